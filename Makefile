@@ -1,0 +1,31 @@
+# make demo   sets everything up and runs the main job: FNO with HERO on Burgers at the paper's protocol
+# make test   sets everything up and runs lint, types and tests
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint clean
+
+demo: .venv/.installed
+	$(BIN)/hero train burgers --strategy hero
+
+test: .venv/.installed-dev lint
+	$(BIN)/pytest
+
+lint: .venv/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.venv/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) -e .
+	touch $@
+
+.venv/.installed-dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) -e '.[dev]'
+	touch $@ .venv/.installed
+
+clean:
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

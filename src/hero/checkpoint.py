@@ -1,0 +1,71 @@
+"""Run folders on disk: weights as safetensors, state for resuming as one atomic file, nothing that could run code."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from hero.config import RunConfig, make_config
+from hero.errors import HeroError
+from hero.files import write_atomic
+
+
+def save_weights(path: Path, weights: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """`model.safetensors`, with the step and validation score it was chosen by."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    write_atomic(path, safetensors.torch.save(tensors, metadata=metadata))
+
+
+def load_weights(path: Path, model: nn.Module) -> dict[str, str]:
+    """Put the stored weights into `model`; returns the metadata. HeroError if they belong to another model."""
+    if not path.is_file():
+        raise HeroError(f"there are no weights {path}; train the run first.")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise HeroError(f"{path} is damaged ({error}); train the run again.") from error
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError:
+        raise HeroError(
+            f"{path} holds the weights of another model; use the configuration it was trained with."
+        ) from None
+    return metadata
+
+
+def save_state(path: Path, state: dict[str, Any]) -> None:
+    """All that resuming needs, in one file that is replaced as a whole."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    write_atomic(path, buffer.getvalue())
+
+
+def load_state(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Undo `save_state`; only tensors and plain values are read."""
+    try:
+        state = torch.load(path, map_location=device, weights_only=True)
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
+        raise HeroError(
+            f"the checkpoint {path} is damaged ({type(error).__name__}); "
+            f"delete the folder {path.parent.parent} to start again."
+        ) from error
+    if not isinstance(state, dict) or "step" not in state:
+        raise HeroError(f"{path} is not a checkpoint of ours; delete the folder {path.parent.parent} to start again.")
+    return state
+
+
+def load_run(folder: Path) -> RunConfig:
+    """The configuration of a run folder."""
+    path = folder / "config.toml"
+    if not path.is_file():
+        raise HeroError(f"{folder} is not a run folder (it has no config.toml); `hero runs` lists the runs.")
+    return make_config(file=path)

@@ -1,0 +1,200 @@
+"""The `hero` command: parse, call, print. Everything it does is one import away in Python."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from hero import config as configuration
+from hero.backbones import BACKBONES
+from hero.errors import HeroError
+from hero.evaluate import evaluate
+from hero.progress import console
+from hero.report.tables import metrics_table, runs_table
+from hero.runs import find_run, list_runs, read_log, read_metrics
+from hero.strategies import STRATEGIES
+from hero.tasks import TASKS, data_summary, draw_split, load_split, split_path
+from hero.train import train
+
+DESCRIPTION = """\
+Train neural operators whose autoregressive rollouts stay accurate for hundreds of steps, and measure it.
+
+  hero data list                                   the benchmarks
+  hero train burgers                               FNO with HERO at the paper's protocol; evaluates and reports
+  hero train burgers --strategy push_forward       another strategy, same seed: same weights, same windows
+  hero train burgers --preset quick --set train.lr=3e-3
+  hero train --resume RUN                          go on after a kill, to the same bits
+  hero evaluate RUN                                measure again and redraw
+  hero runs                                        what has been trained
+  hero settings                                    every setting with its default and meaning
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code: 2 for a mistake of the user, 130 after Ctrl-C."""
+    parsed = parser().parse_args(arguments)
+    try:
+        parsed.call(parsed)
+    except HeroError as error:
+        print(f"hero: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("hero: interrupted; what was done is saved, the same command goes on from there.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and options."""
+    raw = argparse.RawDescriptionHelpFormatter
+    top = argparse.ArgumentParser(prog="hero", description=DESCRIPTION, formatter_class=raw)
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    folders = argparse.ArgumentParser(add_help=False)
+    folders.add_argument("--runs", type=Path, default=Path(os.environ.get("HERO_RUNS", "runs")), metavar="DIR",
+                         help="folder of the runs (default: $HERO_RUNS or ./runs)")  # fmt: skip
+    folders.add_argument("--data", type=Path, default=Path(os.environ.get("HERO_DATA", "data")), metavar="DIR",
+                         help="folder of the data (default: $HERO_DATA or ./data)")  # fmt: skip
+    settings = argparse.ArgumentParser(add_help=False)
+    settings.add_argument("--preset", default="paper", help=f"base values: {', '.join(configuration.PRESETS)}")
+    settings.add_argument("--config", type=Path, metavar="FILE", help="TOML file, such as a run's config.toml")
+    settings.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
+                          help="change one setting; repeatable; `hero settings` lists them")  # fmt: skip
+
+    command = commands.add_parser("train", parents=[folders, settings], help="train, evaluate and report one run")
+    command.add_argument("task", nargs="?", metavar="TASK", help="benchmark, see `hero data list`")
+    command.add_argument("--strategy", help=f"one of: {', '.join(STRATEGIES)} (default hero)")
+    command.add_argument("--backbone", help=f"one of: {', '.join(BACKBONES)} (default fno)")
+    command.add_argument("--seed", type=int, help="initial weights and batch order (default 0)")
+    command.add_argument("--resume", metavar="RUN", help="go on with an unfinished run")
+    command.set_defaults(call=run_train)
+
+    command = commands.add_parser("evaluate", parents=[folders], help="measure a trained run and redraw its report")
+    command.add_argument("run", metavar="RUN", help="run folder or id; part of an id will do")
+    command.set_defaults(call=run_evaluate)
+
+    command = commands.add_parser("runs", parents=[folders], help="list the runs")
+    command.set_defaults(call=run_runs)
+
+    command = commands.add_parser("settings", parents=[settings], help="every setting, its default and its meaning")
+    command.add_argument("task", nargs="?", metavar="TASK", help="show the values resolved for this benchmark")
+    command.set_defaults(call=run_settings)
+
+    command = commands.add_parser("data", help="list, make or show the benchmark data")
+    actions = command.add_subparsers(required=True, metavar="ACTION")
+    action = actions.add_parser("list", parents=[folders], help="all benchmarks and their equations")
+    action.set_defaults(call=run_data_list)
+    for name, call, text in (
+        ("make", run_data_make, "solve and store the training, validation and test trajectories"),
+        ("show", run_data_show, "print the settings and provenance, and draw the fields"),
+    ):
+        action = actions.add_parser(name, parents=[folders, settings], help=text)
+        action.add_argument("task", metavar="TASK")
+        action.set_defaults(call=call)
+    return top
+
+
+def config_of(args: argparse.Namespace) -> configuration.RunConfig:
+    """The configuration that the options of a command describe."""
+    overrides: dict[str, Any] = dict(map(configuration.parse_override, args.overrides))
+    named = {"strategy": "strategy", "backbone": "backbone.name", "seed": "seed", "task": "task.name"}
+    for option, key in named.items():
+        if getattr(args, option, None) is not None:
+            overrides[key] = getattr(args, option)
+    return configuration.make_config(args.preset, args.config, overrides)
+
+
+def run_train(args: argparse.Namespace) -> None:
+    if args.resume:
+        config = configuration.make_config(file=find_run(args.resume, args.runs) / "config.toml")
+        run = find_run(args.resume, args.runs)
+        args.runs = run.parent
+    elif args.task or args.config:
+        config = config_of(args)
+    else:
+        raise HeroError("name a benchmark, for example `hero train burgers`; `hero data list` shows all.")
+    run = train(config, args.runs, args.data)
+    show_result(read_metrics(run) or evaluate(run, args.data), run)
+
+
+def run_evaluate(args: argparse.Namespace) -> None:
+    run = find_run(args.run, args.runs)
+    show_result(evaluate(run, args.data), run)
+
+
+def show_result(metrics: dict[str, Any], run: Path) -> None:
+    console.print(metrics_table(metrics))
+    console.print(f"report: {run / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def run_runs(args: argparse.Namespace) -> None:
+    rows = []
+    for run in list_runs(args.runs):
+        config = configuration.make_config(file=run / "config.toml")
+        identity = {
+            "run": run.name,
+            "task": config.task.name,
+            "backbone": config.backbone.name,
+            "strategy": config.strategy,
+            "seed": config.seed,
+        }
+        steps = max((record["step"] for record in read_log(run)), default=0)
+        status = f"stopped at {steps} of {config.train.steps}" if steps < config.train.steps else "not evaluated"
+        rows.append(read_metrics(run) or {**identity, "status": status, "training": {"steps": steps}})
+    if not rows:
+        raise HeroError(f"there are no runs in {args.runs}; start one with `hero train burgers`.")
+    console.print(runs_table(rows))
+
+
+def run_settings(args: argparse.Namespace) -> None:
+    config = config_of(args)
+    table = Table("setting", "value" if args.task else "default", "meaning", title=f"Settings for {config.task.name}")
+    for name in ("strategy", "seed"):
+        table.add_row(name, str(getattr(config, name)), dataclasses.fields(config)[0].metadata["doc"])
+    for section, cls in configuration.SECTIONS.items():
+        table.add_section()
+        for item in dataclasses.fields(cls):
+            if (section, item.name) == ("task", "settings"):
+                for key, value in config.task.settings.items():
+                    table.add_row(f"task.{key}", str(value), "")
+                continue
+            value = getattr(getattr(config, section), item.name)
+            table.add_row(f"{section}.{item.name}", str(value), item.metadata["doc"])
+    console.print(table)
+
+
+def run_data_list(args: argparse.Namespace) -> None:
+    table = Table("task", "equation", "grid", "extent", "dt", "warm-up", title="Benchmarks")
+    for task in TASKS.values():
+        grid = "×".join([str(task.resolution)] * task.dims)
+        table.add_row(task.name, task.equation, grid, f"{task.extent:.4g}", f"{task.dt:g}", str(task.warmup))
+    console.print(table)
+
+
+def run_data_make(args: argparse.Namespace) -> None:
+    config = config_of(args)
+    task = config.make_task()
+    for name in ("train", "val", "test"):
+        load_split(task, config.split(name), args.data)
+        console.print(str(split_path(task, config.split(name), args.data)), highlight=False, soft_wrap=True)
+
+
+def run_data_show(args: argparse.Namespace) -> None:
+    config = config_of(args)
+    task, split = config.make_task(), config.split("test")
+    data = load_split(task, split, args.data)
+    path = split_path(task, split, args.data)
+    table = Table(show_header=False, title=task.title)
+    for key, value in data_summary(path).items():
+        table.add_row(key, str(value))
+    console.print(table)
+    picture = path.with_suffix(".png")
+    draw_split(data, task, picture)
+    console.print(f"picture: {picture}", highlight=False, soft_wrap=True)

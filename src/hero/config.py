@@ -1,0 +1,304 @@
+"""The configuration of one run: frozen, validated, data only. TOML and dotted overrides in; a stable hash out.
+
+Every setting is documented where it is defined; `hero settings` prints these sentences. None means "derived", and
+`resolve` fills it in, so that a stored configuration holds every number and equal runs have equal ids.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from hero.backbones import BACKBONES, check_backbone
+from hero.errors import HeroError, unknown_name
+from hero.strategies import STRATEGIES
+from hero.tasks import Split, Task, get_task
+
+
+def setting(
+    default: Any, doc: str, *, low: float | None = None, above: float | None = None, choices: tuple[str, ...] = ()
+) -> Any:
+    """A documented field; `low` is the least allowed value, `above` an excluded lower bound."""
+    return field(default=default, metadata={"doc": doc, "low": low, "above": above, "choices": choices})
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """What is solved."""
+
+    name: str = setting("burgers", "Benchmark; `hero data list` shows all.")
+    settings: Mapping[str, Any] = setting(
+        None, "Equation coefficients, extent, resolution, dt, substeps, warmup, cutoff: see `hero data show TASK`."
+    )
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """How much of it."""
+
+    train_trajectories: int = setting(50, "Training trajectories.", low=1)
+    train_steps: int = setting(50, "Steps of each training trajectory (one snapshot more).", low=1)
+    train_seed: int = setting(0, "Seed of the training initial states.", low=0)
+    val_trajectories: int = setting(30, "Validation trajectories, used to select the checkpoint.", low=1)
+    val_steps: int = setting(200, "Steps of each validation trajectory; GM100 needs 100.", low=100)
+    val_seed: int = setting(1, "Seed of the validation initial states.", low=0)
+    test_trajectories: int = setting(30, "Test trajectories, never used for selection.", low=1)
+    test_steps: int = setting(200, "Steps of each test trajectory; GM100 needs 100.", low=100)
+    test_seed: int = setting(773, "Seed of the test initial states.", low=0)
+
+
+@dataclass(frozen=True)
+class BackboneConfig:
+    """The operator that learns one step."""
+
+    name: str = setting("fno", "Backbone.")
+    width: int | None = setting(None, "Channels inside; default the paper's: 28, 20, 4 in 1D, 2D, 3D.", low=1)
+    modes: int | None = setting(None, "Fourier modes kept per axis; default the paper's: 28, 8, 8.", low=1)
+    depth: int | None = setting(None, "Spectral blocks; default the paper's: 1, 1, 5.", low=1)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """The loop, the same for every strategy."""
+
+    steps: int = setting(10_000, "Optimiser updates.", low=1)
+    batch: int = setting(20, "Windows per update.", low=1)
+    unroll: int = setting(5, "K, the steps of a training window; all strategies draw the same windows.", low=1)
+    loss: str = setting(
+        "relative", "Absolute loss: the normalised distance D, or the mean squared error.", choices=("relative", "mse")
+    )
+    lr: float = setting(1e-3, "Peak learning rate of AdamW.", above=0)
+    warmup: int | None = setting(
+        None, "Updates of linear warm-up, before a cosine to zero; default 0.2 of the steps.", low=0
+    )
+    weight_decay: float = setting(0.01, "Decoupled weight decay of AdamW.", low=0)
+    clip: float = setting(1.0, "Largest gradient norm; 0 turns clipping off.", low=0)
+    compile: str = setting(
+        "auto",
+        "torch.compile of the backbone: auto compiles long runs where a compiler is found.",
+        choices=("auto", "true", "false"),
+    )
+    device: str = setting("auto", "auto, cpu, cuda, cuda:1, mps; auto takes an accelerator if there is one.")
+    validate_every: int | None = setting(None, "Updates between validation rollouts; default 1/20 of the steps.", low=1)
+    checkpoint_every: int | None = setting(
+        None, "Updates between checkpoints for resuming; default 1/20 of the steps.", low=1
+    )
+
+
+@dataclass(frozen=True)
+class HeroConfig:
+    """The relative term (strategies hero and fixed_weight)."""
+
+    start: int | None = setting(None, "s_0, the first step of the relative term; default 0.4 of the steps.", low=0)
+    refresh: int | None = setting(None, "R, steps between copies into the lagged operator; default 0.2.", low=1)
+    warmup: int | None = setting(None, "W, steps over which lambda rises from 0; default 0.2 of the steps.", low=1)
+    lambda_max: float = setting(0.02, "Largest weight of the relative term.", low=0)
+    margin: float = setting(0.02, "m, by how much the current rollout is to beat the reference.", above=0)
+    beta: float = setting(5.0, "Sharpness of the softplus margin.", above=0)
+    perturbation: float = setting(0.01, "s, relative size of the spectral perturbation.", low=0)
+    fixed_alpha: float = setting(0.5, "fixed_weight only: the constant that replaces alpha.", low=0)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides the outcome of a run."""
+
+    strategy: str = setting("hero", "How a window becomes a loss.")
+    seed: int = setting(0, "Initial weights and batch order; never the data.", low=0)
+    task: TaskConfig = field(default_factory=TaskConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    backbone: BackboneConfig = field(default_factory=BackboneConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    hero: HeroConfig = field(default_factory=HeroConfig)
+
+    def make_task(self) -> Task:
+        """The task with this run's overrides."""
+        return get_task(self.task.name, self.task.settings)
+
+    def split(self, name: str) -> Split:
+        """The size and seed of the split `train`, `val` or `test`."""
+        data = self.data
+        return Split(*(name, *(getattr(data, f"{name}_{key}") for key in ("trajectories", "steps", "seed"))))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Nested plain values, without the sections that this strategy does not read."""
+        out: dict[str, Any] = {"strategy": self.strategy, "seed": self.seed}
+        for name in SECTIONS:
+            if name not in OPTIONAL_SECTIONS or name in STRATEGIES[self.strategy].sections:
+                out[name] = dataclasses.asdict(getattr(self, name))
+        out["task"] = {"name": self.task.name, **dict(self.task.settings)}
+        return out
+
+    def to_toml(self) -> str:
+        """The whole resolved configuration as TOML, ready for `--config`."""
+        return tomli_w.dumps(self.to_dict())
+
+    def run_id(self) -> str:
+        """Readable prefix and a hash of every setting that this run reads."""
+        text = json.dumps(self.to_dict(), sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        return f"{self.task.name}-{self.backbone.name}-{self.strategy}-s{self.seed}-{digest}"
+
+
+SECTIONS: dict[str, type] = {
+    "task": TaskConfig,
+    "data": DataConfig,
+    "backbone": BackboneConfig,
+    "train": TrainConfig,
+    "hero": HeroConfig,
+}
+# Sections that belong to strategies: part of a run only if its strategy names them in `sections`.
+OPTIONAL_SECTIONS = {"hero"}
+
+# `quick` needs one number: the schedules are fractions of the steps unless set.
+PRESETS: dict[str, dict[str, Any]] = {"paper": {}, "quick": {"train.steps": 1000}}
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """`train.steps=2000` -> ("train.steps", 2000); the value is read as TOML, else as a plain word."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise HeroError(f"--set takes KEY=VALUE, not {text!r}; for example --set train.steps=2000.")
+    try:
+        return key.strip(), tomllib.loads(f"v = {value.strip()}")["v"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A configuration file as dotted keys."""
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise HeroError(f"no configuration file {path}; check the path.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise HeroError(f"{path} is not a TOML file ({error}); mend it or leave it out.") from None
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            flat.update({f"{key}.{name}": v for name, v in value.items()})
+        else:
+            flat[key] = value
+    return flat
+
+
+def make_config(
+    preset: str = "paper", file: Path | None = None, overrides: Mapping[str, Any] | Iterable[str] = ()
+) -> RunConfig:
+    """Preset, then file, then overrides (`{"train.steps": 2000}` or `["train.steps=2000"]`); validated and resolved."""
+    if preset not in PRESETS:
+        raise unknown_name("preset", preset, PRESETS)
+    values = dict(PRESETS[preset])
+    if file is not None:
+        values.update(read_toml(file))
+    values.update(overrides if isinstance(overrides, Mapping) else dict(map(parse_override, overrides)))
+    return resolve(build(values))
+
+
+def build(values: Mapping[str, Any]) -> RunConfig:
+    """Dotted keys to an unresolved configuration; refuses unknown keys and wrong types."""
+    top: dict[str, Any] = {}
+    sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
+    task_settings: dict[str, Any] = {}
+    for key, value in values.items():
+        section, dot, name = key.partition(".")
+        if not dot:
+            top[key] = checked(RunConfig, key, key, value)
+        elif section == "task" and name != "name":
+            task_settings[name] = value
+        elif section in SECTIONS:
+            sections[section][name] = checked(SECTIONS[section], name, key, value)
+        else:
+            raise unknown_name("setting", key, setting_names())
+    sections["task"]["settings"] = task_settings
+    return RunConfig(**top, **{name: SECTIONS[name](**kwargs) for name, kwargs in sections.items()})
+
+
+def setting_names() -> list[str]:
+    """Every dotted key except the task's own coefficients."""
+    names = ["strategy", "seed"]
+    for section, cls in SECTIONS.items():
+        names += [f"{section}.{f.name}" for f in dataclasses.fields(cls) if (section, f.name) != ("task", "settings")]
+    return names
+
+
+def checked(cls: type, name: str, key: str, value: Any) -> Any:
+    """`value` as the type of the field, within its bounds, or a HeroError that names the key."""
+    if key not in setting_names():
+        raise unknown_name("setting", key, setting_names())
+    spec = {f.name: f for f in dataclasses.fields(cls)}[name]
+    kind = typing.get_type_hints(cls)[name]
+    optional = isinstance(kind, types.UnionType)
+    kind = typing.get_args(kind)[0] if optional else kind
+    if value is None and optional:
+        return None
+    if isinstance(value, bool) and "true" in spec.metadata["choices"]:
+        value = str(value).lower()
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        word = {int: "a whole number", float: "a number", str: "a word"}[kind]
+        raise HeroError(f"{key}={value!r} is not {word}; {spec.metadata['doc']}")
+    low, above, choices = (spec.metadata[name] for name in ("low", "above", "choices"))
+    if choices and value not in choices:
+        raise HeroError(f"{key}={value!r} is not possible; choose one of: {', '.join(choices)}.")
+    if low is not None and not value >= low:
+        raise HeroError(f"{key}={value!r} is too small; it must be at least {low:g}.")
+    if above is not None and not value > above:
+        raise HeroError(f"{key}={value!r} is too small; it must be above {above:g}.")
+    if kind is float and not abs(value) < float("inf"):
+        raise HeroError(f"{key}={value!r} is not a finite number; give one.")
+    return value
+
+
+def resolve(config: RunConfig) -> RunConfig:
+    """Fill in what is derived and check what fits together."""
+    if config.strategy not in STRATEGIES:
+        raise unknown_name("strategy", config.strategy, STRATEGIES)
+    if config.backbone.name not in BACKBONES:
+        raise unknown_name("backbone", config.backbone.name, BACKBONES)
+    task = config.make_task()
+    steps = config.train.steps
+
+    def fraction(value: int | None, share: float) -> int:
+        return max(1, round(share * steps)) if value is None else value
+
+    train = dataclasses.replace(
+        config.train,
+        warmup=fraction(config.train.warmup, 0.2),
+        validate_every=fraction(config.train.validate_every, 0.05),
+        checkpoint_every=fraction(config.train.checkpoint_every, 0.05),
+    )
+    hero = dataclasses.replace(
+        config.hero,
+        start=fraction(config.hero.start, 0.4),
+        refresh=fraction(config.hero.refresh, 0.2),
+        warmup=fraction(config.hero.warmup, 0.2),
+    )
+    paper = BACKBONES[config.backbone.name].paper[task.dims]
+    chosen = {name: value for name in paper if (value := getattr(config.backbone, name)) is not None}
+    backbone = dataclasses.replace(config.backbone, **{**paper, **chosen})
+    task_config = TaskConfig(task.name, task.settings())
+    config = dataclasses.replace(config, task=task_config, train=train, hero=hero, backbone=backbone)
+    check_backbone(config.backbone, (task.resolution,) * task.dims)
+    if config.train.unroll > config.data.train_steps:
+        raise HeroError(
+            f"train.unroll={config.train.unroll} is longer than data.train_steps={config.data.train_steps}; lower it."
+        )
+    if "hero" in STRATEGIES[config.strategy].sections and fraction(hero.start, 0) >= steps:
+        raise HeroError(
+            f"hero.start={hero.start} is not below train.steps={steps}: the relative term would never act; lower it."
+        )
+    return config

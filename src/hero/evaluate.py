@@ -1,0 +1,108 @@
+"""A trained run -> metric rows, error arrays, pictures and a page."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hero import metrics
+from hero.backbones import build_backbone, count_parameters
+from hero.checkpoint import load_run, load_weights
+from hero.config import RunConfig
+from hero.errors import HeroError
+from hero.files import write_atomic, write_json
+from hero.progress import progress_bar
+from hero.report import report_run
+from hero.rollout import Context, Stepper, rollout
+from hero.runs import choose_device, read_log, versions
+from hero.strategies import STRATEGIES
+from hero.tasks import load_split
+
+# Rollouts are kept as float32 before they are measured; this bounds how many numbers that is at once.
+CHUNK_VALUES = 2**26
+
+
+@torch.no_grad()
+def rollout_errors(step: Stepper, data: Tensor, steps: int, device: torch.device | str) -> dict[str, Tensor]:
+    """Roll out from the first frame of each trajectory of `data` (batch, time, channel, *space), `steps` steps.
+
+    Returns (batch, steps) arrays on the CPU: nrmse, correlation, apebench_nrmse.
+    """
+    chunk = max(1, CHUNK_VALUES // (steps * data[0, 0].numel()))
+    parts: dict[str, list[Tensor]] = {"nrmse": [], "correlation": [], "apebench_nrmse": []}
+    for part in data.split(chunk):
+        prediction = rollout(step, Context(part[:, :1].to(device)), steps).cpu()
+        truth = part[:, 1 : steps + 1]
+        for name, values in parts.items():
+            values.append(getattr(metrics, name)(prediction, truth))
+    return {name: torch.cat(values) for name, values in parts.items()}
+
+
+def evaluate(run: Path, data_dir: Path) -> dict[str, Any]:
+    """Measure the best checkpoint of a run on validation and test data; writes metrics, errors, figures and page."""
+    config = load_run(run)
+    task = config.make_task()
+    device = choose_device(config.train.device)
+    model = build_backbone(config.backbone, task.dims, task.channels, task.channels, config.seed)
+    metadata = load_weights(run / "model.safetensors", model)
+    step = STRATEGIES[config.strategy](config).stepper(model.to(device).eval())
+
+    val = load_split(task, config.split("val"), data_dir, device)
+    test = load_split(task, config.split("test"), data_dir, device)
+    with progress_bar("evaluating", 2) as advance:
+        val_errors = rollout_errors(step, val, config.data.val_steps, device)
+        advance()
+        test_errors = rollout_errors(step, test, config.data.test_steps, device)
+        advance()
+
+    rows = describe_run(run, config) | {
+        "parameters": count_parameters(model),
+        "best_step": int(metadata["step"]),
+        "trajectories": len(test),
+        "val": summary(val_errors),
+        "test": summary(test_errors),
+    }
+    arrays = {name: values.numpy() for name, values in test_errors.items()} | {"val_nrmse": val_errors["nrmse"].numpy()}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    write_atomic(run / "errors.npz", buffer.getvalue())
+    drawn = test[metrics.median_trajectory(arrays["nrmse"])][None]
+    with torch.no_grad():
+        prediction = rollout(step, Context(drawn[:, :1].to(device)), config.data.test_steps).cpu()
+    report_run(run, rows, arrays, read_log(run), drawn[:, 1:], prediction, task)
+    write_json(run / "metrics.json", rows)  # last: its presence says that the evaluation is complete
+    return rows
+
+
+def summary(errors: dict[str, Tensor]) -> dict[str, float]:
+    """The metric rows of one split."""
+    return metrics.summarise(errors["nrmse"], errors["correlation"], errors["apebench_nrmse"])
+
+
+def describe_run(run: Path, config: RunConfig) -> dict[str, Any]:
+    """Identity and cost of a run, from its log."""
+    finished = [record for record in read_log(run) if "seconds" in record]
+    if not finished:
+        raise HeroError(f"run {run.name} has no log; train it first.")
+    last = finished[-1]
+    return {
+        "run": run.name,
+        "task": config.task.name,
+        "backbone": config.backbone.name,
+        "strategy": config.strategy,
+        "seed": config.seed,
+        "training": {
+            "steps": last["step"],
+            "seconds": last["seconds"],
+            "steps_per_second": last["step"] / last["seconds"],
+            "compiled": last["compiled"],
+            "device": last["device"],
+            "threads": torch.get_num_threads(),
+        },
+        "versions": versions(),
+    }

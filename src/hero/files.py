@@ -1,0 +1,69 @@
+"""Files that survive a kill: written whole or not at all, and run folders owned by one process at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hero.errors import HeroError
+
+
+def write_atomic(path: Path, data: bytes) -> Path:
+    """Write `data` beside `path`, flush it to the disk, then rename it into place."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise HeroError(
+            f"cannot write {path} ({error.strerror or error}); free space or mend the folder, what was there is intact."
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    return path
+
+
+def write_json(path: Path, content: Any) -> Path:
+    """JSON for people and any parser: infinities become the string "inf", which JSON lacks."""
+    return write_atomic(path, (json.dumps(_plain(content), indent=2, allow_nan=False) + "\n").encode())
+
+
+def json_line(content: dict[str, Any]) -> str:
+    """One line of a JSONL log."""
+    return json.dumps(_plain(content), allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+@contextlib.contextmanager
+def owned(folder: Path) -> Iterator[None]:
+    """Hold `folder` for this process; HeroError if another process holds it. The system frees it when we die."""
+    import fcntl
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise HeroError(
+                f"run {folder.name} is in use by another process; wait for it, or change a setting or the seed."
+            ) from None
+        yield

@@ -1,0 +1,24 @@
+"""The figures that the HERO paper published, to print beside ours. They are references, never targets."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import resources
+from typing import Any
+
+Published = dict[str, dict[str, float]]
+
+
+def paper_value(task: str, backbone: str, strategy: str) -> Published | None:
+    """The paper's row for this combination, or None where it has none (`kdv_difficulty`, `fixed_weight`, own models).
+
+    Keys are `val_gm100`, `test_gm100`, `nrmse@1`, `nrmse@100`, `stable_step`, each with its `mean` and `std`.
+    """
+    return _complete_table().get(task, {}).get(backbone, {}).get(strategy)
+
+
+@cache
+def _complete_table() -> dict[str, Any]:
+    text = resources.files("hero.report").joinpath("paper.json").read_text(encoding="utf-8")
+    return json.loads(text)["complete"]

@@ -1,0 +1,62 @@
+"""The one abstraction: a strategy says how a window becomes a loss, and how the trained model steps at test time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Generator, Tensor, nn
+
+from hero.rollout import Context, Stepper, as_stepper, trajectory_distance
+
+if TYPE_CHECKING:
+    from hero.config import RunConfig
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Training windows: contexts z_n, their true futures τ_*, the step s and a generator seeded for it alone."""
+
+    context: Context
+    truth: Tensor  # (batch, K, channel, *space)
+    step: int
+    generator: Generator
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What is minimised, and detached scalars for the log."""
+
+    value: Tensor
+    statistics: dict[str, Tensor | float]
+
+
+class Strategy:
+    """Base of all strategies; a subclass is registered in `hero.strategies` and gives `loss`."""
+
+    sections: ClassVar[tuple[str, ...]] = ()
+    """Configuration sections, beyond the shared ones, that the strategy reads."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+
+    def loss(self, model: nn.Module, batch: Batch) -> Loss:
+        """The loss of one batch of windows."""
+        raise TypeError(f"{type(self).__name__} must define loss(model, batch)")
+
+    def stepper(self, model: nn.Module) -> Stepper:
+        """How the trained model makes one step at test time."""
+        return as_stepper(model)
+
+    def absolute(self, tau: Tensor, truth: Tensor) -> Tensor:
+        """The absolute loss, averaged over the batch: D(τ, τ_*), or the mean squared error under loss = "mse"."""
+        if self.config.train.loss == "mse":
+            return (tau - truth).square().mean()
+        return trajectory_distance(tau, truth).mean()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What resuming needs beside the model and the optimiser."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any], model: nn.Module) -> None:
+        """Undo `state_dict`; `model` gives the architecture."""

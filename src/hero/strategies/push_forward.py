@@ -1,0 +1,19 @@
+"""Push-forward as the paper means it: L_roll = ℓ over a K-step rollout, back-propagated through all of it.
+
+This is supervised unrolling; the gradient-cut trick that first bore the name is another thing.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from hero.rollout import as_stepper, rollout
+from hero.strategies.base import Batch, Loss, Strategy
+
+
+class PushForward(Strategy):
+    """Absolute supervision of the model's own K-step rollout."""
+
+    def loss(self, model: nn.Module, batch: Batch) -> Loss:
+        tau = rollout(as_stepper(model), batch.context, batch.truth.shape[1])
+        return Loss(self.absolute(tau, batch.truth), {})

@@ -1,0 +1,276 @@
+"""The training loop, read top to bottom. Same config, same bits on the CPU, also after a kill and a resume."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hero import metrics
+from hero.backbones import build_backbone
+from hero.checkpoint import load_state, save_state, save_weights
+from hero.config import RunConfig
+from hero.errors import HeroError
+from hero.evaluate import rollout_errors
+from hero.files import json_line, owned, write_atomic
+from hero.progress import console, progress_bar
+from hero.runs import choose_device, read_log
+from hero.schedule import learning_rate
+from hero.strategies import STRATEGIES, Strategy
+from hero.tasks import load_split
+from hero.windows import Windows
+
+COMPILE_STEPS = 2000
+"""Shorter runs do not earn back the time that compiling takes."""
+
+
+def train(config: RunConfig, runs_dir: Path, data_dir: Path) -> Path:
+    """Train the run of `config` in `runs_dir/<id>`, from its last checkpoint if there is one; returns the folder."""
+    run = runs_dir / config.run_id()
+    with owned(run):
+        if not (run / "config.toml").is_file():
+            write_atomic(run / "config.toml", config.to_toml().encode())
+        _train(config, run, data_dir)
+    return run
+
+
+def _train(config: RunConfig, run: Path, data_dir: Path) -> None:
+    settings = config.train
+    device = choose_device(settings.device)
+    task = config.make_task()
+    model = build_backbone(config.backbone, task.dims, task.channels, task.channels, config.seed).to(device)
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=device.type in ("cpu", "cuda")
+    )
+    strategy = STRATEGIES[config.strategy](config)
+    progress = Progress(run, config, device)
+    first = progress.resume(model, optimiser, strategy, device)
+    if first >= settings.steps:
+        return
+
+    data = load_split(task, config.split("train"), data_dir, device).to(device)
+    val = load_split(task, config.split("val"), data_dir, device)
+    check_finite(data, "training")
+    check_finite(val, "validation")
+    windows = Windows(data, settings.unroll, settings.batch, config.seed)
+    progress.compiled = compile_backbone(model, config, windows(0).context.inputs())
+
+    with progress.shown(first) as interrupted:
+        for step in range(first, settings.steps):
+            batch = windows(step)
+            for group in optimiser.param_groups:
+                group["lr"] = learning_rate(step, settings.lr, settings.warmup or 0, settings.steps)
+            loss = strategy.loss(model, batch)
+            optimiser.zero_grad(set_to_none=True)
+            loss.value.backward()
+            norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip or float("inf"))
+            optimiser.step()
+
+            done = step + 1
+            progress.count({"loss": loss.value.detach(), "grad_norm": norm, **loss.statistics})
+            if done % progress.log_every == 0 or done == settings.steps:
+                progress.log(done, lr=optimiser.param_groups[0]["lr"])
+            if done % (settings.validate_every or 1) == 0 or done == settings.steps:
+                progress.validated(done, model, validation_errors(strategy, model, val, device))
+            if done % (settings.checkpoint_every or 1) == 0 or done == settings.steps or interrupted():
+                progress.save(done, model, optimiser, strategy)
+            if interrupted() and done < settings.steps:
+                raise KeyboardInterrupt
+
+
+def check_finite(data: Tensor, name: str) -> None:
+    """Refuse data with NaN or infinity before a step is spent on it."""
+    bad = ~torch.isfinite(data).flatten(2).all(dim=2)
+    if bool(bad.any()):
+        trajectory, step = (int(i) for i in bad.nonzero()[0])
+        raise HeroError(
+            f"the {name} data has NaN or infinite values (first in trajectory {trajectory}, step {step}); "
+            "delete the data file and make it again."
+        )
+
+
+def validation_errors(strategy: Strategy, model: nn.Module, val: Tensor, device: torch.device) -> Tensor:
+    """nRMSE per trajectory over the 100 steps that GM100 reads."""
+    model.eval()
+    # The batch differs from the training one; compiling for it as well would not pay.
+    with torch.compiler.set_stance("force_eager"):
+        errors = rollout_errors(strategy.stepper(model), val, 100, device)["nrmse"]
+    model.train()
+    return errors
+
+
+def compile_backbone(model: nn.Module, config: RunConfig, example: Tensor) -> bool:
+    """Compile `model` in place where the configuration asks for it and the machine can; says what it does."""
+    with torch.no_grad():
+        model(example)  # an eager call first: it fills the caches of the model outside of the compiled code
+    choice = config.train.compile
+    has_compiler = example.is_cuda or any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")))
+    if choice == "false" or (choice == "auto" and (config.train.steps < COMPILE_STEPS or not has_compiler)):
+        return False
+    console.print("compiling the backbone: up to a minute without progress, once", style="dim")
+    try:
+        model.compile(dynamic=False)
+        model(example).sum().backward()
+        model.zero_grad(set_to_none=True)
+    except Exception as error:  # whatever a compiler may raise, training can go on without it
+        model._compiled_call_impl = None
+        console.print(f"compiling failed ({type(error).__name__}); training goes on without it", style="yellow")
+        return False
+    return True
+
+
+class Progress:
+    """What a run has done so far: its log, its best weights, its checkpoint, and what the screen shows of them."""
+
+    def __init__(self, run: Path, config: RunConfig, device: torch.device) -> None:
+        self.run, self.config, self.device = run, config, device
+        self.log_every = max(1, config.train.steps // 200)
+        self.compiled = False
+        self.best: dict[str, Any] = {"val_gm100": float("inf"), "step": 0, "weights": None}
+        self.val_gm100 = float("inf")
+        self._counted: dict[str, list[Tensor | float]] = {}
+        self._advance: Callable[..., None] = lambda n, note=None: None
+        self._seconds = 0.0
+        self._clock = time.perf_counter()
+        self._last_logged = (0, 0.0)
+
+    @property
+    def state_path(self) -> Path:
+        return self.run / "last" / "state.pt"
+
+    def seconds(self) -> float:
+        """Training time, over all sessions of this run."""
+        return self._seconds + time.perf_counter() - self._clock
+
+    def save(self, done: int, model: nn.Module, optimiser: torch.optim.Optimizer, strategy: Strategy) -> None:
+        """The checkpoint after `done` updates."""
+        state = {
+            "step": done,
+            "model": model.state_dict(),
+            "optimiser": optimiser.state_dict(),
+            "strategy": strategy.state_dict(),
+            "best": self.best,
+            "seconds": self.seconds(),
+        }
+        save_state(self.state_path, state)
+
+    def resume(
+        self, model: nn.Module, optimiser: torch.optim.Optimizer, strategy: Strategy, device: torch.device
+    ) -> int:
+        """Load the last checkpoint if there is one; returns the number of updates done."""
+        if not self.state_path.is_file():
+            self._keep_log(0)
+            return 0
+        state = load_state(self.state_path, device)
+        try:
+            model.load_state_dict(state["model"])
+            optimiser.load_state_dict(state["optimiser"])
+            strategy.load_state_dict(state["strategy"], model)
+        except (RuntimeError, ValueError, KeyError):
+            raise HeroError(
+                f"the checkpoint {self.state_path} belongs to another model; "
+                f"delete the folder {self.run} to start again."
+            ) from None
+        self.best, self._seconds = state["best"], state["seconds"]
+        done: int = state["step"]
+        self._keep_log(done)
+        self._last_logged = (done, self._seconds)
+        if self.best["weights"] is not None:
+            self._save_best()  # a kill may have come between the two files
+        if done < self.config.train.steps:
+            console.print(f"resuming {self.run.name} after step {done} of {self.config.train.steps}")
+        return done
+
+    def _keep_log(self, done: int) -> None:
+        """Drop what was logged after the checkpoint: those steps are done again."""
+        records = [record for record in read_log(self.run) if record["step"] <= done]
+        write_atomic(self.run / "log.jsonl", "".join(map(json_line, records)).encode())
+
+    def count(self, statistics: dict[str, Tensor | float]) -> None:
+        """Add the statistics of one update; tensors stay on the device until they are logged."""
+        for name, value in statistics.items():
+            self._counted.setdefault(name, []).append(value)
+        self._advance(1)
+
+    def log(self, done: int, lr: float) -> None:
+        """Write the means since the last record: the one place where the host waits for the device."""
+        means = {name: float(sum(values) / len(values)) for name, values in self._counted.items()}
+        self._counted = {}
+        seconds = self.seconds()
+        before, since = self._last_logged
+        self._last_logged = (done, seconds)
+        record = {
+            "step": done,
+            **means,
+            "lr": lr,
+            "steps_per_second": (done - before) / (seconds - since),
+            "seconds": seconds,
+            "compiled": self.compiled,
+            "device": str(self.device),
+        }
+        self._append(record)
+        self._advance(0, note=self._note(record))
+        if not means["loss"] < float("inf"):
+            raise HeroError(
+                f"the loss became non-finite before step {done}; "
+                "lower train.lr or train.clip, the last checkpoint is kept."
+            )
+
+    def validated(self, done: int, model: nn.Module, errors: Tensor) -> None:
+        """Log a validation; keep the weights if they are the best so far."""
+        self.val_gm100 = float(metrics.gm(errors).mean())
+        diverged = metrics.diverged(errors)
+        self._append({"step": done, "val_gm100": self.val_gm100, "val_diverged": diverged})
+        if self.val_gm100 < self.best["val_gm100"] or self.best["weights"] is None:
+            weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+            self.best = {"val_gm100": self.val_gm100, "step": done, "weights": weights}
+            self._save_best()
+        if not console.is_terminal:
+            console.print(
+                f"step {done}/{self.config.train.steps}  validation GM100 {self.val_gm100:.4g}"
+                f"  best {self.best['val_gm100']:.4g} at {self.best['step']}"
+                f"  diverged {diverged}  {self.seconds():.0f} s"
+            )
+
+    def _save_best(self) -> None:
+        metadata = {"run": self.run.name, "step": str(self.best["step"]), "val_gm100": str(self.best["val_gm100"])}
+        save_weights(self.run / "model.safetensors", self.best["weights"], metadata)
+
+    def _append(self, record: dict[str, Any]) -> None:
+        with (self.run / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json_line(record))
+
+    def _note(self, record: dict[str, Any]) -> str:
+        note = f"loss {record['loss']:.3g}  val {self.val_gm100:.3g}"
+        if "lambda" in record:
+            note += f"  λ {record['lambda']:.3f}"
+        if "alpha" in record:
+            shares = "/".join(f"{100 * record[name]:.0f}" for name in ("lag", "perturbed", "self"))
+            note += f"  α {record['alpha']:.2f}  lag/pert/self {shares}%"
+        return note + f"  {record['steps_per_second']:.0f} steps/s"
+
+    @contextmanager
+    def shown(self, first: int) -> Iterator[Any]:
+        """Show progress; Ctrl-C and SIGTERM are noted, so that the loop can save before it stops."""
+        caught: list[int] = []
+        signals = (signal.SIGINT, signal.SIGTERM)
+        try:
+            previous = {s: signal.signal(s, lambda number, _: caught.append(number)) for s in signals}
+        except ValueError:  # not in the main thread, where signals do not arrive
+            previous = {}
+        self._clock = time.perf_counter()
+        try:
+            with progress_bar(self.run.name, self.config.train.steps) as self._advance:
+                self._advance(first)
+                yield lambda: bool(caught)
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)

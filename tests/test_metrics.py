@@ -1,0 +1,216 @@
+"""Metrics against naive float64 loops, closed forms, invariances and the rule for divergence."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hero import metrics
+from hero.errors import HeroError
+
+SHAPES = [(3, 4, 1, 8), (2, 3, 2, 4, 5), (2, 2, 3, 3, 4, 2)]
+
+
+def pair(shape: tuple[int, ...], seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.randn(shape, generator=generator)
+    return truth + 0.3 * torch.randn(shape, generator=generator), truth
+
+
+def geometric(a: list[float], b: float, steps: int) -> torch.Tensor:
+    """e(s, t) = a_s b^t for t = 1 .. steps."""
+    return torch.tensor(a, dtype=torch.float64)[:, None] * b ** torch.arange(1, steps + 1, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_fields_against_naive_loops(shape: tuple[int, ...]) -> None:
+    prediction, truth = pair(shape)
+    p, u = prediction.numpy().astype(np.float64), truth.numpy().astype(np.float64)
+    for j in range(shape[0]):
+        for t in range(shape[1]):
+            expected = math.sqrt(((p[j, t] - u[j, t]) ** 2).sum()) / (math.sqrt((u[j, t] ** 2).sum()) + 1e-12)
+            assert metrics.nrmse(prediction, truth)[j, t].item() == pytest.approx(expected, rel=1e-12)
+            summed, cosine = 0.0, 0.0
+            for c in range(shape[2]):
+                a, b = p[j, t, c].ravel(), u[j, t, c].ravel()
+                summed += math.sqrt(((a - b) ** 2).sum()) / math.sqrt((b**2).sum())
+                cosine += (a * b).sum() / math.sqrt((a**2).sum() * (b**2).sum()) / shape[2]
+            assert metrics.apebench_nrmse(prediction, truth)[j, t].item() == pytest.approx(summed, rel=1e-12)
+            assert metrics.correlation(prediction, truth)[j, t].item() == pytest.approx(cosine, rel=1e-12)
+
+
+def test_summaries_against_naive_loops() -> None:
+    rng = np.random.default_rng(1)
+    errors = np.exp(rng.normal(-3, 1, (5, 200)))
+    correlations = 1 - rng.uniform(0, 0.21, (5, 200))
+    for j in range(5):
+        log_sum = sum(math.log(errors[j, t] + 1e-12) for t in range(100))
+        assert metrics.gm(errors)[j].item() == pytest.approx(math.exp(log_sum / 100), rel=1e-12)
+        stable = 0
+        while stable < 100 and errors[j, stable] <= 0.1:
+            stable += 1
+        assert metrics.stable_step(errors)[j].item() == stable
+        correlated = 0
+        while correlated < 200 and correlations[j, correlated] >= 0.8:
+            correlated += 1
+        assert metrics.correlation_time(correlations)[j].item() == correlated
+    assert metrics.nrmse_at(errors, 10) == pytest.approx(sum(errors[j, 9] for j in range(5)) / 5, rel=1e-12)
+    log_mean = sum(math.log(sum(errors[j, t] for j in range(5)) / 5) for t in range(100)) / 100
+    assert metrics.apebench_gmean(errors) == pytest.approx(math.exp(log_mean), rel=1e-12)
+
+
+def test_closed_forms_of_geometric_growth() -> None:
+    a, b = [0.001, 0.002, 0.006], 1.05
+    errors = geometric(a, b, 200)
+    torch.testing.assert_close(metrics.gm(errors), torch.tensor(a, dtype=torch.float64) * b**50.5)
+    assert metrics.apebench_gmean(errors) == pytest.approx(0.003 * b**50.5, rel=1e-12)
+    assert metrics.nrmse_at(errors, 100) == pytest.approx(0.003 * b**100, rel=1e-12)
+    expected = [min(100, math.floor(math.log(0.1 / x) / math.log(b))) for x in a]
+    assert metrics.stable_step(errors).tolist() == expected
+
+
+def test_stable_step_does_not_resume_and_includes_the_threshold() -> None:
+    errors = torch.tensor([[0.1, 0.1, 0.2, 0.0], [0.2, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
+    assert metrics.stable_step(errors, horizon=4).tolist() == [2, 0, 4]
+    assert metrics.stable_step(errors, horizon=1).tolist() == [1, 0, 1]
+
+
+@settings(max_examples=30, deadline=None)
+@given(scale=st.floats(1e-4, 1e4), sign=st.sampled_from([-1.0, 1.0]), seed=st.integers(0, 100))
+def test_scaling_both_fields_changes_nothing(scale: float, sign: float, seed: int) -> None:
+    prediction, truth = (x.double() for x in pair((2, 3, 2, 6), seed))
+    for metric in (metrics.nrmse, metrics.apebench_nrmse, metrics.correlation):
+        torch.testing.assert_close(
+            metric(sign * scale * prediction, sign * scale * truth), metric(prediction, truth), rtol=1e-7, atol=1e-12
+        )
+
+
+@settings(max_examples=30, deadline=None)
+@given(amplitude=st.floats(-3.0, 3.0), seed=st.integers(0, 100))
+def test_error_of_a_rescaled_truth(amplitude: float, seed: int) -> None:
+    truth = pair((2, 3, 2, 6), seed)[1].double()
+    errors = metrics.nrmse(amplitude * truth, truth)
+    torch.testing.assert_close(errors, torch.full_like(errors, abs(amplitude - 1)), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_divergence_lasts_to_the_end(bad: float) -> None:
+    prediction, truth = pair((4, 200, 2, 8))
+    prediction[1, 57, 1, 3] = bad
+    errors = metrics.nrmse(prediction, truth)
+    correlations = metrics.correlation(prediction, truth)
+    apebench = metrics.apebench_nrmse(prediction, truth)
+    for values in (errors, apebench):
+        assert values[1, :57].isfinite().all()
+        assert (values[1, 57:] == math.inf).all()
+        assert values[[0, 2, 3]].isfinite().all()
+    assert (correlations[1, 57:] == 0).all()
+    assert (correlations[1, :57] != 0).all()
+    assert metrics.diverged(errors) == 1
+    summary = metrics.summarise(errors, correlations, apebench)
+    assert not any(math.isnan(value) for value in summary.values())
+    assert summary["gm100"] == summary["nrmse@100"] == summary["apebench_gmean_mean_nrmse"] == math.inf
+    assert math.isfinite(summary["nrmse@50"])
+    assert summary["diverged"] == 1
+
+
+def test_a_norm_that_overflows_has_diverged() -> None:
+    truth = torch.ones(1, 3, 1, 4, dtype=torch.float64)
+    prediction = truth.clone()
+    prediction[0, 1] = 1e200
+    assert metrics.nrmse(prediction, truth).tolist() == [[0.0, math.inf, math.inf]]
+    assert metrics.correlation(prediction, truth).tolist() == [[1.0, 0.0, 0.0]]
+
+
+def test_float32_states_near_the_limit_do_not_overflow() -> None:
+    truth = torch.ones(1, 2, 1, 4)
+    errors = metrics.nrmse(torch.full_like(truth, 1e38), truth)
+    assert errors.isfinite().all()
+
+
+def test_perfect_prediction() -> None:
+    truth = pair((3, 200, 2, 8))[1]
+    errors, correlations = metrics.nrmse(truth, truth), metrics.correlation(truth, truth)
+    assert (errors == 0).all()
+    summary = metrics.summarise(errors, correlations, metrics.apebench_nrmse(truth, truth))
+    assert summary["stable_step"] == 100
+    assert summary["stability_horizon_200"] == summary["correlation_time"] == 200
+    assert summary["gm100"] == pytest.approx(metrics.EPS)
+    assert summary["nrmse@200"] == summary["diverged"] == summary["apebench_gmean_mean_nrmse"] == 0
+
+
+def test_the_true_operator_scores_zero() -> None:
+    """Advection by a whole number of cells is exact: rolling the operator out must reproduce the analytic solution."""
+    x = torch.arange(32, dtype=torch.float64) * 2 * math.pi / 32
+    shift = 2 * math.pi * 3 / 32
+    truth = torch.stack([torch.sin(x - shift * t) + torch.cos(2 * (x - shift * t)) for t in range(1, 101)])
+    state, rollout = torch.sin(x) + torch.cos(2 * x), []
+    for _ in range(100):
+        state = state.roll(3)
+        rollout.append(state)
+    errors = metrics.nrmse(torch.stack(rollout)[None, :, None], truth[None, :, None])
+    assert errors.max() < 1e-13
+    assert metrics.stable_step(errors).item() == 100
+
+
+def test_fields_that_vanish() -> None:
+    zero, one = torch.zeros(1, 1, 1, 4), torch.ones(1, 1, 1, 4)
+    assert metrics.apebench_nrmse(zero, zero).item() == 0
+    assert metrics.apebench_nrmse(one, zero).item() == math.inf
+    assert metrics.correlation(zero, zero).item() == 1
+    assert metrics.correlation(one, zero).item() == metrics.correlation(zero, one).item() == 0
+    assert math.isfinite(metrics.nrmse(one, zero).item())
+
+
+def test_exact_and_diverged_steps_together_are_infinite() -> None:
+    errors = torch.zeros(2, 100)
+    errors[0, 50:] = math.inf
+    assert metrics.apebench_gmean(errors) == math.inf
+
+
+def test_median_trajectory_is_the_middle_one() -> None:
+    errors = geometric([0.3, 0.1, 0.5, 0.2, 0.4], 1.0, 100)
+    assert metrics.median_trajectory(errors) == 0
+    assert metrics.median_trajectory(errors[:4]) == 0
+    errors[2:] = math.inf
+    assert metrics.median_trajectory(errors) in (2, 3, 4)
+
+
+def test_summary_names_what_the_table_defines() -> None:
+    errors = geometric([0.01, 0.02], 1.01, 200)
+    assert set(metrics.summarise(errors, 1 - errors, errors)) == set(metrics.METRICS)
+    short = metrics.summarise(errors[:, :150], 1 - errors[:, :150], errors[:, :150])
+    assert set(metrics.METRICS) - set(short) == {"nrmse@200", "stability_horizon_200"}
+    assert all(metric.direction in ("lower", "higher") for metric in metrics.METRICS.values())
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda e: metrics.nrmse_at(e, 51),
+        lambda e: metrics.nrmse_at(e, 0),
+        metrics.gm,
+        metrics.stable_step,
+        metrics.apebench_gmean,
+        metrics.median_trajectory,
+    ],
+)
+def test_beyond_the_rollout_is_a_user_error(ask) -> None:
+    with pytest.raises(HeroError, match="outside the rollout of 50 steps"):
+        ask(torch.ones(2, 50))
+
+
+def test_bad_input_is_a_user_error() -> None:
+    prediction, truth = pair((2, 3, 1, 8))
+    with pytest.raises(HeroError, match="cannot be compared"):
+        metrics.nrmse(prediction[:, :2], truth)
+    truth[1, 0, 0, 0] = math.nan
+    with pytest.raises(HeroError, match="truth of trajectory 1"):
+        metrics.nrmse(prediction, truth)
+    with pytest.raises(HeroError, match="not \\(batch, time\\)"):
+        metrics.gm(torch.ones(100))

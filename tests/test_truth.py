@@ -1,0 +1,195 @@
+"""Is the ground truth true? Exact solutions, fourth order, self-convergence and conserved quantities, task by task."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from hero.solver import SpectralStepper, solve
+from hero.tasks import TASKS, Task, get_task
+from hero.tasks.table import vorticity_transport
+
+LINEAR = [name for name, task in TASKS.items() if task.nonlinear is None]
+NONLINEAR = [name for name in TASKS if name not in LINEAR]
+
+
+def relative(a: Tensor, b: Tensor) -> Tensor:
+    """Relative L2 distance per snapshot of (batch, time, channel, *space), worst over the batch."""
+    return ((a - b).flatten(2).norm(dim=2) / b.flatten(2).norm(dim=2)).amax(0)
+
+
+def started(task: Task, count: int, seed: int = 773) -> Tensor:
+    return solve(task.stepper(), task.initial_states(count, seed), 0, warmup=task.warmup)[:, 0]
+
+
+def rate(name: str, n: tuple[int, ...]) -> complex:
+    """The exponent s of the exact solution exp(i k·x + s t), written out by hand for each linear task."""
+    k = [2 * math.pi * m for m in n]
+    if name == "dispersion":
+        return 2.5e-4 * (-1j * k[0] ** 3)
+    if name == "anisotropic_diffusion":
+        return -(1e-3 * k[0] ** 2 + 2 * 5e-4 * k[0] * k[1] + 2e-3 * k[1] ** 2)
+    return -1j * (0.01 * k[0] - 0.04 * k[1] + 0.005 * k[2])
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_linear_tasks_follow_their_exact_solution_for_200_steps(name: str) -> None:
+    task = get_task(name)
+    waves = [((3, -2, 1)[-task.dims :], 0.7), ((1, 4, 5)[-task.dims :], -0.4)]
+    x = task.grid().coordinates
+
+    def exact(t: float) -> Tensor:
+        total = torch.zeros(task.grid().space, dtype=torch.complex128)
+        for n, amplitude in waves:
+            phase = sum(2 * math.pi * m * xi for m, xi in zip(n, x, strict=True))
+            total = total + amplitude * torch.exp(1j * phase + rate(name, n) * t)
+        return total.real[None, None]
+
+    trajectory = solve(task.stepper(), exact(0.0), 200)
+    for step in (1, 10, 200):
+        torch.testing.assert_close(trajectory[:, step], exact(step * task.dt), rtol=0, atol=1e-10)
+
+
+def test_advection_over_whole_cells_is_a_shift() -> None:
+    task = get_task("unbalanced_advection", {"velocity": [0.3125, -0.625, 0.0], "dt": 0.1})  # 1, -2 and 0 cells
+    u = task.initial_states(1, seed=2)
+    torch.testing.assert_close(task.stepper()(u), u.roll((1, -2), (2, 3)), rtol=0, atol=1e-12)
+
+
+def test_a_taylor_green_vortex_decays_without_changing_shape() -> None:
+    """ω = sin(k x₀) sin(k x₁) is an exact Navier-Stokes solution: v·∇ω vanishes and ω decays as exp(-2νk²t)."""
+    task = get_task("decaying_turbulence", {"viscosity": 1e-3})
+    k, (x0, x1) = 2 * math.pi * 2, task.grid().coordinates
+    u0 = (torch.sin(k * x0) * torch.sin(k * x1))[None, None]
+    end = solve(task.stepper(), u0, 50)[:, -1]
+    torch.testing.assert_close(end, u0 * math.exp(-2e-3 * k**2 * 5.0), rtol=0, atol=1e-12)
+
+
+def test_a_moving_vorticity_wave_is_carried_by_the_velocity_whose_curl_it_is() -> None:
+    """A strong shear ω = cos(x₁) has v₀ = -sin(x₁); a weak ripple on it must first move with +v₀, not against it."""
+    task = get_task("kolmogorov_flow", {"forcing_scale": 0.0, "drag": 0.0, "viscosity": 0.0, "dt": 1e-3})
+    x0, x1 = task.grid().coordinates
+    shear, ripple = torch.cos(x1) + 0 * x0, 1e-6 * torch.cos(8 * x0) * torch.exp(-4 * (x1 - 1.5) ** 2)
+    velocity = -torch.sin(x1)
+    task_step = task.stepper()
+    moved = (task_step((shear + ripple)[None, None]) - task_step(shear[None, None]))[0, 0] - ripple
+    expected = 1e-3 * 1e-6 * 8 * velocity * torch.sin(8 * x0) * torch.exp(-4 * (x1 - 1.5) ** 2)
+    assert float((moved * expected).sum() / (moved.norm() * expected.norm())) > 0.95
+
+
+def test_kdv_difficulties_become_the_published_coefficients() -> None:
+    """REFERENCE: u_t = -7.853982·½(u²)_x - 0.02119570 u_xxx - 2.675421e-4 u_xxxx on [0, 2π) at 160 points, dt 0.01."""
+    ours = get_task("kdv_difficulty")
+    written = get_task(
+        "kdv", {"convection": -7.853982, "dispersion": -0.02119570, "hyperdiffusion": -2.675421e-4, "substeps": 6}
+    )
+    u0 = ours.initial_states(2, seed=1)
+    assert relative(solve(ours.stepper(), u0, 20), solve(written.stepper(), u0, 20)).max() < 1e-5
+
+
+@pytest.mark.parametrize("name", NONLINEAR)
+def test_nonlinear_tasks_converge_to_fourth_order(name: str) -> None:
+    """Richardson: the change from h to h/2 is 16 times the change from h/2 to h/4."""
+    coarse = {"kdv": 64, "kdv_difficulty": 8, "kuramoto_sivashinsky": 8}.get(name, 2)  # stiff: asymptotic later
+    u0 = get_task(name).initial_states(1, seed=0)
+    a, b, c = (solve(get_task(name, {"substeps": coarse * m}).stepper(), u0, 2)[:, -1] for m in (1, 2, 4))
+    order = math.log2(float((a - b).norm() / (b - c).norm()))
+    assert 3.6 < order < 4.4, order
+
+
+@pytest.mark.parametrize("name", NONLINEAR)
+def test_halving_the_internal_step_leaves_the_trajectory_alone(name: str) -> None:
+    task = get_task(name)
+    u0 = started(task, 1 if task.dims == 3 else 2)
+    finer = get_task(name, {"substeps": 2 * task.substeps})
+    change = relative(solve(task.stepper(), u0, 200), solve(finer.stepper(), u0, 200))
+    if name in ("kuramoto_sivashinsky", "kolmogorov_flow"):  # chaotic: small differences grow
+        assert change[:51].max() < 1e-4
+        assert change[200] < 1e-2
+    else:
+        assert change.max() < 1e-4
+
+
+@pytest.mark.parametrize("name", ["burgers", "kdv", "kdv_difficulty", "kuramoto_sivashinsky", "decaying_turbulence"])
+def test_the_mean_is_conserved(name: str) -> None:
+    task = get_task(name)
+    u0 = task.initial_states(2, seed=1) + 0.3
+    mean = solve(task.stepper(), u0, 50).flatten(2).mean(2)
+    torch.testing.assert_close(mean, torch.full_like(mean, 0.3), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["dispersion", "unbalanced_advection"])
+def test_waves_keep_their_norm(name: str) -> None:
+    task = get_task(name)
+    norm = solve(task.stepper(), task.initial_states(2, seed=1), 100).flatten(2).norm(dim=2)
+    torch.testing.assert_close(norm, norm[:, :1].expand_as(norm), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("name", ["burgers", "kdv", "kdv_difficulty", "anisotropic_diffusion", "decaying_turbulence"])
+def test_dissipative_tasks_lose_energy_at_every_step(name: str) -> None:
+    norm = solve(get_task(name).stepper(), get_task(name).initial_states(2, seed=1), 60).flatten(2).norm(dim=2)
+    assert (norm[:, 1:] < norm[:, :-1]).all()
+
+
+def test_inviscid_vorticity_keeps_energy_and_enstrophy() -> None:
+    """The Galerkin-truncated Euler equations conserve both; only the time step may change them."""
+    task = get_task("decaying_turbulence", {"viscosity": 0.0, "substeps": 2})
+    grid = task.grid()
+    trajectory = solve(task.stepper(), task.initial_states(1, seed=1), 50)
+    modes = grid.to_modes(trajectory[0, :, 0])
+    weight = torch.where(grid.laplacian == 0, 0.0, -1 / grid.laplacian)
+    psi = grid.to_space(weight * modes)
+    energy = (psi * trajectory[0, :, 0]).sum((1, 2))
+    enstrophy = trajectory[0, :, 0].square().sum((1, 2))
+    for quantity in (energy, enstrophy):
+        torch.testing.assert_close(quantity, quantity[:1].expand_as(quantity), rtol=1e-8, atol=0)
+
+
+def test_the_flux_form_equals_the_advective_form() -> None:
+    grid = get_task("decaying_turbulence").grid()
+    omega = get_task("decaying_turbulence").initial_states(2, seed=7)
+    modes, (d0, d1) = grid.to_modes(omega), grid.gradient
+    psi = torch.where(grid.laplacian == 0, 0.0, 1 / grid.laplacian) * modes
+    v0, v1 = grid.to_space(-d1 * psi), grid.to_space(d0 * psi)
+    torch.testing.assert_close(grid.to_space(d0 * grid.to_modes(v1) - d1 * grid.to_modes(v0)), omega)
+    advective = -(v0 * grid.to_space(d0 * modes) + v1 * grid.to_space(d1 * modes))
+    flux = grid.to_space(vorticity_transport(grid, torch.zeros((), dtype=torch.complex128))(modes))
+    torch.testing.assert_close(flux, advective, rtol=0, atol=1e-12)
+
+
+def test_kolmogorov_without_flow_relaxes_to_the_balance_of_force_drag_and_viscosity() -> None:
+    """ω = -4cos(4x₁)/(16ν + drag) is a steady state; one third of it grows towards it as 1 - (2/3)exp(-(16ν+drag)t)."""
+    task = get_task("kolmogorov_flow")
+    damping = 16 * 1e-2 + 0.1
+    steady = (-4 * torch.cos(4 * task.grid().coordinates[1]) / damping).expand(task.grid().space)[None, None]
+    end = solve(task.stepper(), steady / 3, 20)[:, -1]
+    expected = steady * (1 - 2 / 3 * math.exp(-damping * 2.0))
+    torch.testing.assert_close(end, expected, rtol=0, atol=1e-9)
+
+
+def test_kdv_as_printed_decays_and_as_difficulty_does_not() -> None:
+    end = {}
+    for name in ("kdv", "kdv_difficulty"):
+        trajectory = solve(get_task(name).stepper(), get_task(name).initial_states(2, seed=1), 100)
+        end[name] = trajectory[:, -1].norm() / trajectory[:, 0].norm()
+    assert end["kdv"] < 1e-3
+    assert end["kdv_difficulty"] > 0.3
+
+
+def test_swift_hohenberg_reaches_the_energy_minimum_downhill() -> None:
+    """u_t = -δF/δu: F = ½u(-r + (q²+Δ)²)u - u³/3 + u⁴/4 never grows."""
+    task = get_task("swift_hohenberg", {"resolution": 32})
+    grid, u = task.grid(), solve(task.stepper(), task.initial_states(1, seed=1), 100)[0, :, 0]
+    quadratic = -0.5 * u * grid.to_space(task.linear(task, grid) * grid.to_modes(u))
+    free_energy = (quadratic - u**3 / 3 + u**4 / 4).flatten(1).mean(1)
+    assert (free_energy.diff() < 0).all()
+
+
+def test_steppers_of_one_task_differ_only_by_their_settings() -> None:
+    slow, fast = get_task("burgers"), get_task("burgers", {"dt": 0.2, "substeps": 6})
+    u0 = slow.initial_states(1, seed=0)
+    assert isinstance(slow.stepper(), SpectralStepper)
+    assert relative(solve(slow.stepper(), u0, 20)[:, ::2], solve(fast.stepper(), u0, 10)).max() < 1e-12
