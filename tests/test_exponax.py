@@ -1,9 +1,9 @@
 """Agreement with exponax 0.2, the field's library, in float64 on every task where it converges.
 
 exponax is given its fourth-order scheme, our internal step, and the dealiasing fraction that keeps our modes (it keeps
-|n| <= fraction·N/2 - 1). Then all but two tasks agree to rounding. It drops the imaginary part of its coefficients, which
-leaves it first order on the dispersive KdV equations, so there it is extrapolated to zero step. Its streamfunction gives
-a velocity with curl v = -ω, which is our flow mirrored along axis 0.
+|n| <= fraction·N/2 - 1). Then all but two tasks agree to rounding. It drops the imaginary part of its coefficients,
+which leaves it first order on the dispersive KdV equations, so there it is extrapolated to zero step. Its
+streamfunction gives a velocity with curl v = -ω, which is our flow mirrored along axis 0.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from hero.errors import HeroError
-from hero.tasks import SPLITS, TASKS, Split, data_summary, draw_split, generate, get_task, load_split, split_path
+from hero.tasks import TASKS, Split, data_summary, draw_split, generate, get_task, load_split, split_path
 from hero.tasks import store as store_module
 
 SMALL = Split("train", 3, 4, seed=0)
@@ -38,12 +38,6 @@ def test_the_table_has_the_papers_tasks_in_its_order() -> None:
     assert {name for name, t in TASKS.items() if t.warmup == 500} == {"kuramoto_sivashinsky", "kolmogorov_flow"}
 
 
-def test_the_splits_are_those_of_the_protocol_with_a_seed_each() -> None:
-    sizes = {s.name: (s.trajectories, s.steps + 1) for s in SPLITS.values()}
-    assert sizes == {"train": (50, 51), "validation": (30, 201), "test": (30, 201)}
-    assert len({s.seed for s in SPLITS.values()}) == 3
-
-
 @pytest.mark.parametrize("name", TASKS)
 def test_settings_name_every_coefficient_and_rebuild_the_task(name: str) -> None:
     task = get_task(name)
@@ -55,12 +49,12 @@ def test_settings_name_every_coefficient_and_rebuild_the_task(name: str) -> None
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_coefficient_changes_the_solution(name: str) -> None:
-    task = get_task(name, {"resolution": 24})
+    task = get_task(name, {"resolution": 32})
     u = task.initial_states(1, seed=0)
     before = task.stepper()(u)
     for parameter, value in get_task(name).parameters.items():
         changed = (np.asarray(value) * 2).tolist()
-        other = get_task(name, {"resolution": 24, parameter: changed})
+        other = get_task(name, {"resolution": 32, parameter: changed})
         assert not torch.allclose(other.stepper()(u), before, rtol=1e-9, atol=1e-12), parameter
 
 
@@ -145,7 +139,7 @@ def test_a_seed_names_the_same_field_at_every_resolution(name: str) -> None:
 
 
 def test_amplitudes_are_uniform_and_phases_are_too() -> None:
-    """Before scaling; ratios of coefficients are free of it: |c_1|/|c_2| of two uniforms is below 1 half of the time."""
+    """Ratios of coefficients do not depend on the scaling: one uniform is below another half of the time."""
     c = torch.fft.rfft(get_task("burgers").initial_states(2000, seed=0)[:, 0])[:, 1:6]
     assert ((c[:, 0].abs() < c[:, 1].abs()).double().mean() - 0.5).abs() < 0.05
     # For uniforms P(x < y/2) = 1/4; Gaussian amplitudes would give 1/5.
@@ -248,7 +242,7 @@ def test_a_full_disk_leaves_no_partial_file(tmp_path: Path) -> None:
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
-        with pytest.raises(HeroError, match="cannot store .*burgers-train.*free space or choose another"):
+        with pytest.raises(HeroError, match=r"cannot store .*burgers-train.*free space or choose another"):
             load_split(task, Split("train", 20, 20, seed=0), tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

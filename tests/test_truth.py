@@ -81,7 +81,7 @@ def test_a_moving_vorticity_wave_is_carried_by_the_velocity_whose_curl_it_is() -
 
 
 def test_kdv_difficulties_become_the_published_coefficients() -> None:
-    """REFERENCE: u_t = -7.853982·½(u²)_x - 0.02119570 u_xxx - 2.675421e-4 u_xxxx on [0, 2π) at 160 points, dt 0.01."""
+    """u_t = -7.853982·½(u²)_x - 0.02119570 u_xxx - 2.675421e-4 u_xxxx on [0, 2π) at 160 points, dt 0.01."""
     ours = get_task("kdv_difficulty")
     written = get_task(
         "kdv", {"convection": -7.853982, "dispersion": -0.02119570, "hyperdiffusion": -2.675421e-4, "substeps": 6}

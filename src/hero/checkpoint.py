@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -17,29 +18,31 @@ from hero.errors import HeroError
 from hero.files import write_atomic
 
 
-def save_weights(path: Path, weights: dict[str, Tensor], metadata: dict[str, str]) -> None:
+def save_weights(path: Path, weights: dict[str, Tensor], about: dict[str, Any]) -> None:
     """`model.safetensors`, with the step and validation score it was chosen by."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-    write_atomic(path, safetensors.torch.save(tensors, metadata=metadata))
+    # One entry: safetensors writes several in random order, and equal runs are to have equal files.
+    write_atomic(path, safetensors.torch.save(tensors, metadata={"hero": json.dumps(about)}))
 
 
-def load_weights(path: Path, model: nn.Module) -> dict[str, str]:
-    """Put the stored weights into `model`; returns the metadata. HeroError if they belong to another model."""
+def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
+    """Put the stored weights into `model`; returns what is stored about them. HeroError if they are another model's."""
     if not path.is_file():
         raise HeroError(f"there are no weights {path}; train the run first.")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            metadata = dict(file.metadata() or {})
+            metadata = file.metadata() or {}
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (safetensors.SafetensorError, OSError) as error:
         raise HeroError(f"{path} is damaged ({error}); train the run again.") from error
     try:
         model.load_state_dict(weights)
-    except RuntimeError:
+        about: dict[str, Any] = json.loads(metadata["hero"])
+    except (RuntimeError, KeyError, ValueError):
         raise HeroError(
             f"{path} holds the weights of another model; use the configuration it was trained with."
         ) from None
-    return metadata
+    return about
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
@@ -53,7 +56,7 @@ def load_state(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]
     """Undo `save_state`; only tensors and plain values are read."""
     try:
         state = torch.load(path, map_location=device, weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
+    except (OSError, RuntimeError, LookupError, EOFError, ValueError, TypeError, pickle.UnpicklingError) as error:
         raise HeroError(
             f"the checkpoint {path} is damaged ({type(error).__name__}); "
             f"delete the folder {path.parent.parent} to start again."

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from hero import config as configuration
 from hero.backbones import BACKBONES
+from hero.checkpoint import load_run
 from hero.errors import HeroError
 from hero.evaluate import evaluate
 from hero.progress import console
@@ -21,7 +22,7 @@ from hero.report.tables import metrics_table, runs_table
 from hero.runs import find_run, list_runs, read_log, read_metrics
 from hero.strategies import STRATEGIES
 from hero.tasks import TASKS, data_summary, draw_split, load_split, split_path
-from hero.train import train
+from hero.train import resume, train
 
 DESCRIPTION = """\
 Train neural operators whose autoregressive rollouts stay accurate for hundreds of steps, and measure it.
@@ -44,6 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parsed.call(parsed)
     except HeroError as error:
         print(f"hero: {error}", file=sys.stderr)
+        return 2
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "memory" not in str(error):
+            raise
+        print("hero: the memory is too small for these settings; lower the batch or the backbone.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("hero: interrupted; what was done is saved, the same command goes on from there.", file=sys.stderr)
@@ -112,16 +118,23 @@ def config_of(args: argparse.Namespace) -> configuration.RunConfig:
 
 
 def run_train(args: argparse.Namespace) -> None:
-    if args.resume:
-        config = configuration.make_config(file=find_run(args.resume, args.runs) / "config.toml")
-        run = find_run(args.resume, args.runs)
-        args.runs = run.parent
+    if args.resume is not None:
+        changed = (args.task, args.config, args.strategy, args.backbone, args.seed, *args.overrides)
+        if any(value is not None for value in changed) or args.preset != "paper":
+            raise HeroError("--resume goes on with the run's own settings; leave out the others, or start a new run.")
+        run = resume(find_run(args.resume, args.runs), args.data)
     elif args.task or args.config:
-        config = config_of(args)
+        run = train(config_of(args), args.runs, args.data)
     else:
         raise HeroError("name a benchmark, for example `hero train burgers`; `hero data list` shows all.")
-    run = train(config, args.runs, args.data)
-    show_result(read_metrics(run) or evaluate(run, args.data), run)
+    show_result(final_metrics(run) or evaluate(run, args.data), run)
+
+
+def final_metrics(run: Path) -> dict[str, Any] | None:
+    """The stored metrics of a run, unless they were measured before the training ended."""
+    metrics = read_metrics(run)
+    steps = load_run(run).train.steps
+    return metrics if metrics and metrics["training"]["steps"] == steps else None
 
 
 def run_evaluate(args: argparse.Namespace) -> None:
@@ -135,29 +148,41 @@ def show_result(metrics: dict[str, Any], run: Path) -> None:
 
 
 def run_runs(args: argparse.Namespace) -> None:
-    rows = []
+    rows, notices = [], []
     for run in list_runs(args.runs):
-        config = configuration.make_config(file=run / "config.toml")
-        identity = {
-            "run": run.name,
-            "task": config.task.name,
-            "backbone": config.backbone.name,
-            "strategy": config.strategy,
-            "seed": config.seed,
-        }
-        steps = max((record["step"] for record in read_log(run)), default=0)
-        status = f"stopped at {steps} of {config.train.steps}" if steps < config.train.steps else "not evaluated"
-        rows.append(read_metrics(run) or {**identity, "status": status, "training": {"steps": steps}})
+        try:
+            rows.append(final_metrics(run) or unfinished_row(run))
+        except HeroError as error:
+            rows.append({"run": run.name, "status": "unreadable"})
+            notices.append(str(error))
     if not rows:
         raise HeroError(f"there are no runs in {args.runs}; start one with `hero train burgers`.")
     console.print(runs_table(rows))
+    for notice in notices:
+        print(f"hero: {notice}", file=sys.stderr)
+
+
+def unfinished_row(run: Path) -> dict[str, Any]:
+    """What is known of a run that has no final metrics."""
+    config = load_run(run)
+    steps = max((record["step"] for record in read_log(run)), default=0)
+    status = f"stopped at {steps} of {config.train.steps}" if steps < config.train.steps else "not evaluated"
+    return {
+        "run": run.name,
+        "task": config.task.name,
+        "backbone": config.backbone.name,
+        "strategy": config.strategy,
+        "seed": config.seed,
+        "training": {"steps": steps},
+        "status": status,
+    }
 
 
 def run_settings(args: argparse.Namespace) -> None:
     config = config_of(args)
     table = Table("setting", "value" if args.task else "default", "meaning", title=f"Settings for {config.task.name}")
-    for name in ("strategy", "seed"):
-        table.add_row(name, str(getattr(config, name)), dataclasses.fields(config)[0].metadata["doc"])
+    for item in dataclasses.fields(config)[:2]:  # strategy and seed, which have no section
+        table.add_row(item.name, str(getattr(config, item.name)), item.metadata["doc"])
     for section, cls in configuration.SECTIONS.items():
         table.add_section()
         for item in dataclasses.fields(cls):

@@ -6,6 +6,7 @@ Every setting is documented where it is defined; `hero settings` prints these se
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -30,6 +31,10 @@ def setting(
 ) -> Any:
     """A documented field; `low` is the least allowed value, `above` an excluded lower bound."""
     return field(default=default, metadata={"doc": doc, "low": low, "above": above, "choices": choices})
+
+
+LARGEST_INT = 2**63 - 1
+"""What a seed, a tensor size and a TOML integer can hold."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +177,8 @@ def parse_override(text: str) -> tuple[str, Any]:
     try:
         return key.strip(), tomllib.loads(f"v = {value.strip()}")["v"]
     except tomllib.TOMLDecodeError:
+        with contextlib.suppress(ValueError):
+            return key.strip(), float(value)  # such as .5, which TOML lacks
         return key.strip(), value.strip()
 
 
@@ -212,6 +219,8 @@ def build(values: Mapping[str, Any]) -> RunConfig:
     task_settings: dict[str, Any] = {}
     for key, value in values.items():
         section, dot, name = key.partition(".")
+        if isinstance(value, int) and abs(value) > LARGEST_INT:
+            raise HeroError(f"{key} is too large; give a number below 2^63.")
         if not dot:
             top[key] = checked(RunConfig, key, key, value)
         elif section == "task" and name != "name":
@@ -269,11 +278,13 @@ def resolve(config: RunConfig) -> RunConfig:
         raise unknown_name("strategy", config.strategy, STRATEGIES)
     if config.backbone.name not in BACKBONES:
         raise unknown_name("backbone", config.backbone.name, BACKBONES)
+    unread = OPTIONAL_SECTIONS - set(STRATEGIES[config.strategy].sections)
+    config = dataclasses.replace(config, **{name: SECTIONS[name]() for name in unread})  # equal runs, equal configs
     task = config.make_task()
     steps = config.train.steps
 
-    def fraction(value: int | None, share: float) -> int:
-        return max(1, round(share * steps)) if value is None else value
+    def fraction(value: int | None, share: float, least: int = 1) -> int:
+        return max(least, round(share * steps)) if value is None else value
 
     train = dataclasses.replace(
         config.train,
@@ -283,7 +294,7 @@ def resolve(config: RunConfig) -> RunConfig:
     )
     hero = dataclasses.replace(
         config.hero,
-        start=fraction(config.hero.start, 0.4),
+        start=fraction(config.hero.start, 0.4, least=0),
         refresh=fraction(config.hero.refresh, 0.2),
         warmup=fraction(config.hero.warmup, 0.2),
     )
@@ -297,7 +308,7 @@ def resolve(config: RunConfig) -> RunConfig:
         raise HeroError(
             f"train.unroll={config.train.unroll} is longer than data.train_steps={config.data.train_steps}; lower it."
         )
-    if "hero" in STRATEGIES[config.strategy].sections and fraction(hero.start, 0) >= steps:
+    if "hero" in STRATEGIES[config.strategy].sections and (hero.start or 0) >= steps:
         raise HeroError(
             f"hero.start={hero.start} is not below train.steps={steps}: the relative term would never act; lower it."
         )

@@ -21,10 +21,24 @@ from hero.report import report_run
 from hero.rollout import Context, Stepper, rollout
 from hero.runs import choose_device, read_log, versions
 from hero.strategies import STRATEGIES
-from hero.tasks import load_split
+from hero.tasks import load_split, split_path
 
 # Rollouts are kept as float32 before they are measured; this bounds how many numbers that is at once.
 CHUNK_VALUES = 2**26
+
+
+def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device | str) -> Tensor:
+    """The split `train`, `val` or `test` of a run, on the CPU; HeroError if it holds NaN or infinity."""
+    task, split = config.make_task(), config.split(name)
+    data = load_split(task, split, data_dir, device)
+    bad = ~torch.isfinite(data).flatten(2).all(dim=2)
+    if bool(bad.any()):
+        trajectory, step = (int(i) for i in bad.nonzero()[0])
+        raise HeroError(
+            f"{split_path(task, split, data_dir)} has NaN or infinite values (first in trajectory {trajectory}, "
+            f"step {step}); delete it and repeat, so that it is made again."
+        )
+    return data
 
 
 @torch.no_grad()
@@ -49,11 +63,11 @@ def evaluate(run: Path, data_dir: Path) -> dict[str, Any]:
     task = config.make_task()
     device = choose_device(config.train.device)
     model = build_backbone(config.backbone, task.dims, task.channels, task.channels, config.seed)
-    metadata = load_weights(run / "model.safetensors", model)
+    about = load_weights(run / "model.safetensors", model)
     step = STRATEGIES[config.strategy](config).stepper(model.to(device).eval())
 
-    val = load_split(task, config.split("val"), data_dir, device)
-    test = load_split(task, config.split("test"), data_dir, device)
+    val = load_data(config, "val", data_dir, device)
+    test = load_data(config, "test", data_dir, device)
     with progress_bar("evaluating", 2) as advance:
         val_errors = rollout_errors(step, val, config.data.val_steps, device)
         advance()
@@ -62,7 +76,7 @@ def evaluate(run: Path, data_dir: Path) -> dict[str, Any]:
 
     rows = describe_run(run, config) | {
         "parameters": count_parameters(model),
-        "best_step": int(metadata["step"]),
+        "best_step": about["step"],
         "trajectories": len(test),
         "val": summary(val_errors),
         "test": summary(test_errors),

@@ -33,6 +33,17 @@ def write_atomic(path: Path, data: bytes) -> Path:
     return path
 
 
+def append(path: Path, text: str) -> None:
+    """Add whole lines to a log; a kill may cut the last one short, which reading allows for."""
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise HeroError(
+            f"cannot write {path} ({error.strerror or error}); free space or mend the folder, then run the same again."
+        ) from error
+
+
 def write_json(path: Path, content: Any) -> Path:
     """JSON for people and any parser: infinities become the string "inf", which JSON lacks."""
     return write_atomic(path, (json.dumps(_plain(content), indent=2, allow_nan=False) + "\n").encode())
@@ -56,14 +67,20 @@ def _plain(value: Any) -> Any:
 @contextlib.contextmanager
 def owned(folder: Path) -> Iterator[None]:
     """Hold `folder` for this process; HeroError if another process holds it. The system frees it when we die."""
-    import fcntl
-
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("w")
+    except OSError as error:
+        raise HeroError(f"cannot write in {folder} ({error.strerror or error}); choose another folder.") from error
+    with file:
         try:
+            import fcntl
+
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise HeroError(
                 f"run {folder.name} is in use by another process; wait for it, or change a setting or the seed."
             ) from None
+        except (ImportError, OSError):
+            pass  # a system or file system without locks: one process per run is then up to the user
         yield

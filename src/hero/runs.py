@@ -56,7 +56,7 @@ def read_log(run: Path) -> list[dict[str, Any]]:
     """The records of `log.jsonl`; a last line that a kill cut short is left out."""
     path = run / "log.jsonl"
     records = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
         try:
             records.append(json.loads(line))
         except json.JSONDecodeError:
@@ -68,8 +68,9 @@ def read_metrics(run: Path) -> dict[str, Any] | None:
     """`metrics.json`, or None if the run has not been evaluated."""
     try:
         content: dict[str, Any] = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+        content["training"]["steps"]
     except FileNotFoundError:
         return None
-    except json.JSONDecodeError:
+    except (OSError, ValueError, LookupError, TypeError):
         raise HeroError(f"{run / 'metrics.json'} is damaged; `hero evaluate {run.name}` writes it anew.") from None
     return content

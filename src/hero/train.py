@@ -16,16 +16,15 @@ from torch import Tensor, nn
 
 from hero import metrics
 from hero.backbones import build_backbone
-from hero.checkpoint import load_state, save_state, save_weights
+from hero.checkpoint import load_run, load_state, save_state, save_weights
 from hero.config import RunConfig
 from hero.errors import HeroError
-from hero.evaluate import rollout_errors
-from hero.files import json_line, owned, write_atomic
+from hero.evaluate import load_data, rollout_errors
+from hero.files import append, json_line, owned, write_atomic
 from hero.progress import console, progress_bar
 from hero.runs import choose_device, read_log
 from hero.schedule import learning_rate
 from hero.strategies import STRATEGIES, Strategy
-from hero.tasks import load_split
 from hero.windows import Windows
 
 COMPILE_STEPS = 2000
@@ -35,16 +34,24 @@ COMPILE_STEPS = 2000
 def train(config: RunConfig, runs_dir: Path, data_dir: Path) -> Path:
     """Train the run of `config` in `runs_dir/<id>`, from its last checkpoint if there is one; returns the folder."""
     run = runs_dir / config.run_id()
+    device = choose_device(config.train.device)
     with owned(run):
         if not (run / "config.toml").is_file():
             write_atomic(run / "config.toml", config.to_toml().encode())
-        _train(config, run, data_dir)
+        _train(config, run, data_dir, device)
     return run
 
 
-def _train(config: RunConfig, run: Path, data_dir: Path) -> None:
+def resume(run: Path, data_dir: Path) -> Path:
+    """Go on with the run in the folder `run`, whatever the folder is called now; returns the folder."""
+    config = load_run(run)
+    with owned(run):
+        _train(config, run, data_dir, choose_device(config.train.device))
+    return run
+
+
+def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device) -> None:
     settings = config.train
-    device = choose_device(settings.device)
     task = config.make_task()
     model = build_backbone(config.backbone, task.dims, task.channels, task.channels, config.seed).to(device)
     optimiser = torch.optim.AdamW(
@@ -56,10 +63,8 @@ def _train(config: RunConfig, run: Path, data_dir: Path) -> None:
     if first >= settings.steps:
         return
 
-    data = load_split(task, config.split("train"), data_dir, device).to(device)
-    val = load_split(task, config.split("val"), data_dir, device)
-    check_finite(data, "training")
-    check_finite(val, "validation")
+    data = load_data(config, "train", data_dir, device).to(device)
+    val = load_data(config, "val", data_dir, device)
     windows = Windows(data, settings.unroll, settings.batch, config.seed)
     progress.compiled = compile_backbone(model, config, windows(0).context.inputs())
 
@@ -75,26 +80,32 @@ def _train(config: RunConfig, run: Path, data_dir: Path) -> None:
             optimiser.step()
 
             done = step + 1
+            last, stop = done == settings.steps, interrupted()
             progress.count({"loss": loss.value.detach(), "grad_norm": norm, **loss.statistics})
-            if done % progress.log_every == 0 or done == settings.steps:
+            if done % progress.log_every == 0 or last:
                 progress.log(done, lr=optimiser.param_groups[0]["lr"])
-            if done % (settings.validate_every or 1) == 0 or done == settings.steps:
+            if done % (settings.validate_every or 1) == 0 or last:
+                check_weights(model, done)
                 progress.validated(done, model, validation_errors(strategy, model, val, device))
-            if done % (settings.checkpoint_every or 1) == 0 or done == settings.steps or interrupted():
+            if done % (settings.checkpoint_every or 1) == 0 or last or stop:
+                check_weights(model, done)
                 progress.save(done, model, optimiser, strategy)
-            if interrupted() and done < settings.steps:
+            if stop and not last:
                 raise KeyboardInterrupt
 
 
-def check_finite(data: Tensor, name: str) -> None:
-    """Refuse data with NaN or infinity before a step is spent on it."""
-    bad = ~torch.isfinite(data).flatten(2).all(dim=2)
-    if bool(bad.any()):
-        trajectory, step = (int(i) for i in bad.nonzero()[0])
-        raise HeroError(
-            f"the {name} data has NaN or infinite values (first in trajectory {trajectory}, step {step}); "
-            "delete the data file and make it again."
-        )
+def check_weights(model: nn.Module, done: int) -> None:
+    """Refuse to keep weights that are not finite: the checkpoint before them is worth more."""
+    if not all(bool(p.isfinite().all()) for p in model.parameters()):
+        raise not_finite(done)
+
+
+def not_finite(done: int) -> HeroError:
+    """Training has left the finite range."""
+    return HeroError(
+        f"training became non-finite before step {done}; lower train.lr, or clip with train.clip=1 or less; "
+        "the last checkpoint is kept."
+    )
 
 
 def validation_errors(strategy: Strategy, model: nn.Module, val: Tensor, device: torch.device) -> Tensor:
@@ -135,7 +146,7 @@ class Progress:
         self.log_every = max(1, config.train.steps // 200)
         self.compiled = False
         self.best: dict[str, Any] = {"val_gm100": float("inf"), "step": 0, "weights": None}
-        self.val_gm100 = float("inf")
+        self.val_gm100: float | None = None
         self._counted: dict[str, list[Tensor | float]] = {}
         self._advance: Callable[..., None] = lambda n, note=None: None
         self._seconds = 0.0
@@ -174,19 +185,21 @@ class Progress:
             model.load_state_dict(state["model"])
             optimiser.load_state_dict(state["optimiser"])
             strategy.load_state_dict(state["strategy"], model)
-        except (RuntimeError, ValueError, KeyError):
+            done: int = state["step"]
+            self.best, self._seconds = state["best"], state["seconds"]
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError):
             raise HeroError(
                 f"the checkpoint {self.state_path} belongs to another model; "
                 f"delete the folder {self.run} to start again."
             ) from None
-        self.best, self._seconds = state["best"], state["seconds"]
-        done: int = state["step"]
-        self._keep_log(done)
         self._last_logged = (done, self._seconds)
-        if self.best["weights"] is not None:
-            self._save_best()  # a kill may have come between the two files
         if done < self.config.train.steps:
-            console.print(f"resuming {self.run.name} after step {done} of {self.config.train.steps}")
+            self._keep_log(done)
+            console.print(f"resuming {self.run.name} after step {done} of {self.config.train.steps}", highlight=False)
+        if self.best["weights"] is not None and (
+            done < self.config.train.steps or not (self.run / "model.safetensors").is_file()
+        ):
+            self._save_best()  # what is there may be of a later step, which is done again
         return done
 
     def _keep_log(self, done: int) -> None:
@@ -219,10 +232,7 @@ class Progress:
         self._append(record)
         self._advance(0, note=self._note(record))
         if not means["loss"] < float("inf"):
-            raise HeroError(
-                f"the loss became non-finite before step {done}; "
-                "lower train.lr or train.clip, the last checkpoint is kept."
-            )
+            raise not_finite(done)
 
     def validated(self, done: int, model: nn.Module, errors: Tensor) -> None:
         """Log a validation; keep the weights if they are the best so far."""
@@ -237,19 +247,21 @@ class Progress:
             console.print(
                 f"step {done}/{self.config.train.steps}  validation GM100 {self.val_gm100:.4g}"
                 f"  best {self.best['val_gm100']:.4g} at {self.best['step']}"
-                f"  diverged {diverged}  {self.seconds():.0f} s"
+                f"  diverged {diverged}  {self.seconds():.0f} s",
+                highlight=False,
             )
 
     def _save_best(self) -> None:
-        metadata = {"run": self.run.name, "step": str(self.best["step"]), "val_gm100": str(self.best["val_gm100"])}
-        save_weights(self.run / "model.safetensors", self.best["weights"], metadata)
+        about = {"step": self.best["step"], "val_gm100": str(self.best["val_gm100"])}
+        save_weights(self.run / "model.safetensors", self.best["weights"], about)
 
     def _append(self, record: dict[str, Any]) -> None:
-        with (self.run / "log.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json_line(record))
+        append(self.run / "log.jsonl", json_line(record))
 
     def _note(self, record: dict[str, Any]) -> str:
-        note = f"loss {record['loss']:.3g}  val {self.val_gm100:.3g}"
+        note = f"loss {record['loss']:.3g}"
+        if self.val_gm100 is not None:
+            note += f"  val {self.val_gm100:.3g}"
         if "lambda" in record:
             note += f"  λ {record['lambda']:.3f}"
         if "alpha" in record:

@@ -9,6 +9,11 @@ from torch.nn.functional import gelu
 from hero.backbones.spectral import SpectralConv
 
 
+def pointwise(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """v(x) = A u(x) + a at every grid point: (batch, in, *space) -> (batch, out, *space)."""
+    return (weight @ u.flatten(2) + bias[:, None]).unflatten(2, u.shape[2:])
+
+
 class Pointwise(nn.Module):
     """A linear map of the channels, the same at every grid point, with bias: a 1x1 convolution on any dimension."""
 
@@ -19,8 +24,7 @@ class Pointwise(nn.Module):
         self.bias = nn.Parameter(torch.empty(out_channels).uniform_(-bound, bound))
 
     def forward(self, u: Tensor) -> Tensor:
-        flat = self.weight @ u.flatten(2) + self.bias[:, None]  # (b, out, points)
-        return flat.unflatten(2, u.shape[2:])
+        return pointwise(u, self.weight, self.bias)
 
 
 class FNOBlock(nn.Module):
@@ -34,6 +38,18 @@ class FNOBlock(nn.Module):
     def forward(self, v: Tensor) -> Tensor:
         # The tanh form is what JAX, and so APEBench, means by GELU.
         return gelu(self.spectral(v) + self.bypass(v), approximate="tanh")
+
+    def lifted(self, u: Tensor, lifting: Pointwise) -> Tensor:
+        """self(lifting(u)) without ever making the lifted field: lifting is linear, so it commutes with the transform.
+
+        K(A u + a) = (K A) u + Re(W_0) a, so the few input channels are transformed instead of `width`, and lifting,
+        spectral weight and bypass fold into one small tensor each. Exact up to rounding.
+        """
+        spectral = torch.einsum("ci,rco...->rio...", lifting.weight, self.spectral.weight)
+        mean = self.spectral.weight[0].flatten(2)[:, :, 0]  # Re W_0, (in, out)
+        constant = mean.T @ lifting.bias + self.bypass.weight @ lifting.bias + self.bypass.bias
+        bypass = pointwise(u, self.bypass.weight @ lifting.weight, constant)
+        return gelu(self.spectral(u, spectral) + bypass, approximate="tanh")
 
 
 class FNO(nn.Module):
@@ -49,8 +65,9 @@ class FNO(nn.Module):
         self.projection = Pointwise(width, out_channels)
 
     def forward(self, u: Tensor) -> Tensor:
-        v = self.lifting(u)
-        for block in self.blocks:
+        first, *others = self.blocks
+        v: Tensor = first.lifted(u, self.lifting)
+        for block in others:
             v = block(v)
-        out: Tensor = self.projection(v)
-        return out
+        v = self.projection(v)
+        return v

@@ -104,19 +104,21 @@ class SpectralConv(nn.Module):
             self._matrices[key] = ([m.to(like) for m in forward], [m.to(like) for m in inverse])
         return self._matrices[key]
 
-    def mixing(self) -> Tensor:
-        """W as real blocks [[Re, Im], [-Im, Re]], one per kept mode: (modes, 2 in, 2 out)."""
-        real, imaginary = self.weight.movedim((1, 2), (-2, -1))  # (*kept, in, out)
-        # Reversed to the axis order of the spectrum.
-        axes = (*reversed(range(real.dim() - 2)), -2, -1)
-        real, imaginary = real.permute(axes).flatten(0, -3), imaginary.permute(axes).flatten(0, -3)
-        return torch.cat([torch.cat([real, imaginary], -1), torch.cat([-imaginary, real], -1)], -2)
-
-    def forward(self, u: Tensor) -> Tensor:  # (b, in, *space) -> (b, out, *space)
+    def forward(self, u: Tensor, weight: Tensor | None = None) -> Tensor:
+        """(batch, in, *space) -> (batch, out, *space); `weight` replaces the layer's own, see `FNOBlock.lifted`."""
         forward, inverse = self.matrices(tuple(u.shape[2:]), u)
-        z = truncated_transform(u, forward)  # (b, in, .., 2, k)
-        kept = (*z.shape[2:-2], z.shape[-1])
-        z = z.movedim((0, -2, 1), (-3, -2, -1)).flatten(-2).flatten(0, -3)  # (modes, b, 2 in)
-        z = torch.bmm(z, self.mixing())  # (modes, b, 2 out)
-        z = z.unflatten(-1, (2, -1)).unflatten(0, kept)  # (*kept, b, 2, out)
-        return truncated_inverse(z.movedim((-3, -2, -1), (0, -2, 1)), inverse)
+        z = truncated_transform(u, forward)
+        z = mix_modes(z, self.weight if weight is None else weight)
+        return truncated_inverse(z, inverse)
+
+
+def mix_modes(z: Tensor, weight: Tensor) -> Tensor:
+    """X[k] W_k for every kept mode: spectrum (batch, in, .., 2, kept) -> (batch, out, .., 2, kept)."""
+    axes = tuple(reversed(range(3, weight.dim())))  # the axis order of the spectrum
+    real, imaginary = weight.permute(0, *axes, 1, 2).flatten(1, -3)  # (modes, in, out)
+    # W as real blocks [[Re, Im], [-Im, Re]]: one real matrix product per mode.
+    blocks = torch.cat([torch.cat([real, imaginary], -1), torch.cat([-imaginary, real], -1)], -2)
+    kept = (*z.shape[2:-2], z.shape[-1])
+    z = z.movedim((0, -2, 1), (-3, -2, -1)).flatten(-2).flatten(0, -3)  # (modes, batch, 2 in)
+    z = torch.bmm(z, blocks).unflatten(-1, (2, -1)).unflatten(0, kept)  # (*kept, batch, 2, out)
+    return z.movedim((-3, -2, -1), (0, -2, 1))

@@ -1,7 +1,7 @@
 """The benchmark tasks as a table on our own solver, and their trajectories on disk.
 
 task = get_task("burgers", {"viscosity": 1e-3})
-train = load_split(task, SPLITS["train"], Path("data"))  # (50, 51, 1, 160) float32
+train = load_split(task, Split("train", 50, 50, seed=0), Path("data"))  # (50, 51, 1, 160) float32
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from collections.abc import Mapping
 
 from hero.errors import unknown_name
 from hero.tasks.draw import draw_split
-from hero.tasks.store import SPLITS, Split, data_summary, generate, load_split, split_path
+from hero.tasks.store import Split, data_summary, generate, load_split, split_path
 from hero.tasks.table import ROWS
 from hero.tasks.task import Task
 
 __all__ = [
-    "SPLITS",
     "TASKS",
     "Split",
     "Task",

@@ -31,6 +31,9 @@ def _space_time(u: np.ndarray, task: Task) -> Figure:
     rows = len(u)
     figure = Figure(figsize=(8, 1.0 + 1.5 * rows), layout="constrained")
     axes = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
+    label, peak = "u", np.abs(u).max(axis=(0, 2))  # (time,)
+    if 0 < peak[-1] < 0.05 * peak[0]:  # a decaying field would fade to blank
+        u, label = u / peak[:, None], "u / max |u(t)|"
     limit, end = _limit(u), (u.shape[1] - 1) * task.dt
     for i, ax in enumerate(axes):
         image = ax.imshow(
@@ -46,20 +49,22 @@ def _space_time(u: np.ndarray, task: Task) -> Figure:
         ax.set_ylabel("x")
         ax.set_title(f"trajectory {i}", loc="left", fontsize=9)
     axes[-1].set_xlabel("time")
-    figure.colorbar(image, ax=axes, label="u", shrink=0.8, pad=0.02)
+    figure.colorbar(image, ax=axes, label=label, shrink=0.8, pad=0.02)
     figure.suptitle(task.title)
     return figure
 
 
 def _snapshots(u: np.ndarray, task: Task) -> Figure:
+    """Rows are trajectories and columns are times, each with its own colour range, as fields may grow or decay."""
     slices = u if task.dims == 2 else u[..., u.shape[-1] // 2]  # (trajectory, time, axis 0, axis 1)
     times = np.unique(np.linspace(0, u.shape[1] - 1, 5).round().astype(int))
     rows, columns = len(slices), len(times)
-    figure = Figure(figsize=(1.0 + 1.9 * columns, 0.9 + 1.9 * rows), layout="constrained")
+    figure = Figure(figsize=(0.8 + 1.9 * columns, 1.3 + 1.8 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    limit = _limit(slices[:, times])
-    for i in range(rows):
-        for j, t in enumerate(times):
+    symbol = "ω" if task.equation.startswith("ω") else "u"
+    for j, t in enumerate(times):
+        limit = _limit(slices[:, t])
+        for i in range(rows):
             image = axes[i, j].imshow(
                 slices[i, t].T,
                 origin="lower",
@@ -68,12 +73,10 @@ def _snapshots(u: np.ndarray, task: Task) -> Figure:
                 vmin=-limit,
                 vmax=limit,
             )
-            if i == 0:
-                axes[i, j].set_title(f"t = {t * task.dt:g}", fontsize=9)
+        axes[0, j].set_title(f"t = {t * task.dt:g}", fontsize=9)
+        axes[-1, j].set_xlabel("$x_0$")
+        figure.colorbar(image, ax=axes[:, j], location="bottom", label=symbol, shrink=0.9, pad=0.02)
+    for i in range(rows):
         axes[i, 0].set_ylabel(f"trajectory {i}\n$x_1$")
-    for ax in axes[-1]:
-        ax.set_xlabel("$x_0$")
-    symbol = "ω" if task.equation.startswith("ω") else "u"
-    figure.colorbar(image, ax=axes, label=symbol, shrink=0.8, pad=0.02)
-    figure.suptitle(task.title if task.dims == 2 else f"{task.title}, slice at $x_2$ = extent/2")
+    figure.suptitle(task.title if task.dims == 2 else f"{task.title}, slice at half of axis 2")
     return figure

@@ -42,12 +42,6 @@ class Split:
     seed: int
 
 
-SPLITS = {
-    split.name: split
-    for split in (Split("train", 50, 50, 0), Split("validation", 30, 200, 1), Split("test", 30, 200, 773))
-}
-
-
 def split_path(task: Task, split: Split, directory: Path) -> Path:
     """<directory>/<task>-<split>-<hash>.h5."""
     content = {"task": task.name, "settings": task.settings(), "split": asdict(split), "solver": SOLVER_VERSION}
@@ -87,14 +81,15 @@ def generate(task: Task, split: Split, device: torch.device | str = "cpu") -> Te
         for i, u in enumerate(frames(stepper, initial[part].to(device), split.steps, task.warmup)):
             if stopped.is_set():
                 return
-            if not bool(torch.isfinite(u).all()):
+            snapshot = u.to("cpu", torch.float32)  # rounded as it is made, to bound the memory
+            if not bool(torch.isfinite(snapshot).all()):
                 raise HeroError(
                     f"the solution of task {task.name!r} (split {split.name!r}) left the finite range at "
                     f"{_step_name(i, task.warmup)}; raise task.substeps (now {task.substeps}), or check the "
                     "coefficients if you changed them."
                 )
             if i >= task.warmup:
-                data[part, i - task.warmup] = u.to("cpu", torch.float32)  # rounded as it is made, to bound the memory
+                data[part, i - task.warmup] = snapshot
             if i > 0:
                 advance(1)
 
@@ -132,10 +127,9 @@ def _step_name(frame: int, warmup: int) -> str:
 def data_summary(path: Path) -> dict[str, Any]:
     """The provenance and shape of a stored split, without reading the data."""
     with _opened(path) as file:
-        summary: dict[str, Any] = {"file": Path(path).name, "shape": list(file["u"].shape)}
-        for name, value in file.attrs.items():
-            summary[name] = json.loads(value) if name == "settings" else getattr(value, "tolist", lambda v=value: v)()
-    return summary
+        attributes = {name: v.item() if isinstance(v, np.generic) else v for name, v in file.attrs.items()}
+        attributes["settings"] = json.loads(attributes["settings"])
+        return {"file": Path(path).name, "shape": list(file["u"].shape), **attributes}
 
 
 def _write(path: Path, data: Tensor, task: Task, split: Split) -> None:
@@ -194,7 +188,7 @@ def _opened(path: Path) -> Iterator[h5py.File]:
     try:
         with h5py.File(path, "r") as file:
             yield file
-    except (OSError, KeyError, json.JSONDecodeError) as error:
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
         raise HeroError(f"{path} is damaged or not a file of ours; delete it and repeat.") from error
 
 

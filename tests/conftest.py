@@ -1,0 +1,101 @@
+"""Shared by the tests of the flow: a run small enough to train in a moment, its data, and the command as a process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hero.config import RunConfig, make_config
+
+# One thread: tiny tensors gain nothing from more, and the tests stay quick beside other work on the machine.
+os.environ["OMP_NUM_THREADS"] = "1"
+torch.set_num_threads(1)
+
+TINY: dict[str, Any] = {
+    "task.resolution": 32,
+    "task.substeps": 1,
+    "backbone.width": 4,
+    "backbone.modes": 6,
+    "data.train_trajectories": 4,
+    "data.train_steps": 10,
+    "data.val_trajectories": 2,
+    "data.val_steps": 100,
+    "data.test_trajectories": 2,
+    "data.test_steps": 100,
+    "train.batch": 5,
+    "train.steps": 20,
+    "train.validate_every": 5,
+    "train.checkpoint_every": 5,
+    "train.compile": "false",
+}
+
+
+def tiny(**changes: Any) -> RunConfig:
+    """The tiny run with settings changed; `train__lr=1` stands for train.lr=1."""
+    return make_config(overrides={**TINY, **{key.replace("__", "."): value for key, value in changes.items()}})
+
+
+def options(**changes: Any) -> list[str]:
+    """The same as command-line options."""
+    values = {**TINY, **{key.replace("__", "."): value for key, value in changes.items()}}
+    return [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data of the tiny run, made once by whichever test asks first."""
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture
+def runs_dir(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+def start_hero(*arguments: object, env: Mapping[str, str] | None = None, **kwargs: Any) -> subprocess.Popen[str]:
+    """The real command in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", "import sys; from hero.cli import main; sys.exit(main())", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+        **kwargs,
+    )
+
+
+def hero(*arguments: object, **kwargs: Any) -> tuple[int, str, str]:
+    """Run the real command to its end: exit code, stdout, stderr."""
+    process = start_hero(*arguments, **kwargs)
+    out, err = process.communicate(timeout=300)
+    return process.returncode, out, err
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Poll `condition` while `process` runs; fails if the process ends first."""
+    while not condition():
+        if process.poll() is not None:
+            out, err = process.communicate()
+            pytest.fail(f"the process ended with {process.returncode} before the awaited state\n{out}\n{err}")
+        time.sleep(0.005)
+
+
+def assert_refused(result: tuple[int, str, str], *words: str) -> None:
+    """Exit code 2 and one sentence on stderr that holds `words`, without a traceback."""
+    code, _, err = result
+    assert code == 2, err
+    assert "Traceback" not in err
+    lines = [line for line in err.splitlines() if line.strip()]
+    assert len(lines) == 1, err
+    assert lines[0].startswith("hero: ")
+    assert lines[0].endswith((".", "?")), err
+    for word in words:
+        assert word in err

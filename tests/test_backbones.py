@@ -1,0 +1,188 @@
+"""FNO against a twin that uses the FFT, and what every registered backbone must do."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu
+
+from hero.backbones import BACKBONES, FNO, build_backbone, count_parameters
+from hero.backbones.spectral import SpectralConv, dft_matrices, truncated_inverse, truncated_transform
+from hero.config import make_config
+from hero.errors import HeroError
+from hero.tasks import TASKS
+
+TASK_OF_DIM = {1: "burgers", 2: "kolmogorov_flow", 3: "swift_hohenberg"}
+
+
+def fft_spectral(conv: SpectralConv, u: Tensor) -> Tensor:
+    """The layer as FNO papers write it: FFT, one slice per corner, scatter, inverse FFT."""
+    dims = len(conv.modes)
+    axes = tuple(range(2, 2 + dims))
+    weight = torch.complex(conv.weight[0], conv.weight[1])
+    spectrum = torch.fft.rfftn(u, dim=axes)
+    out = torch.zeros(u.shape[0], weight.shape[1], *spectrum.shape[2:], dtype=spectrum.dtype)
+    for negative in itertools.product((False, True), repeat=dims - 1):
+        source: list[slice] = [slice(None), slice(None)]
+        of_weight: list[slice] = [slice(None), slice(None)]
+        for m, minus in zip(conv.modes, negative, strict=False):
+            source.append(slice(-m, None) if minus else slice(0, m))
+            of_weight.append(slice(m, None) if minus else slice(0, m))
+        source.append(slice(0, conv.modes[-1]))
+        of_weight.append(slice(None))
+        corner = torch.einsum("bi...,io...->bo...", spectrum[tuple(source)], weight[tuple(of_weight)])
+        out[tuple(source)] = corner
+    return torch.fft.irfftn(out, s=u.shape[2:], dim=axes)
+
+
+def fft_fno(model: FNO, u: Tensor) -> Tensor:
+    """The whole operator, layer by layer, with nothing folded."""
+
+    def pointwise(layer: torch.nn.Module, v: Tensor) -> Tensor:
+        bias = layer.bias.reshape(-1, *(1,) * (v.dim() - 2))
+        return torch.einsum("oi,bi...->bo...", layer.weight, v) + bias
+
+    v = pointwise(model.lifting, u)
+    for block in model.blocks:
+        v = gelu(fft_spectral(block.spectral, v) + pointwise(block.bypass, v), approximate="tanh")
+    return pointwise(model.projection, v)
+
+
+@pytest.mark.parametrize(("dims", "count"), [(1, 44_801), (2, 102_881), (3, 327_793)])
+def test_parameter_counts_of_the_paper(dims: int, count: int) -> None:
+    config = make_config(overrides={"task.name": TASK_OF_DIM[dims]})
+    assert count_parameters(build_backbone(config.backbone, dims, 1, 1, seed=0)) == count
+
+
+@pytest.mark.parametrize(
+    ("space", "modes", "depth", "channels"),
+    [
+        ((160,), (28,), 1, 1),
+        ((17,), (5,), 2, 3),
+        ((12,), (7,), 1, 1),  # the Nyquist mode is kept
+        ((16, 12), (4, 3), 1, 1),
+        ((9, 14), (3, 8), 2, 2),
+        ((8, 10, 12), (3, 2, 4), 2, 1),
+        ((8, 8, 8), (4, 4, 5), 1, 2),
+    ],
+)
+def test_fno_equals_its_fft_twin(space: tuple[int, ...], modes: tuple[int, ...], depth: int, channels: int) -> None:
+    torch.manual_seed(0)
+    model = FNO(channels, channels, width=5, modes=modes, depth=depth).double()
+    with torch.no_grad():  # weights of order one, so that every mode matters
+        for block in model.blocks:
+            block.spectral.weight.normal_()
+    u = torch.randn(3, channels, *space, dtype=torch.float64)
+    cotangent = torch.randn_like(u)
+
+    def value_and_gradients(function: object) -> tuple[Tensor, list[Tensor]]:
+        x = u.clone().requires_grad_()
+        y = function(x)
+        return y, list(torch.autograd.grad((y * cotangent).sum(), [x, *model.parameters()]))
+
+    ours, our_gradients = value_and_gradients(model)
+    twin, twin_gradients = value_and_gradients(lambda x: fft_fno(model, x))
+    torch.testing.assert_close(ours, twin, rtol=1e-11, atol=1e-11)
+    for mine, other in zip(our_gradients, twin_gradients, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
+
+
+def test_transform_and_inverse_are_the_truncated_fft() -> None:
+    u = torch.randn(2, 3, 8, 12, dtype=torch.float64)
+    forward, inverse = dft_matrices((3, 4), (8, 12))
+    z = truncated_transform(u, forward)  # (2, 3, 4, 2, 6): last axis first, rows 0..2 then -3..-1
+    spectrum = torch.fft.rfftn(u, dim=(2, 3))
+    kept = torch.cat([spectrum[:, :, :3, :4], spectrum[:, :, -3:, :4]], dim=2).transpose(2, 3)
+    torch.testing.assert_close(torch.complex(z[..., 0, :], z[..., 1, :]), kept)
+    filtered = torch.zeros_like(spectrum)
+    filtered[:, :, :3, :4], filtered[:, :, -3:, :4] = spectrum[:, :, :3, :4], spectrum[:, :, -3:, :4]
+    torch.testing.assert_close(truncated_inverse(z, inverse), torch.fft.irfftn(filtered, s=(8, 12), dim=(2, 3)))
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_fno_means_the_same_operator_at_every_resolution(dims: int) -> None:
+    """A spectral layer maps a band-limited field to samples of the same function on any grid."""
+    torch.manual_seed(1)
+    conv = SpectralConv(1, 1, (3,) * dims).double()
+
+    def field(n: int) -> Tensor:
+        x = torch.arange(n, dtype=torch.float64) * (2 * torch.pi / n)
+        wave = torch.sin(x) + torch.cos(2 * x)
+        out = wave
+        for _ in range(dims - 1):
+            out = out[..., None] * (1 + wave)
+        return out[None, None]
+
+    coarse, fine = conv(field(12)), conv(field(24))
+    torch.testing.assert_close(fine[(slice(None), slice(None), *(slice(None, None, 2),) * dims)], coarse)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_too_many_modes_are_refused(dims: int) -> None:
+    model = FNO(1, 1, width=2, modes=(5,) * dims, depth=1)
+    with pytest.raises(HeroError, match="modes=5 does not fit 6 grid points"):
+        model(torch.zeros(1, 1, *(6,) * dims))
+
+
+def test_modes_that_do_not_fit_are_refused_before_training() -> None:
+    with pytest.raises(HeroError, match=r"backbone.modes=40 does not fit 64 grid points"):
+        make_config(overrides={"task.name": "kolmogorov_flow", "backbone.modes": 40})
+
+
+@pytest.mark.parametrize("name", sorted(BACKBONES))
+@pytest.mark.parametrize("dims", [1, 2, 3])
+class TestEveryBackbone:
+    """The conformance suite: a new backbone is tested by being registered."""
+
+    def build(self, name: str, dims: int, seed: int = 0) -> torch.nn.Module:
+        small = {"task.name": TASK_OF_DIM[dims], "backbone.name": name, "backbone.width": 4, "backbone.modes": 3}
+        return build_backbone(make_config(overrides=small).backbone, dims, 2, 1, seed)
+
+    def test_shapes_and_finite_gradients(self, name: str, dims: int) -> None:
+        model = self.build(name, dims)
+        for n in (8, 10):
+            y = model(torch.randn(2, 2, *(n,) * dims))
+            assert y.shape == (2, 1, *(n,) * dims)
+            y.square().sum().backward()
+        assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
+
+    def test_seed_alone_decides_the_weights(self, name: str, dims: int) -> None:
+        torch.manual_seed(123)
+        first = self.build(name, dims, seed=5)
+        state = torch.get_rng_state()
+        torch.manual_seed(321)
+        second = self.build(name, dims, seed=5)
+        other = self.build(name, dims, seed=6)
+        torch.manual_seed(123)
+        assert torch.equal(state, torch.get_rng_state())
+        for name_, value in first.state_dict().items():
+            assert torch.equal(value, second.state_dict()[name_])
+        assert any(not torch.equal(v, other.state_dict()[k]) for k, v in first.state_dict().items())
+
+    def test_translation_equivariance(self, name: str, dims: int) -> None:
+        model = self.build(name, dims).double()
+        u = torch.randn(1, 2, *(8,) * dims, dtype=torch.float64)
+        shift, axes = tuple(range(1, dims + 1)), tuple(range(2, dims + 2))
+        torch.testing.assert_close(model(u.roll(shift, axes)), model(u).roll(shift, axes))
+
+    def test_state_dict_round_trip_and_copy(self, name: str, dims: int) -> None:
+        model, other = self.build(name, dims, seed=0), self.build(name, dims, seed=1)
+        u = torch.randn(1, 2, *(8,) * dims)
+        other.load_state_dict(model.state_dict())
+        assert torch.equal(model(u), other(u))
+        assert torch.equal(copy.deepcopy(model)(u), model(u))
+
+    def test_samples_do_not_mix(self, name: str, dims: int) -> None:
+        model = self.build(name, dims).double()
+        u = torch.randn(3, 2, *(8,) * dims, dtype=torch.float64)
+        torch.testing.assert_close(model(u)[1:2], model(u[1:2]))
+
+
+def test_every_task_has_a_backbone_of_the_paper() -> None:
+    for task in TASKS.values():
+        for spec in BACKBONES.values():
+            assert task.dims in spec.paper

@@ -1,0 +1,306 @@
+"""The configuration: what it refuses, what it derives, and the id that names a run."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import TINY, tiny
+from hero.config import PRESETS, SECTIONS, RunConfig, make_config, parse_override, setting_names
+from hero.errors import HeroError
+from hero.strategies import STRATEGIES
+from hero.tasks import TASKS
+
+
+def flat(config: RunConfig) -> dict[str, Any]:
+    """The stored form as dotted keys."""
+    values: dict[str, Any] = {}
+    for key, value in config.to_dict().items():
+        values |= {f"{key}.{name}": v for name, v in value.items()} if isinstance(value, dict) else {key: value}
+    return values
+
+
+def refusal(**kwargs: Any) -> str:
+    with pytest.raises(HeroError) as error:
+        make_config(**kwargs)
+    assert str(error.value).endswith((".", "?"))
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+# --- every number of the paper -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_default_is_the_papers_implementation_section(task: str) -> None:
+    config = make_config(overrides={"task.name": task})
+    assert config == make_config("paper", overrides={"task.name": task})
+    assert config.strategy == "hero"
+    assert (config.data.train_trajectories, config.data.train_steps + 1) == (50, 51)
+    assert (config.data.val_trajectories, config.data.val_steps + 1) == (30, 201)
+    assert (config.data.test_trajectories, config.data.test_steps + 1) == (30, 201)
+    assert len({config.data.train_seed, config.data.val_seed, config.data.test_seed}) == 3
+    assert (config.train.steps, config.train.batch, config.train.lr, config.train.warmup) == (10_000, 20, 1e-3, 2000)
+    assert config.train.unroll == 5
+    assert config.train.clip == 1.0
+    assert (config.hero.start, config.hero.refresh, config.hero.warmup) == (4000, 2000, 2000)
+    assert (config.hero.lambda_max, config.hero.margin, config.hero.beta) == (0.02, 0.02, 5.0)
+    widths = {1: (28, 28, 1), 2: (20, 8, 1), 3: (4, 8, 5)}
+    backbone = config.backbone
+    assert (backbone.width, backbone.modes, backbone.depth) == widths[TASKS[task].dims]
+
+
+def test_quick_is_a_tenth_with_every_schedule_scaled() -> None:
+    paper, quick = make_config(), make_config("quick")
+    scaled = {"train.steps", "train.warmup", "train.validate_every", "train.checkpoint_every"}
+    scaled |= {"hero.start", "hero.refresh", "hero.warmup"}
+    for key, value in flat(paper).items():
+        assert flat(quick)[key] == (value / 10 if key in scaled else value), key
+
+
+@given(steps=st.integers(1, 10**7))
+@settings(max_examples=60, deadline=None)
+def test_any_number_of_steps_gives_schedules_that_fit_it(steps: int) -> None:
+    config = make_config(overrides={"train.steps": steps})
+    assert 0 <= config.hero.start < steps
+    for value in (config.hero.refresh, config.hero.warmup, config.train.validate_every, config.train.checkpoint_every):
+        assert 1 <= value <= steps
+
+
+# --- documentation and form ----------------------------------------------------------------------------------------
+
+
+def test_every_setting_has_a_sentence_where_it_is_defined() -> None:
+    for cls in (RunConfig, *SECTIONS.values()):
+        assert cls.__doc__
+        for field in dataclasses.fields(cls):
+            if field.name not in SECTIONS:
+                assert field.metadata["doc"].endswith("."), field.name
+                assert len(field.metadata["doc"]) > 5
+
+
+def test_a_configuration_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        make_config().train.steps = 3  # type: ignore[misc]
+
+
+def test_the_stored_form_holds_every_setting() -> None:
+    assert set(setting_names()) <= set(flat(make_config()))
+
+
+def test_nothing_is_left_to_be_derived_later() -> None:
+    for task in TASKS:
+        for strategy in STRATEGIES:
+            assert None not in flat(make_config(overrides={"task.name": task, "strategy": strategy})).values()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("task", TASKS)
+def test_toml_round_trip_gives_the_same_configuration_and_id(task: str, strategy: str, tmp_path: Path) -> None:
+    overrides = {"task.name": task, "strategy": strategy, "seed": 3, "train.lr": 3e-4, "hero.margin": 0.1}
+    config = make_config("quick", overrides=overrides)
+    path = tmp_path / "config.toml"
+    path.write_text(config.to_toml(), encoding="utf-8")
+    again = make_config(file=path)
+    assert again == config
+    assert again.run_id() == config.run_id()
+    assert again.to_toml() == config.to_toml()
+
+
+numbers = {
+    "train.lr": st.floats(1e-12, 1e3),
+    "train.weight_decay": st.floats(0, 10),
+    "train.clip": st.floats(0, 1e6),
+    "hero.margin": st.floats(1e-300, 10),
+    "hero.beta": st.floats(1e-3, 1e300),
+    "task.viscosity": st.floats(1e-9, 1),
+    "task.dt": st.floats(1e-9, 1e9),
+    "seed": st.integers(0, 2**63 - 1),
+    "train.batch": st.integers(1, 10**9),
+}
+
+
+@given(values=st.fixed_dictionaries({}, optional=numbers))
+@settings(max_examples=60, deadline=None)
+def test_any_values_survive_toml_and_the_command_line(values: dict[str, Any], tmp_path_factory: Any) -> None:
+    config = make_config(overrides=values)
+    assert make_config(overrides=[f"{key}={value!r}" for key, value in values.items()]) == config
+    path = tmp_path_factory.getbasetemp() / "any.toml"
+    path.write_text(config.to_toml(), encoding="utf-8")
+    assert make_config(file=path) == config
+
+
+def test_later_sources_win_preset_then_file_then_overrides(tmp_path: Path) -> None:
+    path = tmp_path / "some.toml"
+    path.write_text("seed = 4\n[train]\nsteps = 500\nlr = 0.5\n[task]\nname = 'kdv'\ndt = 0.02\n", encoding="utf-8")
+    config = make_config("quick", path, {"train.lr": 0.25})
+    assert (config.seed, config.train.steps, config.train.lr) == (4, 500, 0.25)
+    assert (config.task.name, config.task.settings["dt"], config.hero.start) == ("kdv", 0.02, 200)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("train.steps=2000", ("train.steps", 2000)),
+        ("train.lr=3e-3", ("train.lr", 3e-3)),
+        ("hero.margin=.5", ("hero.margin", 0.5)),
+        ("train.compile=true", ("train.compile", True)),
+        ("train.loss=mse", ("train.loss", "mse")),
+        ("train.device=cuda:1", ("train.device", "cuda:1")),
+        (" train.loss = 'mse' ", ("train.loss", "mse")),
+        ("task.velocity=[1, 2.5, 3]", ("task.velocity", [1, 2.5, 3])),
+        ("task.name=a=b", ("task.name", "a=b")),
+    ],
+)
+def test_overrides_are_read_as_people_write_them(text: str, expected: tuple[str, Any]) -> None:
+    assert parse_override(text) == expected
+
+
+# --- the run id ----------------------------------------------------------------------------------------------------
+
+
+def test_an_explicit_default_is_the_same_run_as_an_implicit_one() -> None:
+    config = make_config()
+    assert make_config(overrides=flat(config)).run_id() == config.run_id()
+    assert make_config("quick").run_id() == make_config(overrides={"train.steps": 1000}).run_id()
+    assert make_config(overrides={"train.clip": 1, "train.steps": 1e4}).run_id() == config.run_id()
+
+
+@given(seed=st.randoms(use_true_random=False))
+@settings(max_examples=10, deadline=None)
+def test_the_id_does_not_depend_on_the_order_of_the_keys(seed: random.Random) -> None:
+    items = list(flat(tiny()).items())
+    seed.shuffle(items)
+    assert make_config(overrides=dict(items)).run_id() == tiny().run_id()
+
+
+def test_the_id_is_the_same_in_another_process_with_another_hash_seed() -> None:
+    code = "import json, sys; from hero.config import make_config as make; values = json.loads(sys.argv[1])"
+    code += "; print(make(overrides=values).run_id())"
+    command = [sys.executable, "-c", code, json.dumps(TINY)]
+    env = {**os.environ, "PYTHONHASHSEED": "12345"}
+    assert subprocess.run(command, capture_output=True, text=True, env=env).stdout.strip() == tiny().run_id()
+
+
+CHANGED: dict[str, Any] = {
+    "strategy": "fixed_weight",
+    "seed": 1,
+    "task.name": "dispersion",
+    "backbone.modes": 14,
+    "train.loss": "mse",
+    "train.compile": "true",
+    "train.device": "cpu",
+}
+
+
+@pytest.mark.parametrize("key", sorted(flat(make_config()).keys() - {"backbone.name"}))
+def test_every_setting_changes_the_id(key: str) -> None:
+    values = flat(make_config())
+    value = CHANGED.get(key, values[key] * 2 if values[key] else 1)
+    config = make_config(overrides={key: value})
+    assert config.run_id() != make_config().run_id()
+    assert config.run_id().startswith(f"{config.task.name}-fno-{config.strategy}-s{config.seed}-")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_hero_section_counts_only_for_strategies_that_read_it(strategy: str) -> None:
+    one = make_config(overrides={"strategy": strategy})
+    two = make_config(overrides={"strategy": strategy, "hero.lambda_max": 0.5, "hero.start": 10})
+    assert (one.run_id() == two.run_id()) == ("hero" not in STRATEGIES[strategy].sections)
+    assert ("hero" in one.to_dict()) == ("hero" in STRATEGIES[strategy].sections)
+
+
+# --- refusals ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("train.stepz", "'train.steps'"),
+        ("training.steps", "'train.steps'"),
+        ("sead", "'seed'"),
+        ("hero.lamda_max", "'hero.lambda_max'"),
+        ("task.viscosty", "'viscosity'"),
+        ("backbone.mode", "'backbone.modes'"),
+    ],
+)
+def test_an_unknown_setting_names_the_nearest(key: str, nearest: str, tmp_path: Path) -> None:
+    for message in (refusal(overrides={key: 1}), refusal(overrides=[f"{key}=1"])):
+        assert nearest in message
+        assert key.removeprefix("task.") in message
+    section, _, name = key.rpartition(".")
+    (tmp_path / "x.toml").write_text(f"[{section}]\n{name} = 1" if section else f"{name} = 1", encoding="utf-8")
+    assert nearest in refusal(file=tmp_path / "x.toml")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"task.name": "burger"}, ("unknown task 'burger'", "'burgers'")),
+        ({"task.name": "zzz"}, ("unknown task 'zzz'", "choose one of", "kolmogorov_flow")),
+        ({"strategy": "heroo"}, ("unknown strategy 'heroo'", "'hero'")),
+        ({"backbone.name": "fnoo"}, ("unknown backbone 'fnoo'", "'fno'")),
+        ({"train.steps": "many"}, ("train.steps='many'", "whole number")),
+        ({"train.steps": 2.5}, ("train.steps=2.5", "whole number")),
+        ({"train.steps": True}, ("train.steps=True", "whole number")),
+        ({"train.steps": 0}, ("train.steps=0", "at least 1")),
+        ({"train.steps": [1]}, ("train.steps=[1]", "whole number")),
+        ({"train.steps": float("nan")}, ("train.steps=nan", "whole number")),
+        ({"train.steps": 10**400}, ("train.steps", "too large")),
+        ({"train.lr": 10**400}, ("train.lr", "too large")),
+        ({"seed": 2**64}, ("seed", "too large")),
+        ({"seed": -1}, ("seed=-1", "at least 0")),
+        ({"train.lr": 0}, ("train.lr=0.0", "above 0")),
+        ({"train.lr": float("nan")}, ("train.lr=nan",)),
+        ({"train.lr": float("inf")}, ("train.lr=inf", "finite")),
+        ({"train.weight_decay": -1e-9}, ("train.weight_decay", "at least 0")),
+        ({"train.loss": "l2"}, ("train.loss='l2'", "relative, mse")),
+        ({"train.compile": "yes"}, ("train.compile='yes'", "auto, true, false")),
+        ({"train.device": 1}, ("train.device=1", "a word")),
+        ({"data.val_steps": 99}, ("data.val_steps=99", "at least 100")),
+        ({"hero.margin": 0}, ("hero.margin=0.0", "above 0")),
+        ({"train.unroll": 51}, ("train.unroll=51", "data.train_steps=50")),
+        ({"hero.start": 10_000}, ("hero.start=10000", "train.steps=10000")),
+        ({"backbone.modes": 82}, ("backbone.modes=82", "160")),
+        ({"task.resolution": 14}, ("task.resolution is 14", "task.cutoff")),
+        ({"task.dt": 10**400}, ("task.dt", "too large")),
+        ({"task.viscosity": "thick"}, ("task.viscosity", "'thick'")),
+        ({"task.dt": float("nan")}, ("task.dt", "nan")),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(overrides: dict[str, Any], words: tuple[str, ...]) -> None:
+    message = refusal(overrides=overrides)
+    for word in words:
+        assert word in message
+
+
+def test_unknown_presets_and_malformed_sources_are_refused(tmp_path: Path) -> None:
+    assert "'quick'" in refusal(preset="quik")
+    assert list(PRESETS) == ["paper", "quick"]
+    assert "KEY=VALUE" in refusal(overrides=["train.steps"])
+    assert "KEY=VALUE" in refusal(overrides=["=3"])
+    assert "no configuration file" in refusal(file=tmp_path / "absent.toml")
+    assert "not a TOML file" in refusal(file=tmp_path)
+    broken = tmp_path / "broken.toml"
+    for content in (b"steps = = 3", b"\xff\xfe\x00", b"[train\n"):
+        broken.write_bytes(content)
+        assert "not a TOML file" in refusal(file=broken).replace("\n", " ")
+
+
+@given(text=st.text(max_size=30))
+@settings(max_examples=200, deadline=None)
+def test_no_override_whatever_its_text_ends_in_anything_but_a_sentence(text: str) -> None:
+    for candidate in (text, f"train.steps={text}", f"{text}=1", f"train.lr={text}", f"task.dt={text}"):
+        with contextlib.suppress(HeroError):
+            make_config(overrides=[candidate])

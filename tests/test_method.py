@@ -1,0 +1,282 @@
+"""The parts of HERO against naive loops in float64, and the properties the paper states."""
+
+from __future__ import annotations
+
+import cmath
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from torch import Tensor, nn
+
+from hero.candidates import CANDIDATES, candidate_rollouts
+from hero.diagnostics import DIAGNOSTICS, WORST, diagnose
+from hero.lagged import LaggedOperator
+from hero.objective import HeroObjective, activation, margin_loss
+from hero.perturbations import perturb, spectral_noise
+from hero.rollout import EPS, Context, as_stepper, energy, rollout, state_distance, trajectory_distance
+from hero.schedule import learning_rate, refresh_due, relative_weight
+from hero.selection import scores, select
+
+
+def trajectories(*space: int, batch: int = 3, steps: int = 4, channels: int = 2) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shape = (batch, steps, channels, *space)
+    truth = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return truth + 0.3 * torch.randn(shape, generator=generator, dtype=torch.float64), truth
+
+
+SPACES = [(6,), (5,), (4, 6), (3, 5), (2, 3, 4)]
+
+
+def naive_distance(v: np.ndarray, w: np.ndarray) -> float:
+    points = v[0].size
+    norm = lambda x: math.sqrt(sum(abs(value) ** 2 for value in x.ravel()) / points)  # noqa: E731
+    return norm(v - w) / (norm(w) + EPS)
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_distances_and_energy(space: tuple[int, ...]) -> None:
+    tau, truth = trajectories(*space)
+    for b in range(3):
+        row = [naive_distance(tau[b, k].numpy(), truth[b, k].numpy()) for k in range(4)]
+        np.testing.assert_allclose(state_distance(tau, truth)[b].numpy(), row, rtol=1e-12)
+        np.testing.assert_allclose(trajectory_distance(tau, truth)[b].item(), sum(row) / 4, rtol=1e-12)
+        for k in range(4):
+            expected = sum(value**2 for value in truth[b, k].numpy().ravel()) / truth[b, k, 0].numel()
+            assert math.isclose(energy(truth)[b, k].item(), expected, rel_tol=1e-12)
+
+
+def test_distance_of_the_truth_is_zero_with_zero_gradient() -> None:
+    _, truth = trajectories(6)
+    tau = truth.clone().requires_grad_()
+    d = trajectory_distance(tau, truth).sum()
+    d.backward()
+    assert d.item() == 0
+    assert torch.equal(tau.grad, torch.zeros_like(tau))
+
+
+def naive_dft_amplitudes(u: np.ndarray) -> list[float]:
+    """|F u| of one channel by the defining sum over all wavenumbers."""
+    out = []
+    for k in np.ndindex(*u.shape):
+        total = 0j
+        for x in np.ndindex(*u.shape):
+            phase = sum(2 * math.pi * ki * xi / n for ki, xi, n in zip(k, x, u.shape, strict=True))
+            total += u[x] * cmath.exp(-1j * phase)
+        out.append(abs(total))
+    return out
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_diagnostics_against_naive_sums(space: tuple[int, ...]) -> None:
+    tau, truth = trajectories(*space)
+    values = diagnose(tau, truth)
+    for b in range(3):
+        v, u = tau[b].numpy(), truth[b].numpy()
+        e = [naive_distance(v[k], u[k]) for k in range(4)]
+        spec, drift = 0.0, 0.0
+        for k in range(4):
+            a = [x for c in range(2) for x in naive_dft_amplitudes(v[k, c])]
+            r = [x for c in range(2) for x in naive_dft_amplitudes(u[k, c])]
+            spec += sum(abs(x - y) for x, y in zip(a, r, strict=True)) / (sum(r) + EPS) / 4
+            ev, eu = (v[k] ** 2).sum() / v[k, 0].size, (u[k] ** 2).sum() / u[k, 0].size
+            drift += abs(ev - eu) / (eu + EPS) / 4
+        growth = sum(max(0.0, e[k + 1] - e[k]) for k in range(3)) / 3
+        np.testing.assert_allclose(values[b].numpy(), [sum(e) / 4, spec, drift, growth], rtol=1e-10)
+
+
+def test_growth_of_a_single_step_is_zero() -> None:
+    tau, truth = trajectories(6, steps=1)
+    assert torch.equal(DIAGNOSTICS["growth"](tau, truth), torch.zeros(3, dtype=torch.float64))
+
+
+def test_a_candidate_that_blows_up_is_the_worst_and_stays_finite() -> None:
+    tau, truth = trajectories(6)
+    exploded = tau.clone()
+    exploded[1, 2:] = float("inf")
+    exploded[2, 1:] = float("nan")
+    values = torch.stack([diagnose(truth, truth), diagnose(exploded, truth), diagnose(tau, truth)], dim=1)
+    assert bool(values.isfinite().all())
+    assert select(values)[1:].tolist() == [1, 1]
+    assert values[1, 1, 0] == WORST
+
+
+diagnostic_tables = arrays(np.float64, (4, 3, 4), elements=st.floats(0, 1e3))
+
+
+@given(diagnostic_tables)
+def test_scores_lie_in_the_unit_interval_and_match_the_formula(table: np.ndarray) -> None:
+    ours = scores(torch.from_numpy(table)).numpy()
+    assert (ours >= 0).all()
+    assert (ours <= 1).all()
+    for b in range(4):
+        for j in range(3):
+            terms = []
+            for q in range(4):
+                low, high = min(table[b, :, q]), max(table[b, :, q])
+                terms.append((table[b, j, q] - low) / (high - low + EPS))
+            assert math.isclose(ours[b, j], sum(terms) / 4, abs_tol=1e-12)
+
+
+@given(diagnostic_tables, st.integers(0, 3), st.floats(0.1, 10))
+def test_scores_do_not_depend_on_the_scale_of_a_diagnostic(table: np.ndarray, q: int, factor: float) -> None:
+    # A spread near ε is exempt: ε is there to make such differences count less.
+    table = np.round(table, 3)
+    scaled = table.copy()
+    scaled[:, :, q] *= factor
+    np.testing.assert_allclose(
+        scores(torch.from_numpy(scaled)).numpy(), scores(torch.from_numpy(table)).numpy(), atol=1e-7
+    )
+
+
+@given(arrays(np.float64, (5, 3, 4), elements=st.sampled_from([0.0, 1.0, 2.0])))
+def test_ties_go_to_the_first_candidate(table: np.ndarray) -> None:
+    s = scores(torch.from_numpy(table)).numpy()
+    expected = [next(j for j in range(3) if row[j] == max(row)) for row in s]
+    assert select(torch.from_numpy(table)).tolist() == expected
+
+
+def test_equal_candidates_select_the_lag() -> None:
+    tau, truth = trajectories(6)
+    same = diagnose(tau, truth)
+    assert select(torch.stack([same, same, same], dim=1)).tolist() == [CANDIDATES.index("lag")] * 3
+
+
+@given(st.floats(0, 10), st.floats(0, 10), st.floats(1e-3, 1), st.floats(0.1, 20))
+def test_margin_loss_and_activation(d_cur: float, d_fail: float, margin: float, beta: float) -> None:
+    x = torch.tensor([d_cur], dtype=torch.float64, requires_grad=True)
+    fail = torch.tensor([d_fail], dtype=torch.float64)
+    loss = margin_loss(x, fail, margin, beta)
+    expected = np.logaddexp(0, beta * (d_cur - d_fail + margin)) / beta
+    assert math.isclose(loss.item(), expected, rel_tol=1e-9, abs_tol=1e-9)
+    alpha = activation(x.detach(), fail, margin, beta)
+    assert 0 <= alpha.item() <= 1
+    torch.testing.assert_close(torch.autograd.grad(loss.sum(), x)[0], alpha, rtol=1e-6, atol=1e-8)
+
+
+@given(st.integers(0, 20_000), st.integers(0, 9000), st.integers(1, 5000), st.floats(0, 1))
+def test_relative_weight(step: int, start: int, warmup: int, lambda_max: float) -> None:
+    value = relative_weight(step, start, warmup, lambda_max)
+    assert 0 <= value <= lambda_max
+    if step <= start:
+        assert value == 0
+    if step >= start + warmup:
+        assert value == lambda_max
+
+
+def test_schedules_at_the_numbers_of_the_paper() -> None:
+    assert relative_weight(4000, 4000, 2000, 0.02) == 0
+    assert math.isclose(relative_weight(5000, 4000, 2000, 0.02), 0.01)
+    assert relative_weight(6000, 4000, 2000, 0.02) == 0.02
+    assert [s for s in range(10_000) if refresh_due(s, 4000, 2000)] == [4000, 6000, 8000]
+    assert math.isclose(learning_rate(1999, 1e-3, 2000, 10_000), 1e-3)
+    assert math.isclose(learning_rate(6000, 1e-3, 2000, 10_000), 0.5e-3)
+    assert learning_rate(9999, 1e-3, 2000, 10_000) < 1e-9
+
+
+@pytest.mark.parametrize("space", [(16,), (15,), (8, 6), (4, 6, 8)])
+def test_spectral_noise_keeps_mean_norm_and_phase(space: tuple[int, ...]) -> None:
+    u = torch.randn(3, 2, 1, *space, dtype=torch.float64)
+    v = spectral_noise(u, 0.05, torch.Generator().manual_seed(0))
+    axes = tuple(range(3, u.dim()))
+    assert not torch.allclose(u, v)
+    torch.testing.assert_close(v.flatten(3).norm(dim=3), u.flatten(3).norm(dim=3))
+    ratio = v.flatten(3).norm(dim=3) / u.flatten(3).norm(dim=3)
+    torch.testing.assert_close(ratio, torch.ones_like(ratio))
+    # Before the rescaling the mean is untouched, so afterwards it differs by the common factor only.
+    spectrum, noisy = torch.fft.rfftn(u, dim=axes), torch.fft.rfftn(v, dim=axes)
+    gain = (noisy / spectrum).flatten(3)
+    assert (gain.imag.abs()[..., 1:].median() < 1e-10).item()
+    assert ((gain.real - 1).abs().median() < 0.2).item()
+    zero_noise = spectral_noise(u, 0.0, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(zero_noise, u)
+
+
+def test_perturbation_leaves_the_conditioning_alone_and_repeats_with_its_generator() -> None:
+    context = Context(torch.randn(2, 1, 1, 8), mu=torch.randn(2, 3))
+    first = perturb(context, 0.1, torch.Generator().manual_seed(3))
+    second = perturb(context, 0.1, torch.Generator().manual_seed(3))
+    assert first.mu is context.mu
+    assert torch.equal(first.states, second.states)
+
+
+class Scale(nn.Module):
+    """u ↦ a u: an operator whose rollouts are known."""
+
+    def __init__(self, a: float) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.tensor(a, dtype=torch.float64))
+
+    def forward(self, u: Tensor) -> Tensor:
+        return self.a * u[:, -1:]
+
+
+def test_rollout_feeds_predictions_back() -> None:
+    u = torch.randn(2, 1, 1, 5, dtype=torch.float64)
+    tau = rollout(as_stepper(Scale(0.5)), Context(u), 3)
+    torch.testing.assert_close(tau, torch.cat([u * 0.5**k for k in (1, 2, 3)], dim=1))
+
+
+def test_rollout_with_history_and_conditioning_against_a_loop() -> None:
+    """û_{n+1} = G(u_{n-1}, u_n; μ) with fields and scalars as μ."""
+
+    class Mixer(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:  # channels: two old, two new, conditioning
+            return 0.5 * x[:, 0:2] - 0.25 * x[:, 2:4] + x[:, 4:5]
+
+    states = torch.randn(3, 2, 2, 6)
+    for mu in (torch.randn(3, 1), torch.randn(3, 1, 6)):
+        field = mu[:, :, None].expand(3, 1, 6) if mu.dim() == 2 else mu
+        old, new, expected = states[:, 0], states[:, 1], []
+        for _ in range(4):
+            old, new = new, 0.5 * old - 0.25 * new + field
+            expected.append(new)
+        torch.testing.assert_close(rollout(as_stepper(Mixer()), Context(states, mu), 4), torch.stack(expected, 1))
+
+
+def test_lagged_operator_refreshes_exactly_when_the_paper_says() -> None:
+    lagged, model = LaggedOperator(start=4, refresh=3), Scale(0.0)
+    seen = {}
+    for step in range(4, 14):
+        model.a.data.fill_(float(step))
+        seen[step] = lagged.update(model, step).a.item()
+    assert seen == {4: 4, 5: 4, 6: 4, 7: 7, 8: 7, 9: 7, 10: 10, 11: 10, 12: 10, 13: 13}
+    restored = LaggedOperator(4, 3)
+    restored.load_state_dict(lagged.state_dict(), model)
+    model.a.data.fill_(99.0)
+    assert restored.update(model, 14).a.item() == 13
+
+
+def test_no_gradient_reaches_a_candidate() -> None:
+    model, lagged = Scale(0.9), Scale(0.7)
+    context = Context(torch.randn(3, 1, 1, 8, dtype=torch.float64))
+    current = rollout(as_stepper(model), context, 4)
+    candidates = candidate_rollouts(model, lagged, context, current, 0.01, torch.Generator().manual_seed(0))
+    assert len(candidates) == len(CANDIDATES)
+    assert all(not tau.requires_grad for tau in candidates)
+    torch.testing.assert_close(candidates[0], rollout(as_stepper(lagged), context, 4).detach())
+    assert torch.equal(candidates[2], current.detach())
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.floats(0.3, 1.2), st.floats(0.3, 1.2), st.integers(0, 2**31))
+def test_weights_of_the_gradient_lie_between_one_and_one_plus_lambda(a: float, b: float, seed: int) -> None:
+    objective = HeroObjective(start=0, refresh=100, warmup=1)
+    objective.lagged.load_state_dict(Scale(b).state_dict(), Scale(a))
+    model = Scale(a)
+    generator = torch.Generator().manual_seed(seed)
+    context = Context(torch.randn(4, 1, 1, 8, generator=generator, dtype=torch.float64))
+    truth = rollout(as_stepper(Scale(0.8)), context, 5).detach()
+    term = objective.relative(model, context, rollout(as_stepper(model), context, 5), truth, 1, generator)
+    assert term is not None
+    assert bool(((term.alpha > 0) & (term.alpha < 1)).all())
+    w = 1 + term.weight * term.alpha
+    assert bool(((w >= 1) & (w <= 1 + objective.lambda_max)).all())
+    # The reference is at least as bad as the best candidate, by construction of d_fail.
+    d_fail = term.diagnostics[:, :, 0].gather(1, term.selected[:, None])[:, 0]
+    assert bool((d_fail >= term.diagnostics[:, :, 0].amin(dim=1)).all())

@@ -1,0 +1,205 @@
+"""Runs that are killed, stopped or repeated, as real processes: the same bits as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import h5py
+import pytest
+
+from conftest import hero, options, start_hero, tiny, wait_until
+from hero.config import RunConfig
+from hero.evaluate import evaluate
+from hero.runs import read_log
+from hero.train import resume, train
+from test_train import assert_same_run
+
+# Long enough to be caught in the middle; s_0 = 60 and refreshes at 60, 100, 140, ... lie on both sides of a kill.
+LONG = {"train__steps": 400, "train__validate_every": 50, "hero__start": 60, "hero__refresh": 40, "hero__warmup": 50}
+
+
+def long_run(strategy: str, checkpoint_every: int) -> tuple[RunConfig, list[str]]:
+    changes = {**LONG, "strategy": strategy, "train__checkpoint_every": checkpoint_every}
+    return tiny(**changes), ["burgers", *options(**changes)]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> dict[str, Path]:
+    """The same runs in one go. How often a checkpoint is written must not matter, so it is rare here."""
+    runs = tmp_path_factory.mktemp("whole")
+    return {name: train(long_run(name, 400)[0], runs, data_dir) for name in ("hero", "push_forward")}
+
+
+def last_step(run: Path) -> int:
+    return max((record["step"] for record in read_log(run)), default=0)
+
+
+def assert_log_is_whole(run: Path, steps: int = 400) -> None:
+    text = (run / "log.jsonl").read_text(encoding="utf-8")
+    records = [json.loads(line) for line in text.splitlines()]
+    updates = [record["step"] for record in records if "loss" in record]
+    assert updates == list(range(2, steps + 1, 2))
+    assert [record["step"] for record in records if "val_gm100" in record] == list(range(50, steps + 1, 50))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "checkpoint_every", "kills"),
+    [
+        ("hero", 20, (50, 130)),  # before s_0, then after a refresh: the lagged weights are in the checkpoint
+        ("hero", 64, (200,)),  # between checkpoints, so that steps are done again
+        ("push_forward", 20, (90,)),
+    ],
+)
+def test_kill_9_and_resume_gives_the_same_bits(
+    strategy: str,
+    checkpoint_every: int,
+    kills: tuple[int, ...],
+    runs_dir: Path,
+    data_dir: Path,
+    uninterrupted: dict[str, Path],
+) -> None:
+    config, arguments = long_run(strategy, checkpoint_every)
+    run = runs_dir / config.run_id()
+    command = ["train", *arguments, "--runs", runs_dir, "--data", data_dir]
+    for step in kills:
+        process = start_hero(*command)
+        wait_until(lambda step=step: last_step(run) >= step and (run / "last/state.pt").is_file(), process)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        assert step <= last_step(run) < 400
+        assert not (run / "metrics.json").exists()
+        command = ["train", "--resume", run.name, "--runs", runs_dir, "--data", data_dir]
+    resume(run, data_dir)
+    assert_same_run(run, uninterrupted[strategy])
+    assert_log_is_whole(run)
+    assert [path.name for path in run.rglob("*.tmp")] == []
+
+
+def test_a_kill_before_the_first_checkpoint_starts_again(
+    runs_dir: Path, data_dir: Path, uninterrupted: dict[str, Path]
+) -> None:
+    config, arguments = long_run("push_forward", 400)
+    run = runs_dir / config.run_id()
+    process = start_hero("train", *arguments, "--runs", runs_dir, "--data", data_dir)
+    wait_until(lambda: last_step(run) >= 60, process)
+    process.kill()
+    process.communicate()
+    assert not (run / "last" / "state.pt").exists()
+    with (run / "log.jsonl").open("a") as file:
+        file.write('{"step": 61, "lo')  # a line cut short by the kill
+    resume(run, data_dir)
+    assert_same_run(run, uninterrupted["push_forward"])
+    assert_log_is_whole(run)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_signal_saves_says_so_and_the_same_command_goes_on(
+    number: signal.Signals, runs_dir: Path, data_dir: Path, uninterrupted: dict[str, Path]
+) -> None:
+    config, arguments = long_run("hero", 400)  # no checkpoint but the one that the signal causes
+    run = runs_dir / config.run_id()
+    command = ["train", *arguments, "--runs", runs_dir, "--data", data_dir]
+    process = start_hero(*command)
+    wait_until(lambda: last_step(run) >= 110, process)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.count("\n") == 1
+    assert "saved" in err
+    assert (run / "last" / "state.pt").is_file()
+    if number == signal.SIGINT:
+        code, out, err = hero(*command)
+        assert (code, err) == (0, "")
+        assert f"resuming {run.name} after step" in out
+        assert (run / "metrics.json").is_file()
+    else:
+        resume(run, data_dir)
+    assert_same_run(run, uninterrupted["hero"])
+
+
+def state_of_files(folder: Path) -> dict[str, tuple[int, bytes]]:
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+    return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+def test_resuming_a_finished_run_changes_nothing(runs_dir: Path, data_dir: Path) -> None:
+    run = train(tiny(), runs_dir, data_dir)
+    evaluate(run, data_dir)
+    before = state_of_files(run)
+    assert train(tiny(), runs_dir, data_dir) == run
+    assert resume(run, data_dir) == run
+    assert state_of_files(run) == before
+
+
+def test_weights_that_were_deleted_come_back_from_the_checkpoint(runs_dir: Path, data_dir: Path) -> None:
+    run = train(tiny(), runs_dir, data_dir)
+    weights = (run / "model.safetensors").read_bytes()
+    (run / "model.safetensors").unlink()
+    resume(run, data_dir)
+    assert (run / "model.safetensors").read_bytes() == weights
+
+
+def test_a_renamed_folder_goes_on_where_it_is(runs_dir: Path, data_dir: Path, uninterrupted: dict[str, Path]) -> None:
+    config, arguments = long_run("push_forward", 20)
+    process = start_hero("train", *arguments, "--runs", runs_dir, "--data", data_dir)
+    wait_until(lambda: last_step(runs_dir / config.run_id()) >= 100, process)
+    process.kill()
+    process.communicate()
+    renamed = (runs_dir / config.run_id()).rename(runs_dir / "mine")
+    assert resume(renamed, data_dir) == renamed
+    assert [path.name for path in runs_dir.iterdir()] == ["mine"]
+    assert_same_run(renamed, uninterrupted["push_forward"])
+
+
+def test_a_kill_while_data_is_made_leaves_no_broken_file(tmp_path: Path) -> None:
+    # Enough work to be caught at it: many substeps.
+    arguments = options(task__substeps=3000, data__train_trajectories=50)
+    command = ["data", "make", "burgers", "--data", tmp_path, *arguments]
+    process = start_hero(*command)
+    wait_until(lambda: any(tmp_path.glob("*.lock")), process)
+    process.kill()
+    process.communicate()
+    assert list(tmp_path.glob("*.h5")) == []
+    small = options(data__train_trajectories=2)
+    result = hero("data", "make", "burgers", "--data", tmp_path, *small)
+    assert result[0] == 0, result
+    for path in tmp_path.glob("*.h5"):
+        with h5py.File(path) as file:
+            assert file["u"].shape[0] in (2, 4)
+
+
+def test_ctrl_c_while_data_is_made_ends_at_once_with_a_sentence(tmp_path: Path) -> None:
+    process = start_hero("train", "burgers", *options(task__substeps=3000), "--data", tmp_path, "--runs", tmp_path)
+    wait_until(lambda: any(tmp_path.glob("*.lock")), process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.glob("*.h5")) == []
+    assert list(tmp_path.glob("*.tmp")) == []
+
+
+def test_two_processes_on_one_run_the_second_is_refused_and_the_first_unharmed(
+    runs_dir: Path, data_dir: Path, uninterrupted: dict[str, Path]
+) -> None:
+    config, arguments = long_run("push_forward", 20)
+    run = runs_dir / config.run_id()
+    command = ["train", *arguments, "--runs", runs_dir, "--data", data_dir]
+    first = start_hero(*command)
+    wait_until(lambda: last_step(run) >= 10, first)
+    os.kill(first.pid, signal.SIGSTOP)  # so that it cannot finish before the second has tried
+    try:
+        code, _, err = hero(*command)
+    finally:
+        os.kill(first.pid, signal.SIGCONT)
+    assert code == 2
+    assert "in use by another process" in err
+    assert "Traceback" not in err
+    assert first.wait(timeout=120) == 0
+    assert_same_run(run, uninterrupted["push_forward"])
+    assert_log_is_whole(run)

@@ -1,0 +1,237 @@
+"""Every strategy against a naive twin in float64, for value and every gradient."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import Generator, Tensor, nn
+
+from hero.backbones import FNO
+from hero.config import RunConfig, make_config
+from hero.perturbations import spectral_noise
+from hero.rollout import EPS, Context
+from hero.strategies import STRATEGIES, Batch
+
+K, START, REFRESH, WARMUP = 4, 3, 2, 4
+
+
+def config_for(strategy: str, loss: str) -> RunConfig:
+    return make_config(
+        overrides={
+            "strategy": strategy,
+            "train.loss": loss,
+            "train.steps": 20,
+            "train.unroll": K,
+            "hero.start": START,
+            "hero.refresh": REFRESH,
+            "hero.warmup": WARMUP,
+            "hero.lambda_max": 0.3,
+            "hero.margin": 0.05,
+            "hero.beta": 4.0,
+            "hero.perturbation": 0.1,
+        }
+    )
+
+
+def model_of(dims: int, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return FNO(1, 1, width=3, modes=(2,) * dims, depth=1).double()
+
+
+def window(dims: int, step: int, seed: int = 7) -> tuple[Tensor, Tensor, Generator]:
+    generator = Generator().manual_seed(seed)
+    data = torch.randn(5, K + 1, 1, *(6,) * dims, generator=generator, dtype=torch.float64)
+    return data[:, 0], data[:, 1:], Generator().manual_seed(1000 + step)
+
+
+def batch_of(u: Tensor, truth: Tensor, step: int, generator: Generator) -> Batch:
+    return Batch(Context(u[:, None]), truth, step, generator)
+
+
+def d(v: Tensor, w: Tensor) -> Tensor:
+    """d_X of one state, written out."""
+    return ((v - w) ** 2).mean().sqrt() / ((w**2).mean().sqrt() + EPS)
+
+
+def unroll(model: nn.Module, u: Tensor, steps: int) -> list[Tensor]:
+    out = []
+    for _ in range(steps):
+        u = model(u[None])[0]
+        out.append(u)
+    return out
+
+
+def absolute(tau: list[Tensor], truth: Tensor, loss: str) -> Tensor:
+    terms = [d(v, w) if loss == "relative" else ((v - w) ** 2).mean() for v, w in zip(tau, truth, strict=True)]
+    return sum(terms) / len(terms)
+
+
+def naive_diagnostics(tau: list[Tensor], truth: Tensor) -> list[float]:
+    e = [d(v, w).item() for v, w in zip(tau, truth, strict=True)]
+    spec, drift = 0.0, 0.0
+    for v, w in zip(tau, truth, strict=True):
+        a, b = torch.fft.fftn(v[0]).abs(), torch.fft.fftn(w[0]).abs()
+        spec += ((a - b).abs().sum() / (b.sum() + EPS)).item() / K
+        drift += abs((v**2).mean() - (w**2).mean()).item() / ((w**2).mean().item() + EPS) / K
+    return [sum(e) / K, spec, drift, sum(max(0.0, e[k + 1] - e[k]) for k in range(K - 1)) / (K - 1)]
+
+
+def naive_hero(model: nn.Module, lagged: nn.Module, u: Tensor, truth: Tensor, step: int, loss: str) -> Tensor:
+    """Algorithm 1, one sample after the other."""
+    noisy = spectral_noise(u[:, None], 0.1, Generator().manual_seed(1000 + step))[:, 0]
+    weight = 0.3 * min(max((step - START) / WARMUP, 0), 1)
+    total: Tensor = torch.zeros((), dtype=torch.float64)
+    for i in range(len(u)):
+        current = unroll(model, u[i], K)
+        with torch.no_grad():
+            candidates = [unroll(lagged, u[i], K), unroll(model, noisy[i], K), [v.detach() for v in current]]
+        table = [naive_diagnostics(tau, truth[i]) for tau in candidates]
+        score = []
+        for row in table:
+            parts = []
+            for q in range(4):
+                column = [r[q] for r in table]
+                parts.append((row[q] - min(column)) / (max(column) - min(column) + EPS))
+            score.append(sum(parts) / 4)
+        d_fail = table[score.index(max(score))][0]
+        d_cur = absolute(current, truth[i], "relative")
+        rel = torch.log(1 + torch.exp(4.0 * (d_cur - d_fail + 0.05))) / 4.0
+        total = total + absolute(current, truth[i], loss) + weight * rel
+    return total / len(u)
+
+
+def naive(strategy: str, model: nn.Module, u: Tensor, truth: Tensor, step: int, loss: str) -> Tensor:
+    values = []
+    for i in range(len(u)):
+        if strategy == "one_step":
+            values.append(absolute(unroll(model, u[i], 1), truth[i, :1], loss))
+            continue
+        tau = unroll(model, u[i], K)
+        value = absolute(tau, truth[i], loss)
+        if strategy == "fixed_weight":
+            weight = 0.3 * min(max((step - START) / WARMUP, 0), 1)
+            value = value + weight * 0.5 * absolute(tau, truth[i], "relative")
+        values.append(value)
+    return sum(values) / len(values)
+
+
+def assert_same(model: nn.Module, ours: Tensor, twin: Tensor) -> None:
+    torch.testing.assert_close(ours, twin, rtol=1e-10, atol=1e-12)
+    mine = torch.autograd.grad(ours, list(model.parameters()))
+    other = torch.autograd.grad(twin, list(model.parameters()))
+    for a, b in zip(mine, other, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-11)
+
+
+@pytest.mark.parametrize("loss", ["relative", "mse"])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("name", ["one_step", "push_forward", "fixed_weight"])
+def test_strategy_equals_its_naive_twin(name: str, dims: int, loss: str) -> None:
+    strategy, model = STRATEGIES[name](config_for(name, loss)), model_of(dims)
+    for step in (0, 5, 19):
+        u, truth, generator = window(dims, step)
+        ours = strategy.loss(model, batch_of(u, truth, step, generator)).value
+        assert_same(model, ours, naive(name, model, u, truth, step, loss))
+
+
+@pytest.mark.parametrize("loss", ["relative", "mse"])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_hero_equals_algorithm_1(dims: int, loss: str) -> None:
+    """Over a short training in which the lag is refreshed twice and every candidate is selected at times."""
+    strategy, model = STRATEGIES["hero"](config_for("hero", loss)), model_of(dims)
+    lagged = None
+    for step in range(9):
+        if step >= START and (step - START) % REFRESH == 0:
+            lagged = copy.deepcopy(model)
+        u, truth, generator = window(dims, step, seed=step)
+        ours = strategy.loss(model, batch_of(u, truth, step, generator)).value
+        if step < START:
+            twin = naive("push_forward", model, u, truth, step, loss)
+        else:
+            assert lagged is not None
+            twin = naive_hero(model, lagged, u, truth, step, loss)
+        assert_same(model, ours, twin)
+        with torch.no_grad():
+            for p in model.parameters():
+                p += 0.02 * torch.randn(p.shape, generator=Generator().manual_seed(step), dtype=p.dtype)
+
+
+def test_gradient_of_hero_is_the_reweighted_sum() -> None:
+    """∇L_H = (1/B) Σ_i (1 + λ α_i) g_i with g_i = ∇D_i, the identity behind the theory section."""
+    strategy, model = STRATEGIES["hero"](config_for("hero", "relative")), model_of(1)
+    u, truth, generator = window(1, 6)
+    strategy.loss(model, batch_of(u, truth, 3, Generator().manual_seed(0)))  # makes the lagged operator
+    with torch.no_grad():
+        for p in model.parameters():
+            p *= 1.05
+    loss = strategy.loss(model, batch_of(u, truth, 6, generator))
+    parameters = list(model.parameters())
+    whole = torch.autograd.grad(loss.value, parameters)
+
+    term = strategy.objective.relative(
+        model,
+        Context(u[:, None]),
+        torch.stack([torch.stack(unroll(model, x, K)) for x in u]),
+        truth,
+        6,
+        Generator().manual_seed(1006),
+    )
+    expected = [torch.zeros_like(p) for p in parameters]
+    for i in range(len(u)):
+        g = torch.autograd.grad(absolute(unroll(model, u[i], K), truth[i], "relative"), parameters)
+        for total, part in zip(expected, g, strict=True):
+            total += (1 + term.weight * term.alpha[i]) * part / len(u)
+    for a, b in zip(whole, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+    assert math.isclose(term.alpha.mean().item(), float(loss.statistics["alpha"]), rel_tol=1e-12)
+
+
+def test_shares_of_the_candidates_add_up_to_one() -> None:
+    strategy, model = STRATEGIES["hero"](config_for("hero", "relative")), model_of(1)
+    u, truth, generator = window(1, 4)
+    statistics = strategy.loss(model, batch_of(u, truth, 4, generator)).statistics
+    assert math.isclose(sum(float(statistics[name]) for name in ("lag", "perturbed", "self")), 1.0, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+@pytest.mark.parametrize("dims", [1, 2, 3])
+class TestEveryStrategy:
+    """The conformance suite: a new strategy is tested by being registered."""
+
+    def test_finite_gradients_and_determinism(self, name: str, dims: int) -> None:
+        def run() -> list[Tensor]:
+            strategy, model = STRATEGIES[name](config_for(name, "relative")), model_of(dims)
+            for step in range(8):
+                u, truth, generator = window(dims, step)
+                value = strategy.loss(model, batch_of(u, truth, step, generator)).value
+                gradients = torch.autograd.grad(value, list(model.parameters()), allow_unused=False)
+                assert all(bool(g.isfinite().all()) for g in gradients)
+                with torch.no_grad():
+                    for p, g in zip(model.parameters(), gradients, strict=True):
+                        p -= 0.05 * g
+            return [p.detach().clone() for p in model.parameters()]
+
+        assert all(torch.equal(a, b) for a, b in zip(run(), run(), strict=True))
+
+    def test_state_round_trip_gives_the_same_loss(self, name: str, dims: int) -> None:
+        model = model_of(dims)
+        strategy, resumed = (STRATEGIES[name](config_for(name, "relative")) for _ in range(2))
+        for step in range(6):
+            u, truth, generator = window(dims, step)
+            strategy.loss(model, batch_of(u, truth, step, generator))
+        resumed.load_state_dict(copy.deepcopy(strategy.state_dict()), model)
+        with torch.no_grad():
+            for p in model.parameters():
+                p *= 0.9
+        u, truth, _ = window(dims, 6)
+        values = [s.loss(model, batch_of(u, truth, 6, Generator().manual_seed(1))).value for s in (strategy, resumed)]
+        assert torch.equal(values[0], values[1])
+
+    def test_the_test_time_stepper_makes_one_step(self, name: str, dims: int) -> None:
+        model = model_of(dims)
+        u, _, _ = window(dims, 0)
+        step = STRATEGIES[name](config_for(name, "relative")).stepper(model)
+        assert step(Context(u[:, None])).shape == u.shape

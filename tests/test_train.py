@@ -1,0 +1,191 @@
+"""The training loop: pairing of seeds, reproducible bits, selection, and what a run folder holds."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors
+import torch
+
+from conftest import tiny
+from hero.backbones import build_backbone
+from hero.checkpoint import load_run, load_state
+from hero.config import RunConfig
+from hero.evaluate import evaluate
+from hero.runs import read_log
+from hero.schedule import learning_rate
+from hero.strategies import STRATEGIES, Batch, Loss
+from hero.train import train
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal to the bit, through nested containers; times are left out."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a if key != "seconds")
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+
+
+def assert_same_run(one: Path, two: Path) -> None:
+    assert (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
+    assert same(load_state(one / "last" / "state.pt"), load_state(two / "last" / "state.pt"))
+
+
+def watched(config: RunConfig, runs_dir: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Train while noting the weights before the first update and the windows of every update."""
+    seen: list[Any] = []
+    original = STRATEGIES[config.strategy].loss
+
+    def loss(self: Any, model: torch.nn.Module, batch: Batch) -> Loss:
+        if not seen:
+            seen.append({name: p.detach().clone() for name, p in model.state_dict().items()})
+        seen.append((batch.step, batch.context.states.clone(), batch.truth.clone()))
+        return original(self, model, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(STRATEGIES[config.strategy], "loss", loss)
+        train(config, runs_dir, data_dir)
+    return seen
+
+
+def test_strategies_with_one_seed_start_alike_and_see_the_same_windows(
+    runs_dir: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = {name: watched(tiny(strategy=name, train__steps=9), runs_dir, data_dir, monkeypatch) for name in STRATEGIES}
+    first = seen.pop("one_step")
+    assert [step for step, *_ in first[1:]] == list(range(9))
+    for name, other in seen.items():
+        assert same(first, other), name
+    another_seed = watched(tiny(strategy="one_step", seed=1, train__steps=9), runs_dir, data_dir, monkeypatch)
+    assert not same(first[0], another_seed[0])
+    assert not same(first[1:], another_seed[1:])
+
+
+def test_the_same_config_gives_the_same_bits_whatever_the_global_generator(tmp_path: Path, data_dir: Path) -> None:
+    runs = []
+    for i in range(2):
+        torch.manual_seed(100 + i)
+        np.random.seed(i)  # noqa: NPY002 (the global state is what is tested)
+        before = torch.get_rng_state()
+        runs.append(train(tiny(), tmp_path / str(i), data_dir))
+        assert torch.equal(torch.get_rng_state(), before)
+    assert_same_run(*runs)
+    assert runs[0].name == runs[1].name
+
+
+def test_another_seed_gives_other_weights(runs_dir: Path, data_dir: Path) -> None:
+    one, two = (train(tiny(seed=seed), runs_dir, data_dir) for seed in (0, 1))
+    assert (one / "model.safetensors").read_bytes() != (two / "model.safetensors").read_bytes()
+
+
+def test_each_strategy_learns(runs_dir: Path, data_dir: Path) -> None:
+    for name in STRATEGIES:
+        config = tiny(strategy=name, train__steps=150, train__validate_every=150, train__checkpoint_every=150)
+        losses = [r["loss"] for r in read_log(train(config, runs_dir, data_dir)) if "loss" in r]
+        assert len(losses) == 150
+        assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:10]), name
+
+
+def test_a_run_folder_holds_what_the_design_promises(runs_dir: Path, data_dir: Path) -> None:
+    config = tiny()
+    run = train(config, runs_dir, data_dir)
+    rows = evaluate(run, data_dir)
+    assert run == runs_dir / config.run_id()
+    files = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
+    promised = {"config.toml", "log.jsonl", "metrics.json", "errors.npz", "model.safetensors", "report.html"}
+    assert promised | {"last/state.pt"} <= files
+    assert not [name for name in files if name.endswith(".tmp")]
+    assert load_run(run) == config
+    assert json.loads((run / "metrics.json").read_text(encoding="utf-8")) == rows
+    with np.load(run / "errors.npz") as errors:
+        assert errors["nrmse"].shape == (2, 100)
+        assert errors["nrmse"][:, 99].mean() == pytest.approx(rows["test"]["nrmse@100"], rel=1e-12)
+
+
+def test_the_log_has_every_update_once_with_all_that_the_screen_shows(runs_dir: Path, data_dir: Path) -> None:
+    config = tiny(hero__start=8, hero__refresh=5)
+    log = read_log(train(config, runs_dir, data_dir))
+    updates = [record for record in log if "loss" in record]
+    assert [record["step"] for record in updates] == list(range(1, 21))
+    assert [record["step"] for record in log if "val_gm100" in record] == [5, 10, 15, 20]
+    for record in updates:
+        assert {"loss", "grad_norm", "lr", "steps_per_second", "seconds", "compiled", "device"} <= record.keys()
+        relative = {"lambda", "alpha", "relative_loss", "lag", "perturbed", "self"}
+        assert (relative <= record.keys()) == (record["step"] > 8)
+        if record["step"] > 8:
+            assert record["lag"] + record["perturbed"] + record["self"] == pytest.approx(1)
+            assert record["lambda"] == pytest.approx(0.02 * min((record["step"] - 1 - 8) / config.hero.warmup, 1))
+    assert [record["seconds"] for record in updates] == sorted(record["seconds"] for record in updates)
+
+
+def test_the_best_checkpoint_is_the_one_with_the_least_logged_validation_error(runs_dir: Path, data_dir: Path) -> None:
+    # A learning rate so high that validation does not fall monotonically.
+    config = tiny(train__lr=0.3, train__steps=30, train__validate_every=2, train__warmup=0, strategy="one_step")
+    run = train(config, runs_dir, data_dir)
+    scores = {r["step"]: float(r["val_gm100"]) for r in read_log(run) if "val_gm100" in r}
+    best = min(scores, key=lambda step: scores[step])
+    assert best != max(scores)
+    with safetensors.safe_open(run / "model.safetensors", framework="pt") as file:
+        assert json.loads(file.metadata()["hero"]) == {"step": best, "val_gm100": str(scores[best])}
+    assert evaluate(run, data_dir)["val"]["gm100"] == pytest.approx(scores[best], rel=1e-9)
+    # The stored weights are those after `best` updates: a run that stops there has the same.
+    state = load_state(run / "last" / "state.pt")
+    assert state["step"] == 30
+    assert state["best"]["step"] == best
+    assert not same(dict(state["model"]), dict(state["best"]["weights"]))
+
+
+def test_one_update_is_adamw_on_the_clipped_gradient_of_the_strategys_loss(runs_dir: Path, data_dir: Path) -> None:
+    """The loop beside a naive twin that writes out three updates."""
+    from hero.evaluate import load_data
+    from hero.windows import Windows
+
+    config = tiny(strategy="push_forward", train__steps=3, train__warmup=2, train__clip=0.05, train__weight_decay=0.1)
+    run = train(config, runs_dir, data_dir)
+    model = build_backbone(config.backbone, 1, 1, 1, config.seed)
+    windows = Windows(load_data(config, "train", data_dir, "cpu"), 5, 5, config.seed)
+    moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in model.parameters()]
+    for step, lr in enumerate((0.5e-3, 1e-3, 1e-3)):
+        batch = windows(step)
+        u, losses = batch.context.states[:, 0], []
+        for k in range(5):
+            u = model(u)
+            truth = batch.truth[:, k]
+            losses.append((u - truth).flatten(1).norm(dim=1) / truth.flatten(1).norm(dim=1))
+        gradients = torch.autograd.grad(torch.stack(losses).mean(), list(model.parameters()))
+        norm = torch.stack([g.square().sum() for g in gradients]).sum().sqrt()
+        assert norm > 0.05
+        with torch.no_grad():
+            for p, g, (m, v) in zip(model.parameters(), gradients, moments, strict=True):
+                g = g * 0.05 / norm
+                m.mul_(0.9).add_(0.1 * g)
+                v.mul_(0.999).add_(0.001 * g * g)
+                p.mul_(1 - lr * 0.1)
+                p.sub_(lr * (m / (1 - 0.9 ** (step + 1))) / ((v / (1 - 0.999 ** (step + 1))).sqrt() + 1e-8))
+    trained = load_state(run / "last" / "state.pt")["model"]
+    for name, p in model.state_dict().items():
+        torch.testing.assert_close(trained[name], p, rtol=1e-4, atol=1e-5)
+
+
+def test_the_learning_rate_is_linear_then_cosine() -> None:
+    rates = [learning_rate(s, 1e-3, 2000, 10_000) for s in range(10_000)]
+    for s in (0, 999, 1999):
+        assert rates[s] == pytest.approx(1e-3 * (s + 1) / 2000)
+    for s in (2000, 6000, 9999):
+        assert rates[s] == pytest.approx(1e-3 * math.cos(math.pi / 2 * (s - 2000) / 8000) ** 2)
+    assert max(rates) == 1e-3
+    assert 0 < rates[-1] < 1e-9
+    assert learning_rate(0, 1.0, 0, 1) == 1.0
+
+
+def test_the_logged_rate_is_the_one_that_was_used(runs_dir: Path, data_dir: Path) -> None:
+    config = tiny(strategy="one_step")
+    for record in read_log(train(config, runs_dir, data_dir)):
+        if "lr" in record:
+            assert record["lr"] == learning_rate(record["step"] - 1, 1e-3, config.train.warmup, 20)
