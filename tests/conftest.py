@@ -13,7 +13,11 @@ from typing import Any
 import pytest
 import torch
 
+from hero.cli import main
 from hero.config import RunConfig, make_config
+from hero.progress import console
+
+Call = Callable[..., tuple[int, str, str]]
 
 # One thread: tiny tensors gain nothing from more, and the tests stay quick beside other work on the machine.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -58,6 +62,22 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def runs_dir(tmp_path: Path) -> Path:
     return tmp_path / "runs"
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    """The command in this process, on a wide screen: exit code, stdout, stderr."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as end:  # how argparse ends
+            code = int(end.code or 0)
+        return code, *capsys.readouterr()
+
+    monkeypatch.setattr(console, "_width", 200)
+    return run
 
 
 def start_hero(*arguments: object, env: Mapping[str, str] | None = None, **kwargs: Any) -> subprocess.Popen[str]:

@@ -17,8 +17,9 @@ from hero.runs import read_log
 from hero.train import resume, train
 from test_train import assert_same_run
 
-# Long enough to be caught in the middle; s_0 = 60 and refreshes at 60, 100, 140, ... lie on both sides of a kill.
-LONG = {"train__steps": 400, "train__validate_every": 50, "hero__start": 60, "hero__refresh": 40, "hero__warmup": 50}
+# Long enough to be caught in the middle; s_0 = 30 and refreshes at 30, 50, 70, ... lie on both sides of a kill.
+STEPS = 200
+LONG = {"train__steps": STEPS, "train__validate_every": 50, "hero__start": 30, "hero__refresh": 20, "hero__warmup": 40}
 
 
 def long_run(strategy: str, checkpoint_every: int) -> tuple[RunConfig, list[str]]:
@@ -30,27 +31,27 @@ def long_run(strategy: str, checkpoint_every: int) -> tuple[RunConfig, list[str]
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> dict[str, Path]:
     """The same runs in one go. How often a checkpoint is written must not matter, so it is rare here."""
     runs = tmp_path_factory.mktemp("whole")
-    return {name: train(long_run(name, 400)[0], runs, data_dir) for name in ("hero", "push_forward")}
+    return {name: train(long_run(name, STEPS)[0], runs, data_dir) for name in ("hero", "push_forward")}
 
 
 def last_step(run: Path) -> int:
     return max((record["step"] for record in read_log(run)), default=0)
 
 
-def assert_log_is_whole(run: Path, steps: int = 400) -> None:
+def assert_log_is_whole(run: Path) -> None:
     text = (run / "log.jsonl").read_text(encoding="utf-8")
     records = [json.loads(line) for line in text.splitlines()]
     updates = [record["step"] for record in records if "loss" in record]
-    assert updates == list(range(2, steps + 1, 2))
-    assert [record["step"] for record in records if "val_gm100" in record] == list(range(50, steps + 1, 50))
+    assert updates == list(range(1, STEPS + 1))
+    assert [record["step"] for record in records if "val_gm100" in record] == list(range(50, STEPS + 1, 50))
 
 
 @pytest.mark.parametrize(
     ("strategy", "checkpoint_every", "kills"),
     [
-        ("hero", 20, (50, 130)),  # before s_0, then after a refresh: the lagged weights are in the checkpoint
-        ("hero", 64, (200,)),  # between checkpoints, so that steps are done again
-        ("push_forward", 20, (90,)),
+        ("hero", 10, (20, 85)),  # before s_0, then after a refresh: the lagged weights are in the checkpoint
+        ("hero", 32, (80,)),  # between checkpoints, so that steps are done again
+        ("push_forward", 20, (60,)),
     ],
 )
 def test_kill_9_and_resume_gives_the_same_bits(
@@ -70,7 +71,7 @@ def test_kill_9_and_resume_gives_the_same_bits(
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
         assert process.returncode == -signal.SIGKILL
-        assert step <= last_step(run) < 400
+        assert step <= last_step(run) < STEPS
         assert not (run / "metrics.json").exists()
         command = ["train", "--resume", run.name, "--runs", runs_dir, "--data", data_dir]
     resume(run, data_dir)
@@ -82,7 +83,7 @@ def test_kill_9_and_resume_gives_the_same_bits(
 def test_a_kill_before_the_first_checkpoint_starts_again(
     runs_dir: Path, data_dir: Path, uninterrupted: dict[str, Path]
 ) -> None:
-    config, arguments = long_run("push_forward", 400)
+    config, arguments = long_run("push_forward", STEPS)
     run = runs_dir / config.run_id()
     process = start_hero("train", *arguments, "--runs", runs_dir, "--data", data_dir)
     wait_until(lambda: last_step(run) >= 60, process)
@@ -100,11 +101,11 @@ def test_a_kill_before_the_first_checkpoint_starts_again(
 def test_a_stop_signal_saves_says_so_and_the_same_command_goes_on(
     number: signal.Signals, runs_dir: Path, data_dir: Path, uninterrupted: dict[str, Path]
 ) -> None:
-    config, arguments = long_run("hero", 400)  # no checkpoint but the one that the signal causes
+    config, arguments = long_run("hero", STEPS)  # no checkpoint but the one that the signal causes
     run = runs_dir / config.run_id()
     command = ["train", *arguments, "--runs", runs_dir, "--data", data_dir]
     process = start_hero(*command)
-    wait_until(lambda: last_step(run) >= 110, process)
+    wait_until(lambda: last_step(run) >= 60, process)
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130

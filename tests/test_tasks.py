@@ -7,6 +7,7 @@ import pickle
 import resource
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
@@ -19,6 +20,15 @@ from hero.tasks import TASKS, Split, data_summary, draw_split, generate, get_tas
 from hero.tasks import store as store_module
 
 SMALL = Split("train", 3, 4, seed=0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    """The states are small: more threads only wait for each other, minutes on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def test_the_table_has_the_papers_tasks_in_its_order() -> None:
@@ -170,8 +180,11 @@ def test_stored_numbers_are_the_solution_rounded_whatever_the_chunks(monkeypatch
 
 def test_generation_leaves_the_threads_of_torch_as_they_were() -> None:
     before = torch.get_num_threads()
+    torch.set_num_threads(3)
     generate(get_task("burgers", {"resolution": 16}), SMALL)
-    assert torch.get_num_threads() == before
+    after = torch.get_num_threads()
+    torch.set_num_threads(before)
+    assert after == 3
 
 
 def test_the_hash_covers_settings_split_and_solver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

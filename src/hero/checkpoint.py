@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,8 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
 def load_state(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Undo `save_state`; only tensors and plain values are read."""
     try:
-        state = torch.load(path, map_location=device, weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # torch warns of foreign pickles, which we refuse
+            state = torch.load(path, map_location=device, weights_only=True)
     except (OSError, RuntimeError, LookupError, EOFError, ValueError, TypeError, pickle.UnpicklingError) as error:
         raise HeroError(
             f"the checkpoint {path} is damaged ({type(error).__name__}); "

@@ -66,8 +66,8 @@ class FNO(nn.Module):
 
     def forward(self, u: Tensor) -> Tensor:
         first, *others = self.blocks
-        v: Tensor = first.lifted(u, self.lifting)
+        assert isinstance(first, FNOBlock)  # for the type checker
+        v = first.lifted(u, self.lifting)
         for block in others:
             v = block(v)
-        v = self.projection(v)
-        return v
+        return self.projection(v)

@@ -1,0 +1,215 @@
+"""The command as a user meets it: help, listings, and results that can be had again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import h5py
+import pytest
+
+from conftest import Call, hero, options, tiny
+from hero.checkpoint import load_run
+from hero.cli import main
+from hero.config import make_config, setting_names
+from hero.evaluate import evaluate
+from hero.runs import find_run
+from hero.strategies import STRATEGIES
+from hero.tasks import TASKS
+from hero.train import train
+
+FOLDERS = ("--runs", "--data")
+SETTINGS = ("--preset", "--config", "--set")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
+    run = train(tiny(), tmp_path_factory.mktemp("runs"), data_dir)
+    evaluate(run, data_dir)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ([], ("train", "evaluate", "runs", "settings", "data", "hero train burgers")),
+        (["train"], ("TASK", "--strategy", "--backbone", "--seed", "--resume", *STRATEGIES, *SETTINGS, *FOLDERS)),
+        (["evaluate"], ("RUN", *FOLDERS)),
+        (["runs"], FOLDERS),
+        (["settings"], ("TASK", *SETTINGS)),
+        (["data"], ("list", "make", "show")),
+        (["data", "list"], ()),
+        (["data", "make"], ("TASK", *SETTINGS, "--data")),
+        (["data", "show"], ("TASK", *SETTINGS, "--data")),
+    ],
+)
+def test_help_mentions_every_option(command: list[str], words: tuple[str, ...], call: Call) -> None:
+    code, out, err = call(*command, "--help")
+    assert (code, err) == (0, "")
+    for word in words:
+        assert word in out
+    assert max(map(len, out.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["data"], ["evaluate"], ["train", "burgers", "--seed", "x"]])
+def test_a_command_that_does_not_exist_is_a_mistake_of_the_user(arguments: list[str], call: Call) -> None:
+    code, out, err = call(*arguments)
+    assert code == 2
+    assert out == ""
+    assert "usage: hero" in err
+
+
+def test_settings_lists_every_setting_with_its_value_and_meaning(call: Call) -> None:
+    code, out, _ = call("settings")
+    assert code == 0
+    rows = {cells[1].strip(): cells for line in out.splitlines() if len(cells := line.split("│")) > 3}
+    for name in setting_names():
+        assert rows[name][3].strip(), name
+    assert rows["train.steps"][2].strip() == "10000"
+    assert "Initial weights" in rows["seed"][3]
+    assert "loss" in rows["strategy"][3]
+    out = call("settings", "kolmogorov_flow", "--preset", "quick", "--set", "task.drag=0.25")[1]
+    rows = {cells[1].strip(): cells for line in out.splitlines() if len(cells := line.split("│")) > 3}
+    expected = {"task.drag": "0.25", "hero.start": "400", "backbone.width": "20", "task.name": "kolmogorov_flow"}
+    assert {name: rows[name][2].strip() for name in expected} == expected
+
+
+def test_data_list_names_every_task_and_its_equation(call: Call) -> None:
+    code, out, _ = call("data", "list")
+    assert code == 0
+    for task in TASKS.values():
+        assert task.name in out
+    assert "64×64" in out
+
+
+def test_data_make_and_show(call: Call, tmp_path: Path) -> None:
+    code, out, _ = call("data", "make", "burgers", *options(), "--data", tmp_path)
+    assert code == 0
+    paths = [Path(line) for line in out.split()]
+    assert [path.name.split("-")[1] for path in paths] == ["train", "val", "test"]
+    for path, shape in zip(paths, ((4, 11, 1, 32), (2, 101, 1, 32), (2, 101, 1, 32)), strict=True):
+        with h5py.File(path) as file:
+            assert file["u"].shape == shape
+    times = [path.stat().st_mtime_ns for path in paths]
+    code, out, _ = call("data", "show", "burgers", *options(), "--data", tmp_path)
+    assert code == 0
+    for word in ("viscosity", "solver", "seed", "773", paths[2].name):
+        assert word in out
+    picture = Path(out.split("picture: ")[1].strip())
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert [path.stat().st_mtime_ns for path in paths] == times
+
+
+def test_evaluating_again_gives_the_same_metrics(call: Call, finished: Path, data_dir: Path) -> None:
+    before = (finished / "metrics.json").read_bytes()
+    code, out, err = call("evaluate", finished.name, "--runs", finished.parent, "--data", data_dir)
+    assert (code, err) == (0, "")
+    assert (finished / "metrics.json").read_bytes() == before
+    assert "Test GM100" in out
+    assert f"report: {finished / 'report.html'}" in out
+
+
+def test_the_same_command_after_the_end_shows_the_result_and_touches_nothing(
+    call: Call, finished: Path, data_dir: Path
+) -> None:
+    def files() -> dict[str, int]:
+        return {str(p): p.stat().st_mtime_ns for p in finished.rglob("*") if p.is_file() and p.name != ".lock"}
+
+    before = files()
+    folders = ("--runs", finished.parent, "--data", data_dir)
+    shown = [
+        call("train", "burgers", *options(), *folders),
+        call("train", "--config", finished / "config.toml", *folders),
+        call("train", "--resume", finished.name[-8:], *folders),
+        call("train", "--resume", finished, *folders),
+    ]
+    for code, out, err in shown:
+        assert (code, err) == (0, "")
+        assert out == shown[0][1]
+        assert "step 5/20" not in out
+    assert "nRMSE@100" in shown[0][1]
+    assert files() == before
+    assert [path.name for path in finished.parent.iterdir()] == [finished.name]
+
+
+def test_options_and_overrides_mean_the_same() -> None:
+    options = ["--strategy", "push_forward", "--seed", "7", "--backbone", "fno", "--preset", "quick"]
+    from hero.cli import config_of, parser
+
+    parsed = config_of(parser().parse_args(["train", "kdv", *options, "--set", "train.lr=.5"]))
+    values = {"task.name": "kdv", "strategy": "push_forward", "seed": 7, "train.lr": 0.5}
+    assert parsed == make_config("quick", overrides=values)
+
+
+def test_runs_shows_finished_unfinished_and_unevaluated(
+    call: Call, finished: Path, data_dir: Path, runs_dir: Path
+) -> None:
+    shutil.copytree(finished, runs_dir / finished.name)
+    train(tiny(seed=1), runs_dir, data_dir)
+    stopped = runs_dir / tiny(seed=2).run_id()
+    stopped.mkdir()
+    (stopped / "config.toml").write_text(tiny(seed=2).to_toml())
+    (stopped / "log.jsonl").write_text(json.dumps({"step": 7, "loss": 1.0}) + "\n")
+    code, out, err = call("runs", "--runs", runs_dir)
+    assert (code, err) == (0, "")
+    lines = {seed: next(line for line in out.splitlines() if f"hero-s{seed}-" in line) for seed in (0, 1, 2)}
+    assert "finished" in lines[0]
+    assert "not evaluated" in lines[1]
+    assert "stopped at 7 of 20" in lines[2]
+
+
+def test_a_run_is_found_by_path_id_or_part_of_it(finished: Path, runs_dir: Path) -> None:
+    runs = finished.parent
+    for name in (str(finished), finished.name, finished.name[-8:], f"{finished}/"):
+        assert find_run(name, runs) == finished
+    assert load_run(finished) == tiny()
+    for seed in (0, 1):
+        folder = runs_dir / f"burgers-fno-hero-s{seed}-abc"
+        folder.mkdir(parents=True)
+        (folder / "config.toml").touch()
+    with pytest.raises(Exception, match="fits 2 runs.*give more of the id"):
+        find_run("hero", runs_dir)
+
+
+def test_the_folders_come_from_the_environment(
+    call: Call, finished: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HERO_RUNS", str(finished.parent))
+    assert finished.name in call("runs")[1]
+
+
+def test_the_installed_command_trains_from_nothing(tmp_path: Path) -> None:
+    """One whole pass in a fresh folder, as a process: nothing on stderr, no escape codes in a pipe."""
+    arguments = options(train__steps=4, strategy="one_step")
+    code, out, err = hero("train", "burgers", *arguments, cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert "\x1b" not in out
+    assert "Test GM100" in out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "runs"]
+    (run,) = (tmp_path / "runs").iterdir()
+    assert (run / "report.html").is_file()
+    assert run.name in out
+    with open(os.devnull) as nothing:
+        assert hero("runs", cwd=tmp_path, stdin=nothing)[0] == 0
+
+
+def test_a_reader_that_stops_early_is_no_error() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys; from hero.cli import main; sys.exit(main(['settings']))"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    err = process.stderr.read()
+    process.wait()
+    assert "Traceback" not in err
+
+
+def test_main_returns_the_exit_code() -> None:
+    assert main(["settings"]) == 0
+    assert main(["settings", "--set", "x=1"]) == 2

@@ -1,0 +1,52 @@
+"""What the documents say is true: commands parse, settings exist, Python runs, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from hero.cli import config_of, parser
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(encoding="utf-8"), re.M | re.S)
+
+
+COMMANDS = [
+    (path.name, line.split("  #")[0].strip())
+    for path in DOCUMENTS
+    for block in blocks(path, "sh")
+    for line in block.splitlines()
+    if line.startswith("hero ")
+]
+
+
+def test_the_readme_shows_commands() -> None:
+    assert len([name for name, _ in COMMANDS if name == "README.md"]) >= 5
+
+
+@pytest.mark.parametrize(("document", "command"), COMMANDS)
+def test_commands_parse_and_their_settings_exist(document: str, command: str) -> None:
+    args = parser().parse_args(shlex.split(command)[1:])
+    if getattr(args, "task", None):
+        config_of(args)
+
+
+@pytest.mark.parametrize("path", [p for p in DOCUMENTS if blocks(p, "python")], ids=lambda p: p.name)
+def test_python_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks(path, "python"):
+        exec(compile(block, path.name, "exec"), names)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.name)
+def test_relative_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\((?!http|#)([^)#]+)", path.read_text(encoding="utf-8")):
+        assert (path.parent / target).exists(), target

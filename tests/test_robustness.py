@@ -1,0 +1,369 @@
+"""Bad input, broken files and broken machines: one sentence, exit code 2, earlier results untouched."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import resource
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from conftest import Call, assert_refused, hero, options, tiny
+from hero.checkpoint import load_state, save_state
+from hero.errors import HeroError
+from hero.evaluate import evaluate, load_data
+from hero.files import write_atomic
+from hero.runs import read_log
+from hero.strategies import STRATEGIES, Batch, Loss
+from hero.tasks import TASKS, split_path
+from hero.train import resume, train
+from test_train import assert_same_run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
+    return train(tiny(), tmp_path_factory.mktemp("trained"), data_dir)
+
+
+@pytest.fixture
+def run(trained: Path, runs_dir: Path) -> Path:
+    """A copy of a trained run, to be damaged."""
+    return Path(shutil.copytree(trained, runs_dir / trained.name))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+# --- what the user asks for ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "burger"], ("unknown task 'burger'", "'burgers'")),
+        (["train", "burgers", "--set", "train.stepz=3"], ("train.stepz", "'train.steps'")),
+        (["train", "burgers", "--set", "train.steps=few"], ("train.steps='few'", "whole number")),
+        (["train", "burgers", "--set", "train.steps"], ("KEY=VALUE",)),
+        (["train", "burgers", "--strategy", "heros"], ("'heros'", "'hero'")),
+        (["train", "burgers", "--preset", "fast"], ("'fast'", "paper, quick")),
+        (["train", "burgers", "--set", "train.device=tpu9"], ("train.device='tpu9'", "cpu")),
+        (["train", "burgers", "--config", "absent.toml"], ("absent.toml",)),
+        (["train"], ("hero train burgers",)),
+        (["train", "--resume", "nothing"], ("'nothing'", "hero runs")),
+        (["train", "burgers", "--resume", "x"], ("--resume", "own settings")),
+        (["train", "--resume", "x", "--set", "train.steps=9"], ("--resume", "own settings")),
+        (["evaluate", "nothing"], ("'nothing'", "hero runs")),
+        (["runs"], ("no runs", "hero train")),
+        (["data", "show", "burger"], ("'burger'", "'burgers'")),
+        (["data", "make", "burgers", "--set", "task.dt=0"], ("task.dt",)),
+        (["settings", "burger"], ("'burger'", "'burgers'")),
+    ],
+)
+def test_a_mistake_gives_one_sentence_and_leaves_nothing_behind(
+    arguments: list[str], words: tuple[str, ...], call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert_refused(call(*arguments), *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_that_cannot_be_written(call: Call, tmp_path: Path, data_dir: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/none")):
+        assert_refused(call("train", "burgers", *options(), "--runs", folder, "--data", data_dir), str(folder))
+        arguments = ("train", "burgers", *options(), "--runs", tmp_path / "runs", "--data", folder)
+        assert_refused(call(*arguments), str(folder))
+
+
+# --- broken files --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["train", "val", "test"])
+@pytest.mark.parametrize("frame", [0, 7])
+def test_nan_in_a_data_file_is_named_and_not_taken_for_a_bad_model(
+    name: str, frame: int, call: Call, run: Path, data_dir: Path, tmp_path: Path
+) -> None:
+    load_data(tiny(), "test", data_dir, "cpu")
+    copy = Path(shutil.copytree(data_dir, tmp_path / "data"))
+    path = split_path(tiny().make_task(), tiny().split(name), copy)
+    with h5py.File(path, "r+") as file:
+        file["u"][1, frame, 0, 3] = np.nan
+    arguments = ("evaluate", run.name) if name == "test" else ("train", "burgers", *options(seed=5))
+    result = call(*arguments, "--runs", run.parent, "--data", copy)
+    assert_refused(result, str(path), "trajectory 1", f"step {frame}", "delete it")
+
+
+@pytest.mark.parametrize("keep", [0, 100, 2100])
+def test_a_truncated_data_file_is_named(keep: int, call: Call, runs_dir: Path, data_dir: Path, tmp_path: Path) -> None:
+    load_data(tiny(), "train", data_dir, "cpu")
+    copy = Path(shutil.copytree(data_dir, tmp_path / "data"))
+    path = split_path(tiny().make_task(), tiny().split("train"), copy)
+    os.truncate(path, keep)
+    result = call("train", "burgers", *options(), "--runs", runs_dir, "--data", copy)
+    assert_refused(result, str(path), "delete it")
+
+
+class Dangerous:
+    """Makes a file when it is unpickled by a loader that trusts it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.mkdir, (str(self.path),))
+
+
+def damages(tmp_path: Path) -> dict[str, Callable[[Path], Any]]:
+    """Ways in which last/state.pt can be wrong."""
+
+    def without(key: str) -> Callable[[Path], None]:
+        return lambda p: save_state(p, {k: v for k, v in load_state(p).items() if k != key})
+
+    def with_weight(p: Path) -> None:
+        state = load_state(p)
+        state["model"] = {name: torch.zeros(3) for name in state["model"]}
+        save_state(p, state)
+
+    return {
+        "empty": lambda p: p.write_bytes(b""),
+        "half": lambda p: p.write_bytes(p.read_bytes()[: p.stat().st_size // 2]),
+        "almost": lambda p: p.write_bytes(p.read_bytes()[:-1]),
+        "noise": lambda p: p.write_bytes(np.random.default_rng(0).bytes(5000)),
+        "text": lambda p: p.write_text("{}"),
+        "list": lambda p: torch.save([1, 2], p),
+        "pickle": lambda p: p.write_bytes(pickle.dumps(Dangerous(tmp_path / "harm"))),
+        "torch pickle": lambda p: torch.save({"step": 1, "x": Dangerous(tmp_path / "harm")}, p),
+        "other shapes": with_weight,
+        **{f"no {key}": without(key) for key in ("step", "model", "optimiser", "strategy", "best", "seconds")},
+    }
+
+
+@pytest.mark.parametrize("damage", damages(Path()))
+def test_a_damaged_checkpoint_is_refused_and_runs_no_code(
+    damage: str, call: Call, run: Path, data_dir: Path, tmp_path: Path
+) -> None:
+    state = run / "last" / "state.pt"
+    damages(tmp_path)[damage](state)
+    before = contents(run)
+    result = call("train", "--resume", run.name, "--runs", run.parent, "--data", data_dir)
+    assert_refused(result, str(state), f"delete the folder {run}")
+    assert contents(run) == before
+    assert not (tmp_path / "harm").exists()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "pickle", "other model", "no metadata", "missing"])
+def test_wrong_weights_are_refused(damage: str, call: Call, run: Path, data_dir: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    path = run / "model.safetensors"
+    if damage == "truncated":
+        os.truncate(path, path.stat().st_size // 2)
+    elif damage == "pickle":
+        path.write_bytes(pickle.dumps(Dangerous(tmp_path / "harm")))
+    elif damage == "other model":
+        other = train(tiny(backbone__width=3, train__steps=1), tmp_path / "other", data_dir)
+        shutil.copy(other / "model.safetensors", path)
+    elif damage == "no metadata":
+        save_file(load_file(path), path)
+    else:
+        path.unlink()
+    before = contents(run)
+    result = call("evaluate", run.name, "--runs", run.parent, "--data", data_dir)
+    assert_refused(result, str(path))
+    assert contents(run) == before
+    assert not (tmp_path / "harm").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"{}", b'{"training": 3}', b"\xff\xfe"])
+def test_damaged_metrics_are_named_and_evaluating_mends_them(
+    content: bytes, call: Call, run: Path, data_dir: Path
+) -> None:
+    folders = ("--runs", run.parent, "--data", data_dir)
+    (run / "metrics.json").write_bytes(content)
+    assert_refused(call("train", "burgers", *options(), *folders), "metrics.json", f"hero evaluate {run.name}")
+    code, out, err = call("runs", *folders)
+    assert code == 0
+    assert "unreadable" in out
+    assert "metrics.json" in err
+    if content == b"{":
+        assert call("evaluate", run.name, *folders)[0] == 0
+        assert call("train", "burgers", *options(), *folders)[0] == 0
+
+
+def test_a_log_with_garbage_is_read_up_to_it(run: Path) -> None:
+    whole = read_log(run)
+    with (run / "log.jsonl").open("ab") as file:
+        file.write(b"\xff\x00\x00 no json\n" + json.dumps({"step": 99}).encode() + b"\n")
+    assert read_log(run) == whole
+
+
+def test_foreign_folders_do_not_hide_the_runs(call: Call, run: Path, tmp_path: Path) -> None:
+    for name, text in (("foreign", "[package]\nname = 'x'\n"), ("broken", "= =")):
+        (run.parent / name).mkdir()
+        (run.parent / name / "config.toml").write_text(text)
+    (run.parent / "notes.txt").write_text("hello")
+    (run.parent / "empty").mkdir()
+    code, out, err = call("runs", "--runs", run.parent)
+    assert code == 0
+    assert run.name in out
+    assert err.count("hero: ") == 2
+    assert "Traceback" not in err
+    assert_refused(call("evaluate", "foreign", "--runs", run.parent), "package")
+
+
+def test_metrics_measured_before_the_end_of_training_are_not_taken_for_the_result(
+    call: Call, runs_dir: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        interrupt_at(12, "one_step", patch)
+        assert call("train", "burgers", *options(strategy="one_step"), "--runs", runs_dir, "--data", data_dir)[0] == 130
+    folders = ("--runs", runs_dir, "--data", data_dir)
+    name = tiny(strategy="one_step").run_id()
+    assert call("evaluate", name[-8:], *folders)[0] == 0
+    stored = runs_dir / name / "metrics.json"
+    assert json.loads(stored.read_text())["training"]["steps"] == 13
+    assert "stopped at 13 of 20" in call("runs", *folders)[1]
+    assert call("train", "--resume", name[-8:], *folders)[0] == 0
+    assert json.loads(stored.read_text())["training"]["steps"] == 20
+
+
+# --- broken machines -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file_size_limit() -> Any:
+    """A function that makes every larger file fail to be written, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_disk_that_fills_up_leaves_the_last_checkpoint_to_go_on_from(
+    runs_dir: Path, data_dir: Path, tmp_path: Path, file_size_limit: Any, call: Call
+) -> None:
+    changes = {"hero__start": 12, "backbone__width": 8}
+    whole = train(tiny(**changes), tmp_path / "whole", data_dir)
+    # The lagged weights join the state at s_0 = 12: the checkpoints at 5 and 10 fit, the one at 15 does not.
+    size = (whole / "last" / "state.pt").stat().st_size
+    file_size_limit(size - 1000)
+    result = call("train", "burgers", *options(**changes), "--runs", runs_dir, "--data", data_dir)
+    file_size_limit(resource.RLIM_INFINITY)
+    run = runs_dir / whole.name
+    assert_refused(result, str(run / "last" / "state.pt"), "intact")
+    assert load_state(run / "last" / "state.pt")["step"] == 10
+    assert list(run.rglob("*.tmp")) == []
+    resume(run, data_dir)
+    assert_same_run(run, whole)
+
+
+def test_no_room_for_a_line_of_the_log(
+    runs_dir: Path, data_dir: Path, file_size_limit: Any, call: Call, tmp_path: Path
+) -> None:
+    whole = train(tiny(train__checkpoint_every=20), tmp_path / "whole", data_dir)
+    file_size_limit(2500)
+    arguments = options(train__checkpoint_every=20, train__validate_every=20)
+    result = call("train", "burgers", *arguments, "--runs", runs_dir, "--data", data_dir)
+    file_size_limit(resource.RLIM_INFINITY)
+    assert_refused(result, "log.jsonl")
+    run = runs_dir / tiny(train__checkpoint_every=20, train__validate_every=20).run_id()
+    resume(run, data_dir)
+    assert load_state(run / "last/state.pt")["model"].keys() == load_state(whole / "last/state.pt")["model"].keys()
+    assert [r["step"] for r in read_log(run) if "loss" in r] == list(range(1, 21))
+
+
+def test_a_failed_write_keeps_the_old_file_and_leaves_no_other(tmp_path: Path, file_size_limit: Any) -> None:
+    path = write_atomic(tmp_path / "x", b"old")
+    file_size_limit(100)
+    with pytest.raises(HeroError, match="File too large"):
+        write_atomic(path, b"new" * 1000)
+    file_size_limit(resource.RLIM_INFINITY)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("checkpoint_every", [1, 7])
+def test_training_that_blows_up_says_so_and_keeps_a_finite_checkpoint(
+    checkpoint_every: int, call: Call, runs_dir: Path, data_dir: Path
+) -> None:
+    changes = {"train__lr": 1e6, "train__clip": 0, "train__loss": "mse", "strategy": "push_forward"}
+    # 400 steps: the log looks at the loss every other step only, checkpoints and validation must look for themselves.
+    changes |= {"train__steps": 400, "train__validate_every": 3, "train__checkpoint_every": checkpoint_every}
+    result = call("train", "burgers", *options(**changes), "--runs", runs_dir, "--data", data_dir)
+    assert_refused(result, "non-finite", "train.lr", "train.clip")
+    run = runs_dir / tiny(**changes).run_id()
+    stored = [run / "last" / "state.pt"] if (run / "last" / "state.pt").exists() else []
+    assert len(stored) == (checkpoint_every == 1)
+    for path in stored:
+        assert all(bool(p.isfinite().all()) for p in load_state(path)["model"].values())
+
+
+def test_compiling_without_a_compiler_goes_on_with_a_notice(runs_dir: Path, data_dir: Path, tmp_path: Path) -> None:
+    env = {"CXX": "/nonexistent", "PATH": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    arguments = options(train__compile="true", train__steps=3, strategy="push_forward")
+    code, out, err = hero("train", "burgers", *arguments, "--runs", runs_dir, "--data", data_dir, env=env)
+    assert code == 0, err
+    assert len([line for line in out.splitlines() if "goes on without" in line]) == 1
+    assert err == ""
+    (run,) = runs_dir.iterdir()
+    assert read_log(run)[-2]["compiled"] is False
+
+
+# --- every task with every strategy --------------------------------------------------------------------------------
+
+
+def interrupt_at(step: int, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send Ctrl-C to this process while update `step` is computed."""
+    original = STRATEGIES[strategy].loss
+
+    def loss(self: Any, model: torch.nn.Module, batch: Batch) -> Loss:
+        if batch.step == step:
+            signal.raise_signal(signal.SIGINT)
+        return original(self, model, batch)
+
+    monkeypatch.setattr(STRATEGIES[strategy], "loss", loss)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_trains_and_resumes_with_every_strategy(
+    task: str, strategy: str, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes: dict[str, Any] = {"task__name": task, "strategy": strategy, "task__resolution": 8, "task__cutoff": 1}
+    changes |= {"task__warmup": 2, "backbone__width": 2, "backbone__modes": 2, "backbone__depth": 1}
+    changes |= {"data__train_trajectories": 2, "data__val_trajectories": 1, "train__batch": 3}
+    changes |= {"train__steps": 6, "train__validate_every": 6, "train__checkpoint_every": 6, "hero__start": 2}
+    if task == "kolmogorov_flow":
+        changes["task__forcing_mode"] = 1
+    config = tiny(**changes)
+    whole = train(config, tmp_path / "whole", data_dir)
+    losses = [record["loss"] for record in read_log(whole) if "loss" in record]
+    assert len(losses) == 6
+    assert np.isfinite(losses).all()
+    with monkeypatch.context() as patch:
+        interrupt_at(3, strategy, patch)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, tmp_path / "parts", data_dir)
+    stopped = tmp_path / "parts" / config.run_id()
+    assert load_state(stopped / "last" / "state.pt")["step"] == 4
+    assert_same_run(train(config, tmp_path / "parts", data_dir), whole)
+
+
+def test_every_dimension_is_evaluated_and_drawn(tmp_path: Path, data_dir: Path) -> None:
+    for task in ("decaying_turbulence", "unbalanced_advection"):  # 1D is drawn elsewhere
+        config = tiny(task__name=task, task__resolution=16, backbone__modes=3, train__steps=2, train__validate_every=2)
+        run = train(config, tmp_path, data_dir)
+        rows = evaluate(run, data_dir)
+        assert rows["task"] == task
+        assert (run / "report.html").stat().st_size > 1000
