@@ -14,6 +14,7 @@ from conftest import Call, hero, options, tiny
 from hero.checkpoint import load_run
 from hero.cli import main
 from hero.config import make_config, setting_names
+from hero.errors import HeroError
 from hero.evaluate import evaluate
 from hero.runs import find_run
 from hero.strategies import STRATEGIES
@@ -157,7 +158,7 @@ def test_runs_shows_finished_unfinished_and_unevaluated(
     lines = {seed: next(line for line in out.splitlines() if f"hero-s{seed}-" in line) for seed in (0, 1, 2)}
     assert "finished" in lines[0]
     assert "not evaluated" in lines[1]
-    assert "stopped at 7 of 20" in lines[2]
+    assert "at step 7 of 20" in lines[2]
 
 
 def test_a_run_is_found_by_path_id_or_part_of_it(finished: Path, runs_dir: Path) -> None:
@@ -169,7 +170,7 @@ def test_a_run_is_found_by_path_id_or_part_of_it(finished: Path, runs_dir: Path)
         folder = runs_dir / f"burgers-fno-hero-s{seed}-abc"
         folder.mkdir(parents=True)
         (folder / "config.toml").touch()
-    with pytest.raises(Exception, match="fits 2 runs.*give more of the id"):
+    with pytest.raises(HeroError, match=r"fits 2 runs.*give more of the id"):
         find_run("hero", runs_dir)
 
 

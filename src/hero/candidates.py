@@ -6,14 +6,20 @@ import torch
 from torch import Generator, Tensor, nn
 
 from hero.perturbations import perturb
-from hero.rollout import Context, as_stepper, rollout
+from hero.rollout import Context, Unroll, unroll
 
 CANDIDATES = ("lag", "perturbed", "self")
 
 
 @torch.no_grad()
 def candidate_rollouts(
-    model: nn.Module, lagged: nn.Module, context: Context, current: Tensor, scale: float, generator: Generator
+    model: nn.Module,
+    lagged: nn.Module,
+    context: Context,
+    current: Tensor,
+    scale: float,
+    generator: Generator,
+    unroll: Unroll = unroll,
 ) -> list[Tensor]:
     """C = {τ_lag, τ_pert, τ_self} in the order of CANDIDATES, each (batch, K, channel, *space).
 
@@ -21,7 +27,7 @@ def candidate_rollouts(
     """
     steps = current.shape[1]
     return [
-        rollout(as_stepper(lagged), context, steps),
-        rollout(as_stepper(model), perturb(context, scale, generator), steps),
+        unroll(lagged, context, steps),
+        unroll(model, perturb(context, scale, generator), steps),
         current.detach(),
     ]

@@ -46,13 +46,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HeroError as error:
         print(f"hero: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        name, reason = error.filename or "a file", error.strerror or error
+        print(f"hero: cannot use {name} ({reason}); check the path, its permissions and the space.", file=sys.stderr)
+        return 2
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "memory" not in str(error):
             raise
         print("hero: the memory is too small for these settings; lower the batch or the backbone.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("hero: interrupted; what was done is saved, the same command goes on from there.", file=sys.stderr)
+        print("hero: interrupted; what was finished is saved, the same command goes on from there.", file=sys.stderr)
         return 130
     return 0
 
@@ -166,7 +170,7 @@ def unfinished_row(run: Path) -> dict[str, Any]:
     """What is known of a run that has no final metrics."""
     config = load_run(run)
     steps = max((record["step"] for record in read_log(run)), default=0)
-    status = f"stopped at {steps} of {config.train.steps}" if steps < config.train.steps else "not evaluated"
+    status = f"at step {steps} of {config.train.steps}" if steps < config.train.steps else "not evaluated"
     return {
         "run": run.name,
         "task": config.task.name,
@@ -196,10 +200,12 @@ def run_settings(args: argparse.Namespace) -> None:
 
 
 def run_data_list(args: argparse.Namespace) -> None:
-    table = Table("task", "equation", "grid", "extent", "dt", "warm-up", title="Benchmarks")
+    table = Table(title="Benchmarks", caption="`hero settings TASK` shows the coefficients, extent, dt and warm-up")
+    for name in ("task", "grid"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("equation", overflow="fold")
     for task in TASKS.values():
-        grid = "×".join([str(task.resolution)] * task.dims)
-        table.add_row(task.name, task.equation, grid, f"{task.extent:.4g}", f"{task.dt:g}", str(task.warmup))
+        table.add_row(task.name, "×".join([str(task.resolution)] * task.dims), task.equation)
     console.print(table)
 
 

@@ -90,7 +90,7 @@ class TrainConfig:
     clip: float = setting(1.0, "Largest gradient norm; 0 turns clipping off.", low=0)
     compile: str = setting(
         "auto",
-        "torch.compile of the backbone: auto compiles long runs where a compiler is found.",
+        "torch.compile of the unroll: auto compiles long runs where a compiler is found.",
         choices=("auto", "true", "false"),
     )
     device: str = setting("auto", "auto, cpu, cuda, cuda:1, mps; auto takes an accelerator if there is one.")

@@ -11,7 +11,7 @@ from hero.schedule import refresh_due
 
 
 class LaggedOperator:
-    """θ̄_s = sg(θ_s) at s = s_0 and every R steps after it, θ̄_{s-1} otherwise."""
+    """θ̄_s = sg(θ_s) at s = s_0 and every R steps after it, θ̄_{s-1} otherwise; only ever called without gradient."""
 
     def __init__(self, start: int, refresh: int) -> None:
         self.start, self.refresh = start, refresh
@@ -20,17 +20,10 @@ class LaggedOperator:
     def update(self, model: nn.Module, step: int) -> nn.Module:
         """The lagged operator for iteration `step`, copied from `model` where a refresh is due."""
         if self.model is None:
-            self.model = self._copy(model)
+            self.model = copy.deepcopy(model)
         elif refresh_due(step, self.start, self.refresh):
             self.model.load_state_dict(model.state_dict())
         return self.model
-
-    @staticmethod
-    def _copy(model: nn.Module) -> nn.Module:
-        lagged = copy.deepcopy(model).requires_grad_(False)
-        if model._compiled_call_impl is not None:  # a copy forgets that it was compiled
-            lagged.compile()
-        return lagged
 
     def state_dict(self) -> dict[str, Any]:
         """The lagged weights, empty before s_0."""
@@ -39,5 +32,5 @@ class LaggedOperator:
     def load_state_dict(self, state: dict[str, Any], model: nn.Module) -> None:
         """Put back the lagged weights; `model` gives the architecture."""
         if state:
-            self.model = self._copy(model)
+            self.model = copy.deepcopy(model)
             self.model.load_state_dict(state)

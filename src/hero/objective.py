@@ -12,7 +12,7 @@ from torch.nn.functional import softplus
 from hero.candidates import CANDIDATES, candidate_rollouts
 from hero.diagnostics import diagnose
 from hero.lagged import LaggedOperator
-from hero.rollout import Context, trajectory_distance
+from hero.rollout import Context, Unroll, trajectory_distance, unroll
 from hero.schedule import relative_weight
 from hero.selection import select
 
@@ -61,13 +61,20 @@ class HeroObjective:
         self.lagged = LaggedOperator(start, refresh)
 
     def relative(
-        self, model: nn.Module, context: Context, current: Tensor, truth: Tensor, step: int, generator: Generator
+        self,
+        model: nn.Module,
+        context: Context,
+        current: Tensor,
+        truth: Tensor,
+        step: int,
+        generator: Generator,
+        unroll: Unroll = unroll,
     ) -> RelativeTerm | None:
         """The relative term of the rollout `current` = τ_θ at iteration `step`; None before s_0."""
         if step < self.start:
             return None
         lagged = self.lagged.update(model, step)
-        candidates = candidate_rollouts(model, lagged, context, current, self.perturbation, generator)
+        candidates = candidate_rollouts(model, lagged, context, current, self.perturbation, generator, unroll)
         diagnostics = torch.stack([diagnose(tau, truth) for tau in candidates], dim=1)
         selected = select(diagnostics)
         # D(τ⁻, τ_*) is the first diagnostic of the selected candidate: nothing is rolled out or measured twice.

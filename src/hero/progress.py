@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 console = Console()
 
 
+class NotedProgress(Progress):
+    """A bar with a line of its own for what is known so far, so that both fit a narrow terminal."""
+
+    note = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        if self.note:
+            yield Text(self.note, style="dim", no_wrap=True, overflow="ellipsis")
+
+
 @contextmanager
 def progress_bar(description: str, total: int) -> Iterator[Callable[..., None]]:
-    """Yield `advance(n=1, note="")`, which moves a bar of `total` steps and shows `note` beside it."""
+    """Yield `advance(n=1, note=None)`, which moves a bar of `total` steps and shows `note` below it."""
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TimeRemainingColumn(compact=True),
-        TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(description, total=total, note="")
+    with NotedProgress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(description, total=total)
 
         def advance(n: int = 1, note: str | None = None) -> None:
-            if note is None:
-                progress.advance(task, n)
-            else:
-                progress.update(task, advance=n, note=note)
+            progress.note = note or progress.note
+            progress.advance(task, n)
 
         yield advance

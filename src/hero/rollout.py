@@ -38,6 +38,7 @@ class Context:
 
 
 Stepper = Callable[[Context], Tensor]
+Unroll = Callable[[nn.Module, Context, int], Tensor]
 
 
 def as_stepper(model: nn.Module) -> Stepper:
@@ -53,6 +54,11 @@ def rollout(step: Stepper, context: Context, steps: int) -> Tensor:
         states.append(u)
         context = context.advance(u)
     return torch.stack(states, dim=1)
+
+
+def unroll(model: nn.Module, context: Context, steps: int) -> Tensor:
+    """Rollout(G_θ, z_n, K) of a backbone. Training may replace it by its compiled form, which does the same."""
+    return rollout(as_stepper(model), context, steps)
 
 
 def energy(u: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from hero.errors import HeroError
 from hero.evaluate import load_data, rollout_errors
 from hero.files import append, json_line, owned, write_atomic
 from hero.progress import console, progress_bar
+from hero.rollout import unroll
 from hero.runs import choose_device, read_log
 from hero.schedule import learning_rate
-from hero.strategies import STRATEGIES, Strategy
+from hero.strategies import STRATEGIES, Batch, Strategy
 from hero.windows import Windows
 
 COMPILE_STEPS = 2000
@@ -66,7 +68,7 @@ def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device) -
     data = load_data(config, "train", data_dir, device).to(device)
     val = load_data(config, "val", data_dir, device)
     windows = Windows(data, settings.unroll, settings.batch, config.seed)
-    progress.compiled = compile_backbone(model, config, windows(0).context.inputs())
+    progress.compiled = compile_unroll(strategy, model, config, windows(first))
 
     with progress.shown(first) as interrupted:
         for step in range(first, settings.steps):
@@ -111,30 +113,31 @@ def not_finite(done: int) -> HeroError:
 def validation_errors(strategy: Strategy, model: nn.Module, val: Tensor, device: torch.device) -> Tensor:
     """nRMSE per trajectory over the 100 steps that GM100 reads."""
     model.eval()
-    # The batch differs from the training one; compiling for it as well would not pay.
-    with torch.compiler.set_stance("force_eager"):
-        errors = rollout_errors(strategy.stepper(model), val, 100, device)["nrmse"]
+    errors = rollout_errors(strategy.stepper(model), val, 100, device)["nrmse"]
     model.train()
     return errors
 
 
-def compile_backbone(model: nn.Module, config: RunConfig, example: Tensor) -> bool:
-    """Compile `model` in place where the configuration asks for it and the machine can; says what it does."""
-    with torch.no_grad():
-        model(example)  # an eager call first: it fills the caches of the model outside of the compiled code
+def compile_unroll(strategy: Strategy, model: nn.Module, config: RunConfig, batch: Batch) -> bool:
+    """Compile the unroll of `strategy` where the configuration asks for it and the machine can; says what it does."""
     choice = config.train.compile
-    has_compiler = example.is_cuda or any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")))
+    has_compiler = batch.truth.is_cuda or any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")))
     if choice == "false" or (choice == "auto" and (config.train.steps < COMPILE_STEPS or not has_compiler)):
         return False
-    console.print("compiling the backbone: up to a minute without progress, once", style="dim")
+    console.print("compiling: up to a minute without progress, once", style="dim")
+    # A throw-away strategy makes the last update, so that all is compiled now and nothing in the middle of training.
+    trial = type(strategy)(config)
+    trial.unroll = torch.compile(unroll, dynamic=False)
     try:
-        model.compile(dynamic=False)
-        model(example).sum().backward()
-        model.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            model(batch.context.inputs())  # fills the caches of the model outside of the compiled code
+        trial.loss(model, replace(batch, step=config.train.steps - 1)).value.backward()
     except Exception as error:  # whatever a compiler may raise, training can go on without it
-        model._compiled_call_impl = None
         console.print(f"compiling failed ({type(error).__name__}); training goes on without it", style="yellow")
         return False
+    finally:
+        model.zero_grad(set_to_none=True)
+    strategy.unroll = trial.unroll
     return True
 
 
@@ -249,6 +252,7 @@ class Progress:
                 f"  best {self.best['val_gm100']:.4g} at {self.best['step']}"
                 f"  diverged {diverged}  {self.seconds():.0f} s",
                 highlight=False,
+                soft_wrap=True,
             )
 
     def _save_best(self) -> None:

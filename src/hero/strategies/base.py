@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Generator, Tensor, nn
 
-from hero.rollout import Context, Stepper, as_stepper, trajectory_distance
+from hero.rollout import Context, Stepper, Unroll, as_stepper, trajectory_distance, unroll
 
 if TYPE_CHECKING:
     from hero.config import RunConfig
@@ -39,6 +39,7 @@ class Strategy:
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
+        self.unroll: Unroll = unroll
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         """The loss of one batch of windows."""

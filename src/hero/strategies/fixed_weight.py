@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from hero.rollout import as_stepper, rollout, trajectory_distance
+from hero.rollout import trajectory_distance
 from hero.schedule import relative_weight
 from hero.strategies.base import Batch, Loss, Strategy
 
@@ -22,7 +22,7 @@ class FixedWeight(Strategy):
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         settings = self.config.hero
-        tau = rollout(as_stepper(model), batch.context, batch.truth.shape[1])
+        tau = self.unroll(model, batch.context, batch.truth.shape[1])
         value = self.absolute(tau, batch.truth)
         assert settings.start is not None
         assert settings.warmup is not None

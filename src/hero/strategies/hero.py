@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import nn
 
 from hero.objective import HeroObjective
-from hero.rollout import as_stepper, rollout
 from hero.strategies.base import Batch, Loss, Strategy
 
 if TYPE_CHECKING:
@@ -27,9 +26,11 @@ class Hero(Strategy):
         self.objective = HeroObjective(**settings)
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
-        current = rollout(as_stepper(model), batch.context, batch.truth.shape[1])
+        current = self.unroll(model, batch.context, batch.truth.shape[1])
         absolute = self.absolute(current, batch.truth)
-        term = self.objective.relative(model, batch.context, current, batch.truth, batch.step, batch.generator)
+        term = self.objective.relative(
+            model, batch.context, current, batch.truth, batch.step, batch.generator, self.unroll
+        )
         if term is None:
             return Loss(absolute, {})
         return Loss(absolute + term.weight * term.loss.mean(), {"lambda": term.weight, **term.statistics()})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import nn
 
-from hero.rollout import as_stepper, rollout
 from hero.strategies.base import Batch, Loss, Strategy
 
 
@@ -12,5 +11,5 @@ class OneStep(Strategy):
     """The baseline without any rollout. It draws the same windows as the others so that seeds pair."""
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
-        prediction = rollout(as_stepper(model), batch.context, 1)
+        prediction = self.unroll(model, batch.context, 1)
         return Loss(self.absolute(prediction, batch.truth[:, :1]), {})

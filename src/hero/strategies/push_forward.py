@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from torch import nn
 
-from hero.rollout import as_stepper, rollout
 from hero.strategies.base import Batch, Loss, Strategy
 
 
@@ -15,5 +14,5 @@ class PushForward(Strategy):
     """Absolute supervision of the model's own K-step rollout."""
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
-        tau = rollout(as_stepper(model), batch.context, batch.truth.shape[1])
+        tau = self.unroll(model, batch.context, batch.truth.shape[1])
         return Loss(self.absolute(tau, batch.truth), {})
