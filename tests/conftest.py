@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 
@@ -22,6 +23,10 @@ Call = Callable[..., tuple[int, str, str]]
 # One thread: tiny tensors gain nothing from more, and the tests stay quick beside other work on the machine.
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
+
+# A slow moment of the machine is no failure of a property.
+hypothesis.settings.register_profile("hero", deadline=None)
+hypothesis.settings.load_profile("hero")
 
 TINY: dict[str, Any] = {
     "task.resolution": 32,

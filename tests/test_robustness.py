@@ -352,10 +352,8 @@ def test_every_task_trains_and_resumes_with_every_strategy(
     changes |= {"task__warmup": 2, "backbone__width": 2, "backbone__modes": 2, "backbone__depth": 1}
     changes |= {"data__train_trajectories": 2, "data__val_trajectories": 1, "train__batch": 3}
     changes |= {"train__steps": 6, "train__validate_every": 6, "train__checkpoint_every": 6}
-    changes |= {
-        "hero__start": 2,
-        "hero__refresh": 10,
-    }  # one copy before the stop, none after: resuming must bring it back
+    # One lagged copy before the stop and none after it: resuming must bring it back.
+    changes |= {"hero__start": 2, "hero__refresh": 10}
     if task == "kolmogorov_flow":
         changes["task__forcing_mode"] = 1
     config = tiny(**changes)

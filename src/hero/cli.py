@@ -7,6 +7,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
     """All commands and options."""
     raw = argparse.RawDescriptionHelpFormatter
     top = argparse.ArgumentParser(prog="hero", description=DESCRIPTION, formatter_class=raw)
+    top.add_argument("--version", action="version", version=f"hero {version('hero')}")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
     folders = argparse.ArgumentParser(add_help=False)

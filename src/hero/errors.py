@@ -13,6 +13,7 @@ class HeroError(Exception):
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> HeroError:
     """An error for `name` that is not one of the `valid` names of its `kind`; it suggests the nearest."""
     names = sorted(valid)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(names)}."
+    lower = {valid_name.lower(): valid_name for valid_name in names}
+    near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
+    hint = f"did you mean {lower[near[0]]!r}?" if near else f"choose one of: {', '.join(names)}."
     return HeroError(f"unknown {kind} {name!r}; {hint}")

@@ -68,7 +68,7 @@ def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device) -
     data = load_data(config, "train", data_dir, device).to(device)
     val = load_data(config, "val", data_dir, device)
     windows = Windows(data, settings.unroll, settings.batch, config.seed)
-    progress.compiled = compile_unroll(strategy, model, config, windows(first))
+    progress.compiled = compile_unroll(strategy, model, config, windows(0))
 
     with progress.shown(first) as interrupted:
         for step in range(first, settings.steps):

@@ -16,7 +16,6 @@ from hero.metrics import METRICS
 from hero.report.reference import paper_value
 
 MISSING = "–"
-RUN_COLUMNS = ("run", "task", "backbone", "strategy", "seed", "steps")
 _VERDICT_STYLE = {"better": "green", "worse": "red"}
 
 # (split of metrics.json, name of the metric, label, name in the paper's table), in the order of the paper's columns.
@@ -95,18 +94,22 @@ def metrics_table(metrics: Mapping[str, Any]) -> Table:
 
 def runs_table(runs: Iterable[Mapping[str, Any]]) -> Table:
     """One line per run; a run without test metrics is shown as unfinished unless its `status` says otherwise."""
-    table = Table(box=box.SIMPLE_HEAD)
-    for column in RUN_COLUMNS:
-        table.add_column(column, justify="right" if column in ("seed", "steps") else "left", overflow="fold")
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("run (task-backbone-strategy-seed-hash)", overflow="fold")
+    table.add_column("steps", justify="right", no_wrap=True)
     for column in ("val\nGM100", "test\nGM100", "nRMSE\n@100", "stable\nstep"):
-        table.add_column(column, justify="right", overflow="fold")
-    table.add_column("status", overflow="fold")
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("status")
     for run in runs:
         val, test = run.get("val") or {}, run.get("test") or {}
         steps = run.get("training", {}).get("steps")
-        facts = [str(run.get(name, MISSING)) for name in RUN_COLUMNS[:-1]]
         numbers = (val.get("gm100"), test.get("gm100"), test.get("nrmse@100"), test.get("stable_step"))
-        table.add_row(*facts, MISSING if steps is None else str(steps), *map(format_number, numbers), _status(run))
+        table.add_row(
+            str(run.get("run", MISSING)),
+            MISSING if steps is None else str(steps),
+            *map(format_number, numbers),
+            _status(run),
+        )
     return table
 
 
