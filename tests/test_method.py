@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch import Tensor, nn
 
-from hero.candidates import CANDIDATES, candidate_rollouts
-from hero.diagnostics import DIAGNOSTICS, WORST, diagnose
+from hero.candidates import CANDIDATES, Scene
+from hero.diagnostics import DIAGNOSTICS, WORST, Instrument, Truth, fourier_amplitudes
 from hero.lagged import LaggedOperator
 from hero.objective import HeroObjective, activation, margin_loss
-from hero.perturbations import perturb, spectral_noise
-from hero.rollout import EPS, Context, as_stepper, energy, rollout, state_distance, trajectory_distance
+from hero.perturbations import SpectralNoise
+from hero.rollout import EPS, Context, as_stepper, energy, rollout, state_distance, trajectory_distance, unroll
 from hero.schedule import learning_rate, refresh_due, relative_weight
 from hero.selection import scores, select
 
@@ -28,6 +28,15 @@ def trajectories(*space: int, batch: int = 3, steps: int = 4, channels: int = 2)
     shape = (batch, steps, channels, *space)
     truth = torch.randn(shape, generator=generator, dtype=torch.float64)
     return truth + 0.3 * torch.randn(shape, generator=generator, dtype=torch.float64), truth
+
+
+def diagnose(tau: Tensor, truth: Tensor, weights: Tensor | None = None) -> Tensor:
+    """All four diagnostics: (batch, diagnostic)."""
+    instrument = Instrument(DIAGNOSTICS, weights, fourier_amplitudes)
+    true = Truth(truth, instrument.energy(truth), instrument.amplitudes(truth))
+    values = instrument.measure(tau, true)
+    assert torch.equal(values[:, 0], values[:, 1])  # D comes first, and is E_roll
+    return values[:, 1:]
 
 
 SPACES = [(6,), (5,), (4, 6), (3, 5), (2, 3, 4)]
@@ -92,7 +101,7 @@ def test_diagnostics_against_naive_sums(space: tuple[int, ...]) -> None:
 
 def test_growth_of_a_single_step_is_zero() -> None:
     tau, truth = trajectories(6, steps=1)
-    assert torch.equal(DIAGNOSTICS["growth"](tau, truth), torch.zeros(3, dtype=torch.float64))
+    assert torch.equal(diagnose(tau, truth)[:, 3], torch.zeros(3, dtype=torch.float64))
 
 
 def test_a_candidate_that_blows_up_is_the_worst_and_stays_finite() -> None:
@@ -144,7 +153,7 @@ def test_ties_go_to_the_first_candidate(table: np.ndarray) -> None:
 def test_equal_candidates_select_the_lag() -> None:
     tau, truth = trajectories(6)
     same = diagnose(tau, truth)
-    assert select(torch.stack([same, same, same], dim=1)).tolist() == [CANDIDATES.index("lag")] * 3
+    assert select(torch.stack([same, same, same], dim=1)).tolist() == [list(CANDIDATES).index("lag")] * 3
 
 
 @given(st.floats(0, 10), st.floats(0, 10), st.floats(1e-3, 1), st.floats(0.1, 20))
@@ -169,6 +178,12 @@ def test_relative_weight(step: int, start: int, warmup: int, lambda_max: float) 
         assert value == lambda_max
 
 
+@given(st.integers(0, 200), st.integers(1, 50))
+def test_the_lag_is_refreshed_exactly_at_s0_plus_multiples_of_r(start: int, refresh: int) -> None:
+    due = [s for s in range(start + 4 * refresh) if refresh_due(s, start, refresh)]
+    assert due == [start + n * refresh for n in range(4)]
+
+
 def test_schedules_at_the_numbers_of_the_paper() -> None:
     assert relative_weight(4000, 4000, 2000, 0.02) == 0
     assert math.isclose(relative_weight(5000, 4000, 2000, 0.02), 0.01)
@@ -182,7 +197,7 @@ def test_schedules_at_the_numbers_of_the_paper() -> None:
 @pytest.mark.parametrize("space", [(16,), (15,), (8, 6), (4, 6, 8)])
 def test_spectral_noise_keeps_mean_norm_and_phase(space: tuple[int, ...]) -> None:
     u = torch.randn(3, 2, 1, *space, dtype=torch.float64)
-    v = spectral_noise(u, 0.05, torch.Generator().manual_seed(0))
+    v = SpectralNoise(0.05)(Context(u), torch.Generator().manual_seed(0)).states
     axes = tuple(range(3, u.dim()))
     assert not torch.allclose(u, v)
     torch.testing.assert_close(v.flatten(3).norm(dim=3), u.flatten(3).norm(dim=3))
@@ -193,14 +208,14 @@ def test_spectral_noise_keeps_mean_norm_and_phase(space: tuple[int, ...]) -> Non
     gain = (noisy / spectrum).flatten(3)
     assert (gain.imag.abs()[..., 1:].median() < 1e-10).item()
     assert ((gain.real - 1).abs().median() < 0.2).item()
-    zero_noise = spectral_noise(u, 0.0, torch.Generator().manual_seed(0))
+    zero_noise = SpectralNoise(0.0)(Context(u), torch.Generator().manual_seed(0)).states
     torch.testing.assert_close(zero_noise, u)
 
 
 def test_perturbation_leaves_the_conditioning_alone_and_repeats_with_its_generator() -> None:
     context = Context(torch.randn(2, 1, 1, 8), mu=torch.randn(2, 3))
-    first = perturb(context, 0.1, torch.Generator().manual_seed(3))
-    second = perturb(context, 0.1, torch.Generator().manual_seed(3))
+    first = SpectralNoise(0.1)(context, torch.Generator().manual_seed(3))
+    second = SpectralNoise(0.1)(context, torch.Generator().manual_seed(3))
     assert first.mu is context.mu
     assert torch.equal(first.states, second.states)
 
@@ -244,39 +259,47 @@ def test_lagged_operator_refreshes_exactly_when_the_paper_says() -> None:
     seen = {}
     for step in range(4, 14):
         model.a.data.fill_(float(step))
-        seen[step] = lagged.update(model, step).a.item()
+        refreshed = lagged.update(model, step)
+        seen[step] = lagged.model.a.item()
+        assert refreshed == (seen[step] == step)
     assert seen == {4: 4, 5: 4, 6: 4, 7: 7, 8: 7, 9: 7, 10: 10, 11: 10, 12: 10, 13: 13}
     restored = LaggedOperator(4, 3)
     restored.load_state_dict(lagged.state_dict(), model)
     model.a.data.fill_(99.0)
-    assert restored.update(model, 14).a.item() == 13
+    assert not restored.update(model, 14)
+    assert restored.model.a.item() == 13
 
 
 def test_no_gradient_reaches_a_candidate() -> None:
     model, lagged = Scale(0.9), Scale(0.7)
     context = Context(torch.randn(3, 1, 1, 8, dtype=torch.float64))
     current = rollout(as_stepper(model), context, 4)
-    candidates = candidate_rollouts(model, lagged, context, current, 0.01, torch.Generator().manual_seed(0))
-    assert len(candidates) == len(CANDIDATES)
-    assert all(not tau.requires_grad for tau in candidates)
-    torch.testing.assert_close(candidates[0], rollout(as_stepper(lagged), context, 4).detach())
-    assert torch.equal(candidates[2], current.detach())
+    scene = Scene(model, lagged, context, current, SpectralNoise(), torch.Generator().manual_seed(0), unroll)
+    torch.testing.assert_close(CANDIDATES["lag"](scene), rollout(as_stepper(lagged), context, 4))
+    assert torch.equal(CANDIDATES["self"](scene), current.detach())
+    truth = torch.randn(3, 4, 1, 8, dtype=torch.float64)
+    term = HeroObjective().compare(model, lagged, context, current, truth, torch.Generator().manual_seed(0))
+    for part in (term.alpha, term.d_cur, term.d_fail, term.diagnostics):
+        assert not part.requires_grad
+    gradients = torch.autograd.grad(term.loss.sum(), [model.a, lagged.a], allow_unused=True)
+    assert gradients[1] is None
+    direct = torch.autograd.grad((term.alpha * trajectory_distance(unroll(model, context, 4), truth)).sum(), model.a)
+    torch.testing.assert_close(gradients[0], direct[0])
 
 
 @settings(deadline=None, max_examples=25)
 @given(st.floats(0.3, 1.2), st.floats(0.3, 1.2), st.integers(0, 2**31))
 def test_weights_of_the_gradient_lie_between_one_and_one_plus_lambda(a: float, b: float, seed: int) -> None:
     objective = HeroObjective(start=0, refresh=100, warmup=1)
-    objective.lagged.load_state_dict(Scale(b).state_dict(), Scale(a))
-    model = Scale(a)
+    model, lagged = Scale(a), Scale(b)
     generator = torch.Generator().manual_seed(seed)
     context = Context(torch.randn(4, 1, 1, 8, generator=generator, dtype=torch.float64))
     truth = rollout(as_stepper(Scale(0.8)), context, 5).detach()
-    term = objective.relative(model, context, rollout(as_stepper(model), context, 5), truth, 1, generator)
-    assert term is not None
+    current = rollout(as_stepper(model), context, 5)
+    term = objective.compare(model, lagged, context, current, truth, generator)
     assert bool(((term.alpha > 0) & (term.alpha < 1)).all())
-    w = 1 + term.weight * term.alpha
-    assert bool(((w >= 1) & (w <= 1 + objective.lambda_max)).all())
-    # The reference is at least as bad as the best candidate, by construction of d_fail.
-    d_fail = term.diagnostics[:, :, 0].gather(1, term.selected[:, None])[:, 0]
-    assert bool((d_fail >= term.diagnostics[:, :, 0].amin(dim=1)).all())
+    for step in (0, 1, 50):
+        w = 1 + objective.schedule(step) * term.alpha
+        assert bool(((w >= 1) & (w <= 1 + 0.02)).all())
+    # The reference is at least as bad as the best candidate.
+    assert bool((term.d_fail >= term.diagnostics[:, :, 0].amin(dim=1)).all())

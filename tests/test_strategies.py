@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 
 from hero.backbones import FNO
 from hero.config import RunConfig, make_config
-from hero.perturbations import spectral_noise
+from hero.perturbations import SpectralNoise
 from hero.rollout import EPS, Context
 from hero.strategies import STRATEGIES, Batch
 
@@ -48,7 +48,7 @@ def window(dims: int, step: int, seed: int = 7) -> tuple[Tensor, Tensor, Generat
 
 
 def batch_of(u: Tensor, truth: Tensor, step: int, generator: Generator) -> Batch:
-    return Batch(Context(u[:, None]), truth, step, generator)
+    return Batch(Context(u[:, None]), truth, step, None, generator)
 
 
 def d(v: Tensor, w: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def naive_diagnostics(tau: list[Tensor], truth: Tensor) -> list[float]:
 
 def naive_hero(model: nn.Module, lagged: nn.Module, u: Tensor, truth: Tensor, step: int, loss: str) -> Tensor:
     """Algorithm 1, one sample after the other."""
-    noisy = spectral_noise(u[:, None], 0.1, Generator().manual_seed(1000 + step))[:, 0]
+    noisy = SpectralNoise(0.1)(Context(u[:, None]), Generator().manual_seed(1000 + step)).states[:, 0]
     weight = 0.3 * min(max((step - START) / WARMUP, 0), 1)
     total: Tensor = torch.zeros((), dtype=torch.float64)
     for i in range(len(u)):
@@ -171,19 +171,16 @@ def test_gradient_of_hero_is_the_reweighted_sum() -> None:
     parameters = list(model.parameters())
     whole = torch.autograd.grad(loss.value, parameters)
 
-    term = strategy.objective.relative(
-        model,
-        Context(u[:, None]),
-        torch.stack([torch.stack(unroll(model, x, K)) for x in u]),
-        truth,
-        6,
-        Generator().manual_seed(1006),
-    )
+    objective = strategy.objective
+    current = torch.stack([torch.stack(unroll(model, x, K)) for x in u])
+    noise = Generator().manual_seed(1006)
+    term = objective.compare(model, objective.lagged.model, Context(u[:, None]), current, truth, noise)
+    weight = objective.schedule(6)
     expected = [torch.zeros_like(p) for p in parameters]
     for i in range(len(u)):
         g = torch.autograd.grad(absolute(unroll(model, u[i], K), truth[i], "relative"), parameters)
         for total, part in zip(expected, g, strict=True):
-            total += (1 + term.weight * term.alpha[i]) * part / len(u)
+            total += (1 + weight * term.alpha[i]) * part / len(u)
     for a, b in zip(whole, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
     assert math.isclose(term.alpha.mean().item(), float(loss.statistics["alpha"]), rel_tol=1e-12)

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from torch import Generator, Tensor, nn
 
-from hero.perturbations import perturb
-from hero.rollout import Context, Unroll, unroll
-
-CANDIDATES = ("lag", "perturbed", "self")
+from hero.perturbations import Perturbation
+from hero.rollout import Context, Unroll
 
 
-@torch.no_grad()
-def candidate_rollouts(
-    model: nn.Module,
-    lagged: nn.Module,
-    context: Context,
-    current: Tensor,
-    scale: float,
-    generator: Generator,
-    unroll: Unroll = unroll,
-) -> list[Tensor]:
-    """C = {τ_lag, τ_pert, τ_self} in the order of CANDIDATES, each (batch, K, channel, *space).
+@dataclass(frozen=True)
+class Scene:
+    """All that a candidate may be made from, at one iteration."""
 
-    τ_lag = Rollout(G_θ̄, z_n, K);  τ_pert = sg[Rollout(G_θ, P_ζ(z_n), K)];  τ_self = sg(τ_θ).
-    """
-    steps = current.shape[1]
-    return [
-        unroll(lagged, context, steps),
-        unroll(model, perturb(context, scale, generator), steps),
-        current.detach(),
-    ]
+    model: nn.Module  # G_θ
+    lagged: nn.Module  # G_θ̄
+    context: Context  # z_n
+    current: Tensor  # τ_θ, (batch, K, channel, *space)
+    perturbation: Perturbation  # P_ζ
+    generator: Generator
+    unroll: Unroll
+
+
+Candidate = Callable[[Scene], Tensor]
+
+
+def lag(scene: Scene) -> Tensor:
+    """τ_lag = Rollout(G_θ̄, z_n, K)."""
+    return scene.unroll(scene.lagged, scene.context, scene.current.shape[1])
+
+
+def perturbed(scene: Scene) -> Tensor:
+    """τ_pert = sg[Rollout(G_θ, P_ζ(z_n), K)]."""
+    return scene.unroll(scene.model, scene.perturbation(scene.context, scene.generator), scene.current.shape[1])
+
+
+def itself(scene: Scene) -> Tensor:
+    """τ_self = sg(τ_θ)."""
+    return scene.current.detach()
+
+
+CANDIDATES: dict[str, Candidate] = {"lag": lag, "perturbed": perturbed, "self": itself}
+"""In order of priority, which decides between equal scores."""

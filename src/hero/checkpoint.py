@@ -18,6 +18,9 @@ from hero.config import RunConfig, make_config
 from hero.errors import HeroError
 from hero.files import write_atomic
 
+LAGGED = "lagged."
+"""Before the names of the lagged operator's weights in a kept checkpoint."""
+
 
 def save_weights(path: Path, weights: dict[str, Tensor], about: dict[str, Any]) -> None:
     """`model.safetensors`, with the step and validation score it was chosen by."""
@@ -28,14 +31,7 @@ def save_weights(path: Path, weights: dict[str, Tensor], about: dict[str, Any]) 
 
 def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
     """Put the stored weights into `model`; returns what is stored about them. HeroError if they are another model's."""
-    if not path.is_file():
-        raise HeroError(f"there are no weights {path}; train the run first.")
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except (safetensors.SafetensorError, OSError) as error:
-        raise HeroError(f"{path} is damaged ({error}); train the run again.") from error
+    weights, metadata = read_weights(path)
     try:
         model.load_state_dict(weights)
         about: dict[str, Any] = json.loads(metadata["hero"])
@@ -44,6 +40,40 @@ def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
             f"{path} holds the weights of another model; use the configuration it was trained with."
         ) from None
     return about
+
+
+def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the metadata of a safetensors file."""
+    if not path.is_file():
+        raise HeroError(f"there are no weights {path}; train the run first.")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118 (not a dict)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise HeroError(f"{path} is damaged ({error}); train the run again.") from error
+
+
+def kept_path(run: Path, step: int) -> Path:
+    """The checkpoint of `train.keep_every` after `step` updates."""
+    return run / "checkpoints" / f"step-{step:06d}.safetensors"
+
+
+def kept_steps(run: Path) -> list[int]:
+    """The steps of all kept checkpoints, in order."""
+    names = (path.stem.removeprefix("step-") for path in (run / "checkpoints").glob("step-*.safetensors"))
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def load_kept(path: Path, model: nn.Module) -> dict[str, Tensor]:
+    """Put a kept checkpoint into `model`; returns the weights of its lagged operator, empty if there is none."""
+    weights, _ = read_weights(path)
+    lagged = {name.removeprefix(LAGGED): weights.pop(name) for name in list(weights) if name.startswith(LAGGED)}
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError:
+        raise HeroError(f"{path} holds the weights of another model; delete it and train the run again.") from None
+    return lagged
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:

@@ -15,10 +15,15 @@ from rich.table import Table
 
 from hero import config as configuration
 from hero.backbones import BACKBONES
+from hero.bench import print_cost, strategy_cost
 from hero.checkpoint import load_run
 from hero.errors import HeroError
 from hero.evaluate import evaluate
+from hero.files import write_json
+from hero.landscape import landscape
+from hero.probe import probe
 from hero.progress import console
+from hero.report.analysis import landscape_sentence, probe_table
 from hero.report.tables import metrics_table, runs_table
 from hero.runs import find_run, list_runs, read_log, read_metrics
 from hero.strategies import STRATEGIES
@@ -34,6 +39,8 @@ Train neural operators whose autoregressive rollouts stay accurate for hundreds 
   hero train burgers --preset quick --set train.lr=3e-3
   hero train --resume RUN                          go on after a kill, to the same bits
   hero evaluate RUN                                measure again and redraw
+  hero landscape RUN                               kept checkpoints against the final one, along the rollout
+  hero probe RUN                                   what the theory of HERO says about this run, in numbers
   hero runs                                        what has been trained
   hero settings                                    every setting with its default and meaning
 """
@@ -92,12 +99,31 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("run", metavar="RUN", help="run folder or id; part of an id will do")
     command.set_defaults(call=run_evaluate)
 
+    command = commands.add_parser("landscape", parents=[folders], help="draw kept checkpoints against the final one")
+    command.add_argument("run", metavar="RUN", help="run folder or id, trained with train.keep_every")
+    command.set_defaults(call=run_landscape)
+
+    command = commands.add_parser("probe", parents=[folders], help="measure the theory of HERO on a run")
+    command.add_argument("run", metavar="RUN", help="run folder or id of a HERO run")
+    command.add_argument("--step", type=int, action="append", default=[], metavar="N", dest="steps",
+                         help="probe the checkpoint after N updates; repeatable (default: all there are)")  # fmt: skip
+    command.add_argument("--horizon", type=int, default=50, help="steps of the long-horizon risk (default 50)")
+    command.add_argument("--windows", type=int, default=120, help="validation windows measured (default 120)")
+    command.set_defaults(call=run_probe)
+
     command = commands.add_parser("runs", parents=[folders], help="list the runs")
     command.set_defaults(call=run_runs)
 
     command = commands.add_parser("settings", parents=[settings], help="every setting, its default and its meaning")
     command.add_argument("task", nargs="?", metavar="TASK", help="show the values resolved for this benchmark")
     command.set_defaults(call=run_settings)
+
+    command = commands.add_parser("bench", help="cost of the strategies relative to push_forward, in one run")
+    command.add_argument("--dims", type=int, nargs="+", choices=(1, 2, 3), default=[1, 2], help="default: 1 2")
+    command.add_argument("--rounds", type=int, default=30, help="updates per strategy (default 30)")
+    command.add_argument("--eager", action="store_true", help="without torch.compile")
+    command.add_argument("--json", type=Path, metavar="FILE", help="also write every number here")
+    command.set_defaults(call=run_bench)
 
     command = commands.add_parser("data", help="list, make or show the benchmark data")
     actions = command.add_subparsers(required=True, metavar="ACTION")
@@ -146,6 +172,26 @@ def final_metrics(run: Path) -> dict[str, Any] | None:
 def run_evaluate(args: argparse.Namespace) -> None:
     run = find_run(args.run, args.runs)
     show_result(evaluate(run, args.data), run)
+
+
+def run_landscape(args: argparse.Namespace) -> None:
+    run = find_run(args.run, args.runs)
+    console.print(landscape_sentence(landscape(run, args.data)), highlight=False)
+    show_figure(run, "landscape")
+
+
+def run_probe(args: argparse.Namespace) -> None:
+    run = find_run(args.run, args.runs)
+    rows = probe(run, args.data, args.steps, args.horizon, args.windows)
+    console.print(probe_table(rows))
+    for row in rows:
+        console.print(row["conclusion"], highlight=False)
+    show_figure(run, "probe")
+
+
+def show_figure(run: Path, name: str) -> None:
+    console.print(f"figure: {run / 'figures' / name}.png", highlight=False, soft_wrap=True)
+    console.print(f"`hero evaluate {run.name}` puts it into the report", style="dim", highlight=False, soft_wrap=True)
 
 
 def show_result(metrics: dict[str, Any], run: Path) -> None:
@@ -199,6 +245,15 @@ def run_settings(args: argparse.Namespace) -> None:
             value = getattr(getattr(config, section), item.name)
             table.add_row(f"{section}.{item.name}", str(value), item.metadata["doc"])
     console.print(table)
+
+
+def run_bench(args: argparse.Namespace) -> None:
+    results = []
+    for dims in args.dims:
+        results.append(strategy_cost(dims, not args.eager, args.rounds))
+        print_cost(results[-1])
+    if args.json:
+        write_json(args.json, results)
 
 
 def run_data_list(args: argparse.Namespace) -> None:

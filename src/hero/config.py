@@ -79,6 +79,8 @@ class TrainConfig:
     steps: int = setting(10_000, "Optimiser updates.", low=1)
     batch: int = setting(20, "Windows per update.", low=1)
     unroll: int = setting(5, "K, the steps of a training window; all strategies draw the same windows.", low=1)
+    history: int = setting(1, "H, the most recent states that the operator sees.", low=1)
+    normalise: bool = setting(False, "Scale each channel by its mean and deviation in the training data.")
     loss: str = setting(
         "relative", "Absolute loss: the normalised distance D, or the mean squared error.", choices=("relative", "mse")
     )
@@ -98,6 +100,9 @@ class TrainConfig:
     checkpoint_every: int | None = setting(
         None, "Updates between checkpoints for resuming; default 1/20 of the steps.", low=1
     )
+    keep_every: int = setting(
+        0, "Updates between checkpoints that are kept for `hero landscape` and `hero probe`; 0 keeps none.", low=0
+    )
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,15 @@ class HeroConfig:
     margin: float = setting(0.02, "m, by how much the current rollout is to beat the reference.", above=0)
     beta: float = setting(5.0, "Sharpness of the softplus margin.", above=0)
     perturbation: float = setting(0.01, "s, relative size of the spectral perturbation.", low=0)
+    candidates: tuple[str, ...] = setting(
+        ("lag", "perturbed", "self"), "Candidate rollouts, ranked for failure.", choices=("lag", "perturbed", "self")
+    )
+    diagnostics: tuple[str, ...] = setting(
+        ("roll", "spec", "energy", "growth"),
+        "Diagnostics that rank them.",
+        choices=("roll", "spec", "energy", "growth"),
+    )
+    single_candidate: bool = setting(False, "Allow a single candidate, as two ablations of the paper need.")
     fixed_alpha: float = setting(0.5, "fixed_weight only: the constant that replaces alpha.", low=0)
 
 
@@ -251,6 +265,8 @@ def checked(cls: type, name: str, key: str, value: Any) -> Any:
     kind = typing.get_args(kind)[0] if optional else kind
     if value is None and optional:
         return None
+    if kind == tuple[str, ...]:
+        return checked_words(key, value, spec.metadata["choices"])
     if isinstance(value, bool) and "true" in spec.metadata["choices"]:
         value = str(value).lower()
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -258,7 +274,7 @@ def checked(cls: type, name: str, key: str, value: Any) -> Any:
     if kind is int and isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        word = {int: "a whole number", float: "a number", str: "a word"}[kind]
+        word = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}[kind]
         raise HeroError(f"{key}={value!r} is not {word}; {spec.metadata['doc']}")
     low, above, choices = (spec.metadata[name] for name in ("low", "above", "choices"))
     if choices and value not in choices:
@@ -270,6 +286,17 @@ def checked(cls: type, name: str, key: str, value: Any) -> Any:
     if kind is float and not abs(value) < float("inf"):
         raise HeroError(f"{key}={value!r} is not a finite number; give one.")
     return value
+
+
+def checked_words(key: str, value: Any, choices: tuple[str, ...]) -> tuple[str, ...]:
+    """A list of known words, or the same separated by commas."""
+    words = [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(words, list | tuple) or not words:
+        raise HeroError(f"{key}={value!r} is not a list of words; give some of: {', '.join(choices)}.")
+    for word in words:
+        if word not in choices:
+            raise HeroError(f"{key}={value!r} holds {word!r}; give some of: {', '.join(choices)}.")
+    return tuple(word for word in choices if word in words)
 
 
 def resolve(config: RunConfig) -> RunConfig:
@@ -304,12 +331,21 @@ def resolve(config: RunConfig) -> RunConfig:
     task_config = TaskConfig(task.name, task.settings())
     config = dataclasses.replace(config, task=task_config, train=train, hero=hero, backbone=backbone)
     check_backbone(config.backbone, (task.resolution,) * task.dims)
-    if config.train.unroll > config.data.train_steps:
+    history = config.train.history
+    if history - 1 + config.train.unroll > config.data.train_steps:
         raise HeroError(
-            f"train.unroll={config.train.unroll} is longer than data.train_steps={config.data.train_steps}; lower it."
+            f"train.unroll={config.train.unroll} with train.history={history} is longer than "
+            f"data.train_steps={config.data.train_steps}; lower it."
         )
+    for name in ("val_steps", "test_steps"):
+        if getattr(config.data, name) < 99 + history:
+            raise HeroError(
+                f"data.{name}={getattr(config.data, name)} leaves less than the 100 steps that GM100 needs "
+                f"after train.history={history}; raise it."
+            )
     if "hero" in STRATEGIES[config.strategy].sections and (hero.start or 0) >= steps:
         raise HeroError(
             f"hero.start={hero.start} is not below train.steps={steps}: the relative term would never act; lower it."
         )
+    STRATEGIES[config.strategy](config)  # a strategy refuses at construction what it cannot use
     return config

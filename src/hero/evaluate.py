@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hero import metrics
-from hero.backbones import build_backbone, count_parameters
+from hero.backbones import build_operator, count_parameters
 from hero.checkpoint import load_run, load_weights
 from hero.config import RunConfig
 from hero.errors import HeroError
@@ -42,16 +42,18 @@ def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device
 
 
 @torch.no_grad()
-def rollout_errors(step: Stepper, data: Tensor, steps: int, device: torch.device | str) -> dict[str, Tensor]:
-    """Roll out from the first frame of each trajectory of `data` (batch, time, channel, *space), `steps` steps.
+def rollout_errors(
+    step: Stepper, data: Tensor, steps: int, device: torch.device | str, history: int = 1
+) -> dict[str, Tensor]:
+    """Roll out from the first frames (H of them) of each trajectory of `data` (batch, time, channel, *space).
 
     Returns (batch, steps) arrays on the CPU: nrmse, correlation, apebench_nrmse.
     """
     chunk = max(1, CHUNK_VALUES // (steps * data[0, 0].numel()))
     parts: dict[str, list[Tensor]] = {"nrmse": [], "correlation": [], "apebench_nrmse": []}
     for part in data.split(chunk):
-        prediction = rollout(step, Context(part[:, :1].to(device)), steps).cpu()
-        truth = part[:, 1 : steps + 1]
+        prediction = rollout(step, Context(part[:, :history].to(device)), steps).cpu()
+        truth = part[:, history : history + steps]
         for name, values in parts.items():
             values.append(getattr(metrics, name)(prediction, truth))
     return {name: torch.cat(values) for name, values in parts.items()}
@@ -62,16 +64,17 @@ def evaluate(run: Path, data_dir: Path) -> dict[str, Any]:
     config = load_run(run)
     task = config.make_task()
     device = choose_device(config.train.device)
-    model = build_backbone(config.backbone, task.dims, task.channels, task.channels, config.seed)
+    model = build_operator(config, task)
     about = load_weights(run / "model.safetensors", model)
     step = STRATEGIES[config.strategy](config).stepper(model.to(device).eval())
 
     val = load_data(config, "val", data_dir, device)
     test = load_data(config, "test", data_dir, device)
+    history = config.train.history
     with progress_bar("evaluating", 2) as advance:
-        val_errors = rollout_errors(step, val, config.data.val_steps, device)
+        val_errors = rollout_errors(step, val, config.data.val_steps + 1 - history, device, history)
         advance()
-        test_errors = rollout_errors(step, test, config.data.test_steps, device)
+        test_errors = rollout_errors(step, test, config.data.test_steps + 1 - history, device, history)
         advance()
 
     rows = describe_run(run, config) | {
@@ -87,8 +90,8 @@ def evaluate(run: Path, data_dir: Path) -> dict[str, Any]:
     write_atomic(run / "errors.npz", buffer.getvalue())
     drawn = test[metrics.median_trajectory(arrays["nrmse"])][None]
     with torch.no_grad():
-        prediction = rollout(step, Context(drawn[:, :1].to(device)), config.data.test_steps).cpu()
-    report_run(run, rows, arrays, read_log(run), drawn[:, 1:], prediction, task)
+        prediction = rollout(step, Context(drawn[:, :history].to(device)), len(drawn[0]) - history).cpu()
+    report_run(run, rows, arrays, read_log(run), drawn[:, history:], prediction, task)
     write_json(run / "metrics.json", rows)  # last: its presence says that the evaluation is complete
     return rows
 

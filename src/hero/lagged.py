@@ -17,13 +17,15 @@ class LaggedOperator:
         self.start, self.refresh = start, refresh
         self.model: nn.Module | None = None
 
-    def update(self, model: nn.Module, step: int) -> nn.Module:
-        """The lagged operator for iteration `step`, copied from `model` where a refresh is due."""
+    def update(self, model: nn.Module, step: int) -> bool:
+        """Copy `model` if a refresh is due at iteration `step`; says whether it did."""
         if self.model is None:
             self.model = copy.deepcopy(model)
-        elif refresh_due(step, self.start, self.refresh):
+            return True
+        if refresh_due(step, self.start, self.refresh):
             self.model.load_state_dict(model.state_dict())
-        return self.model
+            return True
+        return False
 
     def state_dict(self) -> dict[str, Any]:
         """The lagged weights, empty before s_0."""

@@ -61,19 +61,26 @@ def unroll(model: nn.Module, context: Context, steps: int) -> Tensor:
     return rollout(as_stepper(model), context, steps)
 
 
-def energy(u: Tensor) -> Tensor:
-    """𝓔(u) = ‖u‖²_X = Σ_i ω_i ‖u(x_i)‖²₂ with ω_i = 1/N_x, over the trailing axes of (batch, time, channel, *space)."""
-    return u.square().sum(dim=2).flatten(2).mean(dim=2)  # (batch, time)
+def norm(u: Tensor, weights: Tensor | None = None) -> Tensor:
+    """‖u‖_X = (Σ_i ω_i ‖u(x_i)‖²₂)^½ of a trajectory (batch, time, channel, *space): (batch, time).
+
+    `weights` are the quadrature weights ω, in the shape of space; None means a regular grid, ω_i = 1/N_x.
+    """
+    scaled = u / u[0, 0, 0].numel() ** 0.5 if weights is None else u * weights.sqrt()
+    # vector_norm has gradient 0 at 0, where the square root of a sum would give NaN.
+    return torch.linalg.vector_norm(scaled.flatten(2), dim=2)
 
 
-def state_distance(v: Tensor, w: Tensor) -> Tensor:
+def energy(u: Tensor, weights: Tensor | None = None) -> Tensor:
+    """𝓔(u) = ‖u‖²_X, a proxy of the energy: (batch, time)."""
+    return norm(u, weights).square()
+
+
+def state_distance(v: Tensor, w: Tensor, weights: Tensor | None = None) -> Tensor:
     """d_X(v, w) = ‖v - w‖_X / (‖w‖_X + ε), per trajectory and step: (batch, time)."""
-    points = v[0, 0, 0].numel()
-    # vector_norm has gradient 0 at 0, where the square root of `energy` would give NaN.
-    error = torch.linalg.vector_norm((v - w).flatten(2), dim=2) / points**0.5
-    return error / (energy(w).sqrt() + EPS)
+    return norm(v - w, weights) / (norm(w, weights) + EPS)
 
 
-def trajectory_distance(tau: Tensor, truth: Tensor) -> Tensor:
+def trajectory_distance(tau: Tensor, truth: Tensor, weights: Tensor | None = None) -> Tensor:
     """D(τ, τ_*) = (1/K) Σ_k d_X(v_k, u_{n+k}), per sample: (batch,)."""
-    return state_distance(tau, truth).mean(dim=1)
+    return state_distance(tau, truth, weights).mean(dim=1)

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from hero import metrics
-from hero.backbones import build_backbone
-from hero.checkpoint import load_run, load_state, save_state, save_weights
+from hero.backbones import Normalised, build_operator
+from hero.checkpoint import LAGGED, kept_path, load_run, load_state, save_state, save_weights
 from hero.config import RunConfig
 from hero.errors import HeroError
 from hero.evaluate import load_data, rollout_errors
@@ -55,7 +55,7 @@ def resume(run: Path, data_dir: Path) -> Path:
 def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device) -> None:
     settings = config.train
     task = config.make_task()
-    model = build_backbone(config.backbone, task.dims, task.channels, task.channels, config.seed).to(device)
+    model = build_operator(config, task).to(device)
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=device.type in ("cpu", "cuda")
     )
@@ -67,7 +67,9 @@ def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device) -
 
     data = load_data(config, "train", data_dir, device).to(device)
     val = load_data(config, "val", data_dir, device)
-    windows = Windows(data, settings.unroll, settings.batch, config.seed)
+    windows = Windows(data, settings.unroll, settings.batch, config.seed, settings.history)
+    if isinstance(model, Normalised) and first == 0:
+        model.fit(data)
     progress.compiled = compile_unroll(strategy, model, config, windows(0))
 
     with progress.shown(first) as interrupted:
@@ -89,6 +91,9 @@ def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device) -
             if done % (settings.validate_every or 1) == 0 or last:
                 check_weights(model, done)
                 progress.validated(done, model, validation_errors(strategy, model, val, device))
+            if settings.keep_every and done % settings.keep_every == 0:
+                check_weights(model, done)
+                progress.keep(done, model, strategy)
             if done % (settings.checkpoint_every or 1) == 0 or last or stop:
                 check_weights(model, done)
                 progress.save(done, model, optimiser, strategy)
@@ -113,7 +118,8 @@ def not_finite(done: int) -> HeroError:
 def validation_errors(strategy: Strategy, model: nn.Module, val: Tensor, device: torch.device) -> Tensor:
     """nRMSE per trajectory over the 100 steps that GM100 reads."""
     model.eval()
-    errors = rollout_errors(strategy.stepper(model), val, 100, device)["nrmse"]
+    history = strategy.config.train.history
+    errors = rollout_errors(strategy.stepper(model), val, 100, device, history)["nrmse"]
     model.train()
     return errors
 
@@ -175,6 +181,12 @@ class Progress:
             "seconds": self.seconds(),
         }
         save_state(self.state_path, state)
+
+    def keep(self, done: int, model: nn.Module, strategy: Strategy) -> None:
+        """A checkpoint for later analysis: the weights, and those of the lagged operator if the strategy has one."""
+        lagged = strategy.state_dict().get("lagged", {})
+        weights = {**model.state_dict(), **{f"{LAGGED}{name}": tensor for name, tensor in lagged.items()}}
+        save_weights(kept_path(self.run, done), weights, {"step": done})
 
     def resume(
         self, model: nn.Module, optimiser: torch.optim.Optimizer, strategy: Strategy, device: torch.device

@@ -10,12 +10,14 @@ import torch
 from torch import nn
 
 from hero.backbones.fno import FNO
+from hero.backbones.normalised import Normalised
 from hero.backbones.spectral import check_modes
 
 if TYPE_CHECKING:
-    from hero.config import BackboneConfig
+    from hero.config import BackboneConfig, RunConfig
+    from hero.tasks import Task
 
-__all__ = ["BACKBONES", "FNO", "build_backbone", "check_backbone", "count_parameters"]
+__all__ = ["BACKBONES", "FNO", "Normalised", "build_backbone", "build_operator", "check_backbone", "count_parameters"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,13 @@ def build_backbone(config: BackboneConfig, dims: int, in_channels: int, out_chan
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return BACKBONES[config.name].build(config, dims, in_channels, out_channels)
+
+
+def build_operator(config: RunConfig, task: Task) -> nn.Module:
+    """G_θ of a run, untrained: the backbone for its history and channels, normalised if the run asks for it."""
+    history, channels = config.train.history, task.channels
+    model = build_backbone(config.backbone, task.dims, history * channels, channels, config.seed)
+    return Normalised(model, channels, history) if config.train.normalise else model
 
 
 def check_backbone(config: BackboneConfig, space: tuple[int, ...]) -> None:

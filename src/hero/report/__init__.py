@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hero.report.fields import TaskInfo, fields_figure, spectrum_figure
 from hero.report.figures import Log, error_figure, save, training_figure
+from hero.report.history import history_figure
 from hero.report.page import write_report
 from hero.report.reference import paper_value
 
@@ -41,8 +42,17 @@ def report_run(
         "Truth and prediction": ("fields", fields_figure(truth, prediction, task)),
         "Spectrum": ("spectrum", spectrum_figure(truth, prediction)),
         "Training": ("training", training_figure(log)),
+        "The relative term": ("history", history_figure(log)),
     }
-    figures = {title: save(figure, run_dir / "figures" / f"{name}.png") for title, (name, figure) in drawn.items()}
+    figures = {
+        title: save(figure, run_dir / "figures" / f"{name}.png")
+        for title, (name, figure) in drawn.items()
+        if figure is not None
+    }
+    # Drawn by `hero landscape` and `hero probe`, if they were called.
+    extra = {"Checkpoint landscape": "landscape", "The theory, measured": "probe"}
+    paths = {title: run_dir / "figures" / f"{name}.png" for title, name in extra.items()}
+    figures |= {title: path for title, path in paths.items() if path.is_file()}
     config = run_dir / "config.toml"
     config_text = config.read_text(encoding="utf-8") if config.exists() else ""
     counted = {"trajectories": len(errors["nrmse"]), **metrics}

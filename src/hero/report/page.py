@@ -34,6 +34,14 @@ CAPTIONS = {
     "the truth has smoothed small scales away; one that rises above it adds noise.",
     "training": "Loss, validation error and learning rate over the optimiser steps. The star is the checkpoint that "
     "was kept, chosen on validation data only; for HERO also its weights and which candidate it selected.",
+    "history": "What the relative term saw: the gate α that scales each sample's gradient, how much worse than the "
+    "current rollout the selected reference was, and the diagnostics of each candidate (means over samples).",
+    "landscape": "Mean test error of checkpoints kept during training, divided by that of the final model (the weights "
+    "with the best validation score) at the same rollout step, as a logarithm. Red: worse than the final model; blue: "
+    "better; the bottom row is zero by definition.",
+    "probe": "One point per validation window: its activation α, the weight that history gives it, against its "
+    "usefulness a, the inner product of its gradient with the gradient of the long-horizon risk. History helps to "
+    "first order where the points rise to the right. In brackets a 95 % interval of the correlation.",
 }
 _VERDICTS = {"better": "better", "worse": "worse", "within": "within one std", "": MISSING}
 

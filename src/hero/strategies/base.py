@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Batch:
-    """Training windows: contexts z_n, their true futures τ_*, the step s and a generator seeded for it alone."""
+    """Training windows: contexts z_n, their true futures τ_*, the step s, and a generator seeded for it alone."""
 
     context: Context
     truth: Tensor  # (batch, K, channel, *space)
     step: int
+    index: Tensor | None  # window numbers on the CPU, None where windows cannot be numbered
     generator: Generator
 
 

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
 from hero.objective import HeroObjective
+from hero.perturbations import SpectralNoise
 from hero.strategies.base import Batch, Loss, Strategy
 
 if TYPE_CHECKING:
     from hero.config import RunConfig
+
+
+def make_objective(config: RunConfig) -> HeroObjective:
+    """The objective that the section [hero] of a resolved configuration describes."""
+    settings = config.hero
+    assert settings.start is not None
+    assert settings.refresh is not None
+    assert settings.warmup is not None
+    return HeroObjective(
+        settings.start,
+        settings.refresh,
+        settings.warmup,
+        settings.lambda_max,
+        settings.margin,
+        settings.beta,
+        candidates=settings.candidates,
+        diagnostics=settings.diagnostics,
+        perturbation=SpectralNoise(settings.perturbation),
+        single_candidate=settings.single_candidate,
+    )
 
 
 class Hero(Strategy):
@@ -21,19 +41,17 @@ class Hero(Strategy):
 
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config)
-        settings = dataclasses.asdict(config.hero)
-        settings.pop("fixed_alpha")
-        self.objective = HeroObjective(**settings)
+        self.objective = make_objective(config)
+        self.objective.absolute = self.absolute
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
-        current = self.unroll(model, batch.context, batch.truth.shape[1])
-        absolute = self.absolute(current, batch.truth)
-        term = self.objective.relative(
-            model, batch.context, current, batch.truth, batch.step, batch.generator, self.unroll
-        )
-        if term is None:
-            return Loss(absolute, {})
-        return Loss(absolute + term.weight * term.loss.mean(), {"lambda": term.weight, **term.statistics()})
+        objective = self.objective
+        objective.step, objective.unroll = batch.step, self.unroll
+        weight = objective.weight()
+        value = objective(model, batch.context, batch.truth, batch.index, batch.generator)
+        if objective.term is None:
+            return Loss(value, {})
+        return Loss(value, {"lambda": weight, **objective.term.statistics()})
 
     def state_dict(self) -> dict[str, Any]:
         return self.objective.state_dict()

@@ -1,0 +1,32 @@
+"""Per-channel normalisation inside the operator: states go in and come out in physical units."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Normalised(nn.Module):
+    """G(z) = mean + std · backbone((u - mean) / std; μ), per physical channel; the conditioning μ passes as it is."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, backbone: nn.Module, channels: int, history: int = 1) -> None:
+        super().__init__()
+        self.backbone, self.history = backbone, history
+        self.register_buffer("mean", torch.zeros(channels))
+        self.register_buffer("std", torch.ones(channels))
+
+    def fit(self, data: Tensor) -> None:
+        """Take mean and standard deviation from trajectories (batch, time, channel, *space)."""
+        values = data.movedim(2, 0).flatten(1)
+        self.mean.copy_(values.mean(dim=1))
+        self.std.copy_(values.std(dim=1).clamp(min=1e-12))
+
+    def forward(self, x: Tensor) -> Tensor:
+        shape = (-1, *(1,) * (x.dim() - 2))
+        mean, std = self.mean.reshape(shape), self.std.reshape(shape)
+        states, mu = x.tensor_split([self.history * len(self.mean)], dim=1)
+        states = (states - mean.repeat(self.history, *shape[1:])) / std.repeat(self.history, *shape[1:])
+        return mean + std * self.backbone(torch.cat([states, mu], dim=1))

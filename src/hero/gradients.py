@@ -1,0 +1,116 @@
+"""Gradients that the theory speaks of and training never forms: one per task, and one through a long rollout.
+
+A gradient is a dictionary like `named_parameters`. Memory is bounded: per-task gradients exist for one chunk of tasks
+at a time, and a long rollout is recomputed segment by segment in its backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.utils.checkpoint import checkpoint
+
+from hero.progress import console
+from hero.rollout import Context, rollout, state_distance, trajectory_distance
+
+Vector = dict[str, Tensor]
+
+CHUNK_BYTES = 2**28
+"""The most that the per-task gradients of one chunk may take."""
+
+
+def parameters_of(model: nn.Module) -> Vector:
+    """θ, detached."""
+    return {name: p.detach() for name, p in model.named_parameters()}
+
+
+def dot(x: Vector, y: Vector) -> float:
+    """⟨x, y⟩."""
+    return float(sum((x[name] * y[name]).sum() for name in x))
+
+
+def combine(x: Vector, y: Vector, factor: float) -> Vector:
+    """x + factor·y."""
+    return {name: x[name] + factor * y[name] for name in x}
+
+
+def trajectory_risk(model: nn.Module, theta: Vector, states: Tensor, truth: Tensor) -> Tensor:
+    """ℓ_T(q, θ) = D(τ_θ, τ_*) over the steps of `truth`, per task; `states` is (batch, H, channel, *space)."""
+    tau = rollout(lambda z: functional_call(model, theta, (z.inputs(),)), Context(states), truth.shape[1])
+    return trajectory_distance(tau, truth)
+
+
+def task_gradients(model: nn.Module, states: Tensor, truth: Tensor, chunk: int | None = None) -> Iterator[Vector]:
+    """g_i = ∇ℓ_tr(q_i, θ) for the tasks in order, in chunks: each entry is (chunk, *shape of the parameter).
+
+    By torch.func in one go per chunk; a backbone with an operation that cannot be batched so is done task by task.
+    """
+    theta = parameters_of(model)
+    if chunk is None:
+        size = sum(p.numel() * p.element_size() for p in theta.values())
+        chunk = max(1, CHUNK_BYTES // size)
+
+    def loss(theta: Vector, states: Tensor, truth: Tensor) -> Tensor:
+        return trajectory_risk(model, theta, states[None], truth[None])[0]
+
+    with torch.no_grad():
+        model(Context(states[:1]).inputs())  # a backbone may cache by dtype; that must not happen inside of vmap
+    batched = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")
+    for u, v in zip(states.split(chunk), truth.split(chunk), strict=True):
+        try:
+            gradients = batched(theta, u, v)
+        except (RuntimeError, NotImplementedError) as error:
+            reason = str(error).splitlines()[0][:100]
+            console.print(f"per-task gradients one by one, torch.func.vmap cannot batch them ({reason})", style="dim")
+            batched = one_by_one(grad(loss))
+            gradients = batched(theta, u, v)
+        yield gradients
+
+
+def one_by_one(gradient: Callable[..., Vector]) -> Callable[..., Vector]:
+    """The plain loop that `vmap` replaces."""
+
+    def run(theta: Vector, states: Tensor, truth: Tensor) -> Vector:
+        rows = [gradient(theta, u, v) for u, v in zip(states, truth, strict=True)]
+        return {name: torch.stack([row[name] for row in rows]) for name in theta}
+
+    return run
+
+
+def long_gradient(
+    model: nn.Module, theta: Vector, states: Tensor, truth: Tensor, batch: int, segment: int
+) -> tuple[float, Vector]:
+    """J_L(θ) = mean_i ℓ_{T_L}(q_i, θ) and ∇J_L(θ), back-propagated through all T_L steps of `truth`.
+
+    `batch` tasks at a time; only the states between segments of `segment` steps are kept for the backward pass.
+    """
+    leaves = {name: p.detach().requires_grad_() for name, p in theta.items()}
+
+    def advance(states: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+        context, distance = Context(states), torch.zeros(len(states), dtype=states.dtype, device=states.device)
+        for k in range(truth.shape[1]):
+            u = functional_call(model, leaves, (context.inputs(),))
+            distance = distance + state_distance(u[:, None], truth[:, k : k + 1])[:, 0]
+            context = context.advance(u)
+        return context.states, distance
+
+    risk = 0.0
+    for u, target in zip(states.split(batch), truth.split(batch), strict=True):
+        total = torch.zeros(len(u), dtype=u.dtype, device=u.device)
+        for part in target.split(segment, dim=1):
+            u, distance = checkpoint(advance, u, part, use_reentrant=False)
+            total = total + distance
+        loss = total.sum() / (truth.shape[1] * len(states))
+        loss.backward()
+        risk += float(loss.detach())
+    return risk, {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
+
+
+@torch.no_grad()
+def long_risk(model: nn.Module, theta: Vector, states: Tensor, truth: Tensor, batch: int) -> float:
+    """J_L(θ) alone."""
+    parts = zip(states.split(batch), truth.split(batch), strict=True)
+    return float(sum(trajectory_risk(model, theta, u, v).sum() for u, v in parts) / len(states))

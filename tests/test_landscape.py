@@ -1,0 +1,127 @@
+"""Kept checkpoints: the same bits with and without them, and the landscape that is drawn from them."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import Call, assert_refused, tiny
+from hero.backbones import build_operator
+from hero.checkpoint import kept_path, kept_steps, load_kept, load_state, read_weights, save_weights
+from hero.config import RunConfig
+from hero.evaluate import evaluate, load_data
+from hero.landscape import error_ratio, landscape
+from hero.report.analysis import landscape_figure, landscape_sentence
+from hero.rollout import Context, unroll
+from hero.train import train
+
+
+def model_of(config: RunConfig) -> torch.nn.Module:
+    return build_operator(config, config.make_task())
+
+
+def test_keeping_checkpoints_changes_no_bit_and_keeps_what_it_says(tmp_path: Path, data_dir: Path) -> None:
+    without = train(tiny(), tmp_path / "a", data_dir)
+    config = tiny(train__keep_every=8)
+    runs = [train(config, tmp_path / name, data_dir) for name in "bc"]
+    assert not (without / "checkpoints").exists()
+    assert without.name != runs[0].name
+    for run in runs:
+        assert (run / "model.safetensors").read_bytes() == (without / "model.safetensors").read_bytes()
+        assert kept_steps(run) == [8, 16]
+    for step in (8, 16):
+        assert kept_path(runs[0], step).read_bytes() == kept_path(runs[1], step).read_bytes()
+    model = model_of(config)
+    assert load_kept(kept_path(runs[0], 8), model) == {}  # hero.start is 8: the first copy is made after this
+    at_start = model.state_dict()
+    at_start = {name: value.clone() for name, value in at_start.items()}
+    lagged = load_kept(kept_path(runs[0], 16), model)  # refreshed at 8 and 12
+    assert lagged.keys() == at_start.keys()
+    assert not all(torch.equal(lagged[name], at_start[name]) for name in lagged)
+
+
+def test_a_kept_checkpoint_holds_the_state_of_its_step(tmp_path: Path, data_dir: Path) -> None:
+    run = train(tiny(train__keep_every=10), tmp_path, data_dir)
+    state = load_state(run / "last" / "state.pt")
+    model = model_of(tiny())
+    lagged = load_kept(kept_path(run, 20), model)
+    assert all(torch.equal(value, state["model"][name]) for name, value in model.state_dict().items())
+    assert all(torch.equal(value, state["strategy"]["lagged"][name]) for name, value in lagged.items())
+
+
+def test_a_strategy_without_a_lagged_operator_keeps_its_weights_alone(tmp_path: Path, data_dir: Path) -> None:
+    run = train(tiny(strategy="push_forward", train__steps=6, train__keep_every=3), tmp_path, data_dir)
+    weights, _ = read_weights(kept_path(run, 6))
+    assert weights.keys() == model_of(tiny()).state_dict().keys()
+
+
+def test_error_ratio() -> None:
+    errors, final = np.array([[0.1, 1.0, np.inf, 0.2, np.inf]]), np.array([0.1, 0.1, 0.5, np.inf, np.inf])
+    (row,) = error_ratio(errors, final)
+    assert row[:2] == pytest.approx([0, 1])
+    assert (row[2], row[3]) == (math.inf, -math.inf)
+    assert math.isnan(row[4])
+
+
+def test_landscape_on_the_command_line(call: Call, runs_dir: Path, data_dir: Path) -> None:
+    config = tiny(train__keep_every=5)
+    run = train(config, runs_dir, data_dir)
+    folders = ("--runs", runs_dir, "--data", data_dir)
+    code, out, err = call("landscape", run.name, *folders)
+    assert code == 0, err
+    assert "times" in out
+    content = json.loads((run / "landscape.json").read_text())
+    assert content["steps"] == [5, 10, 15, 20]
+    assert content["final_step"] in content["steps"]
+    ratio = np.array(content["log10_ratio"])
+    assert ratio.shape == (4, 100)
+    assert (ratio[content["steps"].index(content["final_step"])] == 0).all()
+    # The naive twin of one row.
+    test = load_data(config, "test", data_dir, "cpu")
+    model = model_of(config)
+    load_kept(kept_path(run, 10), model)
+    with torch.no_grad():
+        tau = unroll(model, Context(test[:, :1]), 100).double()
+    expected = (tau - test[:, 1:]).flatten(2).norm(dim=2) / test[:, 1:].double().flatten(2).norm(dim=2)
+    assert content["errors"][1] == pytest.approx(expected.mean(dim=0).tolist(), rel=1e-5)
+
+    assert (run / "figures" / "landscape.png").stat().st_size > 5_000
+    evaluate(run, data_dir)
+    assert "Checkpoint landscape" in (run / "report.html").read_text()
+
+
+def test_a_diverged_checkpoint_is_shown_as_such(runs_dir: Path, data_dir: Path) -> None:
+    config = tiny(train__keep_every=10, train__steps=10)
+    run = train(config, runs_dir, data_dir)
+    weights = {name: 1e4 * value for name, value in model_of(config).state_dict().items()}
+    save_weights(kept_path(run, 5), weights, {"step": 5})
+    result = landscape(run, data_dir)
+    assert math.isinf(result["log10_ratio"][0][-1])
+    assert json.loads((run / "landscape.json").read_text())["log10_ratio"][0][-1] == "inf"
+    assert "diverged at checkpoint 5." in landscape_sentence(result)
+
+
+def test_the_figure_marks_every_kind_of_divergence() -> None:
+    ratio = np.linspace(-1, 3, 60).reshape(2, 30)
+    ratio[0, 20:], ratio[1, 25:], ratio[1, 28:] = np.inf, -np.inf, np.nan
+    figure = landscape_figure([10, 20], ratio, 30, "title")
+    (legend,) = figure.legends
+    assert legend.get_texts()[0].get_text() == "a rollout of the checkpoint or of the final model or of both diverged"
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["10", "20", "final (30)"]
+
+
+def test_a_run_without_kept_checkpoints_or_with_foreign_ones_is_refused(
+    call: Call, runs_dir: Path, data_dir: Path
+) -> None:
+    run = train(tiny(train__steps=5), runs_dir, data_dir)
+    folders = ("--runs", runs_dir, "--data", data_dir)
+    assert_refused(call("landscape", run.name, *folders), "kept no checkpoints", "train.keep_every")
+    save_weights(kept_path(run, 3), {"other": torch.zeros(2)}, {"step": 3})
+    assert_refused(call("landscape", run.name, *folders), "another model")
+    kept_path(run, 3).write_bytes(b"junk")
+    assert_refused(call("landscape", run.name, *folders), "damaged")

@@ -1,0 +1,246 @@
+"""Point clouds against naive loops in float64, and the properties that HERO asks of norms, bases and perturbations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Generator, Tensor
+
+import hero.pointcloud
+from hero.errors import HeroError
+from hero.pointcloud import GraphSpectralNoise, LocalSmoothing, NeighbourhoodJitter, PointCloud
+from hero.rollout import Context
+
+PERTURBATIONS = [LocalSmoothing, NeighbourhoodJitter, GraphSpectralNoise]
+
+
+def scattered(points: int = 60, dims: int = 2, seed: int = 0) -> Tensor:
+    return torch.rand(points, dims, generator=Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def fields(points: int = 60, mu: Tensor | None = None) -> Context:
+    """Three samples, a history of two, two channels."""
+    return Context(torch.randn(3, 2, 2, points, generator=Generator().manual_seed(1), dtype=torch.float64), mu)
+
+
+def ring(points: int, **options: int) -> PointCloud:
+    return PointCloud(torch.arange(points, dtype=torch.float64)[:, None] / points, period=1.0, **options)
+
+
+def naive_neighbours(x: np.ndarray, k: int, period: list[float] | None) -> tuple[list[list[float]], list[list[int]]]:
+    distances, indices = [], []
+    for i in range(len(x)):
+        row = []
+        for j in range(len(x)):
+            if j == i:
+                continue
+            squared = 0.0
+            for a in range(x.shape[1]):
+                gap = abs(x[i, a] - x[j, a])
+                squared += (gap if period is None else min(gap, period[a] - gap)) ** 2
+            row.append((math.sqrt(squared), j))
+        row.sort()
+        distances.append([r for r, _ in row[:k]])
+        indices.append([j for _, j in row[:k]])
+    return distances, indices
+
+
+@pytest.mark.parametrize("period", [None, [1.0, 1.0], [1.0, 1.5]])
+@pytest.mark.parametrize("block", [1, 1000, 2**18])
+def test_neighbours_and_estimated_weights(
+    period: list[float] | None, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hero.pointcloud, "BLOCK", block)  # any number of rows at a time gives the same
+    cloud = PointCloud(scattered(), neighbours=5, period=period)
+    distances, indices = naive_neighbours(cloud.coords.numpy(), 5, period)
+    np.testing.assert_allclose(cloud.distances.numpy(), distances, rtol=1e-12)
+    assert cloud.neighbours.tolist() == indices
+    own = [row[-1] ** 2 for row in distances]
+    np.testing.assert_allclose(cloud.weights.numpy(), [v / sum(own) for v in own], rtol=1e-12)
+    torch.testing.assert_close(cloud.offsets().norm(dim=2), cloud.distances)
+
+
+def test_one_period_stands_for_all_axes_and_coordinates_may_lie_in_any_box() -> None:
+    x = scattered()
+    one, two = PointCloud(x, period=1.0), PointCloud(x + torch.tensor([3.0, -2.0]), period=(1.0, 1.0))
+    assert torch.equal(one.neighbours, two.neighbours)
+    torch.testing.assert_close(one.distances, two.distances)
+
+
+def test_estimated_weights_integrate_better_than_equal_ones_where_the_density_varies() -> None:
+    x = scattered(4000) ** torch.tensor([1.5, 1.0])  # dense on the left: P(x) ~ x^(-1/3)
+    cloud = PointCloud(x, neighbours=16)
+    exact = math.sin(1.0)  # ∫ cos x over the unit square
+    estimated, equal = (cloud.weights * x[:, 0].cos()).sum() - exact, x[:, 0].cos().mean() - exact
+    assert abs(estimated) < abs(equal) / 5
+
+
+def test_given_weights_are_scaled_to_one() -> None:
+    areas = torch.rand(60, generator=Generator().manual_seed(2)) + 0.1
+    cloud = PointCloud(scattered(), weights=areas)
+    torch.testing.assert_close(cloud.weights, areas.double() / areas.double().sum())
+    torch.testing.assert_close(cloud.norm(torch.ones(60, dtype=torch.float64)), torch.ones((), dtype=torch.float64))
+
+
+def test_local_smoothing_against_a_loop() -> None:
+    cloud, context = PointCloud(scattered(), neighbours=4), fields()
+    ours = LocalSmoothing(cloud, 0.3)(context, Generator().manual_seed(5)).states.numpy()
+    xi = torch.rand(3, 1, 1, 1, generator=Generator().manual_seed(5), dtype=torch.float64).flatten().tolist()
+    u, omega, near = context.states.numpy(), cloud.weights.tolist(), cloud.neighbours.tolist()
+    for b, h, c in np.ndindex(3, 2, 2):
+        row = u[b, h, c]
+        smooth = []
+        for i in range(60):
+            mean = sum(omega[j] * row[j] for j in near[i]) / sum(omega[j] for j in near[i])
+            smooth.append((1 - 0.3 * xi[b]) * row[i] + 0.3 * xi[b] * mean)
+        before, after = (math.sqrt(sum(w * v * v for w, v in zip(omega, x, strict=True))) for x in (row, smooth))
+        np.testing.assert_allclose(ours[b, h, c], np.array(smooth) * before / after, rtol=1e-10)
+
+
+def test_jitter_moves_every_value_towards_one_neighbour_the_same_in_all_states_and_channels() -> None:
+    cloud, context = PointCloud(scattered(), neighbours=4), fields()
+    moved = NeighbourhoodJitter(cloud, 0.2)(context, Generator().manual_seed(0)).states
+    u, near = context.states, cloud.neighbours
+    picked = torch.randint(4, (3, 60, 1), generator=Generator().manual_seed(0))[..., 0]
+    for b in range(3):
+        j = [int(near[i, picked[b, i]]) for i in range(60)]
+        expected = 0.8 * u[b] + 0.2 * u[b][..., j]
+        torch.testing.assert_close(moved[b], expected * (cloud.norm(u[b]) / cloud.norm(expected))[..., None])
+    assert len({tuple(row.tolist()) for row in picked}) == 3  # each sample has its own displacement
+
+
+def test_graph_noise_scales_coefficients_and_keeps_what_lies_outside_the_basis() -> None:
+    cloud, context = PointCloud(scattered(), modes=20), fields()
+    noisy = GraphSpectralNoise(cloud, 0.1)(context, Generator().manual_seed(0)).states
+    xi = torch.randn(3, 2, 2, 20, generator=Generator().manual_seed(0), dtype=torch.float64)
+    xi[..., 0] = 0
+    before, after = cloud.coefficients(context.states), cloud.coefficients(noisy)
+    common = after[..., :1] / before[..., :1]  # the rescaling; the constant mode itself is untouched
+    torch.testing.assert_close(after, common * (1 + 0.1 * xi) * before)
+    rest = context.states - cloud.synthesis(before)
+    torch.testing.assert_close(noisy - cloud.synthesis(after), common * rest)
+
+
+@pytest.mark.parametrize("perturbation", PERTURBATIONS)
+@pytest.mark.parametrize("mu", [None, torch.ones(3, 2), torch.ones(3, 1, 60)], ids=["none", "scalars", "fields"])
+def test_perturbations_keep_norm_and_conditioning_and_repeat(
+    perturbation: Callable[..., Callable[[Context, Generator], Context]], mu: Tensor | None
+) -> None:
+    cloud, context = PointCloud(scattered()), fields(mu=mu)
+    kept = context.states.clone()
+    runs = [perturbation(cloud, 0.05)(context, Generator().manual_seed(s)) for s in (7, 7, 8)]
+    assert torch.equal(context.states, kept)
+    assert all(run.mu is mu for run in runs)
+    assert torch.equal(runs[0].states, runs[1].states)
+    assert not torch.equal(runs[0].states, runs[2].states)
+    torch.testing.assert_close(cloud.norm(runs[0].states), cloud.norm(kept))
+    change = cloud.norm(runs[0].states - kept) / cloud.norm(kept)
+    assert bool((change > 0).all())
+    assert bool((change < 0.2).all())
+    torch.testing.assert_close(perturbation(cloud, 0.0)(context, Generator().manual_seed(0)).states, kept)
+    zero = Context(torch.zeros_like(kept))
+    assert torch.equal(perturbation(cloud, 0.05)(zero, Generator().manual_seed(0)).states, zero.states)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_basis_is_orthonormal_in_the_weighted_inner_product_and_starts_with_the_constant(dims: int) -> None:
+    cloud = PointCloud(scattered(80, dims), modes=80)
+    gram = cloud.basis.T @ (cloud.weights[:, None] * cloud.basis)
+    torch.testing.assert_close(gram, torch.eye(80, dtype=torch.float64), atol=1e-9, rtol=0)
+    assert torch.equal(cloud.basis[:, 0], torch.ones(80, dtype=torch.float64))
+    assert bool((cloud.eigenvalues.diff() >= 0).all())
+    assert cloud.eigenvalues[1] > 1e-9 > abs(cloud.eigenvalues[0])
+    u = torch.randn(2, 3, 1, 80, dtype=torch.float64)
+    torch.testing.assert_close(cloud.synthesis(cloud.coefficients(u)), u)  # a full basis is complete
+    torch.testing.assert_close(cloud.amplitudes(u).square().sum(-1).sqrt(), cloud.norm(u)[..., 0])  # Parseval
+
+
+@pytest.mark.parametrize("points", [24, 25])
+def test_a_ring_has_the_fourier_modes_as_its_graph_basis(points: int) -> None:
+    cloud = ring(points, neighbours=2, modes=points)
+    u = torch.randn(4, 1, 1, points, dtype=torch.float64)
+    energy, fft = cloud.amplitudes(u).square(), torch.fft.rfft(u, norm="forward").abs().square().flatten(2)
+    for k in range(1, (points - 1) // 2 + 1):  # cosine and sine of one wavenumber share an eigenvalue
+        torch.testing.assert_close(energy[..., 2 * k - 1] + energy[..., 2 * k], 2 * fft[..., k])
+    torch.testing.assert_close(energy[..., 0], fft[..., 0])
+
+
+def test_low_modes_of_an_uneven_cloud_resemble_those_of_the_laplacian() -> None:
+    """Neumann eigenvalues of [0, 2] x [0, 1] are (π/2)² (m² + 4n²) = (π/2)² (0, 1, 4, 4, 5, 8, 9, ..)."""
+    x = scattered(1500) * torch.tensor([2.0, 1.0])
+    x = x[(x[:, 0] < 1) | (torch.arange(1500) % 3 == 0)]  # three times as many points on the left half
+    cloud = PointCloud(x, neighbours=16, modes=7)
+    ratios = cloud.eigenvalues[1:] / cloud.eigenvalues[1]
+    np.testing.assert_allclose(ratios.numpy(), [1, 4, 4, 5, 8, 9], rtol=0.2)
+    cosine = (math.pi / 2 * x[:, 0]).cos()
+    assert cloud.coefficients(cosine)[1].abs() / cloud.norm(cosine) > 0.98
+
+
+@pytest.mark.parametrize("period", [None, 1.0])
+def test_permuting_the_points_permutes_everything(period: float | None) -> None:
+    order = torch.randperm(60, generator=Generator().manual_seed(3))
+    cloud, shuffled = (PointCloud(x, period=period) for x in (scattered(), scattered()[order]))
+    torch.testing.assert_close(shuffled.weights, cloud.weights[order])
+    context = fields()
+    permuted = Context(context.states[..., order])
+    torch.testing.assert_close(shuffled.amplitudes(permuted.states), cloud.amplitudes(context.states))
+    torch.testing.assert_close(
+        shuffled.neighbour_mean(permuted.states), cloud.neighbour_mean(context.states)[..., order]
+    )
+    for perturbation in (LocalSmoothing, GraphSpectralNoise):  # their random numbers do not belong to points
+        first, second = (
+            perturbation(c, 0.1)(z, Generator().manual_seed(0)).states
+            for c, z in ((cloud, context), (shuffled, permuted))
+        )
+        torch.testing.assert_close(second, first[..., order])
+
+
+def test_fields_keep_their_type_and_the_cloud_that_of_its_coordinates() -> None:
+    cloud, context = PointCloud(scattered()), Context(torch.randn(2, 1, 1, 60))
+    single = PointCloud(scattered().float())
+    assert {t.dtype for t in (single.weights, single.distances, single.offsets(), single.basis)} == {torch.float32}
+    torch.testing.assert_close(single.weights.double(), cloud.weights, rtol=1e-5, atol=0)
+    assert cloud.amplitudes(context.states).dtype == torch.float32
+    for perturbation in PERTURBATIONS:
+        assert perturbation(cloud, 0.1)(context, Generator().manual_seed(0)).states.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: PointCloud(torch.rand(60)), ["(60,)", "(points, d)"]),
+        (lambda: PointCloud(torch.ones(60, 2, dtype=torch.int64)), ["int64", "floats"]),
+        (lambda: PointCloud(torch.rand(8, 2)), ["8 points", "8 neighbours", "more points"]),
+        (lambda: PointCloud(scattered(), neighbours=0), ["0 neighbours", "at least 1"]),
+        (lambda: PointCloud(scattered(), modes=0), ["modes is 0", "at least 1"]),
+        (lambda: PointCloud(scattered().index_fill(0, torch.tensor([7]), math.nan)), ["point 7", "not finite"]),
+        (lambda: PointCloud(scattered().index_fill(0, torch.tensor([3, 9]), 0.5)), ["point 3", "point 9", "merge"]),
+        (lambda: PointCloud(scattered(), weights=torch.ones(59)), ["(59,)", "60 points"]),
+        (lambda: PointCloud(scattered(), weights=-torch.ones(60)), ["point 0", "-1.0", "above zero"]),
+        (lambda: PointCloud(scattered(), weights=torch.full((60,), math.nan)), ["point 0", "nan"]),
+        (lambda: PointCloud(scattered(), period=0.0), ["period is 0.0", "above zero"]),
+        (lambda: PointCloud(scattered(), period=(1.0, 1.0, 1.0)), ["period", "2 axes"]),
+        (lambda: PointCloud(scattered()).amplitudes(torch.zeros(1, 1, 1, 61)), ["(1, 1, 1, 61)", "60 points"]),
+        (
+            lambda: PointCloud(torch.cat([scattered(9), scattered(9) + 10]), neighbours=3).basis,
+            ["2 pieces", "neighbours above 3"],
+        ),
+        (lambda: ring(10_001).basis, ["10001 points", "10000", "spectrum=None"]),
+    ],
+)
+def test_bad_input_is_refused_with_a_sentence(make: Callable[[], object], words: list[str]) -> None:
+    with pytest.raises(HeroError) as refused:
+        make()
+    assert str(refused.value).endswith(".")
+    for word in words:
+        assert word in str(refused.value)
+
+
+@pytest.mark.parametrize("perturbation", PERTURBATIONS)
+def test_perturbations_refuse_states_on_another_cloud(perturbation: Callable[..., object]) -> None:
+    with pytest.raises(HeroError, match="60 points"):
+        perturbation(PointCloud(scattered()), 0.1)(Context(torch.zeros(1, 1, 1, 8)), Generator())

@@ -1,0 +1,308 @@
+"""The theory as numbers: gradients against naive loops, identities to rounding, bounds on problems solved by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Generator, Tensor, nn
+
+from conftest import Call, assert_refused, options, tiny
+from hero import theory
+from hero.backbones import FNO
+from hero.gradients import dot, long_gradient, long_risk, parameters_of, task_gradients
+from hero.objective import HeroObjective
+from hero.probe import Measured, Tasks, conclusion, describe, draw_tasks, finite_step, measure
+from hero.progress import console
+from hero.rollout import Context, trajectory_distance, unroll
+from hero.train import train
+
+GRIDS = {1: (16,), 2: (8, 8)}
+LAMBDA = 0.3
+
+
+def model(dims: int = 1, seed: int = 0, channels: int = 1) -> FNO:
+    torch.manual_seed(seed)
+    return FNO(channels, channels, 3, (3,) * dims, 2).double()
+
+
+def tasks(dims: int = 1, count: int = 10, horizon: int = 7, channels: int = 1) -> Tasks:
+    generator = Generator().manual_seed(1)
+    window = torch.randn(count, horizon + 1, channels, *GRIDS[dims], generator=generator, dtype=torch.float64)
+    return Tasks(window[:, :1], window[:, 1:], torch.arange(count) // 2)
+
+
+def naive_gradient(net: nn.Module, loss: Tensor) -> dict[str, Tensor]:
+    names = [name for name, _ in net.named_parameters()]
+    return dict(zip(names, torch.autograd.grad(loss, list(net.parameters())), strict=True))
+
+
+def measured(dims: int = 1, batch: int = 4, chunk: int | None = None) -> tuple[Measured, dict[str, Tensor]]:
+    net, data = model(dims), tasks(dims)
+    _, slope = long_gradient(net, parameters_of(net), data.states, data.truth, 4, 3)
+    generator = Generator().manual_seed(2)
+    args = (net, model(dims, seed=9), HeroObjective(), data, slope, LAMBDA, generator)
+    return measure(*args, steps=3, batch=batch, chunk=chunk), slope
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+@pytest.mark.parametrize("chunk", [None, 1, 3])
+def test_task_gradients_equal_a_loop_over_tasks(dims: int, chunk: int | None) -> None:
+    net, data = model(dims, channels=2), tasks(dims, count=5, horizon=4, channels=2)
+    parts = list(task_gradients(net, data.states, data.truth, chunk))
+    assert len(parts) == (1 if chunk is None else -(-5 // chunk))
+    for i in range(5):
+        loss = trajectory_distance(unroll(net, Context(data.states[i : i + 1]), 4), data.truth[i : i + 1])[0]
+        for name, expected in naive_gradient(net, loss).items():
+            found = torch.cat([part[name] for part in parts])[i]
+            torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-14)
+
+
+def test_a_backbone_that_cannot_be_batched_is_done_task_by_task_with_a_reason() -> None:
+    class Branching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor = nn.Parameter(torch.tensor(0.5, dtype=torch.float64))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.factor * x if x.mean().item() > 0 else self.factor.square() * x
+
+    net, data = Branching(), tasks(count=4, horizon=2)
+    with console.capture() as captured:
+        found = torch.cat([part["factor"] for part in task_gradients(net, data.states, data.truth, 2)])
+    assert captured.get().count("one by one") == 1
+    for i in range(4):
+        loss = trajectory_distance(unroll(net, Context(data.states[i : i + 1]), 2), data.truth[i : i + 1])[0]
+        torch.testing.assert_close(found[i], naive_gradient(net, loss)["factor"], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize(("batch", "segment"), [(10, 7), (3, 2), (1, 1)])
+def test_the_long_gradient_equals_plain_back_propagation(batch: int, segment: int) -> None:
+    net, data = model(), tasks()
+    loss = trajectory_distance(unroll(net, Context(data.states), 7), data.truth).mean()
+    expected = naive_gradient(net, loss)
+    risk, slope = long_gradient(net, parameters_of(net), data.states, data.truth, batch, segment)
+    assert risk == pytest.approx(loss.item(), rel=1e-13)
+    assert long_risk(net, parameters_of(net), data.states, data.truth, batch) == pytest.approx(risk, rel=1e-13)
+    for name, value in expected.items():
+        torch.testing.assert_close(slope[name], value, rtol=1e-10, atol=1e-14)
+
+
+def test_the_measured_direction_is_the_gradient_of_the_hero_loss() -> None:
+    """d^H = -∇ mean_i (ℓ_tr + λ ℓ_rel), with ℓ_rel as training computes it."""
+    net, lagged, data, objective = model(), model(seed=9), tasks(), HeroObjective()
+    context, truth = Context(data.states), data.truth[:, :3]
+    current = unroll(net, context, 3)
+    term = objective.compare(net, lagged, context, current, truth, Generator().manual_seed(2))
+    loss = trajectory_distance(current, truth).mean() + LAMBDA * term.loss.mean()
+    found, _ = measured(batch=10)
+    torch.testing.assert_close(found.alpha, term.alpha)
+    for name, value in naive_gradient(net, loss).items():
+        torch.testing.assert_close(found.d_hero[name], -value, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+def test_the_measured_identities_hold_to_rounding(dims: int) -> None:
+    found, slope = measured(dims)
+    row = describe(found, slope, LAMBDA, torch.arange(10) // 2)
+    assert row["minibatch"]["batches"] == 3  # of 4, 4 and 2 windows
+    for residual in (
+        row["decomposition"]["residual"],
+        row["normalised"]["residual"],
+        row["minibatch"]["largest_residual"],
+    ):
+        assert residual < 1e-10
+    assert row["along_standard"] == pytest.approx(-row["a_mean"], rel=1e-10)
+    assert row["alpha_std"] > 0
+
+
+def test_chunks_change_nothing() -> None:
+    whole, slope = measured(batch=4)
+    parts, _ = measured(batch=4, chunk=1)
+    for name in ("alpha", "a", "norm", "selected"):
+        torch.testing.assert_close(getattr(whole, name), getattr(parts, name), rtol=1e-11, atol=0)
+    for name in slope:
+        torch.testing.assert_close(whole.d_hero[name], parts.d_hero[name], rtol=1e-10, atol=1e-15)
+
+
+numbers = st.lists(st.tuples(st.floats(0.001, 0.999), st.floats(-1e3, 1e3)), min_size=1, max_size=30)
+
+
+@given(numbers, st.floats(0, 2))
+def test_the_decompositions_are_identities(pairs: list[tuple[float, float]], lam: float) -> None:
+    alpha, a = torch.tensor(pairs, dtype=torch.float64).T
+    hero, standard = -float((theory.task_weight(alpha, lam) * a).mean()), -float(a.mean())
+    for form in (theory.decomposition, theory.normalised_decomposition):
+        assert form(hero, standard, alpha, a, lam).residual < 1e-10
+    w = theory.task_weight(alpha, lam)
+    assert bool(((w >= 1) & (w <= 1 + lam)).all())
+
+
+def test_a_wrong_direction_breaks_the_identity() -> None:
+    alpha, a = torch.tensor([[0.2, 0.8], [1.0, 3.0]], dtype=torch.float64)
+    assert theory.decomposition(-2.0, -2.0, alpha, a, 0.5).residual > 0.1
+
+
+@pytest.mark.parametrize(
+    ("along", "cov", "preserved", "corrected"),
+    [
+        (-1.0, 0.5, True, True),
+        (-1.0, 0.0, True, False),  # nothing to correct: B = 0, and 0 > 0 is false
+        (-1.0, -0.1, False, False),
+        (0.1, 5.0, False, True),  # λ Cov = 0.5 > (1 + λ ᾱ) B = 0.105
+        (1.0, 5.0, False, False),
+    ],
+)
+def test_the_corollaries_on_constructed_cases(along: float, cov: float, preserved: bool, corrected: bool) -> None:
+    one = theory.preservation(along, cov, 0.5, 0.1)
+    two = theory.correction(along, cov, 0.5, 0.1)
+    assert (one.holds, two.holds) == (preserved, corrected)
+    truth = (1 + 0.1 * 0.5) * along - 0.1 * cov  # ⟨∇J_L, d^H⟩, by the proposition
+    if preserved:
+        assert truth <= one.bound < 0
+        assert one.bound <= along - 0.1 * cov + 1e-15  # the weaker bound of the paper
+    if corrected:
+        assert truth <= two.bound < 0
+    if theory.conservative_correction(along, cov, 0.1):
+        assert corrected
+
+
+def test_reweighting_effect_is_the_share_of_the_normalised_form() -> None:
+    alpha, a = torch.tensor([[0.2, 0.8], [1.0, 3.0]], dtype=torch.float64)
+    hero, standard = -float((theory.task_weight(alpha, 0.5) * a).mean()), -2.0
+    right = theory.normalised_decomposition(hero, standard, alpha, a, 0.5).right
+    effect = theory.reweighting_effect(standard, theory.covariance(alpha, a), 0.5, 0.5)
+    assert right == pytest.approx(standard * (1 + effect))
+    assert effect > 0
+
+
+def test_the_finite_step_bound_holds_on_a_quadratic() -> None:
+    """J(θ) = ½ θᵀ A θ with d^H = -w A θ: L = max A; where J > ε, ⟨∇J, d^H⟩ = -w ‖Aθ‖² ≤ -2 w ε min A."""
+    diagonal, w, epsilon = torch.tensor([1.0, 4.0, 9.0], dtype=torch.float64), 1.3, 0.05
+    theta = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+
+    def risk(x: Tensor) -> float:
+        return float(0.5 * (diagonal * x * x).sum())
+
+    gamma = 2 * w * epsilon * 1.0
+    largest = w * float(torch.linalg.vector_norm(diagonal * theta))  # ‖A θ‖ shrinks from here on
+    eta = theory.largest_rate(gamma, 9.0, largest)
+    bound = theory.entry_bound(risk(theta), epsilon, eta, gamma)
+    steps = 0
+    while risk(theta) > epsilon:
+        theta, steps = theta - eta * w * diagonal * theta, steps + 1
+        assert steps <= bound
+    assert 0 < steps <= bound
+    assert theory.entry_bound(epsilon / 2, epsilon, eta, gamma) == 0
+
+
+def test_no_descent_gives_no_rate_and_no_bound() -> None:
+    assert math.isnan(theory.largest_rate(-1.0, 1.0, 1.0))
+    assert math.isnan(theory.largest_rate(1.0, math.inf, 1.0))
+    assert math.isnan(theory.entry_bound(1.0, 0.5, math.nan, -1.0))
+
+
+def test_smoothness_is_at_least_the_curvature_along_the_direction() -> None:
+    """L̂ against ‖H d‖ / ‖d‖ from a product with the exact Hessian."""
+    net, data = model(), tasks()
+    risk, slope = long_gradient(net, parameters_of(net), data.states, data.truth, 10, 7)
+    direction = {name: -value for name, value in slope.items()}
+    found = finite_step(net, data, risk, slope, direction, 10, 7)
+    loss = trajectory_distance(unroll(net, Context(data.states), 7), data.truth).mean()
+    first = torch.autograd.grad(loss, list(net.parameters()), create_graph=True)
+    along = sum((g * d).sum() for g, d in zip(first, direction.values(), strict=True))
+    assert isinstance(along, Tensor)
+    second = naive_gradient(net, along)
+    exact = math.sqrt(dot(second, second) / dot(direction, direction))
+    assert found["smoothness"] >= 0.99 * exact
+    assert found["gamma"] == pytest.approx(dot(slope, slope))
+    assert found["rate"] == pytest.approx(found["gamma"] / (found["smoothness"] * found["direction_norm"] ** 2))
+    assert found["entry_bound"] == math.ceil(2 * 0.1 * risk / (found["rate"] * found["gamma"]))
+    assert found["measured_decrease"] >= found["promised_decrease"] > 0
+
+
+def test_correlation_and_its_interval() -> None:
+    x = torch.randn(200, generator=Generator().manual_seed(0), dtype=torch.float64)
+    y = torch.randn(200, generator=Generator().manual_seed(1), dtype=torch.float64)
+    groups = torch.arange(200) // 4
+    assert theory.correlation(x, y) == pytest.approx(float(torch.corrcoef(torch.stack([x, y]))[0, 1]))
+    low, high = theory.correlation_interval(x, y, groups)
+    assert low < theory.correlation(x, y) < high
+    assert low < 0 < high
+    assert theory.correlation_interval(x, 2 * x, groups) == pytest.approx((1, 1))
+    assert math.isnan(theory.correlation_interval(x, y, torch.zeros(200, dtype=torch.int64))[0])
+    assert math.isnan(theory.correlation(torch.ones(5), torch.arange(5.0)))
+
+
+def test_tasks_are_distinct_windows_from_the_starts_of_training() -> None:
+    data = torch.arange(3 * 30, dtype=torch.float32).reshape(3, 30, 1, 1)
+    drawn = draw_tasks(data, history=2, last_start=4, horizon=10, count=100, seed=0)
+    assert len(drawn.states) == 15  # three trajectories, five starts
+    first = drawn.states[:, 0, 0, 0]
+    assert sorted(first.tolist()) == sorted(30.0 * i + s for i in range(3) for s in range(5))
+    assert torch.equal(drawn.truth[:, 0, 0, 0], first + 2)
+    assert drawn.truth.shape == (15, 10, 1, 1)
+    assert torch.equal(drawn.trajectory, (first // 30).long())
+
+
+def test_the_conclusion_says_what_the_interval_allows() -> None:
+    row = {
+        "step": 8,
+        "correlation": -0.03,
+        "correlation_interval": (-0.2, 0.1),
+        "effect": 0.001,
+        "along_standard": -1.0,
+    }
+    row["loss"] = "relative"
+    assert "no correlation" in conclusion(row)
+    assert "+0.1 %" in conclusion(row)
+    assert "positively" in conclusion(row | {"correlation": 0.5, "correlation_interval": (0.3, 0.7)})
+    assert "ascends" in conclusion(row | {"along_standard": 1.0})
+    assert "squared" in conclusion(row | {"loss": "mse"})
+    assert "the same for all" in conclusion(row | {"correlation": math.nan})
+    assert "positively" not in conclusion(row | {"correlation": 0.9, "correlation_interval": (math.nan, math.nan)})
+
+
+def test_probe_on_the_command_line(call: Call, runs_dir: Path, data_dir: Path) -> None:
+    folders = ("--runs", runs_dir, "--data", data_dir)
+    code, _, err = call("train", "burgers", *folders, *options(train__keep_every=5))
+    assert code == 0, err
+    code, out, err = call("probe", "burgers", *folders, "--horizon", 12, "--windows", 9)
+    assert code == 0, err
+    (run,) = runs_dir.iterdir()
+    content = json.loads((run / "probe.json").read_text())
+    assert [row["step"] for row in content["checkpoints"]] == [10, 15, 20]  # hero.start is 8
+    for row in content["checkpoints"]:
+        assert len(row["per_window"]["alpha"]) == row["windows"] == 9
+        assert row["decomposition"]["residual"] < 1e-10
+        assert row["minibatch"]["largest_residual"] < 1e-10
+        assert row["conclusion"] in " ".join(out.split())  # which may be wrapped
+    assert "Corr(α, a)" in out
+    assert (run / "figures" / "probe.png").stat().st_size > 10_000
+    code, _, err = call("evaluate", run.name, *folders)
+    assert code == 0, err
+    assert "The theory, measured" in (run / "report.html").read_text()
+
+    assert_refused(call("probe", run.name, *folders, "--step", 7), "step 7", "keep_every")
+    assert_refused(call("probe", run.name, *folders, "--step", 5), "step 5", "hero.start")
+    assert_refused(call("probe", run.name, *folders, "--horizon", 3), "--horizon 3")
+    assert_refused(call("probe", run.name, *folders, "--horizon", 1000), "--horizon 1000")
+    assert_refused(call("probe", run.name, *folders, "--windows", 1), "--windows 1")
+
+
+def test_probe_takes_the_last_state_and_refuses_a_strategy_without_history(
+    call: Call, runs_dir: Path, data_dir: Path
+) -> None:
+    folders = ("--runs", runs_dir, "--data", data_dir)
+    changes = {"train__history": 2, "train__normalise": True, "data__val_steps": 101, "data__test_steps": 101}
+    run = train(tiny(train__steps=10, **changes), runs_dir, data_dir)
+    code, out, err = call("probe", run.name, *folders, "--horizon", 6, "--windows", 5)
+    assert code == 0, err
+    assert "step 10" in out
+    run = train(tiny(strategy="push_forward", train__steps=5), runs_dir, data_dir)
+    assert_refused(call("probe", run.name, *folders), "push_forward", "lagged")
