@@ -10,7 +10,7 @@ demo: .venv/.installed
 	$(BIN)/hero train burgers --strategy hero
 
 test: .venv/.installed-dev lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .

@@ -4,7 +4,7 @@
     python examples/neuralop_fno.py                  # train, save, print the error of a 100-step rollout
     python examples/neuralop_fno.py --steps 2000     # go on from the checkpoint; the bits are those of one long run
 
-`HeroObjective` stands where a loss function stands. Its state (step and lagged weights) is saved beside the optimiser's.
+`HeroObjective` stands where a loss function stands; its state (step, lagged weights) is saved beside the optimiser's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ torch.serialization.add_safe_globals([SpectralConv, torch.nn.functional.gelu])
 
 
 def window(data: Tensor, step: int) -> Tensor:
-    """Batch `step`, which depends on its number alone, so that a resumed run sees the same: (batch, K+1, channel, x)."""
+    """Batch `step`, which depends on its number alone, so that a resumed run sees the same: (batch, K+1, 1, 160)."""
     generator = torch.Generator().manual_seed(step)
     pick = torch.randint(len(data), (BATCH, 1), generator=generator)
     start = torch.randint(data.shape[1] - UNROLL, (BATCH, 1), generator=generator)

@@ -2,8 +2,8 @@
 
     python examples/scattered_points.py --out scattered_points.png
 
-The domain is the periodic unit square, seen only at 384 points that are four times as dense in the middle. Distances and
-energies use quadrature weights, the spectrum is that of the neighbour graph, and the input is perturbed in that basis.
+The domain is the periodic unit square, seen only at 384 points that are four times as dense in the middle. Norms use
+quadrature weights, the spectrum is that of the neighbour graph, and the input is perturbed in that basis.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def train(model: nn.Module, objective: HeroObjective, data: Tensor, steps: int) 
 
 def draw(points: Tensor, truth: Tensor, prediction: Tensor, errors: dict[str, Tensor], out: str) -> None:
     """Truth, prediction and error of one trajectory at four steps, and the error of the whole test set over time."""
-    figure, axes = plt.subplots(3, 5, figsize=(13, 7.2), width_ratios=[1, 1, 1, 1, 1.6], layout="constrained")
+    figure, axes = plt.subplots(3, 5, figsize=(13, 6.7), width_ratios=[1, 1, 1, 1, 1.6], layout="constrained")
     for column, step in enumerate((1, 10, 30, HORIZON)):
         u, v = truth[step - 1, 0], prediction[step - 1, 0]
         top = u.abs().max().item()

@@ -1,7 +1,7 @@
 """Gradients that the theory speaks of and training never forms: one per task, and one through a long rollout.
 
 A gradient is a dictionary like `named_parameters`. Memory is bounded: per-task gradients exist for one chunk of tasks
-at a time, and a long rollout is recomputed segment by segment in its backward pass.
+at a time, and a long rollout is recomputed step by step in its backward pass.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.utils.checkpoint import checkpoint
 
 from hero.progress import console
 from hero.rollout import Context, rollout, state_distance, trajectory_distance
@@ -20,6 +19,8 @@ Vector = dict[str, Tensor]
 
 CHUNK_BYTES = 2**28
 """The most that the per-task gradients of one chunk may take."""
+CHUNK_TASKS = 8
+"""And the most tasks in it: their rollouts take memory too, and more at once are not faster."""
 
 
 def parameters_of(model: nn.Module) -> Vector:
@@ -51,7 +52,7 @@ def task_gradients(model: nn.Module, states: Tensor, truth: Tensor, chunk: int |
     theta = parameters_of(model)
     if chunk is None:
         size = sum(p.numel() * p.element_size() for p in theta.values())
-        chunk = max(1, CHUNK_BYTES // size)
+        chunk = max(1, min(CHUNK_TASKS, CHUNK_BYTES // size))
 
     def loss(theta: Vector, states: Tensor, truth: Tensor) -> Tensor:
         return trajectory_risk(model, theta, states[None], truth[None])[0]
@@ -80,33 +81,30 @@ def one_by_one(gradient: Callable[..., Vector]) -> Callable[..., Vector]:
     return run
 
 
-def long_gradient(
-    model: nn.Module, theta: Vector, states: Tensor, truth: Tensor, batch: int, segment: int
-) -> tuple[float, Vector]:
+def long_gradient(model: nn.Module, theta: Vector, states: Tensor, truth: Tensor, batch: int) -> tuple[float, Vector]:
     """J_L(θ) = mean_i ℓ_{T_L}(q_i, θ) and ∇J_L(θ), back-propagated through all T_L steps of `truth`.
 
-    `batch` tasks at a time; only the states between segments of `segment` steps are kept for the backward pass.
+    `batch` tasks at a time. Forward, only the states are kept; backward, each step is computed again with its graph,
+    and the derivative by its context is handed on to the step before. So memory is that of one step, whatever T_L.
     """
     leaves = {name: p.detach().requires_grad_() for name, p in theta.items()}
-
-    def advance(states: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
-        context, distance = Context(states), torch.zeros(len(states), dtype=states.dtype, device=states.device)
-        for k in range(truth.shape[1]):
-            u = functional_call(model, leaves, (context.inputs(),))
-            distance = distance + state_distance(u[:, None], truth[:, k : k + 1])[:, 0]
-            context = context.advance(u)
-        return context.states, distance
-
-    risk = 0.0
+    scale = 1 / (truth.shape[1] * len(states))
+    risk, slope = 0.0, {name: torch.zeros_like(p) for name, p in theta.items()}
     for u, target in zip(states.split(batch), truth.split(batch), strict=True):
-        total = torch.zeros(len(u), dtype=u.dtype, device=u.device)
-        for part in target.split(segment, dim=1):
-            u, distance = checkpoint(advance, u, part, use_reentrant=False)
-            total = total + distance
-        loss = total.sum() / (truth.shape[1] * len(states))
-        loss.backward()
-        risk += float(loss.detach())
-    return risk, {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
+        contexts = [Context(u)]
+        with torch.no_grad():
+            for _ in range(truth.shape[1] - 1):
+                contexts.append(contexts[-1].advance(functional_call(model, theta, (contexts[-1].inputs(),))))
+        handed_on = torch.zeros_like(u)
+        for k, context in reversed(list(enumerate(contexts))):
+            start = context.states.detach().requires_grad_()
+            v = functional_call(model, leaves, (Context(start).inputs(),))
+            loss = scale * state_distance(v[:, None], target[:, k : k + 1]).sum()
+            total = loss + (Context(start).advance(v).states * handed_on).sum()
+            handed_on, *gradients = torch.autograd.grad(total, [start, *leaves.values()])
+            slope = {name: slope[name] + g for name, g in zip(slope, gradients, strict=True)}
+            risk += float(loss.detach())
+    return risk, slope
 
 
 @torch.no_grad()

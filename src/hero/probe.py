@@ -161,7 +161,7 @@ def describe(measured: Measured, slope: Vector, lam: float, groups: Tensor) -> d
 
 
 def finite_step(
-    model: nn.Module, tasks: Tasks, risk: float, slope: Vector, direction: Vector, batch: int, segment: int
+    model: nn.Module, tasks: Tasks, risk: float, slope: Vector, direction: Vector, batch: int
 ) -> dict[str, float]:
     """γ, D, L̂ and the bound that they imply for plain steps θ ← θ + η d^H.
 
@@ -175,7 +175,7 @@ def finite_step(
 
     def curvature(t: float) -> float:
         moved = combine(theta, direction, t)
-        change = combine(long_gradient(model, moved, tasks.states, tasks.truth, batch, segment)[1], slope, -1)
+        change = combine(long_gradient(model, moved, tasks.states, tasks.truth, batch)[1], slope, -1)
         return math.sqrt(dot(change, change)) / (t * norm)
 
     epsilon = TARGET * risk
@@ -307,10 +307,10 @@ def probe_step(run: Path, config: RunConfig, step: int, tasks: Tasks, device: to
     model, lagged = model.to(device).double().eval(), lagged.to(device).double().eval()
     strategy = STRATEGIES[config.strategy](config)
     assert isinstance(strategy, Hero)
-    batch, segment = config.train.batch, config.train.unroll
+    batch = config.train.batch
     # θ_s is what iteration s - 1 made, with the λ and the lagged operator of that iteration.
     lam = strategy.objective.schedule(step - 1)
-    risk, slope = long_gradient(model, parameters_of(model), tasks.states, tasks.truth, batch, segment)
+    risk, slope = long_gradient(model, parameters_of(model), tasks.states, tasks.truth, batch)
     if not math.isfinite(risk + dot(slope, slope)):
         raise HeroError(
             f"a rollout of checkpoint {step} leaves the finite range within {tasks.truth.shape[1]} steps, "
@@ -318,13 +318,13 @@ def probe_step(run: Path, config: RunConfig, step: int, tasks: Tasks, device: to
         )
     generator = Generator(device=device).manual_seed(seed_of(config.seed, "probe noise", step))
     measured = measure(
-        model, lagged, strategy.objective, tasks, slope, lam, generator, steps=segment, batch=batch
-    )  # fmt: skip
+        model, lagged, strategy.objective, tasks, slope, lam, generator, steps=config.train.unroll, batch=batch
+    )
     # Trajectories are numbered from 0 without gaps, as the bootstrap wants them.
     groups = torch.unique(tasks.trajectory, return_inverse=True)[1]
     names = list(strategy.objective.candidates)
     row = {"step": step, "loss": config.train.loss, "risk": risk, **describe(measured, slope, lam, groups)}
-    row["finite_step"] = finite_step(model, tasks, risk, slope, measured.d_hero, batch, segment)
+    row["finite_step"] = finite_step(model, tasks, risk, slope, measured.d_hero, batch)
     row["per_window"] = {
         "alpha": measured.alpha.tolist(),
         "a": measured.a.tolist(),

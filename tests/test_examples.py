@@ -1,0 +1,74 @@
+"""The examples run as a reader would run them, in a process of their own and in few steps, and do what they say."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def run(name: str, *arguments: object, cwd: Path) -> str:
+    """What the example prints; fails with its error output if it does."""
+    process = subprocess.run(
+        [sys.executable, "-W", "ignore", EXAMPLES / name, *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+def errors(text: str) -> list[float]:
+    """Every nRMSE in a sentence of the output."""
+    return [float(value) for value in re.findall(r"nRMSE@\d+ (\S+?)(?:,|$)", text, re.M)]
+
+
+def test_scattered_points_trains_and_draws(tmp_path: Path) -> None:
+    out = run("scattered_points.py", "--steps", 20, "--out", "picture.png", cwd=tmp_path)
+    learned_1, learned_100, still_1, still_100 = errors(out)
+    assert learned_1 < still_1  # 20 steps are enough to beat persistence
+    assert learned_100 < still_100
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_conditioned_never_perturbs_mu(tmp_path: Path) -> None:
+    out = run("conditioned.py", "--steps", 10, "--data", "data", cwd=tmp_path)
+    states, mu = map(float, re.findall(r"states (\S+), mu (\S+)", out)[0])
+    assert states > 0
+    assert mu == 0
+    rows = re.findall(r"^ *(\S+e-0\d) +(yes|no) +(\S+) +(\S+) +(\S+)$", out, re.M)
+    assert [seen for _, seen, *_ in rows].count("no") == 2
+    assert len(rows) == 5
+    assert all(math.isfinite(float(error)) for row in rows for error in row[2:])
+
+
+def test_neuralop_fno_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    pytest.importorskip("neuralop", reason="the example needs `pip install neuraloperator`")
+    options = ("--data", "data", "--start", 3, "--checkpoint")
+    whole = run("neuralop_fno.py", "--steps", 8, *options, "whole.pt", cwd=tmp_path)
+    run("neuralop_fno.py", "--steps", 5, *options, "parts.pt", cwd=tmp_path)
+    resumed = run("neuralop_fno.py", "--steps", 8, *options, "parts.pt", cwd=tmp_path)
+    assert "resumed at step 5" in resumed
+    assert errors(whole) == errors(resumed)
+    assert len(errors(whole)) == 2
+    assert all(map(math.isfinite, errors(whole)))
+    # The file is one that this test has just written itself; neuralop stores classes beside the weights.
+    one, two = (torch.load(tmp_path / name, weights_only=False) for name in ("whole.pt", "parts.pt"))
+    assert one["objective"]["step"] == two["objective"]["step"] == 8
+    for key, value in one["model"].items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value, two["model"][key]), key
+    for key, value in one["objective"]["lagged"].items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value, two["objective"]["lagged"][key]), key
