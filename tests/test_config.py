@@ -39,9 +39,6 @@ def refusal(**kwargs: Any) -> str:
     return str(error.value)
 
 
-# --- every number of the paper -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_the_default_is_the_papers_implementation_section(task: str) -> None:
     config = make_config(overrides={"task.name": task})
@@ -76,9 +73,6 @@ def test_any_number_of_steps_gives_schedules_that_fit_it(steps: int) -> None:
     assert 0 <= config.hero.start < steps
     for value in (config.hero.refresh, config.hero.warmup, config.train.validate_every, config.train.checkpoint_every):
         assert 1 <= value <= steps
-
-
-# --- documentation and form ----------------------------------------------------------------------------------------
 
 
 def test_every_setting_has_a_sentence_where_it_is_defined() -> None:
@@ -167,9 +161,6 @@ def test_overrides_are_read_as_people_write_them(text: str, expected: tuple[str,
     assert parse_override(text) == expected
 
 
-# --- the run id ----------------------------------------------------------------------------------------------------
-
-
 def test_an_explicit_default_is_the_same_run_as_an_implicit_one() -> None:
     config = make_config()
     assert make_config(overrides=flat(config)).run_id() == config.run_id()
@@ -201,6 +192,10 @@ CHANGED: dict[str, Any] = {
     "train.loss": "mse",
     "train.compile": "true",
     "train.device": "cpu",
+    "train.normalise": True,
+    "hero.candidates": ["lag", "self"],
+    "hero.diagnostics": ["roll"],
+    "hero.single_candidate": True,
 }
 
 
@@ -219,9 +214,6 @@ def test_the_hero_section_counts_only_for_strategies_that_read_it(strategy: str)
     two = make_config(overrides={"strategy": strategy, "hero.lambda_max": 0.5, "hero.start": 10})
     assert (one.run_id() == two.run_id()) == ("hero" not in STRATEGIES[strategy].sections)
     assert ("hero" in one.to_dict()) == ("hero" in STRATEGIES[strategy].sections)
-
-
-# --- refusals ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,6 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-# --- what the user asks for ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -91,9 +88,6 @@ def test_folders_that_cannot_be_written(call: Call, tmp_path: Path, data_dir: Pa
 )
 def test_a_path_that_the_system_refuses(arguments: tuple[str, ...], call: Call) -> None:
     assert_refused(call(*arguments, "x" * 300), "File name too long")
-
-
-# --- broken files --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["train", "val", "test"])
@@ -245,9 +239,6 @@ def test_metrics_measured_before_the_end_of_training_are_not_taken_for_the_resul
     assert json.loads(stored.read_text())["training"]["steps"] == 20
 
 
-# --- broken machines -----------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def file_size_limit() -> Any:
     """A function that makes every larger file fail to be written, as a full disk does."""
@@ -326,9 +317,6 @@ def test_compiling_without_a_compiler_goes_on_with_a_notice(runs_dir: Path, data
     assert err == ""
     (run,) = runs_dir.iterdir()
     assert read_log(run)[-2]["compiled"] is False
-
-
-# --- every task with every strategy --------------------------------------------------------------------------------
 
 
 def interrupt_at(step: int, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:

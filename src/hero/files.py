@@ -83,4 +83,6 @@ def owned(folder: Path) -> Iterator[None]:
             ) from None
         except (ImportError, OSError):
             pass  # a system or file system without locks: one process per run is then up to the user
+        for leftover in folder.rglob(".*.tmp"):  # of a process killed while it wrote
+            leftover.unlink(missing_ok=True)
         yield

@@ -5,9 +5,14 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from hero.schedule import refresh_due
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a state dict; some models put classes and functions beside them, which no safe file may hold."""
+    return {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
 
 
 class LaggedOperator:
@@ -29,7 +34,7 @@ class LaggedOperator:
 
     def state_dict(self) -> dict[str, Any]:
         """The lagged weights, empty before s_0."""
-        return {} if self.model is None else dict(self.model.state_dict())
+        return {} if self.model is None else weights_of(self.model)
 
     def load_state_dict(self, state: dict[str, Any], model: nn.Module) -> None:
         """Put back the lagged weights; `model` gives the architecture."""

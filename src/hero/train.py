@@ -22,6 +22,7 @@ from hero.config import RunConfig
 from hero.errors import HeroError
 from hero.evaluate import load_data, rollout_errors
 from hero.files import append, json_line, owned, write_atomic
+from hero.lagged import weights_of
 from hero.progress import console, progress_bar
 from hero.rollout import unroll
 from hero.runs import choose_device, read_log
@@ -174,7 +175,7 @@ class Progress:
         """The checkpoint after `done` updates."""
         state = {
             "step": done,
-            "model": model.state_dict(),
+            "model": weights_of(model),
             "optimiser": optimiser.state_dict(),
             "strategy": strategy.state_dict(),
             "best": self.best,
@@ -185,7 +186,7 @@ class Progress:
     def keep(self, done: int, model: nn.Module, strategy: Strategy) -> None:
         """A checkpoint for later analysis: the weights, and those of the lagged operator if the strategy has one."""
         lagged = strategy.state_dict().get("lagged", {})
-        weights = {**model.state_dict(), **{f"{LAGGED}{name}": tensor for name, tensor in lagged.items()}}
+        weights = {**weights_of(model), **{f"{LAGGED}{name}": tensor for name, tensor in lagged.items()}}
         save_weights(kept_path(self.run, done), weights, {"step": done})
 
     def resume(
@@ -255,7 +256,7 @@ class Progress:
         diverged = metrics.diverged(errors)
         self._append({"step": done, "val_gm100": self.val_gm100, "val_diverged": diverged})
         if self.val_gm100 < self.best["val_gm100"] or self.best["weights"] is None:
-            weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+            weights = {name: tensor.detach().clone() for name, tensor in weights_of(model).items()}
             self.best = {"val_gm100": self.val_gm100, "step": done, "weights": weights}
             self._save_best()
         if not console.is_terminal:
