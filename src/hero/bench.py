@@ -53,6 +53,7 @@ def strategy_cost(dims: int, compiled: bool, rounds: int, windows_kept: int = 10
 
     `windows_kept` shortens the epoch so that the cache fills quickly; the cost of a step does not depend on it.
     """
+    torch.compiler.reset()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     base = make_config(overrides={"task.name": TASK_OF_DIM[dims]})
     task = base.make_task()

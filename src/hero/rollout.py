@@ -66,9 +66,10 @@ def norm(u: Tensor, weights: Tensor | None = None) -> Tensor:
 
     `weights` are the quadrature weights ω, in the shape of space; None means a regular grid, ω_i = 1/N_x.
     """
-    scaled = u / u[0, 0, 0].numel() ** 0.5 if weights is None else u * weights.sqrt().to(u.dtype)
     # vector_norm has gradient 0 at 0, where the square root of a sum would give NaN.
-    return torch.linalg.vector_norm(scaled.flatten(2), dim=2)
+    if weights is None:
+        return torch.linalg.vector_norm(u.flatten(2), dim=2) / u[0, 0, 0].numel() ** 0.5
+    return torch.linalg.vector_norm((u * weights.sqrt().to(u.dtype)).flatten(2), dim=2)
 
 
 def energy(u: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -131,8 +131,9 @@ def compile_unroll(strategy: Strategy, model: nn.Module, config: RunConfig, batc
     has_compiler = batch.truth.is_cuda or any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")))
     if choice == "false" or (choice == "auto" and (config.train.steps < COMPILE_STEPS or not has_compiler)):
         return False
-    console.print("compiling: up to a minute without progress, once", style="dim")
+    console.print("compiling: up to a minute without progress (three in 3D), once", style="dim")
     # A throw-away strategy makes the last update, so that all is compiled now and nothing in the middle of training.
+    torch.compiler.reset()  # what earlier runs of this process compiled counts towards a limit
     trial = type(strategy)(config)
     trial.unroll = torch.compile(unroll, dynamic=False)
     try:
