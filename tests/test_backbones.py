@@ -122,20 +122,19 @@ def test_fno_means_the_same_operator_at_every_resolution(dims: int) -> None:
     torch.testing.assert_close(fine[(slice(None), slice(None), *(slice(None, None, 2),) * dims)], coarse)
 
 
-@pytest.mark.parametrize("dims", [1, 3])
-def test_the_compiled_unroll_is_the_same_function(dims: int) -> None:
+def test_the_compiled_unroll_is_the_same_function() -> None:
     """Compiled code takes other forms of the same formulas; value and gradients stay within float32."""
     torch.manual_seed(2)
-    model = FNO(1, 1, width=4, modes=(3,) * dims, depth=2)
-    context = Context(torch.randn(3, 1, 1, *(8,) * dims))
+    model = FNO(1, 1, width=4, modes=(3, 3), depth=2)
+    context = Context(torch.randn(3, 1, 1, 8, 8))
     model(context.inputs())
     compiled = torch.compile(unroll, dynamic=False)
     results = []
     for function in (unroll, compiled):
-        tau = function(model, context, 3)
+        tau = function(model, context, 2)
         results.append([tau.detach(), *torch.autograd.grad(tau.square().sum(), list(model.parameters()))])
         with torch.no_grad():
-            torch.testing.assert_close(function(model, context, 3), results[-1][0])
+            torch.testing.assert_close(function(model, context, 2), results[-1][0])
     for eager, fused in zip(*results, strict=True):
         torch.testing.assert_close(fused, eager, rtol=1e-4, atol=1e-5)
 
