@@ -9,7 +9,7 @@ streamfunction gives a velocity with curl v = -ω, which is our flow mirrored al
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,15 +22,6 @@ from hero.tasks import get_task
 jax = pytest.importorskip("jax")
 ex = pytest.importorskip("exponax")
 jax.config.update("jax_enable_x64", True)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """The states are small: more threads only wait for each other, minutes on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def theirs(make: Callable[[float], Any], u0: np.ndarray, dt: float, steps: int, substeps: int) -> np.ndarray:

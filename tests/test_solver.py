@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -12,15 +11,6 @@ from hero.solver import Grid, SpectralStepper, _contour_mean, solve
 from hero.tasks import get_task
 
 NONLINEAR = ["burgers", "kdv", "kuramoto_sivashinsky", "kolmogorov_flow", "decaying_turbulence", "swift_hohenberg"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """The states are small: more threads only wait for each other, minutes on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("z", [0.0, 1e-9, -1e-3, -3.0, -400.0, 2j, -5 + 40j, 1e-6j])

@@ -7,7 +7,6 @@ import pickle
 import resource
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
@@ -20,15 +19,6 @@ from hero.tasks import TASKS, Split, data_summary, draw_split, generate, get_tas
 from hero.tasks import store as store_module
 
 SMALL = Split("train", 3, 4, seed=0)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """The states are small: more threads only wait for each other, minutes on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def test_the_table_has_the_papers_tasks_in_its_order() -> None:

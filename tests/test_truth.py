@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -15,15 +14,6 @@ from hero.tasks.table import vorticity_transport
 
 LINEAR = [name for name, task in TASKS.items() if task.nonlinear is None]
 NONLINEAR = [name for name in TASKS if name not in LINEAR]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """The states are small: more threads only wait for each other, minutes on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def relative(a: Tensor, b: Tensor) -> Tensor:

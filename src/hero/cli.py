@@ -125,6 +125,12 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--json", type=Path, metavar="FILE", help="also write every number here")
     command.set_defaults(call=run_bench)
 
+    add_data_commands(commands, folders, settings)
+    return top
+
+
+def add_data_commands(commands: Any, folders: argparse.ArgumentParser, settings: argparse.ArgumentParser) -> None:
+    """`hero data list|make|show`."""
     command = commands.add_parser("data", help="list, make or show the benchmark data")
     actions = command.add_subparsers(required=True, metavar="ACTION")
     action = actions.add_parser("list", parents=[folders], help="all benchmarks and their equations")
@@ -136,7 +142,6 @@ def parser() -> argparse.ArgumentParser:
         action = actions.add_parser(name, parents=[folders, settings], help=text)
         action.add_argument("task", metavar="TASK")
         action.set_defaults(call=call)
-    return top
 
 
 def config_of(args: argparse.Namespace) -> configuration.RunConfig:
@@ -221,10 +226,7 @@ def unfinished_row(run: Path) -> dict[str, Any]:
     status = f"at step {steps} of {config.train.steps}" if steps < config.train.steps else "not evaluated"
     return {
         "run": run.name,
-        "task": config.task.name,
-        "backbone": config.backbone.name,
-        "strategy": config.strategy,
-        "seed": config.seed,
+        **config.identity(),
         "training": {"steps": steps},
         "status": status,
     }

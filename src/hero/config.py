@@ -162,6 +162,11 @@ class RunConfig:
         """The whole resolved configuration as TOML, ready for `--config`."""
         return tomli_w.dumps(self.to_dict())
 
+    def identity(self) -> dict[str, Any]:
+        """What tables group runs by."""
+        names = {"task": self.task.name, "backbone": self.backbone.name}
+        return {**names, "strategy": self.strategy, "seed": self.seed}
+
     def run_id(self) -> str:
         """Readable prefix and a hash of every setting that this run reads."""
         text = json.dumps(self.to_dict(), sort_keys=True)

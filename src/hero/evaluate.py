@@ -109,10 +109,7 @@ def describe_run(run: Path, config: RunConfig) -> dict[str, Any]:
     last = finished[-1]
     return {
         "run": run.name,
-        "task": config.task.name,
-        "backbone": config.backbone.name,
-        "strategy": config.strategy,
-        "seed": config.seed,
+        **config.identity(),
         "training": {
             "steps": last["step"],
             "seconds": last["seconds"],
