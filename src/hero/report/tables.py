@@ -95,7 +95,7 @@ def metrics_table(metrics: Mapping[str, Any]) -> Table:
 def runs_table(runs: Iterable[Mapping[str, Any]]) -> Table:
     """One line per run; a run without test metrics is shown as unfinished unless its `status` says otherwise."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("run (task-backbone-strategy-seed-hash)", overflow="fold")
+    table.add_column("run", overflow="fold")
     table.add_column("steps", justify="right", no_wrap=True)
     for column in ("val\nGM100", "test\nGM100", "nRMSE\n@100", "stable\nstep"):
         table.add_column(column, justify="right", no_wrap=True)
