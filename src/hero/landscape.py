@@ -18,10 +18,10 @@ from hero.config import RunConfig
 from hero.errors import HeroError
 from hero.evaluate import load_data, rollout_errors
 from hero.files import write_json
-from hero.metrics import EPS
 from hero.progress import progress_bar
 from hero.report.analysis import landscape_figure
 from hero.report.figures import save
+from hero.rollout import EPS
 from hero.runs import choose_device
 from hero.strategies import STRATEGIES
 

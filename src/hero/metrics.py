@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from hero.errors import HeroError
+from hero.rollout import EPS
 
-EPS = 1e-12
 TAU = 0.1
 CORRELATION_THRESHOLD = 0.8
 REPORTED_STEPS = (1, 10, 50, 100, 200)
