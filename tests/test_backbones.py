@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from hero.backbones import BACKBONES, FNO, build_backbone, count_parameters
+from hero.backbones import BACKBONES, FNO, build_backbone, build_operator, count_parameters
+from hero.backbones.operator import MixedPrecision
 from hero.backbones.spectral import SpectralConv, dft_matrices, truncated_inverse, truncated_transform
 from hero.config import make_config
 from hero.errors import HeroError
@@ -151,13 +152,21 @@ def test_modes_that_do_not_fit_are_refused_before_training() -> None:
         make_config(overrides={"task.name": "kolmogorov_flow", "backbone.modes": 40})
 
 
+SMALL: dict[str, dict[str, int]] = {
+    "fno": {"backbone.width": 4, "backbone.modes": 3},
+    "transolver": {"backbone.width": 8, "backbone.heads": 2, "backbone.slices": 4, "backbone.depth": 2},
+}
+EQUIVARIANT = {"fno"}
+"""Backbones that commute with translations; the others see coordinates."""
+
+
 @pytest.mark.parametrize("name", sorted(BACKBONES))
 @pytest.mark.parametrize("dims", [1, 2, 3])
 class TestEveryBackbone:
     """The conformance suite: a new backbone is tested by being registered."""
 
     def build(self, name: str, dims: int, seed: int = 0) -> torch.nn.Module:
-        small = {"task.name": TASK_OF_DIM[dims], "backbone.name": name, "backbone.width": 4, "backbone.modes": 3}
+        small = {"task.name": TASK_OF_DIM[dims], "backbone.name": name, **SMALL[name]}
         return build_backbone(make_config(overrides=small).backbone, dims, 2, 1, seed)
 
     def test_shapes_and_finite_gradients(self, name: str, dims: int) -> None:
@@ -167,6 +176,36 @@ class TestEveryBackbone:
             assert y.shape == (2, 1, *(n,) * dims)
             y.square().sum().backward()
         assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
+
+    def test_the_same_bits_every_time(self, name: str, dims: int) -> None:
+        model, u = self.build(name, dims), torch.randn(2, 2, *(8,) * dims)
+        assert torch.equal(model(u), model(u))
+
+    def test_moves_between_devices(self, name: str, dims: int) -> None:
+        """Nothing it keeps may stay behind; the meta device shows that without an accelerator."""
+        model, u = self.build(name, dims), torch.randn(2, 2, *(8,) * dims)
+        before, weights = model(u), copy.deepcopy(model.state_dict())
+        elsewhere = model.to("meta")(u.to("meta"))
+        assert (elsewhere.device.type, elsewhere.shape) == ("meta", before.shape)
+        model.to_empty(device="cpu").load_state_dict(weights)
+        assert torch.equal(model(u), before)
+
+    def test_mixed_precision_stays_near(self, name: str, dims: int) -> None:
+        model = self.build(name, dims)
+        u = torch.randn(2, 2, *(8,) * dims)
+        mixed = MixedPrecision(model)(u)
+        assert mixed.dtype == torch.float32
+        assert not torch.equal(mixed, model(u))
+        torch.testing.assert_close(mixed, model(u), rtol=0.05, atol=0.05)
+
+    def test_export_with_any_batch(self, name: str, dims: int) -> None:
+        model = self.build(name, dims).eval()
+        batch = torch.export.Dim("batch", min=1, max=64)
+        u = torch.randn(3, 2, *(8,) * dims)
+        program = torch.export.export(model, (u,), dynamic_shapes=({0: batch},))
+        for n in (1, 5):
+            v = torch.randn(n, 2, *(8,) * dims)
+            torch.testing.assert_close(program.module()(v), model(v))
 
     def test_seed_alone_decides_the_weights(self, name: str, dims: int) -> None:
         torch.manual_seed(123)
@@ -185,7 +224,8 @@ class TestEveryBackbone:
         model = self.build(name, dims).double()
         u = torch.randn(1, 2, *(8,) * dims, dtype=torch.float64)
         shift, axes = tuple(range(1, dims + 1)), tuple(range(2, dims + 2))
-        torch.testing.assert_close(model(u.roll(shift, axes)), model(u).roll(shift, axes))
+        same = torch.allclose(model(u.roll(shift, axes)), model(u).roll(shift, axes), rtol=1e-9, atol=1e-9)
+        assert same == (name in EQUIVARIANT)
 
     def test_state_dict_round_trip_and_copy(self, name: str, dims: int) -> None:
         model, other = self.build(name, dims, seed=0), self.build(name, dims, seed=1)
@@ -198,6 +238,49 @@ class TestEveryBackbone:
         model = self.build(name, dims).double()
         u = torch.randn(3, 2, *(8,) * dims, dtype=torch.float64)
         torch.testing.assert_close(model(u)[1:2], model(u[1:2]))
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_options_of_the_fno(dims: int) -> None:
+    """Each option is the function that its words say."""
+    torch.manual_seed(3)
+    modes = (2, 3, 2)[:dims]
+    model = FNO(1, 2, 4, modes, 2, lifting=6, projection=5, coordinates=True, final_activation=False).double()
+    n = (8, 9, 10)[:dims]
+    u = torch.randn(2, 1, *n, dtype=torch.float64)
+    axes = [torch.arange(size, dtype=torch.float64) / size for size in n]
+    x = torch.stack([a.reshape([-1 if i == j else 1 for j in range(dims)]).expand(n) for i, a in enumerate(axes)])
+
+    def mlp(m: torch.nn.Module, v: Tensor) -> Tensor:
+        for layer, last in ((m.first, False), (m.second, True)):
+            v = torch.einsum("oi,bi...->bo...", layer.weight, v) + layer.bias.reshape(-1, *(1,) * dims)
+            v = v if last else gelu(v, approximate="tanh")
+        return v
+
+    v = mlp(model.lifting, torch.cat([u, x.expand(2, *x.shape)], dim=1))
+    for i, block in enumerate(model.blocks):
+        bypass = torch.einsum("oi,bi...->bo...", block.bypass.weight, v) + block.bypass.bias.reshape(-1, *(1,) * dims)
+        v = fft_spectral(block.spectral, v) + bypass
+        v = gelu(v, approximate="tanh") if i == 0 else v
+    torch.testing.assert_close(model(u), mlp(model.projection, v), rtol=1e-10, atol=1e-10)
+
+
+def test_an_operator_predicts_the_change_in_physical_units() -> None:
+    config = make_config(overrides={"backbone.residual": True, "train.normalise": True, "train.history": 2})
+    task = config.make_task()
+    model = build_operator(config, task)
+    model.fit(3 + 2 * torch.randn(4, 6, 1, 160))
+    x = torch.randn(2, 2, 160)
+    scaled = (x - model.mean) / model.std
+    torch.testing.assert_close(model(x), x[:, 1:] + model.std * model.backbone.backbone(scaled))
+
+
+def test_autocast_leaves_transforms_in_full_precision() -> None:
+    conv, u = SpectralConv(2, 3, (4, 4)), torch.randn(2, 2, 16, 16)
+    with torch.autocast("cpu", torch.bfloat16):
+        under = conv(u)
+    assert torch.equal(under, conv(u))
+    assert under.dtype == torch.float32
 
 
 def test_every_task_has_a_backbone_of_the_paper() -> None:

@@ -53,7 +53,7 @@ def test_the_default_is_the_papers_implementation_section(task: str) -> None:
     assert config.train.clip == 1.0
     assert (config.hero.start, config.hero.refresh, config.hero.warmup) == (4000, 2000, 2000)
     assert (config.hero.lambda_max, config.hero.margin, config.hero.beta) == (0.02, 0.02, 5.0)
-    widths = {1: (28, 28, 1), 2: (20, 8, 1), 3: (4, 8, 5)}
+    widths = {1: (28, (28,), 1), 2: (20, (8, 8), 1), 3: (4, (8, 8, 8), 5)}
     backbone = config.backbone
     assert (backbone.width, backbone.modes, backbone.depth) == widths[TASKS[task].dims]
 
@@ -90,7 +90,8 @@ def test_a_configuration_cannot_be_changed() -> None:
 
 
 def test_the_stored_form_holds_every_setting() -> None:
-    assert set(setting_names()) <= set(flat(make_config()))
+    fno = flat(make_config()) | {"backbone.kwargs": {}}
+    assert set(setting_names()) <= set(fno | flat(make_config(overrides={"backbone.name": "transolver"})))
 
 
 def test_nothing_is_left_to_be_derived_later() -> None:
@@ -193,6 +194,10 @@ CHANGED: dict[str, Any] = {
     "train.compile": "true",
     "train.device": "cpu",
     "train.normalise": True,
+    "backbone.coordinates": True,
+    "backbone.final_activation": False,
+    "backbone.precision": "bfloat16",
+    "backbone.residual": True,
     "hero.candidates": ["lag", "self"],
     "hero.diagnostics": ["roll"],
     "hero.single_candidate": True,
@@ -206,6 +211,37 @@ def test_every_setting_changes_the_id(key: str) -> None:
     config = make_config(overrides={key: value})
     assert config.run_id() != make_config().run_id()
     assert config.run_id().startswith(f"{config.task.name}-fno-{config.strategy}-s{config.seed}-")
+
+
+def test_modes_are_one_number_or_one_per_axis(tmp_path: Path) -> None:
+    def modes(value: object) -> object:
+        return make_config(overrides={"task.name": "kolmogorov_flow", "backbone.modes": value}).backbone.modes
+
+    assert modes(4) == modes("4") == modes([4, 4]) == (4, 4)
+    assert modes("4,6") == modes((4, 6)) == (4, 6)
+    for wrong in (0, 2.5, True, [], "4,x", [4, -1], [4, 4, 4]):
+        with pytest.raises(HeroError, match=r"backbone\.modes"):
+            modes(wrong)
+
+
+def test_a_setting_that_the_backbone_does_not_read_is_refused() -> None:
+    with pytest.raises(HeroError, match=r"backbone\.heads is no setting of fno; it reads .*modes"):
+        make_config(overrides={"backbone.heads": 4})
+    with pytest.raises(HeroError, match=r"backbone\.width is no setting of my\.module:Net"):
+        make_config(overrides={"backbone.name": "my.module:Net", "backbone.width": 4})
+
+
+def test_arguments_of_ones_own_backbone_are_part_of_the_run(tmp_path: Path) -> None:
+    name = {"backbone.name": "nowhere.installed:Net"}  # listing runs needs no import
+    config = make_config(overrides={**name, "backbone.kwargs.width": 8, "backbone.kwargs.n_modes": [4, 4]})
+    assert config.backbone.kwargs == {"width": 8, "n_modes": [4, 4]}
+    assert config.run_id().startswith("burgers-Net-hero-s0-")
+    assert config.run_id() != make_config(overrides=name).run_id()
+    path = tmp_path / "config.toml"
+    path.write_text(config.to_toml(), encoding="utf-8")
+    assert make_config(file=path) == config
+    changed = make_config(file=path, overrides={"backbone.kwargs.width": 9})
+    assert changed.backbone.kwargs == {"width": 9, "n_modes": [4, 4]}
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

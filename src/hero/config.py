@@ -20,7 +20,7 @@ from typing import Any
 
 import tomli_w
 
-from hero.backbones import BACKBONES, check_backbone
+from hero.backbones import check_backbone, get_backbone
 from hero.errors import HeroError, unknown_name
 from hero.strategies import STRATEGIES
 from hero.tasks import Split, Task, get_task
@@ -66,10 +66,29 @@ class DataConfig:
 class BackboneConfig:
     """The operator that learns one step."""
 
-    name: str = setting("fno", "Backbone.")
-    width: int | None = setting(None, "Channels inside; default the paper's: 28, 20, 4 in 1D, 2D, 3D.", low=1)
-    modes: int | None = setting(None, "Fourier modes kept per axis; default the paper's: 28, 8, 8.", low=1)
-    depth: int | None = setting(None, "Spectral blocks; default the paper's: 1, 1, 5.", low=1)
+    name: str = setting("fno", "Backbone: fno, transolver, or anyone's module as package.module:Class.")
+    residual: bool = setting(False, "The operator predicts the change: u + G(u).")
+    precision: str = setting(
+        "float32",
+        "bfloat16 computes matrix products under autocast; transforms, weights and states stay in float32.",
+        choices=("float32", "bfloat16"),
+    )
+    width: int | None = setting(None, "fno, transolver: channels inside; default the paper's.", low=1)
+    depth: int | None = setting(None, "fno, transolver: blocks; default the paper's.", low=1)
+    modes: tuple[int, ...] | None = setting(
+        None, "fno: Fourier modes kept, one number or one per axis; default the paper's: 28, 8, 8.", low=1
+    )
+    lifting: int = setting(0, "fno: hidden channels of the lifting; 0 makes it linear.", low=0)
+    projection: int = setting(0, "fno: hidden channels of the projection; 0 makes it linear.", low=0)
+    coordinates: bool = setting(False, "fno: give the coordinates, from 0 to 1, as further input channels.")
+    final_activation: bool = setting(True, "fno: GELU after the last block as well, as in APEBench; neuralop has none.")
+    heads: int | None = setting(None, "transolver: attention heads; default the paper's: 4, 8, 8.", low=1)
+    slices: int | None = setting(None, "transolver: slices; default the paper's: 64, 128, 256.", low=1)
+    mlp_ratio: int = setting(1, "transolver: hidden over outer channels in the feed-forward part.", low=1)
+    periodic: bool = setting(True, "transolver: convolutions wrap around; false pads with zeros as upstream does.")
+    kwargs: Mapping[str, Any] | None = setting(
+        None, "package.module:Class: arguments of the class, as backbone.kwargs.NAME=VALUE."
+    )
 
 
 @dataclass(frozen=True)
@@ -154,8 +173,9 @@ class RunConfig:
         out: dict[str, Any] = {"strategy": self.strategy, "seed": self.seed}
         for name in SECTIONS:
             if name not in OPTIONAL_SECTIONS or name in STRATEGIES[self.strategy].sections:
-                out[name] = dataclasses.asdict(getattr(self, name))
+                out[name] = vars(getattr(self, name)).copy()
         out["task"] = {"name": self.task.name, **dict(self.task.settings)}
+        out["backbone"] = {name: getattr(self.backbone, name) for name in get_backbone(self.backbone.name).settings}
         return out
 
     def to_toml(self) -> str:
@@ -171,7 +191,8 @@ class RunConfig:
         """Readable prefix and a hash of every setting that this run reads."""
         text = json.dumps(self.to_dict(), sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-        return f"{self.task.name}-{self.backbone.name}-{self.strategy}-s{self.seed}-{digest}"
+        backbone = self.backbone.name.rpartition(":")[2]
+        return f"{self.task.name}-{backbone}-{self.strategy}-s{self.seed}-{digest}"
 
 
 SECTIONS: dict[str, type] = {
@@ -236,6 +257,7 @@ def build(values: Mapping[str, Any]) -> RunConfig:
     top: dict[str, Any] = {}
     sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     task_settings: dict[str, Any] = {}
+    kwargs: dict[str, Any] = {}
     for key, value in values.items():
         section, dot, name = key.partition(".")
         if isinstance(value, int) and abs(value) > LARGEST_INT:
@@ -244,11 +266,14 @@ def build(values: Mapping[str, Any]) -> RunConfig:
             top[key] = checked(RunConfig, key, key, value)
         elif section == "task" and name != "name":
             task_settings[name] = value
+        elif key.startswith("backbone.kwargs"):
+            kwargs.update(value if name == "kwargs" else {name.removeprefix("kwargs."): value})
         elif section in SECTIONS:
             sections[section][name] = checked(SECTIONS[section], name, key, value)
         else:
             raise unknown_name("setting", key, setting_names())
     sections["task"]["settings"] = task_settings
+    sections["backbone"]["kwargs"] = kwargs or None
     return RunConfig(**top, **{name: SECTIONS[name](**kwargs) for name, kwargs in sections.items()})
 
 
@@ -272,6 +297,8 @@ def checked(cls: type, name: str, key: str, value: Any) -> Any:
         return None
     if kind == tuple[str, ...]:
         return checked_words(key, value, spec.metadata["choices"])
+    if kind == tuple[int, ...]:
+        return checked_numbers(key, value, spec.metadata["doc"])
     if isinstance(value, bool) and "true" in spec.metadata["choices"]:
         value = str(value).lower()
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -304,12 +331,20 @@ def checked_words(key: str, value: Any, choices: tuple[str, ...]) -> tuple[str, 
     return tuple(word for word in choices if word in words)
 
 
+def checked_numbers(key: str, value: Any, doc: str) -> tuple[int, ...]:
+    """One positive whole number, or a list of them, or the same separated by commas."""
+    if isinstance(value, str):
+        value = [int(word) if word.strip().isdigit() else word for word in value.split(",")]
+    numbers = tuple(value) if isinstance(value, list | tuple) else (value,)
+    if not numbers or any(type(number) is not int or number < 1 for number in numbers):
+        raise HeroError(f"{key}={value!r} is not one or several positive whole numbers; {doc}")
+    return numbers
+
+
 def resolve(config: RunConfig) -> RunConfig:
     """Fill in what is derived and check what fits together."""
     if config.strategy not in STRATEGIES:
         raise unknown_name("strategy", config.strategy, STRATEGIES)
-    if config.backbone.name not in BACKBONES:
-        raise unknown_name("backbone", config.backbone.name, BACKBONES)
     unread = OPTIONAL_SECTIONS - set(STRATEGIES[config.strategy].sections)
     config = dataclasses.replace(config, **{name: SECTIONS[name]() for name in unread})  # equal runs, equal configs
     task = config.make_task()
@@ -330,9 +365,7 @@ def resolve(config: RunConfig) -> RunConfig:
         refresh=fraction(config.hero.refresh, 0.2),
         warmup=fraction(config.hero.warmup, 0.2),
     )
-    paper = BACKBONES[config.backbone.name].paper[task.dims]
-    chosen = {name: value for name in paper if (value := getattr(config.backbone, name)) is not None}
-    backbone = dataclasses.replace(config.backbone, **{**paper, **chosen})
+    backbone = resolve_backbone(config.backbone, task.dims)
     task_config = TaskConfig(task.name, task.settings())
     config = dataclasses.replace(config, task=task_config, train=train, hero=hero, backbone=backbone)
     check_backbone(config.backbone, (task.resolution,) * task.dims)
@@ -354,3 +387,22 @@ def resolve(config: RunConfig) -> RunConfig:
         )
     STRATEGIES[config.strategy](config)  # a strategy refuses at construction what it cannot use
     return config
+
+
+def resolve_backbone(config: BackboneConfig, dims: int) -> BackboneConfig:
+    """The paper's values for what is not set; refuses what this backbone does not read."""
+    spec = get_backbone(config.name)
+    for item in dataclasses.fields(config):
+        if item.name not in spec.settings and getattr(config, item.name) != item.default:
+            raise HeroError(
+                f"backbone.{item.name} is no setting of {config.name}; it reads {', '.join(spec.settings[1:])}."
+            )
+    paper = spec.paper.get(dims, {})
+    chosen = {name: value for name in paper if (value := getattr(config, name)) is not None}
+    config = dataclasses.replace(config, **{**paper, **chosen})
+    if config.modes is None:
+        return config
+    modes = config.modes * dims if len(config.modes) == 1 else config.modes
+    if len(modes) != dims:
+        raise HeroError(f"backbone.modes={list(modes)} has {len(modes)} numbers for {dims} axes; give one or {dims}.")
+    return dataclasses.replace(config, modes=modes)

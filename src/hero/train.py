@@ -57,9 +57,7 @@ def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device) -
     settings = config.train
     task = config.make_task()
     model = build_operator(config, task).to(device)
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=device.type in ("cpu", "cuda")
-    )
+    optimiser = make_optimiser(model, config)
     strategy = STRATEGIES[config.strategy](config)
     progress = Progress(run, config, device)
     first = progress.resume(model, optimiser, strategy, device)
@@ -100,6 +98,14 @@ def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device) -
                 progress.save(done, model, optimiser, strategy)
             if stop and not last:
                 raise KeyboardInterrupt
+
+
+def make_optimiser(model: nn.Module, config: RunConfig) -> torch.optim.Optimizer:
+    """AdamW, in one kernel where torch has one: not for complex weights such as neuralop's."""
+    fused = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in model.parameters())
+    return torch.optim.AdamW(
+        model.parameters(), lr=config.train.lr, weight_decay=config.train.weight_decay, fused=fused
+    )
 
 
 def check_weights(model: nn.Module, done: int) -> None:

@@ -4,48 +4,94 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from hero.backbones.fno import FNO
-from hero.backbones.normalised import Normalised
+from hero.backbones.foreign import build_foreign, check_shapes
+from hero.backbones.operator import MixedPrecision, Normalised, Residual
 from hero.backbones.spectral import check_modes
+from hero.backbones.transolver import Transolver
+from hero.errors import unknown_name
 
 if TYPE_CHECKING:
     from hero.config import BackboneConfig, RunConfig
     from hero.tasks import Task
 
-__all__ = ["BACKBONES", "FNO", "Normalised", "build_backbone", "build_operator", "check_backbone", "count_parameters"]
+__all__ = [
+    "BACKBONES",
+    "FNO",
+    "Normalised",
+    "Transolver",
+    "build_backbone",
+    "build_operator",
+    "check_backbone",
+    "count_parameters",
+    "get_backbone",
+]
 
 
 @dataclass(frozen=True)
 class BackboneSpec:
-    """How to build a backbone from its settings, and the paper's settings per dimension."""
+    """How to build a backbone, which settings it reads beside those of every backbone, and the paper's values."""
 
     build: Callable[[BackboneConfig, int, int, int], nn.Module]  # (settings, dims, in channels, out channels)
-    paper: dict[int, dict[str, int]]
+    reads: tuple[str, ...]
+    paper: dict[int, dict[str, Any]]  # per dimension
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The names of all settings that decide what is built."""
+        return ("name", "residual", "precision", *self.reads)
 
 
 def build_fno(config: BackboneConfig, dims: int, in_channels: int, out_channels: int) -> FNO:
     """FNO from a resolved configuration."""
-    assert config.width is not None
-    assert config.modes is not None
-    assert config.depth is not None
-    return FNO(in_channels, out_channels, config.width, (config.modes,) * dims, config.depth)
+    return FNO(in_channels, out_channels, **read_settings(config))
+
+
+def build_transolver(config: BackboneConfig, dims: int, in_channels: int, out_channels: int) -> Transolver:
+    """Transolver on a grid, from a resolved configuration."""
+    return Transolver(in_channels, out_channels, dims, **read_settings(config))
+
+
+def read_settings(config: BackboneConfig) -> dict[str, Any]:
+    """The settings that this backbone alone reads, which are the arguments of its class."""
+    return {name: getattr(config, name) for name in BACKBONES[config.name].reads}
 
 
 BACKBONES: dict[str, BackboneSpec] = {
     "fno": BackboneSpec(
         build_fno,
+        reads=("width", "modes", "depth", "lifting", "projection", "coordinates", "final_activation"),
         paper={
-            1: {"width": 28, "modes": 28, "depth": 1},
-            2: {"width": 20, "modes": 8, "depth": 1},
-            3: {"width": 4, "modes": 8, "depth": 5},
+            1: {"width": 28, "modes": (28,), "depth": 1},
+            2: {"width": 20, "modes": (8, 8), "depth": 1},
+            3: {"width": 4, "modes": (8, 8, 8), "depth": 5},
+        },
+    ),
+    "transolver": BackboneSpec(
+        build_transolver,
+        reads=("width", "depth", "heads", "slices", "mlp_ratio", "periodic"),
+        paper={
+            1: {"width": 224, "depth": 2, "heads": 4, "slices": 64},
+            2: {"width": 256, "depth": 4, "heads": 8, "slices": 128},
+            3: {"width": 512, "depth": 3, "heads": 8, "slices": 256},
         },
     ),
 }
+FOREIGN = BackboneSpec(build_foreign, reads=("kwargs",), paper={dims: {"kwargs": {}} for dims in (1, 2, 3)})
+
+
+def get_backbone(name: str) -> BackboneSpec:
+    """A registered backbone, or anyone's module as package.module:Class, which is imported only when it is built."""
+    if ":" in name:
+        return FOREIGN
+    if name not in BACKBONES:
+        raise unknown_name("backbone", name, [*BACKBONES, "package.module:Class"])
+    return BACKBONES[name]
 
 
 def build_backbone(config: BackboneConfig, dims: int, in_channels: int, out_channels: int, seed: int) -> nn.Module:
@@ -56,22 +102,28 @@ def build_backbone(config: BackboneConfig, dims: int, in_channels: int, out_chan
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return BACKBONES[config.name].build(config, dims, in_channels, out_channels)
+        return get_backbone(config.name).build(config, dims, in_channels, out_channels)
 
 
 def build_operator(config: RunConfig, task: Task) -> nn.Module:
-    """G_θ of a run, untrained: the backbone for its history and channels, normalised if the run asks for it."""
+    """G_θ of a run, untrained: the backbone for its history and channels, and what the run puts around it."""
     history, channels = config.train.history, task.channels
     model = build_backbone(config.backbone, task.dims, history * channels, channels, config.seed)
+    if config.backbone.name not in BACKBONES:
+        check_shapes(model, config.backbone.name, history * channels, channels, (task.resolution,) * task.dims)
+    if config.backbone.precision == "bfloat16":
+        model = MixedPrecision(model)
+    if config.backbone.residual:
+        model = Residual(model, channels, history)
     return Normalised(model, channels, history) if config.train.normalise else model
 
 
 def check_backbone(config: BackboneConfig, space: tuple[int, ...]) -> None:
     """Refuse settings that do not fit the grid, before anything is trained."""
     if config.modes is not None:
-        check_modes((config.modes,) * len(space), space)
+        check_modes(config.modes, space)
 
 
 def count_parameters(model: nn.Module) -> int:
     """Trainable numbers; real and imaginary parts count separately."""
-    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+    return sum(p.numel() * (2 if p.is_complex() else 1) for p in model.parameters() if p.requires_grad)

@@ -8,20 +8,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from hero.backbones.spectral import SpectralConv
+from hero.backbones.spectral import SpectralConv, full_precision
 
 
-def pointwise(u: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def pointwise(u: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """v(x) = A u(x) + a at every grid point: (batch, in, *space) -> (batch, out, *space)."""
     out_channels, in_channels = weight.shape
     if torch.compiler.is_compiling() and (in_channels <= 4 or out_channels == 1):
         # Written without a matrix product, a thin map fuses with the activation beside it: one pass over memory.
-        per_channel = (1, -1, *(1,) * (u.dim() - 2))
+        per_channel = (u.shape[0], -1, *(1,) * (u.dim() - 2))
+        weight = weight.expand(u.shape[0], -1, -1)  # a gradient per sample, summed later, fuses as well
         if out_channels == 1:
-            return (u * weight[0].reshape(per_channel)).sum(dim=1, keepdim=True) + bias.reshape(per_channel)
-        columns = [u[:, i : i + 1] * weight[:, i].reshape(per_channel) for i in range(in_channels)]
-        return sum(columns, bias.reshape(per_channel))
-    return (weight @ u.flatten(2) + bias[:, None]).unflatten(2, u.shape[2:])
+            v = (u * weight[:, 0].reshape(per_channel)).sum(dim=1, keepdim=True)
+        else:
+            columns = [u[:, i : i + 1] * weight[:, :, i].reshape(per_channel) for i in range(in_channels)]
+            v = sum(columns[1:], columns[0])
+        return v if bias is None else v + bias.reshape(1, *per_channel[1:])
+    v = weight @ u.flatten(2)
+    return (v if bias is None else v + bias[:, None]).unflatten(2, u.shape[2:])
 
 
 def activation(v: Tensor) -> Tensor:
@@ -45,15 +49,19 @@ class Pointwise(nn.Module):
 
 
 class FNOBlock(nn.Module):
-    """v ← GELU(K v + W v + b): spectral convolution plus pointwise bypass."""
+    """v ← GELU(K v + W v + b): spectral convolution plus pointwise bypass; linear if not `activated`."""
 
-    def __init__(self, width: int, modes: tuple[int, ...]) -> None:
+    def __init__(self, width: int, modes: tuple[int, ...], activated: bool = True) -> None:
         super().__init__()
+        self.activated = activated
         self.spectral = SpectralConv(width, width, modes)
         self.bypass = Pointwise(width, width)
 
     def forward(self, v: Tensor) -> Tensor:
-        return activation(self.spectral(v) + self.bypass(v))
+        return self.activate(self.spectral(v, self.bypass.bias) + pointwise(v, self.bypass.weight))
+
+    def activate(self, v: Tensor) -> Tensor:
+        return activation(v) if self.activated else v
 
     def lifted(self, u: Tensor, lifting: Pointwise) -> Tensor:
         """self(lifting(u)) without ever making the lifted field: lifting is linear, so it commutes with the transform.
@@ -61,29 +69,72 @@ class FNOBlock(nn.Module):
         K(A u + a) = (K A) u + Re(W_0) a, so the few input channels are transformed instead of `width`, and lifting,
         spectral weight and bypass fold into one small tensor each. Exact up to rounding.
         """
-        spectral = torch.einsum("ci,rco...->rio...", lifting.weight, self.spectral.weight)
-        mean = self.spectral.weight[0].flatten(2)[:, :, 0]  # Re W_0, (in, out)
-        constant = mean.T @ lifting.bias + self.bypass.weight @ lifting.bias + self.bypass.bias
-        bypass = pointwise(u, self.bypass.weight @ lifting.weight, constant)
-        return activation(self.spectral(u, spectral) + bypass)
+        with full_precision(u):
+            spectral = torch.einsum("ci,rco...->rio...", lifting.weight, self.spectral.weight)
+            mean = self.spectral.weight[0].flatten(2)[:, :, 0]  # Re W_0, (in, out)
+            constant = mean.T @ lifting.bias + self.bypass.weight @ lifting.bias + self.bypass.bias
+            weight = self.bypass.weight @ lifting.weight
+        bypass = pointwise(u, weight)
+        return self.activate(self.spectral(u, constant, spectral) + bypass)
+
+
+class ChannelMLP(nn.Module):
+    """Two pointwise maps with an activation between them: a hidden lifting or projection."""
+
+    def __init__(self, in_channels: int, hidden: int, out_channels: int) -> None:
+        super().__init__()
+        self.first = Pointwise(in_channels, hidden)
+        self.second = Pointwise(hidden, out_channels)
+
+    def forward(self, u: Tensor) -> Tensor:
+        return self.second(activation(self.first(u)))
+
+
+def channel_map(in_channels: int, hidden: int, out_channels: int) -> Pointwise | ChannelMLP:
+    """Linear if there are no hidden channels."""
+    return ChannelMLP(in_channels, hidden, out_channels) if hidden else Pointwise(in_channels, out_channels)
 
 
 class FNO(nn.Module):
-    """Linear lifting, `depth` blocks with an activation after each (the last too), linear projection.
+    """Lifting, `depth` blocks with an activation after each, projection; both maps are linear unless hidden channels
+    are given.
 
     Maps (batch, in_channels, *space) to (batch, out_channels, *space) on any periodic grid that carries `modes`.
+    With `coordinates` the position in [0, 1) along each axis is a further input channel. `final_activation` is
+    APEBench's layout; Li's and neuralop's FNO have no activation after the last block.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, width: int, modes: tuple[int, ...], depth: int) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        width: int,
+        modes: tuple[int, ...],
+        depth: int,
+        lifting: int = 0,
+        projection: int = 0,
+        coordinates: bool = False,
+        final_activation: bool = True,
+    ) -> None:
         super().__init__()
-        self.lifting = Pointwise(in_channels, width)
-        self.blocks = nn.ModuleList(FNOBlock(width, modes) for _ in range(depth))
-        self.projection = Pointwise(width, out_channels)
+        self.coordinates = coordinates
+        self.lifting = channel_map(in_channels + (len(modes) if coordinates else 0), lifting, width)
+        last = depth - 1 if not final_activation else depth
+        self.blocks = nn.ModuleList(FNOBlock(width, modes, activated=i < last) for i in range(depth))
+        self.projection = channel_map(width, projection, out_channels)
 
     def forward(self, u: Tensor) -> Tensor:
+        if self.coordinates:
+            u = torch.cat([u, grid(tuple(u.shape[2:]), u).expand(u.shape[0], *(-1,) * (u.dim() - 1))], dim=1)
         first, *others = self.blocks
         assert isinstance(first, FNOBlock)  # for the type checker
-        v = first.lifted(u, self.lifting)
+        v = first.lifted(u, self.lifting) if isinstance(self.lifting, Pointwise) else first(self.lifting(u))
         for block in others:
             v = block(v)
         return self.projection(v)
+
+
+def grid(space: tuple[int, ...], like: Tensor) -> Tensor:
+    """The coordinates x_i = i / N of a periodic grid: (1, D, *space)."""
+    axes = [torch.arange(n, dtype=like.dtype, device=like.device) / n for n in space]
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"))[None]

@@ -10,6 +10,7 @@ the field is transformed as real data and keeps k = 0 .. m-1; every other axis k
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,13 @@ from torch import Tensor, nn
 from hero.errors import HeroError
 
 Matrices = tuple[list[Tensor], list[Tensor]]
+
+
+def full_precision(u: Tensor) -> AbstractContextManager[object]:
+    """Autocast off: transforms and folded weights would lose too much in sixteen bits."""
+    kind = u.device.type
+    active = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if active else nullcontext()
 
 
 def frequencies(modes: int, last: bool) -> Tensor:
@@ -94,27 +102,40 @@ class SpectralConv(nn.Module):
         kept = (*(2 * m for m in modes[:-1]), modes[-1])
         scale = 1 / (in_channels * out_channels)
         self.weight = nn.Parameter(scale * torch.randn(2, in_channels, out_channels, *kept))
-        self._matrices: dict[tuple[object, ...], Matrices] = {}
+        self._matrices: dict[tuple[object, ...], tuple[list[Tensor], list[Tensor], Tensor]] = {}
 
-    def matrices(self, space: tuple[int, ...], like: Tensor) -> Matrices:
-        """The transform matrices of this grid in the dtype and on the device of `like`, made once."""
+    def matrices(self, space: tuple[int, ...], like: Tensor) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        """Forward and inverse matrices and the spectrum of 1 on this grid, in the dtype and place of `like`, kept."""
         key = (space, like.dtype, like.device)
         if key not in self._matrices:
             forward, inverse = dft_matrices(self.modes, space)
-            self._matrices[key] = ([m.to(like) for m in forward], [m.to(like) for m in inverse])
+            mean = truncated_transform(torch.ones(1, 1, *space, dtype=torch.float64), forward)[0, 0].round()
+            self._matrices[key] = ([m.to(like) for m in forward], [m.to(like) for m in inverse], mean.to(like))
         return self._matrices[key]
 
-    def forward(self, u: Tensor, weight: Tensor | None = None) -> Tensor:
-        """(batch, in, *space) -> (batch, out, *space); `weight` replaces the layer's own, see `FNOBlock.lifted`."""
-        forward, inverse = self.matrices(tuple(u.shape[2:]), u)
-        z = truncated_transform(u, forward)
-        z = mix_modes(z, self.weight if weight is None else weight)
-        return truncated_inverse(z, inverse)
+    def forward(self, u: Tensor, bias: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
+        """K(u) + bias: (batch, in, *space) -> (batch, out, *space); `weight` replaces the layer's own.
+
+        The bias is the mean mode of a constant, added where the spectrum is small; its gradient so costs nothing.
+        """
+        u = u.to(self.weight.dtype)  # under autocast it may come in sixteen bits
+        forward, inverse, mean = self.matrices(tuple(u.shape[2:]), u)
+        with full_precision(u):
+            z = mix_modes(truncated_transform(u, forward), self.weight if weight is None else weight)
+            if bias is not None:
+                z = z + bias.reshape(-1, *(1,) * mean.dim()) * mean
+            return truncated_inverse(z, inverse)
 
 
 def mix_modes(z: Tensor, weight: Tensor) -> Tensor:
     """X[k] W_k for every kept mode: spectrum (batch, in, .., 2, kept) -> (batch, out, .., 2, kept)."""
     axes = tuple(reversed(range(3, weight.dim())))  # the axis order of the spectrum
+    if torch.compiler.is_compiling() and weight.shape[1] <= 4:
+        # As sums of products a thin mixing fuses with what surrounds it; a product per mode would be tiny.
+        real, imaginary = weight.permute(0, 1, 2, *axes).unsqueeze(-2)  # (in, out, .., 1, kept)
+        rotated = torch.cat([-z[..., 1:, :], z[..., :1, :]], dim=-2)  # iX, so that X W = X Re W + iX Im W
+        terms = [z[:, i, None] * real[i] + rotated[:, i, None] * imaginary[i] for i in range(weight.shape[1])]
+        return sum(terms[1:], terms[0])
     real, imaginary = weight.permute(0, *axes, 1, 2).flatten(1, -3)  # (modes, in, out)
     # W as real blocks [[Re, Im], [-Im, Re]]: one real matrix product per mode.
     blocks = torch.cat([torch.cat([real, imaginary], -1), torch.cat([-imaginary, real], -1)], -2)

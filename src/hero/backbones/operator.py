@@ -1,4 +1,7 @@
-"""Per-channel normalisation inside the operator: states go in and come out in physical units."""
+"""What may surround a backbone to make the operator G_θ: normalisation, residual prediction, mixed precision.
+
+Each is a module that takes and gives states in physical units, so that nothing outside needs to know of it.
+"""
 
 from __future__ import annotations
 
@@ -30,3 +33,29 @@ class Normalised(nn.Module):
         states, mu = x.tensor_split([self.history * len(self.mean)], dim=1)
         states = (states - mean.repeat(self.history, *shape[1:])) / std.repeat(self.history, *shape[1:])
         return mean + std * self.backbone(torch.cat([states, mu], dim=1))
+
+
+class Residual(nn.Module):
+    """G(z) = u_n + backbone(z): the backbone predicts the change from the newest state."""
+
+    def __init__(self, backbone: nn.Module, channels: int, history: int = 1) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.newest = slice((history - 1) * channels, history * channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, self.newest] + self.backbone(x)
+
+
+class MixedPrecision(nn.Module):
+    """The backbone under bfloat16 autocast; states stay in float32 between the steps, and so does an export."""
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.compiler.is_exporting():
+            return self.backbone(x)
+        with torch.autocast(x.device.type, torch.bfloat16):
+            return self.backbone(x).to(x.dtype)
