@@ -68,7 +68,7 @@ class PhysicsAttention(nn.Module):
         d = self.to_q.in_features
         x, f = self.project(v, space)
         heads = []
-        # One head at a time: its w stays in the processor's cache, and without gradients only one w exists.
+        # One head at a time takes as long as all at once, and without gradients only one head's w exists.
         for x_h, f_h, tau_h in zip(x.split(d, dim=-1), f.split(d, dim=-1), tau.flatten().unbind(), strict=True):
             # Dividing W and b by τ instead of the logits saves a pass over points x slices, and its memory.
             weight, bias = self.in_project_slice.weight / tau_h, self.in_project_slice.bias / tau_h

@@ -1,0 +1,346 @@
+"""Transolver against a twin written from its formulas, its parameters, its symmetries and its memory."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from hero.backbones.transolver import PhysicsAttention, Transolver, grid_coordinates
+from hero.errors import HeroError
+
+# (C, H, S, L, r) of the counts taken from the authors' models: coordinates and one function channel in, one out.
+COUNTED = [(32, 4, 16, 2, 2), (64, 8, 32, 3, 1), (128, 8, 64, 8, 1)]
+COUNTS = {1: [18_057, 73_529, 713_665], 2: [50_889, 270_265, 2_811_073], 3: [124_681, 712_761, 7_529_921]}
+
+CASES = [
+    pytest.param(None, (11,), True, id="irregular"),
+    pytest.param(1, (7,), True, id="1d"),
+    pytest.param(1, (7,), False, id="1d-open"),
+    pytest.param(2, (4, 5), True, id="2d"),
+    pytest.param(2, (4, 5), False, id="2d-open"),
+    pytest.param(2, (1, 2), True, id="2d-thin"),
+    pytest.param(3, (3, 2, 4), True, id="3d"),
+    pytest.param(3, (3, 2, 4), False, id="3d-open"),
+]
+
+
+def small(dims: int | None, periodic: bool = True, **changes: Any) -> Transolver:
+    """A model of few channels in float64 with weights of order one, so that every term matters."""
+    torch.manual_seed(0)
+    settings = {"width": 6, "depth": 2, "heads": 2, "slices": 3, "mlp_ratio": 2, **changes}
+    model = Transolver(2, 2, dims, periodic=periodic, **settings).double()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.normal_(std=0.5)
+            if name.endswith("temperature"):
+                parameter.copy_(torch.linspace(0.06, 0.7, parameter.numel()).view_as(parameter))
+    return model
+
+
+def linear(layer: Any, v: Tensor) -> Tensor:
+    out = torch.einsum("oi,b...i->b...o", layer.weight, v)
+    return out if layer.bias is None else out + layer.bias
+
+
+def softmax(a: Tensor) -> Tensor:
+    return a.exp() / a.exp().sum(-1, keepdim=True)
+
+
+def normalise(layer: Any, v: Tensor) -> Tensor:
+    centred = v - v.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * layer.weight + layer.bias
+
+
+def mlp(layers: Any, v: Tensor) -> Tensor:
+    hidden = linear(layers[0], v)
+    return linear(layers[2], hidden / 2 * (1 + torch.erf(hidden / math.sqrt(2))))
+
+
+def convolution(layer: Any, v: Tensor, periodic: bool) -> Tensor:
+    """Σ_o W_o v(p + o) over the 3^D offsets o: (batch, *space, in) -> (batch, *space, out)."""
+    space = v.shape[1:-1]
+    axes = tuple(range(1, v.dim() - 1))
+    out = layer.bias.expand(*v.shape[:-1], -1)
+    for offset in itertools.product((-1, 0, 1), repeat=len(space)):
+        neighbour = v.roll(tuple(-o for o in offset), axes)
+        if not periodic:
+            for point in itertools.product(*map(range, space)):
+                if any(not 0 <= p + o < n for p, o, n in zip(point, offset, space, strict=True)):
+                    inside = torch.ones(*space, 1, dtype=v.dtype)
+                    inside[point] = 0
+                    neighbour = neighbour * inside
+        weight = layer.weight[(slice(None), slice(None), *(o + 1 for o in offset))]
+        out = out + torch.einsum("oi,b...i->b...o", weight, neighbour)
+    return out
+
+
+def attention(layer: PhysicsAttention, v: Tensor, dims: int | None, periodic: bool) -> Tensor:
+    """Step by step as the paper writes it, on (batch, *space, C)."""
+    structured = dims in (2, 3)
+    if structured:
+        x = convolution(layer.in_project_x, v, periodic).flatten(1, -2)
+        f = convolution(layer.in_project_fx, v, periodic).flatten(1, -2)
+    else:
+        x, f = linear(layer.in_project_x, v).flatten(1, -2), linear(layer.in_project_fx, v).flatten(1, -2)
+    count, d = layer.temperature.numel(), layer.to_q.in_features
+    out = []
+    for h in range(count):
+        tau = layer.temperature[0, h, 0, 0]
+        if structured:
+            tau = torch.where((tau >= 0.1) & (tau <= 5), tau, tau.detach().clamp(0.1, 5))
+        w = softmax(linear(layer.in_project_slice, x[..., h * d : (h + 1) * d]) / tau)  # (batch, points, slices)
+        z = torch.einsum("bps,bpd->bsd", w, f[..., h * d : (h + 1) * d]) / (w.sum(1)[..., None] + 1e-5)
+        q, k, values = (linear(to, z) for to in (layer.to_q, layer.to_k, layer.to_v))
+        z = softmax(torch.einsum("bsd,btd->bst", q, k) / math.sqrt(d)) @ values
+        out.append(torch.einsum("bps,bsd->bpd", w, z))
+    return linear(layer.to_out, torch.cat(out, -1)).reshape(v.shape)
+
+
+def twin(model: Transolver, u: Tensor) -> Tensor:
+    """The whole model on (batch, *space, channel), nothing folded and nothing cached."""
+    v = u.movedim(1, -1)
+    if model.dims is not None:
+        space = u.shape[2:]
+        x = torch.zeros(*space, model.dims, dtype=u.dtype)
+        for point in itertools.product(*map(range, space)):
+            for axis, (i, n) in enumerate(zip(point, space, strict=True)):
+                x[(*point, axis)] = i / n if model.periodic else i / max(n - 1, 1)
+        v = torch.cat([x.expand(u.shape[0], *x.shape), v], -1)
+    v = mlp(model.preprocess, v) + model.placeholder
+    for block in model.blocks:
+        v = v + attention(block.attention, normalise(block.ln_1, v), model.dims, model.periodic)
+        v = v + mlp(block.mlp, normalise(block.ln_2, v))
+    return linear(model.head, normalise(model.ln_3, v)).movedim(-1, 1)
+
+
+@pytest.mark.parametrize(("dims", "space", "periodic"), CASES)
+def test_transolver_equals_its_twin(dims: int | None, space: tuple[int, ...], periodic: bool) -> None:
+    model = small(dims, periodic)
+    u = torch.randn(3, 2, *space, dtype=torch.float64)
+    cotangent = torch.randn_like(u)
+
+    def value_and_gradients(function: Callable[[Tensor], Tensor]) -> tuple[Tensor, list[Tensor]]:
+        x = u.clone().requires_grad_()
+        y = function(x)
+        return y, list(torch.autograd.grad((y * cotangent).sum(), [x, *model.parameters()]))
+
+    ours, our_gradients = value_and_gradients(model)
+    slow, slow_gradients = value_and_gradients(lambda x: twin(model, x))
+    torch.testing.assert_close(ours, slow, rtol=1e-11, atol=1e-11)
+    for mine, other in zip(our_gradients, slow_gradients, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_parameter_counts_of_the_authors(dims: int) -> None:
+    with torch.device("meta"):
+        models = [Transolver(1, 1, dims, c, depth, h, s, r) for c, h, s, depth, r in COUNTED]
+    assert [sum(p.numel() for p in model.parameters()) for model in models] == COUNTS[dims]
+
+
+@pytest.mark.parametrize(("dims", "count"), [(None, 634_729), (1, 634_729), (2, 5_677_857), (3, 45_459_225)])
+def test_parameter_counts_of_the_paper(dims: int | None, count: int) -> None:
+    sizes = {2: (256, 4, 8, 128), 3: (512, 3, 8, 256)}
+    with torch.device("meta"):
+        model = Transolver(1 if dims else 2, 1, dims, *sizes.get(dims or 1, (224, 2, 4, 64)))
+    assert sum(p.numel() for p in model.parameters()) == count
+
+
+@pytest.mark.parametrize("dims", [None, 1, 2, 3])
+def test_parameter_shapes(dims: int | None) -> None:
+    c, h, s, r, inputs, out = 12, 3, 5, 2, 4 + (dims or 0), 2
+    d, kernel = c // h, (3,) * dims if dims in (2, 3) else ()
+    expected: dict[str, tuple[int, ...]] = {"placeholder": (c,), "head.weight": (out, c), "head.bias": (out,)}
+
+    def layer(name: str, *shape: int) -> None:
+        expected.update({f"{name}.weight": shape, f"{name}.bias": shape[:1]})
+
+    layer("preprocess.0", 2 * c, inputs)
+    layer("preprocess.2", c, 2 * c)
+    layer("ln_3", c)
+    for block in ("blocks.0", "blocks.1"):
+        layer(f"{block}.ln_1", c)
+        layer(f"{block}.ln_2", c)
+        layer(f"{block}.mlp.0", r * c, c)
+        layer(f"{block}.mlp.2", c, r * c)
+        expected[f"{block}.attention.temperature"] = (1, h, 1, 1)
+        layer(f"{block}.attention.in_project_x", c, c, *kernel)
+        layer(f"{block}.attention.in_project_fx", c, c, *kernel)
+        layer(f"{block}.attention.in_project_slice", s, d)
+        layer(f"{block}.attention.to_out", c, c)
+        expected.update({f"{block}.attention.to_{name}.weight": (d, d) for name in "qkv"})
+    model = Transolver(4, out, dims, width=c, depth=2, heads=h, slices=s, mlp_ratio=r)
+    assert {name: tuple(p.shape) for name, p in model.named_parameters()} == expected
+    assert set(model.state_dict()) == set(expected)
+
+
+def test_initialisation_is_the_effective_one_of_the_authors() -> None:
+    torch.manual_seed(0)
+    model = Transolver(1, 1, 2, width=64, depth=1, heads=2, slices=64)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear) and module.bias is not None:
+            assert not module.bias.any()
+    layer = model.blocks[0].attention
+    for weight in (layer.in_project_slice.weight, layer.to_out.weight, layer.to_q.weight, model.preprocess[2].weight):
+        assert weight.std().item() == pytest.approx(0.02, rel=0.1)
+        assert abs(weight.mean().item()) < 0.002
+    assert torch.equal(layer.temperature, torch.full((1, 2, 1, 1), 0.5))
+    bound = (64 * 9) ** -0.5  # of PyTorch's convolutions: uniform
+    assert layer.in_project_x.weight.abs().max().item() <= bound
+    assert layer.in_project_x.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
+    assert model.placeholder.min().item() >= 0
+    assert 0.5 / 64 < model.placeholder.max().item() <= 1 / 64
+
+
+def test_coordinates() -> None:
+    like = torch.zeros(1, dtype=torch.float64)
+    assert grid_coordinates((4,), True, like).flatten().tolist() == [0, 0.25, 0.5, 0.75]
+    assert grid_coordinates((5,), False, like).flatten().tolist() == [0, 0.25, 0.5, 0.75, 1]
+    assert grid_coordinates((1, 2), False, like).tolist() == [[0, 0], [0, 1]]
+    fine = grid_coordinates((1024,), True, like.bfloat16())  # counted in float32, then rounded
+    torch.testing.assert_close(fine.double(), grid_coordinates((1024,), True, like), rtol=2**-8, atol=0)
+
+
+def test_coordinates_are_made_once_per_grid_and_are_no_state() -> None:
+    model = small(2)
+    u = torch.randn(1, 2, 4, 4, dtype=torch.float64)
+    with torch.inference_mode():
+        model(u)
+    first = model.coordinates((4, 4), u)
+    model(u).sum().backward()
+    assert model.coordinates((4, 4), u) is first
+    assert model(torch.randn(1, 2, 3, 5, dtype=torch.float64)).shape == (1, 2, 3, 5)
+    assert not any("coordinates" in name for name in model.state_dict())
+    assert torch.equal(copy.deepcopy(model)(u), model(u))
+    assert model.float()(u.float()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_without_coordinates_a_periodic_model_commutes_with_shifts(dims: int) -> None:
+    u = torch.randn(2, 2, *(4, 5, 3)[:dims], dtype=torch.float64)
+    shift, axes = tuple(range(1, dims + 1)), tuple(range(2, dims + 2))
+    for periodic in (True, False):
+        model = small(dims, periodic)
+        with torch.no_grad():
+            model.preprocess[0].weight[:, :dims] = 0
+        gap = (model(u.roll(shift, axes)) - model(u).roll(shift, axes)).abs().max().item()
+        if periodic or dims == 1:  # pointwise projections know no neighbours
+            assert gap < 1e-12
+        else:
+            assert gap > 1e-3
+
+
+def test_irregular_points_have_no_order() -> None:
+    model = small(None)
+    u, order = torch.randn(2, 2, 13, dtype=torch.float64), torch.randperm(13)
+    torch.testing.assert_close(model(u[..., order]), model(u)[..., order])
+
+
+@pytest.mark.parametrize("dims", [None, 1, 2, 3])
+def test_temperature_is_clamped_on_2d_and_3d_grids_only(dims: int | None) -> None:
+    model = small(dims, depth=1)
+    u = torch.randn(1, 2, *(4,) * (dims or 1), dtype=torch.float64)
+
+    def at(tau: float) -> Tensor:
+        with torch.no_grad():
+            model.blocks[0].attention.temperature.fill_(tau)
+            return model(u)
+
+    for beyond, bound in ((0.01, 0.1), (50.0, 5.0)):
+        assert torch.equal(at(beyond), at(bound)) == (dims in (2, 3))
+    assert not torch.allclose(at(0.2), at(0.3))
+
+
+@pytest.mark.parametrize("dims", [None, 1, 2, 3])
+def test_samples_do_not_mix(dims: int | None) -> None:
+    model = small(dims)
+    u = torch.randn(3, 2, *(4,) * (dims or 1), dtype=torch.float64)
+    torch.testing.assert_close(model(u)[1:2], model(u[1:2]))
+
+
+@pytest.mark.parametrize("dims", [None, 1, 2, 3])
+def test_mixed_precision(dims: int | None) -> None:
+    torch.manual_seed(0)
+    model = Transolver(2, 1, dims, width=8, depth=1, heads=2, slices=4)
+    u = torch.randn(2, 2, *(4,) * (dims or 1))
+    with torch.autocast("cpu", torch.bfloat16):
+        y = model(u)
+    y.float().square().sum().backward()
+    torch.testing.assert_close(y.float(), model(u), rtol=0.05, atol=0.01)
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
+
+
+def test_export_with_any_batch_leaves_no_trace() -> None:
+    model = small(2)
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(model, (torch.randn(2, 2, 4, 4, dtype=torch.float64),), dynamic_shapes=({0: batch},))
+    assert not model._coordinates
+    u = torch.randn(5, 2, 4, 4, dtype=torch.float64)
+    torch.testing.assert_close(program.module()(u), model(u))
+
+
+class LargestResult(TorchDispatchMode):
+    """Remembers the number of elements of the largest tensor that any operation gives."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(tensor, Tensor):
+                self.largest = max(self.largest, tensor.numel())
+        return out
+
+
+def largest_and_saved(model: Transolver, u: Tensor) -> tuple[int, int]:
+    """Elements of the largest tensor of a forward and backward pass, and of all storages kept between the two."""
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes() // tensor.element_size()
+        return tensor
+
+    with LargestResult() as mode:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            loss = model(u).square().sum()
+        loss.backward()
+    return mode.largest, sum(kept.values())
+
+
+@pytest.mark.parametrize("dims", [None, 2, 3])
+def test_memory_is_linear_in_the_points(dims: int | None) -> None:
+    width, heads, slices = 8, 2, 4
+    model = Transolver(2, 1, dims, width=width, depth=1, heads=heads, slices=slices)
+    rest = {None: (), 2: (8,), 3: (4, 4)}[dims]
+    sizes = [32, 64, 128]
+    results = [largest_and_saved(model, torch.randn(1, 2, n, *rest, requires_grad=True)) for n in sizes]
+    margin = 1 if dims is None else 3  # the padding of a thin grid
+    for n, (largest, _) in zip(sizes, results, strict=True):
+        points = n * math.prod(rest)
+        weights = max(p.numel() for p in model.parameters())
+        assert largest <= max(margin * points * max(heads * slices, 2 * width), weights)
+    saved = [kept for _, kept in results]
+    assert saved[2] - saved[1] == 2 * (saved[1] - saved[0])  # affine: the constant part is the weights
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"heads": 4}, "backbone.width=6 does not split into backbone.heads=4"),
+        ({"heads": 0}, "backbone.width=6 does not split into backbone.heads=0"),
+        ({"slices": 0}, "backbone.slices=0 "),
+    ],
+)
+def test_settings_that_make_no_model_are_refused(changes: dict[str, int], words: str) -> None:
+    with pytest.raises(HeroError, match=words) as error:
+        small(2, **changes)
+    assert str(error.value).endswith(".")
