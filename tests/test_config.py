@@ -90,8 +90,10 @@ def test_a_configuration_cannot_be_changed() -> None:
 
 
 def test_the_stored_form_holds_every_setting() -> None:
-    fno = flat(make_config()) | {"backbone.kwargs": {}}
-    assert set(setting_names()) <= set(fno | flat(make_config(overrides={"backbone.name": "transolver"})))
+    found = {"backbone.kwargs"} | set(flat(make_config(overrides={"backbone.name": "transolver"})))
+    for strategy in STRATEGIES:
+        found |= set(flat(make_config(overrides={"strategy": strategy})))
+    assert set(setting_names()) <= found
 
 
 def test_nothing_is_left_to_be_derived_later() -> None:
@@ -194,6 +196,8 @@ CHANGED: dict[str, Any] = {
     "train.compile": "true",
     "train.device": "cpu",
     "train.normalise": True,
+    "train.curriculum": "steps",
+    "train.recompute": True,
     "backbone.coordinates": True,
     "backbone.final_activation": False,
     "backbone.precision": "bfloat16",

@@ -15,15 +15,29 @@ from rich.table import Table
 
 from hero import config as configuration
 from hero.backbones import BACKBONES
-from hero.bench import print_cost, strategy_cost
+from hero.bench import (
+    compare,
+    measure_scaling,
+    paper_sweeps,
+    paper_workloads,
+    print_comparison,
+    print_cost,
+    scaling_figure,
+    strategy_cost,
+)
 from hero.checkpoint import load_run
+from hero.describe import describe, print_description
 from hero.errors import HeroError
+from hero.estimate import UPDATES, estimate, print_estimate
 from hero.evaluate import evaluate
+from hero.export import FORMATS, export_run
 from hero.files import write_json
 from hero.landscape import landscape
+from hero.predict import predict
 from hero.probe import probe
 from hero.progress import console
 from hero.report.analysis import landscape_sentence, probe_table
+from hero.report.figures import save
 from hero.report.tables import metrics_table, runs_table
 from hero.runs import find_run, list_runs, read_log, read_metrics
 from hero.strategies import STRATEGIES
@@ -41,8 +55,26 @@ Train neural operators whose autoregressive rollouts stay accurate for hundreds 
   hero evaluate RUN                                measure again and redraw
   hero landscape RUN                               kept checkpoints against the final one, along the rollout
   hero probe RUN                                   what the theory of HERO says about this run, in numbers
+  hero export RUN                                  ONNX and torch.export files of the operator, checked
+  hero predict RUN --input states.npy              roll out a run or an exported file from your own states
+  hero describe burgers                            parameters, FLOPs, memory and files of a run, before it is trained
+  hero estimate burgers                            time and peak memory of a run, from a few real updates
   hero runs                                        what has been trained
   hero settings                                    every setting with its default and meaning
+"""
+
+BENCH = """\
+How fast the paper's FNOs train and roll out here, beside neuraloperator and APEBench (pdequinox, trainax) as the same
+network on the same work: updates through a five-step unroll at batch 20, rollouts of 200 steps at batch 1 and 30.
+
+  pip install 'hero[bench]'                        the peers; one that is missing is named, the rest goes on
+  hero bench --dims 1 --eager                      a first look
+  hero bench --json speed.json                     all of it; in 3D compiling alone takes minutes
+  hero bench --figure speed.png                    and the cost against grid size and batch
+  hero bench --strategies --dims 1                 what HERO costs over push_forward
+
+Each participant has a process of its own; they take turns, and medians of one run are compared. `x hero` is the time
+over ours, `x limit` the time over what the matrix products and the memory of this machine allow, measured first.
 """
 
 
@@ -90,7 +122,7 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("train", parents=[folders, settings], help="train, evaluate and report one run")
     command.add_argument("task", nargs="?", metavar="TASK", help="benchmark, see `hero data list`")
     command.add_argument("--strategy", help=f"one of: {', '.join(STRATEGIES)} (default hero)")
-    command.add_argument("--backbone", help=f"one of: {', '.join(BACKBONES)} (default fno)")
+    command.add_argument("--backbone", help=f"one of: {', '.join(BACKBONES)}, or package.module:Class (default fno)")
     command.add_argument("--seed", type=int, help="initial weights and batch order (default 0)")
     command.add_argument("--resume", metavar="RUN", help="go on with an unfinished run")
     command.set_defaults(call=run_train)
@@ -118,15 +150,67 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("task", nargs="?", metavar="TASK", help="show the values resolved for this benchmark")
     command.set_defaults(call=run_settings)
 
-    command = commands.add_parser("bench", help="cost of the strategies relative to push_forward, in one run")
-    command.add_argument("--dims", type=int, nargs="+", choices=(1, 2, 3), default=[1, 2], help="default: 1 2")
-    command.add_argument("--rounds", type=int, default=30, help="updates per strategy (default 30)")
-    command.add_argument("--eager", action="store_true", help="without torch.compile")
-    command.add_argument("--json", type=Path, metavar="FILE", help="also write every number here")
-    command.set_defaults(call=run_bench)
-
+    add_bench_command(commands)
+    add_cost_commands(commands, folders, settings)
+    add_export_commands(commands, folders)
     add_data_commands(commands, folders, settings)
     return top
+
+
+def add_bench_command(commands: Any) -> None:
+    """`hero bench`."""
+    command = commands.add_parser("bench", help="speed of our FNO against its peers, as ratios in one run",
+                                  description=BENCH, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    command.add_argument("--dims", type=int, nargs="+", choices=(1, 2, 3),
+                         help="default: 1 2 3; with --strategies 1 2")  # fmt: skip
+    command.add_argument("--rounds", type=int, metavar="N",
+                         help="turns of each participant (default 10), or updates of each strategy (30)")  # fmt: skip
+    command.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), metavar="N",
+                         help="cores of each participant (default 2, or what there is)")  # fmt: skip
+    command.add_argument("--eager", action="store_true", help="ours without torch.compile, which saves minutes")
+    command.add_argument("--json", type=Path, metavar="FILE", help="also write every number here")
+    command.add_argument("--figure", type=Path, metavar="PNG",
+                         help="also measure updates against grid and batch, which is long, and draw them")  # fmt: skip
+    command.add_argument("--strategies", action="store_true",
+                         help="instead: cost of the training strategies relative to push_forward")  # fmt: skip
+    command.set_defaults(call=run_bench)
+
+
+def add_cost_commands(commands: Any, folders: argparse.ArgumentParser, settings: argparse.ArgumentParser) -> None:
+    """`hero describe` and `hero estimate`, with the options of `hero train`."""
+    backbones = f"one of: {', '.join(BACKBONES)}, or package.module:Class (default fno)"
+    for name, call, text in (
+        ("describe", run_describe, "parameters, FLOPs, memory and files of a run, before anything is made"),
+        ("estimate", run_estimate, "predict time and peak memory of a run from a few real updates"),
+    ):
+        command = commands.add_parser(name, parents=[folders, settings], help=text)
+        command.add_argument("task", nargs="?", metavar="TASK", help="benchmark, see `hero data list`")
+        command.add_argument("--strategy", help=f"one of: {', '.join(STRATEGIES)} (default hero)")
+        command.add_argument("--backbone", help=backbones)
+        command.add_argument("--seed", type=int, help="initial weights and batch order (default 0)")
+        command.add_argument("--json", type=Path, metavar="FILE", help="also write every number here")
+        command.set_defaults(call=call)
+        if name == "estimate":
+            command.add_argument("--updates", type=int, default=UPDATES, metavar="N",
+                                 help=f"updates measured per phase (default {UPDATES})")  # fmt: skip
+
+
+def add_export_commands(commands: Any, folders: argparse.ArgumentParser) -> None:
+    """`hero export` and `hero predict`."""
+    command = commands.add_parser("export", parents=[folders], help="write a run as ONNX and torch.export files")
+    command.add_argument("run", metavar="RUN", help="run folder or id")
+    command.add_argument("--format", choices=(*FORMATS, "both"), default="both", help="default: both")
+    command.add_argument("--out", type=Path, metavar="DIR", help="folder of the files (default: RUN/export)")
+    command.set_defaults(call=run_export)
+
+    command = commands.add_parser("predict", parents=[folders], help="roll out a run or an exported file")
+    command.add_argument("model", metavar="RUN|FILE", help="run folder or id, or an .onnx or .pt2 file")
+    command.add_argument("--input", type=Path, metavar="FILE",
+                         help="initial states: .npy, .npz or .h5 (default: the test states of the run)")  # fmt: skip
+    command.add_argument("--steps", type=int, default=200, help="default: 200")
+    command.add_argument("--out", type=Path, metavar="FILE", default=Path("predictions.npz"),
+                         help=".npz or .npy (default: predictions.npz)")  # fmt: skip
+    command.set_defaults(call=run_predict)
 
 
 def add_data_commands(commands: Any, folders: argparse.ArgumentParser, settings: argparse.ArgumentParser) -> None:
@@ -204,6 +288,30 @@ def show_result(metrics: dict[str, Any], run: Path) -> None:
     console.print(f"report: {run / 'report.html'}", highlight=False, soft_wrap=True)
 
 
+def run_export(args: argparse.Namespace) -> None:
+    formats = tuple(FORMATS) if args.format == "both" else (args.format,)
+    results = export_run(find_run(args.run, args.runs), args.data, args.out, formats)
+    table = Table("relative difference from the original", *(Path(row["path"]).name for row in results.values()))
+    for text, name in (
+        ("one step, largest along its rollout", "one_step"),
+        *((f"free rollout, step {k}", f"rollout@{k}") for k in (1, 10, 100)),
+        ("test nRMSE@100 of the file", "nrmse@100"),
+        ("test nRMSE@100 of the original", "original_nrmse@100"),
+    ):
+        table.add_row(text, *(f"{row[name]:.4g}" for row in results.values()))
+    console.print(table)
+    for row in results.values():
+        console.print(f"{row['path']}: {row['bytes'] / 1000:.0f} kB", highlight=False, soft_wrap=True)
+
+
+def run_predict(args: argparse.Namespace) -> None:
+    result = predict(args.model, args.runs, args.data, args.input, args.steps, args.out)
+    shape, seconds = "×".join(map(str, result["shape"])), result["seconds"]
+    console.print(f"prediction {shape} in {seconds:.2f} s, {args.steps / seconds:.0f} steps/s", highlight=False)
+    console.print(f"{result['diverged']} of {result['shape'][0]} trajectories left the finite range", highlight=False)
+    console.print(f"written: {result['path']}", highlight=False, soft_wrap=True)
+
+
 def run_runs(args: argparse.Namespace) -> None:
     rows, notices = [], []
     for run in list_runs(args.runs):
@@ -250,12 +358,49 @@ def run_settings(args: argparse.Namespace) -> None:
 
 
 def run_bench(args: argparse.Namespace) -> None:
-    results = []
-    for dims in args.dims:
-        results.append(strategy_cost(dims, not args.eager, args.rounds))
-        print_cost(results[-1])
+    for name, value in (("rounds", args.rounds), ("threads", args.threads)):
+        if value is not None and value < 1:
+            raise HeroError(f"--{name} {value} is too few; give 1 or more.")
+    if args.figure and args.figure.suffix.lower() != ".png":
+        raise HeroError(f"--figure {args.figure} is not a PNG file; give a name that ends in .png.")
+    if args.strategies:
+        costs = []
+        for dims in args.dims or (1, 2):
+            costs.append(strategy_cost(dims, not args.eager, args.rounds or 30))
+            print_cost(costs[-1])
+        if args.json:
+            write_json(args.json, costs)
+        return
+    result = compare(paper_workloads(args.dims or (1, 2, 3)), args.rounds or 10, args.threads, args.eager)
+    print_comparison(result)
     if args.json:
-        write_json(args.json, results)
+        write_json(args.json, result)
+    if args.figure:
+        result["scaling"] = measure_scaling(paper_sweeps(), 3, args.threads, args.eager)
+        save(scaling_figure(result["scaling"]), args.figure)
+        if args.json:  # again: the first was in case the long sweep is interrupted
+            write_json(args.json, result)
+
+
+def run_describe(args: argparse.Namespace) -> None:
+    numbers = describe(named_config(args))
+    print_description(numbers)
+    if args.json:
+        write_json(args.json, numbers)
+
+
+def run_estimate(args: argparse.Namespace) -> None:
+    numbers = estimate(named_config(args), args.data, args.updates)
+    print_estimate(numbers)
+    if args.json:
+        write_json(args.json, numbers)
+
+
+def named_config(args: argparse.Namespace) -> configuration.RunConfig:
+    """The configuration of a command that would be a mistake without a benchmark."""
+    if not (args.task or args.config):
+        raise HeroError("name a benchmark, for example `hero describe burgers`; `hero data list` shows all.")
+    return config_of(args)
 
 
 def run_data_list(args: argparse.Namespace) -> None:

@@ -100,6 +100,19 @@ class TrainConfig:
     unroll: int = setting(5, "K, the steps of a training window; all strategies draw the same windows.", low=1)
     history: int = setting(1, "H, the most recent states that the operator sees.", low=1)
     normalise: bool = setting(False, "Scale each channel by its mean and deviation in the training data.")
+    bundle: int = setting(1, "Steps that the operator makes per call (temporal bundling).", low=1)
+    curriculum: str = setting(
+        "fixed",
+        "Length of the unroll: train.unroll, growing to it in equal stages (steps), or drawn for each update (random).",
+        choices=("fixed", "steps", "random"),
+    )
+    noise: float = setting(0.0, "Gaussian noise on the input states, relative to their root mean square.", low=0)
+    ema: float | None = setting(
+        None, "Decay of the averaged weights that are validated and kept, 0 for none; default 0.995 for refiner.", low=0
+    )
+    recompute: bool | None = setting(
+        None, "Recompute activations in the backward pass instead of keeping them; default true for recurrent."
+    )
     loss: str = setting(
         "relative", "Absolute loss: the normalised distance D, or the mean squared error.", choices=("relative", "mse")
     )
@@ -148,6 +161,74 @@ class HeroConfig:
 
 
 @dataclass(frozen=True)
+class PushForwardConfig:
+    """Variants of push-forward (strategy push_forward)."""
+
+    variant: str = setting(
+        "full",
+        "Gradient through the whole unroll (full), cut after each step (cut) or every cut_every steps (truncated), "
+        "only through the last of a random number of steps (original), or the full one with only the last step "
+        "supervised (last).",
+        choices=("full", "cut", "truncated", "original", "last"),
+    )
+    cut_every: int = setting(2, "truncated only: steps between two cuts of the gradient.", low=1)
+
+
+@dataclass(frozen=True)
+class RefinerConfig:
+    """PDE-Refiner (strategy refiner)."""
+
+    form: str = setting(
+        "pdearena",
+        "The authors' released code, or the pseudocode of their paper: they differ in more than notation.",
+        choices=("pdearena", "paper"),
+    )
+    steps: int = setting(3, "K, refinements per predicted step; the network is called K + 1 times.", low=1)
+    noise: float | None = setting(
+        None,
+        "Least noise: a variance in form pdearena (default 4e-7), a deviation in form paper (default 2e-7).",
+        above=0,
+    )
+    difference: bool = setting(True, "Refine the change of the state, scaled by its deviation in the training data.")
+
+
+@dataclass(frozen=True)
+class RecurrentConfig:
+    """Recurrent training (strategy recurrent); the window is train.unroll, the residual form backbone.residual."""
+
+    starts: str = setting(
+        "any",
+        "Windows from every state, as in the shared protocol, or from the first state of each trajectory only.",
+        choices=("any", "first"),
+    )
+
+
+@dataclass(frozen=True)
+class DivertedChainConfig:
+    """Targets from the solver at the model's own states (strategy diverted_chain)."""
+
+    through_solver: bool = setting(True, "Back-propagate through the solver as well; false cuts the gradient there.")
+
+
+@dataclass(frozen=True)
+class HistoryReplayConfig:
+    """Drifted states of a lagged operator with true continuations (strategy history_replay)."""
+
+    share: float = setting(0.5, "p, the part of each batch that is replayed.", low=0)
+    horizon: int = setting(100, "Steps that the lagged operator is rolled out from the training states.", low=1)
+    start: int | None = setting(None, "First step with a buffer; default 0.1 of the steps.", low=0)
+    refresh: int | None = setting(None, "Steps between two fillings of the buffer; default 0.05 of the steps.", low=1)
+    buffer: int = setting(500, "Drifted states kept.", low=1)
+    labels: str = setting(
+        "solver",
+        "Targets: the solver's continuation of the drifted state, or the data's own future.",
+        choices=("solver", "data"),
+    )
+    absurd: float = setting(3.0, "States larger than this times the largest training state are left out.", above=0)
+    relative: bool = setting(False, "Add HERO's relative term on top, with the settings of section hero.")
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """Everything that decides the outcome of a run."""
 
@@ -158,6 +239,11 @@ class RunConfig:
     backbone: BackboneConfig = field(default_factory=BackboneConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     hero: HeroConfig = field(default_factory=HeroConfig)
+    push_forward: PushForwardConfig = field(default_factory=PushForwardConfig)
+    refiner: RefinerConfig = field(default_factory=RefinerConfig)
+    recurrent: RecurrentConfig = field(default_factory=RecurrentConfig)
+    diverted_chain: DivertedChainConfig = field(default_factory=DivertedChainConfig)
+    history_replay: HistoryReplayConfig = field(default_factory=HistoryReplayConfig)
 
     def make_task(self) -> Task:
         """The task with this run's overrides."""
@@ -201,9 +287,14 @@ SECTIONS: dict[str, type] = {
     "backbone": BackboneConfig,
     "train": TrainConfig,
     "hero": HeroConfig,
+    "push_forward": PushForwardConfig,
+    "refiner": RefinerConfig,
+    "recurrent": RecurrentConfig,
+    "diverted_chain": DivertedChainConfig,
+    "history_replay": HistoryReplayConfig,
 }
 # Sections that belong to strategies: part of a run only if its strategy names them in `sections`.
-OPTIONAL_SECTIONS = {"hero"}
+OPTIONAL_SECTIONS = SECTIONS.keys() - {"task", "data", "backbone", "train"}
 
 # `quick` needs one number: the schedules are fractions of the steps unless set.
 PRESETS: dict[str, dict[str, Any]] = {"paper": {}, "quick": {"train.steps": 1000}}
@@ -345,7 +436,8 @@ def resolve(config: RunConfig) -> RunConfig:
     """Fill in what is derived and check what fits together."""
     if config.strategy not in STRATEGIES:
         raise unknown_name("strategy", config.strategy, STRATEGIES)
-    unread = OPTIONAL_SECTIONS - set(STRATEGIES[config.strategy].sections)
+    strategy = STRATEGIES[config.strategy]
+    unread = OPTIONAL_SECTIONS - set(strategy.sections)
     config = dataclasses.replace(config, **{name: SECTIONS[name]() for name in unread})  # equal runs, equal configs
     task = config.make_task()
     steps = config.train.steps
@@ -358,6 +450,8 @@ def resolve(config: RunConfig) -> RunConfig:
         warmup=fraction(config.train.warmup, 0.2),
         validate_every=fraction(config.train.validate_every, 0.05),
         checkpoint_every=fraction(config.train.checkpoint_every, 0.05),
+        ema=strategy.ema if config.train.ema is None else config.train.ema,
+        recompute=strategy.recompute if config.train.recompute is None else config.train.recompute,
     )
     hero = dataclasses.replace(
         config.hero,
@@ -365,9 +459,25 @@ def resolve(config: RunConfig) -> RunConfig:
         refresh=fraction(config.hero.refresh, 0.2),
         warmup=fraction(config.hero.warmup, 0.2),
     )
+    refiner = config.refiner
+    if refiner.noise is None:
+        refiner = dataclasses.replace(refiner, noise=4e-7 if refiner.form == "pdearena" else 2e-7)
+    replay = dataclasses.replace(
+        config.history_replay,
+        start=fraction(config.history_replay.start, 0.1, least=0),
+        refresh=fraction(config.history_replay.refresh, 0.05),
+    )
     backbone = resolve_backbone(config.backbone, task.dims)
     task_config = TaskConfig(task.name, task.settings())
-    config = dataclasses.replace(config, task=task_config, train=train, hero=hero, backbone=backbone)
+    config = dataclasses.replace(
+        config,
+        task=task_config,
+        train=train,
+        hero=hero,
+        backbone=backbone,
+        refiner=refiner,
+        history_replay=replay,
+    )
     check_backbone(config.backbone, (task.resolution,) * task.dims)
     history = config.train.history
     if history - 1 + config.train.unroll > config.data.train_steps:
@@ -381,11 +491,11 @@ def resolve(config: RunConfig) -> RunConfig:
                 f"data.{name}={getattr(config.data, name)} leaves less than the 100 steps that GM100 needs "
                 f"after train.history={history}; raise it."
             )
-    if "hero" in STRATEGIES[config.strategy].sections and (hero.start or 0) >= steps:
+    if "hero" in strategy.sections and (hero.start or 0) >= steps:
         raise HeroError(
             f"hero.start={hero.start} is not below train.steps={steps}: the relative term would never act; lower it."
         )
-    STRATEGIES[config.strategy](config)  # a strategy refuses at construction what it cannot use
+    strategy(config)  # a strategy refuses at construction what it cannot use
     return config
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 EPS = 1e-12
 """ε of the paper. Small, because states may decay by many orders of magnitude (kdv) and their errors stay relative."""
@@ -32,9 +33,12 @@ class Context:
             mu = mu[(..., *(None,) * (x.dim() - 2))].expand(*mu.shape, *x.shape[2:])
         return torch.cat([x, mu], dim=1)
 
-    def advance(self, u: Tensor) -> Context:
-        """The context one step later, with u as its newest state."""
-        return replace(self, states=torch.cat([self.states[:, 1:], u[:, None]], dim=1))
+    def advance(self, made: Tensor) -> Context:
+        """The context after the steps `made` (batch, steps, channel, *space), the newest of which come into it."""
+        history = self.states.shape[1]
+        if made.shape[1] < history:
+            made = torch.cat([self.states, made], dim=1)
+        return replace(self, states=made[:, -history:])
 
 
 Stepper = Callable[[Context], Tensor]
@@ -47,18 +51,29 @@ def as_stepper(model: nn.Module) -> Stepper:
 
 
 def rollout(step: Stepper, context: Context, steps: int) -> Tensor:
-    """τ = (û_{n+1}, .., û_{n+K}) with û_{n+k} = G(û_{n+k-H}, .., û_{n+k-1}; μ): (batch, steps, channel, *space)."""
-    states = []
-    for _ in range(steps):
-        u = step(context)
-        states.append(u)
-        context = context.advance(u)
-    return torch.stack(states, dim=1)
+    """τ = (û_{n+1}, .., û_{n+K}) with û_{n+k} = G(û_{n+k-H}, .., û_{n+k-1}; μ): (batch, steps, channel, *space).
+
+    A stepper may make several steps per call; then its output has as many times the channels of a state.
+    """
+    channels, parts, count = context.states.shape[2], [], 0
+    while count < steps:
+        made = step(context).unflatten(1, (-1, channels))
+        parts.append(made)
+        count += made.shape[1]
+        context = context.advance(made)
+    return torch.cat(parts, dim=1)[:, :steps]
 
 
 def unroll(model: nn.Module, context: Context, steps: int) -> Tensor:
     """Rollout(G_θ, z_n, K) of a backbone. Training may replace it by its compiled form, which does the same."""
     return rollout(as_stepper(model), context, steps)
+
+
+def recomputed_unroll(model: nn.Module, context: Context, steps: int) -> Tensor:
+    """`unroll` that keeps only the states for the backward pass and computes each step again there."""
+    if not torch.is_grad_enabled():
+        return unroll(model, context, steps)
+    return rollout(lambda z: checkpoint(model, z.inputs(), use_reentrant=False), context, steps)
 
 
 def norm(u: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from hero.seeding import seed_of
+
 
 def learning_rate(step: int, peak: float, warmup: int, total: int) -> float:
     """Linear to `peak` over `warmup` updates, then cosine towards 0 at `total`; `step` counts from 0."""
@@ -20,3 +22,12 @@ def relative_weight(step: int, start: int, warmup: int, lambda_max: float) -> fl
 def refresh_due(step: int, start: int, refresh: int) -> bool:
     """Whether the lagged operator is copied before update s: at s_0 and where (s - s_0) mod R = 0 after it."""
     return step >= start and (step - start) % refresh == 0
+
+
+def unroll_length(curriculum: str, step: int, steps: int, longest: int, seed: int) -> int:
+    """K of update `step`: the longest, or growing to it in equal stages, or drawn evenly from 1 to it."""
+    if curriculum == "steps":
+        return min(longest, 1 + step * longest // steps)
+    if curriculum == "random":
+        return 1 + seed_of(seed, "unroll", step) % longest
+    return longest

@@ -11,7 +11,7 @@ from torch import nn
 
 from hero.backbones.fno import FNO
 from hero.backbones.foreign import build_foreign, check_shapes
-from hero.backbones.operator import MixedPrecision, Normalised, Residual
+from hero.backbones.operator import MixedPrecision, Normalised
 from hero.backbones.spectral import check_modes
 from hero.backbones.transolver import Transolver
 from hero.errors import unknown_name
@@ -106,16 +106,16 @@ def build_backbone(config: BackboneConfig, dims: int, in_channels: int, out_chan
 
 
 def build_operator(config: RunConfig, task: Task) -> nn.Module:
-    """G_θ of a run, untrained: the backbone for its history and channels, and what the run puts around it."""
-    history, channels = config.train.history, task.channels
-    model = build_backbone(config.backbone, task.dims, history * channels, channels, config.seed)
-    if config.backbone.name not in BACKBONES:
-        check_shapes(model, config.backbone.name, history * channels, channels, (task.resolution,) * task.dims)
-    if config.backbone.precision == "bfloat16":
-        model = MixedPrecision(model)
-    if config.backbone.residual:
-        model = Residual(model, channels, history)
-    return Normalised(model, channels, history) if config.train.normalise else model
+    """G_θ of a run, untrained: the backbone with the channels that its strategy needs, and what surrounds it."""
+    from hero.strategies import STRATEGIES  # they surround a backbone, and so import from this package
+
+    def backbone(in_channels: int, out_channels: int) -> nn.Module:
+        model = build_backbone(config.backbone, task.dims, in_channels, out_channels, config.seed)
+        if config.backbone.name not in BACKBONES:
+            check_shapes(model, config.backbone.name, in_channels, out_channels, (task.resolution,) * task.dims)
+        return MixedPrecision(model) if config.backbone.precision == "bfloat16" else model
+
+    return STRATEGIES[config.strategy](config).operator(backbone, task.channels)
 
 
 def check_backbone(config: BackboneConfig, space: tuple[int, ...]) -> None:

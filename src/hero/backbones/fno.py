@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from hero.backbones.spectral import SpectralConv, full_precision
+from hero.backbones.spectral import SpectralConv, full_precision, fusing
 
 
 def pointwise(u: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """v(x) = A u(x) + a at every grid point: (batch, in, *space) -> (batch, out, *space)."""
     out_channels, in_channels = weight.shape
-    if torch.compiler.is_compiling() and (in_channels <= 4 or out_channels == 1):
+    if fusing() and (in_channels <= 4 or out_channels == 1):
         # Written without a matrix product, a thin map fuses with the activation beside it: one pass over memory.
         per_channel = (u.shape[0], -1, *(1,) * (u.dim() - 2))
         weight = weight.expand(u.shape[0], -1, -1)  # a gradient per sample, summed later, fuses as well
@@ -30,7 +30,7 @@ def pointwise(u: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def activation(v: Tensor) -> Tensor:
     """GELU(v) ≈ ½ v (1 + tanh y) = v σ(2y), y = √(2/π) (v + 0.044715 v³): what JAX, and so APEBench, means by GELU."""
-    if torch.compiler.is_compiling():  # an exponential costs half of a hyperbolic tangent, once it is fused
+    if fusing():  # an exponential costs half of a hyperbolic tangent, once it is fused
         return v * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (v + 0.044715 * v * v * v))
     return gelu(v, approximate="tanh")
 

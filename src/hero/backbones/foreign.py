@@ -33,7 +33,7 @@ def import_class(name: str) -> type[nn.Module]:
 def build_foreign(config: BackboneConfig, dims: int, in_channels: int, out_channels: int) -> nn.Module:
     """The class with `backbone.kwargs`; in_channels and out_channels are filled in where it takes them."""
     cls = import_class(config.name)
-    takes = {name for base in cls.__mro__ for name in inspect.signature(base.__init__).parameters}
+    takes = {name for base in cls.__mro__ for name in inspect.signature(base).parameters}
     channels = {"in_channels": in_channels, "out_channels": out_channels}
     kwargs: dict[str, Any] = {name: value for name, value in channels.items() if name in takes}
     kwargs.update(config.kwargs or {})

@@ -32,7 +32,8 @@ class Normalised(nn.Module):
         mean, std = self.mean.reshape(shape), self.std.reshape(shape)
         states, mu = x.tensor_split([self.history * len(self.mean)], dim=1)
         states = (states - mean.repeat(self.history, *shape[1:])) / std.repeat(self.history, *shape[1:])
-        return mean + std * self.backbone(torch.cat([states, mu], dim=1))
+        out = self.backbone(torch.cat([states, mu], dim=1))
+        return (mean + std * out.unflatten(1, (-1, len(self.mean)))).flatten(1, 2)
 
 
 class Residual(nn.Module):
@@ -40,22 +41,21 @@ class Residual(nn.Module):
 
     def __init__(self, backbone: nn.Module, channels: int, history: int = 1) -> None:
         super().__init__()
-        self.backbone = backbone
+        self.backbone, self.channels = backbone, channels
         self.newest = slice((history - 1) * channels, history * channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x[:, self.newest] + self.backbone(x)
+        change = self.backbone(x).unflatten(1, (-1, self.channels))  # one state, or several of a bundle
+        return (x[:, None, self.newest] + change).flatten(1, 2)
 
 
 class MixedPrecision(nn.Module):
-    """The backbone under bfloat16 autocast; states stay in float32 between the steps, and so does an export."""
+    """The backbone under bfloat16 autocast; states stay in float32 between the steps. An export leaves it out."""
 
     def __init__(self, backbone: nn.Module) -> None:
         super().__init__()
         self.backbone = backbone
 
     def forward(self, x: Tensor) -> Tensor:
-        if torch.compiler.is_exporting():
-            return self.backbone(x)
         with torch.autocast(x.device.type, torch.bfloat16):
             return self.backbone(x).to(x.dtype)

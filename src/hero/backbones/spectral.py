@@ -27,6 +27,11 @@ def full_precision(u: Tensor) -> AbstractContextManager[object]:
     return torch.autocast(kind, enabled=False) if active else nullcontext()
 
 
+def fusing() -> bool:
+    """Whether a compiler fuses what is written without matrix products; an exporter and eager code gain nothing."""
+    return torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+
+
 def frequencies(modes: int, last: bool) -> Tensor:
     """The kept wavenumbers of one axis, float64: 0..m-1 on the last axis, 0..m-1 then -m..-1 on the others."""
     positive = torch.arange(modes, dtype=torch.float64)
@@ -130,7 +135,7 @@ class SpectralConv(nn.Module):
 def mix_modes(z: Tensor, weight: Tensor) -> Tensor:
     """X[k] W_k for every kept mode: spectrum (batch, in, .., 2, kept) -> (batch, out, .., 2, kept)."""
     axes = tuple(reversed(range(3, weight.dim())))  # the axis order of the spectrum
-    if torch.compiler.is_compiling() and weight.shape[1] <= 4:
+    if fusing() and weight.shape[1] <= 4:
         # As sums of products a thin mixing fuses with what surrounds it; a product per mode would be tiny.
         real, imaginary = weight.permute(0, 1, 2, *axes).unsqueeze(-2)  # (in, out, .., 1, kept)
         rotated = torch.cat([-z[..., 1:, :], z[..., :1, :]], dim=-2)  # iX, so that X W = X Re W + iX Im W

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Generator, Tensor, nn
 
-from hero.rollout import Context, Stepper, Unroll, as_stepper, trajectory_distance, unroll
+from hero.backbones.operator import Normalised, Residual
+from hero.rollout import Context, Stepper, Unroll, as_stepper, recomputed_unroll, trajectory_distance, unroll
 
 if TYPE_CHECKING:
     from hero.config import RunConfig
@@ -37,10 +39,32 @@ class Strategy:
 
     sections: ClassVar[tuple[str, ...]] = ()
     """Configuration sections, beyond the shared ones, that the strategy reads."""
+    ema: ClassVar[float] = 0.0
+    """What train.ema is unless set."""
+    recompute: ClassVar[bool] = False
+    """What train.recompute is unless set."""
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
-        self.unroll: Unroll = unroll
+        self.unroll: Unroll = recomputed_unroll if config.train.recompute else unroll
+
+    def operator(self, backbone: Callable[[int, int], nn.Module], channels: int) -> nn.Module:
+        """G_θ, untrained: `backbone(in_channels, out_channels)` and what the configuration puts around it."""
+        train = self.config.train
+        model = backbone(train.history * channels, train.bundle * channels)
+        if self.config.backbone.residual:
+            model = Residual(model, channels, train.history)
+        return Normalised(model, channels, train.history) if train.normalise else model
+
+    def begin(self, model: nn.Module, data: Tensor) -> None:
+        """Before the first update of a session: `data` is the training set (trajectory, time, channel, *space)."""
+        if isinstance(model, Normalised):
+            model.fit(data)
+
+    @property
+    def varies(self) -> bool:
+        """Whether updates unroll different numbers of steps, for each of which code would be compiled."""
+        return self.config.train.curriculum != "fixed"
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         """The loss of one batch of windows."""

@@ -1,0 +1,62 @@
+"""The comparison with the peers as tables on the screen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from hero.progress import console
+
+
+def print_comparison(result: dict[str, Any]) -> None:
+    """One table for training, one for inference, and how to read them."""
+    machine = result["machine"]
+    for kind, title in (("training", "Training: one update, unroll of"), ("inference", "Inference: one rollout of")):
+        rows = result[kind]
+        steps = ", ".join(sorted({str(row["steps"]) for row in rows}))
+        table = Table(title=f"{title} {steps} steps", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for column in ("work", "participant", "ms", "x hero", "peak MB", "x limit", "bound by"):
+            words = column in ("work", "participant", "bound by")
+            table.add_column(column, justify="left" if words else "right", no_wrap=True)
+        for row in rows:
+            first = row["participant"] == "hero"
+            if first and table.row_count:
+                table.add_section()
+            table.add_row(work_text(row) if first else "", *cells(row))
+        console.print(table)
+    for row in result["training"] + result["inference"]:
+        if "failed" in row:
+            console.print(f"{row['participant']}, {work_text(row)}: {row['failed']}", style="yellow", soft_wrap=True)
+    console.print(
+        f"{machine['device']}, {machine['threads']} threads: matrix product {machine['gemm_gflops']:.0f} GFLOP/s,"
+        f" memory {machine['bandwidth_gbs']:.1f} GB/s; `x limit` is the time over what these two allow, `peak MB`"
+        " the memory beyond what the library holds before it has any work.",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+def work_text(row: dict[str, Any]) -> str:
+    """For example `2D 64^2, batch 20`."""
+    power = f"^{row['dims']}" if row["dims"] > 1 else ""
+    return f"{row['dims']}D {row['points']}{power}, batch {row['batch']}"
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """The participant and its numbers as text."""
+    label = row["participant"]
+    if "failed" in row:
+        return [label, "failed", "", "", "", ""]
+    if label == "hero" and row["kind"] == "training" and not row["compiled"]:
+        label = "hero (eager)"
+    ms = 1e3 * row["median_seconds"]
+    return [
+        label,
+        f"{ms:.2f}" if ms < 100 else f"{ms:.0f}",
+        f"{row['ratio_to_hero']:.2f}" if "ratio_to_hero" in row else "",
+        f"{row['peak_bytes'] / 2**20:.1f}",
+        f"{row['median_seconds'] / row['limit_seconds']:.1f}",
+        row["bound_by"],
+    ]

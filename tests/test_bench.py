@@ -1,0 +1,164 @@
+"""`hero bench`: every participant really runs, in its own process, on tiny work; no test depends on a time."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import Call, assert_refused
+from hero.bench import compare, measure_scaling, print_comparison, scaling_figure
+from hero.bench.limits import least_bytes, limit_of
+from hero.bench.peers import PAPER, paper_workloads
+from hero.bench.scaling import paper_sweeps
+from hero.bench.worker import Workload
+from hero.files import write_json
+from hero.progress import console
+from hero.report.figures import save
+
+pytest.importorskip("jax")
+pytest.importorskip("neuralop")
+
+TRAINING = Workload("training", 1, points=16, width=3, modes=4, depth=1, batch=2, steps=2)
+INFERENCE = Workload("inference", 1, points=16, width=3, modes=4, depth=1, batch=3, steps=4)
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One real run of all participants, read back from its file."""
+    measured = compare([TRAINING, INFERENCE], rounds=1, threads=1, eager=True)
+    file = write_json(tmp_path_factory.mktemp("bench") / "out.json", measured)
+    content: dict[str, Any] = json.loads(file.read_text())
+    return content
+
+
+def test_all_participants_run_the_same_work(result: dict[str, Any]) -> None:
+    for kind in ("training", "inference"):
+        rows = result[kind]
+        assert [row["participant"] for row in rows] == ["hero", "neuralop", "apebench"]
+        assert not any("failed" in row for row in rows)
+        assert {row["parameters"] for row in rows} == {2 * 9 * 4 + 9 + 3 + 6 + 4}
+        for row in rows:
+            for name in ("median_seconds", "prepare_seconds", "limit_seconds", "resident_bytes", "flops", "bytes"):
+                assert 0 < row[name] < math.inf, name
+            assert row["median_seconds"] == statistics.median(row["seconds"])
+            assert row["bound_by"] in ("GEMM", "memory")
+
+
+def test_ratios_are_those_of_the_medians(result: dict[str, Any]) -> None:
+    for kind, title in (("training", "1D training"), ("inference", "1D inference batch 3")):
+        ours, *peers = (row["median_seconds"] for row in result[kind])
+        ratios = [peer / ours for peer in peers]
+        assert [row["ratio_to_hero"] for row in result[kind]] == [1.0, *ratios]
+        assert [result["ratios"][f"{title} {name}"] for name in ("neuralop", "apebench")] == ratios
+        assert result["ratios"][f"{title} best peer"] == min(ratios)
+    assert len(result["ratios"]) == 6
+
+
+def test_the_machine_is_measured_in_the_same_run(result: dict[str, Any]) -> None:
+    machine = result["machine"]
+    assert machine["threads"] == 1
+    assert 0 < machine["gemm_gflops"] < math.inf
+    assert 0 < machine["bandwidth_gbs"] < math.inf
+    assert {"torch", "jax", "neuraloperator", "pdequinox", "trainax"} <= set(machine["versions"])
+
+
+def test_the_tables_show_every_participant(result: dict[str, Any]) -> None:
+    with console.capture() as captured:
+        print_comparison(result)
+    text = captured.get()
+    for word in ("Training", "Inference", "neuralop", "apebench", "GFLOP/s", "GB/s", "x limit"):
+        assert word in text
+
+
+def test_a_missing_peer_is_named_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "neuralop.py").write_text("raise ImportError('No module named neuralop')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    sweeps = [("1D, 16 points per axis", "batch", [TRAINING])]
+    ours, missing, other = measure_scaling(sweeps, rounds=1, threads=1, eager=True)
+    assert (ours["sweep"], ours["varies"], ours["batch"]) == ("1D, 16 points per axis", "batch", 2)
+    assert "pip install 'hero[bench]'" in missing["failed"]
+    assert "median_seconds" not in missing
+    assert ours["ratio_to_hero"] == 1
+    assert other["median_seconds"] > 0
+    result = {"machine": {"device": "cpu", "threads": 1, "gemm_gflops": 1.0, "bandwidth_gbs": 1.0}, "inference": []}
+    limit = limit_of(TRAINING, 1, 1, result["machine"])
+    with console.capture() as captured:
+        print_comparison(result | {"training": [ours | limit, missing | limit, other | limit]})
+    assert "failed" in captured.get()
+    assert "No module named neuralop" in captured.get()
+
+
+def test_least_traffic_by_hand() -> None:
+    # 2 states of 8 points, width 3: a field is 2·3·8 floats = 192 bytes; 2 blocks in each of 5 calls; 10 parameters.
+    work = Workload("training", 1, points=8, width=3, modes=2, depth=2, batch=2, steps=5)
+    assert least_bytes(work, 10) == 10 * 5 * 192 + 8 * 40
+    # At inference a field passes twice, and a state of 64 bytes is written in each call.
+    rollout = Workload("inference", 1, points=8, width=3, modes=2, depth=2, batch=2, steps=5)
+    assert least_bytes(rollout, 10) == 10 * 2 * 192 + 5 * 64 + 40
+
+
+def test_the_slower_of_two_limits_binds() -> None:
+    work = Workload("training", 1, points=8, width=3, modes=2, depth=2, batch=2, steps=5)
+    machine = {"gemm_gflops": 1.0, "bandwidth_gbs": 1.0}
+    traffic = least_bytes(work, 10) / 1e9
+    assert limit_of(work, 0, 10, machine)["limit_seconds"] == pytest.approx(traffic)
+    assert limit_of(work, 0, 10, machine)["bound_by"] == "memory"
+    assert limit_of(work, 10**6, 10, machine)["limit_seconds"] == pytest.approx(1e-3)
+    assert limit_of(work, 10**6, 10, machine)["bound_by"] == "GEMM"
+
+
+def test_the_workloads_are_the_papers() -> None:
+    works = paper_workloads([1, 2, 3])
+    assert [(w.kind, w.batch, w.steps) for w in works[:3]] == [
+        ("training", 20, 5),
+        ("inference", 1, 200),
+        ("inference", 30, 200),
+    ]
+    assert [w.space for w in works[::3]] == [(160,), (64, 64), (32, 32, 32)]
+    for title, varies, sweep in paper_sweeps():
+        assert title[:2] in ("1D", "2D")
+        values = [getattr(work, varies) for work in sweep]
+        assert values == sorted(set(values))
+        assert all(2 * work.modes <= work.points for work in sweep)
+
+
+def test_the_figure_draws_every_participant(tmp_path: Path) -> None:
+    names = ("hero", "neuralop", "apebench")
+    rows: list[dict[str, Any]] = [
+        {"participant": name, "sweep": title, "varies": varies, varies: getattr(work, varies), "median_seconds": 0.01}
+        for title, varies, sweep in paper_sweeps()
+        for work in sweep
+        for name in names
+    ]
+    rows[0] = {name: value for name, value in rows[0].items() if name != "median_seconds"} | {"failed": "out"}
+    figure = scaling_figure(rows)
+    assert len(figure.axes) == 4
+    for axes in figure.axes:
+        assert tuple(axes.get_legend_handles_labels()[1]) == names
+        assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert save(figure, tmp_path / "speed.png").stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--rounds", "0"], ("--rounds 0", "1 or more")),
+        (["--threads", "-1"], ("--threads -1", "1 or more")),
+        (["--figure", "speed.txt"], ("speed.txt", ".png")),
+    ],
+)
+def test_mistakes_are_told_in_one_sentence(arguments: list[str], words: tuple[str, ...], call: Call) -> None:
+    assert_refused(call("bench", *arguments), *words)
+
+
+def test_the_networks_are_the_papers() -> None:
+    assert {dims: (c["width"], c["modes"], c["depth"]) for dims, c in PAPER.items()} == {
+        1: (28, 28, 1),
+        2: (20, 8, 1),
+        3: (4, 8, 5),
+    }

@@ -1,0 +1,277 @@
+"""What a run costs, told before it is trained: counted numbers against formulas, predicted ones against a real run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from conftest import Call, assert_refused, options, tiny
+from hero.backbones import build_operator
+from hero.cache import WindowTable
+from hero.config import RunConfig, make_config
+from hero.describe import count_at, describe, without_numbers
+from hero.errors import HeroError
+from hero.estimate import Rehearsal, estimate, print_estimate
+from hero.evaluate import load_data
+from hero.memory import available_memory, peak_memory, reset_peak
+from hero.phases import empty_windows, filling_updates, phases_of
+from hero.rollout import Context, unroll
+from hero.runs import read_log
+from hero.schedule import refresh_due
+from hero.strategies import STRATEGIES
+from hero.train import train
+
+
+@pytest.mark.parametrize(
+    ("task", "parameters"), [("burgers", 44801), ("decaying_turbulence", 102881), ("swift_hohenberg", 327793)]
+)
+def test_the_parameters_are_those_of_the_paper(task: str, parameters: int) -> None:
+    numbers = describe(make_config(overrides={"task.name": task, "strategy": "one_step"}))
+    assert numbers["parameters"] == sum(numbers["parts"].values()) == parameters
+    assert list(numbers["parts"]) == ["lifting", "blocks", "projection"]
+    assert numbers["files"]["weights"] == numbers["memory"]["parameters"] == 4 * parameters
+    assert numbers["memory"]["optimiser"] == 2 * numbers["memory"]["gradients"] == 8 * parameters
+
+
+def test_the_flops_of_a_step_are_those_of_its_matrix_products() -> None:
+    width, modes, points, depth = 4, 6, 32, 2
+    products = [
+        (width, 2 * width * modes, 1),  # the lifting folded into the spectral weights (in, out, inner)
+        (width, 1, width),  # and into the bypass
+        (width, points, 1),  # the folded bypass at every point
+        (1, 2 * modes, points),  # the transform of the one input channel
+        (modes, 2 * width, 2),  # one real block of 2 x 2 width per mode
+        (width, points, 2 * modes),  # the inverse transform
+        (width, 2 * modes, points),  # second block: transform
+        (modes, 2 * width, 2 * width),  # mixing
+        (width, points, 2 * modes),  # inverse
+        (width, points, width),  # bypass
+        (1, points, width),  # projection
+    ]
+    numbers = describe(tiny(strategy="one_step", backbone__depth=depth))
+    assert numbers["flops"]["step"] == sum(2 * a * b * inner for a, b, inner in products)
+
+
+def test_the_flops_of_an_update_grow_with_the_unroll() -> None:
+    def update(unroll: int) -> int:
+        (row,) = describe(tiny(strategy="push_forward", train__unroll=unroll))["flops"]["updates"]
+        return int(row["flops"])
+
+    two, four, eight = map(update, (2, 4, 8))
+    assert eight - four == 2 * (four - two)
+    assert 1.9 < eight / four < 2.2  # the first step needs no gradient of its input
+
+
+def test_hero_counts_its_candidates_and_what_the_cache_saves() -> None:
+    numbers = describe(tiny(train__steps=100, hero__start=40, hero__refresh=30))
+    before, filling, filled = (row["flops"] for row in numbers["flops"]["updates"])
+    rollout = filling - filled  # of one candidate, without gradient
+    assert 0 < rollout == filled - before
+    assert numbers["flops"]["run"] == sum(row["updates"] * row["flops"] for row in numbers["flops"]["updates"])
+    windows = numbers["windows"]
+    assert numbers["memory"]["strategy state"] == numbers["memory"]["parameters"]
+    spectrum = 5 * (1 + 17)  # K x (energy and 17 coefficients)
+    assert numbers["memory"]["strategy caches"] == 4 * windows * (5 + spectrum)
+
+
+def test_activations_follow_the_batch_and_the_unroll() -> None:
+    def kept(**changes: int) -> int:
+        return int(describe(tiny(strategy="push_forward", **changes))["memory"]["activations"])
+
+    small, large, largest = (kept(train__batch=batch) for batch in (4, 8, 16))
+    assert largest - large == 2 * (large - small)
+    assert 1.5 < largest / large < 2
+    two, four, eight = (kept(train__unroll=unroll) for unroll in (2, 4, 8))
+    assert eight - four == 2 * (four - two)
+    assert 1.8 < eight / four < 2.2
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_counting_without_numbers_gives_what_an_update_on_the_cpu_gives(
+    strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And so does scaling, which is for modules that need numbers: 7 windows are told from 2 and 3."""
+    config = tiny(strategy=strategy, train__batch=7)
+    model, phases = build_operator(config, config.make_task()), phases_of(config)
+    assert count_at(config, without_numbers(model), phases, 7) == count_at(config, model, phases, 7)
+    expected = describe(config)
+    monkeypatch.setattr("hero.describe.without_numbers", lambda model: None)
+    assert describe(config) == expected
+
+
+def test_describing_makes_no_files_and_draws_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = torch.get_rng_state()
+    first = describe(tiny())
+    assert torch.equal(torch.get_rng_state(), before)
+    assert describe(tiny()) == first
+    assert not list(tmp_path.iterdir())
+
+
+def misses(config: RunConfig) -> int:
+    """The naive count: go through all updates and look into the cache."""
+    windows, table, count = empty_windows(config), WindowTable(), 0
+
+    def compute() -> torch.Tensor:
+        nonlocal count
+        count += 1
+        return torch.zeros(len(index), 1)
+
+    for step in range(config.hero.start or 0, config.train.steps):
+        index = windows.indices(step)
+        if refresh_due(step, config.hero.start or 0, config.hero.refresh or 1):
+            table.clear()
+        table.get(index, compute)
+    return count
+
+
+@pytest.mark.parametrize(
+    ("start", "refresh", "batch"), [(400, 200, 20), (0, 1000, 20), (115, 115, 5), (7, 1, 20), (999, 3, 20), (13, 60, 3)]
+)
+def test_the_share_that_fills_the_cache_is_what_a_count_gives(start: int, refresh: int, batch: int) -> None:
+    values = {"hero.start": start, "hero.refresh": refresh, "train.batch": batch, "train.steps": 1000}
+    config = make_config(overrides={**values, "data.train_trajectories": 10})
+    assert filling_updates(config) == pytest.approx(misses(config), rel=0.03, abs=2)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_an_estimate_covers_every_update_and_adds_up(
+    strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = torch.get_rng_state()
+    config = tiny(strategy=strategy)
+    numbers = estimate(config, tmp_path / "data", updates=1)
+    assert sum(phase["times"] for phase in numbers["phases"]) == config.train.steps
+    assert all(phase["seconds_each"] > 0 for phase in numbers["phases"])
+    others = {row["name"]: row for row in numbers["others"]}
+    assert {name: row["times"] for name, row in others.items()} == {
+        "making the data": 1,
+        "compiling": 0,
+        "validation": 4,
+        "checkpoints": 4,
+        "evaluation": 1,
+    }
+    assert numbers["seconds"] == pytest.approx(sum(row["seconds"] for row in [*numbers["phases"], *numbers["others"]]))
+    assert numbers["peak_memory"] > describe(config)["memory"]["total"]
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not list(tmp_path.iterdir())
+
+
+def test_each_phase_is_measured_in_its_own_state(tmp_path: Path) -> None:
+    config = tiny(train__steps=100, hero__start=40, hero__refresh=30)
+    rehearsal = Rehearsal(config, tmp_path, torch.device("cpu"))
+    rollouts: list[int] = []
+
+    def counted(model: nn.Module, context: Context, steps: int) -> torch.Tensor:
+        rollouts.append(steps)
+        return unroll(model, context, steps)
+
+    rehearsal.strategy.unroll = counted
+    for phase, expected in zip(phases_of(config) * 2, (1, 3, 2) * 2, strict=True):  # current; perturbed, lag; no lag
+        rehearsal.update(0, phase.step)
+        assert rollouts == [config.train.unroll] * expected
+        rollouts.clear()
+
+
+def test_a_prediction_is_of_the_right_order(data_dir: Path, runs_dir: Path) -> None:
+    config = tiny(train__steps=100, train__validate_every=50, train__checkpoint_every=50)
+    run = train(config, runs_dir, data_dir)
+    numbers = estimate(config, data_dir)
+    parts = {row["name"]: row["seconds"] for row in [*numbers["phases"], *numbers["others"]]}
+    trained = numbers["seconds"] - parts["making the data"] - parts["evaluation"]
+    real = [record["seconds"] for record in read_log(run) if "seconds" in record][-1]
+    assert real / 5 < trained < 5 * real
+
+
+def test_data_that_exist_take_no_time_to_make(data_dir: Path) -> None:
+    config = tiny()
+    for name in ("train", "val", "test"):
+        load_data(config, name, data_dir, "cpu")
+    times = [path.stat().st_mtime_ns for path in sorted(data_dir.iterdir())]
+    numbers = estimate(config, data_dir, updates=1)
+    assert numbers["others"][0] == {"name": "making the data", "times": 0, "seconds_each": 0.0, "seconds": 0.0}
+    assert [path.stat().st_mtime_ns for path in sorted(data_dir.iterdir())] == times
+
+
+def test_a_run_that_compiles_is_measured_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hero.estimate.compile_unroll", lambda strategy, model, config, batch: True)
+    numbers = estimate(tiny(train__batch=7), tmp_path, updates=1)
+    assert numbers["compiled"]
+    assert next(row for row in numbers["others"] if row["name"] == "compiling")["seconds"] > 0
+
+
+def test_a_run_that_cannot_fit_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(HeroError, match=r"needs .* of them activations.*lower train\.batch, train\.unroll or the bac"):
+        estimate(tiny(train__batch=10**6, data__train_trajectories=10**6), tmp_path, available=10**9)
+
+
+def test_a_peak_above_the_available_memory_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    numbers = estimate(tiny(), tmp_path, updates=1)
+    capsys.readouterr()
+    print_estimate(numbers)
+    assert "warning" not in capsys.readouterr().out
+    print_estimate({**numbers, "available_memory": 10**6})
+    assert "warning: only 1 MB of memory are available" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the high-water mark is Linux's")
+def test_the_peak_is_what_was_held_since_the_reset() -> None:
+    cpu = torch.device("cpu")
+    size = 2**27
+    block = torch.ones(size // 4)
+    del block
+    reset_peak(cpu)
+    before = peak_memory(cpu)
+    block = torch.ones(size // 4)
+    during = peak_memory(cpu)
+    del block
+    reset_peak(cpu)
+    after, available = peak_memory(cpu), available_memory(cpu)
+    assert before is not None
+    assert during is not None
+    assert after is not None
+    assert available is not None
+    assert during - before > 0.9 * size
+    assert during - after > 0.9 * size
+    assert available > after
+
+
+@pytest.mark.parametrize("command", ["describe", "estimate"])
+def test_the_numbers_are_printed_and_written(
+    command: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "numbers.json"
+    code, out, err = call(command, "burgers", *options(), "--strategy", "push_forward", "--json", file)
+    assert (code, err) == (0, "")
+    numbers = json.loads(file.read_text())
+    assert numbers["strategy"] == "push_forward"
+    if command == "describe":
+        assert numbers == json.loads(json.dumps(describe(tiny(strategy="push_forward"))))
+        words = ("fno", "modes (6,)", "1×32 -> 1×32", f"{numbers['parameters']:,}", "FLOP", "activations", "optimiser")
+    else:
+        words = ("training", "validation", "checkpoints", "predicted:", "peak memory")
+    for word in words:
+        assert word in out
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["describe"], ("name a benchmark",)),
+        (["describe", "burgerz"], ("did you mean 'burgers'",)),
+        (["estimate", "burgers", "--strategy", "hiro"], ("did you mean 'hero'",)),
+        (["estimate", "burgers", "--backbone", "fmo"], ("did you mean 'fno'",)),
+        (["describe", "burgers", "--set", "train.step=5"], ("did you mean 'train.steps'",)),
+        (["estimate", "burgers", "--updates", "0"], ("updates=0", "at least 1")),
+        (["describe", "burgers", "--preset", "big"], ("unknown preset 'big'",)),
+    ],
+)
+def test_mistakes_are_told_in_one_sentence(arguments: list[str], words: tuple[str, ...], call: Call) -> None:
+    assert_refused(call(*arguments), *words)

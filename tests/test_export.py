@@ -1,0 +1,384 @@
+"""An exported file is the operator of its run, whatever is around it is refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from conftest import Call, assert_refused, hero, tiny
+from hero import export
+from hero.backbones import BACKBONES, build_operator
+from hero.checkpoint import load_weights
+from hero.config import RunConfig, make_config
+from hero.errors import HeroError
+from hero.evaluate import load_data
+from hero.export import FORMATS, About, Step, check, decode, explained, export_run, in_float32, load_stepper, trace
+from hero.rollout import Context, as_stepper, rollout
+from hero.train import train
+
+FILES = [kind.file for kind in FORMATS.values()]
+CHANGES = {"train__history": 2, "train__normalise": True, "data__test_trajectories": 3}
+CHANGES |= {"data__test_steps": 110, "data__val_steps": 110, "train__steps": 5}
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> tuple[Path, tuple[int, str, str]]:
+    """A run with history and normalisation, exported in both formats by the real command, and what that said."""
+    run = train(tiny(**CHANGES), tmp_path_factory.mktemp("runs"), data_dir)
+    return run, hero("export", run.name[-8:], "--runs", run.parent, "--data", data_dir)
+
+
+@pytest.fixture(scope="module")
+def trained(exported: tuple[Path, tuple[int, str, str]]) -> Path:
+    return exported[0]
+
+
+@pytest.fixture
+def files(trained: Path, tmp_path: Path) -> Path:
+    """Copies of the exported files, to be damaged."""
+    return Path(shutil.copytree(trained / "export", tmp_path / "export"))
+
+
+@pytest.fixture(scope="module")
+def states(data_dir: Path, trained: Path) -> np.ndarray:
+    return load_data(tiny(**CHANGES), "test", data_dir, "cpu")[:, :2].numpy()
+
+
+def about_of(config: RunConfig, run: str = "x", step: int = 0) -> About:
+    task = config.make_task()
+    test = {"name": "test", "trajectories": 3, "steps": 110, "seed": 773}
+    grid = [task.resolution] * task.dims
+    return About(run, step, task.name, task.settings(), test, grid, task.dt, config.train.history, 1, "0.1.0")
+
+
+def test_the_command_shows_the_differences_and_nothing_else(exported: tuple[Path, tuple[int, str, str]]) -> None:
+    run, (code, out, err) = exported
+    assert (code, err) == (0, "")
+    assert sorted(path.name for path in (run / "export").iterdir()) == sorted(FILES)
+    for words in ("exporting", *FILES, "one step", "step 1 ", "step 10 ", "step 100", "nRMSE@100", str(run)):
+        assert words in out
+    assert len(out.splitlines()) < 20
+    assert "torch.onnx" not in out
+    assert max(map(len, out.replace(str(run.parent), "").splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [("export", ("RUN", "--format", "--out")), ("predict", ("RUN|FILE", "--input", "--steps", "--out", ".npz"))],
+)
+def test_help_mentions_every_option(command: str, words: tuple[str, ...], call: Call) -> None:
+    code, out, err = call(command, "--help")
+    assert (code, err) == (0, "")
+    for word in (*words, "--runs", "--data"):
+        assert word in out
+    assert f"hero {command} RUN" in call("--help")[1]
+
+
+def test_predictions_of_the_run_and_of_both_files_agree(
+    trained: Path, data_dir: Path, tmp_path: Path, call: Call, states: np.ndarray
+) -> None:
+    np.save(tmp_path / "one.npy", states[:1].astype(np.float64))
+    np.savez(tmp_path / "three.npz", states=states, other=np.zeros(2))
+    (data,) = (path for path in data_dir.glob("burgers-test-*.h5") if load_shape(path) == (3, 111, 1, 32))
+    folders = ("--runs", trained.parent, "--data", data_dir)
+    for given, batch in (((), 3), ((tmp_path / "one.npy",), 1), ((tmp_path / "three.npz",), 3), ((data,), 3)):
+        rolled = []
+        for model in (trained.name, *(trained / "export" / name for name in FILES)):
+            source = ("--input", *given) if given else ()
+            code, out, err = call("predict", model, *folders, *source, "--steps", 12, "--out", tmp_path / "out.npz")
+            assert (code, err) == (0, "")
+            assert f"prediction {batch}×12×1×32" in out
+            assert "steps/s" in out
+            assert f"0 of {batch} trajectories left the finite range" in out
+            with np.load(tmp_path / "out.npz", allow_pickle=False) as arrays:
+                rolled.append(arrays["prediction"])
+        assert rolled[0].shape == (batch, 12, 1, 32)
+        assert rolled[0].dtype == np.float32
+        for other in rolled[1:]:
+            np.testing.assert_allclose(other, rolled[0], rtol=1e-5, atol=1e-6)
+    assert call("predict", trained, *folders, "--steps", 3, "--out", tmp_path / "out.npy")[0] == 0
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), rolled[0][:, :3], rtol=1e-5, atol=1e-6)
+
+
+def load_shape(path: Path) -> tuple[int, ...]:
+    with h5py.File(path) as file:
+        return tuple(file["u"].shape)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_describes_itself_and_steps_in_python(name: str, trained: Path, states: np.ndarray) -> None:
+    step = load_stepper(trained / "export" / name)
+    expected = about_of(tiny(**CHANGES), trained.name, step.about.step)
+    assert step.about == expected
+    assert step.about.step == 5
+    assert rollout(step, Context(torch.from_numpy(states)), 4).shape == (3, 4, 1, 32)
+    with pytest.raises(HeroError, match=r"\(3, 1, 32\) do not fit .* \(batch, 2, 32\)"):
+        step(Context(torch.zeros(3, 1, 1, 32)))
+
+
+def test_onnx_has_no_normalisation_left_outside(trained: Path) -> None:
+    """Physical units go in: a plain onnxruntime session without our code gives what the run gives."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(trained / "export" / "model.onnx")
+    (given,), (result,) = session.get_inputs(), session.get_outputs()
+    assert (given.name, given.shape, result.name, result.shape) == (
+        "states",
+        ["batch", 2, 32],
+        "next",
+        ["batch", 1, 32],
+    )
+    x = torch.randn(7, 2, 32, generator=torch.Generator().manual_seed(0))
+    model = build_operator(tiny(**CHANGES), tiny(**CHANGES).make_task())
+    load_weights(trained / "model.safetensors", model)
+    np.testing.assert_allclose(session.run(None, {"states": x.numpy()})[0], model(x).detach(), rtol=1e-4, atol=1e-6)
+
+
+def small(task: str, backbone: str) -> RunConfig:
+    settings = {"task.name": task, "task.resolution": 8, "task.cutoff": 1, "backbone.name": backbone}
+    settings |= {"backbone.width": 8, "backbone.depth": 1} | ({"backbone.modes": 2} if backbone == "fno" else {})
+    return make_config(overrides=settings | ({"task.forcing_mode": 1} if task == "kolmogorov_flow" else {}))
+
+
+def untrained(config: RunConfig) -> Step:
+    model = build_operator(config, config.make_task()).eval().requires_grad_(False)
+    return Step(model, as_stepper(model), config.train.history)
+
+
+@pytest.mark.parametrize(
+    ("task", "backbone"), [("unbalanced_advection", "fno"), *(("kolmogorov_flow", name) for name in BACKBONES)]
+)
+def test_every_backbone_exports(task: str, backbone: str) -> None:
+    config = small(task, backbone)
+    about, step = about_of(config), untrained(config)
+    data = 0.1 * torch.randn(3, 101, 1, *about.grid, generator=torch.Generator().manual_seed(0))
+    program = trace(step, about)
+    for kind in FORMATS.values():
+        with explained("this format", "see the reason"):
+            content = kind.encode(program, json.dumps(asdict(about)))
+        exported = decode(content, kind, Path(kind.file))
+        assert check(exported, as_stepper(step), data, 1, Path(kind.file))["one_step"] < 1e-5
+        for batch in (1, 5):
+            assert exported(Context(torch.ones(batch, 1, 1, *about.grid))).shape == (batch, 1, *about.grid)
+
+
+def test_a_file_of_other_weights_is_refused(trained: Path, data_dir: Path) -> None:
+    test = load_data(tiny(**CHANGES), "test", data_dir, "cpu")
+    for name in FILES:
+        exported = load_stepper(trained / "export" / name)
+        other = as_stepper(untrained(tiny(**CHANGES, seed=1)))
+        with pytest.raises(HeroError, match=f"{name} is not the operator of the run: one step differs by"):
+            check(exported, other, test, 2, Path(name))
+
+
+def test_a_refused_export_leaves_the_earlier_file(
+    trained: Path, data_dir: Path, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = (files / "model.pt2").read_bytes()
+    program = trace(untrained(tiny(**CHANGES, seed=1)), about_of(tiny(**CHANGES)))
+    monkeypatch.setattr(export, "trace", lambda step, about: program)
+    with pytest.raises(HeroError, match="is not the operator"):
+        export_run(trained, data_dir, files, ["torch"])
+    assert (files / "model.pt2").read_bytes() == before
+    with pytest.raises(HeroError, match="is not the operator"):
+        export_run(trained, data_dir, files / "new", ["torch"])
+    assert not (files / "new").exists()
+
+
+def linear(factor: float, error: float = 0.0) -> Callable[[Context], Tensor]:
+    return lambda context: factor * context.states[:, -1] + error
+
+
+def test_the_check_judges_single_steps_on_the_scale_of_the_rollout() -> None:
+    data, path = torch.ones(4, 101, 1, 8), Path("f")
+    # A state decayed below the rounding of larger ones has no digits to compare; a growing one hides no early error.
+    assert check(linear(0.5, 1e-7), linear(0.5), data, 1, path)["one_step"] == pytest.approx(1e-7, rel=0.3)
+    assert check(linear(0.5, 1e-7), linear(0.5), data, 1, path)["rollout@100"] > 1
+    with pytest.raises(HeroError, match=r"differs by 0\.001 "):
+        check(linear(1.0, 1e-3), linear(1.0), data, 1, path)
+    with pytest.raises(HeroError, match="differs by"):
+        check(linear(2.0, 1e-3), linear(2.0), data, 1, path)
+    with pytest.raises(HeroError, match="differs by inf"):
+        check(linear(float("nan")), linear(1.0), data, 1, path)
+    # The original may diverge, and the file with it; what came before is still compared.
+    assert check(linear(10.0), linear(10.0), data, 1, path)["original_nrmse@100"] == float("inf")
+    with pytest.raises(HeroError, match="differs by"):
+        check(linear(10.1), linear(10.0), data, 1, path)
+    with pytest.raises(HeroError, match="cannot be checked"):
+        check(linear(float("inf")), linear(float("inf")), data, 1, path)
+
+
+def test_an_export_computes_in_float32_where_the_run_has_mixed_precision() -> None:
+    changes = {"backbone__residual": True, "train__normalise": True}
+    config = tiny(**changes, backbone__precision="bfloat16")
+    x = torch.randn(2, 1, 32, generator=torch.Generator().manual_seed(0))
+    plain = build_operator(tiny(**changes), config.make_task())(x)
+    mixed = build_operator(config, config.make_task())
+    assert not torch.equal(mixed(x), plain)
+    assert torch.equal(in_float32(mixed)(x), plain)
+
+
+def test_a_model_too_large_for_one_onnx_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "ONNX_LIMIT", 100)
+    model = torch.nn.Linear(32, 32)
+    program = trace(Step(model, as_stepper(model), 1), about_of(tiny()))
+    with pytest.raises(HeroError, match=r"2 GB; use --format torch\.$"), explained("it", "try"):
+        FORMATS["onnx"].encode(program, "{}")
+
+
+def cut(share: float) -> Callable[[Path], object]:
+    return lambda path: os.truncate(path, int(share * path.stat().st_size))
+
+
+def without_description(path: Path) -> None:
+    if path.suffix == ".pt2":
+        torch.export.save(torch.export.export(torch.nn.Linear(2, 2), (torch.zeros(1, 2),)), path)
+        return
+    import onnx
+
+    model = onnx.load(path)
+    del model.metadata_props[:]
+    onnx.save(model, path)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "empty": cut(0),
+    **{f"cut at {share}": cut(share) for share in (0.1, 0.5, 0.9, 0.999)},
+    "noise": lambda path: path.write_bytes(np.random.default_rng(0).bytes(5000)),
+    "text": lambda path: path.write_text("{}"),
+    "other format": lambda path: shutil.copy(path.with_name(FILES[path.name == FILES[0]]), path),
+    "foreign": without_description,
+    "missing": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_file_is_refused(name: str, damage: str, files: Path, data_dir: Path, call: Call) -> None:
+    with warnings.catch_warnings(action="ignore"):
+        DAMAGES[damage](files / name)
+    out = files / "out.npz"
+    assert_refused(call("predict", files / name, "--data", data_dir, "--out", out), name, "export")
+    assert not out.exists()
+
+
+INPUTS: dict[str, tuple[Callable[[Path, np.ndarray], object], str]] = {
+    "no history": (lambda path, u: np.save(path, u[:, 0]), "(3, 1, 32), not states of shape (batch, 2, 1, 32)"),
+    "too much history": (lambda path, u: np.save(path, np.concatenate([u, u], 1)), "(3, 4, 1, 32)"),
+    "another grid": (lambda path, u: np.save(path, u[..., :16]), "(batch, 2, 1, 32)"),
+    "no samples": (lambda path, u: np.save(path, u[:0]), "(0, 2, 1, 32)"),
+    "a number": (lambda path, u: np.save(path, 3.0), "()"),
+    "complex": (lambda path, u: np.save(path, u + 1j), "complex64"),
+    "words": (lambda path, u: np.save(path, u.astype(str)), "<U32"),
+    "nan": (lambda path, u: np.save(path, np.where(np.arange(3)[:, None, None, None] == 1, np.nan, u)), "sample 1"),
+    "beyond float32": (lambda path, u: np.save(path, 1e300 * np.ones(u.shape)), "sample 0"),
+    "pickle": (lambda path, u: np.save(path, np.array([{}, u], dtype=object), allow_pickle=True), "allow_pickle"),
+    "empty": (lambda path, u: path.write_bytes(b""), "holds no states"),
+    "text": (lambda path, u: path.write_text("1 2 3"), "holds no states"),
+    "missing": (lambda path, u: None, "there is no file"),
+}
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_wrong_states_are_refused(kind: str, trained: Path, tmp_path: Path, states: np.ndarray, call: Call) -> None:
+    path, out = tmp_path / "states.npy", tmp_path / "out.npz"
+    out.write_bytes(b"earlier")
+    make, words = INPUTS[kind]
+    make(path, states)
+    model = trained / "export" / "model.onnx"
+    assert_refused(call("predict", model, "--input", path, "--out", out), str(path), words)
+    assert out.read_bytes() == b"earlier"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("x.npz", b"no zip"), ("x.h5", b"no hdf5"), ("x.txt", b"1"), ("two.npz", None), ("v.h5", None)],
+)
+def test_other_inputs_are_refused(name: str, content: bytes | None, trained: Path, tmp_path: Path, call: Call) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    elif path.suffix == ".npz":
+        np.savez(path, a=np.zeros(2), b=np.zeros(2))
+    else:
+        with h5py.File(path, "w") as file:
+            file["v"] = np.zeros(3)
+    result = call("predict", trained, "--input", path, "--out", tmp_path / "out.npz")
+    assert_refused(result, str(path))
+    assert not (tmp_path / "out.npz").exists()
+
+
+def test_mistakes_in_the_options(trained: Path, data_dir: Path, tmp_path: Path, states: np.ndarray, call: Call) -> None:
+    source = tmp_path / "states.npy"
+    np.save(source, states)
+    assert_refused(call("predict", trained, "--out", tmp_path / "x.csv"), "x.csv", ".npz or .npy")
+    assert_refused(call("predict", trained, "--input", source, "--out", source), "overwritten")
+    assert_refused(call("predict", trained, "--steps", 0), "--steps 0")
+    assert_refused(call("predict", source), "neither an .onnx nor a .pt2")
+    assert_refused(call("predict", "nothing", "--runs", tmp_path), "'nothing'", "hero runs")
+    assert_refused(call("export", "nothing", "--runs", tmp_path), "'nothing'", "hero runs")
+    with pytest.raises(HeroError, match="unknown format 'onx'"):
+        export_run(trained, data_dir, tmp_path, ["onx"])
+    assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.fixture
+def small_disk() -> Iterator[None]:
+    """No file can grow beyond 4 kB, as on a disk that fills up."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.mark.usefixtures("small_disk")
+def test_a_full_disk_leaves_no_partial_file(trained: Path, data_dir: Path, tmp_path: Path, call: Call) -> None:
+    folders = ("--runs", trained.parent, "--data", data_dir)
+    result = call("export", trained.name, *folders, "--format", "torch", "--out", tmp_path / "out")
+    assert_refused(result, str(tmp_path / "out" / "model.pt2"), "free space")
+    assert list((tmp_path / "out").iterdir()) == []
+    assert_refused(call("predict", trained, *folders, "--out", tmp_path / "p.npz"), str(tmp_path / "p.npz"))
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_that_cannot_be_made(trained: Path, data_dir: Path, tmp_path: Path, call: Call) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    out = tmp_path / "file" / "below" / "p.npz"
+    assert_refused(call("predict", trained, "--data", data_dir, "--out", out), str(out))
+
+
+def test_without_the_onnx_packages_the_torch_format_still_works(trained: Path, data_dir: Path, tmp_path: Path) -> None:
+    folders = ["--runs", str(trained.parent), "--data", str(data_dir)]
+    out = str(tmp_path / "out")
+    calls = [
+        ["export", trained.name, *folders, "--out", out],
+        ["predict", str(trained / "export" / "model.onnx"), *folders, "--out", f"{out}.npz"],
+        ["export", trained.name, *folders, "--out", out, "--format", "torch"],
+        ["predict", f"{out}/model.pt2", *folders, "--out", f"{out}.npz", "--steps", "2"],
+    ]
+    script = (
+        "import sys\nsys.modules.update(dict.fromkeys(('onnx', 'onnxscript', 'onnxruntime')))\n"
+        f"from hero.cli import main\nprint([main(call) for call in {calls}])"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True)
+    assert result.stdout.splitlines()[-1] == "[2, 2, 0, 0]"
+    first, second = result.stderr.splitlines()
+    for line, package in ((first, "onnx"), (second, "onnxruntime")):
+        assert line.startswith(f"hero: ONNX files need the package {package}; pip install 'hero[onnx]'")
