@@ -26,10 +26,12 @@ from hero.bench import (
     strategy_cost,
 )
 from hero.checkpoint import load_run
+from hero.compare import BUDGETS
+from hero.compare import compare as compare_strategies
 from hero.describe import describe, print_description
 from hero.errors import HeroError
 from hero.estimate import UPDATES, estimate, print_estimate
-from hero.evaluate import evaluate
+from hero.evaluate import evaluate, final_metrics
 from hero.export import FORMATS, export_run
 from hero.files import write_json
 from hero.landscape import landscape
@@ -37,9 +39,10 @@ from hero.predict import predict
 from hero.probe import probe
 from hero.progress import console
 from hero.report.analysis import landscape_sentence, probe_table
+from hero.report.comparison import comparison_table, notes
 from hero.report.figures import save
 from hero.report.tables import metrics_table, runs_table
-from hero.runs import find_run, list_runs, read_log, read_metrics
+from hero.runs import find_run, list_runs, read_log
 from hero.strategies import STRATEGIES
 from hero.tasks import TASKS, data_summary, draw_split, load_split, split_path
 from hero.train import resume, train
@@ -52,6 +55,7 @@ Train neural operators whose autoregressive rollouts stay accurate for hundreds 
   hero train burgers --strategy push_forward       another strategy, same seed: same weights, same windows
   hero train burgers --preset quick --set train.lr=3e-3
   hero train --resume RUN                          go on after a kill, to the same bits
+  hero compare burgers --seeds 5                   strategies with shared weights and batches: table and figure
   hero evaluate RUN                                measure again and redraw
   hero landscape RUN                               kept checkpoints against the final one, along the rollout
   hero probe RUN                                   what the theory of HERO says about this run, in numbers
@@ -150,11 +154,31 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("task", nargs="?", metavar="TASK", help="show the values resolved for this benchmark")
     command.set_defaults(call=run_settings)
 
+    add_compare_command(commands, folders, settings)
     add_bench_command(commands)
     add_cost_commands(commands, folders, settings)
     add_export_commands(commands, folders)
     add_data_commands(commands, folders, settings)
     return top
+
+
+def add_compare_command(commands: Any, folders: argparse.ArgumentParser, settings: argparse.ArgumentParser) -> None:
+    """`hero compare`."""
+    command = commands.add_parser("compare", parents=[folders, settings],
+                                  help="train strategies with shared seeds and compare them")  # fmt: skip
+    command.add_argument("task", nargs="?", metavar="TASK", help="benchmark, see `hero data list`")
+    command.add_argument("--strategies", default="one_step,push_forward,hero,fixed_weight", metavar="A,B,...",
+                         help="some of: " + ", ".join(STRATEGIES) + " (default: %(default)s)")  # fmt: skip
+    command.add_argument("--backbone", help=f"one of: {', '.join(BACKBONES)}, or package.module:Class (default fno)")
+    command.add_argument("--seeds", type=int, default=5, metavar="N", help="seeds 0 to N-1 (default 5)")
+    command.add_argument("--budget", choices=BUDGETS, default="steps",
+                         help="what is equal: optimiser updates (default), or their measured time")  # fmt: skip
+    command.add_argument("--baseline", metavar="A",
+                         help="what the others are compared with (default push_forward, else the first)")  # fmt: skip
+    command.add_argument("--json", type=Path, metavar="FILE", help="also write every number here")
+    command.add_argument("--out", type=Path, metavar="DIR",
+                         help="folder of table and figure (default: compare-ID in the folder of the runs)")  # fmt: skip
+    command.set_defaults(call=run_compare)
 
 
 def add_bench_command(commands: Any) -> None:
@@ -230,12 +254,17 @@ def add_data_commands(commands: Any, folders: argparse.ArgumentParser, settings:
 
 def config_of(args: argparse.Namespace) -> configuration.RunConfig:
     """The configuration that the options of a command describe."""
+    return configuration.make_config(args.preset, args.config, overrides_of(args))
+
+
+def overrides_of(args: argparse.Namespace) -> dict[str, Any]:
+    """What the options of a command set beyond preset and file, as dotted keys."""
     overrides: dict[str, Any] = dict(map(configuration.parse_override, args.overrides))
     named = {"strategy": "strategy", "backbone": "backbone.name", "seed": "seed", "task": "task.name"}
     for option, key in named.items():
         if getattr(args, option, None) is not None:
             overrides[key] = getattr(args, option)
-    return configuration.make_config(args.preset, args.config, overrides)
+    return overrides
 
 
 def run_train(args: argparse.Namespace) -> None:
@@ -251,11 +280,25 @@ def run_train(args: argparse.Namespace) -> None:
     show_result(final_metrics(run) or evaluate(run, args.data), run)
 
 
-def final_metrics(run: Path) -> dict[str, Any] | None:
-    """The stored metrics of a run, unless they were measured before the training ended."""
-    metrics = read_metrics(run)
-    steps = load_run(run).train.steps
-    return metrics if metrics and metrics["training"]["steps"] == steps else None
+def run_compare(args: argparse.Namespace) -> None:
+    if not (args.task or args.config):
+        raise HeroError("name a benchmark, for example `hero compare burgers`; `hero data list` shows all.")
+    overrides = overrides_of(args)
+    if overrides.keys() & {"strategy", "seed"}:
+        raise HeroError("strategy and seed are what is compared; give --strategies and --seeds instead of --set.")
+    settings = configuration.merge_settings(args.preset, args.config, overrides)
+    strategies = [name.strip() for name in args.strategies.split(",") if name.strip()]
+    result = compare_strategies(
+        settings, strategies, range(args.seeds), args.runs, args.data, args.budget, args.baseline, args.out
+    )
+    console.print(comparison_table(result))
+    for note in notes(result):
+        console.print(note, style="dim", highlight=False, soft_wrap=True)
+    out = args.out or args.runs / result["comparison"]
+    for what, name in (("table", "comparison.md"), ("figure", "curves.png")):
+        console.print(f"{what}: {out / name}", highlight=False, soft_wrap=True)
+    if args.json:
+        write_json(args.json, result)
 
 
 def run_evaluate(args: argparse.Namespace) -> None:

@@ -310,7 +310,8 @@ def parse_override(text: str) -> tuple[str, Any]:
     except tomllib.TOMLDecodeError:
         with contextlib.suppress(ValueError):
             return key.strip(), float(value)  # such as .5, which TOML lacks
-        return key.strip(), value.strip()
+        word = value.strip()
+        return key.strip(), {"True": True, "False": False}.get(word, word)  # as Python prints them
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -334,13 +335,18 @@ def make_config(
     preset: str = "paper", file: Path | None = None, overrides: Mapping[str, Any] | Iterable[str] = ()
 ) -> RunConfig:
     """Preset, then file, then overrides (`{"train.steps": 2000}` or `["train.steps=2000"]`); validated and resolved."""
+    return resolve(build(merge_settings(preset, file, overrides)))
+
+
+def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] | Iterable[str]) -> dict[str, Any]:
+    """The same as dotted keys, before anything is derived from them."""
     if preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
     values = dict(PRESETS[preset])
     if file is not None:
         values.update(read_toml(file))
     values.update(overrides if isinstance(overrides, Mapping) else dict(map(parse_override, overrides)))
-    return resolve(build(values))
+    return values
 
 
 def build(values: Mapping[str, Any]) -> RunConfig:

@@ -19,7 +19,7 @@ from hero.files import write_atomic, write_json
 from hero.progress import progress_bar
 from hero.report import report_run
 from hero.rollout import Context, Stepper, rollout
-from hero.runs import choose_device, read_log, versions
+from hero.runs import choose_device, read_log, read_metrics, versions
 from hero.strategies import STRATEGIES
 from hero.tasks import load_split, split_path
 
@@ -94,6 +94,13 @@ def evaluate(run: Path, data_dir: Path) -> dict[str, Any]:
     report_run(run, rows, arrays, read_log(run), drawn[:, history:], prediction, task)
     write_json(run / "metrics.json", rows)  # last: its presence says that the evaluation is complete
     return rows
+
+
+def final_metrics(run: Path) -> dict[str, Any] | None:
+    """The stored metrics of a run, unless they were measured before the training ended."""
+    metrics = read_metrics(run)
+    steps = load_run(run).train.steps
+    return metrics if metrics and metrics["training"]["steps"] == steps else None
 
 
 def summary(errors: dict[str, Tensor]) -> dict[str, float]:

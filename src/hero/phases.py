@@ -1,4 +1,7 @@
-"""The phases of a run: updates that cost the same. HERO adds its candidates at s_0; a cache saves much of them."""
+"""The phases of a run: updates that cost the same.
+
+HERO adds its candidates at s_0, and a cache saves much of them; history_replay fills its buffer now and then.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ import torch
 
 from hero.config import RunConfig
 from hero.objective import HeroObjective
+from hero.schedule import refresh_due
 from hero.strategies import STRATEGIES, Strategy
+from hero.strategies.history_replay import HistoryReplay
 from hero.windows import Windows, training_windows
 
 
@@ -25,6 +30,8 @@ def phases_of(config: RunConfig) -> list[Phase]:
     """The phases of a run in their order; the updates add up to train.steps."""
     steps = config.train.steps
     strategy = STRATEGIES[config.strategy](config)
+    if isinstance(strategy, HistoryReplay):
+        return replay_phases(config)
     if "hero" not in strategy.sections:
         return [Phase("training", steps, steps - 1)]
     start, refresh = config.hero.start or 0, config.hero.refresh or 1
@@ -37,6 +44,26 @@ def phases_of(config: RunConfig) -> list[Phase]:
         Phase("cache filled" if filling else "after hero.start", steps - start - filling, between),
     ]
     return [phase for phase in found if phase.updates > 0]
+
+
+def replay_phases(config: RunConfig) -> list[Phase]:
+    """Updates that fill the buffer, and those between them; the relative term, if asked for, never finds a cache.
+
+    Without replayed windows (share 0) no buffer is filled either.
+    """
+    replay, start = config.history_replay, config.history_replay.start or 0
+    found: dict[str, list[int]] = {}
+    for step in range(config.train.steps):
+        if round(replay.share * config.train.batch) == 0:
+            name = "training"
+        elif step < start:
+            name = "before history_replay.start"
+        else:
+            name = "buffer refresh" if refresh_due(step, start, replay.refresh or 1) else "replaying"
+        if replay.relative and step >= (config.hero.start or 0):
+            name += ", relative term"
+        found.setdefault(name, []).append(step)
+    return [Phase(name, len(steps), steps[-1]) for name, steps in found.items()]
 
 
 def filling_updates(config: RunConfig) -> int:
@@ -69,5 +96,5 @@ def numbered(config: RunConfig) -> bool:
 
 def objective_of(strategy: Strategy) -> HeroObjective | None:
     """The part of a strategy that caches per window, if it has one."""
-    found = getattr(strategy, "objective", None)
+    found = getattr(getattr(strategy, "base", strategy), "objective", None)
     return found if isinstance(found, HeroObjective) else None

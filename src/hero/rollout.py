@@ -6,11 +6,14 @@ Layout: a state is (batch, channel, *space), a trajectory (batch, time, channel,
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+
+from hero.frozen import frozen_weights
 
 EPS = 1e-12
 """ε of the paper. Small, because states may decay by many orders of magnitude (kdv) and their errors stay relative."""
@@ -55,6 +58,9 @@ def rollout(step: Stepper, context: Context, steps: int) -> Tensor:
 
     A stepper may make several steps per call; then its output has as many times the channels of a state.
     """
+    if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        with frozen_weights():
+            return _rollout_in_place(step, context, steps)
     channels, parts, count = context.states.shape[2], [], 0
     while count < steps:
         made = step(context).unflatten(1, (-1, channels))
@@ -64,9 +70,23 @@ def rollout(step: Stepper, context: Context, steps: int) -> Tensor:
     return torch.cat(parts, dim=1)[:, :steps]
 
 
+def _rollout_in_place(step: Stepper, context: Context, steps: int) -> Tensor:
+    """Without gradient, states go at once where they stay: small ones kept between large ones would waste memory."""
+    states = context.states
+    tau = torch.empty(states.shape[0], steps, *states.shape[2:], dtype=states.dtype, device=states.device)
+    count = 0
+    while count < steps:
+        made = step(context).unflatten(1, (-1, states.shape[2]))[:, : steps - count]
+        tau[:, count : count + made.shape[1]] = made
+        count += made.shape[1]
+        context = context.advance(made)
+    return tau
+
+
 def unroll(model: nn.Module, context: Context, steps: int) -> Tensor:
     """Rollout(G_θ, z_n, K) of a backbone. Training may replace it by its compiled form, which does the same."""
-    return rollout(as_stepper(model), context, steps)
+    with nullcontext() if torch.compiler.is_compiling() else frozen_weights():
+        return rollout(as_stepper(model), context, steps)
 
 
 def recomputed_unroll(model: nn.Module, context: Context, steps: int) -> Tensor:

@@ -8,24 +8,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from hero.backbones.spectral import SpectralConv, full_precision, fusing
+from hero.backbones.spectral import SpectralConv, autocasting, full_precision, fusing
+from hero.frozen import once
 
 
-def pointwise(u: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """v(x) = A u(x) + a at every grid point: (batch, in, *space) -> (batch, out, *space)."""
+def pointwise(u: Tensor, weight: Tensor, plus: Tensor) -> Tensor:
+    """A u(x) + plus(x) at every grid point: (batch, in, *space) -> (batch, out, *space); `plus` may be constant."""
     out_channels, in_channels = weight.shape
     if fusing() and (in_channels <= 4 or out_channels == 1):
         # Written without a matrix product, a thin map fuses with the activation beside it: one pass over memory.
         per_channel = (u.shape[0], -1, *(1,) * (u.dim() - 2))
         weight = weight.expand(u.shape[0], -1, -1)  # a gradient per sample, summed later, fuses as well
         if out_channels == 1:
-            v = (u * weight[:, 0].reshape(per_channel)).sum(dim=1, keepdim=True)
-        else:
-            columns = [u[:, i : i + 1] * weight[:, :, i].reshape(per_channel) for i in range(in_channels)]
-            v = sum(columns[1:], columns[0])
-        return v if bias is None else v + bias.reshape(1, *per_channel[1:])
-    v = weight @ u.flatten(2)
-    return (v if bias is None else v + bias[:, None]).unflatten(2, u.shape[2:])
+            return plus + (u * weight[:, 0].reshape(per_channel)).sum(dim=1, keepdim=True)
+        return sum((u[:, i : i + 1] * weight[:, :, i].reshape(per_channel) for i in range(in_channels)), plus)
+    space, u, plus = u.shape[2:], u.flatten(2), plus.flatten(2)
+    if autocasting(u):  # the sum stays in full precision
+        return (plus + weight @ u).unflatten(2, space)
+    return torch.baddbmm(plus, weight.expand(u.shape[0], -1, -1), u).unflatten(2, space)
 
 
 def activation(v: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ class Pointwise(nn.Module):
         self.bias = nn.Parameter(torch.empty(out_channels).uniform_(-bound, bound))
 
     def forward(self, u: Tensor) -> Tensor:
-        return pointwise(u, self.weight, self.bias)
+        return pointwise(u, self.weight, self.bias.reshape(1, -1, *(1,) * (u.dim() - 2)))
 
 
 class FNOBlock(nn.Module):
@@ -58,7 +58,7 @@ class FNOBlock(nn.Module):
         self.bypass = Pointwise(width, width)
 
     def forward(self, v: Tensor) -> Tensor:
-        return self.activate(self.spectral(v, self.bypass.bias) + pointwise(v, self.bypass.weight))
+        return self.activate(pointwise(v, self.bypass.weight, plus=self.spectral(v, self.bypass.bias)))
 
     def activate(self, v: Tensor) -> Tensor:
         return activation(v) if self.activated else v
@@ -69,13 +69,16 @@ class FNOBlock(nn.Module):
         K(A u + a) = (K A) u + Re(W_0) a, so the few input channels are transformed instead of `width`, and lifting,
         spectral weight and bypass fold into one small tensor each. Exact up to rounding.
         """
-        with full_precision(u):
+        spectral, constant, weight = once((self, "lifted"), lambda: self.fold(lifting))
+        return self.activate(pointwise(u, weight, plus=self.spectral(u, constant, spectral)))
+
+    def fold(self, lifting: Pointwise) -> tuple[Tensor, Tensor, Tensor]:
+        """Spectral weight, constant and bypass weight of `lifted`."""
+        with full_precision(lifting.weight):
             spectral = torch.einsum("ci,rco...->rio...", lifting.weight, self.spectral.weight)
             mean = self.spectral.weight[0].flatten(2)[:, :, 0]  # Re W_0, (in, out)
             constant = mean.T @ lifting.bias + self.bypass.weight @ lifting.bias + self.bypass.bias
-            weight = self.bypass.weight @ lifting.weight
-        bypass = pointwise(u, weight)
-        return self.activate(self.spectral(u, constant, spectral) + bypass)
+            return spectral, constant, self.bypass.weight @ lifting.weight
 
 
 class ChannelMLP(nn.Module):

@@ -16,15 +16,20 @@ import torch
 from torch import Tensor, nn
 
 from hero.errors import HeroError
+from hero.frozen import once
 
 Matrices = tuple[list[Tensor], list[Tensor]]
 
 
+def autocasting(u: Tensor) -> bool:
+    """Whether matrix products of `u` would be done in sixteen bits."""
+    kind = u.device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+
+
 def full_precision(u: Tensor) -> AbstractContextManager[object]:
     """Autocast off: transforms and folded weights would lose too much in sixteen bits."""
-    kind = u.device.type
-    active = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-    return torch.autocast(kind, enabled=False) if active else nullcontext()
+    return torch.autocast(u.device.type, enabled=False) if autocasting(u) else nullcontext()
 
 
 def fusing() -> bool:
@@ -128,7 +133,7 @@ class SpectralConv(nn.Module):
         with full_precision(u):
             z = mix_modes(truncated_transform(u, forward), self.weight if weight is None else weight)
             if bias is not None:
-                z = z + bias.reshape(-1, *(1,) * mean.dim()) * mean
+                z = z + once(("bias", bias), lambda: bias.reshape(-1, *(1,) * mean.dim()) * mean)
             return truncated_inverse(z, inverse)
 
 
@@ -141,10 +146,15 @@ def mix_modes(z: Tensor, weight: Tensor) -> Tensor:
         rotated = torch.cat([-z[..., 1:, :], z[..., :1, :]], dim=-2)  # iX, so that X W = X Re W + iX Im W
         terms = [z[:, i, None] * real[i] + rotated[:, i, None] * imaginary[i] for i in range(weight.shape[1])]
         return sum(terms[1:], terms[0])
-    real, imaginary = weight.permute(0, *axes, 1, 2).flatten(1, -3)  # (modes, in, out)
-    # W as real blocks [[Re, Im], [-Im, Re]]: one real matrix product per mode.
-    blocks = torch.cat([torch.cat([real, imaginary], -1), torch.cat([-imaginary, real], -1)], -2)
+
+    def blocks() -> Tensor:
+        """W as real blocks [[Re, Im], [-Im, Re]]: one real matrix product per mode, (modes, 2 in, 2 out)."""
+        real, imaginary = weight.permute(0, *axes, 1, 2).flatten(1, -3)  # (modes, in, out)
+        return torch.cat([torch.cat([real, imaginary], -1), torch.cat([-imaginary, real], -1)], -2)
+
     kept = (*z.shape[2:-2], z.shape[-1])
     z = z.movedim((0, -2, 1), (-3, -2, -1)).flatten(-2).flatten(0, -3)  # (modes, batch, 2 in)
-    z = torch.bmm(z, blocks).unflatten(-1, (2, -1)).unflatten(0, kept)  # (*kept, batch, 2, out)
+    z = (
+        torch.bmm(z, once(("blocks", weight), blocks)).unflatten(-1, (2, -1)).unflatten(0, kept)
+    )  # (*kept, batch, 2, out)
     return z.movedim((-3, -2, -1), (0, -2, 1))

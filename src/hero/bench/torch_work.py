@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hero.backbones import FNO, count_parameters
 from hero.bench.worker import LR, WEIGHT_DECAY, Prepared, Workload
 from hero.config import make_config
-from hero.rollout import Context, as_stepper, rollout
+from hero.rollout import Context, as_stepper, rollout, unroll
 from hero.runs import choose_device
 from hero.strategies import STRATEGIES, Batch
 from hero.train import compile_unroll
@@ -24,12 +24,9 @@ def hero_work(work: Workload, compiled: bool) -> Prepared:
     count = count_parameters(model)
     context = Context(torch.randn(work.batch, 1, 1, *work.space, device=device))
     if work.kind == "inference":
-        if compiled:
-            with torch.inference_mode():
-                model(context.inputs())  # fills the caches of the model outside of the compiled code
-            model.compile(dynamic=False)
         step = as_stepper(model)
-        return Prepared(rollout_of(lambda: rollout(step, context, work.steps)), count, compiled)
+        roll = compiled_rollout(model, context, work.steps) if compiled else lambda: rollout(step, context, work.steps)
+        return Prepared(rollout_of(roll), count, compiled)
 
     truth = torch.randn(work.batch, work.steps, 1, *work.space, device=device)
     batch = Batch(context, truth, 0, None, torch.Generator(device))
@@ -38,6 +35,22 @@ def hero_work(work: Workload, compiled: bool) -> Prepared:
     strategy = STRATEGIES[config.strategy](config)
     compiled = compile_unroll(strategy, model, config, batch)
     return Prepared(update_of(model, lambda: strategy.loss(model, batch).value), count, compiled)
+
+
+def compiled_rollout(model: nn.Module, context: Context, steps: int, chunk: int = 10) -> Callable[[], Tensor]:
+    """The rollout as calls of one compiled `unroll` of `chunk` steps: each call then costs its checks only once."""
+    with torch.inference_mode():
+        model(context.inputs())  # fills the caches of the model outside of the compiled code
+    some_steps = torch.compile(unroll, dynamic=False)
+
+    def roll() -> Tensor:
+        z, parts = context, []
+        for first in range(0, steps, chunk):
+            parts.append(some_steps(model, z, min(chunk, steps - first)))
+            z = z.advance(parts[-1])
+        return torch.cat(parts, dim=1)
+
+    return roll
 
 
 def neuralop_model(work: Workload) -> nn.Module:

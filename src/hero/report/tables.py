@@ -19,7 +19,7 @@ MISSING = "–"
 _VERDICT_STYLE = {"better": "green", "worse": "red"}
 
 # (split of metrics.json, name of the metric, label, name in the paper's table), in the order of the paper's columns.
-_COMPARED = (
+COMPARED = (
     ("val", "gm100", "Val GM100", "val_gm100"),
     ("test", "gm100", "Test GM100", "test_gm100"),
     ("test", "nrmse@1", "nRMSE@1", "nrmse@1"),
@@ -70,9 +70,9 @@ def metric_rows(metrics: Mapping[str, Any]) -> list[MetricRow]:
     published = paper_value(metrics["task"], metrics["backbone"], metrics["strategy"]) or {}
     rows = [
         _row(label, METRICS[name].direction, metrics.get(split, {}).get(name), published.get(key), name)
-        for split, name, label, key in _COMPARED
+        for split, name, label, key in COMPARED
     ]
-    compared = {name for split, name, *_ in _COMPARED if split == "test"}
+    compared = {name for split, name, *_ in COMPARED if split == "test"}
     for name, metric in METRICS.items():
         if name in compared or name not in metrics.get("test", {}):
             continue

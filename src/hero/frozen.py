@@ -1,0 +1,34 @@
+"""Weights do not change during a rollout: what is derived from them alone is made once for all of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import torch
+
+Made = TypeVar("Made")
+
+_made: ContextVar[dict[Hashable, Any] | None] = ContextVar("made", default=None)
+
+
+@contextmanager
+def frozen_weights() -> Iterator[None]:
+    """A scope in which no weight changes; what `once` made in it is forgotten at its end."""
+    token = _made.set({})
+    try:
+        yield
+    finally:
+        _made.reset(token)
+
+
+def once(key: Hashable, make: Callable[[], Made]) -> Made:
+    """make(), or what it gave before for this key in the present scope. A compiler finds repeated work by itself."""
+    kept = None if torch.compiler.is_compiling() else _made.get()
+    if kept is None:
+        return make()
+    if key not in kept:
+        kept[key] = make()
+    return kept[key]

@@ -1,0 +1,236 @@
+"""A comparison of strategies for people: the table in the terminal, as Markdown and as CSV, and the figure.
+
+`cells` decides what the table says; the terminal and Markdown only lay it out. CSV holds the bare numbers.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter, StrMethodFormatter
+from rich import box
+from rich.table import Table
+
+from hero.files import write_atomic, write_json
+from hero.report.figures import (
+    BLACK,
+    BLUE,
+    DPI,
+    ERROR_RANGE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    new_figure,
+)
+from hero.report.tables import COMPARED, MISSING, as_float, format_number
+
+COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK, GREY)
+# Near strategies lie on each other: through the gaps of the later line the earlier one is seen.
+STYLES = ("-", "--", "-.", ":")
+# The validation score selects checkpoints and is left to the CSV: the table shows what was tested.
+SHOWN = tuple((label.removeprefix("Test "), key) for split, _, label, key in COMPARED if split == "test")
+
+Result = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+
+def write_comparison(folder: Path, result: Result, errors: Mapping[str, np.ndarray]) -> None:
+    """All files of a comparison; `errors` is the nRMSE (seed, trajectory, step) of each strategy that has runs."""
+    figure = comparison_figure(result, errors)
+    for suffix in ("png", "pdf"):
+        buffer = io.BytesIO()
+        # Without the date, a repeated comparison gives the same file.
+        figure.savefig(buffer, format=suffix, dpi=DPI, metadata={"CreationDate": None} if suffix == "pdf" else None)
+        write_atomic(folder / f"curves.{suffix}", buffer.getvalue())
+    write_atomic(folder / "comparison.md", markdown(result).encode())
+    write_atomic(folder / "comparison.csv", csv_text(result).encode())
+    write_json(folder / "comparison.json", result)
+
+
+def cells(row: Row) -> list[str]:
+    """One line of the table; the paper's values are on a second line, in parentheses."""
+    published = row["paper"] or {}
+    shown = []
+    for _, key in SHOWN:
+        paper = f"\n({published[key]['mean']:g} ± {published[key]['std']:g})" if key in published else ""
+        shown.append(spread(row["metrics"][key]) + paper)
+    cost, failed = as_float(row["cost"]), len(row["runs"]) - finished(row)
+    return [
+        row["strategy"] + (f"\n{failed} of {len(row['runs'])} failed" if failed else ""),
+        str(row["steps"]),
+        *shown,
+        difference_text(row["difference"]),
+        MISSING if math.isnan(cost) else f"{cost:.2f}",
+        f"{row['diverged']} of {row['rollouts']}",
+    ]
+
+
+def headings(result: Result) -> list[str]:
+    """The columns of `cells`."""
+    difference = f"nRMSE@100 vs\n{result['baseline']}"
+    return ["strategy", "steps", *(label for label, _ in SHOWN), difference, "cost", "diverged"]
+
+
+def finished(row: Row) -> int:
+    """Runs that came to an end."""
+    return sum("failed" not in run for run in row["runs"])
+
+
+def spread(values: Mapping[str, Any]) -> str:
+    """Mean ± standard deviation over the seeds; of one seed, its value."""
+    std = values["std"]
+    return format_number(values["mean"]) + ("" if std is None else f" ± {format_number(std)}")
+
+
+def difference_text(difference: Mapping[str, Any] | None) -> str:
+    """ "−3.1 %" and its interval below; "diverged" where an error is infinite."""
+    if difference is None:
+        return MISSING
+    if difference["interval"] is None:
+        return "diverged"
+    low, high = difference["interval"]
+    return f"{signed(difference['percent'])} %\n[{signed(low)}, {signed(high)}]"
+
+
+def signed(value: float) -> str:
+    """A percentage with its sign and one digit, as many as a few seeds support."""
+    return f"{round(value, 1) + 0.0:+.1f}".replace("-", "−")  # + 0.0: no minus before a zero
+
+
+def comparison_table(result: Result) -> Table:
+    """The table for the terminal."""
+    titled = f"{result['task']}, {result['backbone']}: equal {result['budget']}, seeds {seed_text(result['seeds'])}"
+    table = Table(title=titled, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_lines=False)
+    for heading in headings(result):
+        first = heading == "strategy"
+        table.add_column(heading, justify="left" if first else "right", no_wrap=first, overflow="fold")
+    for row in result["rows"]:
+        table.add_row(*cells(row))
+    return table
+
+
+def seed_text(seeds: list[int]) -> str:
+    """0–4 for a range, else the list."""
+    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{seeds[0]}–{seeds[-1]}"
+    return ", ".join(map(str, seeds))
+
+
+def notes(result: Result) -> list[str]:
+    """What a reader of the table has to know, and which runs failed."""
+    baseline, rows = result["baseline"], result["rows"]
+    single = any(row["difference"] and len(row["difference"]["seeds"]) == 1 for row in rows)
+    over = "trajectories only, as there is one seed" if single else "seeds and trajectories"
+    found = [
+        "Mean ± standard deviation over seeds. Smaller is better, except for the stable step.",
+        f"Difference from {baseline}: same seeds, same test trajectories, with a 95 % bootstrap interval over {over}.",
+        f"Cost: time of an update over that of {baseline}, "
+        + ("measured before the runs." if result["budget"] == "compute" else "as logged by the runs."),
+    ]
+    ways = {tuple(run["training"][key] for key in ("compiled", "device", "threads")) for run in _finished_runs(rows)}
+    if len(ways) > 1:
+        found.append("The runs differ in compilation, device or threads (see comparison.json): logged costs mislead.")
+    if any(row["paper"] for row in rows):
+        found.append("In parentheses: the paper's, of five seeds after 10,000 steps on its own data; for reference.")
+    failed = [(row["strategy"], run) for row in rows for run in row["runs"] if "failed" in run]
+    if failed:
+        found.append("Means are over the runs that finished.")
+    return found + [f"{name}, seed {run['seed']} failed: {run['failed']}" for name, run in failed]
+
+
+def _finished_runs(rows: list[Row]) -> list[Mapping[str, Any]]:
+    return [run for row in rows for run in row["runs"] if "failed" not in run]
+
+
+def markdown(result: Result) -> str:
+    """The table and its notes, ready for a document."""
+    lines = [[cell.replace("\n", " ") for cell in headings(result)], ["---"] * len(headings(result))]
+    lines += [[cell.replace("\n", "<br>") for cell in cells(row)] for row in result["rows"]]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{table}\n\n" + "\n".join(f"- {note}" for note in notes(result)) + "\n"
+
+
+def csv_text(result: Result) -> str:
+    """One line per strategy, every number in a column of its own, unrounded."""
+    lines = []
+    for row in result["rows"]:
+        difference = row["difference"] or {"percent": None, "interval": None}
+        low, high = difference["interval"] or (None, None)
+        line = {"strategy": row["strategy"], "steps": row["steps"], "finished": finished(row)}
+        for _, _, _, key in COMPARED:
+            published = (row["paper"] or {}).get(key, {})
+            line |= {f"{key}_{name}": row["metrics"][key][name] for name in ("mean", "std")}
+            line |= {f"paper_{key}_{name}": published.get(name) for name in ("mean", "std")}
+        line |= {"difference_percent": difference["percent"], "difference_low": low, "difference_high": high}
+        lines.append(line | {name: row[name] for name in ("cost", "diverged", "rollouts")})
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, lines[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return buffer.getvalue()
+
+
+def comparison_figure(result: Result, errors: Mapping[str, np.ndarray]) -> Figure:
+    """Error curves of all strategies over each other, and beside them the paired differences."""
+    paired = [row for row in result["rows"] if row["difference"]]
+    figure = new_figure(11.5 if paired else 7.5, 4.8)
+    colours = {row["strategy"]: COLOURS[i % len(COLOURS)] for i, row in enumerate(result["rows"])}
+    left, *right = figure.subplots(1, 1 + bool(paired), squeeze=False, width_ratios=[1.6, 1][: 1 + bool(paired)])[0]
+    _curves(left, result, errors, colours)
+    if paired:
+        _differences(right[0], result, paired, colours)
+    figure.suptitle(f"{result['task']}, {result['backbone']}: equal {result['budget']}", fontsize=11)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
+    return figure
+
+
+def _curves(axes: Axes, result: Result, errors: Mapping[str, np.ndarray], colours: Mapping[str, str]) -> None:
+    of_seed = {name: values.mean(axis=1) for name, values in errors.items()}  # (seed, step)
+    visible = np.concatenate([curve[np.isfinite(curve) & (curve > 0)] for curve in of_seed.values()])
+    low, high = (visible.min() / 1.5, visible.max() * 1.5) if visible.size else ERROR_RANGE
+    low, high = max(low, ERROR_RANGE[0]), min(high, ERROR_RANGE[1])
+    diverged = {row["strategy"]: row["diverged"] for row in result["rows"]}
+    for i, (name, curve) in enumerate(of_seed.items()):
+        steps = np.arange(1, curve.shape[1] + 1)
+        # Infinite values are drawn as leaving through the top of the axis.
+        shown = np.clip(curve, low / 10, high * 10)
+        label = f"{name} ({diverged[name]} diverged)" if diverged[name] else name
+        mean = np.clip(curve.mean(axis=0), low / 10, high * 10)
+        axes.plot(steps, mean, STYLES[i % len(STYLES)], color=colours[name], linewidth=1.8, label=label)
+        axes.fill_between(steps, shown.min(axis=0), shown.max(axis=0), color=colours[name], alpha=0.18, linewidth=0)
+    axes.set(yscale="log", ylim=(low, high), xlabel="rollout step", ylabel="relative error (nRMSE)")
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter() if high > 10 * low else StrMethodFormatter("{x:g}"))
+    axes.set_title("mean over trajectories and seeds; band: all seeds", fontsize=10)
+    axes.margins(x=0.01)
+    axes.grid(alpha=0.25)
+
+
+def _differences(axes: Axes, result: Result, paired: list[Row], colours: Mapping[str, str]) -> None:
+    axes.axvline(0, color=colours[result["baseline"]], linewidth=1.5)
+    for height, row in enumerate(paired):
+        difference, colour = row["difference"], colours[row["strategy"]]
+        if difference["interval"] is None:
+            axes.annotate("diverged", (0.5, height), xycoords=("axes fraction", "data"), ha="center", va="center",
+                          color=colour)  # fmt: skip
+            continue
+        seeds = difference["per_seed"]
+        axes.plot(difference["interval"], [height] * 2, color=colour, linewidth=3, alpha=0.5, solid_capstyle="butt")
+        axes.plot(difference["percent"], height, "D", color=colour, markersize=7, markeredgecolor=BLACK)
+        axes.plot(seeds, np.full(len(seeds), height + 0.2), "o", color=colour, markersize=4.5, alpha=0.8)
+    axes.set_yticks(range(len(paired)), [row["strategy"] for row in paired])
+    axes.set_ylim(len(paired) - 0.4, -0.6)
+    axes.set_xlabel(f"difference of nRMSE@100 from {result['baseline']}, %")
+    axes.set_title("◆ all seeds, bar: 95 % interval; ● each seed", fontsize=10)
+    axes.grid(axis="x", alpha=0.25)

@@ -1,0 +1,250 @@
+"""PDE-Refiner (Lippe et al. 2023): predict a step, then remove noise of falling, known amplitude from the prediction.
+
+One network does both: f_θ(z_n, guess, k) sees the context, a guess of what it is to give, and the index k of the call.
+What it learns is y = (u_{n+1} - u_n) / w, of order one. The authors' code and their paper noise y in different ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import torch
+from torch import Generator, Tensor, nn
+
+from hero.errors import HeroError
+from hero.rollout import Context, Stepper
+from hero.seeding import seed_of
+from hero.strategies.base import Batch, Loss, Strategy
+
+if TYPE_CHECKING:
+    from hero.config import RunConfig
+
+Network = Callable[[Tensor, int], Tensor]
+"""(guess, k) ↦ f_θ(z_n, guess, k) for a fixed context."""
+
+
+class Form(Protocol):
+    """How y is noised in training, and found again by K + 1 calls; tables are float64, cast where they are used."""
+
+    def __init__(self, steps: int, noise: float) -> None: ...
+
+    def corrupt(self, y: Tensor, k: Tensor, epsilon: Tensor) -> tuple[Tensor, Tensor]:
+        """The guess that the network sees and what it is to give, with an index k per sample."""
+
+    def sample(self, network: Network, like: Tensor, generator: Generator | None) -> Tensor:
+        """ŷ, of the shape of `like`."""
+
+
+class Pdearena:
+    """The authors' code, a diffusion model with T = K + 1 times; t = K comes first, from noise alone.
+
+    β_t = s^((K-t)/K),  ᾱ_t = Π_{i≤t} (1 - β_i),  so that ᾱ_K = 0;  s is the least noise, a variance.
+    """
+
+    def __init__(self, steps: int, noise: float) -> None:
+        t = torch.arange(steps + 1, dtype=torch.float64)
+        self.beta = noise ** ((steps - t) / steps)
+        logarithm = torch.log1p(-self.beta).cumsum(0)  # 1 - ᾱ keeps its digits where ᾱ is almost 1
+        self.alpha_bar, rest = logarithm.exp(), -logarithm.expm1()
+        self.signal, self.noise = self.alpha_bar.sqrt(), rest.sqrt()
+        before = torch.cat([torch.ones(1, dtype=torch.float64), self.alpha_bar[:-1]])
+        rest_before = torch.cat([torch.zeros(1, dtype=torch.float64), rest[:-1]])
+        self.c_0 = before.sqrt() * self.beta / rest
+        self.c_s = (1 - self.beta).sqrt() * rest_before / rest
+        self.variance = rest_before * self.beta / rest
+
+    def corrupt(self, y: Tensor, k: Tensor, epsilon: Tensor) -> tuple[Tensor, Tensor]:
+        """y_t = √ᾱ_t y + √(1-ᾱ_t) ε  and the velocity  v = √ᾱ_t ε - √(1-ᾱ_t) y."""
+        signal, noise = rows(self.signal, k, y), rows(self.noise, k, y)
+        return signal * y + noise * epsilon, signal * epsilon - noise * y
+
+    def sample(self, network: Network, like: Tensor, generator: Generator | None) -> Tensor:
+        """z ~ N(0, I); for t = K .. 0:  x̂₀ = √ᾱ_t z - √(1-ᾱ_t) v̂,  z ← c₀ x̂₀ + c_s z + √variance ξ.
+
+        c₀ = √ᾱ_{t-1} β_t / (1-ᾱ_t),  c_s = √(1-β_t) (1-ᾱ_{t-1}) / (1-ᾱ_t),  variance = (1-ᾱ_{t-1}) β_t / (1-ᾱ_t),
+        with ᾱ_{-1} = 1: the last x̂₀ is the result.
+        """
+        z = x_0 = noise_like(like, generator)
+        for t in reversed(range(len(self.beta))):
+            x_0 = float(self.signal[t]) * z - float(self.noise[t]) * network(z, t)
+            if t > 0:
+                xi = noise_like(like, generator)
+                z = float(self.c_0[t]) * x_0 + float(self.c_s[t]) * z + float(self.variance[t].sqrt()) * xi
+        return x_0
+
+
+class Paper:
+    """The pseudocode of the paper: σ_k = σ_min^(k/K), a standard deviation; k = 0 predicts y from a guess of zero."""
+
+    def __init__(self, steps: int, noise: float) -> None:
+        self.sigma = noise ** (torch.arange(steps + 1, dtype=torch.float64) / steps)
+
+    def corrupt(self, y: Tensor, k: Tensor, epsilon: Tensor) -> tuple[Tensor, Tensor]:
+        """k = 0: guess 0, target y.  k ≥ 1: guess y + σ_k ε, target ε."""
+        first = (k == 0).reshape(-1, *(1,) * (y.dim() - 1))
+        guess = torch.where(first, 0.0, y + rows(self.sigma, k, y) * epsilon)
+        return guess, torch.where(first, y, epsilon)
+
+    def sample(self, network: Network, like: Tensor, generator: Generator | None) -> Tensor:
+        """ŷ = f(0, 0); for k = 1 .. K:  ỹ = ŷ + σ_k ε,  ŷ = ỹ - σ_k f(ỹ, k)."""
+        y = network(torch.zeros_like(like), 0)
+        for k in range(1, len(self.sigma)):
+            sigma = float(self.sigma[k])
+            noisy = y + sigma * noise_like(like, generator)
+            y = noisy - sigma * network(noisy, k)
+        return y
+
+
+FORMS: dict[str, type[Form]] = {"pdearena": Pdearena, "paper": Paper}
+
+
+def rows(table: Tensor, k: Tensor, like: Tensor) -> Tensor:
+    """table[k_b] for every sample b, to be multiplied with `like` (batch, channel, *space)."""
+    return table.to(like.dtype).to(like.device)[k].reshape(-1, *(1,) * (like.dim() - 1))
+
+
+def noise_like(like: Tensor, generator: Generator | None) -> Tensor:
+    """Standard normal numbers of the shape of `like`."""
+    return torch.randn(like.shape, generator=generator, device=like.device, dtype=like.dtype)
+
+
+class RefinedOperator(nn.Module):
+    """G_θ(z_n) = u_n + w ŷ, with ŷ from K + 1 calls of the backbone, whose input is [states | guess | k/K].
+
+    The index k is one constant channel, in the direction of the form: the least that any backbone can be told it by.
+    Without `difference` the mean of the states, 0 unless they are normalised, is in the place of u_n.
+    """
+
+    mean: Tensor
+    std: Tensor
+    w: Tensor
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        form: Form,
+        steps: int,
+        channels: int,
+        history: int = 1,
+        difference: bool = True,
+        normalise: bool = False,
+    ) -> None:
+        super().__init__()
+        self.backbone, self.form, self.steps = backbone, form, steps
+        self.channels, self.history, self.difference, self.normalise = channels, history, difference, normalise
+        self.register_buffer("mean", torch.zeros(channels))
+        self.register_buffer("std", torch.ones(channels))
+        self.register_buffer("w", torch.ones(channels))
+
+    def fit(self, data: Tensor) -> None:
+        """Take the scales from trajectories (batch, time, channel, *space): w is the deviation of what is learnt."""
+        learnt = data[:, 1:] - data[:, :-1] if self.difference else data
+        self.w.copy_(learnt.movedim(2, 0).flatten(1).std(dim=1).clamp(min=1e-12))
+        if self.normalise:
+            values = data.movedim(2, 0).flatten(1)
+            self.mean.copy_(values.mean(dim=1))
+            self.std.copy_(values.std(dim=1).clamp(min=1e-12))
+
+    def forward(self, x: Tensor, generator: Generator | None = None) -> Tensor:
+        """One step (batch, H*channels, *space) -> (batch, channels, *space); without a generator, torch's own draws."""
+
+        def network(guess: Tensor, k: int) -> Tensor:
+            out: Tensor = self.backbone(self.conditioned(x, guess, torch.full((len(x),), k, device=x.device)).inputs())
+            return out
+
+        origin = self.origin(x)
+        return origin + per_channel(self.w, x) * self.form.sample(network, origin, generator)
+
+    def target(self, x: Tensor, following: Tensor) -> Tensor:
+        """y = (u_{n+1} - u_n) / w."""
+        return (following - self.origin(x)) / per_channel(self.w, x)
+
+    def origin(self, x: Tensor) -> Tensor:
+        """What y is counted from, (batch, channels, *space)."""
+        newest = x[:, -self.channels :]
+        return newest if self.difference else per_channel(self.mean, x).expand_as(newest)
+
+    def conditioned(self, x: Tensor, guess: Tensor, k: Tensor) -> Context:
+        """The input of the backbone as a context: the states normalised, guess and index in the place of μ."""
+        states = x.unflatten(1, (self.history, self.channels))
+        states = (states - per_channel(self.mean, x)) / per_channel(self.std, x)
+        index = (k.to(x.dtype) / self.steps).reshape(-1, *(1,) * (x.dim() - 1)).expand_as(guess[:, :1])
+        return Context(states, torch.cat([guess, index], dim=1))
+
+
+def per_channel(values: Tensor, x: Tensor) -> Tensor:
+    """`values` (channels,) to be multiplied with states on the grid of `x` (batch, .., *space)."""
+    return values.reshape(-1, *(1,) * (x.dim() - 2))
+
+
+class Refiner(Strategy):
+    """Denoising of the first step of each window; at test time K refinements of every predicted step."""
+
+    sections: ClassVar[tuple[str, ...]] = ("refiner",)
+    ema: ClassVar[float] = 0.995
+
+    def __init__(self, config: RunConfig) -> None:
+        super().__init__(config)
+        if config.backbone.residual:
+            raise HeroError(
+                "backbone.residual=true is not for the strategy refiner, whose network gives noise as well as states; "
+                "leave it out, refiner.difference=true predicts the change."
+            )
+        if config.train.bundle > 1:
+            raise HeroError(
+                f"train.bundle={config.train.bundle} is not for the strategy refiner, which refines one step at a "
+                "time; leave it at 1."
+            )
+        if (config.refiner.noise or 0) >= 1:
+            raise HeroError(
+                f"refiner.noise={config.refiner.noise:g} is too large, the noise must fall from 1 to it; "
+                "give less than 1."
+            )
+
+    def operator(self, backbone: Callable[[int, int], nn.Module], channels: int) -> nn.Module:
+        train, refiner = self.config.train, self.config.refiner
+        assert refiner.noise is not None
+        return RefinedOperator(
+            backbone((train.history + 1) * channels + 1, channels),
+            FORMS[refiner.form](refiner.steps, refiner.noise),
+            refiner.steps,
+            channels,
+            train.history,
+            refiner.difference,
+            train.normalise,
+        )
+
+    def begin(self, model: nn.Module, data: Tensor) -> None:
+        refined(model).fit(data)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Loss:
+        """The mean squared error whatever train.loss says: a distance relative to a target that is noise means nothing.
+
+        k is even over 0 .. K, drawn for every sample.
+        """
+        x = batch.context.inputs()
+        y = refined(model).target(x, batch.truth[:, 0])
+        k = torch.randint(self.config.refiner.steps + 1, (len(y),), generator=batch.generator, device=y.device)
+        return Loss(self.error(refined(model), x, y, k, noise_like(y, batch.generator)), {})
+
+    def error(self, model: RefinedOperator, x: Tensor, y: Tensor, k: Tensor, epsilon: Tensor) -> Tensor:
+        """mean (f_θ(z_n, guess, k) - target)²; only the call of the network goes through `unroll`, to be compiled."""
+        guess, target = model.form.corrupt(y, k, epsilon)
+        prediction = self.unroll(model.backbone, model.conditioned(x, guess, k), 1)[:, 0]
+        return (prediction - target).square().mean()
+
+    def stepper(self, model: nn.Module) -> Stepper:
+        """Seeded when it is made, so that it gives the same rollouts every time it is made anew.
+
+        Numbers are drawn for a whole batch at once: which of them a trajectory gets depends on those beside it.
+        """
+        generator = Generator(device=next(model.parameters()).device)
+        generator.manual_seed(seed_of(self.config.seed, "refine"))
+        return lambda context: refined(model)(context.inputs(), generator)
+
+
+def refined(model: nn.Module) -> RefinedOperator:
+    """`model`, which this strategy has made itself."""
+    assert isinstance(model, RefinedOperator)
+    return model

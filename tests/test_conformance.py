@@ -1,0 +1,117 @@
+"""The conformance suite of the strategies: one is tested by being registered, on every backbone in 1D, 2D and 3D."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hero.backbones import BACKBONES, build_operator
+from hero.config import RunConfig, make_config
+from hero.rollout import Context, rollout
+from hero.strategies import STRATEGIES, Strategy
+from hero.windows import Windows, training_windows, vary
+from test_backbones import SMALL
+
+STEPS = 8
+TASKS = {1: "burgers", 2: "decaying_turbulence", 3: "swift_hohenberg"}
+
+
+def config_for(strategy: str, backbone: str, dims: int) -> RunConfig:
+    """A run of eight updates on a tiny grid, in which everything that a strategy does later has begun by the fourth."""
+    return make_config(
+        overrides={
+            "strategy": strategy,
+            "task.name": TASKS[dims],
+            "task.resolution": 12,
+            "task.cutoff": 2,
+            "task.substeps": 1,
+            "task.warmup": 0,
+            "backbone.name": backbone,
+            **SMALL[backbone],
+            "data.train_trajectories": 3,
+            "data.train_steps": 6,
+            "train.steps": STEPS,
+            "train.batch": 4,
+            "train.unroll": 3,
+            "hero.start": 2,
+            "hero.refresh": 3,
+            "history_replay.start": 2,
+            "history_replay.refresh": 3,
+            "history_replay.horizon": 5,
+            "history_replay.buffer": 6,
+        }
+    )
+
+
+def begin(config: RunConfig) -> tuple[Strategy, nn.Module, Windows]:
+    """What training sets up, on smooth data of order one."""
+    task = config.make_task()
+    u = task.initial_states(3, seed=1).float()
+    data = torch.stack([u * (1 - 0.05 * k) for k in range(7)], dim=1)
+    return STRATEGIES[config.strategy](config), build_operator(config, task), training_windows(config, data)
+
+
+def update(strategy: Strategy, model: nn.Module, windows: Windows, steps: range) -> list[Tensor]:
+    """Plain gradient descent; returns the weights."""
+    for step in steps:
+        batch = vary(windows(step), strategy.config)
+        value = strategy.loss(model, batch).value
+        gradients = torch.autograd.grad(value, list(model.parameters()))
+        assert all(bool(g.isfinite().all()) for g in gradients)
+        with torch.no_grad():
+            for p, g in zip(model.parameters(), gradients, strict=True):
+                p -= 0.02 * g
+    return [p.detach().clone() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+@pytest.mark.parametrize("backbone", sorted(BACKBONES))
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_gradients_are_finite_and_a_resume_gives_the_same_bits(strategy: str, backbone: str, dims: int) -> None:
+    config = config_for(strategy, backbone, dims)
+    one, model, windows = begin(config)
+    one.begin(model, windows.data)
+    whole = update(one, model, windows, range(STEPS))
+
+    first, model, windows = begin(config)
+    first.begin(model, windows.data)
+    update(first, model, windows, range(5))
+    kept = copy.deepcopy((first.state_dict(), model.state_dict()))
+
+    second, model, windows = begin(config)
+    model.load_state_dict(kept[1])
+    second.load_state_dict(kept[0], model)
+    second.begin(model, windows.data)
+    resumed = update(second, model, windows, range(5, STEPS))
+    assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+@pytest.mark.parametrize("backbone", sorted(BACKBONES))
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_the_test_time_stepper_rolls_out(strategy: str, backbone: str, dims: int) -> None:
+    config = config_for(strategy, backbone, dims)
+    results = []
+    for _ in range(2):
+        made, model, windows = begin(config)
+        made.begin(model, windows.data)
+        with torch.no_grad():
+            results.append(rollout(made.stepper(model.eval()), Context(windows.data[:, :1]), 3))
+    assert results[0].shape == (3, 3, *windows.data.shape[2:])
+    assert bool(results[0].isfinite().all())
+    assert torch.equal(results[0], results[1])
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_history_normalisation_and_the_practices(strategy: str) -> None:
+    """Two states of history, noise and a curriculum go with every strategy."""
+    config = config_for(strategy, "fno", 1)
+    train = replace(config.train, history=2, normalise=True, noise=0.01, curriculum="random", recompute=True)
+    config = replace(config, train=train)
+    made, model, windows = begin(config)
+    made.begin(model, windows.data)
+    update(made, model, windows, range(STEPS))

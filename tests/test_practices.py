@@ -1,0 +1,257 @@
+"""Variants of push-forward, curriculum, noise, bundling, averaged weights and recomputation, each against its words."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Generator, Tensor, nn
+
+from conftest import options, start_hero, tiny, wait_until
+from hero.backbones import FNO, build_operator
+from hero.ema import AveragedWeights
+from hero.evaluate import evaluate
+from hero.memory import KeptForBackward
+from hero.rollout import Context, as_stepper, recomputed_unroll, rollout, unroll
+from hero.runs import read_log
+from hero.schedule import unroll_length
+from hero.strategies import STRATEGIES, Batch
+from hero.train import resume, train
+from hero.windows import noisy, vary
+from test_strategies import absolute, assert_same, batch_of, model_of, window
+from test_train import assert_same_run
+
+K = 4
+
+
+class Scale(nn.Module):
+    """f(x) = a x, for which every gradient can be written down."""
+
+    def __init__(self, a: float) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.tensor(a, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.a * x
+
+
+def push_forward(variant: str, step: int = 0, **changes: Any) -> Any:
+    config = tiny(strategy="push_forward", push_forward__variant=variant, train__loss="mse", **changes)
+    return STRATEGIES["push_forward"](config)
+
+
+def scalar_gradient(variant: str, x: float, ys: list[float], step: int = 0, **changes: Any) -> tuple[float, float]:
+    model = Scale(0.7)
+    truth = torch.tensor(ys, dtype=torch.float64).reshape(1, -1, 1, 1)
+    batch = Batch(Context(torch.full((1, 1, 1, 1), x, dtype=torch.float64)), truth, step, None, Generator())
+    loss = push_forward(variant, **changes).loss(model, batch).value
+    loss.backward()
+    assert model.a.grad is not None
+    return loss.item(), model.a.grad.item()
+
+
+def test_where_the_gradient_of_each_variant_flows() -> None:
+    """On f(x) = a x with two steps: x_1 = a x_0, x_2 = a x_1, squared errors."""
+    a, x, y1, y2 = 0.7, 1.3, 0.4, -0.2
+    x1, x2 = a * x, a * a * x
+    e1, e2 = x1 - y1, x2 - y2
+    loss = (e1**2 + e2**2) / 2
+    value, gradient = scalar_gradient("full", x, [y1, y2])
+    assert math.isclose(value, loss) and math.isclose(gradient, e1 * x + e2 * 2 * a * x)  # noqa: PT018
+    value, gradient = scalar_gradient("cut", x, [y1, y2])
+    assert math.isclose(value, loss) and math.isclose(gradient, e1 * x + e2 * x1)  # noqa: PT018
+    value, gradient = scalar_gradient("last", x, [y1, y2])
+    assert math.isclose(value, e2**2) and math.isclose(gradient, 2 * e2 * 2 * a * x)  # noqa: PT018
+    with_one_step = next(s for s in range(50) if scalar_gradient("original", x, [y1, y2], s)[0] != e1**2)
+    value, gradient = scalar_gradient("original", x, [y1, y2], with_one_step)
+    assert math.isclose(value, e2**2) and math.isclose(gradient, 2 * e2 * x1)  # noqa: PT018
+
+
+def test_with_one_step_all_variants_are_one_step() -> None:
+    results = {scalar_gradient(v, 1.3, [0.4]) for v in ("full", "cut", "truncated", "original", "last")}
+    assert len(results) == 1
+
+
+@pytest.mark.parametrize("variant", ["full", "cut", "truncated", "last"])
+@pytest.mark.parametrize("dims", [1, 2])
+def test_variants_equal_their_naive_twins(variant: str, dims: int) -> None:
+    model = model_of(dims)
+    u, truth, generator = window(dims, 0)
+    every = {"cut": 1, "truncated": 3}.get(variant, K)
+    values = []
+    for i in range(len(u)):
+        v, tau = u[i], []
+        for k in range(K):
+            v = model((v.detach() if k and k % every == 0 else v)[None])[0]
+            tau.append(v)
+        kept = slice(-1, None) if variant == "last" else slice(None)
+        values.append(absolute(tau[kept], truth[i, kept], "relative"))
+    config = tiny(strategy="push_forward", push_forward__variant=variant, push_forward__cut_every=3)
+    ours = STRATEGIES["push_forward"](config).loss(model, batch_of(u, truth, 0, generator)).value
+    assert_same(model, ours, sum(values) / len(values))
+
+
+def test_the_original_trick_draws_its_steps_evenly_and_again_after_a_resume() -> None:
+    strategy = push_forward("original")
+    model, calls = Scale(1.0), []
+    strategy.unroll = lambda m, z, steps: calls.append(steps) or z.states[:, -1:].expand(-1, steps, -1, -1) * m.a
+    truth = torch.zeros(1, 5, 1, 1, dtype=torch.float64)
+    drawn = []
+    for step in range(2000):
+        calls.clear()
+        strategy.loss(model, Batch(Context(torch.ones(1, 1, 1, 1).double()), truth, step, None, Generator()))
+        drawn.append(sum(calls) - 1)
+    counts = Counter(drawn)
+    assert set(counts) == set(range(5))
+    assert max(abs(n - 400) for n in counts.values()) < 90  # five standard deviations
+
+
+def test_curricula_need_no_state() -> None:
+    grown = [unroll_length("steps", s, 100, 5, 0) for s in range(100)]
+    assert grown == sorted(grown)
+    assert Counter(grown) == dict.fromkeys(range(1, 6), 20)
+    assert {unroll_length("fixed", s, 100, 5, 0) for s in range(100)} == {5}
+    drawn = [unroll_length("random", s, 100, 5, 0) for s in range(2000)]
+    assert set(drawn) == set(range(1, 6))
+    assert max(abs(n - 400) for n in Counter(drawn).values()) < 90
+    assert drawn == [unroll_length("random", s, 100, 5, 0) for s in range(2000)]
+    assert drawn != [unroll_length("random", s, 100, 5, 1) for s in range(2000)]
+
+
+def test_a_curriculum_shortens_the_batch_and_takes_its_number_away() -> None:
+    u, truth, generator = window(1, 0)
+    batch = Batch(Context(u[:, None]), truth, 3, torch.arange(5), generator)
+    config = tiny(train__curriculum="steps", train__unroll=K)
+    shorter = vary(batch, config)
+    assert torch.equal(shorter.truth, truth[:, :1])
+    assert shorter.index is None
+    assert vary(batch, tiny(train__unroll=K)) is batch
+
+
+def test_noise_has_the_size_that_is_asked_for() -> None:
+    u = torch.randn(40, 2, 1, 50, 50) * torch.linspace(0.1, 10, 40).reshape(-1, 1, 1, 1, 1)
+    moved = noisy(Context(u, mu=torch.ones(40, 3)), 0.05, Generator().manual_seed(0))
+    change = (moved.states - u).flatten(2).norm(dim=2) / u.flatten(2).norm(dim=2)
+    torch.testing.assert_close(change, torch.full_like(change, 0.05), rtol=0.1, atol=0)
+    assert torch.equal(moved.mu, torch.ones(40, 3))
+
+
+@pytest.mark.parametrize("history", [1, 2])
+def test_a_bundle_makes_several_steps_per_call(history: int) -> None:
+    torch.manual_seed(0)
+    model = FNO(history, 3, width=3, modes=(2,), depth=1).double()
+    states = torch.randn(2, history, 1, 8, dtype=torch.float64)
+    tau = unroll(model, Context(states), 5)
+    first = model(states.flatten(1, 2))
+    past = torch.cat([states, first[:, :, None]], dim=1)[:, -history:]
+    expected = torch.cat([first, model(past.flatten(1, 2))[:, :2]], dim=1)[:, :, None]
+    torch.testing.assert_close(tau, expected)
+    with torch.no_grad():
+        torch.testing.assert_close(rollout(as_stepper(model), Context(states), 5), expected)
+
+
+def test_bundles_of_a_residual_normalised_operator_are_in_physical_units() -> None:
+    config = tiny(
+        train__bundle=2,
+        train__normalise=True,
+        backbone__residual=True,
+        train__history=2,
+        data__val_steps=101,
+        data__test_steps=101,
+    )
+    model = build_operator(config, config.make_task())
+    model.fit(5 + 3 * torch.randn(4, 6, 1, 32))
+    x = 5 + torch.randn(2, 2, 32)
+    scaled = (x - model.mean) / model.std
+    change = model.backbone.backbone(scaled)  # (2, 2, 32): one channel for each of the two steps
+    torch.testing.assert_close(model(x), x[:, 1:] + model.std * change)
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+def test_recomputation_changes_memory_and_nothing_else(dims: int) -> None:
+    model = model_of(dims)
+    u, truth, _ = window(dims, 0)
+    results, kept = [], []
+    for function in (unroll, recomputed_unroll):
+        memory = KeptForBackward(model)
+        with memory.hooks():
+            tau = function(model, Context(u[:, None]), K)
+        results.append(torch.autograd.grad((tau - truth).square().sum(), list(model.parameters())))
+        kept.append(memory.nbytes())
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
+    assert kept[1] < kept[0] / 3
+
+
+def test_averaged_weights_follow_their_formula() -> None:
+    model = Scale(2.0)
+    average = AveragedWeights(model, 0.995)
+    with torch.no_grad():
+        model.a.fill_(5.0)
+    for _ in range(7):
+        average.update(model)
+    with average.applied(model):
+        assert math.isclose(model.a.item(), 5 + 0.995**7 * (2 - 5), rel_tol=1e-12)
+    assert model.a.item() == 5.0
+    again = AveragedWeights(model, 0.995)
+    again.load_state_dict(average.state_dict())
+    assert torch.equal(again.shadow[0], average.shadow[0])
+    assert not AveragedWeights(model, 0).state_dict()
+
+
+def test_relative_term_on_top_of_another_objective() -> None:
+    """∇L = ∇L_base + (λ/B) Σ_i α_i ∇D_i with the mean squared error of a shortened, noisy, bundled window as base."""
+    config = tiny(
+        strategy="hero", train__loss="mse", train__bundle=2, train__noise=0.05, train__curriculum="steps",
+        train__unroll=K, hero__start=0, hero__warmup=1, hero__lambda_max=0.3,
+    )  # fmt: skip
+    strategy = STRATEGIES["hero"](config)
+    torch.manual_seed(0)
+    model = FNO(1, 2, width=3, modes=(2,), depth=1).double()
+    u, truth, _ = window(1, 0)
+    whole = Batch(Context(u[:, None]), truth, 13, torch.arange(5), Generator().manual_seed(3))
+    strategy.loss(model, replace(whole, step=0))  # makes the lagged operator
+    batch = vary(replace(whole, generator=Generator().manual_seed(3)), config)
+    assert batch.truth.shape[1] == 3
+    parameters = list(model.parameters())
+    loss = strategy.loss(model, batch)
+    term = strategy.objective.term
+    tau = unroll(model, batch.context, 3)
+    base = torch.autograd.grad((tau - batch.truth).square().mean(), parameters, retain_graph=True)
+    expected = list(base)
+    for i in range(len(u)):
+        g = torch.autograd.grad(absolute(list(tau[i]), batch.truth[i], "relative"), parameters, retain_graph=True)
+        expected = [e + 0.3 / len(u) * term.alpha[i] * part for e, part in zip(expected, g, strict=True)]
+    for a, b in zip(torch.autograd.grad(loss.value, parameters), expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+PRACTICES: dict[str, Any] = {
+    "train__bundle": 2,
+    "train__noise": 0.01,
+    "train__curriculum": "random",
+    "train__ema": 0.9,
+    "train__recompute": True,
+    "backbone__residual": True,
+    "hero__start": 6,
+    "hero__refresh": 5,
+    "train__steps": 60,
+}
+
+
+def test_a_killed_run_with_every_practice_is_resumed_to_the_same_bits(tmp_path: Path, data_dir: Path) -> None:
+    config = tiny(**PRACTICES)
+    whole = train(config, tmp_path / "whole", data_dir)
+    run = tmp_path / "killed" / config.run_id()
+    process = start_hero("train", "burgers", *options(**PRACTICES), "--runs", run.parent, "--data", data_dir)
+    wait_until(lambda: any(record["step"] >= 12 for record in read_log(run)), process)
+    process.kill()
+    process.communicate()
+    resume(run, data_dir)
+    assert_same_run(whole, run)
+    assert evaluate(run, data_dir)["test"]["nrmse@1"] < float("inf")

@@ -1,0 +1,121 @@
+"""Recurrent training: its naive twin, the strategies that it meets at the ends of its range, memory, and its windows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Generator, Tensor, nn
+
+from conftest import tiny
+from hero.backbones import FNO, build_operator
+from hero.config import RunConfig
+from hero.memory import KeptForBackward
+from hero.rollout import Context
+from hero.runs import read_log
+from hero.strategies import STRATEGIES, Batch
+from hero.strategies.recurrent import Recurrent
+from hero.train import train
+from hero.windows import training_windows
+from test_strategies import absolute, assert_same, unroll
+
+
+def operator(config: RunConfig) -> nn.Module:
+    return build_operator(config, config.make_task()).double()
+
+
+def batch_of(steps: int) -> Batch:
+    data = torch.randn(3, steps + 1, 1, 32, generator=Generator().manual_seed(1), dtype=torch.float64)
+    return Batch(Context(data[:, :1]), data[:, 1:], 0, None, Generator())
+
+
+def gradients(config: RunConfig, model: nn.Module, batch: Batch) -> tuple[Tensor, list[Tensor]]:
+    value = STRATEGIES[config.strategy](config).loss(model, batch).value
+    return value.detach(), list(torch.autograd.grad(value, list(model.parameters())))
+
+
+@pytest.mark.parametrize("loss", ["relative", "mse"])
+@pytest.mark.parametrize("residual", [False, True])
+def test_it_equals_its_naive_twin(residual: bool, loss: str) -> None:
+    config = tiny(strategy="recurrent", backbone__residual=residual, train__loss=loss, train__unroll=8)
+    model, batch = operator(config), batch_of(8)
+    backbone = model.backbone if residual else model
+
+    def step(u: Tensor) -> Tensor:
+        return u + backbone(u) if residual else backbone(u)
+
+    twin = torch.zeros((), dtype=torch.float64)
+    for u, truth in zip(batch.context.states[:, 0], batch.truth, strict=True):
+        twin = twin + absolute(unroll(step, u, 8), truth, loss) / len(batch.truth)
+    assert_same(model, Recurrent(config).loss(model, batch).value, twin)
+
+
+@pytest.mark.parametrize(("other", "steps"), [("one_step", 1), ("push_forward", 5)])
+def test_at_its_ends_it_is_another_strategy(other: str, steps: int) -> None:
+    """N = 1 is one_step, here in residual form, and N = K from any state is push_forward."""
+    configs = [tiny(strategy=s, train__unroll=steps, backbone__residual=True) for s in ("recurrent", other)]
+    model, batch = operator(configs[0]), batch_of(steps)
+    (ours, mine), (theirs, other_gradients) = (gradients(config, model, batch) for config in configs)
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
+    for a, b in zip(mine, other_gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
+    windows = [training_windows(config, torch.arange(44.0).reshape(4, 11, 1, 1)) for config in configs]
+    assert torch.equal(windows[0](3).context.states, windows[1](3).context.states)
+
+
+def test_the_gradient_flows_through_the_first_prediction() -> None:
+    config = tiny(strategy="recurrent", train__unroll=2)
+    model, batch = operator(config), batch_of(2)
+    _, whole = gradients(config, model, batch)
+    first = model(batch.context.inputs())
+    second = model(first.detach())
+    detached = STRATEGIES["recurrent"](config).absolute(torch.stack([first, second], dim=1), batch.truth)
+    cut = torch.autograd.grad(detached, list(model.parameters()))
+    assert max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(whole, cut, strict=True)) > 0.01
+
+
+def test_recomputing_changes_no_gradient_and_keeps_less() -> None:
+    kept, found = [], []
+    for recompute in (None, False):  # None: what the strategy chooses
+        config = tiny(strategy="recurrent", train__unroll=10, train__recompute=recompute, backbone__width=16)
+        assert config.train.recompute is (recompute is None)
+        model, batch = operator(config), batch_of(10)
+        noted = KeptForBackward(model)
+        with noted.hooks():
+            value = STRATEGIES["recurrent"](config).loss(model, batch).value
+        kept.append(noted.nbytes())
+        found.append([value.detach(), *torch.autograd.grad(value, list(model.parameters()))])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
+    assert kept[0] < 0.1 * kept[1]
+
+
+@pytest.mark.parametrize("starts", ["any", "first"])
+def test_windows_from_the_first_state_alone(starts: str) -> None:
+    config = tiny(strategy="recurrent", recurrent__starts=starts, train__unroll=8)
+    times = torch.arange(11.0).expand(4, 11)[:, :, None, None]
+    windows = training_windows(config, times)
+    seen = {float(n) for step in range(3 * windows.per_epoch) for n in windows(step).context.states.flatten()}
+    assert seen == ({0.0} if starts == "first" else {0.0, 1.0, 2.0})
+    assert windows.count == (4 if starts == "first" else 12)
+
+
+def test_a_whole_trajectory_can_be_the_window(runs_dir: Path, data_dir: Path) -> None:
+    config = tiny(strategy="recurrent", recurrent__starts="first", train__unroll=10, train__steps=6)
+    losses = [record["loss"] for record in read_log(train(config, runs_dir, data_dir)) if "loss" in record]
+    assert len(losses) == 6
+    assert losses[-1] < losses[0]
+
+
+def test_dropout_is_the_same_when_it_is_computed_again() -> None:
+    config = tiny(strategy="recurrent", train__unroll=3)
+    torch.manual_seed(0)
+    model = nn.Sequential(FNO(1, 1, width=3, modes=(4,), depth=1).double(), nn.Dropout(0.3))
+    found = []
+    for strategy in (Recurrent(config), STRATEGIES["push_forward"](tiny(strategy="push_forward"))):
+        torch.manual_seed(5)
+        value = strategy.loss(model, batch_of(3)).value
+        found.append(torch.autograd.grad(value, list(model.parameters())))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)

@@ -1,0 +1,448 @@
+"""PDE-Refiner: its published tables, oracle networks, naive twins of loss and sampler in float64, and whole runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Generator, Tensor, nn
+
+from conftest import tiny
+from hero.backbones import FNO, Transolver, build_operator, count_parameters
+from hero.config import RunConfig, make_config
+from hero.ema import AveragedWeights
+from hero.errors import HeroError
+from hero.evaluate import rollout_errors
+from hero.rollout import Context, rollout
+from hero.strategies import Batch
+from hero.strategies.refiner import FORMS, Form, Paper, Pdearena, RefinedOperator, Refiner
+from hero.train import resume, train
+from test_train import assert_same_run
+
+BOTH = pytest.mark.parametrize("form", sorted(FORMS))
+
+
+def config_of(form: str = "pdearena", **changes: Any) -> RunConfig:
+    values = {"strategy": "refiner", "refiner.form": form, "refiner.noise": 1e-3}
+    return make_config(overrides={**values, **{key.replace("__", "."): value for key, value in changes.items()}})
+
+
+def fno(dims: int) -> Callable[[int, int], nn.Module]:
+    return lambda inputs, outputs: FNO(inputs, outputs, width=3, modes=(2,) * dims, depth=1)
+
+
+def transolver(dims: int) -> Callable[[int, int], nn.Module]:
+    return lambda inputs, outputs: Transolver(inputs, outputs, dims, width=4, depth=1, heads=2, slices=3)
+
+
+def operator_of(
+    strategy: Refiner, backbone: Callable[[int, int], nn.Module], data: Tensor, seed: int = 0
+) -> RefinedOperator:
+    """The operator of `strategy`, fitted to `data` (trajectory, time, channel, *space) and in its precision."""
+    torch.manual_seed(seed)
+    model = strategy.operator(backbone, data.shape[2]).to(data.dtype)
+    assert isinstance(model, RefinedOperator)
+    strategy.begin(model, data)
+    return model
+
+
+def data_of(dims: int = 1, channels: int = 1, samples: int = 5, steps: int = 4) -> Tensor:
+    """Smooth changes around a mean that is not zero; channels of different size."""
+    noise = torch.randn(samples, steps, channels, *(6,) * dims, generator=Generator().manual_seed(3)).double()
+    scale = torch.tensor([2.0, 0.1]).double()[:channels].reshape(-1, *(1,) * dims)
+    return scale * (1.5 + noise[:, :1] + 0.2 * noise.cumsum(dim=1))
+
+
+def batch_of(data: Tensor, history: int = 1, seed: int = 0) -> Batch:
+    return Batch(Context(data[:, :history]), data[:, history:], 0, None, Generator().manual_seed(seed))
+
+
+class Recorded(nn.Module):
+    """A stand-in for the backbone that notes the (guess, index) of every call and answers by `answer(guess, k)`."""
+
+    def __init__(self, answer: Callable[[Tensor, int], Tensor], steps: int = 3) -> None:
+        super().__init__()
+        self.answer, self.steps, self.calls = answer, steps, list[tuple[Tensor, int]]()
+        self.weight = nn.Parameter(torch.zeros(()))  # a model has a device by its parameters
+
+    def forward(self, x: Tensor) -> Tensor:
+        k = round(self.steps * float(x[0, -1].flatten()[0]))
+        self.calls.append((x[:, 1:2].clone(), k))
+        return self.answer(x[:, 1:2], k)
+
+
+# s: (t, β, ᾱ, noise std, coefficient of x̂₀, of the current sample, posterior variance)
+PUBLISHED = {
+    4e-7: [
+        (3, 1, 0, 1, 0.99628191, 0, 7.42235e-3),
+        (2, 7.368063e-3, 0.9925776516, 0.0861531, 0.99265908, 0.00734087, 5.42884e-5),
+        (1, 5.428835e-5, 0.9999453117, 0.00739516, 0.99268602, 0.00731398, 3.97074e-7),
+        (0, 4e-7, 0.9999996, 6.32456e-4, 1, 0, 0),
+    ],
+    2e-7: [
+        (3, 1, 0, 1, 0.99705455, 0, 5.88223e-3),
+        (2, 5.848035e-3, 0.9941177662, 0.0766957, 0.99416906, 0.00583091, 3.41995e-5),
+        (1, 3.419952e-5, 0.9999656005, 0.00586511, 0.99418606, 0.00581394, 1.98837e-7),
+        (0, 2e-7, 0.9999998, 4.47214e-4, 1, 0, 0),
+    ],
+}
+
+
+def six_digits(published: Iterable[float]) -> Any:
+    """What is equal to numbers that were rounded to six digits or more; zero is exact."""
+    return pytest.approx(list(published), rel=5e-6, abs=0)
+
+
+@pytest.mark.parametrize("s", PUBLISHED)
+def test_the_tables_of_form_pdearena_are_the_published_ones(s: float) -> None:
+    form = Pdearena(3, s)
+    for t, *row in PUBLISHED[s]:
+        ours = [x[t].item() for x in (form.beta, form.alpha_bar, form.noise, form.c_0, form.c_s, form.variance)]
+        assert ours == six_digits(row), t
+    assert form.alpha_bar[-1] == 0
+    assert form.noise[-1] == 1
+    assert form.alpha_bar.dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("least", "published"), [(2e-7, (5.848035e-3, 3.419952e-5, 2e-7)), (4e-7, (7.368063e-3, 5.428835e-5, 4e-7))]
+)
+def test_the_deviations_of_form_paper_are_the_published_ones(least: float, published: tuple[float, ...]) -> None:
+    assert Paper(3, least).sigma[1:].tolist() == six_digits(published)
+
+
+def test_defaults_are_the_published_ones() -> None:
+    config = make_config(overrides={"strategy": "refiner"})
+    assert (config.refiner.form, config.refiner.steps, config.refiner.noise) == ("pdearena", 3, 4e-7)
+    assert config.train.ema == 0.995
+    assert make_config(overrides={"strategy": "refiner", "refiner.form": "paper"}).refiner.noise == 2e-7
+
+
+@BOTH
+@pytest.mark.parametrize("steps", [1, 3, 4])
+def test_the_network_is_called_once_more_than_it_refines(form: str, steps: int) -> None:
+    strategy = Refiner(config_of(form, refiner__steps=steps))
+    recorded = Recorded(lambda guess, k: torch.zeros_like(guess), steps)
+    data = data_of()
+    strategy.stepper(operator_of(strategy, lambda i, o: recorded, data))(Context(data[:, :1]))
+    order = list(range(steps + 1))
+    assert [k for _, k in recorded.calls] == (order if form == "paper" else order[::-1])
+
+
+def oracle(form: Form, y: Tensor) -> Callable[[Tensor, int], Tensor]:
+    """The network that knows y and gives what finds it in one call."""
+    if isinstance(form, Pdearena):
+        return lambda guess, t: (form.alpha_bar[t].sqrt() * guess - y) / (1 - form.alpha_bar[t]).sqrt()
+    assert isinstance(form, Paper)
+    return lambda guess, k: y if k == 0 else (guess - y) / form.sigma[k]
+
+
+@pytest.mark.parametrize("s", [2e-7, 4e-7, 1e-2])
+@BOTH
+@pytest.mark.parametrize("difference", [True, False])
+def test_a_network_that_knows_the_target_gives_the_target_for_every_seed(form: str, s: float, difference: bool) -> None:
+    data = data_of()
+    for seed in range(3):
+        strategy = Refiner(config_of(form, refiner__noise=s, refiner__difference=difference, seed=seed))
+        recorded = Recorded(lambda guess, k: guess)
+        model = operator_of(strategy, lambda i, o, network=recorded: network, data)
+        recorded.answer = oracle(model.form, model.target(data[:, 0], data[:, 1]))
+        made = strategy.stepper(model)(Context(data[:, :1]))
+        torch.testing.assert_close(made, data[:, 1], rtol=1e-11, atol=1e-11)
+        assert len({tuple(guess.flatten().tolist()) for guess, _ in recorded.calls}) == 4
+
+
+@BOTH
+def test_what_is_learnt_without_any_guess_does_not_see_the_target(form: str) -> None:
+    """t = K of pdearena: only noise reaches the network, whose target is -y; k = 0 of the paper: zeros, and y."""
+    table, first = FORMS[form](3, 4e-7), 3 if form == "pdearena" else 0
+    epsilon = torch.randn(5, 1, 6, dtype=torch.float64)
+    for y in (torch.ones_like(epsilon), torch.randn_like(epsilon)):
+        guess, target = table.corrupt(y, torch.full((5,), first), epsilon)
+        assert torch.equal(guess, epsilon if form == "pdearena" else torch.zeros_like(y))
+        assert torch.equal(target, -y if form == "pdearena" else y)
+
+
+def test_a_network_that_gives_zero_leaves_the_shrunk_last_sample() -> None:
+    strategy, data = Refiner(config_of()), data_of()
+    recorded = Recorded(lambda guess, k: torch.zeros_like(guess))
+    model = operator_of(strategy, lambda i, o: recorded, data)
+    made = strategy.stepper(model)(Context(data[:, :1]))
+    last, k = recorded.calls[-1]
+    assert k == 0
+    torch.testing.assert_close((made - data[:, 0]) / model.w, math.sqrt(1 - 1e-3) * last, rtol=1e-10, atol=1e-12)
+
+
+@BOTH
+def test_every_index_is_trained_equally_often(form: str) -> None:
+    strategy, count = Refiner(config_of(form)), 4000
+    indices = list[Tensor]()
+
+    class Noting(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            indices.append((3 * x[:, -1, 0]).round().long())
+            return x[:, :1]
+
+    data = torch.randn(count, 2, 1, 2)
+    model = operator_of(strategy, lambda i, o: Noting(), data)
+    strategy.loss(model, batch_of(data))
+    found = torch.bincount(indices[0], minlength=4)
+    assert len(found) == 4
+    expected = count / 4
+    assert bool(((found - expected).abs() < 4 * math.sqrt(expected * 0.75)).all()), found
+
+
+@BOTH
+def test_the_loss_does_not_depend_on_the_order_of_the_samples(form: str) -> None:
+    strategy, data = Refiner(config_of(form)), data_of()
+    model = operator_of(strategy, fno(1), data)
+    x, k = data[:, 0], torch.tensor([0, 1, 2, 3, 1])
+    y, epsilon = model.target(x, data[:, 1]), torch.randn(5, 1, 6, dtype=torch.float64)
+    order = torch.tensor([3, 0, 4, 1, 2])
+    values = [strategy.error(model, x[i], y[i], k[i], epsilon[i]) for i in (torch.arange(5), order)]
+    torch.testing.assert_close(values[0], values[1], rtol=1e-12, atol=0)
+
+
+def draws(batch: Batch, steps: int) -> tuple[list[int], Tensor]:
+    """The indices and the noise of a loss, in the order in which they are drawn."""
+    y = batch.truth[:, 0]
+    k = torch.randint(steps + 1, (len(y),), generator=batch.generator).tolist()
+    return k, torch.randn(y.shape, generator=batch.generator, dtype=y.dtype)
+
+
+def naive_alpha_bar(t: int, steps: int, s: float) -> float:
+    return math.prod(1 - s ** ((steps - i) / steps) for i in range(t + 1))
+
+
+def naive_network(model: RefinedOperator, states: Tensor, guess: Tensor, k: int) -> Tensor:
+    """f(z, guess, k) of one sample: `states` (H, channel, *space), normalised channel by channel."""
+    parts = [(u[c] - model.mean[c]) / model.std[c] for u in states for c in range(len(u))]
+    parts += [*guess, torch.full_like(guess[0], k / 3)]
+    return model.backbone(torch.stack(parts)[None])[0]
+
+
+def naive_y(model: RefinedOperator, states: Tensor, following: Tensor) -> Tensor:
+    origin = states[-1] if model.difference else [*model.mean]
+    return torch.stack([(following[c] - origin[c]) / model.w[c] for c in range(len(following))])
+
+
+def naive_loss(form: str, model: RefinedOperator, batch: Batch, s: float) -> Tensor:
+    total: Tensor = torch.zeros((), dtype=torch.float64)
+    for i, (k, epsilon) in enumerate(zip(*draws(batch, 3), strict=True)):
+        states = batch.context.states[i]
+        y = naive_y(model, states, batch.truth[i, 0])
+        if form == "pdearena":
+            a = naive_alpha_bar(k, 3, s)
+            guess = math.sqrt(a) * y + math.sqrt(1 - a) * epsilon
+            target = math.sqrt(a) * epsilon - math.sqrt(1 - a) * y
+        elif k == 0:
+            guess, target = torch.zeros_like(y), y
+        else:
+            guess, target = y + s ** (k / 3) * epsilon, epsilon
+        total = total + ((naive_network(model, states, guess, k) - target) ** 2).mean()
+    return total / len(batch.truth)
+
+
+def naive_step(form: str, model: RefinedOperator, states: Tensor, s: float, generator: Generator) -> Tensor:
+    """One step of one trajectory, `states` (H, channel, *space)."""
+
+    def noise() -> Tensor:
+        return torch.randn(states[-1:].shape, generator=generator, dtype=states.dtype)[0]
+
+    if form == "paper":
+        y = naive_network(model, states, torch.zeros_like(states[-1]), 0)
+        for k in (1, 2, 3):
+            noisy = y + s ** (k / 3) * noise()
+            y = noisy - s ** (k / 3) * naive_network(model, states, noisy, k)
+    else:
+        z = noise()
+        for t in (3, 2, 1, 0):
+            beta, a = s ** ((3 - t) / 3), naive_alpha_bar(t, 3, s)
+            before = naive_alpha_bar(t - 1, 3, s)
+            y = math.sqrt(a) * z - math.sqrt(1 - a) * naive_network(model, states, z, t)
+            if t > 0:
+                c_0, c_s = math.sqrt(before) * beta / (1 - a), math.sqrt(1 - beta) * (1 - before) / (1 - a)
+                z = c_0 * y + c_s * z + math.sqrt((1 - before) * beta / (1 - a)) * noise()
+    origin = states[-1] if model.difference else [*model.mean]
+    return torch.stack([origin[c] + model.w[c] * y[c] for c in range(len(y))])
+
+
+VARIANTS = [
+    {},
+    {"train__history": 2},
+    {"train__normalise": True},
+    {"refiner__difference": False},
+    {"refiner__difference": False, "train__normalise": True, "train__history": 2},
+]
+
+
+@BOTH
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: "-".join(variant) or "plain")
+@pytest.mark.parametrize("backbone", [fno, transolver])
+def test_loss_and_sampler_equal_their_naive_twins(
+    form: str, dims: int, variant: dict[str, Any], backbone: Callable[[int], Callable[[int, int], nn.Module]]
+) -> None:
+    strategy, data = Refiner(config_of(form, **variant)), data_of(dims, channels=2)
+    model, history = operator_of(strategy, backbone(dims), data), strategy.config.train.history
+
+    ours = strategy.loss(model, batch_of(data, history)).value
+    twin = naive_loss(form, model, batch_of(data, history), 1e-3)
+    torch.testing.assert_close(ours, twin, rtol=1e-10, atol=1e-12)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    gradients = [torch.autograd.grad(value, parameters, allow_unused=True) for value in (ours, twin)]
+    for mine, other in zip(*gradients, strict=True):
+        assert (mine is None) == (other is None)
+        if mine is not None:
+            torch.testing.assert_close(mine, other, rtol=1e-7, atol=1e-10)
+
+    one = data[:1, :history]
+    with torch.no_grad():
+        made = model(one.flatten(1, 2), Generator().manual_seed(4))
+        expected = naive_step(form, model, one[0], 1e-3, Generator().manual_seed(4))
+    torch.testing.assert_close(made[0], expected, rtol=1e-9, atol=1e-11)
+
+
+@BOTH
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: "-".join(variant) or "plain")
+def test_what_is_learnt_is_of_order_one_whatever_the_units(form: str, variant: dict[str, Any]) -> None:
+    strategy, data = Refiner(config_of(form, **variant)), 1e4 * data_of(channels=2, samples=50)
+    model, history = operator_of(strategy, fno(1), data), strategy.config.train.history
+    y = model.target(data[:, :history].flatten(1, 2), data[:, history])
+    deviation = y.movedim(1, 0).flatten(1).std(dim=1)
+    assert bool(((deviation > 0.5) & (deviation < 2)).all()), deviation
+    assert (bool((model.std != 1).all()), bool((model.mean != 0).all())) == (strategy.config.train.normalise,) * 2
+
+
+@BOTH
+def test_the_stepper_is_decided_by_the_seed_of_the_run(form: str) -> None:
+    data = data_of()
+
+    def rolled(seed: int) -> Tensor:
+        strategy = Refiner(config_of(form, seed=seed))
+        model = operator_of(strategy, fno(1), data)
+        with torch.no_grad():
+            return rollout(strategy.stepper(model), Context(data[:, :1]), 3)
+
+    before = torch.random.get_rng_state()
+    one, again, other = rolled(0), rolled(0), rolled(1)
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+    torch.random.set_rng_state(before)
+    strategy = Refiner(config_of(form))
+    model = operator_of(strategy, fno(1), data)
+    state = torch.random.get_rng_state()
+    strategy.stepper(model)(Context(data[:, :1]))
+    strategy.loss(model, batch_of(data))
+    assert torch.equal(torch.random.get_rng_state(), state), "the generator of the caller was used"
+
+
+@BOTH
+def test_the_stepper_draws_anew_for_every_step_and_trajectory(form: str) -> None:
+    recorded = Recorded(lambda guess, k: torch.zeros_like(guess))
+    strategy, same = Refiner(config_of(form)), data_of()[:1].expand(2, -1, -1, -1)
+    model = operator_of(strategy, lambda i, o: recorded, data_of())
+    step = strategy.stepper(model)
+    one, two = step(Context(same[:, :1])), step(Context(same[:, :1]))
+    assert not torch.equal(one, two)
+    assert not torch.equal(one[0], one[1])
+
+
+@pytest.mark.parametrize(("channels", "history"), [(1, 1), (2, 1), (2, 3)])
+def test_it_adds_the_least_number_of_parameters(channels: int, history: int) -> None:
+    strategy = Refiner(config_of(train__history=history))
+    plain = count_parameters(fno(1)(history * channels, channels))
+    width = 3
+    added = count_parameters(strategy.operator(fno(1), channels)) - plain
+    assert added == (channels + 1) * width
+
+
+def test_averaged_weights_approach_constant_ones_as_a_power_of_the_decay() -> None:
+    model = nn.Linear(3, 2).double()
+    start = [p.detach().clone() for p in model.parameters()]
+    average, m = AveragedWeights(model, Refiner.ema), 50
+    with torch.no_grad():
+        for p in model.parameters():
+            p += 1.7
+    for _ in range(m):
+        average.update(model)
+    for shadow, theta, theta_0 in zip(average.shadow, model.parameters(), start, strict=True):
+        torch.testing.assert_close(shadow, theta + 0.995**m * (theta_0 - theta), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("backbone.residual", True), ("train.bundle", 5), ("refiner.noise", 1.0), ("refiner.noise", 3.0)]
+)
+def test_what_it_cannot_use_is_refused_with_a_remedy(key: str, value: object) -> None:
+    with pytest.raises(HeroError, match=key) as refused:
+        make_config(overrides={"strategy": "refiner", key: value})
+    assert str(refused.value).endswith(".")
+
+
+def test_the_loss_is_the_same_under_either_absolute_loss() -> None:
+    data = data_of()
+    values = []
+    for loss in ("relative", "mse"):
+        strategy = Refiner(config_of(train__loss=loss))
+        values.append(strategy.loss(operator_of(strategy, fno(1), data), batch_of(data)).value)
+    assert torch.equal(values[0], values[1])
+
+
+def test_only_the_first_step_of_a_window_is_used() -> None:
+    strategy, data = Refiner(config_of()), data_of()
+    model, batch = operator_of(strategy, fno(1), data), batch_of(data)
+    short = replace(batch_of(data), truth=batch.truth[:, :1])
+    assert torch.equal(strategy.loss(model, batch).value, strategy.loss(model, short).value)
+
+
+@BOTH
+@pytest.mark.parametrize("changes", [{}, {"train__normalise": True}], ids=["plain", "normalised"])
+def test_ten_updates_equal_five_and_a_resume(
+    form: str, changes: dict[str, Any], tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny(strategy="refiner", refiner__form=form, train__steps=10, **changes)
+    whole = train(config, tmp_path / "whole", data_dir)
+    original = Refiner.loss
+
+    def stopping(self: Refiner, model: nn.Module, batch: Batch) -> Any:
+        if batch.step == 5:
+            raise InterruptedError
+        return original(self, model, batch)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Refiner, "loss", stopping)
+        with pytest.raises(InterruptedError):
+            train(config, tmp_path / "parts", data_dir)
+    run = tmp_path / "parts" / config.run_id()
+    assert_same_run(resume(run, data_dir), whole)
+
+
+def test_a_run_is_evaluated_to_the_same_numbers_every_time() -> None:
+    config = tiny(strategy="refiner")
+    model = build_operator(config, config.make_task())
+    data = torch.randn(3, 6, 1, 32, generator=Generator().manual_seed(0))
+    errors = [rollout_errors(Refiner(config).stepper(model), data, 5, "cpu")["nrmse"] for _ in range(2)]
+    assert torch.equal(errors[0], errors[1])
+
+
+@BOTH
+def test_it_learns_to_predict_and_to_refine(form: str) -> None:
+    """u_{n+1} = 0.5 u_n on a small grid: the error falls well below that of no change at all, at every index."""
+    config = config_of(form, refiner__noise=1e-2, refiner__steps=2)
+    start = torch.randn(64, 1, 1, 8, generator=Generator().manual_seed(1))
+    data = torch.cat([start, 0.5 * start], dim=1)
+    strategy = Refiner(config)
+    model = operator_of(strategy, lambda i, o: FNO(i, o, width=8, modes=(5,), depth=2), data)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for step in range(300):
+        optimiser.zero_grad()
+        strategy.loss(model, batch_of(data, seed=step)).value.backward()
+        optimiser.step()
+    with torch.no_grad():
+        made = strategy.stepper(model)(Context(data[:, :1]))
+    assert (made - data[:, 1]).square().mean() < 0.01 * (data[:, 0] - data[:, 1]).square().mean()
