@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import csv
+import importlib
 import io
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,14 @@ SEEDS = [0, 1]
 def command(runs: Path, data: Path, *more: object) -> list[object]:
     chosen = ["--strategies", ",".join(NAMES), "--seeds", len(SEEDS)]
     return ["compare", "burgers", *options(), *chosen, "--runs", runs, "--data", data, *more]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def without_reports() -> Iterator[None]:
+    """The report of each run is tested elsewhere, and drawing it takes longer than the run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importlib.import_module("hero.evaluate"), "report_run", lambda *_: None)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -116,14 +125,14 @@ def test_the_numbers_are_those_of_the_runs(compared: Path) -> None:
 
 def test_the_files_say_the_same(compared: Path) -> None:
     folder, result = folder_of(compared), stored(compared)
-    lines = [line.strip("| ").split(" | ") for line in (folder / "comparison.md").read_text().splitlines()[2:4]]
+    lines = [line.strip("| ").split(" | ") for line in (folder / "comparison.md").read_text().splitlines()[4:6]]
     rows = list(csv.DictReader(io.StringIO((folder / "comparison.csv").read_text())))
     for line, numbers, row in zip(lines, rows, result["rows"], strict=True):
         metric, published = row["metrics"]["nrmse@100"], row["paper"]["nrmse@100"]
-        ours = f"{format_number(metric['mean'])} ± {format_number(metric['std'])}"
+        ours = f"{format_number(metric['mean'])} ±{format_number(metric['std'])}"
         assert line[0] == numbers["strategy"] == row["strategy"]
-        assert line[4] == f"{ours}<br>({published['mean']:g} ± {published['std']:g})"
-        assert line[7] == f"{row['cost']:.2f}"
+        assert line[3] == f"{ours} ({published['mean']:g})"
+        assert line[6] == f"{row['cost']:.2f}"
         assert float(numbers["nrmse@100_mean"]) == metric["mean"]
         assert float(numbers["paper_nrmse@100_std"]) == published["std"]
         assert float(numbers["cost"]) == row["cost"]
@@ -146,7 +155,13 @@ def test_repeating_trains_nothing_and_says_the_same(call: Call, compared: Path, 
     assert (tmp_path / "copy.json").read_bytes() == before[folder_of(compared) / "comparison.json"]
     assert "run 4 of 4: hero, seed 1" in out
     assert "step 20/20" not in out
-    for expected in ("(0.153 ± 0.007)", "nRMSE@100 vs", "95 % bootstrap interval over seeds", "curves.png"):
+    for expected in (
+        "(0.153)",
+        "equal steps (20), 2 seeds",
+        "nRMSE@100 vs",
+        "95 % bootstrap interval over seeds",
+        "curves.png",
+    ):
         assert expected in out
 
 
@@ -177,7 +192,7 @@ def test_a_failed_run_is_told_and_the_rest_goes_on(
         assert expected in out
     hero = stored(again)["rows"][1]
     assert hero["rollouts"] == 2
-    assert hero["metrics"]["gm100" if "gm100" in hero["metrics"] else "test_gm100"]["std"] is None
+    assert hero["metrics"]["test_gm100"]["std"] is None
     assert hero["difference"]["seeds"] == [1]
     failing = {("push_forward", 0), ("push_forward", 1)}
     assert call(*command(again, data_dir))[0] == 0
@@ -264,7 +279,7 @@ def test_costs_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "Rehearsal", None)
     assert relative_costs(planned, "push_forward", tmp_path, path) == costs
     path.write_text('{"baseline": 3')
-    with pytest.raises(HeroError, match="costs.json is damaged; delete it"):
+    with pytest.raises(HeroError, match=r"costs\.json is damaged; delete it"):
         relative_costs(planned, "push_forward", tmp_path, path)
 
 
@@ -296,7 +311,7 @@ def test_the_interval_equals_that_of_a_naive_bootstrap() -> None:
     generator, drawn = np.random.default_rng(11), []
     for _ in range(4000):
         seeds, trajectories = generator.integers(4, size=4), generator.integers(30, size=30)
-        e, e0 = (np.array([[x[i, j] for j in trajectories] for i in seeds]) for x in (ours, base))
+        e, e0 = (x[np.ix_(seeds, trajectories)] for x in (ours, base))
         drawn.append(100 * (e.mean() - e0.mean()) / e0.mean())
     low, high = np.quantile(drawn, (0.025, 0.975))
     result = paired_difference(ours, base)

@@ -1,4 +1,4 @@
-"""Recurrent training: its naive twin, the strategies that it meets at the ends of its range, memory, and its windows."""
+"""Recurrent training: its naive twin, the strategies that it meets at the ends of its range, memory and windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strategies that ask the solver: diverted chain and history replay, against naive twins and independent solver calls."""
+"""Strategies that ask the solver, diverted chain and history replay: naive twins and independent solver calls."""
 
 from __future__ import annotations
 

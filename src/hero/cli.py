@@ -24,6 +24,8 @@ from hero.bench import (
     print_cost,
     scaling_figure,
     strategy_cost,
+    unroll_memory,
+    unroll_memory_figure,
 )
 from hero.checkpoint import load_run
 from hero.compare import BUDGETS
@@ -76,6 +78,7 @@ network on the same work: updates through a five-step unroll at batch 20, rollou
   hero bench --json speed.json                     all of it; in 3D compiling alone takes minutes
   hero bench --figure speed.png                    and the cost against grid size and batch
   hero bench --strategies --dims 1                 what HERO costs over push_forward
+  hero bench --memory memory.png --dims 2          memory against the length of the unroll
 
 Each participant has a process of its own; they take turns, and medians of one run are compared. `x hero` is the time
 over ours, `x limit` the time over what the matrix products and the memory of this machine allow, measured first.
@@ -197,6 +200,8 @@ def add_bench_command(commands: Any) -> None:
                          help="also measure updates against grid and batch, which is long, and draw them")  # fmt: skip
     command.add_argument("--strategies", action="store_true",
                          help="instead: cost of the training strategies relative to push_forward")  # fmt: skip
+    command.add_argument("--memory", type=Path, metavar="PNG",
+                         help="instead: draw the memory of one update against the length of its unroll")  # fmt: skip
     command.set_defaults(call=run_bench)
 
 
@@ -404,8 +409,16 @@ def run_bench(args: argparse.Namespace) -> None:
     for name, value in (("rounds", args.rounds), ("threads", args.threads)):
         if value is not None and value < 1:
             raise HeroError(f"--{name} {value} is too few; give 1 or more.")
-    if args.figure and args.figure.suffix.lower() != ".png":
-        raise HeroError(f"--figure {args.figure} is not a PNG file; give a name that ends in .png.")
+    for name, path in (("figure", args.figure), ("memory", args.memory)):
+        if path and path.suffix.lower() != ".png":
+            raise HeroError(f"--{name} {path} is not a PNG file; give a name that ends in .png.")
+    if args.memory:
+        rows = unroll_memory((args.dims or [2])[0])
+        save(unroll_memory_figure(rows), args.memory)
+        console.print(f"figure: {args.memory}", highlight=False, soft_wrap=True)
+        if args.json:
+            write_json(args.json, rows)
+        return
     if args.strategies:
         costs = []
         for dims in args.dims or (1, 2):

@@ -29,7 +29,7 @@ def paired_difference(ours: np.ndarray, baseline: np.ndarray, resamples: int = R
 
     def percent(e: np.ndarray, e0: np.ndarray) -> np.ndarray:
         with np.errstate(invalid="ignore", divide="ignore"):
-            return 100 * (e - e0) / e0
+            return 100 * ((e - e0) / e0)
 
     seeds, trajectories = ours.shape
     known = {

@@ -4,6 +4,7 @@ from hero.bench.peers import compare, paper_workloads
 from hero.bench.scaling import measure_scaling, paper_sweeps, scaling_figure
 from hero.bench.strategies import print_cost, strategy_cost
 from hero.bench.tables import print_comparison
+from hero.bench.unroll_memory import unroll_memory, unroll_memory_figure
 
 __all__ = [
     "compare",
@@ -14,4 +15,6 @@ __all__ = [
     "print_cost",
     "scaling_figure",
     "strategy_cost",
+    "unroll_memory",
+    "unroll_memory_figure",
 ]

@@ -58,28 +58,27 @@ def write_comparison(folder: Path, result: Result, errors: Mapping[str, np.ndarr
     write_json(folder / "comparison.json", result)
 
 
-def cells(row: Row) -> list[str]:
-    """One line of the table; the paper's values are on a second line, in parentheses."""
+def cells(row: Row, with_steps: bool) -> list[str]:
+    """One line of the table; a cell is a stack of short lines, so that the table fits a terminal of 80 columns."""
     published = row["paper"] or {}
-    shown = []
-    for _, key in SHOWN:
-        paper = f"\n({published[key]['mean']:g} ± {published[key]['std']:g})" if key in published else ""
-        shown.append(spread(row["metrics"][key]) + paper)
     cost, failed = as_float(row["cost"]), len(row["runs"]) - finished(row)
     return [
         row["strategy"] + (f"\n{failed} of {len(row['runs'])} failed" if failed else ""),
-        str(row["steps"]),
-        *shown,
+        *([str(row["steps"])] if with_steps else []),
+        *(spread(row["metrics"][key], published.get(key)) for _, key in SHOWN),
         difference_text(row["difference"]),
         MISSING if math.isnan(cost) else f"{cost:.2f}",
         f"{row['diverged']} of {row['rollouts']}",
     ]
 
 
-def headings(result: Result) -> list[str]:
-    """The columns of `cells`."""
-    difference = f"nRMSE@100 vs\n{result['baseline']}"
-    return ["strategy", "steps", *(label for label, _ in SHOWN), difference, "cost", "diverged"]
+def lines_of(result: Result) -> list[list[str]]:
+    """The headings and all cells; the steps have a column where they differ."""
+    differ = len({row["steps"] for row in result["rows"]}) > 1
+    metrics = (label.replace("@", "\n@").replace(" ", "\n") for label, _ in SHOWN)
+    steps = ["steps"] if differ else []
+    headings = ["strategy", *steps, *metrics, f"nRMSE@100 vs\n{result['baseline']}", "cost", "diverged"]
+    return [headings, *(cells(row, differ) for row in result["rows"])]
 
 
 def finished(row: Row) -> int:
@@ -87,10 +86,10 @@ def finished(row: Row) -> int:
     return sum("failed" not in run for run in row["runs"])
 
 
-def spread(values: Mapping[str, Any]) -> str:
-    """Mean ± standard deviation over the seeds; of one seed, its value."""
-    std = values["std"]
-    return format_number(values["mean"]) + ("" if std is None else f" ± {format_number(std)}")
+def spread(values: Mapping[str, Any], published: Mapping[str, float] | None) -> str:
+    """Mean, standard deviation over the seeds if there are several, and the paper's mean in parentheses."""
+    deviation = "" if values["std"] is None else f"\n±{format_number(values['std'])}"
+    return format_number(values["mean"]) + deviation + (f"\n({published['mean']:g})" if published else "")
 
 
 def difference_text(difference: Mapping[str, Any] | None) -> str:
@@ -110,21 +109,22 @@ def signed(value: float) -> str:
 
 def comparison_table(result: Result) -> Table:
     """The table for the terminal."""
-    titled = f"{result['task']}, {result['backbone']}: equal {result['budget']}, seeds {seed_text(result['seeds'])}"
-    table = Table(title=titled, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_lines=False)
-    for heading in headings(result):
+    table = Table(title=title(result), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    headings, *lines = lines_of(result)
+    for heading in headings:
         first = heading == "strategy"
         table.add_column(heading, justify="left" if first else "right", no_wrap=first, overflow="fold")
-    for row in result["rows"]:
-        table.add_row(*cells(row))
+    for line in lines:
+        table.add_row(*line)
     return table
 
 
-def seed_text(seeds: list[int]) -> str:
-    """0–4 for a range, else the list."""
-    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
-        return f"{seeds[0]}–{seeds[-1]}"
-    return ", ".join(map(str, seeds))
+def title(result: Result) -> str:
+    """What was compared: "burgers, fno: equal steps (1000), 3 seeds"."""
+    steps, seeds = {row["steps"] for row in result["rows"]}, len(result["seeds"])
+    each = f" ({steps.pop()})" if len(steps) == 1 else ""
+    counted = f"{seeds} seed{'s' if seeds > 1 else ''}"
+    return f"{result['task']}, {result['backbone']}: equal {result['budget']}{each}, {counted}"
 
 
 def notes(result: Result) -> list[str]:
@@ -142,7 +142,7 @@ def notes(result: Result) -> list[str]:
     if len(ways) > 1:
         found.append("The runs differ in compilation, device or threads (see comparison.json): logged costs mislead.")
     if any(row["paper"] for row in rows):
-        found.append("In parentheses: the paper's, of five seeds after 10,000 steps on its own data; for reference.")
+        found.append("In parentheses: the paper's means, of five seeds after 10,000 steps on its own data.")
     failed = [(row["strategy"], run) for row in rows for run in row["runs"] if "failed" in run]
     if failed:
         found.append("Means are over the runs that finished.")
@@ -155,10 +155,9 @@ def _finished_runs(rows: list[Row]) -> list[Mapping[str, Any]]:
 
 def markdown(result: Result) -> str:
     """The table and its notes, ready for a document."""
-    lines = [[cell.replace("\n", " ") for cell in headings(result)], ["---"] * len(headings(result))]
-    lines += [[cell.replace("\n", "<br>") for cell in cells(row)] for row in result["rows"]]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{table}\n\n" + "\n".join(f"- {note}" for note in notes(result)) + "\n"
+    headings, *lines = [[cell.replace("\n@", "@").replace("\n", " ") for cell in line] for line in lines_of(result)]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in (headings, ["---"] * len(headings), *lines))
+    return f"{title(result)}\n\n{table}\n\n" + "\n".join(f"- {note}" for note in notes(result)) + "\n"
 
 
 def csv_text(result: Result) -> str:
@@ -190,7 +189,7 @@ def comparison_figure(result: Result, errors: Mapping[str, np.ndarray]) -> Figur
     _curves(left, result, errors, colours)
     if paired:
         _differences(right[0], result, paired, colours)
-    figure.suptitle(f"{result['task']}, {result['backbone']}: equal {result['budget']}", fontsize=11)
+    figure.suptitle(title(result), fontsize=11)
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
     return figure
 

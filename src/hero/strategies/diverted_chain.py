@@ -36,8 +36,8 @@ class DivertedChain(Strategy):
         targets = self.targets(batch.context, tau)
         end = time.perf_counter()
         # An accelerator works on its own, and to wait for it would cost more than the number is worth.
-        share = {"solver_share": (end - rolled_out) / (end - begin)} if tau.device.type == "cpu" else {}
-        return Loss(self.absolute(tau, targets), share)
+        on_cpu = tau.device.type == "cpu"
+        return Loss(self.absolute(tau, targets), {"solver_share": (end - rolled_out) / (end - begin)} if on_cpu else {})
 
     def targets(self, context: Context, tau: Tensor) -> Tensor:
         """(S(û_0), .., S(û_{K-1})): (batch, K, channel, *space), in one call because all û are there."""

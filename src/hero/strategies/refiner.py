@@ -148,6 +148,11 @@ class RefinedOperator(nn.Module):
 
     def forward(self, x: Tensor, generator: Generator | None = None) -> Tensor:
         """One step (batch, H*channels, *space) -> (batch, channels, *space); without a generator, torch's own draws."""
+        if torch.compiler.is_exporting():
+            raise HeroError(
+                "a step of the strategy refiner draws random numbers, which no exported file can; "
+                "roll the run itself out with `hero predict RUN`."
+            )
 
         def network(guess: Tensor, k: int) -> Tensor:
             out: Tensor = self.backbone(self.conditioned(x, guess, torch.full((len(x),), k, device=x.device)).inputs())
