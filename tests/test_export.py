@@ -63,7 +63,19 @@ def about_of(config: RunConfig, run: str = "x", step: int = 0) -> About:
     task = config.make_task()
     test = {"name": "test", "trajectories": 3, "steps": 110, "seed": 773}
     grid = [task.resolution] * task.dims
-    return About(run, step, task.name, task.settings(), test, grid, task.dt, config.train.history, 1, "0.1.0")
+    return About(
+        run,
+        step,
+        task.name,
+        task.settings(),
+        test,
+        grid,
+        task.dt,
+        config.train.history,
+        1,
+        config.train.bundle,
+        "0.1.0",
+    )
 
 
 def test_the_command_shows_the_differences_and_nothing_else(exported: tuple[Path, tuple[int, str, str]]) -> None:
@@ -151,6 +163,7 @@ def test_onnx_has_no_normalisation_left_outside(trained: Path) -> None:
 
 def small(task: str, backbone: str) -> RunConfig:
     settings = {"task.name": task, "task.resolution": 8, "task.cutoff": 1, "backbone.name": backbone}
+    settings |= {"train.bundle": 2} if task == "unbalanced_advection" else {}
     settings |= {"backbone.width": 8, "backbone.depth": 1} | ({"backbone.modes": 2} if backbone == "fno" else {})
     return make_config(overrides=settings | ({"task.forcing_mode": 1} if task == "kolmogorov_flow" else {}))
 
@@ -174,7 +187,8 @@ def test_every_backbone_exports(task: str, backbone: str) -> None:
         exported = decode(content, kind, Path(kind.file))
         assert check(exported, as_stepper(step), data, 1, Path(kind.file))["one_step"] < 1e-5
         for batch in (1, 5):
-            assert exported(Context(torch.ones(batch, 1, 1, *about.grid))).shape == (batch, 1, *about.grid)
+            shape = exported(Context(torch.ones(batch, 1, 1, *about.grid))).shape
+            assert shape == (batch, about.bundle, *about.grid)
 
 
 def test_a_file_of_other_weights_is_refused(trained: Path, data_dir: Path) -> None:

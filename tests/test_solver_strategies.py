@@ -312,9 +312,10 @@ def test_ten_updates_are_five_a_kill_and_five(
     assert_same_run(resume(tmp_path / "parts" / config.run_id(), data_dir), whole)
 
 
-def test_more_than_a_whole_batch_is_refused() -> None:
-    with pytest.raises(HeroError, match=r"history_replay\.share=1\.5 .* 1 or less"):
-        tiny(strategy="history_replay", history_replay__share=1.5)
+@pytest.mark.parametrize(("setting", "value", "remedy"), [("share", 1.5, "give 1 or less"), ("start", 20, "lower it")])
+def test_what_cannot_act_is_refused(setting: str, value: float, remedy: str) -> None:
+    with pytest.raises(HeroError, match=rf"history_replay\.{setting}={value} .*{remedy}"):
+        tiny(strategy="history_replay", **{f"history_replay__{setting}": value})
 
 
 @pytest.mark.parametrize("relative", [False, True])

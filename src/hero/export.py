@@ -6,7 +6,8 @@
     rollout(step, Context(states), 200)
 
 A file maps `states` (batch, H*channels, *space) in physical units to `next` (batch, channels, *space): normalisation is
-inside, the batch is free, the grid is the one of the run. It carries a JSON description of where it comes from.
+inside, the batch is free, the grid is the one of the run. With `train.bundle` it gives so many times the channels. It
+carries a JSON description of where it comes from.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ class About:
     dt: float
     history: int
     channels: int
+    bundle: int
+    """Steps per call."""
     hero: str
     """Version of this library."""
 
@@ -107,7 +110,7 @@ class Format:
 
 
 class Step(nn.Module):
-    """The deployed step as a module of tensors: states (batch, H*channels, *space) -> (batch, channels, *space)."""
+    """The deployed step as a module: states (batch, H*channels, *space) -> (batch, bundle*channels, *space)."""
 
     def __init__(self, model: nn.Module, stepper: Stepper, history: int) -> None:
         super().__init__()
@@ -180,6 +183,7 @@ def load_model(run: Path) -> tuple[RunConfig, nn.Module, About]:
         dt=task.dt,
         history=config.train.history,
         channels=task.channels,
+        bundle=config.train.bundle,
         hero=versions()["hero"],
     )
     return config, model, about
@@ -207,22 +211,24 @@ def trace(step: Step, about: About) -> ExportedProgram:
 def check(exported: Stepper, original: Stepper, test: Tensor, history: int, path: Path) -> dict[str, float]:
     """Compare over 100 steps from test states (batch, time, channel, *space); HeroError if one step differs.
 
-    Judged is every single step along the rollout û of the original:  ‖E(ẑ_k) - û_{k+1}‖ ≤ 1e-4 max_{j≤k+1} ‖û_j‖.
+    Judged is every single call along the rollout û of the original:  ‖E(ẑ_k) - G(ẑ_k)‖ ≤ 1e-4 max_{j≤k} ‖û_j‖.
     The two free rollouts are only reported: a chaotic equation makes any rounding large within 100 steps. The scale is
     the largest state so far, since a state that has decayed below the rounding inside the operator has no digits left.
     """
     test = test[: 3 if len(test) >= 3 else 1]  # never the batch of the trace
     start, truth = test[:, :history], test[:, history : history + CHECK_STEPS]
-    with progress_bar(f"checking {path.name}", 3 * CHECK_STEPS) as advance:
+    with progress_bar(f"checking {path.name}", 4 * CHECK_STEPS) as advance:
         original, exported = counted(original, advance), counted(exported, advance)
         reference = rollout(original, Context(start), CHECK_STEPS)
         free = rollout(exported, Context(start), CHECK_STEPS)
         states = torch.cat([start, reference], dim=1)
-        again = torch.stack([exported(Context(states[:, k : k + history])) for k in range(CHECK_STEPS)], dim=1)
+        contexts = [Context(states[:, k : k + history]) for k in range(CHECK_STEPS)]
+        made, again = (torch.stack([step(z) for z in contexts], dim=1) for step in (original, exported))
 
-    finite = states.isfinite().flatten(2).all(dim=2).cummin(dim=1).values[:, history:]
-    scale = norm(states.double()).cummax(dim=1).values[:, history:] + EPS
-    differences = (norm((again - reference).double()) / scale).nan_to_num(nan=torch.inf)
+    finite = made.isfinite().flatten(2).all(dim=2).cummin(dim=1).values
+    scale = norm(torch.cat([start, made.unflatten(2, (-1, start.shape[2]))[:, :, 0]], dim=1).double())
+    scale = scale.cummax(dim=1).values[:, history:] + EPS
+    differences = (norm((again - made).double()) / scale).nan_to_num(nan=torch.inf)
     worst = float(torch.where(finite, differences, 0.0).max())
     if not bool(finite[:, 0].all()):
         raise HeroError(f"{path} cannot be checked, the run leaves the finite range in one step; train it again.")
@@ -255,7 +261,7 @@ def decode(data: bytes, kind: Format, path: Path) -> Operator:
         apply, description = kind.decode(data)
         about = About(**json.loads(description))
         shape = tuple(apply(torch.zeros(1, *about.input_shape)).shape)
-        if shape != (1, about.channels, *about.grid):
+        if shape != (1, about.bundle * about.channels, *about.grid):
             raise ValueError(f"it gives {shape}")
 
     def step(context: Context) -> Tensor:

@@ -45,6 +45,11 @@ class HistoryReplay(Strategy):
         self.settings = config.history_replay
         if self.settings.share > 1:
             raise HeroError(f"history_replay.share={self.settings.share:g} is more than a whole batch; give 1 or less.")
+        if (self.settings.start or 0) >= config.train.steps:
+            raise HeroError(
+                f"history_replay.start={self.settings.start} is not below train.steps={config.train.steps}: nothing "
+                "would be replayed; lower it."
+            )
         self.base: Strategy = Hero(config) if self.settings.relative else PushForward(config)
         self.solver = cache(config.make_task().stepper)  # S, made once per device
         self.data: Tensor | None = None
