@@ -140,7 +140,7 @@ class SpectralConv(nn.Module):
 def mix_modes(z: Tensor, weight: Tensor) -> Tensor:
     """X[k] W_k for every kept mode: spectrum (batch, in, .., 2, kept) -> (batch, out, .., 2, kept)."""
     axes = tuple(reversed(range(3, weight.dim())))  # the axis order of the spectrum
-    if fusing() and weight.shape[1] <= 4:
+    if fusing() and weight.shape[1] <= 2:
         # As sums of products a thin mixing fuses with what surrounds it; a product per mode would be tiny.
         real, imaginary = weight.permute(0, 1, 2, *axes).unsqueeze(-2)  # (in, out, .., 1, kept)
         rotated = torch.cat([-z[..., 1:, :], z[..., :1, :]], dim=-2)  # iX, so that X W = X Re W + iX Im W

@@ -230,8 +230,14 @@ def _differences(axes: Axes, result: Result, paired: list[Row], colours: Mapping
         axes.plot(difference["interval"], [height] * 2, color=colour, linewidth=3, alpha=0.5, solid_capstyle="butt")
         axes.plot(difference["percent"], height, "D", color=colour, markersize=7, markeredgecolor=BLACK)
         axes.plot(seeds, np.full(len(seeds), height + 0.2), "o", color=colour, markersize=4.5, alpha=0.8)
+    left, right = axes.get_xlim()
+    label = f"difference of nRMSE@100 from {result['baseline']}, %"
+    if max(-left, right) > 100:  # one strategy far off must not squeeze the others
+        label += " (logarithmic beyond ±10)"
+        axes.set_xscale("symlog", linthresh=10)
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.set_yticks(range(len(paired)), [row["strategy"] for row in paired])
     axes.set_ylim(len(paired) - 0.4, -0.6)
-    axes.set_xlabel(f"difference of nRMSE@100 from {result['baseline']}, %")
+    axes.set_xlabel(label)
     axes.set_title("◆ all seeds, bar: 95 % interval; ● each seed", fontsize=10)
     axes.grid(axis="x", alpha=0.25)
