@@ -16,8 +16,7 @@ from rich.table import Table
 from torch import Generator, Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from hero.backbones import Normalised, build_operator, count_parameters
-from hero.backbones.operator import MixedPrecision, Residual
+from hero.backbones import build_operator, count_parameters
 from hero.config import RunConfig
 from hero.memory import KeptForBackward
 from hero.phases import Phase, empty_windows, numbered, objective_of, phases_of
@@ -171,8 +170,8 @@ def tensors_in(state: Any) -> Iterator[Tensor]:
 
 def parts_of(model: nn.Module) -> dict[str, int]:
     """Parameters of each part of the backbone, and of the backbone itself if it holds some outside of its parts."""
-    while isinstance(model, Normalised | Residual | MixedPrecision):
-        model = model.backbone
+    while isinstance(inner := getattr(model, "backbone", None), nn.Module):  # what surrounds it has no parameters
+        model = inner
     parts = {name: count_parameters(child) for name, child in model.named_children()}
     rest = count_parameters(model) - sum(parts.values())
     return parts | ({"itself": rest} if rest else {})

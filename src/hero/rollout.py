@@ -89,6 +89,11 @@ def unroll(model: nn.Module, context: Context, steps: int) -> Tensor:
         return rollout(as_stepper(model), context, steps)
 
 
+def compiled(function: Unroll, device: torch.device) -> Unroll:
+    """`function` compiled for fixed shapes; on a CPU the calls between its kernels are compiled as well."""
+    return torch.compile(function, dynamic=False, options={"cpp_wrapper": True} if device.type == "cpu" else None)
+
+
 def recomputed_unroll(model: nn.Module, context: Context, steps: int) -> Tensor:
     """`unroll` that keeps only the states for the backward pass and computes each step again there."""
     if not torch.is_grad_enabled():

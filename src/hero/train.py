@@ -26,6 +26,7 @@ from hero.files import append, json_line, owned, write_atomic
 from hero.lagged import weights_of
 from hero.memory import KeptForBackward
 from hero.progress import console, progress_bar
+from hero.rollout import compiled
 from hero.runs import choose_device, read_log
 from hero.schedule import learning_rate
 from hero.strategies import STRATEGIES, Batch, Strategy
@@ -147,7 +148,7 @@ def compile_unroll(strategy: Strategy, model: nn.Module, config: RunConfig, batc
     # A throw-away strategy makes the last update, so that all is compiled now and nothing in the middle of training.
     torch.compiler.reset()  # what earlier runs of this process compiled counts towards a limit
     trial = type(strategy)(config)
-    trial.unroll = torch.compile(strategy.unroll, dynamic=False)
+    trial.unroll = compiled(strategy.unroll, batch.truth.device)
     note = "compiling for speed, once: up to a minute (three in 3D)"
     if not console.is_terminal:
         console.print(note, style="dim")

@@ -14,7 +14,7 @@ import torch
 from hero.backbones import build_operator
 from hero.config import RunConfig, make_config
 from hero.progress import console, progress_bar
-from hero.rollout import unroll
+from hero.rollout import compiled as compiled_function
 from hero.strategies import STRATEGIES
 from hero.windows import Windows
 
@@ -32,7 +32,7 @@ class Arm:
         if compiled:
             with torch.no_grad():
                 self.model(windows(0).context.inputs())
-            self.strategy.unroll = torch.compile(unroll, dynamic=False)
+            self.strategy.unroll = compiled_function(self.strategy.unroll, windows.data.device)
         self.step = config.hero.start or 0
 
     def update(self) -> float:

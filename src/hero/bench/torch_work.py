@@ -11,6 +11,7 @@ from hero.backbones import FNO, count_parameters
 from hero.bench.worker import LR, WEIGHT_DECAY, Prepared, Workload
 from hero.config import make_config
 from hero.rollout import Context, as_stepper, rollout, unroll
+from hero.rollout import compiled as compiled_function
 from hero.runs import choose_device
 from hero.strategies import STRATEGIES, Batch
 from hero.train import compile_unroll
@@ -24,7 +25,7 @@ def hero_work(work: Workload, compiled: bool) -> Prepared:
     count = count_parameters(model)
     context = Context(torch.randn(work.batch, 1, 1, *work.space, device=device))
     if work.kind == "inference":
-        step = as_stepper(model)
+        step = as_stepper(model.requires_grad_(False))
         roll = compiled_rollout(model, context, work.steps) if compiled else lambda: rollout(step, context, work.steps)
         return Prepared(rollout_of(roll), count, compiled)
 
@@ -37,11 +38,11 @@ def hero_work(work: Workload, compiled: bool) -> Prepared:
     return Prepared(update_of(model, lambda: strategy.loss(model, batch).value), count, compiled)
 
 
-def compiled_rollout(model: nn.Module, context: Context, steps: int, chunk: int = 10) -> Callable[[], Tensor]:
+def compiled_rollout(model: nn.Module, context: Context, steps: int, chunk: int = 5) -> Callable[[], Tensor]:
     """The rollout as calls of one compiled `unroll` of `chunk` steps: each call then costs its checks only once."""
     with torch.inference_mode():
         model(context.inputs())  # fills the caches of the model outside of the compiled code
-    some_steps = torch.compile(unroll, dynamic=False)
+    some_steps = compiled_function(unroll, context.states.device)
 
     def roll() -> Tensor:
         z, parts = context, []

@@ -21,6 +21,8 @@ STRATEGIES = {
     "push_forward": "push-forward training",
     "refiner": "PDE-Refiner",
     "recurrent": "recurrent training",
+    "diverted_chain": "a diverted chain",
+    "history_replay": "history replay",
     "hero": "HERO",
     "fixed_weight": "a fixed-weight control of HERO",
 }

@@ -32,9 +32,11 @@ class PushForward(Strategy):
 
     def cut_rollout(self, model: nn.Module, batch: Batch, every: int) -> Tensor:
         """The rollout with the gradient stopped after every `every` steps."""
-        context, parts = batch.context, []
-        for first in range(0, batch.truth.shape[1], every):
-            parts.append(self.unroll(model, context, min(every, batch.truth.shape[1] - first)))
+        context, steps, parts = batch.context, batch.truth.shape[1], []
+        if every >= steps:
+            return self.unroll(model, context, steps)
+        for first in range(0, steps, every):
+            parts.append(self.unroll(model, context, min(every, steps - first)))
             context = context.advance(parts[-1].detach())
         return torch.cat(parts, dim=1)
 
