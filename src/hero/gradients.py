@@ -94,13 +94,13 @@ def long_gradient(model: nn.Module, theta: Vector, states: Tensor, truth: Tensor
         contexts = [Context(u)]
         with torch.no_grad():
             for _ in range(truth.shape[1] - 1):
-                contexts.append(contexts[-1].advance(functional_call(model, theta, (contexts[-1].inputs(),))))
+                contexts.append(contexts[-1].advance(functional_call(model, theta, (contexts[-1].inputs(),))[:, None]))
         handed_on = torch.zeros_like(u)
         for k, context in reversed(list(enumerate(contexts))):
             start = context.states.detach().requires_grad_()
             v = functional_call(model, leaves, (Context(start).inputs(),))
             loss = scale * state_distance(v[:, None], target[:, k : k + 1]).sum()
-            total = loss + (Context(start).advance(v).states * handed_on).sum()
+            total = loss + (Context(start).advance(v[:, None]).states * handed_on).sum()
             handed_on, *gradients = torch.autograd.grad(total, [start, *leaves.values()])
             slope = {name: slope[name] + g for name, g in zip(slope, gradients, strict=True)}
             risk += float(loss.detach())

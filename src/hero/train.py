@@ -143,7 +143,7 @@ def compile_unroll(strategy: Strategy, model: nn.Module, config: RunConfig, batc
     if choice == "false" or (choice == "auto" and not compiling_pays(strategy, model, config, batch)):
         return False
     if not batch.truth.is_cuda and not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
-        console.print("no C++ compiler found: training goes on uncompiled, several times slower", style="yellow")
+        console.print("no C++ compiler found; training goes on without it, two to three times slower", style="yellow")
         return False
     # A throw-away strategy makes the last update, so that all is compiled now and nothing in the middle of training.
     torch.compiler.reset()  # what earlier runs of this process compiled counts towards a limit

@@ -22,8 +22,8 @@ def paper_sweeps() -> list[Sweep]:
     def work(dims: int, points: int, batch: int) -> Workload:
         return Workload("training", dims, **PAPER[dims] | {"points": points}, batch=batch, steps=5)
 
-    grids = {1: (64, 256, 1024), 2: (32, 64, 128)}
-    batches = (1, 8, 64)
+    grids = {1: (64, 256, 1024), 2: (32, 128)}
+    batches = (1, 64)
     sweeps: list[Sweep] = []
     for dims in grids:
         sweeps.append((f"{dims}D, batch 20", "points", [work(dims, points, 20) for points in grids[dims]]))

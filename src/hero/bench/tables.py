@@ -13,10 +13,9 @@ from hero.progress import console
 def print_comparison(result: dict[str, Any]) -> None:
     """One table for training, one for inference, and how to read them."""
     machine = result["machine"]
-    for kind, title in (("training", "Training: one update, unroll of"), ("inference", "Inference: one rollout of")):
+    for kind, title in (("training", "Training: one update"), ("inference", "Inference: one rollout")):
         rows = result[kind]
-        steps = ", ".join(sorted({str(row["steps"]) for row in rows}))
-        table = Table(title=f"{title} {steps} steps", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for column in ("work", "participant", "ms", "x hero", "peak MB", "x limit", "bound by"):
             words = column in ("work", "participant", "bound by")
             table.add_column(column, justify="left" if words else "right", no_wrap=True)
@@ -39,9 +38,8 @@ def print_comparison(result: dict[str, Any]) -> None:
 
 
 def work_text(row: dict[str, Any]) -> str:
-    """For example `2D 64^2, batch 20`."""
-    power = f"^{row['dims']}" if row["dims"] > 1 else ""
-    return f"{row['dims']}D {row['points']}{power}, batch {row['batch']}"
+    """For example `2D, batch 20, 5 steps`."""
+    return f"{row['dims']}D, batch {row['batch']}, {row['steps']} steps"
 
 
 def cells(row: dict[str, Any]) -> list[str]:
