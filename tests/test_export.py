@@ -127,6 +127,19 @@ def test_predictions_of_the_run_and_of_both_files_agree(
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), rolled[0][:, :3], rtol=1e-5, atol=1e-6)
 
 
+def test_compiled_predictions_are_the_same_and_files_are_not_compiled(
+    trained: Path, data_dir: Path, tmp_path: Path, call: Call
+) -> None:
+    folders, rolled = ("--runs", trained.parent, "--data", data_dir, "--steps", 7), []
+    for how in ((), ("--compile",)):
+        assert call("predict", trained.name, *folders, "--out", tmp_path / "out.npy", *how)[0] == 0
+        rolled.append(np.load(tmp_path / "out.npy"))
+    assert rolled[1].shape == (3, 7, 1, 32)
+    np.testing.assert_allclose(rolled[1], rolled[0], rtol=1e-4, atol=1e-5)
+    result = call("predict", trained / "export" / "model.pt2", *folders, "--compile")
+    assert_refused(result, "model.pt2 cannot be compiled", "--compile")
+
+
 def load_shape(path: Path) -> tuple[int, ...]:
     with h5py.File(path) as file:
         return tuple(file["u"].shape)

@@ -239,6 +239,7 @@ def add_export_commands(commands: Any, folders: argparse.ArgumentParser) -> None
     command.add_argument("--steps", type=int, default=200, help="default: 200")
     command.add_argument("--out", type=Path, metavar="FILE", default=Path("predictions.npz"),
                          help=".npz or .npy (default: predictions.npz)")  # fmt: skip
+    command.add_argument("--compile", action="store_true", help="compile first: for long rollouts of a run")
     command.set_defaults(call=run_predict)
 
 
@@ -353,7 +354,7 @@ def run_export(args: argparse.Namespace) -> None:
 
 
 def run_predict(args: argparse.Namespace) -> None:
-    result = predict(args.model, args.runs, args.data, args.input, args.steps, args.out)
+    result = predict(args.model, args.runs, args.data, args.input, args.steps, args.out, args.compile)
     shape, seconds = "×".join(map(str, result["shape"])), result["seconds"]
     console.print(f"prediction {shape} in {seconds:.2f} s, {args.steps / seconds:.0f} steps/s", highlight=False)
     console.print(f"{result['diverged']} of {result['shape'][0]} trajectories left the finite range", highlight=False)

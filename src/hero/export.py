@@ -40,7 +40,7 @@ from hero.files import write_atomic
 from hero.progress import console, progress_bar
 from hero.rollout import EPS, Context, Stepper, as_stepper, norm, rollout, state_distance
 from hero.runs import choose_device, versions
-from hero.strategies import STRATEGIES
+from hero.strategies import STRATEGIES, Strategy
 
 CHECK_STEPS = 100
 BOUND = 1e-4
@@ -87,6 +87,8 @@ class Operator:
     about: About
     step: Stepper
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    model: nn.Module | None = None
+    """The network, where it is at hand and a step is one call of it."""
 
     def __call__(self, context: Context) -> Tensor:
         shape = tuple(context.inputs().shape)
@@ -163,8 +165,9 @@ def load_stepper(path: Path) -> Operator:
 def run_stepper(run: Path) -> Operator:
     """The same from the folder of a run, on the device of the run."""
     config, model, about = load_model(run)
-    device = choose_device(config.train.device)
-    return Operator(about, STRATEGIES[config.strategy](config).stepper(model.to(device)), device)
+    device, strategy = choose_device(config.train.device), STRATEGIES[config.strategy](config)
+    plain = type(strategy).stepper is Strategy.stepper
+    return Operator(about, strategy.stepper(model.to(device)), device, model if plain else None)
 
 
 def load_model(run: Path) -> tuple[RunConfig, nn.Module, About]:

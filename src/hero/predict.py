@@ -18,12 +18,14 @@ from hero.errors import HeroError
 from hero.export import About, Operator, counted, load_stepper, run_stepper
 from hero.files import write_atomic
 from hero.progress import progress_bar
-from hero.rollout import Context, rollout
+from hero.rollout import Context, compiled, rollout, unroll
 from hero.runs import find_run
 from hero.tasks import Split, get_task, load_split, split_path
 
 INPUTS = (".npy", ".npz", ".h5")
 OUTPUTS = (".npz", ".npy")
+CHUNK = 5
+"""Steps per call of compiled code: each call has a fixed cost, each step has to be compiled."""
 
 
 def predict(
@@ -33,6 +35,7 @@ def predict(
     source: Path | None = None,
     steps: int = 200,
     out: Path = Path("predictions.npz"),
+    compile: bool = False,
 ) -> dict[str, Any]:
     """Roll out `model` (a run, an .onnx or a .pt2 file) from the states in `source`, by default the test states.
 
@@ -45,9 +48,11 @@ def predict(
     if steps < 1:
         raise HeroError(f"--steps {steps} is too small; it must be at least 1.")
     operator = open_operator(model, runs_dir)
+    if compile and operator.model is None:
+        raise HeroError(f"{model} cannot be compiled, only the plain network of a run can; leave --compile out.")
     states = read_states(source, operator.about) if source else default_states(operator.about, data_dir)
     clock = time.perf_counter()
-    prediction = roll(operator, states, steps)
+    prediction = compiled_roll(operator, states, steps) if compile else roll(operator, states, steps)
     seconds = time.perf_counter() - clock
     write_prediction(out, prediction.numpy())
     return {
@@ -71,6 +76,21 @@ def roll(operator: Operator, states: Tensor, steps: int) -> Tensor:
     """The rollout from (batch, H, channel, *space), on the CPU, with a bar for long ones."""
     with progress_bar("predicting", steps) as advance:
         return rollout(counted(operator, advance), Context(states.to(operator.device)), steps).cpu()
+
+
+@torch.no_grad()
+def compiled_roll(operator: Operator, states: Tensor, steps: int) -> Tensor:
+    """The same by compiled code, a few steps per call; it takes a minute to make and pays in long rollouts."""
+    assert operator.model is not None
+    context, parts, some_steps = Context(states.to(operator.device)), [], compiled(unroll, operator.device)
+    operator(context)  # fills the caches of the model outside of the compiled code, and checks the shapes
+    with progress_bar("compiling, then predicting", steps) as advance:
+        for first in range(0, steps, CHUNK):
+            tau = some_steps(operator.model, context, CHUNK)  # the last may make more than are asked for
+            context = context.advance(tau)
+            parts.append(tau[:, : steps - first].cpu())
+            advance(parts[-1].shape[1])
+    return torch.cat(parts, dim=1)
 
 
 def default_states(about: About, data_dir: Path) -> Tensor:

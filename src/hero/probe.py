@@ -249,6 +249,8 @@ def check_probe(config: RunConfig, run: Path, horizon: int, windows: int) -> Non
             "probe a run of strategy hero."
         )
     longest = config.data.val_steps + 1 - config.train.history
+    if config.train.bundle > 1:
+        raise HeroError(f"run {run.name} makes {config.train.bundle} steps per call; probe one with train.bundle=1.")
     if not config.train.unroll <= horizon <= longest:
         raise HeroError(
             f"--horizon {horizon} must be between train.unroll={config.train.unroll} and the {longest} steps that "

@@ -46,7 +46,7 @@ Row = dict[str, Any]
 def paper_workloads(dims: Iterable[int]) -> list[Workload]:
     """Updates of the five-step unroll at batch 20, and 200-step rollouts of batch 1 and 30, of the paper's FNOs.
 
-    In 3D the large batch is rolled out for 20 steps: they are alike, and the peers would take a minute for each rollout.
+    In 3D the large batch is rolled out for 20 steps: they are alike, and 200 would take the peers a minute each time.
     """
     works = []
     for d in dims:

@@ -31,15 +31,15 @@ def print_comparison(result: dict[str, Any]) -> None:
     console.print(
         f"{machine['device']}, {machine['threads']} threads: matrix product {machine['gemm_gflops']:.0f} GFLOP/s,"
         f" memory {machine['bandwidth_gbs']:.1f} GB/s; `x limit` is the time over what these two allow, `peak MB`"
-        " the memory beyond what the library holds before it has any work.",
+        " the memory beyond what the library holds before it has any work; work is batch x steps.",
         soft_wrap=True,
         highlight=False,
     )
 
 
 def work_text(row: dict[str, Any]) -> str:
-    """For example `2D, batch 20, 5 steps`."""
-    return f"{row['dims']}D, batch {row['batch']}, {row['steps']} steps"
+    """Dimension, batch and steps, for example `2D, 20 x 5 steps`."""
+    return f"{row['dims']}D, {row['batch']} x {row['steps']} steps"
 
 
 def cells(row: dict[str, Any]) -> list[str]:
