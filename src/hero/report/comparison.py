@@ -233,7 +233,7 @@ def _differences(axes: Axes, result: Result, paired: list[Row], colours: Mapping
     left, right = axes.get_xlim()
     label = f"difference of nRMSE@100 from {result['baseline']}, %"
     if max(-left, right) > 100:  # one strategy far off must not squeeze the others
-        label += " (logarithmic beyond ±10)"
+        label += "\n(logarithmic beyond ±10)"
         axes.set_xscale("symlog", linthresh=10)
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.set_yticks(range(len(paired)), [row["strategy"] for row in paired])
