@@ -154,7 +154,8 @@ def compile_unroll(strategy: Strategy, model: nn.Module, config: RunConfig, batc
         console.print(note, style="dim")
     try:
         with console.status(note):
-            model(batch.context.inputs())  # fills the caches of the model outside of the compiled code
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):  # a refiner draws
+                model(batch.context.inputs())  # fills the caches of the model outside of the compiled code
             trial.loss(model, replace(batch, step=config.train.steps - 1)).value.backward()
     except Exception as error:  # whatever a compiler may raise, training can go on without it
         console.print(f"compiling failed ({type(error).__name__}); training goes on without it", style="yellow")

@@ -129,11 +129,12 @@ class SpectralConv(nn.Module):
         The bias is the mean mode of a constant, added where the spectrum is small; its gradient so costs nothing.
         """
         u = u.to(self.weight.dtype)  # under autocast it may come in sixteen bits
-        forward, inverse, mean = self.matrices(tuple(u.shape[2:]), u)
+        space = tuple(u.shape[2:])
+        forward, inverse, mean = self.matrices(space, u)
         with full_precision(u):
             z = mix_modes(truncated_transform(u, forward), self.weight if weight is None else weight)
             if bias is not None:
-                z = z + once(("bias", bias), lambda: bias.reshape(-1, *(1,) * mean.dim()) * mean)
+                z = z + once(("bias", bias, space), lambda: bias.reshape(-1, *(1,) * mean.dim()) * mean)
             return truncated_inverse(z, inverse)
 
 
@@ -154,7 +155,6 @@ def mix_modes(z: Tensor, weight: Tensor) -> Tensor:
 
     kept = (*z.shape[2:-2], z.shape[-1])
     z = z.movedim((0, -2, 1), (-3, -2, -1)).flatten(-2).flatten(0, -3)  # (modes, batch, 2 in)
-    z = (
-        torch.bmm(z, once(("blocks", weight), blocks)).unflatten(-1, (2, -1)).unflatten(0, kept)
-    )  # (*kept, batch, 2, out)
+    z = torch.bmm(z, once(("blocks", weight), blocks))
+    z = z.unflatten(-1, (2, -1)).unflatten(0, kept)  # (*kept, batch, 2, out)
     return z.movedim((-3, -2, -1), (0, -2, 1))
