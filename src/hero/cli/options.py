@@ -1,0 +1,43 @@
+"""Options that several commands share, and what they mean."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from hero import config as configuration
+from hero.progress import console
+from hero.report.tables import metrics_table
+from hero.sweep import Workers
+
+
+def config_of(args: argparse.Namespace) -> configuration.RunConfig:
+    """The configuration that the options of a command describe."""
+    return configuration.make_config(args.preset, args.config, overrides_of(args))
+
+
+def overrides_of(args: argparse.Namespace) -> dict[str, Any]:
+    """What the options of a command set beyond preset and file, as dotted keys."""
+    overrides: dict[str, Any] = dict(map(configuration.parse_override, args.overrides))
+    named = {"strategy": "strategy", "backbone": "backbone.name", "seed": "seed", "task": "task.name"}
+    for option, key in named.items():
+        if getattr(args, option, None) is not None:
+            overrides[key] = getattr(args, option)
+    return overrides
+
+
+def show_result(metrics: dict[str, Any], run: Path) -> None:
+    console.print(metrics_table(metrics))
+    console.print(f"report: {run / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def add_worker_options(command: argparse.ArgumentParser) -> None:
+    """Where the runs of a command are computed."""
+    command.add_argument("--workers", type=int, default=1, metavar="N", help="runs at a time, each in a process")
+    command.add_argument("--cluster", metavar="ADDRESS", help="compute the runs on a Ray cluster instead")
+
+
+def workers_of(args: argparse.Namespace) -> Workers:
+    """What `add_worker_options` was told."""
+    return Workers(args.workers, args.cluster)
