@@ -15,30 +15,16 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, StrMethodFormatter
+from matplotlib.ticker import StrMethodFormatter
 from rich import box
 from rich.console import JustifyMethod
 from rich.table import Table
 
 from hero.files import write_atomic, write_json
-from hero.report.figures import (
-    BLACK,
-    BLUE,
-    DPI,
-    ERROR_RANGE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    new_figure,
-)
+from hero.report.curves import COLOURS, error_curves, save_png_and_pdf
+from hero.report.figures import BLACK, new_figure
 from hero.report.tables import COMPARED, MISSING, as_float, format_number
 
-COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK, GREY)
-# Near strategies lie on each other: through the gaps of the later line the earlier one is seen.
-STYLES = ("-", "--", "-.", ":")
 # The validation score selects checkpoints and is left to the CSV: the table shows what was tested.
 SHOWN = tuple((label.removeprefix("Test "), key) for split, _, label, key in COMPARED if split == "test")
 
@@ -48,12 +34,7 @@ Row = Mapping[str, Any]
 
 def write_comparison(folder: Path, result: Result, errors: Mapping[str, np.ndarray]) -> None:
     """All files of a comparison; `errors` is the nRMSE (seed, trajectory, step) of each strategy that has runs."""
-    figure = comparison_figure(result, errors)
-    for suffix in ("png", "pdf"):
-        buffer = io.BytesIO()
-        # Without the date, a repeated comparison gives the same file.
-        figure.savefig(buffer, format=suffix, dpi=DPI, metadata={"CreationDate": None} if suffix == "pdf" else None)
-        write_atomic(folder / f"curves.{suffix}", buffer.getvalue())
+    save_png_and_pdf(comparison_figure(result, errors), folder, "curves")
     write_atomic(folder / "comparison.md", markdown(result).encode())
     write_atomic(folder / "comparison.csv", csv_text(result).encode())
     write_json(folder / "comparison.json", result)
@@ -188,34 +169,13 @@ def comparison_figure(result: Result, errors: Mapping[str, np.ndarray]) -> Figur
     figure = new_figure(11.5 if paired else 7.5, 4.8)
     colours = {row["strategy"]: COLOURS[i % len(COLOURS)] for i, row in enumerate(result["rows"])}
     left, *right = figure.subplots(1, 1 + bool(paired), squeeze=False, width_ratios=[1.6, 1][: 1 + bool(paired)])[0]
-    _curves(left, result, errors, colours)
+    diverged = {row["strategy"]: row["diverged"] for row in result["rows"]}
+    error_curves(left, errors, diverged, colours)
     if paired:
         _differences(right[0], result, paired, colours)
     figure.suptitle(title(result), fontsize=11)
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
     return figure
-
-
-def _curves(axes: Axes, result: Result, errors: Mapping[str, np.ndarray], colours: Mapping[str, str]) -> None:
-    of_seed = {name: values.mean(axis=1) for name, values in errors.items()}  # (seed, step)
-    visible = np.concatenate([curve[np.isfinite(curve) & (curve > 0)] for curve in of_seed.values()])
-    low, high = (visible.min() / 1.5, visible.max() * 1.5) if visible.size else ERROR_RANGE
-    low, high = max(low, ERROR_RANGE[0]), min(high, ERROR_RANGE[1])
-    diverged = {row["strategy"]: row["diverged"] for row in result["rows"]}
-    for i, (name, curve) in enumerate(of_seed.items()):
-        steps = np.arange(1, curve.shape[1] + 1)
-        # Infinite values are drawn as leaving through the top of the axis.
-        shown = np.clip(curve, low / 10, high * 10)
-        label = f"{name} ({diverged[name]} diverged)" if diverged[name] else name
-        mean = np.clip(curve.mean(axis=0), low / 10, high * 10)
-        axes.plot(steps, mean, STYLES[i % len(STYLES)], color=colours[name], linewidth=1.8, label=label)
-        axes.fill_between(steps, shown.min(axis=0), shown.max(axis=0), color=colours[name], alpha=0.18, linewidth=0)
-    axes.set(yscale="log", ylim=(low, high), xlabel="rollout step", ylabel="relative error (nRMSE)")
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter() if high > 10 * low else StrMethodFormatter("{x:g}"))
-    axes.set_title("mean over trajectories and seeds; band: all seeds", fontsize=10)
-    axes.margins(x=0.01)
-    axes.grid(alpha=0.25)
 
 
 def _differences(axes: Axes, result: Result, paired: list[Row], colours: Mapping[str, str]) -> None:

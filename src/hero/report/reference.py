@@ -15,10 +15,20 @@ def paper_value(task: str, backbone: str, strategy: str) -> Published | None:
 
     Keys are `val_gm100`, `test_gm100`, `nrmse@1`, `nrmse@100`, `stable_step`, each with its `mean` and `std`.
     """
-    return _complete_table().get(task, {}).get(backbone, {}).get(strategy)
+    row: Published | None = _paper()["complete"].get(task, {}).get(backbone, {}).get(strategy)
+    return row
+
+
+def paper_row(table: str, *keys: str) -> dict[str, dict[str, float | None]] | None:
+    """A row of one of the paper's other tables, where it gives means alone: the `std` is None."""
+    row = _paper()[table]
+    for key in keys:
+        row = row.get(key, {})
+    return {name: {"mean": value, "std": None} for name, value in row.items()} or None
 
 
 @cache
-def _complete_table() -> dict[str, Any]:
+def _paper() -> dict[str, Any]:
     text = resources.files("hero.report").joinpath("paper.json").read_text(encoding="utf-8")
-    return json.loads(text)["complete"]
+    content: dict[str, Any] = json.loads(text)
+    return content
