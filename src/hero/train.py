@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from hero.errors import HeroError
 from hero.evaluate import load_data, rollout_errors
 from hero.files import append, json_line, owned, write_atomic
 from hero.lagged import weights_of
+from hero.loggers import Loggers, chosen_loggers, open_loggers
 from hero.memory import KeptForBackward
 from hero.progress import console, progress_bar
 from hero.rollout import compiled
@@ -38,26 +39,31 @@ COMPILED_SAVES = 0.5
 """At least this share of the time of an uncompiled FNO."""
 
 
-def train(config: RunConfig, runs_dir: Path, data_dir: Path) -> Path:
-    """Train the run of `config` in `runs_dir/<id>`, from its last checkpoint if there is one; returns the folder."""
+def train(config: RunConfig, runs_dir: Path, data_dir: Path, log: Sequence[str] | None = None) -> Path:
+    """Train the run of `config` in `runs_dir/<id>`, from its last checkpoint if there is one; returns the folder.
+
+    `log` names loggers beside log.jsonl, such as "tensorboard"; those of $HERO_LOG unless given.
+    """
     run = runs_dir / config.run_id()
     device = choose_device(config.train.device)
+    loggers = chosen_loggers(log)
     with owned(run):
         if not (run / "config.toml").is_file():
             write_atomic(run / "config.toml", config.to_toml().encode())
-        _train(config, run, data_dir, device)
+        _train(config, run, data_dir, device, loggers)
     return run
 
 
-def resume(run: Path, data_dir: Path) -> Path:
+def resume(run: Path, data_dir: Path, log: Sequence[str] | None = None) -> Path:
     """Go on with the run in the folder `run`, whatever the folder is called now; returns the folder."""
     config = load_run(run)
+    loggers = chosen_loggers(log)
     with owned(run):
-        _train(config, run, data_dir, choose_device(config.train.device))
+        _train(config, run, data_dir, choose_device(config.train.device), loggers)
     return run
 
 
-def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device) -> None:
+def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device, log: Sequence[str]) -> None:
     settings = config.train
     task = config.make_task()
     model = build_operator(config, task).to(device)
@@ -75,7 +81,7 @@ def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device) -
     strategy.begin(model, data)
     progress.compiled = compile_unroll(strategy, model, config, windows(0))
 
-    with progress.shown(first) as interrupted:
+    with open_loggers(log, run, config) as progress.loggers, progress.shown(first) as interrupted:
         for step in range(first, settings.steps):
             batch = vary(windows(step), config)
             for group in optimiser.param_groups:
@@ -191,6 +197,7 @@ class Progress:
         self.run, self.config, self.device = run, config, device
         self.log_every = max(1, config.train.steps // 200)
         self.compiled = False
+        self.loggers = Loggers()
         self.best: dict[str, Any] = {"val_gm100": float("inf"), "step": 0, "weights": None}
         self.val_gm100: float | None = None
         self._counted: dict[str, list[Tensor | float]] = {}
@@ -324,6 +331,7 @@ class Progress:
 
     def _append(self, record: dict[str, Any]) -> None:
         append(self.run / "log.jsonl", json_line(record))
+        self.loggers.record(record)
 
     def _note(self, record: dict[str, Any]) -> str:
         note = f"loss {record['loss']:.3g}"

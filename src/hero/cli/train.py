@@ -13,12 +13,13 @@ from rich.table import Table
 from hero import config as configuration
 from hero.backbones import BACKBONES
 from hero.checkpoint import load_run
-from hero.cli.options import config_of, overrides_of, show_result
+from hero.cli.options import add_worker_options, config_of, overrides_of, show_result, workers_of
 from hero.compare import BUDGETS
 from hero.compare import compare as compare_strategies
 from hero.errors import HeroError
 from hero.evaluate import evaluate, final_metrics
 from hero.files import write_json
+from hero.loggers import LOGGERS
 from hero.progress import console
 from hero.report.comparison import comparison_table, notes
 from hero.report.tables import runs_table
@@ -35,6 +36,8 @@ def add_train_commands(commands: Any, folders: argparse.ArgumentParser, settings
     command.add_argument("--backbone", help=f"one of: {', '.join(BACKBONES)}, or package.module:Class (default fno)")
     command.add_argument("--seed", type=int, help="initial weights and batch order (default 0)")
     command.add_argument("--resume", metavar="RUN", help="go on with an unfinished run")
+    command.add_argument("--log", action="append", metavar="NAME",
+                         help=f"log to these too: {', '.join(LOGGERS)} (default: $HERO_LOG)")  # fmt: skip
     command.set_defaults(call=run_train)
 
     command = commands.add_parser("runs", parents=[folders], help="list the runs")
@@ -61,6 +64,7 @@ def add_compare_command(commands: Any, folders: argparse.ArgumentParser, setting
     command.add_argument("--json", type=Path, metavar="FILE", help="also write every number here")
     command.add_argument("--out", type=Path, metavar="DIR",
                          help="folder of table and figure (default: compare-ID in the folder of the runs)")  # fmt: skip
+    add_worker_options(command)
     command.set_defaults(call=run_compare)
 
 
@@ -69,9 +73,9 @@ def run_train(args: argparse.Namespace) -> None:
         changed = (args.task, args.config, args.strategy, args.backbone, args.seed, *args.overrides)
         if any(value is not None for value in changed) or args.preset != "paper":
             raise HeroError("--resume goes on with the run's own settings; leave out the others, or start a new run.")
-        run = resume(find_run(args.resume, args.runs), args.data)
+        run = resume(find_run(args.resume, args.runs), args.data, args.log)
     elif args.task or args.config:
-        run = train(config_of(args), args.runs, args.data)
+        run = train(config_of(args), args.runs, args.data, args.log)
     else:
         raise HeroError("name a benchmark, for example `hero train burgers`; `hero data list` shows all.")
     show_result(final_metrics(run) or evaluate(run, args.data), run)
@@ -86,7 +90,15 @@ def run_compare(args: argparse.Namespace) -> None:
     settings = configuration.merge_settings(args.preset, args.config, overrides)
     strategies = [name.strip() for name in args.strategies.split(",") if name.strip()]
     result = compare_strategies(
-        settings, strategies, range(args.seeds), args.runs, args.data, args.budget, args.baseline, args.out
+        settings,
+        strategies,
+        range(args.seeds),
+        args.runs,
+        args.data,
+        args.budget,
+        args.baseline,
+        args.out,
+        workers_of(args),
     )
     console.print(comparison_table(result))
     for note in notes(result):

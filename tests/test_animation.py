@@ -1,0 +1,191 @@
+"""Animations of a rollout, read back by Pillow and ffmpeg."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.text import Text
+from PIL import Image, ImageSequence
+
+from conftest import Call, assert_refused, tiny
+from hero.files import write_atomic
+from hero.metrics import nrmse
+from hero.report import animation
+from hero.report.animation import FRAMES, animate, picture, shown_steps
+from hero.report.fields import scale_fields
+from hero.report.figures import new_figure
+from hero.report.rollouts import read_rollout, write_rollout
+
+SHAPES = {"burgers": (32,), "decaying_turbulence": (16, 16), "swift_hohenberg": (8, 8, 8)}
+GREY = tuple(bytes.fromhex(animation.GONE[1:]))
+
+
+def waves(steps: int, shape: tuple[int, ...], speed: float) -> torch.Tensor:
+    """(time, channel, *space): sin(x + y + ... − speed t)."""
+    axes = torch.meshgrid(*(2 * torch.pi * torch.arange(n) / n for n in shape), indexing="ij")
+    phase = torch.stack(axes).sum(dim=0)
+    return torch.stack([torch.sin(phase - speed * t)[None] for t in range(steps + 1)])
+
+
+def stored(folder: Path, task: str = "burgers", steps: int = 30, diverged_at: int | None = None) -> Path:
+    """A run folder with what an evaluation leaves for the animation."""
+    config = tiny(task__name=task) if task == "burgers" else tiny(task__name=task, backbone__modes=4)
+    run = folder / config.run_id()
+    write_atomic(run / "config.toml", config.to_toml().encode())
+    truth, prediction = waves(steps, SHAPES[task], 0.1), waves(steps, SHAPES[task], 0.11)
+    if diverged_at:
+        prediction[diverged_at - 1] *= 1e30  # large before it is lost
+        prediction[diverged_at:] = torch.nan
+    errors = nrmse(prediction[None, 1:], truth[None, 1:]).numpy()
+    buffer = io.BytesIO()
+    np.savez(buffer, **dict.fromkeys(("nrmse", "correlation", "apebench_nrmse", "val_nrmse"), errors))
+    write_atomic(run / "errors.npz", buffer.getvalue())
+    write_rollout(run, truth[0], truth[1:], prediction[1:], trajectory=0)
+    return run
+
+
+def draw_of(run: Path) -> animation.Draw:
+    rollout = read_rollout(run)
+    assert rollout is not None
+    return picture(rollout, animation.read_errors(run)["nrmse"][0], animation.load_run(run).make_task())
+
+
+@pytest.mark.parametrize("task", list(SHAPES))
+def test_a_gif_has_a_frame_per_step_and_the_asked_for_speed(task: str, tmp_path: Path) -> None:
+    path = animate(stored(tmp_path, task), steps=12, fps=20)
+    assert path.name == "rollout.gif"
+    with Image.open(path) as image:
+        assert image.n_frames == 12
+        assert image.info["loop"] == 0
+        assert {frame.info["duration"] for frame in ImageSequence.Iterator(image)} == {50}
+        assert image.width > 800
+        shown = [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(image)]
+    assert all((a != b).any() for a, b in itertools.pairwise(shown))
+    assert [file.name for file in path.parent.rglob("*.tmp")] == []
+
+
+def test_a_frame_is_what_drawing_everything_anew_would_give(tmp_path: Path) -> None:
+    run = stored(tmp_path, "decaying_turbulence")
+    later = draw_of(run)
+    for step in (9, 30, 2):
+        later(step)
+    np.testing.assert_array_equal(later(5), draw_of(run)(5))
+
+
+def moving_parts(run: Path) -> tuple[list[Any], animation.Move]:
+    """The artists that move, and what moves them."""
+    rollout = read_rollout(run)
+    assert rollout is not None
+    scaled = scale_fields(rollout.truth[:, 0], rollout.prediction[:, 0])
+    draw = animation._curves if scaled.truth.ndim == 2 else animation._fields
+    return draw(new_figure(9, 4), scaled, animation.read_errors(run)["nrmse"][0], tiny().make_task())
+
+
+def test_truth_and_prediction_of_a_step_are_shown_on_one_scale(tmp_path: Path) -> None:
+    run = stored(tmp_path, "decaying_turbulence")
+    rollout = read_rollout(run)
+    assert rollout is not None
+    (truth, prediction, error, *_), move = moving_parts(run)
+    move(7)
+    np.testing.assert_array_equal(truth.get_array(), rollout.truth[6, 0].T)
+    np.testing.assert_array_equal(prediction.get_array(), rollout.prediction[6, 0].T)
+    np.testing.assert_array_equal(error.get_array(), (rollout.prediction[6, 0] - rollout.truth[6, 0]).T)
+    assert truth.get_clim() == prediction.get_clim()
+    assert error.get_clim()[1] < truth.get_clim()[1]
+
+
+@pytest.mark.parametrize("task", ["burgers", "decaying_turbulence"])
+def test_a_diverged_rollout_says_so_from_its_step_on(task: str, tmp_path: Path) -> None:
+    moving, move = moving_parts(stored(tmp_path, task, diverged_at=10))
+    notes = [artist for artist in moving if isinstance(artist, Text)]
+    assert {note.get_text() for note in notes} == {"diverged"}
+    for step, lost in ((9, False), (10, True), (30, True)):
+        move(step)
+        assert {note.get_visible() for note in notes} == {lost}
+
+
+def test_a_diverged_rollout_gives_an_animation(tmp_path: Path) -> None:
+    path = animate(stored(tmp_path, "decaying_turbulence", diverged_at=3), steps=4)
+    with Image.open(path) as image:
+        frames = [np.asarray(frame.convert("RGB")).astype(int) for frame in ImageSequence.Iterator(image)]
+    assert len(frames) == 4
+    grey = [(np.abs(frame - GREY).max(axis=2) < 6).mean() for frame in frames]
+    assert grey[0] < 0.02 < 0.2 < grey[-1]  # prediction and error have no colour left
+
+
+def test_a_long_rollout_is_thinned_from_its_first_step_to_its_last() -> None:
+    steps = shown_steps(1000, None)
+    assert (steps[0], steps[-1], len(steps)) == (1, 1000, FRAMES)
+    assert max(np.diff(steps)) - min(np.diff(steps)) <= 1
+    assert shown_steps(30, None) == list(range(1, 31))
+    assert shown_steps(200, 5) == [1, 2, 3, 4, 5]
+    assert shown_steps(1, None) == [1]
+
+
+def test_an_mp4_has_all_frames_and_even_sides(tmp_path: Path) -> None:
+    ffmpeg = pytest.importorskip("imageio_ffmpeg", reason="imageio-ffmpeg is not installed")
+    path = animate(stored(tmp_path), tmp_path / "film.mp4", steps=15, fps=10)
+    count, seconds = ffmpeg.count_frames_and_secs(str(path))
+    assert count == 15
+    assert seconds == pytest.approx(1.5, abs=0.11)
+    reader = ffmpeg.read_frames(str(path))
+    meta = next(reader)
+    reader.close()
+    assert meta["fps"] == 10
+    assert all(side % 2 == 0 for side in meta["size"])
+    assert meta["codec"] == "h264"
+
+
+def test_the_command_writes_beside_the_run_or_where_told(call: Call, tmp_path: Path) -> None:
+    run = stored(tmp_path / "runs", steps=3)
+    code, out, err = call("animate", "burgers", "--runs", tmp_path / "runs")
+    assert code == 0, err
+    assert "rollout.gif" in out
+    assert (run / "rollout.gif").is_file()
+    code, _, err = call("animate", run, "--out", tmp_path / "new" / "a.GIF", "--steps", 2, "--fps", 5)
+    assert code == 0, err
+    with Image.open(tmp_path / "new" / "a.GIF") as image:
+        assert (image.n_frames, image.info["duration"]) == (2, 200)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--out", "film.avi"], ["film.avi", ".gif or .mp4"]),
+        (["--steps", "31"], ["--steps 31", "1 to 30"]),
+        (["--steps", "0"], ["--steps 0"]),
+        (["--fps", "0"], ["--fps 0", "1 to 50"]),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(call: Call, tmp_path: Path, arguments: list[str], words: list[str]) -> None:
+    run = stored(tmp_path / "runs")
+    before = sorted(run.iterdir())
+    assert_refused(call("animate", run, *arguments), *words)
+    assert sorted(run.iterdir()) == before
+
+
+def test_missing_files_and_a_missing_encoder_are_named(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = stored(tmp_path / "runs", steps=2)
+
+    def no_encoder() -> Any:
+        raise RuntimeError("no ffmpeg")
+
+    ffmpeg = pytest.importorskip("imageio_ffmpeg", reason="imageio-ffmpeg is not installed")
+    monkeypatch.setattr(ffmpeg, "get_ffmpeg_exe", no_encoder)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert_refused(call("animate", run, "--out", tmp_path / "a.mp4"), "hero[video]", ".gif")
+    (tmp_path / "ffmpeg").write_text("#!/bin/sh\necho Unknown encoder >&2\nexit 1\n")
+    (tmp_path / "ffmpeg").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    assert_refused(call("animate", run, "--out", tmp_path / "a.mp4"), "Unknown encoder")
+    assert not (tmp_path / "a.mp4").exists()
+    (run / "rollout.npz").unlink()
+    assert_refused(call("animate", run), "no stored rollout", f"hero evaluate {run.name}")

@@ -1,0 +1,233 @@
+"""Loggers with the real packages: what they hold is the log, once, and the run is the same with and without them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import struct
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import Call, assert_refused, options, start_hero, tiny, wait_until
+from hero import loggers
+from hero.loggers import Loggers, chosen_loggers, flat, numbers
+from hero.runs import read_log
+from hero.train import resume, train
+from test_resume import last_step
+from test_train import assert_same_run
+
+tensorboard = pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+wandb = pytest.importorskip("wandb", reason="wandb is not installed")
+
+Series = dict[str, list[tuple[int, float]]]
+
+
+@pytest.fixture(autouse=True)
+def quiet_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.delenv(loggers.VARIABLE, raising=False)
+    monkeypatch.delenv("WANDB_SERVICE", raising=False)  # children have a service of their own, which dies with them
+
+
+def of_log(run: Path) -> Series:
+    """What log.jsonl says, by name."""
+    series: Series = defaultdict(list)
+    for record in read_log(run):
+        for name, value in numbers(record).items():
+            series[name].append((record["step"], value))
+    return dict(series)
+
+
+def of_tensorboard(run: Path) -> Series:
+    """What TensorBoard shows of a run."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    return {name: [(event.step, event.value) for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
+
+
+def records_of(path: Path) -> Iterator[Any]:
+    """The protobuf records of a .wandb file: after seven bytes a LevelDB log, whose blocks hold 32 KiB."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, place, payload = path.read_bytes(), 7, b""
+    assert data[:4] == b":W&B"
+    while place + 7 <= len(data):
+        left = 32768 - place % 32768
+        if left < 7:
+            place += left
+            continue
+        _, length, kind = struct.unpack("<IHB", data[place : place + 7])
+        payload += data[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            record = Record()
+            record.ParseFromString(payload)
+            yield record
+            payload = b""
+
+
+def of_wandb(run: Path) -> Series:
+    """What would be uploaded to W&B: the history of the one offline run in the folder."""
+    (path,) = (run / "wandb").glob("offline-run-*/*.wandb")
+    assert path.name == f"run-{run.name}.wandb"
+    series: Series = defaultdict(list)
+    for record in records_of(path):
+        row = {item.key or item.nested_key[0]: item.value_json for item in record.history.item}
+        for name, value in row.items():
+            if not name.startswith("_"):
+                series[name].append((int(row["_step"]), float(json.loads(value))))
+    return dict(series)
+
+
+def assert_same_series(found: Series, expected: Series) -> None:
+    assert found.keys() == expected.keys()
+    for name, points in expected.items():
+        assert [step for step, _ in found[name]] == [step for step, _ in points], name
+        values = [value for _, value in points]
+        assert [value for _, value in found[name]] == pytest.approx(values, rel=1e-6), name  # TensorBoard has float32
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
+    """The tiny run without loggers."""
+    return train(tiny(), tmp_path_factory.mktemp("plain"), data_dir)
+
+
+def test_loggers_hold_the_log_and_change_neither_id_nor_weights(
+    runs_dir: Path, data_dir: Path, plain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(loggers.VARIABLE, "tensorboard,wandb")
+    run = train(tiny(), runs_dir, data_dir)
+    assert run.name == plain.name
+    assert_same_run(run, plain)
+    expected = of_log(run)
+    assert [step for step, _ in expected["training/loss"]] == list(range(1, 21))
+    assert [step for step, _ in expected["validation/val_gm100"]] == [5, 10, 15, 20]
+    assert_same_series(of_tensorboard(run), expected)
+    assert_same_series(of_wandb(run), expected)
+
+
+def test_the_configuration_goes_along(runs_dir: Path, data_dir: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams import plugin_data_pb2
+
+    config = tiny(train__steps=2)
+    run = train(config, runs_dir, data_dir, log=["tensorboard", "wandb"])
+    events = EventAccumulator(str(run / "tensorboard")).Reload()
+    start = plugin_data_pb2.HParamsPluginData.FromString(
+        events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    )
+    shown = start.session_start_info.hparams
+    assert shown["train.steps"].number_value == 2
+    assert shown["task.name"].string_value == "burgers"
+    assert set(shown) == set(flat(config.to_dict()))
+    (path,) = (run / "wandb").glob("offline-run-*/*.wandb")
+    stored = {item.key: item.value_json for record in records_of(path) for item in record.run.config.update}
+    assert json.loads(stored["train"])["steps"] == 2
+    assert json.loads(stored["strategy"]) == "hero"
+
+
+def test_after_a_kill_and_a_resume_every_step_is_there_once(runs_dir: Path, data_dir: Path) -> None:
+    changes = {"train__steps": 120, "train__validate_every": 50, "train__checkpoint_every": 32}
+    config = tiny(**changes)
+    run = runs_dir / config.run_id()
+    process = start_hero("train", "burgers", *options(**changes), "--log", "tensorboard", "--log", "wandb",
+                         "--runs", runs_dir, "--data", data_dir)  # fmt: skip
+    wait_until(lambda: last_step(run) >= 70 and (run / "last/state.pt").is_file(), process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert last_step(run) < 120
+    resume(run, data_dir, log=["tensorboard", "wandb"])
+    expected = of_log(run)
+    assert [step for step, _ in expected["training/loss"]] == list(range(1, 121))
+    assert_same_series(of_tensorboard(run), expected)
+    assert_same_series(of_wandb(run), expected)
+
+
+def test_a_logger_switched_on_at_a_resume_gets_the_whole_log(
+    runs_dir: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hero.train import Progress
+
+    original = Progress.validated
+
+    def stopped(self: Progress, done: int, *rest: Any) -> None:
+        original(self, done, *rest)
+        if done == 10:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Progress, "validated", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(), runs_dir, data_dir)
+    run = resume(runs_dir / tiny().run_id(), data_dir, log=["tensorboard"])
+    assert_same_series(of_tensorboard(run), of_log(run))
+
+
+def test_a_diverged_validation_is_logged_as_infinite(tmp_path: Path) -> None:
+    found = Loggers()
+    (tmp_path / "log.jsonl").write_text('{"step": 5, "val_gm100": "inf", "val_diverged": 2}\n')
+    found.add("tensorboard", tmp_path, tiny())
+    found.record({"step": 10, "val_gm100": math.inf, "val_diverged": 1, "device": "cpu", "compiled": True})
+    found.close()
+    assert of_tensorboard(tmp_path) == {
+        "validation/val_gm100": [(5, math.inf), (10, math.inf)],
+        "validation/val_diverged": [(5, 2.0), (10, 1.0)],
+    }
+
+
+def test_a_service_that_cannot_be_reached_does_not_stop_training(
+    runs_dir: Path, data_dir: Path, tmp_path: Path, plain: Path
+) -> None:
+    nowhere = {"WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "",
+               "HOME": str(tmp_path), "NETRC": str(tmp_path / "netrc"), "PYTHONUNBUFFERED": "1"}  # fmt: skip
+    process = start_hero("train", "burgers", *options(), "--log", "wandb", "--runs", runs_dir, "--data", data_dir,
+                         env=nowhere, stdin=subprocess.DEVNULL)  # fmt: skip
+    run = runs_dir / plain.name
+    wait_until(lambda: last_step(run) == 20, process)  # the evaluation that follows is not waited for
+    process.kill()
+    out, err = process.communicate()
+    assert out.count("the logger wandb failed") == 1, out + err
+    assert "training goes on" in out
+    assert_same_run(train(tiny(), runs_dir, data_dir), plain)
+
+
+def test_a_logger_that_breaks_says_so_once_and_the_others_go_on(
+    runs_dir: Path, data_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(loggers.TensorBoard):
+        def record(self, step: int, values: Any) -> None:
+            raise OSError("no space left on device")
+
+    monkeypatch.setitem(loggers.LOGGERS, "wandb", Full)
+    run = train(tiny(), runs_dir, data_dir, log=["wandb", "tensorboard"])
+    assert capsys.readouterr().out.count("the logger wandb failed (OSError: no space left on device)") == 1
+    assert last_step(run) == 20
+    assert of_tensorboard(run).keys() == of_log(run).keys()
+
+
+def test_unknown_and_missing_loggers_are_refused_before_anything_is_made(
+    call: Call, runs_dir: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["train", "burgers", *options(), "--runs", runs_dir, "--data", data_dir]
+    assert_refused(call(*command, "--log", "tensorbord"), "unknown logger 'tensorbord'", "tensorboard")
+    monkeypatch.setenv(loggers.VARIABLE, "csv")
+    assert_refused(call(*command), "unknown logger 'csv'")
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    assert_refused(call(*command, "--log", "tensorboard"), "pip install 'hero[tensorboard]'")
+    assert not runs_dir.exists()
+
+
+def test_names_come_from_the_argument_and_else_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(loggers.VARIABLE, "wandb, tensorboard")
+    assert chosen_loggers(None) == ["wandb", "tensorboard"]
+    assert chosen_loggers([]) == []
+    assert chosen_loggers(["tensorboard,wandb", "wandb"]) == ["tensorboard", "wandb"]
