@@ -1,9 +1,15 @@
-"""The report of a run: figures draw, also of diverged runs; tables and page say what metrics.json says, and safely."""
+"""The report of runs: figures draw, also of diverged runs; tables and page say what the files say, and safely.
+
+What the page does in a browser is in test_page.py.
+"""
 
 from __future__ import annotations
 
 import io
+import json
 import math
+import shutil
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,13 +19,22 @@ import pytest
 import torch
 from rich.console import Console
 
+from conftest import Call, assert_refused, tiny
 from hero import metrics as m
+from hero.errors import HeroError
+from hero.files import json_line, write_json
 from hero.report import report_run
-from hero.report.fields import fields_figure, radial_spectrum, spectrum_figure
+from hero.report.fields import fields_figure, spectrum_figure
 from hero.report.figures import error_figure, save, series, training_figure
-from hero.report.page import summary_sentence, write_report
+from hero.report.page import render, write_page
+from hero.report.panels import panels_of
+from hero.report.payload import payload
+from hero.report.players import LEVELS, averaged, kept_steps, player, quantise
 from hero.report.reference import paper_value
-from hero.report.tables import format_number, metric_rows, metrics_table, runs_table
+from hero.report.rollouts import Rollout, radial_spectrum, read_rollout, write_rollout
+from hero.report.sentences import summary_sentence
+from hero.report.sources import Sources, gather
+from hero.report.tables import COMPARED, format_number, metric_rows, metrics_table, runs_table
 
 GRIDS = {1: (32,), 2: (16, 16), 3: (8, 8, 8)}
 TASKS = (
@@ -42,8 +57,16 @@ def task(dims: int) -> SimpleNamespace:
 
 def trajectory(dims: int, length: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(dims)
-    truth = torch.randn(1, length, 1, *GRIDS[dims], generator=generator)
+    truth = torch.randn(length, 1, *GRIDS[dims], generator=generator)
     return truth, truth + 0.1 * torch.randn(truth.shape, generator=generator)
+
+
+def stored(folder: Path, truth: torch.Tensor, prediction: torch.Tensor) -> tuple[Rollout, list[float]]:
+    """What is written of a rollout, as it is read back, and the errors of the whole fields."""
+    write_rollout(folder, truth[0], truth, prediction, trajectory=1)
+    rollout = read_rollout(folder)
+    assert rollout is not None
+    return rollout, m.nrmse(prediction[None], truth[None])[0].tolist()
 
 
 def error_array(diverged: int = 0) -> np.ndarray:
@@ -112,7 +135,7 @@ class Balanced(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        if tag not in ("meta", "img", "br", "link"):
+        if tag not in ("meta", "img", "br", "link", "input"):
             self.open.append(tag)
         values = dict(attrs)
         self.resources += [values[name] or "" for name in ("src", "href") if name in values]
@@ -193,21 +216,23 @@ def test_error_figure_of_extreme_errors(tmp_path: Path, errors: np.ndarray) -> N
 def test_field_and_spectrum_figures(tmp_path: Path, dims: int, fate: str) -> None:
     truth, prediction = trajectory(dims)
     if fate == "lost":
-        prediction[:, 40:] *= 1e30
-        prediction[:, 120:, ..., :3] = math.inf
+        prediction[40:] *= 1e30
+        prediction[120:, ..., :3] = math.inf
     elif fate == "nan":
         prediction[:] = math.nan
-    assert_png(save(fields_figure(truth, prediction, task(dims)), tmp_path / "fields.png"))
-    assert_png(save(spectrum_figure(truth, prediction), tmp_path / "spectrum.png"))
+    rollout, errors = stored(tmp_path, truth, prediction)
+    assert_png(save(fields_figure(rollout, errors, task(dims)), tmp_path / "figures" / "fields.png"))
+    assert_png(save(spectrum_figure(rollout), tmp_path / "figures" / "spectrum.png"))
 
 
 @pytest.mark.parametrize("dims", [1, 2])
 def test_field_figures_of_short_decaying_and_vanishing_rollouts(tmp_path: Path, dims: int) -> None:
     truth, prediction = trajectory(dims, length=60)
-    decay = torch.logspace(0, -5, 60).view(1, 60, 1, *[1] * dims)
+    decay = torch.logspace(0, -5, 60).view(60, 1, *[1] * dims)
     for u, u_hat in ((truth * decay, prediction * decay), (0 * truth, 0 * truth)):
-        assert_png(save(fields_figure(u, u_hat, task(dims)), tmp_path / "fields.png"))
-        assert_png(save(spectrum_figure(u, u_hat), tmp_path / "spectrum.png"))
+        rollout, errors = stored(tmp_path, u, u_hat)
+        assert_png(save(fields_figure(rollout, errors, task(dims)), tmp_path / "figures" / "fields.png"))
+        assert_png(save(spectrum_figure(rollout), tmp_path / "figures" / "spectrum.png"))
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
@@ -292,48 +317,232 @@ def test_summary_sentence() -> None:
     assert summary_sentence(metrics, "Burgers") == expected
 
 
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_rollouts_are_read_as_they_were_written(tmp_path: Path, dims: int) -> None:
+    truth, prediction = trajectory(dims, length=5)
+    prediction[3:] = math.inf
+    rollout, _ = stored(tmp_path, truth, prediction)
+    middle = (..., GRIDS[3][-1] // 2) if dims == 3 else (...,)
+    assert rollout.slice == (GRIDS[3][-1] // 2 if dims == 3 else None)
+    assert rollout.trajectory == 1
+    np.testing.assert_array_equal(rollout.truth, truth.numpy()[middle])
+    np.testing.assert_array_equal(rollout.prediction, prediction.numpy()[middle])
+    np.testing.assert_array_equal(rollout.initial, truth[0].numpy()[middle])
+    np.testing.assert_allclose(rollout.truth_spectrum[2], radial_spectrum(truth[2, 0].numpy()))
+    assert np.isinf(rollout.prediction_spectrum[3:]).all()
+    assert np.isfinite(rollout.prediction_spectrum[:3]).all()
+
+
+def test_a_damaged_rollout_is_refused(tmp_path: Path) -> None:
+    assert read_rollout(tmp_path) is None
+    stored(tmp_path, *trajectory(1, length=5))
+    path = tmp_path / "rollout.npz"
+    whole = path.read_bytes()
+    for bad in (b"", b"not an archive", whole[: len(whole) // 2]):
+        path.write_bytes(bad)
+        with pytest.raises(HeroError, match=r"rollout\.npz is damaged; `hero evaluate"):
+            read_rollout(tmp_path)
+    np.savez(path, initial=np.zeros((1, 4)), truth=np.zeros((5, 1, 4)), prediction=np.zeros((4, 1, 4)), trajectory=0,
+             truth_spectrum=np.ones((5, 2)), prediction_spectrum=np.ones((5, 2)))  # fmt: skip
+    with pytest.raises(HeroError, match="damaged"):
+        read_rollout(tmp_path)
+
+
+def test_quantised_fields_are_within_half_a_level() -> None:
+    field = np.array([-3.0, -1.0, -0.4, 0.0, 1e-3, 0.77, 1.0, 8.0, np.nan, np.inf])
+    levels = quantise(field, limit=1.0)
+    back = (levels[:8].astype(float) - LEVELS - 1) / LEVELS
+    np.testing.assert_allclose(back, np.clip(field[:8], -1, 1), atol=0.5 / LEVELS + 1e-12)
+    assert levels[8:].tolist() == [0, 0]
+    assert levels[:8].min() == 1
+
+
+def test_players_stay_small_and_say_what_they_left_out(tmp_path: Path) -> None:
+    truth = torch.randn(200, 1, 72, 70)
+    rollout, errors = stored(tmp_path, truth, 1.1 * truth)
+    data = player(rollout, np.array(errors), dims=2, bytes_allowed=100_000)
+    assert data["shape"] == [36, 35]
+    assert sum(map(len, (*data["fields"], *data["spectra"]))) <= 100_000
+    assert data["steps"][0] == 1
+    assert data["steps"][-1] == 200
+    assert data["nrmse"][3] == pytest.approx(errors[data["steps"][3] - 1])
+    said = " ".join(data["notes"])
+    assert f"{len(data['steps'])} of 200 steps" in said
+    assert "2×2 points" in said
+    assert "255 levels" in said
+
+
+def test_thinning_and_averaging() -> None:
+    assert kept_steps(5, 9).tolist() == [1, 2, 3, 4, 5]
+    assert kept_steps(200, 3).tolist() == [1, 100, 200]
+    field = np.arange(2 * 5 * 4, dtype=float).reshape(2, 5, 4)
+    assert averaged(field, 2).shape == (2, 2, 2)
+    assert averaged(field, 2)[1, 0, 1] == field[1, :2, 2:].mean()
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder as evaluation leaves it before the metrics are written, made by hand."""
+    config = tiny(task__name="burgers", train__steps=1000)
+    folder = tmp_path_factory.mktemp("template") / config.run_id()
+    folder.mkdir()
+    (folder / "config.toml").write_text(config.to_toml(), encoding="utf-8")
+    write_run(folder, run_metrics(), error_array(), *trajectory(1))
+    return folder
+
+
+def write_run(folder: Path, metrics: dict, errors: np.ndarray, truth: torch.Tensor, prediction: torch.Tensor) -> None:
+    metrics = {**metrics, "training": {**metrics["training"], "steps": 1000}}
+    write_json(folder / "metrics.json", metrics)
+    np.savez(folder / "errors.npz", nrmse=errors, correlation=1 / (1 + errors), apebench_nrmse=errors)
+    (folder / "log.jsonl").write_text("".join(json_line(record) for record in records()), encoding="utf-8")
+    write_rollout(folder, truth[0], truth, prediction, trajectory=1)
+
+
+@pytest.fixture
+def run(template: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(template, tmp_path / "runs" / template.name))
+
+
 @pytest.mark.parametrize("diverged", [0, 30])
-@pytest.mark.parametrize("strategy", ["hero", "fixed_weight"])
-def test_report_of_a_run(tmp_path: Path, diverged: int, strategy: str) -> None:
-    (tmp_path / "config.toml").write_text('task = "burgers" # <script>alert(1)</script> & more\n', encoding="utf-8")
-    errors, metrics = error_array(diverged), run_metrics(diverged, strategy)
+def test_report_of_a_run(run: Path, diverged: int) -> None:
+    errors, metrics = error_array(diverged), {**run_metrics(diverged), "trajectories": 30}
     truth, prediction = trajectory(1)
     if diverged:
-        prediction[:, 60:] = math.nan
-    page = report_run(tmp_path, metrics, {"nrmse": errors}, records(), truth, prediction, task(1))
-    assert page == tmp_path / "report.html"
+        prediction[60:] = math.nan
+    write_run(run, metrics, errors, truth, prediction)
+    metrics["training"]["steps"] = 1000
+    page = report_run(run, metrics)
+    assert page == run / "report.html"
     parser = parsed(page)
-    assert len(parser.alts) == 4
-    assert all(parser.alts)
-    assert all(resource.startswith("data:image/png;base64,") for resource in parser.resources)
-    assert "http://" not in page.read_text(encoding="utf-8")
-    assert "https://" not in page.read_text(encoding="utf-8")
-    assert "script" not in parser.tags
-    assert "<script>alert(1)</script> & more" in parser.text
+    assert "http://www.w3.org/2000/svg" in page.read_text(encoding="utf-8")
+    assert page.read_text(encoding="utf-8").count("http") == 2  # that name, and http-equiv
+    assert parser.resources == [f"#{key}" for key in ("tables", "curves", "players", "training", "provenance")]
     assert f"{diverged} of 30 rollouts diverged" in parser.text
     for name, value in metrics["test"].items():
         assert name == "diverged" or format_number(value) in parser.text
-    for fact in ("ab12cd", "44801", "9500", "10000", "93.4", "2.9.0"):
+    for fact in (run.name, "44801", "9500", "1000", "93.4", "2.9.0"):
         assert fact in parser.text
-    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [
-        "error.png",
-        "fields.png",
-        "spectrum.png",
-        "training.png",
-    ]
+    names = ["error.png", "fields.png", "spectrum.png", "training.png"]
+    assert sorted(path.name for path in (run / "figures").iterdir()) == names
 
 
-def test_page_escapes_what_others_named(tmp_path: Path) -> None:
-    hostile = {**run_metrics(), "backbone": "<img src=x onerror=1>", "strategy": "a & b", "run": "<b>"}
-    parser = parsed(write_report(tmp_path, hostile, "", [], {}, task_title="<i>title</i>"))
-    assert "<img src=x onerror=1> trained with a & b on <i>title</i>" in parser.text
-    assert not {"img", "b", "i"} & set(parser.tags)
+def test_page_escapes_what_others_named(run: Path) -> None:
+    hostile = "<img src=x onerror=1></script><script>alert(1)</script>"
+    sources = Sources()
+    sources.add(run, {**run_metrics(), "training": {"steps": 1000, "device": hostile}, "versions": {hostile: hostile}})
+    sources.named.add(run.name)
+    sources.notices.append(hostile)
+    data = payload(sources)
+    data["training"][0]["label"] = hostile
+    data["tables"][0]["title"] = hostile
+    data["tables"][0]["rows"][0][0] = {"text": hostile, "value": hostile, "small": hostile, "kind": hostile}
+    path = run / "hostile.html"
+    path.write_text(render(data), encoding="utf-8")
+    parser = parsed(path)
+    assert parser.tags.count("script") == 2
+    assert "img" not in parser.tags
+    assert hostile in parser.text
 
 
-def test_a_failed_write_leaves_the_earlier_report(tmp_path: Path) -> None:
-    page = write_report(tmp_path, run_metrics(), "first", [], {})
+def test_a_failed_write_leaves_the_earlier_page(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = gather([run.name], run.parent)
+    page = write_page(sources, run / "report.html")
     before = page.read_bytes()
-    with pytest.raises(FileNotFoundError):
-        write_report(tmp_path, run_metrics(), "second", [], {"Missing": tmp_path / "missing.png"})
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(HeroError, match="disk full"):
+        write_page(sources, page)
     assert page.read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    assert list(run.glob(".*")) == []
+
+
+def test_report_command_writes_page_and_figures(run: Path, call: Call, tmp_path: Path) -> None:
+    code, out, err = call("report", "--runs", run.parent, "--figures", tmp_path / "drawn")
+    assert (code, err) == (0, "")
+    assert "report.html" in out
+    assert (run.parent / "report.html").is_file()
+    stems = {"curves_burgers_fno", *(f"{run.name}_{name}" for name in ("error", "fields", "spectrum", "training"))}
+    assert {path.name for path in (tmp_path / "drawn").iterdir()} == {f"{s}.{e}" for s in stems for e in ("pdf", "png")}
+    assert (tmp_path / "drawn" / "curves_burgers_fno.pdf").read_bytes().startswith(b"%PDF")
+    call("report", run, "--runs", tmp_path, "--out", tmp_path / "one.html")
+    assert "FNO trained with HERO on Burgers" in parsed(tmp_path / "one.html").text
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda run: (run / "metrics.json").unlink(), ("is not finished", "--resume")),
+        (lambda run: (run / "metrics.json").write_text("{"), ("metrics.json is damaged", "hero evaluate")),
+        (lambda run: (run / "config.toml").write_text("seed = [\n"), ("config.toml",)),
+    ],
+)
+def test_a_run_that_cannot_be_shown(run: Path, call: Call, damage: Callable[[Path], None], words: tuple[str]) -> None:
+    other = shutil.copytree(run, run.parent / "other")
+    damage(run)
+    assert_refused(call("report", run, "--runs", run.parent), *words)
+    code, out, _ = call("report", "--runs", run.parent)  # the others are shown, and why it is not
+    assert code == 0
+    for word in words:
+        assert word in out
+        assert word in parsed(run.parent / "report.html").text
+    assert other.name in parsed(run.parent / "report.html").text
+
+
+def test_missing_pictures_are_named_and_do_not_stop_the_page(run: Path, call: Call) -> None:
+    (run / "rollout.npz").unlink()
+    (run / "errors.npz").write_bytes(b"damaged")
+    (run / "probe.json").write_text("[]")
+    (run / "landscape.json").write_text('{"log10_ratio": [[1]]}')
+    code, _, err = call("report", run, "--runs", run.parent)
+    assert (code, err) == (0, "")
+    text = parsed(run / "report.html").text
+    for said in (
+        "has no rollout.npz",
+        "errors.npz is missing or damaged",
+        "probe.json is damaged",
+        "landscape.json is damaged",
+    ):
+        assert said in text
+    assert format_number(run_metrics()["test"]["gm100"]) in text
+
+
+def test_bad_names_are_refused(run: Path, call: Call, tmp_path: Path) -> None:
+    assert_refused(call("report", "nothing", "--runs", run.parent), "no run 'nothing'")
+    assert_refused(call("report", "--runs", tmp_path / "empty"), "no finished runs")
+    assert_refused(call("report", run, "--out", tmp_path / "page.pdf"), ".html")
+    folder = tmp_path / "runs" / "study-main-0"
+    folder.mkdir()
+    row = {"label": "x", "strategy": "hero", "cells": {}, "runs": [], "diverged": 0}
+    for bad in ("{", "[]", '{"groups": [{"rows": [{}]}]}', '{"title": "x"}', json.dumps({"groups": [{"rows": [row]}]})):
+        (folder / "study.json").write_text(bad)
+        assert_refused(call("report", folder, "--runs", run.parent), "study.json is damaged")
+
+
+def test_runs_are_seeds_of_one_series_only_if_nothing_else_differs(run: Path) -> None:
+    changes = ({"seed": 1}, {"seed": 0, "train__lr": 0.5})
+    for change in changes:
+        config = tiny(task__name="burgers", train__steps=1000, **change)
+        folder = Path(shutil.copytree(run, run.parent / config.run_id()))
+        (folder / "config.toml").write_text(config.to_toml(), encoding="utf-8")
+    (panel,) = panels_of(gather([], run.parent))
+    assert sorted(len(series.runs) for series in panel.series) == [1, 2]
+    assert sorted(series.label for series in panel.series) == ["HERO (train.lr=0.001)", "HERO (train.lr=0.5)"]
+
+
+def test_a_comparison_is_shown_with_its_differences(run: Path) -> None:
+    folder = run.parent / "compare-1"
+    folder.mkdir()
+    spread = {key: {"mean": 0.25, "std": 0.01, "values": [0.24, 0.26]} for *_, key in COMPARED}
+    row = {"strategy": "hero", "steps": 1000, "metrics": spread, "paper": paper_value("burgers", "fno", "hero"),
+           "difference": None, "diverged": 0, "rollouts": 30, "cost": 1.3,
+           "runs": [{"seed": 0, "run": run.name, "training": run_metrics()["training"] | {"threads": 1}},
+                    {"seed": 1, "run": "gone", "failed": "no memory"}]}  # fmt: skip
+    other = {**row, "strategy": "one_step", "difference": {"percent": -12.34, "interval": [-20, 3.0], "seeds": [0]}}
+    write_json(folder / "comparison.json", {"comparison": "compare-1", "task": "burgers", "backbone": "fno",
+               "budget": "steps", "baseline": "hero", "seeds": [0, 1], "rows": [row, other]})  # fmt: skip
+    data = payload(gather(["compare-1"], run.parent))
+    assert [table["title"] for table in data["tables"]][1:] == ["nRMSE@100 against hero, paired", "Runs"]
+    assert [cell["text"] for cell in data["tables"][1]["rows"][1]] == ["one-step", "-12.3", "-20.0", "3.00", "1.30"]
+    assert data["tables"][0]["rows"][0][4]["text"] == "0.250 ±0.010"
+    assert "1 seed, 1 failed" in data["tables"][0]["rows"][0][0]["small"]
+    assert any("2 failed" in sentence for sentence in data["lead"])

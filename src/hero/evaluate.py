@@ -18,6 +18,7 @@ from hero.errors import HeroError
 from hero.files import write_atomic, write_json
 from hero.progress import progress_bar
 from hero.report import report_run
+from hero.report.rollouts import write_rollout
 from hero.rollout import Context, Stepper, rollout
 from hero.runs import choose_device, read_log, read_metrics, versions
 from hero.strategies import STRATEGIES
@@ -88,10 +89,12 @@ def evaluate(run: Path, data_dir: Path) -> dict[str, Any]:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     write_atomic(run / "errors.npz", buffer.getvalue())
-    drawn = test[metrics.median_trajectory(arrays["nrmse"])][None]
+    typical = metrics.median_trajectory(arrays["nrmse"])
+    drawn = test[typical]
     with torch.no_grad():
-        prediction = rollout(step, Context(drawn[:, :history].to(device)), len(drawn[0]) - history).cpu()
-    report_run(run, rows, arrays, read_log(run), drawn[:, history:], prediction, task)
+        prediction = rollout(step, Context(drawn[None, :history].to(device)), len(drawn) - history)[0]
+    write_rollout(run, drawn[history - 1], drawn[history:], prediction, typical)
+    report_run(run, rows)
     write_json(run / "metrics.json", rows)  # last: its presence says that the evaluation is complete
     return rows
 

@@ -11,10 +11,13 @@ from pathlib import Path
 
 from hero import config as configuration
 from hero.cli.analyse import add_analysis_commands
+from hero.cli.animate import add_animate_command
 from hero.cli.cost import add_bench_command, add_cost_commands
 from hero.cli.data import add_data_commands
 from hero.cli.export import add_export_commands
 from hero.cli.options import config_of
+from hero.cli.report import add_report_command
+from hero.cli.study import add_study_command
 from hero.cli.train import add_compare_command, add_train_commands
 from hero.errors import HeroError
 
@@ -29,7 +32,10 @@ Train neural operators whose autoregressive rollouts stay accurate for hundreds 
   hero train burgers --preset quick --set train.lr=3e-3
   hero train --resume RUN                          go on after a kill, to the same bits
   hero compare burgers --seeds 5                   strategies with shared weights and batches: table and figure
+  hero study main --dry-run                        the tables and figures of the paper: what there is to run
   hero evaluate RUN                                measure again and redraw
+  hero report                                      all finished runs, a study or a comparison as one page
+  hero animate RUN                                 its rollout as a GIF or MP4
   hero landscape RUN                               kept checkpoints against the final one, along the rollout
   hero probe RUN                                   what the theory of HERO says about this run, in numbers
   hero export RUN                                  ONNX and torch.export files of the operator, checked
@@ -84,7 +90,10 @@ def parser() -> argparse.ArgumentParser:
 
     add_train_commands(commands, folders, settings)
     add_compare_command(commands, folders, settings)
+    add_study_command(commands, folders, settings)
     add_analysis_commands(commands, folders)
+    add_report_command(commands, folders)
+    add_animate_command(commands, folders)
     add_cost_commands(commands, folders, settings)
     add_bench_command(commands)
     add_export_commands(commands, folders)

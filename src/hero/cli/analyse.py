@@ -56,4 +56,4 @@ def run_probe(args: argparse.Namespace) -> None:
 
 def show_figure(run: Path, name: str) -> None:
     console.print(f"figure: {run / 'figures' / name}.png", highlight=False, soft_wrap=True)
-    console.print(f"`hero evaluate {run.name}` puts it into the report", style="dim", highlight=False, soft_wrap=True)
+    console.print(f"`hero report {run.name}` puts it into the report", style="dim", highlight=False, soft_wrap=True)

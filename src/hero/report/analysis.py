@@ -43,6 +43,11 @@ def probe_table(rows: Sequence[Row]) -> Table:
     return table
 
 
+def probe_lines() -> list[tuple[str, Callable[[Row], str]]]:
+    """Each quantity of the theory with the function that shows it for one checkpoint."""
+    return [line for section in _lines() for line in section]
+
+
 def _lines() -> list[list[tuple[str, Callable[[Row], str]]]]:
     def number(*keys: str) -> Callable[[Row], str]:
         def show(row: Row) -> str:

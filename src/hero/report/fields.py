@@ -1,7 +1,7 @@
 """Pictures of one rollout: truth, prediction and error as fields, and their spectra.
 
-Trajectories are `(1, time, channel, *space)`; the first channel is drawn, and of a 3D field its central slice along the
-last axis. Truth and prediction share one colour scale, the error has its own, both symmetric about zero.
+The first channel is drawn, and of a 3D field its central slice along the last axis. Truth and prediction share one
+colour scale, the error has its own, both symmetric about zero.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from torch import Tensor
 
-from hero.metrics import nrmse
 from hero.report.figures import BLACK, ORANGE, new_figure
+from hero.report.rollouts import Rollout
 from hero.report.tables import format_number
 
 LINE_STEPS = (1, 50, 100, 200)
@@ -58,28 +57,30 @@ class Scaled(NamedTuple):
     unit: str
 
 
-def fields_figure(truth: Tensor, prediction: Tensor, task: TaskInfo) -> Figure:
-    """Truth, prediction and error of one trajectory: over space and time in 1D, as snapshots in 2D and 3D."""
-    scaled = _scaled(_drawn(truth), _drawn(prediction))
-    errors = nrmse(prediction, truth)[0].tolist()
-    if scaled.truth.ndim == 2:
-        return _space_time_figure(scaled, task, errors, _drawn(truth), _drawn(prediction))
-    return _snapshot_figure(scaled, task, errors, truth.ndim - 3)
+def fields_figure(rollout: Rollout, errors: Sequence[float], task: TaskInfo) -> Figure:
+    """Truth, prediction and error of one trajectory: over space and time in 1D, as snapshots in 2D and 3D.
+
+    `errors` is the nRMSE of the whole fields at each step.
+    """
+    truth, prediction = rollout.truth[:, 0].astype(np.float64), rollout.prediction[:, 0].astype(np.float64)
+    scaled = scale_fields(truth, prediction)
+    if truth.ndim == 2:
+        return _space_time_figure(scaled, task, errors, truth, prediction)
+    return _snapshot_figure(scaled, task, errors)
 
 
-def spectrum_figure(truth: Tensor, prediction: Tensor) -> Figure:
+def spectrum_figure(rollout: Rollout) -> Figure:
     """Radially averaged power of truth and prediction: one below the truth smooths, one above it adds noise."""
-    steps = _present(SPECTRUM_STEPS, truth.shape[1])
+    steps = _present(SPECTRUM_STEPS, len(rollout.truth))
     figure = new_figure(3.1 * len(steps) + 0.6, 3.5)
     grid = figure.subplots(1, len(steps), sharex=True, sharey=True, squeeze=False)[0]
-    highest = max(radial_spectrum(_state(truth, 1)).max(), 1e-30)
+    highest = max(rollout.truth_spectrum[0].max(), 1e-30)
     low, high = highest * 1e-17, highest * 1e3
     for axes, step in zip(grid, steps, strict=True):
-        reference, state = radial_spectrum(_state(truth, step)), _state(prediction, step)
+        reference, power = rollout.truth_spectrum[step - 1], rollout.prediction_spectrum[step - 1]
         axes.set(xscale="log", yscale="log", ylim=(low, high), title=f"step {step}", xlabel="wavenumber |k|")
         wavenumbers = np.arange(1, len(reference) + 1)
         axes.plot(wavenumbers, np.maximum(reference, low), color=BLACK, linewidth=1.8, label="truth")
-        power = radial_spectrum(state) if np.isfinite(state).all() else np.full_like(reference, np.inf)
         axes.plot(wavenumbers, np.maximum(power, low), color=ORANGE, linewidth=1.8, linestyle="--", label="prediction")
         if power.min() > high:
             _note(axes, "diverged" if np.isinf(power).any() else "prediction lies above the axis")
@@ -90,16 +91,6 @@ def spectrum_figure(truth: Tensor, prediction: Tensor) -> Figure:
     return figure
 
 
-def radial_spectrum(state: np.ndarray) -> np.ndarray:
-    """P(k) = mean of |û_κ|² over the modes with k − ½ ≤ |κ| < k + ½, for k = 1 .. N/2; û divided by the grid size."""
-    power = np.abs(np.fft.fftn(state.astype(np.float64), norm="forward")) ** 2
-    axes = np.meshgrid(*(np.fft.fftfreq(n, 1 / n) for n in state.shape), indexing="ij")
-    shell = np.rint(np.sqrt(sum(axis**2 for axis in axes))).astype(int).ravel()
-    count = np.bincount(shell)
-    total = np.bincount(shell, weights=power.ravel())
-    return (total / np.maximum(count, 1))[1 : min(state.shape) // 2 + 1]
-
-
 def _note(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.93, text, transform=axes.transAxes, ha="center", va="top", backgroundcolor=GONE, fontsize=8)
 
@@ -108,17 +99,8 @@ def _present(steps: Sequence[int], length: int) -> list[int]:
     return [step for step in steps if step <= length] or [length]
 
 
-def _state(trajectory: Tensor, step: int) -> np.ndarray:
-    return trajectory[0, step - 1, 0].detach().cpu().double().numpy()
-
-
-def _drawn(trajectory: Tensor) -> np.ndarray:
-    """First channel, and the central slice of a 3D field: (time, x[, y])."""
-    field = trajectory[0, :, 0].detach().cpu().double().numpy()
-    return field[..., field.shape[-1] // 2] if field.ndim == 4 else field
-
-
-def _scaled(truth: np.ndarray, prediction: np.ndarray) -> Scaled:
+def scale_fields(truth: np.ndarray, prediction: np.ndarray) -> Scaled:
+    """Fields (time, x[, y]) as they are drawn; a state that decays far is drawn relative to its size at each step."""
     space = tuple(range(1, truth.ndim))
     size = np.abs(truth).max(axis=space, keepdims=True)
     unit = "u"
@@ -148,7 +130,7 @@ def _image(axes: Axes, field: np.ndarray, limit: float, cmap: str, extent: Exten
 
 
 def _space_time_figure(
-    scaled: Scaled, task: TaskInfo, errors: list[float], truth: np.ndarray, prediction: np.ndarray
+    scaled: Scaled, task: TaskInfo, errors: Sequence[float], truth: np.ndarray, prediction: np.ndarray
 ) -> Figure:
     steps = _present(LINE_STEPS, len(truth))
     figure = new_figure(10.0, 6.4)
@@ -201,7 +183,7 @@ def _profile(axes: Axes, x: np.ndarray, truth: np.ndarray, prediction: np.ndarra
         _note(axes, f"prediction reaches {np.abs(prediction).max():.1e}")
 
 
-def _snapshot_figure(scaled: Scaled, task: TaskInfo, errors: list[float], dims: int) -> Figure:
+def _snapshot_figure(scaled: Scaled, task: TaskInfo, errors: Sequence[float]) -> Figure:
     steps = _present(FIELD_STEPS, len(scaled.truth))
     figure = new_figure(2.05 * len(steps) + 1.4, 7.0)
     grid = figure.subplots(3, len(steps), sharex=True, sharey=True, squeeze=False)
@@ -224,6 +206,6 @@ def _snapshot_figure(scaled: Scaled, task: TaskInfo, errors: list[float], dims: 
         axes.set_xlabel("x")
     figure.colorbar(images[0], ax=grid[:2].ravel().tolist(), extend="both", label=scaled.unit, shrink=0.8)
     figure.colorbar(images[2], ax=grid[2].tolist(), extend="both", label="error")
-    where = ", central slice in z" if dims == 3 else ""
+    where = ", central slice in z" if task.dims == 3 else ""
     figure.suptitle(f"{task.title}{where}: test trajectory with median GM100")
     return figure

@@ -29,7 +29,10 @@ COMPARED = (
 
 
 class MetricRow(NamedTuple):
-    """One line of the comparison, as text; `verdict` is "better", "worse", "within" one std of the paper, or ""."""
+    """One line of the comparison; `verdict` is "better", "worse", "within" one std of the paper, or "".
+
+    `value`, `published` and `quotient` are the numbers behind `ours`, `paper` and `ratio`; NaN for a missing one.
+    """
 
     label: str
     ours: str
@@ -37,6 +40,9 @@ class MetricRow(NamedTuple):
     ratio: str
     verdict: str
     definition: str
+    value: float
+    published: float
+    quotient: float
 
 
 def as_float(value: Any) -> float:
@@ -116,7 +122,7 @@ def runs_table(runs: Iterable[Mapping[str, Any]]) -> Table:
 def _row(label: str, direction: str, value: Any, published: Mapping[str, float] | None, name: str) -> MetricRow:
     ours, definition = as_float(value), METRICS[name].definition
     if not published:
-        return MetricRow(label, format_number(ours), MISSING, MISSING, "", definition)
+        return MetricRow(label, format_number(ours), MISSING, MISSING, "", definition, ours, math.nan, math.nan)
     mean, std = published["mean"], published["std"]
     ratio = ours / mean if mean else math.nan
     return MetricRow(
@@ -126,6 +132,9 @@ def _row(label: str, direction: str, value: Any, published: Mapping[str, float] 
         ratio=format_number(ratio),
         verdict=_verdict(ours, mean, std, direction),
         definition=definition,
+        value=ours,
+        published=mean,
+        quotient=ratio,
     )
 
 

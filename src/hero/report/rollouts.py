@@ -1,0 +1,95 @@
+"""The test rollout that is drawn, as a file: `rollout.npz` of a run folder, which pictures, page and animation read."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from hero.errors import HeroError
+from hero.files import write_atomic
+
+FILE = "rollout.npz"
+
+
+class Rollout(NamedTuple):
+    """One test trajectory and its prediction from rollout step 1 on, float32; space is 2D for a 3D task.
+
+    Of a 3D field the slice `slice` along the last axis is kept. The spectra are those of the whole field, of its first
+    channel; they are infinite where the prediction has left the finite range.
+    """
+
+    initial: np.ndarray  # (channel, *space)
+    truth: np.ndarray  # (time, channel, *space)
+    prediction: np.ndarray  # (time, channel, *space)
+    trajectory: int
+    slice: int | None
+    truth_spectrum: np.ndarray  # (time, wavenumber from 1)
+    prediction_spectrum: np.ndarray  # (time, wavenumber from 1)
+
+
+def write_rollout(run: Path, initial: Tensor, truth: Tensor, prediction: Tensor, trajectory: int) -> Path:
+    """Store the whole fields `initial` (channel, *space) and `truth`, `prediction` (time, channel, *space)."""
+    arrays = {
+        name: x.detach().cpu().float().numpy()
+        for name, x in (("initial", initial), ("truth", truth), ("prediction", prediction))
+    }
+    spectra = {f"{name}_spectrum": _spectra(arrays[name]) for name in ("truth", "prediction")}
+    numbers = {"trajectory": trajectory}
+    if initial.ndim == 4:  # a whole 3D rollout would take tens of megabytes
+        numbers["slice"] = initial.shape[-1] // 2
+        arrays = {name: field[..., numbers["slice"]] for name, field in arrays.items()}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays, **spectra, **{k: np.int64(v) for k, v in numbers.items()})
+    return write_atomic(run / FILE, buffer.getvalue())
+
+
+def read_rollout(run: Path) -> Rollout | None:
+    """The drawn rollout of a run, or None if the run was evaluated before there was such a file, or not at all."""
+    path = run / FILE
+    if not path.is_file():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            rollout = Rollout(
+                stored["initial"],
+                stored["truth"],
+                stored["prediction"],
+                int(stored["trajectory"]),
+                int(stored["slice"]) if "slice" in stored else None,
+                stored["truth_spectrum"],
+                stored["prediction_spectrum"],
+            )
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error):
+        raise _damaged(path) from None
+    fields = (rollout.truth, rollout.prediction)
+    fitting = all(x.ndim in (3, 4) and len(x) and x.shape[1:] == rollout.initial.shape for x in fields)
+    if not fitting or len({len(x) for x in (*fields, rollout.truth_spectrum, rollout.prediction_spectrum)}) > 1:
+        raise _damaged(path)
+    return rollout
+
+
+def radial_spectrum(state: np.ndarray) -> np.ndarray:
+    """P(k) = mean of |û_κ|² over the modes with k − ½ ≤ |κ| < k + ½, for k = 1 .. N/2; û divided by the grid size."""
+    power = np.abs(np.fft.fftn(state.astype(np.float64), norm="forward")) ** 2
+    axes = np.meshgrid(*(np.fft.fftfreq(n, 1 / n) for n in state.shape), indexing="ij")
+    shell = np.rint(np.sqrt(sum(axis**2 for axis in axes))).astype(int).ravel()
+    count = np.bincount(shell)
+    total = np.bincount(shell, weights=power.ravel())
+    return (total / np.maximum(count, 1))[1 : min(state.shape) // 2 + 1]
+
+
+def _damaged(path: Path) -> HeroError:
+    return HeroError(f"{path} is damaged; `hero evaluate {path.parent.name}` writes it anew.")
+
+
+def _spectra(trajectory: np.ndarray) -> np.ndarray:
+    """Radial spectrum of the first channel at each step of (time, channel, *space)."""
+    states = trajectory[:, 0]
+    length = min(states.shape[1:]) // 2
+    return np.stack([radial_spectrum(u) if np.isfinite(u).all() else np.full(length, np.inf) for u in states])

@@ -1,0 +1,527 @@
+"""The page in a real browser: it loads without an error or a request, its controls work, its numbers are the files'."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conftest import tiny
+from hero.evaluate import evaluate
+from hero.files import write_json
+from hero.report.page import write_page
+from hero.report.players import LEVELS
+from hero.report.rollouts import read_rollout
+from hero.report.sources import gather
+from hero.report.tables import COMPARED, as_float, format_number
+from hero.significance import summarise
+from hero.train import train
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright, which is missing")
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no chromium on the PATH to open the page with")
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]  # fmt: skip
+HOSTILE = "</script><script>window.hacked = true</script><img src=x onerror='window.hacked = true'>"
+METHODS, SEEDS = ("push_forward", "hero"), (0, 1)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
+    """Two methods with two seeds in 1D, a run in 2D and one in 3D, trained and evaluated; and a study of the first."""
+    folder = tmp_path_factory.mktemp("runs")
+    small = {
+        "backbone__width": 2,
+        "backbone__modes": 3,
+        "task__cutoff": 2,
+        "train__steps": 2,
+        "train__validate_every": 2,
+    }
+    rare = {"train__validate_every": 20, "train__checkpoint_every": 20}
+    configs = [tiny(strategy=method, seed=seed, **rare) for method in METHODS for seed in SEEDS]
+    configs.append(tiny(task__name="kolmogorov_flow", task__resolution=16, task__warmup=0, **small))
+    configs.append(tiny(task__name="swift_hohenberg", task__resolution=12, task__warmup=0, **small))
+    with pytest.MonkeyPatch.context() as patch:
+        # The figures of a run are tested elsewhere, and slow.
+        patch.setattr(importlib.import_module("hero.evaluate"), "report_run", lambda *_: None)
+        for config in configs:
+            evaluate(train(config, folder, data_dir), data_dir)
+    hostile = Path(folder / configs[-1].run_id())
+    stored = json.loads((hostile / "metrics.json").read_text())
+    write_json(hostile / "metrics.json", {**stored, "versions": {"torch": HOSTILE}})
+    (hostile / "config.toml").write_text((hostile / "config.toml").read_text() + f"\n# {HOSTILE}\n")
+    write_study(folder)
+    return folder
+
+
+def write_study(folder: Path) -> None:
+    """study.json as `hero study` writes it, with a row that was not run and one that failed."""
+    rows = []
+    for method in METHODS:
+        found = [metrics_of(folder, method, seed) for seed in SEEDS]
+        cells = {}
+        for split, metric, _, key in COMPARED:
+            values = [as_float(one[split][metric]) for one in found]
+            mean = float(np.mean(values))
+            cells[key] = {"mean": mean, "std": float(np.std(values, ddof=1)), "values": values, "ratio": mean / 0.5,
+                          "paper": {"mean": 0.5, "std": 0.01}, "best": method == "hero"}  # fmt: skip
+        states = [{"seed": one["seed"], "run": one["run"], "status": "finished"} for one in found]
+        rows.append({"label": f"FNO-{method}", "strategy": method, "note": "", "cells": cells, "runs": states,
+                     "diverged": 0, "rollouts": 4})  # fmt: skip
+    empty: dict[str, Any] = {"note": "", "cells": dict.fromkeys(cells), "diverged": 0, "rollouts": 0}
+    gone = [{"seed": 0, "run": "gone", "status": "not run"}]
+    failed = [{"seed": 0, "run": "lost", "status": "failed", "failed": "out of memory"}]
+    rows.append({"label": "FNO-refiner", "strategy": "refiner", "runs": gone, **empty})
+    rows.append({"label": "FNO-recurrent", "strategy": "recurrent", "runs": failed, **empty})
+    groups = [{"title": "Burgers, FNO", "task": "burgers", "backbone": "fno", "shift": None, "rows": rows}]
+    out = folder / "study-main-00000000"
+    out.mkdir()
+    pixel = b"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    (out / "ranks.png").write_bytes(base64.b64decode(pixel))
+    columns = [{"key": key, "label": label, "direction": "lower"} for _, _, label, key in COMPARED]
+    write_json(out / "study.json", {"study": "main", "title": "Main results", "folder": out.name, "preset": "quick",
+               "seeds": list(SEEDS), "columns": columns, "groups": groups, "statistics": summarise(groups),
+               "figures": ["ranks.png", "missing.png"], "notes": ["A note of the study."]})  # fmt: skip
+
+
+def metrics_of(folder: Path, method: str, seed: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / run_name(folder, method, seed) / "metrics.json").read_text())
+    return found
+
+
+def run_name(folder: Path, method: str, seed: int) -> str:
+    return next(folder.glob(f"burgers-fno-{method}-s{seed}-*")).name
+
+
+def errors_of(folder: Path, method: str) -> np.ndarray:
+    """nRMSE (seed, trajectory, step)."""
+    return np.stack([np.load(folder / run_name(folder, method, seed) / "errors.npz")["nrmse"] for seed in SEEDS])
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+class Watched:
+    """A page that is opened from its file; every complaint and every request beyond the file itself is noted."""
+
+    def __init__(self, browser: Any, path: Path, **context: Any) -> None:
+        self.context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **context})
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(path.as_uri())
+
+    def assert_quiet(self) -> None:
+        assert self.complaints == []
+        assert len([url for url in self.requests if not url.startswith("data:image/png;base64,")]) == 1
+
+
+@pytest.fixture(scope="module")
+def page_of_runs(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_page(gather([], runs), tmp_path_factory.mktemp("page") / "report.html")
+
+
+@pytest.fixture(scope="module")
+def shown(browser: Any, page_of_runs: Path) -> Iterator[Watched]:
+    """The page of all runs, shared by the tests that leave it as they found it."""
+    watched = Watched(browser, page_of_runs)
+    yield watched
+    watched.context.close()
+
+
+@pytest.fixture
+def fresh(browser: Any, page_of_runs: Path) -> Iterator[Watched]:
+    watched = Watched(browser, page_of_runs)
+    yield watched
+    watched.assert_quiet()
+    watched.context.close()
+
+
+def table(page: Any, title: str) -> Any:
+    return page.locator(f'.scroll[aria-label="{title}"] table')
+
+
+def test_the_page_loads_nothing_and_complains_about_nothing(shown: Watched) -> None:
+    assert shown.page.locator("h1").inner_text() == "6 runs"
+    assert shown.page.locator(".lead li").count() == 4
+    assert shown.page.locator("#curve-panels svg[role=img]").count() == 3
+    shown.assert_quiet()
+
+
+def test_a_hostile_value_is_shown_and_does_not_run(shown: Watched) -> None:
+    assert shown.page.evaluate("window.hacked") is None
+    assert shown.page.locator(f"pre:has-text({json.dumps(HOSTILE)})").count() == 1
+    assert shown.page.locator("dd", has_text=HOSTILE).count() == 1
+    # Even a script that got in would be refused: the policy knows ours by its hash.
+    policy = shown.page.locator("meta[http-equiv]").get_attribute("content")
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+
+
+def test_every_number_of_the_table_of_runs_is_that_of_the_metrics(shown: Watched, runs: Path) -> None:
+    rows = table(shown.page, "Runs").locator("tbody tr")
+    assert rows.count() == 6
+    for row in rows.all():
+        metrics = json.loads((runs / row.locator("th").inner_text() / "metrics.json").read_text())
+        cells = row.locator("td").all()
+        numbers = [metrics[split][name] for split, name, *_ in COMPARED]
+        for cell, number in zip(cells[3:8], numbers, strict=True):
+            assert cell.locator("span").inner_text() == format_number(number)
+            assert float(cell.get_attribute("data-value")) == as_float(number)
+        assert cells[8].inner_text() == f"{metrics['test']['diverged']:.0f} of {metrics['trajectories']}"
+        assert cells[1].inner_text() == str(metrics["seed"])
+
+
+def test_tables_sort_by_mouse_and_keyboard(fresh: Watched) -> None:
+    runs_table = table(fresh.page, "Runs")
+    heading = runs_table.locator("th[scope=col]", has_text="nRMSE@100")
+    column = runs_table.locator("th[scope=col]").all_inner_texts().index("nRMSE@100")
+
+    def values() -> list[float]:
+        cells = runs_table.locator(f"tbody tr > :nth-child({column + 1})")
+        return [float(cell.get_attribute("data-value")) for cell in cells.all()]
+
+    before = values()
+    assert heading.get_attribute("aria-sort") == "none"
+    heading.locator("button").click()
+    assert heading.get_attribute("aria-sort") == "ascending"
+    assert values() == sorted(before) != before
+    heading.locator("button").press("Enter")
+    assert heading.get_attribute("aria-sort") == "descending"
+    assert values() == sorted(before, reverse=True)
+    runs_table.locator("th[scope=col] button").first.click()
+    assert heading.get_attribute("aria-sort") == "none"
+    names = runs_table.locator("tbody th").all_inner_texts()
+    assert names == sorted(names)
+
+
+def panel(page: Any, title: str) -> Any:
+    return page.locator("#curve-panels .chart", has=page.get_by_role("heading", name=title))
+
+
+def test_hover_and_keys_read_the_means_of_the_errors(fresh: Watched, runs: Path) -> None:
+    chart = panel(fresh.page, "Burgers, FNO")
+    plot = chart.locator(".plot")
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    fresh.page.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 0.5 * box["height"])
+
+    def read() -> int:
+        step = int(chart.locator(".reading").text_content().removeprefix("step "))
+        shown = {name.split("\n")[0]: value for name, value in (button.inner_text().rsplit("\n", 1)
+                 for button in chart.locator(".legend button").all())}  # fmt: skip
+        for method, label in zip(METHODS, ("push-forward", "HERO"), strict=True):
+            of_seed = errors_of(runs, method).mean(axis=1)[:, step - 1]
+            low, high = (format_number(x) for x in (of_seed.min(), of_seed.max()))
+            assert shown[label] == f"{format_number(of_seed.mean())} ({low} to {high})"
+        return step
+
+    hovered = read()
+    assert 20 < hovered < 60
+    plot.focus()
+    plot.press("ArrowRight")
+    assert read() == hovered + 1
+    assert f"step {hovered + 1}: push-forward " in chart.locator("[aria-live]").text_content()
+    plot.press("End")
+    assert read() == 100
+    plot.press("Escape")
+    assert chart.locator(".reading").text_content() == ""
+
+
+def test_the_axis_is_logarithmic_or_linear_and_the_metric_can_be_chosen(fresh: Watched) -> None:
+    chart, switch = panel(fresh.page, "Burgers, FNO"), fresh.page.locator("#curve-scale")
+
+    def ticks() -> list[float]:
+        return [float(text) for text in chart.locator(".tick.y").all_text_contents()]
+
+    logarithmic, line = ticks(), chart.locator("path.series").first.get_attribute("d")
+    assert switch.get_attribute("aria-pressed") == "true"
+    switch.click()
+    assert switch.get_attribute("aria-pressed") == "false"
+    assert ticks()[0] == 0
+    np.testing.assert_allclose(np.diff(ticks()), np.diff(ticks())[0])
+    assert np.ptp(np.diff(logarithmic)) > 0
+    assert chart.locator("path.series").first.get_attribute("d") != line
+    assert chart.locator(".threshold").count() == 1
+    fresh.page.select_option("#curve-metric", label="correlation, mean over trajectories")
+    assert "correlation against rollout step, linear" in chart.locator("svg[role=img]").get_attribute("aria-label")
+    assert chart.locator(".threshold").count() == 0
+
+
+def test_the_legend_hides_a_series(fresh: Watched) -> None:
+    chart = panel(fresh.page, "Burgers, FNO")
+    assert chart.locator("path.series").count() == chart.locator("path.band").count() == 2
+    assert chart.locator("text.direct").all_text_contents().count("HERO") == 1
+    button = chart.locator(".legend button", has_text="HERO")
+    button.click()
+    assert button.get_attribute("aria-pressed") == "false"
+    assert chart.locator("path.series").count() == 1
+    assert chart.locator("text.direct").all_text_contents() == ["push-forward"]
+    fresh.page.locator("#curve-scale").click()  # what is off stays off
+    assert chart.locator("path.series").count() == 1
+    button.press("Space")
+    assert chart.locator("path.series").count() == 2
+
+
+def pixels(page: Any, number: int) -> np.ndarray:
+    """The colours of a field of the player, row 0 at the bottom: (height, width, 3)."""
+    size = page.evaluate(
+        """i => { const c = document.querySelectorAll("#player-fields canvas.map")[i];
+        const copy = Object.assign(document.createElement("canvas"), { width: c.width, height: c.height });
+        const context = copy.getContext("2d", { willReadFrequently: true });
+        context.drawImage(c, 0, 0);
+        return [c.height, c.width, [...context.getImageData(0, 0, c.width, c.height).data]]; }""",
+        number,
+    )
+    return np.array(size[2]).reshape(size[0], size[1], 4)[::-1, :, :3]
+
+
+@pytest.mark.parametrize("task", ["burgers", "kolmogorov_flow", "swift_hohenberg"])
+def test_players_show_the_stored_rollout(fresh: Watched, runs: Path, task: str) -> None:
+    page = fresh.page
+    titles = {"burgers": "Burgers", "kolmogorov_flow": "Kolmogorov", "swift_hohenberg": "Swift"}
+    labels = page.locator("#player-run option").all_text_contents()
+    label = next(text for text in labels if text.startswith(titles[task]) and "HERO" in text)
+    page.select_option("#player-run", label=label)
+    run = next(runs.glob(f"{task}-fno-hero-s0-*"))
+    rollout, errors = read_rollout(run), np.load(run / "errors.npz")["nrmse"]
+    assert rollout is not None
+    first = [pixels(page, number) for number in range(3)]
+    page.locator("#player-slider").press("End")
+    step = page.locator("#player-step").inner_text()
+    assert step.startswith("step 100 of 100")
+    assert step.endswith(f"nRMSE {format_number(errors[rollout.trajectory, -1])}")
+    assert any(not np.array_equal(pixels(page, number), first[number]) for number in range(3))
+    assert page.locator("#player-charts .chart").nth(0).is_visible() == (task == "burgers")
+    # Red is positive and blue negative: where the field of the file is large, its sign must be seen.
+    field = rollout.truth[0 if task != "burgers" else slice(None), 0]
+    page.locator("#player-slider").press("Home")
+    shown = pixels(page, 0)[:, 1:] if task == "burgers" else pixels(page, 0)
+    field = field[1:].T if task == "burgers" else field.T
+    large = np.abs(field) > 0.5 * np.abs(field).max()
+    redder = shown[..., 0].astype(int) - shown[..., 2]
+    assert shown.shape[:2] == field.shape
+    assert (np.sign(redder[large]) == np.sign(field[large])).all()
+
+
+def test_the_spectrum_is_that_of_the_file(fresh: Watched, runs: Path) -> None:
+    page = fresh.page
+    rollout = read_rollout(runs / run_name(runs, "push_forward", 0))
+    assert rollout is not None
+    page.locator("#player-slider").press("ArrowRight")
+    chart = page.locator("#player-charts .chart").nth(1)
+    chart.locator(".plot").focus()
+    chart.locator(".plot").press("Home")
+    for button, power in zip(chart.locator(".legend button").all(), rollout[-2:], strict=True):
+        value = float(button.locator(".value").get_attribute("data-value"))
+        assert value == pytest.approx(float(power[1, 0]), rel=1e-4)
+
+
+def test_the_current_line_is_within_half_a_level_of_the_field(fresh: Watched, runs: Path) -> None:
+    rollout = read_rollout(runs / run_name(runs, "push_forward", 0))
+    assert rollout is not None
+    chart = fresh.page.locator("#player-charts .chart").nth(0)
+    chart.locator(".plot").focus()
+    for _ in range(8):
+        chart.locator(".plot").press("ArrowRight")
+    value = float(chart.locator(".legend .value").first.get_attribute("data-value"))
+    truth = rollout.truth[:, 0]
+    size = np.abs(truth).max(axis=1)
+    unit = fresh.page.locator("#player-fields .ends").first.inner_text()
+    scale = size[0] if "max" in unit else 1.0
+    assert value == pytest.approx(float(truth[0, 7] / scale), abs=0.51 * float(np.abs(truth).max() / scale) / LEVELS)
+
+
+def test_play_moves_and_pause_stops(fresh: Watched) -> None:
+    page, slider = fresh.page, fresh.page.locator("#player-slider")
+    page.wait_for_timeout(200)
+    assert slider.input_value() == "0"  # nothing moves by itself
+    page.select_option("#player-speed", label="fast")
+    button = page.locator("#player-play")
+    button.click()
+    assert button.inner_text() == "Pause"
+    playwright.expect(page.locator("#player-step")).not_to_contain_text("step 1 of")
+    button.click()
+    assert button.inner_text() == "Play"
+    stopped, step = slider.input_value(), page.locator("#player-step").inner_text()
+    page.wait_for_timeout(150)
+    assert slider.input_value() == stopped
+    assert step.startswith(f"step {int(stopped) + 1} of 100")
+    slider.press("End")
+    button.click()  # from the end it begins anew
+    assert int(slider.input_value()) < 50
+    page.select_option("#player-run", index=0)
+    button.click()
+
+
+def test_training_curves_follow_the_choice_of_the_run(fresh: Watched, runs: Path) -> None:
+    page = fresh.page
+    assert page.locator("#training-charts h3").all_text_contents()[:2] == ["Training loss", "Validation GM100"]
+    page.select_option("#training-run", label="Burgers, FNO: HERO, seed 1")
+    titles = page.locator("#training-charts h3").all_text_contents()
+    assert {"HERO’s weights", "Selected reference, share"} <= set(titles)
+    log = [json.loads(line) for line in (runs / run_name(runs, "hero", 1) / "log.jsonl").read_text().splitlines()]
+    last = [record for record in log if "alpha" in record][-1]
+    chart = page.locator("#training-charts .chart").nth(titles.index("HERO’s weights"))
+    chart.locator(".plot").focus()
+    chart.locator(".plot").press("End")
+    assert chart.locator(".reading").text_content() == f"step {last['step']}"
+    values = chart.locator(".legend .value").all()
+    assert [float(value.get_attribute("data-value")) for value in values] == pytest.approx(
+        [last["alpha"], last["lambda"]], rel=1e-8
+    )
+
+
+def test_colours_follow_the_system_and_the_button(browser: Any, page_of_runs: Path) -> None:
+    for scheme, other in (("light", "dark"), ("dark", "light")):
+        watched = Watched(browser, page_of_runs, color_scheme=scheme)
+        ground = "getComputedStyle(document.body).backgroundColor"
+        before = watched.page.evaluate(ground)
+        assert before == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}[scheme]
+        watched.page.locator("#theme").click()
+        assert watched.page.evaluate(ground) != before
+        assert watched.page.locator("html").get_attribute("data-theme") == other
+        watched.assert_quiet()
+        watched.context.close()
+
+
+CONTRAST = """() => {
+  const light = (text) => {
+    const [r, g, b] = text.match(/[\\d.]+/g).slice(0, 3).map((v) => v / 255)
+      .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (node) => {
+    for (let up = node; up; up = up.parentElement) {
+      const colour = getComputedStyle(up).backgroundColor;
+      if (colour !== "rgba(0, 0, 0, 0)") return colour;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const found = {};
+  const shown = "p, li, a, td, th, small, button, select, summary, dt, h2, .tick, .direct";
+  for (const node of document.querySelectorAll(shown)) {
+    const style = getComputedStyle(node);
+    const text = node instanceof SVGElement ? style.fill : style.color;
+    const [a, b] = [light(text), light(ground(node))].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < 4.5 && !node.disabled) found[`${node.tagName}.${node.className.baseVal || node.className}`] = ratio;
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_the_contrast_of_level_aa(browser: Any, page_of_runs: Path, scheme: str) -> None:
+    watched = Watched(browser, page_of_runs, color_scheme=scheme)
+    assert watched.page.evaluate(CONTRAST) == {}
+    watched.context.close()
+
+
+@pytest.mark.parametrize("width", [360, 768])
+def test_a_small_screen_needs_no_sideways_scrolling(browser: Any, page_of_runs: Path, width: int) -> None:
+    watched = Watched(browser, page_of_runs, viewport={"width": width, "height": 740}, has_touch=True)
+    for details in watched.page.locator("details").all():
+        details.evaluate("node => { node.open = true; }")
+    for _ in range(2):
+        assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        watched.page.locator("#curve-scale").click()
+    chart = panel(watched.page, "Burgers, FNO")
+    chart.locator(".plot").tap()
+    assert chart.locator(".reading").text_content().startswith("step ")
+    assert chart.locator(".legend .value").first.inner_text() != ""
+    watched.assert_quiet()
+    watched.context.close()
+
+
+def test_the_page_of_a_study(browser: Any, runs: Path, tmp_path: Path) -> None:
+    sources = gather(["study-main"], runs)
+    watched = Watched(browser, write_page(sources, tmp_path / "study.html"))
+    page = watched.page
+    assert page.locator("h1").inner_text() == "Main results"
+    lead = page.locator(".lead").inner_text()
+    assert "4 finished runs, 1 failed, 1 not run; 0 of 8 rollouts diverged." in lead
+    assert "A note of the study." in lead
+    study = json.loads((runs / "study-main-00000000" / "study.json").read_text())
+    rows = table(page, "Burgers, FNO").locator("tbody tr").all()
+    for row, stored in zip(rows[:2], study["groups"][0]["rows"], strict=False):
+        cells = row.locator("td").all()
+        for cell, (_, _, _, key) in zip(cells, COMPARED, strict=False):
+            found = stored["cells"][key]
+            assert float(cell.get_attribute("data-value")) == found["mean"]
+            text = cell.inner_text()
+            assert text.startswith(f"{format_number(found['mean'])} ±")
+            assert f"paper 0.5 ±0.01\nratio {format_number(found['ratio'])}" in text
+            assert cell.locator("strong").count() == (stored["strategy"] == "hero")
+    assert [row.locator("td").first.inner_text() for row in rows[2:]] == ["not run", "failed"]
+    heading = table(page, "Burgers, FNO").locator("th[scope=col] button").nth(4)
+    for _ in range(2):  # what was not run stays below, whichever way
+        heading.click()
+        assert table(page, "Burgers, FNO").locator("tbody tr td:nth-child(5)").all_inner_texts()[2:] == [
+            "not run",
+            "failed",
+        ]
+    assert page.locator("#curve-panels .legend button").all_inner_texts() == ["FNO-push_forward", "FNO-hero"]
+    titles = ["Main results", "Wins over groups", "Paired tests of nrmse@100 against push_forward"]
+    assert page.locator("#statistics h3").all_text_contents() == titles
+    test = study["statistics"]["tests"][0]
+    tested = table(page, titles[2]).locator("tbody tr").first.locator("td").all_inner_texts()
+    assert tested[:3] == [test["label"], str(test["n"]), format_number(test["ratio"])]
+    assert page.locator("#statistics img").count() == 1
+    watched.assert_quiet()
+    watched.context.close()
+
+
+def test_tables_and_text_are_there_without_scripts(browser: Any, page_of_runs: Path) -> None:
+    watched = Watched(browser, page_of_runs, java_script_enabled=False)
+    assert watched.page.locator("noscript").inner_text().startswith("Tables and text are complete")
+    assert table(watched.page, "Runs").locator("tbody tr").count() == 6
+    watched.context.close()
+
+
+def test_the_page_of_a_diverged_run(browser: Any, runs: Path, data_dir: Path, tmp_path: Path) -> None:
+    """Errors are infinite from some step on: the table says ∞, the curve ends in a cross and the field is grey."""
+    run = Path(shutil.copytree(runs / run_name(runs, "hero", 0), tmp_path / "runs" / run_name(runs, "hero", 0)))
+    with np.load(run / "errors.npz") as arrays:
+        errors = dict(arrays)
+    errors["nrmse"][:, 40:] = np.inf
+    np.savez(run / "errors.npz", **errors)
+    with np.load(run / "rollout.npz") as arrays:
+        rollout = dict(arrays)
+    rollout["prediction"][40:] = np.nan
+    np.savez(run / "rollout.npz", **rollout)
+    metrics = json.loads((run / "metrics.json").read_text())
+    metrics["test"] |= {"nrmse@100": "inf", "gm100": "inf", "diverged": 2}
+    write_json(run / "metrics.json", metrics)
+    watched = Watched(browser, write_page(gather([str(run)], run.parent), tmp_path / "report.html"))
+    page = watched.page
+    assert "nRMSE@100 ∞" in page.locator(".lead").inner_text()
+    assert page.locator("#curve-panels .diverged title").text_content() == (
+        "HERO (2 of 2 diverged): diverged from step 41"
+    )
+    plot = page.locator("#curve-panels .plot")
+    plot.focus()
+    plot.press("End")
+    assert page.locator("#curve-panels .legend .value").inner_text() == "∞"
+    grey = (pixels(page, 1) == 0xB8).all(axis=(0, 2))
+    assert grey.tolist() == [False] * 40 + [True] * 60
+    page.locator("#player-slider").press("End")
+    assert "nRMSE ∞" in page.locator("#player-step").inner_text()
+    watched.assert_quiet()
+    watched.context.close()
