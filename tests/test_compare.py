@@ -8,7 +8,7 @@ import importlib
 import io
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,22 +31,15 @@ from hero.report.comparison import COLOURS, comparison_figure, comparison_table,
 from hero.report.reference import paper_value
 from hero.report.tables import format_number
 from hero.strategies import STRATEGIES
+from hero.sweep import Workers
 
 NAMES = ["push_forward", "hero"]
 SEEDS = [0, 1]
 
 
 def command(runs: Path, data: Path, *more: object) -> list[object]:
-    chosen = ["--strategies", ",".join(NAMES), "--seeds", len(SEEDS)]
+    chosen = ["--strategies", ",".join(NAMES), "--seeds", len(SEEDS), "--workers", 0]
     return ["compare", "burgers", *options(), *chosen, "--runs", runs, "--data", data, *more]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def without_reports() -> Iterator[None]:
-    """The report of each run is tested elsewhere, and drawing it takes longer than the run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(importlib.import_module("hero.evaluate"), "report_run", lambda *_: None)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +146,7 @@ def test_repeating_trains_nothing_and_says_the_same(call: Call, compared: Path, 
     assert {path: path.stat().st_mtime_ns for path in times} == times
     assert {path: path.read_bytes() for path in folder_of(compared).iterdir()} == before
     assert (tmp_path / "copy.json").read_bytes() == before[folder_of(compared) / "comparison.json"]
-    assert "run 4 of 4: hero, seed 1" in out
+    assert "4 of 4 runs are there already" in out
     assert "step 20/20" not in out
     for expected in (
         "(0.153)",
@@ -180,12 +173,13 @@ def test_a_failed_run_is_told_and_the_rest_goes_on(
     call: Call, again: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def train(config: RunConfig, runs: Path, data: Path) -> Path:
-        if (config.strategy, config.seed) in failing:
-            raise HeroError("training became non-finite; lower train.lr.")
-        return runs / config.run_id()
+        raise HeroError("training became non-finite; lower train.lr.")
 
-    monkeypatch.setattr(module, "train", train)
-    failing = {("hero", 0)}
+    def unfinish(name: str, seed: int) -> None:
+        (again / tiny(strategy=name, seed=seed).run_id() / "metrics.json").unlink()
+
+    monkeypatch.setattr(importlib.import_module("hero.sweep"), "train", train)
+    unfinish("hero", 0)
     code, out, _ = call(*command(again, data_dir))
     assert code == 0
     for expected in ("1 of 2 failed", "hero, seed 0 failed: training became non-finite", "as there is one seed"):
@@ -194,11 +188,12 @@ def test_a_failed_run_is_told_and_the_rest_goes_on(
     assert hero["rollouts"] == 2
     assert hero["metrics"]["test_gm100"]["std"] is None
     assert hero["difference"]["seeds"] == [1]
-    failing = {("push_forward", 0), ("push_forward", 1)}
+    unfinish("push_forward", 0)
+    unfinish("push_forward", 1)
     assert call(*command(again, data_dir))[0] == 0
     base, hero = stored(again)["rows"]
     assert base["metrics"]["nrmse@100"]["mean"] is base["cost"] is hero["difference"] is hero["cost"] is None
-    failing = {(name, seed) for name in NAMES for seed in SEEDS}
+    unfinish("hero", 1)
     assert_refused(call(*command(again, data_dir)), "no run could be finished", "push_forward, seed 0", "non-finite")
 
 
@@ -252,7 +247,7 @@ def test_the_folder_is_named_after_what_is_compared() -> None:
 def test_equal_compute_gives_steps_by_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned: dict[tuple[str, int], RunConfig] = {}
 
-    def run_all(configs: Mapping[tuple[str, int], RunConfig], runs: Path, data: Path) -> None:
+    def run_all(configs: Mapping[tuple[str, int], RunConfig], runs: Path, data: Path, _: Workers) -> None:
         planned.update(configs)
         raise KeyboardInterrupt
 

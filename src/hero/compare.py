@@ -10,7 +10,6 @@ import hashlib
 import itertools
 import json
 import statistics
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import torch
 from hero.config import RunConfig, make_config
 from hero.errors import HeroError, unknown_name
 from hero.estimate import Rehearsal
-from hero.evaluate import evaluate, final_metrics
+from hero.evaluate import final_metrics
 from hero.files import write_json
 from hero.metrics import diverged
 from hero.paired import mean_and_deviation, paired_difference
@@ -29,9 +28,9 @@ from hero.progress import console
 from hero.report.comparison import write_comparison
 from hero.report.reference import paper_value
 from hero.report.tables import COMPARED, as_float
-from hero.runs import choose_device, read_log
+from hero.runs import choose_device, read_errors, read_log
 from hero.strategies import STRATEGIES
-from hero.train import train
+from hero.sweep import Outcome, Workers, sweep
 
 BUDGETS = ("steps", "compute")
 BASELINE = "push_forward"
@@ -53,11 +52,13 @@ def compare(
     budget: str = "steps",
     baseline: str | None = None,
     out: Path | None = None,
+    workers: Workers | None = None,
 ) -> dict[str, Any]:
     """Train and evaluate every strategy with every seed; returns what `comparison.json` in the folder `out` holds.
 
     `settings` are dotted ones such as {"task.name": "kdv"}, not a configuration: what is derived from the strategy or
-    the number of steps must be derived for each run anew. `out` is `runs_dir/<comparison>` unless given.
+    the number of steps must be derived for each run anew. `out` is `runs_dir/<comparison>` unless given. The runs are
+    computed in this process unless `workers` says otherwise.
     """
     baseline = checked_baseline(strategies, seeds, budget, baseline)
     planned = {name: make_config(overrides={**settings, "strategy": name, "seed": 0}) for name in strategies}
@@ -73,7 +74,7 @@ def compare(
         for seed in seeds
         for name in strategies
     }
-    runs, errors = run_all(configs, runs_dir, data_dir)
+    runs, errors = run_all(configs, runs_dir, data_dir, workers or Workers(count=0))
     result: dict[str, Any] = {
         "comparison": comparison,
         "task": planned[baseline].task.name,
@@ -155,34 +156,30 @@ def seconds_per_update(rehearsal: Rehearsal) -> float:
     return sum(phase["seconds"] for phase in phases) / sum(phase["times"] for phase in phases)
 
 
-def run_all(configs: Mapping[tuple[str, int], RunConfig], runs_dir: Path, data_dir: Path) -> tuple[Runs, Errors]:
+def run_all(
+    configs: Mapping[tuple[str, int], RunConfig], runs_dir: Path, data_dir: Path, workers: Workers
+) -> tuple[Runs, Errors]:
     """The metrics of every run and its nRMSE (trajectory, step); of a run that failed, the reason instead."""
     runs: Runs = {}
     errors: Errors = {}
-    for number, ((name, seed), config) in enumerate(configs.items(), start=1):
-        console.print(f"run {number} of {len(configs)}: {name}, seed {seed}", highlight=False)
+    for key, outcome in zip(configs, sweep(list(configs.values()), runs_dir, data_dir, workers), strict=True):
         try:
-            run = train(config, runs_dir, data_dir)
-            runs[name, seed] = final_metrics(run) or evaluate(run, data_dir)
-            runs[name, seed]["seconds_per_update"] = logged_seconds(read_log(run))
-            errors[name, seed] = read_errors(run)
+            runs[key] = metrics_of(outcome)
+            errors[key] = read_errors(outcome.run)["nrmse"]
         except HeroError as error:
-            runs[name, seed] = {"run": config.run_id(), "failed": str(error)}
-            console.print(f"failed: {error}", style="yellow", highlight=False, soft_wrap=True)
+            runs[key] = {"run": outcome.run.name, "failed": str(error)}
     if not errors:
         first = next(iter(configs))
         raise HeroError(f"no run could be finished; {first[0]}, seed {first[1]}: {runs[first]['failed']}")
     return runs, errors
 
 
-def read_errors(run: Path) -> np.ndarray:
-    """nRMSE (trajectory, step) of the test rollouts of an evaluated run."""
-    try:
-        with np.load(run / "errors.npz", allow_pickle=False) as arrays:
-            errors: np.ndarray = arrays["nrmse"]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
-        raise HeroError(f"{run / 'errors.npz'} is damaged; `hero evaluate {run.name}` writes it anew.") from None
-    return errors
+def metrics_of(outcome: Outcome) -> dict[str, Any]:
+    """The metrics of a finished run with its time per update; HeroError if it failed."""
+    metrics = None if outcome.failed else final_metrics(outcome.run)
+    if metrics is None:
+        raise HeroError(outcome.failed or f"run {outcome.run.name} has no metrics; repeat the command.")
+    return {**metrics, "seconds_per_update": logged_seconds(read_log(outcome.run))}
 
 
 def of_strategy(name: str, seeds: Sequence[int], errors: Errors) -> list[np.ndarray]:

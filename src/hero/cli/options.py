@@ -34,10 +34,21 @@ def show_result(metrics: dict[str, Any], run: Path) -> None:
 
 def add_worker_options(command: argparse.ArgumentParser) -> None:
     """Where the runs of a command are computed."""
-    command.add_argument("--workers", type=int, default=1, metavar="N", help="runs at a time, each in a process")
-    command.add_argument("--cluster", metavar="ADDRESS", help="compute the runs on a Ray cluster instead")
+    group = command.add_argument_group("where the runs are computed")
+    group.add_argument("--workers", type=int, default=1, metavar="N",
+                       help="runs at a time, each in a process of its own with its share of the cores (default 1); "
+                       "0 computes in this process; on a cluster: runs at a time on each machine")  # fmt: skip
+    group.add_argument("--cluster", metavar="ADDRESS",
+                       help="compute on a Ray cluster: host:port, auto for the one on this machine, "
+                       "local to start one")  # fmt: skip
+    group.add_argument("--cpus", type=float, metavar="X",
+                       help="with --cluster: CPUs of each run (default: the smallest machine / N)")  # fmt: skip
+    group.add_argument("--gpus", type=float, default=0.0, metavar="X",
+                       help="with --cluster: GPUs of each run, such as 0.5 to share one (default 0)")  # fmt: skip
+    group.add_argument("--retries", type=int, default=3, metavar="N",
+                       help="with --cluster: further tries of a run whose worker dies (default 3)")  # fmt: skip
 
 
 def workers_of(args: argparse.Namespace) -> Workers:
     """What `add_worker_options` was told."""
-    return Workers(args.workers, args.cluster)
+    return Workers(args.workers, args.cluster, args.cpus, args.gpus, args.retries)

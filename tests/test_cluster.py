@@ -1,0 +1,153 @@
+"""Runs on a real Ray cluster: its workers are killed, its driver is stopped, and the bits stay the same."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import options, start_hero, tiny, wait_until
+from hero.cluster import check_store, connected, import_ray, missing_folders, share_of_machines, threads_for
+from hero.errors import HeroError
+from hero.sweep import Workers, sweep
+from test_sweep import (  # noqa: F401  # fixtures
+    BROKEN,
+    KILLED,
+    LONG,
+    assert_same_results,
+    expected,
+    kill_at,
+    last_step,
+    workers_at,
+)
+
+needs_ray = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="Ray is not installed")
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A cluster on this machine, started as `--cluster local` does; other processes join it by its address."""
+    ray = import_ray()
+    with connected(ray, "local"):
+        yield ray.get_runtime_context().gcs_address
+
+
+def command(address: str, runs: Path, data: Path, **changes: Any) -> list[object]:
+    where = ["--cluster", address, "--cpus", 0.5, "--runs", runs, "--data", data]
+    return ["compare", "burgers", *options(**{**LONG, **changes}), "--strategies", "push_forward", "--seeds", 1, *where]
+
+
+def parent_of(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("PPid")).split()[1])
+
+
+@needs_ray
+def test_a_run_whose_ray_worker_is_killed_goes_on_to_the_same_bits(
+    address: str,
+    runs_dir: Path,
+    data_dir: Path,
+    expected: Path,  # noqa: F811
+) -> None:
+    run = runs_dir / KILLED.run_id()
+    driver = start_hero(*command(address, runs_dir, data_dir))
+    wait_until(lambda: last_step(run) >= 30 and (run / "last" / "state.pt").is_file(), driver)
+    (worker,) = workers_at(run)
+    ray_worker = parent_of(worker)
+    assert b"ray::" in Path(f"/proc/{ray_worker}/cmdline").read_bytes()
+    os.kill(ray_worker, signal.SIGKILL)
+    out, err = driver.communicate(timeout=120)
+    assert (driver.returncode, err) == (0, "")
+    started, finished, *_ = out.splitlines()  # nothing of Ray before or between them
+    assert started == f"started {run.name}"
+    assert finished.startswith(f"finished {run.name} in ")
+    assert f"resuming {run.name} after step" in (run / "output.log").read_text()
+    assert_same_results([KILLED], runs_dir, expected)
+    assert [path for folder in (runs_dir, data_dir) for path in folder.glob(".cluster-*")] == []
+
+
+@needs_ray
+def test_sigterm_cancels_the_tasks_which_save(address: str, runs_dir: Path, data_dir: Path) -> None:
+    rare = {"train__checkpoint_every": 200}  # no checkpoint but the one that the signal causes
+    run = runs_dir / tiny(strategy="push_forward", **{**LONG, **rare}).run_id()
+    driver = start_hero(*command(address, runs_dir, data_dir, **rare))
+    wait_until(lambda: last_step(run) >= 10, driver)
+    driver.send_signal(signal.SIGTERM)
+    _, err = driver.communicate(timeout=120)
+    assert driver.returncode == 130
+    assert err.splitlines() == ["hero: interrupted; what was finished is saved, the same command goes on from there."]
+    assert workers_at(run) == []
+    assert (run / "last" / "state.pt").is_file()
+
+
+@needs_ray
+def test_mistakes_are_not_retried_and_kills_only_so_often(address: str, runs_dir: Path, data_dir: Path) -> None:
+    killer = kill_at(runs_dir / KILLED.run_id(), 30, lambda pid: os.kill(pid, signal.SIGKILL))
+    broken, killed = sweep([BROKEN, KILLED], runs_dir, data_dir, Workers(cluster="auto", cpus=0.5, retries=0))
+    killer.join()
+    assert broken.failed
+    assert "non-finite" in broken.failed
+    assert (broken.run / "output.log").read_text().count("non-finite") == 1
+    assert killed.failed
+    assert "SIGKILL" in killed.failed
+    assert f"log: {killed.run / 'output.log'}" in killed.failed
+
+
+@needs_ray
+def test_a_machine_must_have_the_folders_and_the_room(address: str, runs_dir: Path, data_dir: Path) -> None:
+    ray = import_ray()
+    (runs_dir / "seen").mkdir(parents=True)
+    (runs_dir / "seen" / "token").touch()
+    check_store(ray, ray.nodes(), [str(runs_dir / "seen" / "token")])
+    with pytest.raises(HeroError, match=rf"does not see the folder {runs_dir / 'unseen'} of this machine"):
+        check_store(ray, ray.nodes(), [str(runs_dir / "unseen" / "token")])
+    with pytest.raises(HeroError, match="no machine of the cluster has 1000 CPUs"):
+        sweep([tiny()], runs_dir, data_dir, Workers(cluster="auto", cpus=1000))
+    assert [path.name for path in runs_dir.iterdir()] == ["seen"]
+
+
+def node(name: str, cpus: float, gpus: float = 0, alive: bool = True) -> dict[str, Any]:
+    return {"NodeManagerHostname": name, "Alive": alive, "Resources": {"CPU": cpus, "GPU": gpus} if cpus else {}}
+
+
+def test_runs_share_the_smallest_machine_unless_told() -> None:
+    nodes = [node("head", 0), node("small", 8), node("gpu", 32, 2), node("gone", 1, alive=False)]
+    assert share_of_machines(nodes, Workers(3, cluster="auto")) == (2, nodes[1:3])
+    assert share_of_machines(nodes, Workers(cluster="auto", cpus=16)) == (16, [nodes[2]])
+    assert share_of_machines(nodes, Workers(cluster="auto", cpus=0.5, gpus=0.25)) == (0.5, [nodes[2]])
+    with pytest.raises(HeroError, match=r"4 GPUs for a run \(small: 8 and 0, gpu: 32 and 2\); lower"):
+        share_of_machines(nodes, Workers(cluster="auto", gpus=4))
+    with pytest.raises(HeroError, match="there is none"):
+        share_of_machines(nodes[:1], Workers(cluster="auto"))
+
+
+def test_threads_follow_the_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert [threads_for(cpus) for cpus in (0.5, 1, 4.0)] == [1, 1, 4]
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert [threads_for(cpus) for cpus in (0.5, 1, 4.0)] == [1, 1, 2]
+
+
+def test_a_folder_that_is_not_there_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "token").touch()
+    assert missing_folders([str(tmp_path / "token"), str(tmp_path / "other" / "token")]) == [str(tmp_path / "other")]
+
+
+def test_without_ray_the_remedy_is_named(runs_dir: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(HeroError, match=r"pip install 'hero\[cluster\]'"):
+        sweep([tiny()], runs_dir, data_dir, Workers(cluster="local"))
+    assert not runs_dir.exists()
+
+
+@needs_ray
+def test_a_cluster_that_does_not_answer_is_named(runs_dir: Path, data_dir: Path) -> None:
+    with pytest.raises(HeroError, match=r"cannot use a Ray cluster at '127.0.0.1:1' \(.*refused\)"):
+        sweep([tiny()], runs_dir, data_dir, Workers(cluster="127.0.0.1:1"))
+    assert not runs_dir.exists()

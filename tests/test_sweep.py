@@ -1,0 +1,241 @@
+"""Many runs in worker processes: the same bits as one after the other, whoever fails, is killed or is stopped."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import hero.watch as watch_module
+from conftest import Call, assert_refused, options, start_hero, tiny, wait_until
+from hero.config import RunConfig
+from hero.errors import HeroError
+from hero.evaluate import final_metrics
+from hero.runs import read_log
+from hero.sweep import Workers, gpu_of, sweep, threads_of_each, visible_gpus
+from hero.watch import Job, Watch, read_state
+from hero.worker import Failure, failure_of, last_lines
+from test_train import assert_same_run
+
+LONG = {"train__steps": 200, "train__validate_every": 100, "train__checkpoint_every": 20}
+
+
+GOOD = [tiny(seed=0), tiny(seed=1, strategy="push_forward")]
+KILLED = tiny(strategy="push_forward", **LONG)
+BROKEN = tiny(train__lr=1e30, train__clip=0)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
+    """The runs one after the other in this process."""
+    runs = tmp_path_factory.mktemp("expected")
+    assert [outcome.failed for outcome in sweep([*GOOD, KILLED], runs, data_dir, Workers(0))] == [None] * 3
+    return runs
+
+
+def workers_at(run: Path) -> list[int]:
+    """The ids of the worker processes of a run."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:  # it has ended meanwhile
+            continue
+        if b"hero.worker" in command and any(part.endswith(run.name.encode()) for part in command):
+            found.append(int(process.name))
+    return found
+
+
+def last_step(run: Path) -> int:
+    return max((record["step"] for record in read_log(run)), default=0)
+
+
+def kill_at(run: Path, step: int, kill: Callable[[int], None]) -> threading.Thread:
+    """Once, when a worker has written a checkpoint and logged `step`, hand its process id to `kill`."""
+
+    def wait() -> None:
+        while last_step(run) < step or not (run / "last" / "state.pt").is_file():
+            time.sleep(0.005)
+        kill(workers_at(run)[0])
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def assert_same_results(configs: Sequence[RunConfig], runs: Path, expected: Path) -> None:
+    for config in configs:
+        ours, theirs = runs / config.run_id(), expected / config.run_id()
+        assert_same_run(ours, theirs)
+        measured, known = final_metrics(ours), final_metrics(theirs)
+        assert measured
+        assert known
+        assert (measured["test"], measured["val"]) == (known["test"], known["val"])
+        assert (ours / "errors.npz").is_file()
+
+
+def test_workers_give_the_bits_of_one_process_and_failures_stay_alone(
+    runs_dir: Path, data_dir: Path, expected: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocked = tiny(seed=5)
+    runs_dir.mkdir()
+    (runs_dir / blocked.run_id()).write_text("in the way")
+    configs = [KILLED, blocked, GOOD[0], BROKEN, GOOD[0], GOOD[1]]
+    killer = kill_at(runs_dir / KILLED.run_id(), 30, lambda pid: os.kill(pid, signal.SIGKILL))
+    outcomes = sweep(configs, runs_dir, data_dir, Workers(2))
+    killer.join()
+    assert [outcome.config for outcome in outcomes] == configs
+    assert [outcome.run for outcome in outcomes] == [runs_dir / config.run_id() for config in configs]
+    assert [outcome.failed is None for outcome in outcomes] == [False, False, True, False, True, True]
+    out = capsys.readouterr().out
+    assert out.count(f"started {GOOD[0].run_id()}") == 1
+    for outcome, words in ((outcomes[0], ("SIGKILL", "memory")), (outcomes[3], ("non-finite", "train.lr"))):
+        assert outcome.failed
+        for word in (*words, f"log: {outcome.run / 'output.log'}"):
+            assert word in outcome.failed
+        assert f"failed {outcome.run.name}: {outcome.failed}" in out
+    assert outcomes[1].failed
+    assert blocked.run_id() in outcomes[1].failed
+    assert "step 20/20" in (outcomes[2].run / "output.log").read_text()
+
+    again = sweep([KILLED, GOOD[0]], runs_dir, data_dir, Workers(2))
+    assert [outcome.failed for outcome in again] == [None, None]
+    assert f"resuming {KILLED.run_id()} after step" in (again[0].run / "output.log").read_text()
+    out = capsys.readouterr().out
+    assert "1 of 2 runs are there already" in out
+    assert GOOD[0].run_id() not in out
+    assert_same_results([*GOOD, KILLED], runs_dir, expected)
+
+
+def command(runs: Path, data: Path) -> list[object]:
+    chosen = ["--strategies", "push_forward", "--seeds", 1, "--workers", 2, "--runs", runs, "--data", data]
+    return ["compare", "burgers", *options(**LONG), *chosen]
+
+
+def test_workers_end_with_their_parent_and_the_same_command_goes_on(
+    runs_dir: Path, data_dir: Path, expected: Path
+) -> None:
+    run = runs_dir / KILLED.run_id()
+    parent = start_hero(*command(runs_dir, data_dir))
+    wait_until(lambda: last_step(run) >= 30 and (run / "last" / "state.pt").is_file(), parent)
+    assert len(workers_at(run)) == 1
+    parent.kill()
+    parent.communicate()
+    while workers_at(run):
+        time.sleep(0.01)
+    assert last_step(run) < KILLED.train.steps
+    assert [outcome.failed for outcome in sweep([KILLED], runs_dir, data_dir)] == [None]
+    assert_same_results([KILLED], runs_dir, expected)
+
+
+def test_ctrl_c_lets_the_workers_save(runs_dir: Path, data_dir: Path) -> None:
+    rare = {**LONG, "train__checkpoint_every": 200}  # no checkpoint but the one that the signal causes
+    run = runs_dir / tiny(strategy="push_forward", **rare).run_id()
+    parent = start_hero(*command(runs_dir, data_dir), *options(**rare), start_new_session=True)
+    wait_until(lambda: last_step(run) >= 10, parent)
+    os.killpg(parent.pid, signal.SIGINT)  # as a terminal does, to the workers as well
+    out, err = parent.communicate(timeout=60)
+    assert parent.returncode == 130
+    assert err.splitlines() == ["hero: interrupted; what was finished is saved, the same command goes on from there."]
+    assert workers_at(run) == []
+    assert (run / "last" / "state.pt").is_file()
+    assert "failed" not in out
+
+
+def test_a_damaged_result_is_a_failure_and_nothing_is_overwritten(
+    runs_dir: Path, data_dir: Path, expected: Path
+) -> None:
+    shutil.copytree(expected / GOOD[0].run_id(), runs_dir / GOOD[0].run_id())
+    (runs_dir / GOOD[0].run_id() / "metrics.json").write_text("{")
+    (outcome,) = sweep([GOOD[0]], runs_dir, data_dir)
+    assert outcome.failed
+    assert "metrics.json is damaged" in outcome.failed
+    assert (outcome.run / "metrics.json").read_text() == "{"
+
+
+def test_threads_are_divided_and_never_more_than_the_user_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)), raising=False)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 12)
+    assert [threads_of_each(count) for count in (1, 2, 5, 12, 40)] == [12, 6, 2, 1, 1]
+    monkeypatch.setattr("torch.get_num_threads", lambda: 3)
+    assert [threads_of_each(count) for count in (1, 2, 5)] == [3, 3, 2]
+
+
+def test_gpus_go_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert visible_gpus() == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-ab")
+    assert [gpu_of(tiny(), visible_gpus(), slot) for slot in range(3)] == ["5", "GPU-ab", "5"]
+    assert gpu_of(tiny(train__device="cuda:1"), ["0", "1"], 0) is None
+    assert gpu_of(tiny(), [], 0) is None
+
+
+def test_what_the_end_of_a_worker_means(tmp_path: Path) -> None:
+    assert failure_of(tmp_path, 0) is None
+    lines = [f"line {number} " + 100 * "x" for number in range(200)]
+    (tmp_path / "output.log").write_text("\n".join([*lines, "RuntimeError: boom"]))
+    crash, killed = failure_of(tmp_path, 1), failure_of(tmp_path, -11)
+    assert crash
+    assert killed
+    assert "crashed with exit code 1" in crash.sentence
+    assert crash.output[-2:] == [lines[-1], "RuntimeError: boom"]
+    assert "SIGSEGV" in killed.sentence
+    assert "memory" not in killed.sentence
+    assert last_lines(tmp_path / "output.log", size=300) == [*lines[-2:], "RuntimeError: boom"]
+    assert last_lines(tmp_path / "none") == []
+
+
+def test_the_view_shows_every_run_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=160)
+    monkeypatch.setattr(watch_module, "console", console)
+    jobs = [Job(tiny(seed=seed), tmp_path / tiny(seed=seed).run_id(), tmp_path) for seed in range(3)]
+    records = [{"step": 5, "val_gm100": 0.25}, {"step": 7, "loss": 0.125, "steps_per_second": 31.4}]
+    jobs[0].run.mkdir()
+    (jobs[0].run / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records) + '{"step": 8, "lo')
+    assert read_state(jobs[0].run, 20) == (7, "loss 0.125  val 0.25  31.4 steps/s")
+    assert read_state(jobs[0].run, 7) == (7, "evaluating")
+    assert read_state(jobs[1].run, 20) == (0, "starting")
+    with Watch(jobs, before=4) as watch:
+        for job in jobs:
+            watch.started(job)
+        watch.ended(jobs[2], Failure("it was [not] to be.", ["last words"]))
+        watch.refresh()
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    for expected in (f"{jobs[0].run.name}", "7/20  loss 0.125", "0/20  starting", "4 of 7 finished, 1 failed",
+                     "it was [not] to be.", "last words"):  # fmt: skip
+        assert expected in text
+    assert watch.failed == {jobs[2].run.name: "it was [not] to be."}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--workers", "-1"], ("--workers -1", "1 or more")),
+        (["--gpus", "0.5"], ("--gpus", "--cluster")),
+        (["--cluster", "here"], ("'here'", "host:port")),
+        (["--cluster", "auto", "--workers", "0"], ("--workers 0",)),
+        (["--cluster", "auto", "--cpus", "0"], ("--cpus 0",)),
+        (["--cluster", "auto", "--gpus", "1.5"], ("--gpus 1.5", "whole number")),
+        (["--cluster", "auto", "--retries", "-2"], ("--retries -2",)),
+    ],
+)
+def test_mistakes_are_refused(arguments: list[str], words: tuple[str, ...], call: Call, tmp_path: Path) -> None:
+    folders = ["--runs", tmp_path / "runs", "--data", tmp_path / "data"]
+    assert_refused(call("compare", "burgers", *arguments, *folders), *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_to_do_starts_nothing(runs_dir: Path, data_dir: Path) -> None:
+    assert sweep([], runs_dir, data_dir) == []
+    with pytest.raises(HeroError, match="--retries"):
+        Workers(cluster="auto", retries=-1)
