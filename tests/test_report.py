@@ -423,8 +423,7 @@ def test_report_of_a_run(run: Path, diverged: int) -> None:
         assert name == "diverged" or format_number(value) in parser.text
     for fact in (run.name, "44801", "9500", "1000", "93.4", "2.9.0"):
         assert fact in parser.text
-    names = ["error.png", "fields.png", "spectrum.png", "training.png"]
-    assert sorted(path.name for path in (run / "figures").iterdir()) == names
+    assert not (run / "figures").exists()
 
 
 def test_page_escapes_what_others_named(run: Path) -> None:

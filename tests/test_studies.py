@@ -12,7 +12,6 @@ import shutil
 import signal
 import statistics
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,12 @@ from conftest import TINY, Call, assert_refused, options, start_hero, tiny, wait
 from hero.cli import main
 from hero.config import RunConfig
 from hero.errors import HeroError
+from hero.report.cells import mark_best
 from hero.report.reference import paper_value
 from hero.report.study import latex, markdown, missing_word, study_tables, tex
 from hero.report.tables import COMPARED, format_number
 from hero.studies import STUDIES, carry_out, cost, ood, plan, run_study
-from hero.studies.results import mark_best, stored_landscape
+from hero.studies.results import stored_landscape
 from hero.studies.schedule import duration, passes_per_window, schedule
 from hero.sweep import Workers
 
@@ -44,14 +44,6 @@ TASKS = ("burgers", "dispersion")
 def command(runs: Path, data: Path, *more: object) -> list[object]:
     axes = ["--tasks", ",".join(TASKS), "--backbones", "fno", "--strategies", ",".join(NAMES), "--seeds", len(SEEDS)]
     return ["study", "main", *axes, *options(), "--workers", 0, "--runs", runs, "--data", data, *more]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def without_reports() -> Iterator[None]:
-    """The report of each run is tested elsewhere, and drawing it takes longer than the run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(importlib.import_module("hero.evaluate"), "report_run", lambda *_: None)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -263,7 +255,7 @@ def test_a_failed_run_is_shown_and_the_others_are_there(call: Call, again: Path,
     assert not burgers[0]["cells"]["nrmse@100"]["best"]
     assert [run["status"] for run in dispersion[1]["runs"]] == ["finished", "failed"]
     assert dispersion[1]["rollouts"] == 2
-    assert "errors.npz is damaged" in dispersion[1]["runs"][1]["failed"]
+    assert "errors.npz is missing or damaged" in dispersion[1]["runs"][1]["failed"]
     assert f"{run_of(again, 'burgers', 'hero', 0).name} failed: the checkpoint" in out
     assert "| FNO-HERO | failed | failed |" in (folder_of(again) / "table.md").read_text()
 

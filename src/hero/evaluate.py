@@ -1,4 +1,4 @@
-"""A trained run -> metric rows, error arrays, pictures and a page."""
+"""A trained run -> metric rows, error arrays, the rollout that is shown, and a page."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def rollout_errors(
 
 
 def evaluate(run: Path, data_dir: Path) -> dict[str, Any]:
-    """Measure the best checkpoint of a run on validation and test data; writes metrics, errors, figures and page."""
+    """Measure the best checkpoint of a run on validation and test data; writes metrics, errors, rollout and page."""
     config = load_run(run)
     task = config.make_task()
     device = choose_device(config.train.device)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from hero.errors import HeroError
@@ -74,3 +77,16 @@ def read_metrics(run: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, LookupError, TypeError):
         raise HeroError(f"{run / 'metrics.json'} is damaged; `hero evaluate {run.name}` writes it anew.") from None
     return content
+
+
+def read_errors(run: Path) -> dict[str, np.ndarray]:
+    """The arrays (trajectory, step) of `errors.npz` that are drawn: nrmse and correlation of the test rollouts."""
+    path = run / "errors.npz"
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            errors = {name: np.asarray(arrays[name], dtype=np.float64) for name in ("nrmse", "correlation")}
+        if any(values.ndim != 2 or not values.size for values in errors.values()):
+            raise ValueError
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+        raise HeroError(f"{path} is missing or damaged; `hero evaluate {run.name}` writes it anew.") from None
+    return errors

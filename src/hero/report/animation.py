@@ -30,8 +30,8 @@ from hero.progress import progress_bar
 from hero.report.fields import ERROR_MAP, FIELD_MAP, GONE, Scaled, TaskInfo, scale_fields
 from hero.report.figures import BLACK, ERROR_RANGE, ORANGE, VERMILION, new_figure
 from hero.report.rollouts import Rollout, read_rollout
-from hero.report.sources import read_errors
 from hero.report.tables import format_number
+from hero.runs import read_errors
 
 FORMATS = (".gif", ".mp4")
 FRAMES = 100

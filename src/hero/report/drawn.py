@@ -25,7 +25,7 @@ PAPER_DPI = 300
 
 
 def run_figures(run: StoredRun) -> Iterator[tuple[str, Figure]]:
-    """The figures of a run that its evaluation draws, one at a time; a file that cannot be read leaves its out."""
+    """The figures of a run, one at a time; a file that cannot be read leaves its out."""
     metrics, task = run.metrics, run.config.make_task()
     if run.errors:
         paper = paper_value(metrics["task"], metrics["backbone"], metrics["strategy"])

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from hero.metrics import diverged
+from hero.metrics import METRICS, diverged
 from hero.paired import mean_and_deviation
+from hero.report.cells import cell, mark_best
 from hero.report.reference import Published, paper_value
 from hero.report.sources import Document, Sources, StoredRun
 from hero.report.tables import COMPARED, as_float
@@ -103,26 +104,14 @@ def group_of(panel: Panel) -> dict[str, Any]:
             "diverged": sum(map(diverged, errors)),
             "rollouts": sum(map(len, errors)),
         })  # fmt: skip
-    mark_best(rows)
+    mark_columns(rows)
     return {"title": panel.title, "task": panel.task, "backbone": panel.backbone, "shift": None, "rows": rows}
 
 
-def cell(values: Mapping[str, Any], published: Mapping[str, float] | None) -> dict[str, Any]:
-    """A mean over seeds beside the paper's."""
-    mean = as_float(values["mean"])
-    ratio = mean / published["mean"] if published and published["mean"] else None
-    return {**values, "paper": published, "ratio": ratio, "best": False}
-
-
-def mark_best(rows: Sequence[Mapping[str, Any]]) -> None:
-    """The best mean of each column, where there is more than one finite to choose from."""
-    for _, _, label, key in COMPARED:
-        means = {i: as_float(row["cells"][key]["mean"]) for i, row in enumerate(rows)}
-        finite = {i: mean for i, mean in means.items() if np.isfinite(mean)}
-        if len(rows) > 1 and finite:
-            best = max(finite.values()) if label == "Stable step" else min(finite.values())
-            for i in (i for i, mean in finite.items() if mean == best):
-                rows[i]["cells"][key]["best"] = True
+def mark_columns(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The best mean of each of the paper's columns."""
+    for _, metric, _, key in COMPARED:
+        mark_best([row["cells"][key] for row in rows], METRICS[metric].direction)
 
 
 def _series(runs: Sequence[StoredRun]) -> list[Series]:

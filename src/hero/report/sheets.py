@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from hero.metrics import METRICS
+from hero.report.cells import cell
 from hero.report.comparison import notes as comparison_notes
 from hero.report.comparison import title as comparison_title
-from hero.report.panels import METHODS, Panel, cell, group_of, mark_best, run_panels
+from hero.report.panels import METHODS, Panel, group_of, mark_columns, run_panels
 from hero.report.reference import paper_value
 from hero.report.sources import Sources, StoredRun
 from hero.report.study import deviation, diverged_text, missing_word, published_deviation
@@ -132,7 +133,7 @@ def comparison_group(content: Mapping[str, Any]) -> Data:
             "runs": [{**run, "status": "failed" if "failed" in run else "finished"} for run in row["runs"]],
         }
         rows.append({**row, **added})
-    mark_best(rows)
+    mark_columns(rows)
     return {"title": comparison_title(content), "rows": rows}
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,10 +20,9 @@ from hero.config import RunConfig
 from hero.errors import HeroError
 from hero.report.figures import Log
 from hero.report.rollouts import Rollout
-from hero.runs import find_run, list_runs, read_log, read_metrics
+from hero.runs import find_run, list_runs, read_errors, read_log, read_metrics
 
 STUDY, COMPARISON = "study.json", "comparison.json"
-CURVES = ("nrmse", "correlation")
 NEEDED_OF_ROWS = {
     STUDY: {"label", "strategy", "cells", "runs", "diverged", "rollouts"},
     COMPARISON: {"strategy", "steps", "metrics", "paper", "difference", "cost", "runs", "diverged", "rollouts"},
@@ -34,7 +31,7 @@ NEEDED_OF_ROWS = {
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A finished run; `errors` are the arrays (trajectory, step) of CURVES, empty if they cannot be read."""
+    """A finished run; `errors` are the arrays (trajectory, step) of `read_errors`, empty if they cannot be read."""
 
     folder: Path
     config: RunConfig
@@ -205,19 +202,6 @@ def read_run(folder: Path, metrics: Mapping[str, Any] | None = None) -> StoredRu
     return StoredRun(
         folder, config, metrics, errors, read_log(folder), analyses["probe"], analyses["landscape"], tuple(notices)
     )
-
-
-def read_errors(run: Path) -> dict[str, np.ndarray]:
-    """The error arrays (trajectory, step) of an evaluated run."""
-    path = run / "errors.npz"
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            errors = {name: np.asarray(arrays[name], dtype=np.float64) for name in CURVES}
-        if any(values.ndim != 2 or not values.size for values in errors.values()):
-            raise ValueError
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
-        raise HeroError(f"{path} is missing or damaged; `hero evaluate {run.name}` writes it anew.") from None
-    return errors
 
 
 def read_analysis(run: Path, name: str) -> tuple[dict[str, Any] | None, str | None]:

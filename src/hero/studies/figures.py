@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hero.backbones import build_operator
 from hero.checkpoint import load_run, load_weights
-from hero.compare import BASELINE, read_errors
+from hero.compare import BASELINE
 from hero.evaluate import load_data
 from hero.landscape import error_ratio
 from hero.metrics import median_trajectory
@@ -21,7 +21,7 @@ from hero.report.analysis import landscape_figure
 from hero.report.ranks import critical_difference_figure
 from hero.report.study_figures import curves_figure, rollout_figure, setting_figure
 from hero.rollout import Context, rollout
-from hero.runs import choose_device
+from hero.runs import choose_device, read_errors
 from hero.strategies import STRATEGIES
 from hero.studies.plans import ROLLOUT_COLUMNS, Plan
 from hero.studies.results import stored_landscape
@@ -66,7 +66,8 @@ def finished_runs(row: Mapping[str, Any], runs_dir: Path) -> dict[int, Path]:
 
 def errors_of(group: Group, runs_dir: Path) -> dict[str, np.ndarray]:
     """nRMSE (seed, trajectory, step) of each row that has finished runs."""
-    found = {row["label"]: list(map(read_errors, finished_runs(row, runs_dir).values())) for row in group["rows"]}
+    runs = {row["label"]: finished_runs(row, runs_dir).values() for row in group["rows"]}
+    found = {label: [read_errors(run)["nrmse"] for run in of_row] for label, of_row in runs.items()}
     return {label: np.stack(errors) for label, errors in found.items() if errors}
 
 
@@ -89,7 +90,7 @@ def first_figure(group: Group, errors: Mapping[str, np.ndarray], runs_dir: Path,
     rows = {row["label"]: row for row in group["rows"] if row["label"] in errors}
     reference = next((row for row in rows.values() if row["strategy"] == BASELINE), next(iter(rows.values())))
     seed, run = next(iter(finished_runs(reference, runs_dir).items()))
-    index = median_trajectory(read_errors(run))
+    index = median_trajectory(read_errors(run)["nrmse"])
     config = load_run(run)
     device = choose_device(config.train.device)
     trajectory = load_data(config, "test", data_dir, device)[index]

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hero.checkpoint import kept_steps
-from hero.compare import read_errors
 from hero.config import RunConfig
 from hero.errors import HeroError
 from hero.landscape import landscape
 from hero.metrics import diverged
 from hero.paired import mean_and_deviation
+from hero.report.cells import cell, mark_best
 from hero.report.reference import paper_row
 from hero.report.tables import COMPARED, as_float
-from hero.runs import read_log, read_metrics
+from hero.runs import read_errors, read_log, read_metrics
 from hero.studies import cost, ood
 from hero.studies.plans import Column, Paper, Plan, PlannedGroup
 
@@ -121,29 +120,14 @@ def cell_of(key: str, measured: Sequence[Measured], paper: Paper | None) -> dict
     values = [run.values[key] for run in measured if key in run.values]
     if not values:
         return None
-    cell = mean_and_deviation(values)
-    published = paper.get(key) if paper else None
-    ratio = cell["mean"] / published["mean"] if published and published["mean"] else None
-    return {**cell, "paper": published, "ratio": ratio, "best": False}
-
-
-def mark_best(cells: Sequence[dict[str, Any] | None], direction: str) -> None:
-    """Mark the best finite means of a column, unless there is nothing they are better than."""
-    present = [cell for cell in cells if cell]
-    means = [cell["mean"] for cell in present]
-    finite = [mean for mean in means if math.isfinite(mean)]
-    if not finite or len(set(means)) < 2:
-        return
-    best = min(finite) if direction == "lower" else max(finite)
-    for cell in present:
-        cell["best"] = cell["mean"] == best
+    return cell(mean_and_deviation(values), paper.get(key) if paper else None)
 
 
 def read_run(run: Path) -> Measured:
     """The paper's five numbers of an evaluated run."""
     metrics = read_metrics(run)
     assert metrics is not None
-    errors = read_errors(run)  # of which the figures are: a run whose file is damaged is in neither
+    errors = read_errors(run)["nrmse"]  # of which the figures are: a run whose file is damaged is in neither
     try:
         values = {key: as_float(metrics[split][name]) for split, name, _, key in COMPARED}
         return Measured(values, diverged(errors), len(errors))
