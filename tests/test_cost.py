@@ -1,0 +1,138 @@
+"""The table of costs: counted numbers are exact, measured ones make sense, and nothing is measured twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from conftest import tiny
+from hero.backbones import FNO, build_operator, count_parameters
+from hero.config import RunConfig
+from hero.errors import HeroError
+from hero.strategies import STRATEGIES
+from hero.studies.cost import FIGURES, HOW, FreeRollout, for_measuring, measure, peak_of_process, read_costs, timed
+
+NO_DATA = Path("no data")
+
+
+def configs() -> dict[str, RunConfig]:
+    return {"FNO-HERO": tiny(strategy="hero")}
+
+
+def ids() -> dict[str, str]:
+    return {label: config.run_id() for label, config in configs().items()}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A measurement, in a file."""
+    path = tmp_path_factory.mktemp("costs") / "costs.json"
+    measure(configs(), NO_DATA, rounds=1, path=path)
+    return path
+
+
+def test_every_figure_is_there(kept: Path) -> None:
+    costs = measure(configs(), NO_DATA, rounds=1, path=kept)
+    assert list(costs) == ["FNO-HERO", HOW]
+    row = costs["FNO-HERO"]
+    assert set(row) == {*FIGURES, "batch", "compiled"}
+    assert all(0 < row[figure] < float("inf") for figure in FIGURES), row
+    assert (row["batch"], row["compiled"]) == (5, False)
+    how = costs[HOW]
+    assert (how["device"], how["threads"], how["compiled"], how["rollout_steps"]) == ("cpu", 1, False, 200)
+    for words in ("1 thread,", "uncompiled", "batch 5", "200 steps"):
+        assert words in how["note"]
+
+
+def test_all_strategies_are_timed_with_their_own_parameters() -> None:
+    turns: list[str] = []
+    chosen = {name: for_measuring(tiny(strategy=name)) for name in ("push_forward", "recurrent", "hero", "refiner")}
+    found = timed(chosen, NO_DATA, rounds=2, steps=3, advance=lambda note: turns.append(note))
+    for name, config in chosen.items():
+        assert found[name]["parameters"] == count_parameters(build_operator(config, config.make_task()))
+        assert 0 < found[name]["inference_ms_per_step"] < float("inf")
+        assert 0 < found[name]["train_steps_per_s"] < float("inf")
+    one_round = [f"{name}: {work}" for work in ("training", "rollout") for name in chosen]
+    assert turns == [f"{name}: preparing" for name in chosen] + 2 * one_round
+
+
+def test_a_repeated_measurement_is_read_from_the_file(kept: Path) -> None:
+    before = kept.stat().st_mtime_ns
+    again = measure(configs(), NO_DATA, rounds=1, path=kept)
+    assert kept.stat().st_mtime_ns == before
+    stored = json.loads(kept.read_text())
+    assert again == {label: stored["costs"][run] for label, run in ids().items()} | {HOW: stored[HOW]}
+
+
+def test_what_was_measured_otherwise_does_not_count(kept: Path, tmp_path: Path) -> None:
+    stored = json.loads(kept.read_text())
+    assert read_costs(kept, ids(), stored[HOW]) is not None
+    assert read_costs(kept, ids(), {**stored[HOW], "threads": 2}) is None
+    assert read_costs(kept, {**ids(), "FNO": tiny(strategy="one_step").run_id()}, stored[HOW]) is None
+    other = tmp_path / "costs.json"
+    broken = json.loads(kept.read_text())
+    del broken["costs"][ids()["FNO-HERO"]]["peak_memory_mb"]
+    for content in ("", "{", "[]", json.dumps({HOW: stored[HOW], "costs": 3}), json.dumps(broken)):
+        other.write_text(content)
+        assert read_costs(other, ids(), stored[HOW]) is None
+    assert read_costs(tmp_path / "missing.json", ids(), stored[HOW]) is None
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_only_a_refiner_calls_the_network_more_than_once_a_step(strategy: str) -> None:
+    config = tiny(strategy=strategy)
+    model = build_operator(config, config.make_task())
+    calls = []
+    for module in model.modules():
+        if isinstance(module, FNO):
+            module.register_forward_hook(lambda module, given, made: calls.append(len(made)))
+    FreeRollout(config, model)(7)
+    each = config.refiner.steps + 1 if strategy == "refiner" else 1
+    assert calls == [config.train.batch] * 7 * each
+    assert model.training  # as training left it
+
+
+def test_a_rollout_has_the_history_of_the_run() -> None:
+    config = tiny(train__history=3, data__val_steps=102, data__test_steps=102)
+    model = build_operator(config, config.make_task())
+    free = FreeRollout(config, model)
+    assert free.context.states.shape == (5, 3, 1, 32)
+    free(4)
+
+
+def test_the_memory_of_a_rollout_is_that_of_its_states() -> None:
+    """200 steps of 100 fields of 256 numbers of 4 bytes are 20.5 MB; the network adds little."""
+    config = for_measuring(tiny(strategy="one_step", task__resolution=256, train__batch=100))
+    states = 200 * 100 * 256 * 4
+    assert states < peak_of_process("FNO", config, "rollout", NO_DATA, 200) < 1.5 * states
+
+
+class OnlyHere(nn.Module):
+    """A backbone that another process cannot import."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Conv1d(1, 1, 1)
+
+    def forward(self, u: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.map(u)
+        return out
+
+
+def test_a_process_that_fails_says_why() -> None:
+    own: dict[str, Any] = {"backbone.name": "test_cost:OnlyHere", "backbone.width": None, "backbone.modes": None}
+    with pytest.raises(HeroError, match=r"memory of FNO \(rollout\) cannot be measured.*test_cost:OnlyHere"):
+        measure({"FNO": tiny(strategy="one_step", **own)}, NO_DATA)
+
+
+def test_what_cannot_be_measured_is_refused() -> None:
+    for wrong in ({"rounds": 0}, {"steps": 0}):
+        with pytest.raises(HeroError, match="at least 1"):
+            measure(configs(), NO_DATA, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(HeroError, match="another label"):
+        measure({HOW: tiny()}, NO_DATA)

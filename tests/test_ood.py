@@ -1,0 +1,366 @@
+"""Runs under a shift: the same states on every grid, a true truth there, and numbers that belong to the checkpoint."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conftest import tiny
+from hero.backbones import build_operator
+from hero.checkpoint import load_weights, read_weights, save_weights
+from hero.config import RunConfig, make_config
+from hero.errors import HeroError
+from hero.evaluate import evaluate
+from hero.files import write_atomic
+from hero.report.reference import Published
+from hero.runs import read_metrics
+from hero.solver import SpectralStepper, solve
+from hero.studies import ood
+from hero.studies.ood import SHIFTS, Shift, resample, shifted, shifted_task
+from hero.tasks import Split, get_task, load_split
+from hero.train import train
+
+FINER = Shift("finer", "48 points", {"resolution": 48})
+WEAKER = Shift.parse(["viscosity=1e-3"])
+
+
+WITH_HISTORY: dict[str, Any] = {
+    "strategy": "push_forward",
+    "train__history": 2,
+    "train__normalise": True,
+    "data__val_steps": 101,
+    "data__test_steps": 101,
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
+    """A run of the tiny configuration, trained and evaluated once."""
+    runs = tmp_path_factory.mktemp("runs")
+    run = train(tiny(**WITH_HISTORY), runs, data_dir)
+    evaluate(run, data_dir)
+    return run
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy of that run, to be changed at will."""
+    return Path(shutil.copytree(trained, tmp_path / trained.name))
+
+
+def untrained(config: RunConfig, folder: Path) -> Path:
+    """The folder of a run as training leaves it, with the initial weights."""
+    run = folder / config.run_id()
+    write_atomic(run / "config.toml", config.to_toml().encode())
+    weights = build_operator(config, config.make_task()).state_dict()
+    save_weights(run / "model.safetensors", weights, {"step": 0, "val_gm100": "inf"})
+    return run
+
+
+def test_no_shift_gives_the_stored_metrics_bit_for_bit(run: Path, data_dir: Path) -> None:
+    stored = read_metrics(run)
+    assert stored is not None
+    result = shifted(run, data_dir, Shift.parse([]))
+    assert result["test"] == stored["test"]
+    assert {key: result[key] for key in ("task", "strategy", "seed")} == {
+        "task": "burgers",
+        "strategy": "push_forward",
+        "seed": 0,
+    }
+    with np.load(run / "errors.npz") as own, np.load(run / "ood" / "none.npz") as found:
+        assert np.array_equal(own["nrmse"], found["nrmse"])
+
+
+def test_the_shift_reaches_the_truth(run: Path, data_dir: Path) -> None:
+    """The rows are those of the shifted task's own split, measured by hand."""
+    result = shifted(run, data_dir, WEAKER)
+    other = tiny(**WITH_HISTORY, task__viscosity=1e-3)
+    model = build_operator(other, other.make_task())
+    load_weights(run / "model.safetensors", model)
+    truth = load_split(other.make_task(), other.split("test"), data_dir)
+    with torch.no_grad():
+        u = model.eval()(truth[:, :2].flatten(1, 2))
+    error = ((u - truth[:, 2]).double().norm(dim=(1, 2)) / truth[:, 2].double().norm(dim=(1, 2))).mean()
+    assert result["test"]["nrmse@1"] == pytest.approx(float(error), rel=1e-6)
+    assert result["test"] != read_metrics(run)["test"]  # type: ignore[index]
+
+
+def test_a_result_is_kept_until_the_checkpoint_changes(run: Path, data_dir: Path) -> None:
+    first = shifted(run, data_dir, WEAKER)
+    kept = run / "ood" / "viscosity_0.001.json"
+    arrays = kept.with_name("viscosity_0.001.npz")
+    times = [path.stat().st_mtime_ns for path in (kept, arrays)]
+    assert shifted(run, data_dir, WEAKER) == first
+    assert [path.stat().st_mtime_ns for path in (kept, arrays)] == times
+
+    weights, _ = read_weights(run / "model.safetensors")
+    changed = {name: 0.9 * tensor for name, tensor in weights.items()}
+    save_weights(run / "model.safetensors", changed, {"step": 1, "val_gm100": "1"})
+    second = shifted(run, data_dir, WEAKER)
+    assert second["test"] != first["test"]
+    assert json.loads(kept.read_text())["test"] == second["test"]
+
+
+def test_a_result_belongs_to_its_settings(run: Path, data_dir: Path) -> None:
+    """A shift that was redefined under the same name is measured again."""
+    first = shifted(run, data_dir, Shift("mine", "mine", {"viscosity": 1e-3}))
+    assert shifted(run, data_dir, Shift("mine", "mine", {"viscosity": 2e-3}))["test"] != first["test"]
+
+
+@pytest.mark.parametrize("suffix", ["json", "npz"])
+@pytest.mark.parametrize("content", [None, b"", b"{", b'{"identity": 3}', b"[1, 2]"])
+def test_a_damaged_result_is_measured_again(run: Path, data_dir: Path, suffix: str, content: bytes | None) -> None:
+    first = shifted(run, data_dir, WEAKER)
+    damaged = run / "ood" / f"viscosity_0.001.{suffix}"
+    damaged.unlink() if content is None else damaged.write_bytes(content)
+    assert shifted(run, data_dir, WEAKER) == first
+    assert damaged.stat().st_size > 100
+
+
+def test_a_bit_flip_in_the_errors_is_noticed(run: Path, data_dir: Path) -> None:
+    first = shifted(run, data_dir, WEAKER)
+    arrays = run / "ood" / "viscosity_0.001.npz"
+    content = bytearray(arrays.read_bytes())
+    content[len(content) // 3] ^= 0xFF
+    arrays.write_bytes(content)
+    assert shifted(run, data_dir, WEAKER) == first
+
+
+def test_divergence_survives_the_file(run: Path, data_dir: Path) -> None:
+    weights, _ = read_weights(run / "model.safetensors")
+    save_weights(run / "model.safetensors", {n: 30 * w for n, w in weights.items()}, {"step": 1, "val_gm100": "1"})
+    first = shifted(run, data_dir, FINER)
+    assert first["test"]["diverged"] == 2
+    assert first["test"]["gm100"] == float("inf")
+    assert shifted(run, data_dir, FINER) == first
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (["viscosty=1e-3"], ["viscosty", "viscosity"]),
+        (["viscosity=high"], ["task.viscosity", "number"]),
+        (["resolution=7"], ["task.resolution", "even"]),
+        (["train.lr=1"], ["train.lr"]),
+        (["viscosity"], ["KEY=VALUE"]),
+    ],
+)
+def test_bad_settings_are_named(run: Path, data_dir: Path, texts: list[str], words: list[str]) -> None:
+    with pytest.raises(HeroError) as caught:
+        shifted(run, data_dir, Shift.parse(texts))
+    for word in words:
+        assert word in str(caught.value)
+    assert not (run / "ood").exists()
+
+
+def test_settings_become_the_name_of_a_file() -> None:
+    shift = Shift.parse(["task.velocity=[0.1, -0.4, 0.05]", "resolution = 48"])
+    assert shift.settings == {"velocity": [0.1, -0.4, 0.05], "resolution": 48}
+    assert "/" not in shift.name
+    assert " " not in shift.name
+    assert shift.title == "velocity = [0.1, -0.4, 0.05], resolution = 48"
+    assert hash(shift) == hash(Shift(shift.name, shift.title, {}))
+
+
+def test_the_papers_shifts_are_named_as_its_figures_are() -> None:
+    text = (Path(ood.__file__).parent.parent / "report" / "paper.json").read_text(encoding="utf-8")
+    published: dict[str, Published] = json.loads(text)["ood_kolmogorov_fno"]
+    assert list(SHIFTS) == list(published)
+    config = make_config(overrides={"task.name": ood.PAPER_TASK})
+    for shift in SHIFTS.values():
+        shifted_task(config, shift, Path("unused"))
+
+
+# The same functions on every grid.
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("resolution", [18, 24, 36])
+def test_resampling_a_trigonometric_polynomial_is_exact(dims: int, resolution: int) -> None:
+    """cos and sin of modes up to 5, written out on both grids."""
+
+    def field(points: int) -> Tensor:
+        x = torch.arange(points, dtype=torch.float64) * (2 * torch.pi / points)
+        axes = torch.meshgrid(*(x,) * dims, indexing="ij")
+        return sum(
+            ((i + 1) * torch.cos(5 * x - i) + torch.sin(axes[0] + (4 - i) * x) for i, x in enumerate(axes)), x[0]
+        )
+
+    coarse, fine = field(12)[None, None], field(resolution)[None, None]
+    torch.testing.assert_close(resample(coarse, resolution, dims), fine, rtol=0, atol=1e-12)
+    torch.testing.assert_close(resample(fine, 12, dims), coarse, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+def test_resampling_passes_through_every_point_of_the_coarse_grid(dims: int) -> None:
+    """Also for noise, which has all modes and the Nyquist ones."""
+    u = torch.randn(2, 1, *(12,) * dims, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    common = (..., *(slice(None, None, 3),) * dims)
+    torch.testing.assert_close(resample(u, 36, dims)[common], u, rtol=0, atol=1e-13)
+    assert torch.equal(resample(u, 12, dims).round(decimals=12), u.round(decimals=12))
+
+
+FLOW: dict[str, Any] = {
+    "task.name": "kolmogorov_flow",
+    "task.resolution": 16,
+    "task.warmup": 40,
+    "task.substeps": 2,
+    "data.test_trajectories": 2,
+    "data.test_steps": 100,
+    "backbone.width": 2,
+    "backbone.modes": 3,
+    "train.steps": 10,
+}
+
+
+@pytest.mark.parametrize("resolution", [24, 32])
+def test_trajectories_on_every_grid_begin_at_the_same_function(resolution: int, data_dir: Path) -> None:
+    """A warm-up of 40 steps on the other grid would end elsewhere: the task's own states differ by 10 % and more."""
+    config = make_config(overrides=FLOW)
+    shift = Shift("grid", "grid", {"resolution": resolution, "substeps": 3})
+    task = shifted_task(config, shift, data_dir)
+    own = load_split(config.make_task(), config.split("test"), data_dir)[:, 0]
+    found = load_split(task, config.split("test"), data_dir)[:, 0]
+    every = {24: (2, 3), 32: (1, 2)}[resolution]  # of which points are common
+    coarse, fine = (u[..., ::n, ::n] for u, n in zip((own, found), every, strict=True))
+    torch.testing.assert_close(fine, coarse, rtol=0, atol=2e-6 * float(coarse.abs().max()))
+    naive = load_split(config.make_task().with_settings(shift.settings), Split("test", 2, 0, 773), data_dir)[:, 0]
+    assert float((naive[..., :: every[1], :: every[1]] - coarse).norm() / coarse.norm()) > 0.1
+
+
+def test_the_states_of_a_linear_task_keep_together_on_every_grid(data_dir: Path) -> None:
+    """Diffusion carries each mode alone: whole trajectories agree at the common points, not only their beginnings."""
+    config = make_config(
+        overrides={"task.name": "anisotropic_diffusion", "task.resolution": 16, "data.test_trajectories": 2}
+    )
+    fine = load_split(shifted_task(config, FINER, data_dir), config.split("test"), data_dir)
+    coarse = load_split(config.make_task(), config.split("test"), data_dir)
+    torch.testing.assert_close(fine[..., ::3, ::3], coarse, rtol=0, atol=1e-6)
+
+
+# A perfect model scores zero, and only a perfect one.
+
+
+class SolverStep(nn.Module):
+    """The solver of Burgers' equation as a backbone, on whatever grid it is called."""
+
+    def __init__(self, viscosity: float = 3e-4, substeps: int = 1) -> None:
+        super().__init__()
+        self.settings = {"viscosity": viscosity, "substeps": substeps}
+        self.unused = nn.Parameter(torch.zeros(1))
+        self.steppers: dict[int, SpectralStepper] = {}
+
+    def forward(self, u: Tensor) -> Tensor:
+        points = u.shape[-1]
+        if points not in self.steppers:
+            self.steppers[points] = get_task("burgers", {**self.settings, "resolution": points}).stepper()
+        return self.steppers[points](u)
+
+
+class Bound(nn.Module):
+    """A map between the 32 points of the training grid."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(32, 32)
+
+    def forward(self, u: Tensor) -> Tensor:
+        out: Tensor = self.map(u)
+        return out
+
+
+def foreign(cls: str, **kwargs: Any) -> RunConfig:
+    own: dict[str, Any] = {"backbone.name": f"test_ood:{cls}", "backbone.width": None, "backbone.modes": None}
+    own |= {f"backbone.kwargs.{key}": value for key, value in kwargs.items()}
+    return tiny(strategy="one_step", **own)
+
+
+@pytest.mark.parametrize(
+    ("texts", "knows"),
+    [
+        (["viscosity=1e-3"], {"viscosity": 1e-3}),
+        (["resolution=48", "substeps=2"], {"substeps": 2}),
+        (["resolution=24"], {}),
+        (["resolution=64", "viscosity=1e-3"], {"viscosity": 1e-3}),
+    ],
+)
+def test_the_true_step_of_the_shifted_task_scores_zero(
+    texts: list[str], knows: dict[str, Any], tmp_path: Path, data_dir: Path
+) -> None:
+    run = untrained(foreign("SolverStep", **knows), tmp_path)
+    assert shifted(run, data_dir, Shift.parse(texts))["test"]["nrmse@100"] < 1e-5
+
+
+def test_the_true_step_of_the_unshifted_task_does_not(tmp_path: Path, data_dir: Path) -> None:
+    run = untrained(foreign("SolverStep"), tmp_path)
+    assert shifted(run, data_dir, Shift.parse([]))["test"]["nrmse@100"] < 1e-5
+    assert shifted(run, data_dir, WEAKER)["test"]["nrmse@100"] > 0.1
+
+
+# Which models can work on another grid.
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"strategy": "refiner"},
+        {"strategy": "push_forward", "train__bundle": 3, "train__unroll": 3},
+        {**WITH_HISTORY, "strategy": "hero", "backbone__residual": True},
+        {"strategy": "one_step", "backbone__coordinates": True},
+        {
+            "strategy": "one_step",
+            "backbone__name": "transolver",
+            "backbone__modes": None,
+            "backbone__heads": 2,
+            "backbone__slices": 4,
+            "backbone__depth": 1,
+        },
+    ],
+    ids=["refiner", "bundle", "history", "coordinates", "transolver"],
+)
+def test_models_work_on_a_finer_grid(changes: dict[str, Any], tmp_path: Path, data_dir: Path) -> None:
+    config = tiny(**changes)
+    run = untrained(config, tmp_path)
+    result = shifted(run, data_dir, FINER)
+    assert 0 < result["test"]["nrmse@1"] < float("inf")
+    with np.load(run / "ood" / "finer.npz") as arrays:
+        assert arrays["nrmse"].shape == (2, 100)
+
+
+def test_a_model_that_holds_its_grid_says_so(tmp_path: Path, data_dir: Path) -> None:
+    run = untrained(foreign("Bound"), tmp_path)
+    assert shifted(run, data_dir, WEAKER)["test"]["nrmse@1"] > 0
+    with pytest.raises(HeroError, match=r"test_ood:Bound, trained on 32 points, .* on 48 .*'finer' out"):
+        shifted(run, data_dir, FINER)
+    assert not (run / "ood" / "finer.json").exists()
+
+
+def test_more_modes_than_the_grid_carries_are_refused(tmp_path: Path, data_dir: Path) -> None:
+    run = untrained(tiny(strategy="one_step", backbone__modes=12), tmp_path)
+    with pytest.raises(HeroError, match=r"32 points, .* on 16 .*backbone.modes=12 does not fit"):
+        shifted(run, data_dir, Shift.parse(["resolution=16"]))
+
+
+# The truth under the paper's shifts is true.
+
+
+@pytest.mark.parametrize("name", SHIFTS)
+def test_halving_the_internal_step_leaves_the_shifted_truth_alone(name: str) -> None:
+    """On one trajectory, warmed up shortly, and its first steps; docs/ood.md has the measurement of all of it."""
+    own = get_task(ood.PAPER_TASK)
+    task = own.with_settings(SHIFTS[name].settings)
+    start = own if task.resolution != own.resolution else task
+    u = solve(start.stepper(), start.initial_states(1, 773), 0, warmup=100)[:, 0]
+    u = resample(u, task.resolution, 2)
+    ours, finer = (
+        solve(task.with_settings({"substeps": n}).stepper(), u, 12) for n in (task.substeps, 2 * task.substeps)
+    )
+    change = (ours - finer).flatten(2).norm(dim=2) / finer.flatten(2).norm(dim=2)
+    assert 0 < float(change.max()) < 1e-4
