@@ -9,8 +9,9 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 demo: .venv/.installed
 	$(BIN)/hero train burgers --strategy hero
 
+# Some tests wait for processes, so one more worker than cores; a file stays on one worker, which shares its fixtures.
 test: .venv/.installed-dev lint
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") --dist loadfile
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .

@@ -176,20 +176,24 @@ def finished_runs(content: Mapping[str, Any]) -> Iterable[str]:
 
 
 def read_run(folder: Path, metrics: Mapping[str, Any] | None = None) -> StoredRun:
-    """A run folder; `metrics` replace metrics.json while an evaluation is not yet complete."""
+    """A run folder; `metrics` replace metrics.json while it is evaluated, which may be before its training ends."""
     config = load_run(folder)
-    metrics = metrics or read_metrics(folder)
-    if not metrics:
+    notices: list[str] = []
+    stored = metrics or read_metrics(folder)
+    if not stored:
         raise HeroError(f"run {folder.name} is not finished; `hero train --resume {folder.name}` goes on with it.")
-    if metrics["training"]["steps"] != config.train.steps:
-        raise HeroError(
-            f"run {folder.name} was measured at step {metrics['training']['steps']} of {config.train.steps}; "
+    if stored["training"]["steps"] != config.train.steps:
+        early = (
+            f"run {folder.name} was measured at step {stored['training']['steps']} of {config.train.steps}; "
             f"`hero train --resume {folder.name}` goes on with it."
         )
+        if metrics is None:
+            raise HeroError(early)
+        notices.append(early)
+    metrics = stored
     whole = {"task", "backbone", "strategy", "seed"} <= metrics.keys()
     if not whole or not all(isinstance(metrics.get(key), dict) for key in ("val", "test")):
         raise HeroError(f"{folder / 'metrics.json'} is damaged; `hero evaluate {folder.name}` writes it anew.")
-    notices: list[str] = []
     errors: Mapping[str, np.ndarray] = {}
     try:
         errors = read_errors(folder)
