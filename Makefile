@@ -2,16 +2,15 @@
 # make test   sets everything up and runs lint, types and tests
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test lint clean
 
 demo: .venv/.installed
 	$(BIN)/hero train burgers --strategy hero
 
-# Some tests wait for processes, so one more worker than cores; a file stays on one worker, which shares its fixtures.
 test: .venv/.installed-dev lint
-	$(BIN)/pytest -n $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)") --dist loadfile
+	$(BIN)/pytest -n auto --dist worksteal
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .

@@ -187,7 +187,7 @@ def untrained(config: RunConfig) -> Step:
 
 
 @pytest.mark.parametrize(
-    ("task", "backbone"), [("unbalanced_advection", "fno"), *(("kolmogorov_flow", name) for name in BACKBONES)]
+    ("task", "backbone"), [("unbalanced_advection", "fno"), *(("dispersion", name) for name in BACKBONES)]
 )
 def test_every_backbone_exports(task: str, backbone: str) -> None:
     config = small(task, backbone)

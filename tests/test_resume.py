@@ -51,7 +51,6 @@ def assert_log_is_whole(run: Path) -> None:
     [
         ("hero", 10, (20, 85)),  # before s_0, then after a refresh: the lagged weights are in the checkpoint
         ("hero", 32, (80,)),  # between checkpoints, so that steps are done again
-        ("push_forward", 20, (60,)),
     ],
 )
 def test_kill_9_and_resume_gives_the_same_bits(
