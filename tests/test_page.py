@@ -85,7 +85,8 @@ def write_study(folder: Path) -> None:
     columns = [{"key": key, "label": label, "direction": "lower"} for _, _, label, key in COMPARED]
     write_json(out / "study.json", {"study": "main", "title": "Main results", "folder": out.name, "preset": "quick",
                "seeds": list(SEEDS), "columns": columns, "groups": groups, "statistics": summarise(groups),
-               "figures": ["ranks.png", "missing.png"], "notes": ["A note of the study."]})  # fmt: skip
+               "figures": ["ranks.png", "missing.png"], "notes": ["A note of the study."],
+               "changed": {"train.steps": 20}})  # fmt: skip
 
 
 def metrics_of(folder: Path, method: str, seed: int) -> dict[str, Any]:
@@ -453,7 +454,9 @@ def test_the_page_of_a_study(browser: Any, runs: Path, tmp_path: Path) -> None:
     assert page.locator("h1").inner_text() == "Main results"
     lead = page.locator(".lead").inner_text()
     assert "4 finished runs, 1 failed, 1 not run; 0 of 8 rollouts diverged." in lead
-    assert "A note of the study." in lead
+    assert "Set for all rows, so not as in the paper: train.steps = 20." in lead
+    assert "paired by seed and corrected for their number: 0 better, 0 worse, the rest open." in lead
+    assert "A note of the study." in page.locator("#tables").inner_text()
     study = json.loads((runs / "study-main-00000000" / "study.json").read_text())
     rows = table(page, "Burgers, FNO").locator("tbody tr").all()
     for row, stored in zip(rows[:2], study["groups"][0]["rows"], strict=False):

@@ -545,3 +545,12 @@ def test_a_comparison_is_shown_with_its_differences(run: Path) -> None:
     assert data["tables"][0]["rows"][0][4]["text"] == "0.250 ±0.010"
     assert "1 seed, 1 failed" in data["tables"][0]["rows"][0][0]["small"]
     assert any("2 failed" in sentence for sentence in data["lead"])
+
+
+def test_a_long_table_of_runs_is_folded(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = gather([run.name], run.parent)
+    sources.runs *= 2
+    page = write_page(sources, run / "report.html").read_text(encoding="utf-8")
+    assert "<h3>Runs</h3>" in page
+    monkeypatch.setattr("hero.report.sheets.FOLDED_RUNS", 1)
+    assert "<details><summary>Runs (2)</summary>" in write_page(sources, run / "report.html").read_text("utf-8")

@@ -24,6 +24,14 @@ function shape(name, attributes = {}, text = null) {
   return made;
 }
 
+const ruler = document.createElement("canvas").getContext("2d");
+
+// Width in pixels of a label in the font of the charts.
+function textWidth(text) {
+  ruler.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+  return ruler.measureText(text).width;
+}
+
 // The rule of hero.report.tables.format_number: three significant digits.
 function formatNumber(x) {
   if (x === null) return "∞";
@@ -215,8 +223,8 @@ class Chart {
     const height = options.height || Math.min(340, Math.max(220, width * 0.6));
     const shown = this.visible();
     const direct = width >= 480 && this.series.length > 1;
-    const longest = Math.max(...shown.map(({ label }) => label.length), 0);
-    const pad = { left: 66, right: direct ? Math.min(170, 20 + 6.4 * longest) : 12, top: 12, bottom: 38 };
+    const longest = Math.max(...shown.map(({ label }) => textWidth(label)), 0);
+    const pad = { left: 66, right: direct ? Math.min(170, 24 + longest) : 12, top: 12, bottom: 38 };
     const [low, high] = this.limits();
     const first = this.places[0];
     const last = this.places.length > 1 ? this.places.at(-1) : first + 1;
@@ -328,8 +336,9 @@ class Chart {
     for (const { one, y } of ends) {
       const x = width - pad.right + 4;
       svg.append(shape("line", { x1: x, x2: x + 10, y1: y, y2: y, "stroke-width": 3, stroke: this.stroke(one.i).stroke }));
-      const room = Math.floor((pad.right - 20) / 6.2);
-      svg.append(shape("text", { x: x + 14, y: y + 4, class: "direct" }, one.label.length > room ? `${one.label.slice(0, room - 1)}…` : one.label));
+      let text = one.label;
+      while (textWidth(text) > pad.right - 20 && text.length > 2) text = `${text.slice(0, -2)}…`;
+      svg.append(shape("text", { x: x + 14, y: y + 4, class: "direct" }, text));
     }
   }
 

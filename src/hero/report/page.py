@@ -112,10 +112,13 @@ def table_html(table: Data) -> str:
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in table["notes"])
     sortable = ' class="sortable"' if table.get("sortable", True) and len(table["rows"]) > 1 else ""
     label = escape(table["title"] or "Table")
-    return (
-        f'{heading}<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table{sortable}>'
+    body = (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table{sortable}>'
         f"<thead><tr>{columns}</tr></thead><tbody>\n{rows}\n</tbody></table></div>{notes}"
     )
+    if table.get("folded"):
+        return f"<details><summary>{label} ({len(table['rows'])})</summary>{body}</details>"
+    return heading + body
 
 
 def _heading_html(column: Data) -> str:

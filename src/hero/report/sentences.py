@@ -54,9 +54,24 @@ def lead(sources: Sources) -> list[str]:
     found = [sentence for column, group in groups if (sentence := best_sentence(group, column))]
     found.append(_counted(sources, [row for _, group in groups for row in group["rows"]]))
     for study in sources.studies:
-        found += [str(note) for note in study.content.get("notes") or ()]
-        found += [str(note) for note in (study.content.get("statistics") or {}).get("notes", ())]
+        if changed := study.content.get("changed"):
+            settings = ", ".join(f"{key} = {value}" for key, value in changed.items())
+            found.append(f"Set for all rows, so not as in the paper: {settings}.")
+        if statistics := study.content.get("statistics"):
+            found.append(tested_sentence(statistics))
     return found
+
+
+def tested_sentence(statistics: Mapping[str, Any]) -> str:
+    """ "Of 10 comparisons of nrmse@100 with push_forward 2 are better and 1 is worse, ...; the others are open." """
+    verdicts = [test["verdict"] for test in statistics["tests"]]
+    if not verdicts:
+        return f"Nothing could be tested against {statistics['baseline']}."
+    return (
+        f"Of {len(verdicts)} comparison{'s' if len(verdicts) > 1 else ''} of {statistics['metric']} with "
+        f"{statistics['baseline']}, paired by seed and corrected for their number: "
+        f"{verdicts.count('better')} better, {verdicts.count('worse')} worse, the rest open."
+    )
 
 
 def summary_sentence(metrics: Mapping[str, Any], title: str) -> str:

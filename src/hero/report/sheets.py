@@ -16,6 +16,7 @@ from hero.report.cells import cell
 from hero.report.comparison import notes as comparison_notes
 from hero.report.comparison import title as comparison_title
 from hero.report.panels import METHODS, Panel, group_of, mark_columns, run_panels
+from hero.report.ranks import win_lines
 from hero.report.reference import paper_value
 from hero.report.sources import Sources, StoredRun
 from hero.report.study import deviation, diverged_text, missing_word, published_deviation
@@ -31,6 +32,8 @@ PAPER_NOTE = (
     "The paper’s values are its published means over five seeds, on its own data; they are printed for reference. "
     "Ratio is ours divided by the paper’s mean. ∞ means that at least one rollout diverged."
 )
+FOLDED_RUNS = 10
+"""Of more runs than this the table is opened on demand: the methods above it sum them up."""
 UNFINISHED = ("failed", "unfinished", "not run")
 VERDICTS = {"better": "better", "worse": "worse", "within": "within one std", "": MISSING}
 
@@ -39,11 +42,15 @@ def result_tables(sources: Sources) -> list[Data]:
     """One run beside the paper; or the groups of studies, comparisons and runs, and then every run."""
     if len(sources.runs) == 1 and not (sources.studies or sources.comparisons):
         return [_metrics_table(sources.runs[0].metrics)]
-    groups = [(group, study.content["columns"]) for study in sources.studies for group in study.content["groups"]]
-    groups += [(comparison_group(document.content), COLUMNS) for document in sources.comparisons]
-    groups += [(group_of(panel), COLUMNS) for panel in own_panels(sources)]
-    tables = [group_table(*group) for group in groups]
-    if tables:  # said once, below the last
+    tables = []
+    for study in sources.studies:
+        tables += [group_table(group, study.content["columns"]) for group in study.content["groups"]]
+        if tables:  # said once, below the last
+            tables[-1]["notes"] = [str(note) for note in study.content.get("notes") or ()]
+    groups = [comparison_group(document.content) for document in sources.comparisons]
+    groups += [group_of(panel) for panel in own_panels(sources)]
+    tables += [group_table(group, COLUMNS) for group in groups]
+    if groups:
         tables[-1]["notes"] = ["Mean ± standard deviation over seeds; bold is the best of its column. " + PAPER_NOTE]
     tables += [_difference_table(document.content) for document in sources.comparisons]
     return [*tables, _runs_table(sources.runs)] if sources.runs else tables
@@ -176,7 +183,8 @@ def _runs_table(runs: Sequence[StoredRun]) -> Data:
     columns = [{"label": label} for label in ("Run", "Method", "Seed", "Steps")]
     columns += [{"label": column["label"], "title": _meaning(column)} for column in COLUMNS]
     columns += [{"label": "Diverged"}, {"label": "Seconds", "title": "Time of the training."}]
-    return {"title": "Runs", "columns": columns, "rows": rows, "notes": [PAPER_NOTE]}
+    folded = len(runs) > FOLDED_RUNS
+    return {"title": "Runs", "columns": columns, "rows": rows, "notes": [PAPER_NOTE], "folded": folded}
 
 
 def statistics_tables(statistics: Mapping[str, Any]) -> list[Data]:
@@ -192,12 +200,25 @@ def statistics_tables(statistics: Mapping[str, Any]) -> list[Data]:
         facts.append(f"Critical difference of Nemenyi: {format_number(ranks['critical_difference'])}.")
     facts += [f"Not separated: {', '.join(names)}." for names in ranks.get("joined") or ()]
     tests = [_flat_test(test) for test in statistics.get("tests") or ()]
-    found = [
-        ("Average ranks", ranks.get("methods") or (), facts),
-        ("Wins over groups", statistics.get("wins") or (), []),
-        (f"Paired tests of {statistics.get('metric', '')} against {statistics.get('baseline', '')}", tests, []),
-    ]
-    return [records_table(title, rows, notes) for title, rows, notes in found if rows]
+    found = []
+    if ranks.get("methods"):
+        found.append(records_table("Average ranks", ranks["methods"], facts))
+    if statistics.get("wins"):
+        found.append(_wins_table(statistics))
+    if tests:
+        title = f"Paired tests of {statistics.get('metric', '')} against {statistics.get('baseline', '')}"
+        found.append(records_table(title, tests, statistics.get("notes") or ()))
+    return found
+
+
+def _wins_table(statistics: Mapping[str, Any]) -> Data:
+    """In how many groups the method of the row is better than that of the column."""
+    _, *lines = win_lines(statistics)
+    names = [METHODS.get(line[1], line[1]) for line in lines]
+    rows = [[text_cell(name), *map(text_cell, line[2:])] for name, line in zip(names, lines, strict=True)]
+    columns = [{"label": "better than …"}, *({"label": name} for name in names)]
+    note = "In how many of the groups in which both were run; a tie counts half."
+    return {"title": "Wins over groups", "columns": columns, "rows": rows, "notes": [note], "sortable": False}
 
 
 def _flat_test(test: Mapping[str, Any]) -> Data:

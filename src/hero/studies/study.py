@@ -81,6 +81,7 @@ def study_result(planned: Plan, runs_dir: Path, data_dir: Path, failed: Mapping[
         "folder": planned.folder,
         "preset": planned.preset,
         "seeds": list(planned.seeds),
+        "changed": dict(planned.changed),
         "columns": [column._asdict() for column in planned.study.columns],
         "groups": groups,
         "statistics": statistics,
