@@ -462,7 +462,9 @@ def test_report_command_writes_page_and_figures(run: Path, call: Call, tmp_path:
     assert (run.parent / "report.html").is_file()
     stems = {"curves_burgers_fno", *(f"{run.name}_{name}" for name in ("error", "fields", "spectrum", "training"))}
     assert {path.name for path in (tmp_path / "drawn").iterdir()} == {f"{s}.{e}" for s in stems for e in ("pdf", "png")}
-    assert (tmp_path / "drawn" / "curves_burgers_fno.pdf").read_bytes().startswith(b"%PDF")
+    drawn = (tmp_path / "drawn" / "curves_burgers_fno.pdf").read_bytes()
+    assert drawn.startswith(b"%PDF")
+    assert b"/Type3" not in drawn  # fonts that journals refuse
     call("report", run, "--runs", tmp_path, "--out", tmp_path / "one.html")
     assert "FNO trained with HERO on Burgers" in parsed(tmp_path / "one.html").text
 

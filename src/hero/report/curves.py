@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, StrMethodFormatter
@@ -23,8 +24,9 @@ def save_png_and_pdf(figure: Figure, folder: Path, name: str, dpi: int = DPI) ->
     """Write `name.png` and `name.pdf`, each whole or not at all."""
     for suffix in ("png", "pdf"):
         buffer = io.BytesIO()
-        # Without the date, a repeated command gives the same file.
-        figure.savefig(buffer, format=suffix, dpi=dpi, metadata={"CreationDate": None} if suffix == "pdf" else None)
+        with rc_context({"pdf.fonttype": 42}):  # TrueType: journals refuse the default, Type 3
+            # Without the date, a repeated command gives the same file.
+            figure.savefig(buffer, format=suffix, dpi=dpi, metadata={"CreationDate": None} if suffix == "pdf" else None)
         write_atomic(folder / f"{name}.{suffix}", buffer.getvalue())
 
 
