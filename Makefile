@@ -4,6 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 
+# Modules are compiled when they are first imported, which must then be kept: compiling all of them takes a minute more.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test lint clean
 
 demo: .venv/.installed
