@@ -13,7 +13,7 @@ demo: .venv/.installed
 	$(BIN)/hero train burgers --strategy hero
 
 test: .venv/.installed-dev lint
-	$(BIN)/pytest -n auto --dist worksteal
+	$(BIN)/pytest -n auto --dist loadgroup
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .

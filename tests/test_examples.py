@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,26 @@ import torch
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
+SEVERAL = """\
+import json, runpy, sys
+name, *calls = sys.argv[1:]
+for call in calls:
+    sys.argv = [name, *json.loads(call)]
+    runpy.run_path(name, run_name="__main__")
+    print("---")
+"""
+
+
 def run(name: str, *arguments: object, cwd: Path) -> str:
     """What the example prints; fails with its error output if it does."""
+    return run_several(name, arguments, cwd=cwd)[0]
+
+
+def run_several(name: str, *calls: Sequence[object], cwd: Path) -> list[str]:
+    """What each call prints, one after the other in one process: importing takes longer than a few steps."""
+    given = [json.dumps([str(argument) for argument in call]) for call in calls]
     process = subprocess.run(
-        [sys.executable, "-W", "ignore", EXAMPLES / name, *map(str, arguments)],
+        [sys.executable, "-W", "ignore", "-c", SEVERAL, EXAMPLES / name, *given],
         cwd=cwd,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -26,7 +44,7 @@ def run(name: str, *arguments: object, cwd: Path) -> str:
         timeout=240,
     )
     assert process.returncode == 0, process.stderr
-    return process.stdout
+    return process.stdout.split("---\n")[:-1]
 
 
 def errors(text: str) -> list[float]:
@@ -56,9 +74,8 @@ def test_conditioned_never_perturbs_mu(tmp_path: Path) -> None:
 def test_neuralop_fno_resumes_to_the_same_bits(tmp_path: Path) -> None:
     pytest.importorskip("neuralop", reason="the example needs `pip install neuraloperator`")
     options = ("--data", "data", "--start", 3, "--checkpoint")
-    whole = run("neuralop_fno.py", "--steps", 8, *options, "whole.pt", cwd=tmp_path)
-    run("neuralop_fno.py", "--steps", 5, *options, "parts.pt", cwd=tmp_path)
-    resumed = run("neuralop_fno.py", "--steps", 8, *options, "parts.pt", cwd=tmp_path)
+    calls = [("--steps", steps, *options, file) for steps, file in ((8, "whole.pt"), (5, "parts.pt"), (8, "parts.pt"))]
+    whole, _, resumed = run_several("neuralop_fno.py", *calls, cwd=tmp_path)
     assert "resumed at step 5" in resumed
     assert errors(whole) == errors(resumed)
     assert len(errors(whole)) == 2
