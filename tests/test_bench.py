@@ -20,6 +20,8 @@ from hero.files import write_json
 from hero.progress import console
 from hero.report.figures import save
 
+pytestmark = pytest.mark.xdist_group("bench")  # its fixtures are slow: made once
+
 pytest.importorskip("jax")
 pytest.importorskip("neuralop")
 

@@ -17,6 +17,8 @@ from hero.errors import HeroError
 from hero.strategies import STRATEGIES
 from hero.studies.cost import FIGURES, HOW, FreeRollout, for_measuring, measure, peak_of_process, read_costs, timed
 
+pytestmark = pytest.mark.xdist_group("cost")  # its fixtures are slow: made once
+
 NO_DATA = Path("no data")
 
 

@@ -31,6 +31,8 @@ from hero.export import FORMATS, About, Step, check, decode, explained, export_r
 from hero.rollout import Context, as_stepper, rollout
 from hero.train import train
 
+pytestmark = pytest.mark.xdist_group("export")  # its fixtures are slow: made once
+
 FILES = [kind.file for kind in FORMATS.values()]
 CHANGES = {"train__history": 2, "train__normalise": True, "data__test_trajectories": 3}
 CHANGES |= {"data__test_steps": 110, "data__val_steps": 110, "train__steps": 5}
