@@ -22,8 +22,8 @@ from hero.report.figures import save
 
 pytestmark = pytest.mark.xdist_group("bench")  # its fixtures are slow: made once
 
-pytest.importorskip("jax")
-pytest.importorskip("neuralop")
+pytest.importorskip("jax", reason="APEBench's part needs the extra bench")
+pytest.importorskip("neuralop", reason="the peer neuraloperator needs the extra bench")
 
 TRAINING = Workload("training", 1, points=16, width=3, modes=4, depth=1, batch=2, steps=2)
 INFERENCE = Workload("inference", 1, points=16, width=3, modes=4, depth=1, batch=3, steps=4)

@@ -19,7 +19,7 @@ import torch
 from hero.solver import solve
 from hero.tasks import get_task
 
-jax = pytest.importorskip("jax")
+jax = pytest.importorskip("jax", reason="exponax, the oracle, runs on JAX")
 ex = pytest.importorskip("exponax")
 jax.config.update("jax_enable_x64", True)
 
