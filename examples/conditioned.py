@@ -17,9 +17,9 @@ import torch
 from torch import Generator, Tensor
 
 from hero import FNO, Context, HeroObjective, as_stepper, get_task, load_split, rollout
-from hero.metrics import nrmse, nrmse_at
-from hero.perturbations import SpectralNoise
-from hero.tasks import Split
+from hero.data import Split
+from hero.method.metrics import nrmse, nrmse_at
+from hero.method.perturbations import SpectralNoise
 
 HISTORY, CHANNELS, UNROLL, BATCH, HORIZON = 2, 2, 5, 20, 50
 SEEN, UNSEEN = (2e-3, 4e-3, 8e-3), (2.8e-3, 5.6e-3)

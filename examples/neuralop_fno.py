@@ -19,8 +19,8 @@ from neuralop.models import FNO
 from torch import Tensor
 
 from hero import Context, HeroObjective, as_stepper, get_task, load_split, rollout
-from hero.metrics import nrmse, nrmse_at
-from hero.tasks import Split
+from hero.data import Split
+from hero.method.metrics import nrmse, nrmse_at
 
 UNROLL, BATCH = 5, 20
 

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from hero import Context, HeroObjective, as_stepper, get_task, rollout
-from hero.pointcloud import GraphSpectralNoise, PointCloud
-from hero.rollout import state_distance
-from hero.solver import solve
+from hero.data.solver import solve
+from hero.method.pointcloud import GraphSpectralNoise, PointCloud
+from hero.method.rollout import state_distance
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from hero.cli import main
-from hero.config import RunConfig, make_config
-from hero.progress import console
+from hero.console import console
+from hero.runs.config import RunConfig, make_config
 
 Call = Callable[..., tuple[int, str, str]]
 

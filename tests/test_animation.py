@@ -15,12 +15,12 @@ from PIL import Image, ImageSequence
 
 from conftest import Call, assert_refused, tiny
 from hero.files import write_atomic
-from hero.metrics import nrmse
-from hero.report import animation
-from hero.report.animation import FRAMES, animate, picture, shown_steps
-from hero.report.fields import scale_fields
-from hero.report.figures import new_figure
-from hero.report.rollouts import read_rollout, write_rollout
+from hero.method.metrics import nrmse
+from hero.report.figures import animation
+from hero.report.figures.animation import FRAMES, animate, picture, shown_steps
+from hero.report.figures.fields import scale_fields
+from hero.report.figures.style import new_figure
+from hero.runs.rollouts import read_rollout, write_rollout
 
 SHAPES = {"burgers": (32,), "decaying_turbulence": (16, 16), "swift_hohenberg": (8, 8, 8)}
 GREY = tuple(bytes.fromhex(animation.GONE[1:]))

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from hero.backbones import BACKBONES, FNO, build_backbone, build_operator, count_parameters
-from hero.backbones.operator import MixedPrecision
-from hero.backbones.spectral import SpectralConv, dft_matrices, truncated_inverse, truncated_transform
-from hero.config import make_config
+from hero.data import TASKS
 from hero.errors import HeroError
-from hero.rollout import Context, compiled, unroll
-from hero.tasks import TASKS
+from hero.method.rollout import Context, compiled, unroll
+from hero.models import BACKBONES, FNO, build_backbone, build_operator, count_parameters
+from hero.models.spectral import SpectralConv, dft_matrices, truncated_inverse, truncated_transform
+from hero.models.wrappers import MixedPrecision
+from hero.runs.config import make_config
 
 TASK_OF_DIM = {1: "burgers", 2: "kolmogorov_flow", 3: "swift_hohenberg"}
 

@@ -16,9 +16,9 @@ from hero.bench.limits import least_bytes, limit_of
 from hero.bench.peers import PAPER, paper_workloads
 from hero.bench.scaling import paper_sweeps
 from hero.bench.worker import Workload
+from hero.console import console
 from hero.files import write_json
-from hero.progress import console
-from hero.report.figures import save
+from hero.report.figures.style import save
 
 pytestmark = pytest.mark.xdist_group("bench")  # its fixtures are slow: made once
 

@@ -11,15 +11,15 @@ import h5py
 import pytest
 
 from conftest import Call, hero, options, tiny
-from hero.checkpoint import load_run
 from hero.cli import main
-from hero.config import make_config, setting_names
+from hero.data import TASKS
 from hero.errors import HeroError
-from hero.evaluate import evaluate
-from hero.runs import find_run
+from hero.evaluation.evaluate import evaluate
+from hero.runs.checkpoint import load_run
+from hero.runs.config import make_config, setting_names
+from hero.runs.folder import find_run
 from hero.strategies import STRATEGIES
-from hero.tasks import TASKS
-from hero.train import train
+from hero.training.loop import train
 
 FOLDERS = ("--runs", "--data")
 SETTINGS = ("--preset", "--config", "--set")

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from conftest import options, start_hero, tiny, wait_until
-from hero.cluster import check_store, connected, import_ray, missing_folders, share_of_machines, threads_for
 from hero.errors import HeroError
-from hero.sweep import Workers, sweep
+from hero.study.ray import check_store, connected, import_ray, missing_folders, share_of_machines, threads_for
+from hero.study.sweep import Workers, sweep
 from test_sweep import (  # noqa: F401  # fixtures
     BROKEN,
     KILLED,

@@ -18,20 +18,20 @@ import torch
 from matplotlib.image import imread
 from rich.console import Console
 
-import hero.compare as module
+import hero.study.compare as module
 from conftest import TINY, Call, assert_refused, options, tiny
-from hero.backbones import build_operator
 from hero.cli import main
-from hero.compare import compare, comparison_id, logged_seconds, relative_costs
-from hero.config import RunConfig, make_config
 from hero.errors import HeroError
-from hero.paired import mean_and_deviation, paired_difference
-from hero.phases import empty_windows
+from hero.models import build_operator
 from hero.report.comparison import COLOURS, comparison_figure, comparison_table, markdown, notes, write_comparison
-from hero.report.reference import paper_value
+from hero.report.published import paper_value
 from hero.report.tables import format_number
+from hero.runs.config import RunConfig, make_config
 from hero.strategies import STRATEGIES
-from hero.sweep import Workers
+from hero.study.compare import compare, comparison_id, logged_seconds, relative_costs
+from hero.study.cost.phases import empty_windows
+from hero.study.paired import mean_and_deviation, paired_difference
+from hero.study.sweep import Workers
 
 NAMES = ["push_forward", "hero"]
 SEEDS = [0, 1]

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import TINY, tiny
-from hero.config import PRESETS, SECTIONS, RunConfig, make_config, parse_override, setting_names
+from hero.data import TASKS
 from hero.errors import HeroError
+from hero.runs.config import PRESETS, SECTIONS, RunConfig, make_config, parse_override, setting_names
 from hero.strategies import STRATEGIES
-from hero.tasks import TASKS
 
 
 def flat(config: RunConfig) -> dict[str, Any]:

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hero.backbones import BACKBONES, build_operator
-from hero.config import RunConfig, make_config
-from hero.rollout import Context, rollout
+from hero.data.windows import Windows, training_windows, vary
+from hero.method.rollout import Context, rollout
+from hero.models import BACKBONES, build_operator
+from hero.runs.config import RunConfig, make_config
 from hero.strategies import STRATEGIES, Strategy
-from hero.windows import Windows, training_windows, vary
 from test_backbones import SMALL
 
 STEPS = 8

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from conftest import tiny
-from hero.backbones import FNO, build_operator, count_parameters
-from hero.config import RunConfig
 from hero.errors import HeroError
+from hero.models import FNO, build_operator, count_parameters
+from hero.runs.config import RunConfig
 from hero.strategies import STRATEGIES
-from hero.studies.cost import FIGURES, HOW, FreeRollout, for_measuring, measure, peak_of_process, read_costs, timed
+from hero.study.cost.table import FIGURES, HOW, FreeRollout, for_measuring, measure, peak_of_process, read_costs, timed
 
 pytestmark = pytest.mark.xdist_group("cost")  # its fixtures are slow: made once
 

@@ -10,20 +10,20 @@ import torch
 from torch import nn
 
 from conftest import Call, assert_refused, options, tiny
-from hero.backbones import build_operator
-from hero.cache import WindowTable
-from hero.config import RunConfig, make_config
-from hero.describe import count_at, describe, without_numbers
 from hero.errors import HeroError
-from hero.estimate import Rehearsal, estimate, print_estimate
-from hero.evaluate import load_data
-from hero.memory import available_memory, peak_memory, reset_peak
-from hero.phases import empty_windows, filling_updates, phases_of
-from hero.rollout import Context, unroll
-from hero.runs import read_log
-from hero.schedule import refresh_due
+from hero.evaluation.evaluate import load_data
+from hero.method.cache import WindowTable
+from hero.method.rollout import Context, unroll
+from hero.method.schedule import refresh_due
+from hero.models import build_operator
+from hero.runs.config import RunConfig, make_config
+from hero.runs.folder import read_log
 from hero.strategies import STRATEGIES
-from hero.train import train
+from hero.study.cost.count import count_at, describe, without_numbers
+from hero.study.cost.measure import Rehearsal, estimate, print_estimate
+from hero.study.cost.phases import empty_windows, filling_updates, phases_of
+from hero.training.loop import train
+from hero.training.memory import available_memory, peak_memory, reset_peak
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_counting_without_numbers_gives_what_an_update_on_the_cpu_gives(
     model, phases = build_operator(config, config.make_task()), phases_of(config)
     assert count_at(config, without_numbers(model), phases, 7) == count_at(config, model, phases, 7)
     expected = describe(config)
-    monkeypatch.setattr("hero.describe.without_numbers", lambda model: None)
+    monkeypatch.setattr("hero.study.cost.count.without_numbers", lambda model: None)
     assert describe(config) == expected
 
 
@@ -199,7 +199,7 @@ def test_data_that_exist_take_no_time_to_make(data_dir: Path) -> None:
 
 
 def test_a_run_that_compiles_is_measured_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hero.estimate.compile_unroll", lambda strategy, model, config, batch: True)
+    monkeypatch.setattr("hero.study.cost.measure.compile_unroll", lambda strategy, model, config, batch: True)
     numbers = estimate(tiny(train__batch=7), tmp_path, updates=1)
     assert numbers["compiled"]
     assert next(row for row in numbers["others"] if row["name"] == "compiling")["seconds"] > 0

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import torch
 
-from hero.solver import solve
-from hero.tasks import get_task
+from hero.data import get_task
+from hero.data.solver import solve
 
 jax = pytest.importorskip("jax", reason="exponax, the oracle, runs on JAX")
 ex = pytest.importorskip("exponax")

@@ -21,15 +21,26 @@ import torch
 from torch import Tensor
 
 from conftest import Call, assert_refused, hero, tiny
-from hero import export
-from hero.backbones import BACKBONES, build_operator
-from hero.checkpoint import load_weights
-from hero.config import RunConfig, make_config
 from hero.errors import HeroError
-from hero.evaluate import load_data
-from hero.export import FORMATS, About, Step, check, decode, explained, export_run, in_float32, load_stepper, trace
-from hero.rollout import Context, as_stepper, rollout
-from hero.train import train
+from hero.evaluation import export
+from hero.evaluation.evaluate import load_data
+from hero.evaluation.export import (
+    FORMATS,
+    About,
+    Step,
+    check,
+    decode,
+    explained,
+    export_run,
+    in_float32,
+    load_stepper,
+    trace,
+)
+from hero.method.rollout import Context, as_stepper, rollout
+from hero.models import BACKBONES, build_operator
+from hero.runs.checkpoint import load_weights
+from hero.runs.config import RunConfig, make_config
+from hero.training.loop import train
 
 pytestmark = pytest.mark.xdist_group("export")  # its fixtures are slow: made once
 

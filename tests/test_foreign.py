@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from conftest import Call, assert_refused, options, tiny
-from hero.backbones import build_operator
 from hero.errors import HeroError
-from hero.evaluate import evaluate
-from hero.train import train
+from hero.evaluation.evaluate import evaluate
+from hero.models import build_operator
+from hero.training.loop import train
 
 NEURALOP: dict[str, dict[str, Any]] = {
     "neuralop.models:FNO": {"n_modes": [6], "hidden_channels": 4, "n_layers": 2},

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from conftest import Call, assert_refused, tiny
-from hero.backbones import build_operator
-from hero.checkpoint import kept_path, kept_steps, load_kept, load_state, read_weights, save_weights
-from hero.config import RunConfig
-from hero.evaluate import evaluate, load_data
-from hero.landscape import error_ratio, landscape
-from hero.report.analysis import landscape_figure, landscape_sentence
-from hero.rollout import Context, unroll
-from hero.train import train
+from hero.evaluation.evaluate import evaluate, load_data
+from hero.evaluation.landscape import error_ratio, landscape
+from hero.method.rollout import Context, unroll
+from hero.models import build_operator
+from hero.report.figures.analysis import landscape_figure, landscape_sentence
+from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_state, read_weights, save_weights
+from hero.runs.config import RunConfig
+from hero.training.loop import train
 
 
 def model_of(config: RunConfig) -> torch.nn.Module:

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from conftest import Call, assert_refused, options, start_hero, tiny, wait_until
-from hero import loggers
-from hero.loggers import Loggers, chosen_loggers, flat, numbers
-from hero.runs import read_log
-from hero.train import resume, train
+from hero.runs.folder import read_log
+from hero.training import loggers
+from hero.training.loggers import Loggers, chosen_loggers, flat, numbers
+from hero.training.loop import resume, train
 from test_resume import last_step
 from test_train import assert_same_run
 
@@ -156,7 +156,7 @@ def test_after_a_kill_and_a_resume_every_step_is_there_once(runs_dir: Path, data
 def test_a_logger_switched_on_at_a_resume_gets_the_whole_log(
     runs_dir: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hero.train import Progress
+    from hero.training.loop import Progress
 
     original = Progress.validated
 

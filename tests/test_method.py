@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch import Tensor, nn
 
-from hero.candidates import CANDIDATES, Scene
-from hero.diagnostics import DIAGNOSTICS, WORST, Instrument, Truth, fourier_amplitudes
-from hero.lagged import LaggedOperator
-from hero.objective import HeroObjective, activation, margin_loss
-from hero.perturbations import SpectralNoise
-from hero.rollout import EPS, Context, as_stepper, energy, rollout, state_distance, trajectory_distance, unroll
-from hero.schedule import learning_rate, refresh_due, relative_weight
-from hero.selection import scores, select
+from hero.method.candidates import CANDIDATES, Scene
+from hero.method.diagnostics import DIAGNOSTICS, WORST, Instrument, Truth, fourier_amplitudes
+from hero.method.lagged import LaggedOperator
+from hero.method.objective import HeroObjective, activation, margin_loss
+from hero.method.perturbations import SpectralNoise
+from hero.method.rollout import EPS, Context, as_stepper, energy, rollout, state_distance, trajectory_distance, unroll
+from hero.method.schedule import learning_rate, refresh_due, relative_weight
+from hero.method.selection import scores, select
 
 
 def trajectories(*space: int, batch: int = 3, steps: int = 4, channels: int = 2) -> tuple[Tensor, Tensor]:

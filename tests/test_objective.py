@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from conftest import tiny
 from hero import Context, HeroObjective
-from hero.backbones import FNO, Normalised
-from hero.cache import LIMIT, WindowTable, is_stochastic
-from hero.candidates import CANDIDATES, Scene
+from hero.data.windows import Windows
 from hero.errors import HeroError
-from hero.objective import RelativeTerm
-from hero.rollout import energy, norm, state_distance, trajectory_distance, unroll
-from hero.windows import Windows
+from hero.method.cache import LIMIT, WindowTable, is_stochastic
+from hero.method.candidates import CANDIDATES, Scene
+from hero.method.objective import RelativeTerm
+from hero.method.rollout import energy, norm, state_distance, trajectory_distance, unroll
+from hero.models import FNO, Normalised
 
 EARLY: dict[str, Any] = {"start": 3, "refresh": 4, "warmup": 2, "lambda_max": 0.3}
 

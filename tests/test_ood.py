@@ -13,19 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from conftest import tiny
-from hero.backbones import build_operator
-from hero.checkpoint import load_weights, read_weights, save_weights
-from hero.config import RunConfig, make_config
+from hero.data import Split, get_task, load_split
+from hero.data.solver import SpectralStepper, solve
 from hero.errors import HeroError
-from hero.evaluate import evaluate
+from hero.evaluation import shifts as ood
+from hero.evaluation.evaluate import evaluate
+from hero.evaluation.shifts import SHIFTS, Shift, resample, shifted, shifted_task
 from hero.files import write_atomic
-from hero.report.reference import Published
-from hero.runs import read_metrics
-from hero.solver import SpectralStepper, solve
-from hero.studies import ood
-from hero.studies.ood import SHIFTS, Shift, resample, shifted, shifted_task
-from hero.tasks import Split, get_task, load_split
-from hero.train import train
+from hero.models import build_operator
+from hero.report.published import Published
+from hero.runs.checkpoint import load_weights, read_weights, save_weights
+from hero.runs.config import RunConfig, make_config
+from hero.runs.folder import read_metrics
+from hero.training.loop import train
 
 FINER = Shift("finer", "48 points", {"resolution": 48})
 WEAKER = Shift.parse(["viscosity=1e-3"])

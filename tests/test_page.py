@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 from conftest import tiny
-from hero.evaluate import evaluate
+from hero.evaluation.evaluate import evaluate
 from hero.files import write_json
-from hero.report.page import write_page
-from hero.report.players import LEVELS
-from hero.report.rollouts import read_rollout
-from hero.report.sources import gather
+from hero.report.page.page import write_page
+from hero.report.page.player import LEVELS
+from hero.report.page.sources import gather
 from hero.report.tables import COMPARED, as_float, format_number
-from hero.significance import summarise
-from hero.train import train
+from hero.runs.rollouts import read_rollout
+from hero.study.statistics import summarise
+from hero.training.loop import train
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright, which is missing")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

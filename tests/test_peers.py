@@ -14,10 +14,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from hero.backbones import FNO, count_parameters
 from hero.bench.peers import PAPER
 from hero.bench.torch_work import neuralop_model
 from hero.bench.worker import Workload
+from hero.models import FNO, count_parameters
 
 jax = pytest.importorskip("jax")
 eqx = pytest.importorskip("equinox")

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-import hero.pointcloud
+import hero.method.pointcloud
 from hero.errors import HeroError
-from hero.pointcloud import GraphSpectralNoise, LocalSmoothing, NeighbourhoodJitter, PointCloud
-from hero.rollout import Context
+from hero.method.pointcloud import GraphSpectralNoise, LocalSmoothing, NeighbourhoodJitter, PointCloud
+from hero.method.rollout import Context
 
 PERTURBATIONS = [LocalSmoothing, NeighbourhoodJitter, GraphSpectralNoise]
 

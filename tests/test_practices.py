@@ -13,16 +13,16 @@ import torch
 from torch import Generator, Tensor, nn
 
 from conftest import options, start_hero, tiny, wait_until
-from hero.backbones import FNO, build_operator
-from hero.ema import AveragedWeights
-from hero.evaluate import evaluate
-from hero.memory import KeptForBackward
-from hero.rollout import Context, as_stepper, recomputed_unroll, rollout, unroll
-from hero.runs import read_log
-from hero.schedule import unroll_length
+from hero.data.windows import noisy, vary
+from hero.evaluation.evaluate import evaluate
+from hero.method.rollout import Context, as_stepper, recomputed_unroll, rollout, unroll
+from hero.method.schedule import unroll_length
+from hero.models import FNO, build_operator
+from hero.runs.folder import read_log
 from hero.strategies import STRATEGIES, Batch
-from hero.train import resume, train
-from hero.windows import noisy, vary
+from hero.training.ema import AveragedWeights
+from hero.training.loop import resume, train
+from hero.training.memory import KeptForBackward
 from test_strategies import absolute, assert_same, batch_of, model_of, window
 from test_train import assert_same_run
 

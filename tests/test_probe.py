@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from torch import Generator, Tensor, nn
 
 from conftest import Call, assert_refused, options, tiny
-from hero import theory
-from hero.backbones import FNO
-from hero.gradients import dot, long_gradient, long_risk, parameters_of, task_gradients
-from hero.objective import HeroObjective
-from hero.probe import Measured, Tasks, conclusion, describe, draw_tasks, finite_step, measure
-from hero.progress import console
-from hero.rollout import Context, trajectory_distance, unroll
-from hero.train import train
+from hero.console import console
+from hero.evaluation import theory
+from hero.evaluation.gradients import dot, long_gradient, long_risk, parameters_of, task_gradients
+from hero.evaluation.probe import Measured, Tasks, conclusion, describe, draw_tasks, finite_step, measure
+from hero.method.objective import HeroObjective
+from hero.method.rollout import Context, trajectory_distance, unroll
+from hero.models import FNO
+from hero.training.loop import train
 
 GRIDS = {1: (16,), 2: (8, 8)}
 LAMBDA = 0.3

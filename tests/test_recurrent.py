@@ -9,15 +9,15 @@ import torch
 from torch import Generator, Tensor, nn
 
 from conftest import tiny
-from hero.backbones import FNO, build_operator
-from hero.config import RunConfig
-from hero.memory import KeptForBackward
-from hero.rollout import Context
-from hero.runs import read_log
+from hero.data.windows import training_windows
+from hero.method.rollout import Context
+from hero.models import FNO, build_operator
+from hero.runs.config import RunConfig
+from hero.runs.folder import read_log
 from hero.strategies import STRATEGIES, Batch
 from hero.strategies.recurrent import Recurrent
-from hero.train import train
-from hero.windows import training_windows
+from hero.training.loop import train
+from hero.training.memory import KeptForBackward
 from test_strategies import absolute, assert_same, unroll
 
 

@@ -13,15 +13,15 @@ import torch
 from torch import Generator, Tensor, nn
 
 from conftest import tiny
-from hero.backbones import FNO, Transolver, build_operator, count_parameters
-from hero.config import RunConfig, make_config
-from hero.ema import AveragedWeights
 from hero.errors import HeroError
-from hero.evaluate import rollout_errors
-from hero.rollout import Context, rollout
+from hero.evaluation.evaluate import rollout_errors
+from hero.method.rollout import Context, rollout
+from hero.models import FNO, Transolver, build_operator, count_parameters
+from hero.runs.config import RunConfig, make_config
 from hero.strategies import Batch
 from hero.strategies.refiner import FORMS, Form, Paper, Pdearena, RefinedOperator, Refiner
-from hero.train import resume, train
+from hero.training.ema import AveragedWeights
+from hero.training.loop import resume, train
 from test_train import assert_same_run
 
 BOTH = pytest.mark.parametrize("form", sorted(FORMS))

@@ -20,21 +20,21 @@ import torch
 from rich.console import Console
 
 from conftest import Call, assert_refused, tiny
-from hero import metrics as m
 from hero.errors import HeroError
 from hero.files import json_line, write_json
+from hero.method import metrics as m
 from hero.report import report_run
-from hero.report.fields import fields_figure, spectrum_figure
-from hero.report.figures import error_figure, save, series, training_figure
-from hero.report.page import render, write_page
-from hero.report.panels import panels_of
-from hero.report.payload import payload
-from hero.report.players import LEVELS, averaged, kept_steps, player, quantise
-from hero.report.reference import paper_value
-from hero.report.rollouts import Rollout, radial_spectrum, read_rollout, write_rollout
+from hero.report.figures.fields import fields_figure, spectrum_figure
+from hero.report.figures.style import error_figure, save, series, training_figure
+from hero.report.page.page import render, write_page
+from hero.report.page.panels import panels_of
+from hero.report.page.payload import payload
+from hero.report.page.player import LEVELS, averaged, kept_steps, player, quantise
+from hero.report.page.sources import Sources, gather
+from hero.report.published import paper_value
 from hero.report.sentences import summary_sentence
-from hero.report.sources import Sources, gather
 from hero.report.tables import COMPARED, format_number, metric_rows, metrics_table, runs_table
+from hero.runs.rollouts import Rollout, radial_spectrum, read_rollout, write_rollout
 
 GRIDS = {1: (32,), 2: (16, 16), 3: (8, 8, 8)}
 TASKS = (

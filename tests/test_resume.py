@@ -11,10 +11,10 @@ import h5py
 import pytest
 
 from conftest import hero, options, start_hero, tiny, wait_until
-from hero.config import RunConfig
-from hero.evaluate import evaluate
-from hero.runs import read_log
-from hero.train import resume, train
+from hero.evaluation.evaluate import evaluate
+from hero.runs.config import RunConfig
+from hero.runs.folder import read_log
+from hero.training.loop import resume, train
 from test_train import assert_same_run
 
 # Long enough to be caught in the middle; s_0 = 30 and refreshes at 30, 50, 70, ... lie on both sides of a kill.

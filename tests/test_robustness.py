@@ -18,14 +18,14 @@ import pytest
 import torch
 
 from conftest import Call, assert_refused, hero, options, tiny
-from hero.checkpoint import load_state, save_state
+from hero.data import TASKS, split_path
 from hero.errors import HeroError
-from hero.evaluate import evaluate, load_data
+from hero.evaluation.evaluate import evaluate, load_data
 from hero.files import write_atomic
-from hero.runs import read_log
+from hero.runs.checkpoint import load_state, save_state
+from hero.runs.folder import read_log
 from hero.strategies import STRATEGIES, Batch, Loss
-from hero.tasks import TASKS, split_path
-from hero.train import resume, train
+from hero.training.loop import resume, train
 from test_train import assert_same_run
 
 

@@ -16,9 +16,9 @@ from rich.console import Console
 from scipy import stats
 
 from hero.files import write_json
-from hero.report.figures import save
+from hero.report.figures.style import save
 from hero.report.ranks import critical_difference_figure, statistics_markdown, statistics_tables
-from hero.significance import (
+from hero.study.statistics import (
     average_ranks,
     compare_pairs,
     critical_difference,

@@ -12,19 +12,19 @@ import torch
 from torch import Generator, Tensor, nn
 
 from conftest import tiny
-from hero.backbones import FNO
-from hero.config import RunConfig
+from hero.data import TASKS
+from hero.data.solver import solve
+from hero.data.windows import training_windows
 from hero.errors import HeroError
-from hero.estimate import Rehearsal
-from hero.phases import phases_of
-from hero.rollout import Context, unroll
-from hero.solver import solve
+from hero.method.rollout import Context, unroll
+from hero.models import FNO
+from hero.runs.config import RunConfig
 from hero.strategies import STRATEGIES, Batch, Loss
 from hero.strategies.diverted_chain import DivertedChain
 from hero.strategies.history_replay import HistoryReplay
-from hero.tasks import TASKS
-from hero.train import resume, train
-from hero.windows import training_windows
+from hero.study.cost.measure import Rehearsal
+from hero.study.cost.phases import phases_of
+from hero.training.loop import resume, train
 from test_strategies import absolute, assert_same
 from test_train import assert_same_run
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from hero.backbones import FNO
-from hero.config import RunConfig, make_config
-from hero.perturbations import SpectralNoise
-from hero.rollout import EPS, Context
+from hero.method.perturbations import SpectralNoise
+from hero.method.rollout import EPS, Context
+from hero.models import FNO
+from hero.runs.config import RunConfig, make_config
 from hero.strategies import STRATEGIES, Batch
 
 K, START, REFRESH, WARMUP = 4, 3, 2, 4

@@ -23,16 +23,18 @@ from rich.console import Console
 
 from conftest import TINY, Call, assert_refused, options, start_hero, tiny, wait_until
 from hero.cli import main
-from hero.config import RunConfig
 from hero.errors import HeroError
+from hero.evaluation import shifts as ood
 from hero.report.cells import mark_best
-from hero.report.reference import paper_value
+from hero.report.published import paper_value
 from hero.report.study import latex, markdown, missing_word, study_tables, tex
 from hero.report.tables import COMPARED, format_number
-from hero.studies import STUDIES, carry_out, cost, ood, plan, run_study
-from hero.studies.results import stored_landscape
-from hero.studies.schedule import duration, passes_per_window, schedule
-from hero.sweep import Workers
+from hero.runs.config import RunConfig
+from hero.study import STUDIES, carry_out, plan, run_study
+from hero.study.collect import stored_landscape
+from hero.study.cost import table as cost
+from hero.study.cost.dry_run import duration, passes_per_window, schedule
+from hero.study.sweep import Workers
 
 PAPER = json.loads((Path(__file__).parent.parent / "src/hero/report/paper.json").read_text())
 HERE = Workers(count=0)

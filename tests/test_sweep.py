@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-import hero.watch as watch_module
+import hero.study.watch as watch_module
 from conftest import Call, assert_refused, options, start_hero, tiny, wait_until
-from hero.config import RunConfig
 from hero.errors import HeroError
-from hero.evaluate import final_metrics
-from hero.runs import read_log
-from hero.sweep import Workers, gpu_of, sweep, threads_of_each, visible_gpus
-from hero.watch import Job, Watch, read_state
-from hero.worker import Failure, failure_of, last_lines
+from hero.evaluation.evaluate import final_metrics
+from hero.runs.config import RunConfig
+from hero.runs.folder import read_log
+from hero.study.sweep import Workers, gpu_of, sweep, threads_of_each, visible_gpus
+from hero.study.watch import Job, Watch, read_state
+from hero.study.worker import Failure, failure_of, last_lines
 from test_train import assert_same_run
 
 LONG = {"train__steps": 200, "train__validate_every": 100, "train__checkpoint_every": 20}

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 import torch
 
+from hero.data import TASKS, Split, data_summary, generate, get_task, load_split, split_path
+from hero.data import store as store_module
 from hero.errors import HeroError
-from hero.tasks import TASKS, Split, data_summary, draw_split, generate, get_task, load_split, split_path
-from hero.tasks import store as store_module
+from hero.report.figures.tasks import draw_split
 
 SMALL = Split("train", 3, 4, seed=0)
 

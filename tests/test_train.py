@@ -13,14 +13,14 @@ import safetensors
 import torch
 
 from conftest import tiny
-from hero.backbones import build_backbone
-from hero.checkpoint import load_run, load_state
-from hero.config import RunConfig
-from hero.evaluate import evaluate
-from hero.runs import read_log
-from hero.schedule import learning_rate
+from hero.evaluation.evaluate import evaluate
+from hero.method.schedule import learning_rate
+from hero.models import build_backbone
+from hero.runs.checkpoint import load_run, load_state
+from hero.runs.config import RunConfig
+from hero.runs.folder import read_log
 from hero.strategies import STRATEGIES, Batch, Loss
-from hero.train import train
+from hero.training.loop import train
 
 
 def same(a: Any, b: Any) -> bool:
@@ -146,8 +146,8 @@ def test_the_best_checkpoint_is_the_one_with_the_least_logged_validation_error(r
 
 def test_one_update_is_adamw_on_the_clipped_gradient_of_the_strategys_loss(runs_dir: Path, data_dir: Path) -> None:
     """The loop beside a naive twin that writes out three updates."""
-    from hero.evaluate import load_data
-    from hero.windows import Windows
+    from hero.data.windows import Windows
+    from hero.evaluation.evaluate import load_data
 
     config = tiny(strategy="push_forward", train__steps=3, train__warmup=2, train__clip=0.05, train__weight_decay=0.1)
     run = train(config, runs_dir, data_dir)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hero.backbones.transolver import PhysicsAttention, Transolver, grid_coordinates
 from hero.errors import HeroError
+from hero.models.transolver import PhysicsAttention, Transolver, grid_coordinates
 
 # (C, H, S, L, r) of the counts taken from the authors' models: coordinates and one function channel in, one out.
 COUNTED = [(32, 4, 16, 2, 2), (64, 8, 32, 3, 1), (128, 8, 64, 8, 1)]

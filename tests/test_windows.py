@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hero.windows import Windows, seed_of
+from hero.data.windows import Windows, seed_of
 
 
 def numbered(trajectories: int, frames: int) -> torch.Tensor:

@@ -1,14 +1,43 @@
-"""Train neural operators whose autoregressive rollouts stay accurate for hundreds of steps, and measure it."""
+"""Train neural operators whose autoregressive rollouts stay accurate for hundreds of steps, and measure it.
 
-from hero.backbones import FNO, Transolver, build_backbone
-from hero.config import RunConfig, make_config
-from hero.errors import HeroError
-from hero.evaluate import evaluate
-from hero.objective import HeroObjective
-from hero.rollout import Context, as_stepper, rollout
-from hero.strategies import STRATEGIES, Strategy
-from hero.tasks import get_task, load_split
-from hero.train import train
+Public names are imported when they are first used, so `import hero` loads neither torch nor matplotlib.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hero.data import get_task, load_split
+    from hero.errors import HeroError
+    from hero.evaluation.evaluate import evaluate
+    from hero.method.objective import HeroObjective
+    from hero.method.rollout import Context, as_stepper, rollout
+    from hero.models import FNO, Transolver, build_backbone
+    from hero.runs.config import RunConfig, make_config
+    from hero.strategies import STRATEGIES, Strategy
+    from hero.training.loop import train
+
+_HOME = {
+    "FNO": "hero.models",
+    "STRATEGIES": "hero.strategies",
+    "Context": "hero.method.rollout",
+    "HeroError": "hero.errors",
+    "HeroObjective": "hero.method.objective",
+    "RunConfig": "hero.runs.config",
+    "Strategy": "hero.strategies",
+    "Transolver": "hero.models",
+    "as_stepper": "hero.method.rollout",
+    "build_backbone": "hero.models",
+    "evaluate": "hero.evaluation.evaluate",
+    "get_task": "hero.data",
+    "load_split": "hero.data",
+    "make_config": "hero.runs.config",
+    "rollout": "hero.method.rollout",
+    "train": "hero.training.loop",
+}
+"""Where each public name lives."""
 
 __all__ = [
     "FNO",
@@ -28,3 +57,13 @@ __all__ = [
     "rollout",
     "train",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'hero' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

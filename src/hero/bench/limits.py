@@ -14,7 +14,7 @@ import torch
 
 from hero.bench.torch_work import hero_work, synchronise
 from hero.bench.worker import Workload
-from hero.runs import choose_device
+from hero.runs.folder import choose_device
 
 FLOAT = 4
 """Bytes."""

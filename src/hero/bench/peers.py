@@ -23,9 +23,9 @@ from typing import Any
 from hero.bench import worker
 from hero.bench.limits import limit_of
 from hero.bench.worker import Workload
+from hero.console import progress_bar
 from hero.errors import HeroError
-from hero.progress import progress_bar
-from hero.runs import versions
+from hero.runs.folder import versions
 
 PAPER: dict[int, dict[str, int]] = {
     1: {"points": 160, "width": 28, "modes": 28, "depth": 1},

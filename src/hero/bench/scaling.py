@@ -10,8 +10,8 @@ from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
 from hero.bench.peers import PAPER, PEERS, alternate, children
 from hero.bench.worker import Workload
-from hero.progress import progress_bar
-from hero.report.figures import BLUE, GREEN, VERMILION, new_figure
+from hero.console import progress_bar
+from hero.report.figures.style import BLUE, GREEN, VERMILION, new_figure
 
 Sweep = tuple[str, str, list[Workload]]  # title, the field of a workload that varies, workloads
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from hero.backbones import build_operator
-from hero.config import RunConfig, make_config
-from hero.progress import console, progress_bar
-from hero.rollout import compiled as compiled_function
+from hero.console import console, progress_bar
+from hero.data.windows import Windows
+from hero.method.rollout import compiled as compiled_function
+from hero.models import build_operator
+from hero.runs.config import RunConfig, make_config
 from hero.strategies import STRATEGIES
-from hero.windows import Windows
 
 TASK_OF_DIM = {1: "burgers", 2: "decaying_turbulence", 3: "swift_hohenberg"}
 

@@ -7,7 +7,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from hero.progress import console
+from hero.console import console
 
 
 def print_comparison(result: dict[str, Any]) -> None:

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from hero.backbones import FNO, count_parameters
 from hero.bench.worker import LR, WEIGHT_DECAY, Prepared, Workload
-from hero.config import make_config
-from hero.rollout import Context, as_stepper, rollout, unroll
-from hero.rollout import compiled as compiled_function
-from hero.runs import choose_device
+from hero.method.rollout import Context, as_stepper, rollout, unroll
+from hero.method.rollout import compiled as compiled_function
+from hero.models import FNO, count_parameters
+from hero.runs.config import make_config
+from hero.runs.folder import choose_device
 from hero.strategies import STRATEGIES, Batch
-from hero.train import compile_unroll
+from hero.training.loop import compile_unroll
 
 
 def hero_work(work: Workload, compiled: bool) -> Prepared:

@@ -9,14 +9,14 @@ import torch
 from matplotlib.figure import Figure
 from torch import Generator
 
-from hero.backbones import build_operator
 from hero.bench.strategies import TASK_OF_DIM
-from hero.config import make_config
-from hero.memory import KeptForBackward
-from hero.progress import progress_bar
-from hero.report.figures import BLUE, VERMILION, new_figure
-from hero.rollout import Context
+from hero.console import progress_bar
+from hero.method.rollout import Context
+from hero.models import build_operator
+from hero.report.figures.style import BLUE, VERMILION, new_figure
+from hero.runs.config import make_config
 from hero.strategies import STRATEGIES, Batch
+from hero.training.memory import KeptForBackward
 
 LENGTHS = (1, 2, 5, 10, 20, 50)
 

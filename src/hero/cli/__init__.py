@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from hero import config as configuration
 from hero.cli.analyse import add_analysis_commands
 from hero.cli.animate import add_animate_command
 from hero.cli.cost import add_bench_command, add_cost_commands
@@ -20,6 +19,7 @@ from hero.cli.report import add_report_command
 from hero.cli.study import add_study_command
 from hero.cli.train import add_compare_command, add_train_commands
 from hero.errors import HeroError
+from hero.runs import config as configuration
 
 __all__ = ["config_of", "main", "parser"]
 

@@ -6,13 +6,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from hero.cli.options import show_result
-from hero.evaluate import evaluate
-from hero.landscape import landscape
-from hero.probe import probe
-from hero.progress import console
-from hero.report.analysis import landscape_sentence, probe_table
-from hero.runs import find_run
+from hero.cli.options import evaluated, show_result
+from hero.console import console
+from hero.evaluation.landscape import landscape
+from hero.evaluation.probe import probe
+from hero.report.figures.analysis import landscape_sentence, probe_table
+from hero.runs.folder import find_run
 
 
 def add_analysis_commands(commands: Any, folders: argparse.ArgumentParser) -> None:
@@ -36,7 +35,7 @@ def add_analysis_commands(commands: Any, folders: argparse.ArgumentParser) -> No
 
 def run_evaluate(args: argparse.Namespace) -> None:
     run = find_run(args.run, args.runs)
-    show_result(evaluate(run, args.data), run)
+    show_result(evaluated(run, args.data), run)
 
 
 def run_landscape(args: argparse.Namespace) -> None:

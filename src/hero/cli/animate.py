@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from hero.progress import console
-from hero.report.animation import animate
-from hero.runs import find_run
+from hero.console import console
+from hero.report.figures.animation import animate
+from hero.runs.folder import find_run
 
 
 def add_animate_command(commands: Any, folders: argparse.ArgumentParser) -> None:

@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hero import config as configuration
-from hero.backbones import BACKBONES
 from hero.bench import (
     compare,
     measure_scaling,
@@ -22,13 +20,15 @@ from hero.bench import (
     unroll_memory_figure,
 )
 from hero.cli.options import config_of
-from hero.describe import describe, print_description
+from hero.console import console
 from hero.errors import HeroError
-from hero.estimate import UPDATES, estimate, print_estimate
 from hero.files import write_json
-from hero.progress import console
-from hero.report.figures import save
+from hero.models import BACKBONES
+from hero.report.figures.style import save
+from hero.runs import config as configuration
 from hero.strategies import STRATEGIES
+from hero.study.cost.count import describe, print_description
+from hero.study.cost.measure import UPDATES, estimate, print_estimate
 
 BENCH = """\
 How fast the paper's FNOs train and roll out here, beside neuraloperator and APEBench (pdequinox, trainax) as the same

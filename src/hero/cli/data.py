@@ -8,8 +8,9 @@ from typing import Any
 from rich.table import Table
 
 from hero.cli.options import config_of
-from hero.progress import console
-from hero.tasks import TASKS, data_summary, draw_split, load_split, split_path
+from hero.console import console
+from hero.data import TASKS, data_summary, load_split, split_path
+from hero.report.figures.tasks import draw_split
 
 
 def add_data_commands(commands: Any, folders: argparse.ArgumentParser, settings: argparse.ArgumentParser) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.table import Table
 
-from hero.export import FORMATS, export_run
-from hero.predict import predict
-from hero.progress import console
-from hero.runs import find_run
+from hero.console import console
+from hero.evaluation.export import FORMATS, export_run
+from hero.evaluation.predict import predict
+from hero.runs.folder import find_run
 
 
 def add_export_commands(commands: Any, folders: argparse.ArgumentParser) -> None:

@@ -6,10 +6,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from hero import config as configuration
-from hero.progress import console
+from hero.console import console
+from hero.evaluation.evaluate import evaluate
+from hero.report import report_run
 from hero.report.tables import metrics_table
-from hero.sweep import Workers
+from hero.runs import config as configuration
+from hero.study.sweep import Workers
 
 
 def config_of(args: argparse.Namespace) -> configuration.RunConfig:
@@ -52,3 +54,10 @@ def add_worker_options(command: argparse.ArgumentParser) -> None:
 def workers_of(args: argparse.Namespace) -> Workers:
     """What `add_worker_options` was told."""
     return Workers(args.workers, args.cluster, args.cpus, args.gpus, args.retries)
+
+
+def evaluated(run: Path, data_dir: Path) -> dict[str, Any]:
+    """The metrics of a run, measured now and shown on its page."""
+    metrics = evaluate(run, data_dir)
+    report_run(run, metrics)
+    return metrics

@@ -7,11 +7,11 @@ import webbrowser
 from pathlib import Path
 from typing import Any
 
+from hero.console import console
 from hero.errors import HeroError
-from hero.progress import console
-from hero.report.drawn import write_figures
-from hero.report.page import write_page
-from hero.report.sources import Sources, gather
+from hero.report.figures.of_run import write_figures
+from hero.report.page.page import write_page
+from hero.report.page.sources import Sources, gather
 
 
 def add_report_command(commands: Any, folders: argparse.ArgumentParser) -> None:

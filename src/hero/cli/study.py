@@ -6,16 +6,16 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from hero import config as configuration
-from hero.backbones import BACKBONES
 from hero.cli.options import add_worker_options, workers_of
+from hero.console import console
 from hero.errors import HeroError
-from hero.progress import console
+from hero.models import BACKBONES
 from hero.report.ranks import statistics_tables
 from hero.report.study import study_tables, title
+from hero.runs import config as configuration
 from hero.strategies import STRATEGIES
-from hero.studies import STUDIES, carry_out, plan
-from hero.studies.schedule import schedule, schedule_sentences, schedule_table
+from hero.study import STUDIES, carry_out, plan
+from hero.study.cost.dry_run import schedule, schedule_sentences, schedule_table
 
 STUDY = """\
 The tables and figures of the paper: build the list of runs, run what is missing, write table and figures.

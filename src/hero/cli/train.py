@@ -10,22 +10,22 @@ from typing import Any
 
 from rich.table import Table
 
-from hero import config as configuration
-from hero.backbones import BACKBONES
-from hero.checkpoint import load_run
-from hero.cli.options import add_worker_options, config_of, overrides_of, show_result, workers_of
-from hero.compare import BUDGETS
-from hero.compare import compare as compare_strategies
+from hero.cli.options import add_worker_options, config_of, evaluated, overrides_of, show_result, workers_of
+from hero.console import console
 from hero.errors import HeroError
-from hero.evaluate import evaluate, final_metrics
+from hero.evaluation.evaluate import final_metrics
 from hero.files import write_json
-from hero.loggers import LOGGERS
-from hero.progress import console
+from hero.models import BACKBONES
 from hero.report.comparison import comparison_table, notes
 from hero.report.tables import runs_table
-from hero.runs import find_run, list_runs, read_log
+from hero.runs import config as configuration
+from hero.runs.checkpoint import load_run
+from hero.runs.folder import find_run, list_runs, read_log
 from hero.strategies import STRATEGIES
-from hero.train import resume, train
+from hero.study.compare import BUDGETS
+from hero.study.compare import compare as compare_strategies
+from hero.training.loggers import LOGGERS
+from hero.training.loop import resume, train
 
 
 def add_train_commands(commands: Any, folders: argparse.ArgumentParser, settings: argparse.ArgumentParser) -> None:
@@ -78,7 +78,7 @@ def run_train(args: argparse.Namespace) -> None:
         run = train(config_of(args), args.runs, args.data, args.log)
     else:
         raise HeroError("name a benchmark, for example `hero train burgers`; `hero data list` shows all.")
-    show_result(final_metrics(run) or evaluate(run, args.data), run)
+    show_result(final_metrics(run) or evaluated(run, args.data), run)
 
 
 def run_compare(args: argparse.Namespace) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hero.report.page import write_page
-from hero.report.sources import Sources
+from hero.report.page.page import write_page
+from hero.report.page.sources import Sources
 
 __all__ = ["report_run"]
 

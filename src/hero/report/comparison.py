@@ -21,8 +21,8 @@ from rich.console import JustifyMethod
 from rich.table import Table
 
 from hero.files import write_atomic, write_json
-from hero.report.curves import COLOURS, error_curves, save_png_and_pdf
-from hero.report.figures import BLACK, new_figure
+from hero.report.figures.curves import COLOURS, error_curves, save_png_and_pdf
+from hero.report.figures.style import BLACK, new_figure
 from hero.report.tables import COMPARED, MISSING, as_float, format_number
 
 # The validation score selects checkpoints and is left to the CSV: the table shows what was tested.

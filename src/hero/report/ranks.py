@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from rich import box
 from rich.table import Table
 
-from hero.report.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_figure
+from hero.report.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_figure
 from hero.report.tables import MISSING, format_number
 
 Summary = Mapping[str, Any]

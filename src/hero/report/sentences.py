@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from hero.metrics import diverged
+from hero.method.metrics import diverged
 from hero.report.comparison import title as comparison_title
-from hero.report.panels import METHODS, Panel, backbone_title, group_of, task_title
-from hero.report.reference import paper_value
+from hero.report.page.panels import METHODS, Panel, backbone_title, group_of, task_title
+from hero.report.page.sources import Sources
+from hero.report.published import paper_value
 from hero.report.sheets import UNFINISHED, comparison_group, own_panels, spread
-from hero.report.sources import Sources
 from hero.report.tables import as_float, diverged_of, format_number
 
 MAIN_COLUMN = {"key": "nrmse@100", "label": "nRMSE@100", "direction": "lower"}

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from hero.metrics import METRICS
+from hero.method.metrics import METRICS
 from hero.report.cells import cell
 from hero.report.comparison import notes as comparison_notes
 from hero.report.comparison import title as comparison_title
-from hero.report.panels import METHODS, Panel, group_of, mark_columns, run_panels
+from hero.report.page.panels import METHODS, Panel, group_of, mark_columns, run_panels
+from hero.report.page.sources import Sources, StoredRun
+from hero.report.published import paper_value
 from hero.report.ranks import win_lines
-from hero.report.reference import paper_value
-from hero.report.sources import Sources, StoredRun
 from hero.report.study import deviation, diverged_text, missing_word, published_deviation
 from hero.report.tables import COMPARED, MISSING, as_float, diverged_of, format_number, metric_rows
 

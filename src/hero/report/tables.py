@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from rich import box
 from rich.table import Table
 
-from hero.metrics import METRICS
-from hero.report.reference import paper_value
+from hero.method.metrics import METRICS
+from hero.report.published import paper_value
 
 MISSING = "–"
 _VERDICT_STYLE = {"better": "green", "worse": "red"}

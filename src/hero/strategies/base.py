@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Generator, Tensor, nn
 
-from hero.backbones.operator import Normalised, Residual
-from hero.rollout import Context, Stepper, Unroll, as_stepper, recomputed_unroll, trajectory_distance, unroll
+from hero.method.rollout import Context, Stepper, Unroll, as_stepper, recomputed_unroll, trajectory_distance, unroll
+from hero.models.wrappers import Normalised, Residual
 
 if TYPE_CHECKING:
-    from hero.config import RunConfig
+    from hero.runs.config import RunConfig
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor, nn
 
-from hero.rollout import Context
+from hero.method.rollout import Context
 from hero.strategies.base import Batch, Loss, Strategy
 
 if TYPE_CHECKING:
-    from hero.config import RunConfig
+    from hero.runs.config import RunConfig
 
 
 class DivertedChain(Strategy):

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from torch import nn
 
-from hero.rollout import trajectory_distance
-from hero.schedule import relative_weight
+from hero.method.rollout import trajectory_distance
+from hero.method.schedule import relative_weight
 from hero.strategies.base import Batch, Loss, Strategy
 
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
-from hero.objective import HeroObjective
-from hero.perturbations import SpectralNoise
+from hero.method.objective import HeroObjective
+from hero.method.perturbations import SpectralNoise
 from hero.strategies.base import Batch, Loss, Strategy
 
 if TYPE_CHECKING:
-    from hero.config import RunConfig
+    from hero.runs.config import RunConfig
 
 
 def make_objective(config: RunConfig) -> HeroObjective:

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
+from hero.data.solver import solve
+from hero.data.store import CHUNK_POINTS
 from hero.errors import HeroError
-from hero.rollout import Context, Stepper, norm, rollout
-from hero.schedule import refresh_due
+from hero.method.rollout import Context, Stepper, norm, rollout
+from hero.method.schedule import refresh_due
 from hero.seeding import seed_of
-from hero.solver import solve
 from hero.strategies.base import Batch, Loss, Strategy
 from hero.strategies.hero import Hero
 from hero.strategies.push_forward import PushForward
-from hero.tasks.store import CHUNK_POINTS
 
 if TYPE_CHECKING:
-    from hero.config import RunConfig
+    from hero.runs.config import RunConfig
 
 CHUNK_VALUES = 2**26
 """Numbers of a lagged rollout that are held at once."""

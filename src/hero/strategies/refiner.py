@@ -13,12 +13,12 @@ import torch
 from torch import Generator, Tensor, nn
 
 from hero.errors import HeroError
-from hero.rollout import Context, Stepper
+from hero.method.rollout import Context, Stepper
 from hero.seeding import seed_of
 from hero.strategies.base import Batch, Loss, Strategy
 
 if TYPE_CHECKING:
-    from hero.config import RunConfig
+    from hero.runs.config import RunConfig
 
 Network = Callable[[Tensor, int], Tensor]
 """(guess, k) ↦ f_θ(z_n, guess, k) for a fixed context."""

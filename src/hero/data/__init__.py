@@ -1,0 +1,35 @@
+"""The benchmark tasks as a table on our own solver, and their trajectories on disk.
+
+task = get_task("burgers", {"viscosity": 1e-3})
+train = load_split(task, Split("train", 50, 50, seed=0), Path("data"))  # (50, 51, 1, 160) float32
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hero.data.benchmarks import ROWS
+from hero.data.store import Split, data_summary, generate, load_split, split_path
+from hero.data.task import Task
+from hero.errors import unknown_name
+
+__all__ = [
+    "TASKS",
+    "Split",
+    "Task",
+    "data_summary",
+    "generate",
+    "get_task",
+    "load_split",
+    "split_path",
+]
+
+TASKS: dict[str, Task] = {row.name: row for row in ROWS}
+"""Every task with its default settings."""
+
+
+def get_task(name: str, overrides: Mapping[str, object] | None = None) -> Task:
+    """The task of that name, with some of its settings changed."""
+    if name not in TASKS:
+        raise unknown_name("task", name, TASKS)
+    return TASKS[name].with_settings(overrides or {})

@@ -1,0 +1,207 @@
+"""Trajectories on disk: one HDF5 file per task, settings and split, made once and then read.
+
+The file name carries a hash of everything that determines the numbers, so that a changed setting finds no stale file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+from torch import Tensor
+
+from hero.console import progress_bar
+from hero.data.solver import SOLVER_NAME, SOLVER_VERSION, frames
+from hero.data.task import Task
+from hero.errors import HeroError
+
+CHUNK_POINTS = 2**15  # grid points stepped at once by a CPU thread: its working set then stays in cache
+
+
+@dataclass(frozen=True)
+class Split:
+    """A part of a task's data: `trajectories` runs of `steps` + 1 snapshots from initial states drawn with `seed`."""
+
+    name: str
+    trajectories: int
+    steps: int
+    seed: int
+
+
+def split_path(task: Task, split: Split, directory: Path) -> Path:
+    """<directory>/<task>-<split>-<hash>.h5."""
+    content = {"task": task.name, "settings": task.settings(), "split": asdict(split), "solver": SOLVER_VERSION}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+    return Path(directory) / f"{task.name}-{split.name}-{digest}.h5"
+
+
+def load_split(task: Task, split: Split, directory: Path, device: torch.device | str = "cpu") -> Tensor:
+    """(trajectories, steps+1, channels, *space), float32, on the CPU; solved on `device` and stored if missing."""
+    path = split_path(task, split, directory)
+    if path.exists():
+        return _read(path, task, split)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(path):
+            if path.exists():  # another process made it while we waited
+                return _read(path, task, split)
+            data = generate(task, split, device)
+            _write(path, data, task, split)
+    except OSError as error:
+        reason = error.strerror or error
+        raise HeroError(f"cannot store {path} ({reason}); free space or choose another data directory.") from error
+    return data
+
+
+def generate(task: Task, split: Split, device: torch.device | str = "cpu") -> Tensor:
+    """Solve the split: (trajectories, steps+1, channels, *space), float32."""
+    stepper = task.stepper(device)
+    initial = task.initial_states(split.trajectories, split.seed)
+    data = torch.empty(split.trajectories, split.steps + 1, *initial.shape[1:])
+    on_cpu = torch.device(device).type == "cpu"
+    chunk = max(1, CHUNK_POINTS // task.resolution**task.dims) if on_cpu else split.trajectories
+    parts = [slice(start, start + chunk) for start in range(0, split.trajectories, chunk)]
+    stopped = threading.Event()
+
+    def run(part: slice, advance: Callable[[int], None]) -> None:
+        for i, u in enumerate(frames(stepper, initial[part].to(device), split.steps, task.warmup)):
+            if stopped.is_set():
+                return
+            snapshot = u.to("cpu", torch.float32)  # rounded as it is made, to bound the memory
+            if not bool(torch.isfinite(snapshot).all()):
+                raise HeroError(
+                    f"the solution of task {task.name!r} (split {split.name!r}) left the finite range at "
+                    f"{_step_name(i, task.warmup)}; raise task.substeps (now {task.substeps}), or check the "
+                    "coefficients if you changed them."
+                )
+            if i >= task.warmup:
+                data[part, i - task.warmup] = snapshot
+            if i > 0:
+                advance(1)
+
+    total = len(parts) * (task.warmup + split.steps)
+    with progress_bar(f"{task.title}, {split.name}", total) as advance, _worker_threads() as pool:
+        jobs = [pool.submit(torch.no_grad()(run), part, advance) for part in parts]
+        try:
+            for job in as_completed(jobs):
+                job.result()
+        finally:
+            stopped.set()
+    return data
+
+
+@contextlib.contextmanager
+def _worker_threads() -> Iterator[ThreadPoolExecutor]:
+    """As many threads as torch may use, each with single-threaded operations.
+
+    The operations are short, so that trajectories side by side scale where threads inside an operation do not; on a
+    busy machine the latter also wait for each other, which measured up to a hundred times slower.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            yield pool
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _step_name(frame: int, warmup: int) -> str:
+    return f"step {frame - warmup}" if frame >= warmup else f"warm-up step {frame} of {warmup}"
+
+
+def data_summary(path: Path) -> dict[str, Any]:
+    """The provenance and shape of a stored split, without reading the data."""
+    with _opened(path) as file:
+        attributes = {name: v.item() if isinstance(v, np.generic) else v for name, v in file.attrs.items()}
+        attributes["settings"] = json.loads(attributes["settings"])
+        return {"file": Path(path).name, "shape": list(file["u"].shape), **attributes}
+
+
+def _write(path: Path, data: Tensor, task: Task, split: Split) -> None:
+    """Write beside the target under a name of our own, then rename: a reader sees a whole file or none."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".tmp", dir=path.parent)
+    os.close(handle)
+    try:
+        with h5py.File(temporary, "w") as file:
+            file.create_dataset("u", data=data.numpy())
+            file.attrs.update(_provenance(task, split))
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException as error:
+        Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, RuntimeError):  # how HDF5 reports a disk that fills up while a file is closed
+            raise OSError(str(error)) from error
+        raise
+
+
+def _provenance(task: Task, split: Split) -> dict[str, str | int]:
+    try:
+        own = version("hero")
+    except PackageNotFoundError:
+        own = "unknown"
+    return {
+        "task": task.name,
+        "equation": task.equation,
+        "settings": json.dumps(task.settings()),
+        "split": split.name,
+        "trajectories": split.trajectories,
+        "steps": split.steps,
+        "seed": split.seed,
+        "layout": "trajectory, time, channel, space",
+        "solver": SOLVER_NAME,
+        "solver_version": SOLVER_VERSION,
+        "hero_version": own,
+        "torch_version": str(torch.__version__),
+        "numpy_version": np.__version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _read(path: Path, task: Task, split: Split) -> Tensor:
+    expected = (split.trajectories, split.steps + 1, task.channels, *(task.resolution,) * task.dims)
+    with _opened(path) as file:
+        u = file["u"]
+        if u.shape != expected or u.dtype != np.float32:
+            raise HeroError(f"{path} holds {u.dtype} {u.shape}, not float32 {expected}; delete it and repeat.")
+        return torch.from_numpy(u[...])
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[h5py.File]:
+    if not Path(path).is_file():
+        raise HeroError(f"there is no data file {path}; make it with: hero data make.")
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        raise HeroError(f"{path} is damaged or not a file of ours; delete it and repeat.") from error
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Let one process at a time make `path`. Where locks do not exist, both make it and the last rename wins."""
+    lock = path.with_suffix(".lock")
+    with lock.open("w") as file:
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)

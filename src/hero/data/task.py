@@ -1,0 +1,121 @@
+"""What a task is: an equation with its coefficients, a box, a grid, a time step and a law for initial states."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hero.data.initial import initial_states
+from hero.data.solver import Grid, SpectralStepper, alias_free_mode
+from hero.errors import HeroError, unknown_name
+
+Nonlinearity = Callable[[Tensor], Tensor]
+
+NUMERICS = ("extent", "resolution", "dt", "substeps", "warmup", "cutoff")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A time-dependent equation u_t = L u + N(u) on the periodic box [0, extent)^dims, and how to draw its data."""
+
+    name: str
+    title: str
+    """Name for people."""
+    equation: str
+    """The equation in one line; the names of its coefficients are the keys of `parameters`."""
+    dims: int
+    parameters: Mapping[str, Any] = field(hash=False)
+    """Coefficients: numbers, or nested tuples of numbers for vectors and matrices."""
+    linear: Callable[[Task, Grid], Tensor] = field(repr=False)
+    """The symbol of L on a grid."""
+    nonlinear: Callable[[Task, Grid], Nonlinearity] | None = field(repr=False)
+    """N as a map from modes to modes; None for a linear equation, which is then solved exactly."""
+    degree: int
+    """Polynomial degree of N (1 for a linear equation), which sets the modes free of aliasing."""
+    extent: float
+    resolution: int
+    """Grid points per axis."""
+    dt: float
+    """Time between two snapshots."""
+    substeps: int = 1
+    """Internal steps per snapshot."""
+    warmup: int = 0
+    """Snapshots thrown away before the first one that is kept."""
+    cutoff: int = 5
+    """Highest mode number per axis in the initial states."""
+    channels: int = 1
+
+    def settings(self) -> dict[str, Any]:
+        """Every value that an override may change, flat and ready for JSON."""
+        return {name: _as_list(value) for name, value in self.parameters.items()} | {
+            name: getattr(self, name) for name in NUMERICS
+        }
+
+    def with_settings(self, overrides: Mapping[str, object]) -> Task:
+        """The task with some settings changed; HeroError if a name, type or value does not fit."""
+        defaults = self.settings()
+        values = {}
+        for name, value in overrides.items():
+            if name not in defaults:
+                raise unknown_name(f"setting of task {self.name!r}:", name, defaults)
+            values[name] = _checked(f"task.{name}", value, defaults[name])
+        numerics = {name: values.pop(name) for name in NUMERICS if name in values}
+        task = replace(self, parameters={**self.parameters, **values}, **numerics)
+        task._check()
+        return task
+
+    def grid(self, device: torch.device | str = "cpu") -> Grid:
+        return Grid(self.dims, self.resolution, self.extent, device)
+
+    def stepper(self, device: torch.device | str = "cpu") -> SpectralStepper:
+        """The solver for one `dt`."""
+        grid = self.grid(device)
+        nonlinear = None if self.nonlinear is None else self.nonlinear(self, grid)
+        return SpectralStepper(grid, self.linear(self, grid), nonlinear, self.dt, self.substeps)
+
+    def initial_states(self, count: int, seed: int) -> Tensor:
+        """(count, 1, *space), float64, before warm-up. State i is the same whatever the count."""
+        return initial_states(self.dims, self.resolution, self.cutoff, count, seed)
+
+    def _check(self) -> None:
+        for name, least in (("substeps", 1), ("warmup", 0), ("cutoff", 1)):
+            if getattr(self, name) < least:
+                raise HeroError(f"task.{name} is {getattr(self, name)}; give an integer of at least {least}.")
+        for name in ("extent", "dt"):
+            if getattr(self, name) <= 0:
+                raise HeroError(f"task.{name} is {getattr(self, name)}; give a number above zero.")
+        highest = alias_free_mode(self.resolution, self.degree)
+        if self.resolution % 2 or highest < self.cutoff:
+            least = (self.degree + 1) * self.cutoff + 1
+            raise HeroError(
+                f"task.resolution is {self.resolution}; give an even number of at least {least + least % 2}, so that "
+                f"the modes of the initial states (task.cutoff {self.cutoff}) do not alias, or lower task.cutoff."
+            )
+        mode = self.parameters.get("forcing_mode", 0)
+        if not 0 <= mode <= highest:
+            raise HeroError(
+                f"task.forcing_mode is {mode}; give an integer from 0 to {highest}, or raise task.resolution."
+            )
+
+
+def _as_list(value: Any) -> Any:
+    return [_as_list(v) for v in value] if isinstance(value, tuple) else value
+
+
+def _checked(name: str, value: object, default: Any) -> Any:
+    """`value` in the type and shape of `default`: int, finite float, or nested tuple of floats."""
+    if isinstance(default, list):
+        if not isinstance(value, list | tuple) or len(value) != len(default):
+            raise HeroError(f"{name} is {value!r}; give a list of {len(default)} values such as {default}.")
+        return tuple(_checked(f"{name}[{i}]", v, d) for i, (v, d) in enumerate(zip(value, default, strict=True)))
+    if isinstance(value, bool) or not isinstance(value, int if isinstance(default, int) else int | float):
+        kind = "an integer" if isinstance(default, int) else "a number"
+        raise HeroError(f"{name} is {value!r}; give {kind} such as {default}.")
+    if not math.isfinite(value):
+        raise HeroError(f"{name} is {value!r}; give a finite number such as {default}.")
+    return value if isinstance(default, int) else float(value)

@@ -1,0 +1,81 @@
+"""The checkpoint landscape: how much worse than the final model each kept checkpoint is, at every rollout step.
+
+The paper's second figure. "Final" means the weights that are deployed: the best by validation, in `model.safetensors`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hero.console import progress_bar
+from hero.errors import HeroError
+from hero.evaluation.evaluate import load_data, rollout_errors
+from hero.files import write_json
+from hero.method.rollout import EPS
+from hero.models import build_operator
+from hero.report.figures.analysis import landscape_figure
+from hero.report.figures.style import save
+from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_run, load_weights
+from hero.runs.config import RunConfig
+from hero.runs.folder import choose_device
+from hero.strategies import STRATEGIES
+
+
+def error_ratio(errors: np.ndarray, final: np.ndarray) -> np.ndarray:
+    """Δ_s(t) = log10((E_s(t) + ε) / (E_final(t) + ε)), from mean errors (.., steps); NaN where both have diverged.
+
+    +∞ where the checkpoint has diverged and the final model has not, -∞ the other way round.
+    """
+    with np.errstate(invalid="ignore"):  # ∞ - ∞ is NaN on purpose
+        return np.log10(errors + EPS) - np.log10(final + EPS)
+
+
+def landscape(run: Path, data_dir: Path) -> dict[str, Any]:
+    """Measure all kept checkpoints and the final model on the test split; writes `landscape.json` and the figure."""
+    config = load_run(run)
+    steps = kept_steps(run)
+    if not steps:
+        raise HeroError(
+            f"run {run.name} kept no checkpoints; train it anew with `--set train.keep_every=N`, "
+            f"for example N={max(1, config.train.steps // 5)}."
+        )
+    device = choose_device(config.train.device)
+    task = config.make_task()
+    model = build_operator(config, task)
+    best = load_weights(run / "model.safetensors", model)["step"]
+    test = load_data(config, "test", data_dir, device)
+    with progress_bar("evaluating", len(steps) + 1) as advance:
+        final = mean_errors(config, model, test, device)
+        advance()
+        rows = []
+        for step in steps:
+            load_kept(kept_path(run, step), model)
+            rows.append(mean_errors(config, model, test, device))
+            advance()
+    errors = np.stack(rows)
+    result = {
+        "run": run.name,
+        "final_step": best,
+        "steps": steps,
+        "errors": errors.tolist(),  # E_s(t), one row per kept checkpoint
+        "final_errors": final.tolist(),
+        "log10_ratio": error_ratio(errors, final).tolist(),  # Δ_s(t)
+    }
+    write_json(run / "landscape.json", result)
+    title = f"{task.title}: error of kept checkpoints over that of the final model"
+    save(landscape_figure(steps, error_ratio(errors, final), best, title), run / "figures" / "landscape.png")
+    return result
+
+
+def mean_errors(config: RunConfig, model: nn.Module, data: Tensor, device: torch.device) -> np.ndarray:
+    """E_s(t) = (1/N) Σ_i ‖û_t - u_t‖₂ / (‖u_t‖₂ + ε): infinite from where any of the rollouts diverges."""
+    step = STRATEGIES[config.strategy](config).stepper(model.to(device).eval())
+    history = config.train.history
+    errors = rollout_errors(step, data, data.shape[1] - history, device, history)
+    mean: np.ndarray = errors["nrmse"].mean(dim=0).numpy()
+    return mean

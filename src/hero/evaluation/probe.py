@@ -1,0 +1,338 @@
+"""The theory section measured on a run: does history give more weight to windows that matter for the long horizon?
+
+For each kept checkpoint: task gradients g_i on validation windows, the long-horizon gradient ∇J_L from the same starts,
+the activation α_i against the lagged operator of that checkpoint, and what follows from them by `theory.py`. In
+float64, so that an identity that fails by more than rounding is a mistake and not noise. See docs/theory.md.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from hero.console import progress_bar
+from hero.errors import HeroError
+from hero.evaluation import theory
+from hero.evaluation.evaluate import load_data
+from hero.evaluation.gradients import Vector, combine, dot, long_gradient, long_risk, parameters_of, task_gradients
+from hero.files import write_json
+from hero.method.objective import HeroObjective
+from hero.method.rollout import Context, unroll
+from hero.models import build_operator
+from hero.report.figures.analysis import probe_figure
+from hero.report.figures.style import save
+from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_run, load_state
+from hero.runs.config import RunConfig
+from hero.runs.folder import choose_device
+from hero.seeding import seed_of
+from hero.strategies import STRATEGIES
+from hero.strategies.hero import Hero
+
+TARGET = 0.9
+"""ε of the finite-step bound, as a share of J_L at the checkpoint: constants measured at one point do not reach far."""
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The empirical ρ: windows of validation trajectories that begin where training windows may begin."""
+
+    states: Tensor  # (N, H, channel, *space), float64
+    truth: Tensor  # (N, T_L, channel, *space), float64; its first K steps are the training window
+    trajectory: Tensor  # (N,)
+
+
+def draw_tasks(data: Tensor, history: int, last_start: int, horizon: int, count: int, seed: int) -> Tasks:
+    """`count` different windows of H + T_L states, uniformly from starts 0 .. last_start of every trajectory."""
+    starts = min(last_start, data.shape[1] - history - horizon) + 1
+    generator = Generator().manual_seed(seed_of(seed, "probe"))
+    index = torch.randperm(len(data) * starts, generator=generator)[:count]
+    trajectory, start = index // starts, index % starts
+    window = data[trajectory[:, None], start[:, None] + torch.arange(history + horizon)].double()
+    return Tasks(window[:, :history], window[:, history:], trajectory)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Per task, and summed into the two directions; `batches` holds (tasks, ⟨∇J_L, d̂^H⟩, ⟨∇J_L, d̂⁰⟩) per mini-batch."""
+
+    alpha: Tensor  # (N,), on the CPU like the next three
+    a: Tensor
+    norm: Tensor  # ‖g_i‖
+    selected: Tensor  # index of the candidate
+    d_hero: Vector
+    d_standard: Vector
+    batches: list[tuple[slice, float, float]]
+
+
+def measure(
+    model: nn.Module,
+    lagged: nn.Module,
+    objective: HeroObjective,
+    tasks: Tasks,
+    slope: Vector,
+    lam: float,
+    generator: Generator,
+    *,
+    steps: int,
+    batch: int,
+    chunk: int | None = None,
+) -> Measured:
+    """α_i, a_i = ⟨`slope`, g_i⟩, ‖g_i‖ and the directions d^H and d⁰, with `slope` = ∇J_L; no gradient is kept."""
+    zero = {name: torch.zeros_like(p) for name, p in slope.items()}
+    d_hero, d_standard = zero, zero
+    columns: list[tuple[Tensor, ...]] = []
+    batches = []
+    count = len(tasks.states)
+    for first in range(0, count, batch):
+        part = slice(first, min(first + batch, count))
+        states, truth = tasks.states[part], tasks.truth[part, :steps]
+        with torch.no_grad():
+            current = unroll(model, Context(states), steps)
+            term = objective.compare(model, lagged, Context(states), current, truth, generator)
+        weight = theory.task_weight(term.alpha, lam)
+        sum_g, sum_wg, inner, square, done = zero, zero, [], [], 0
+        for g in task_gradients(model, states, truth, chunk):
+            rows = {name: value.flatten(1) for name, value in g.items()}
+            size = len(next(iter(rows.values())))
+            w = weight[done : done + size]
+            inner.append(sum((value @ slope[name].flatten() for name, value in rows.items()), torch.zeros_like(w)))
+            square.append(sum((value.square().sum(dim=1) for value in rows.values()), torch.zeros_like(w)))
+            sum_g = {name: sum_g[name] + value.sum(dim=0) for name, value in g.items()}
+            sum_wg = {name: sum_wg[name] + (w @ rows[name]).view_as(slope[name]) for name in g}
+            done += size
+        columns.append((term.alpha, torch.cat(inner), torch.cat(square).sqrt(), term.selected))
+        batches.append((part, -dot(slope, sum_wg) / done, -dot(slope, sum_g) / done))
+        d_hero, d_standard = combine(d_hero, sum_wg, -1 / count), combine(d_standard, sum_g, -1 / count)
+    alpha, a, norm, selected = (torch.cat(column).cpu() for column in zip(*columns, strict=True))
+    return Measured(alpha, a, norm, selected, d_hero, d_standard, batches)
+
+
+def describe(measured: Measured, slope: Vector, lam: float, groups: Tensor) -> dict[str, Any]:
+    """Everything of `theory.py` that follows from the first-order quantities, as plain numbers."""
+    alpha, a = measured.alpha, measured.a
+    along_hero, along_standard = dot(slope, measured.d_hero), dot(slope, measured.d_standard)
+    mean, cov = float(alpha.mean()), theory.covariance(alpha, a)
+    population = theory.decomposition(along_hero, along_standard, alpha, a, lam)
+    normalised = theory.normalised_decomposition(along_hero, along_standard, alpha, a, lam)
+    batches = [theory.decomposition(h, s, alpha[part], a[part], lam) for part, h, s in measured.batches]
+    cov_batches = torch.tensor([theory.covariance(alpha[part], a[part]) for part, *_ in measured.batches])
+    preserved = theory.preservation(along_standard, cov, mean, lam)
+    corrected = theory.correction(along_standard, cov, mean, lam)
+    slope_norm = math.sqrt(dot(slope, slope))
+    return {
+        "lambda": lam,
+        "windows": len(alpha),
+        "alpha_mean": mean,
+        "alpha_std": float(alpha.std(correction=0)),
+        "a_mean": float(a.mean()),
+        "a_std": float(a.std(correction=0)),
+        "a_positive": float((a > 0).double().mean()),
+        "cosine_mean": float((a / (measured.norm * slope_norm)).mean()) if slope_norm else math.nan,
+        "covariance": cov,
+        "correlation": theory.correlation(alpha, a),
+        "correlation_interval": theory.correlation_interval(alpha, a, groups),
+        "slope_norm": slope_norm,
+        "along_standard": along_standard,
+        "along_hero": along_hero,
+        "decomposition": {"left": population.left, "right": population.right, "residual": population.residual},
+        "minibatch": {
+            "batches": len(batches),
+            "largest_residual": max(identity.residual for identity in batches),
+            "covariance_mean": float(cov_batches.mean()),
+            "covariance_positive": float((cov_batches > 0).double().mean()),
+        },
+        "normalised": {"left": normalised.left, "right": normalised.right, "residual": normalised.residual},
+        "effect": theory.reweighting_effect(along_standard, cov, mean, lam),
+        "preservation": {"holds": preserved.holds, "bound": preserved.bound},
+        "correction": {
+            "adverse": along_standard >= 0,
+            "holds": corrected.holds,
+            "conservative": theory.conservative_correction(along_standard, cov, lam),
+            "bound": corrected.bound,
+        },
+    }
+
+
+def finite_step(
+    model: nn.Module, tasks: Tasks, risk: float, slope: Vector, direction: Vector, batch: int
+) -> dict[str, float]:
+    """γ, D, L̂ and the bound that they imply for plain steps θ ← θ + η d^H.
+
+    γ = -⟨∇J_L, d^H⟩ and D = ‖d^H‖ here. L̂ = ‖∇J_L(θ + t d^H) - ∇J_L(θ)‖ / (t D), the larger of two values: at a t that
+    moves θ by 1e-4 of its norm, and at the t = γ / (L D²) that the first admits. It is a mean curvature along the
+    update segment, so a lower estimate of the constant L of the theorem and no upper bound. The step of the rate
+    γ / (L̂ D²) is then taken, to see whether J_L falls by the η γ / 2 that the proof needs.
+    """
+    theta = parameters_of(model)
+    gamma, norm = -dot(slope, direction), math.sqrt(dot(direction, direction))
+
+    def curvature(t: float) -> float:
+        moved = combine(theta, direction, t)
+        change = combine(long_gradient(model, moved, tasks.states, tasks.truth, batch)[1], slope, -1)
+        return math.sqrt(dot(change, change)) / (t * norm)
+
+    epsilon = TARGET * risk
+    smoothness = curvature(1e-4 * math.sqrt(dot(theta, theta)) / norm) if norm else math.nan
+    eta = theory.largest_rate(gamma, smoothness, norm)
+    decrease = math.nan
+    if math.isfinite(eta):
+        further = curvature(eta)
+        smoothness = max(smoothness, further) if math.isfinite(further) else math.inf
+        eta = theory.largest_rate(gamma, smoothness, norm)
+    if math.isfinite(eta):
+        decrease = risk - long_risk(model, combine(theta, direction, eta), tasks.states, tasks.truth, batch)
+    return {
+        "gamma": gamma,
+        "direction_norm": norm,
+        "smoothness": smoothness,
+        "rate": eta,
+        "epsilon": epsilon,
+        "entry_bound": theory.entry_bound(risk, epsilon, eta, gamma),
+        "promised_decrease": eta * gamma / 2,
+        "measured_decrease": decrease,
+    }
+
+
+def conclusion(row: dict[str, Any]) -> str:
+    """One sentence: the correlation, whether it can be told from zero, and what it changes."""
+    r, (low, high) = row["correlation"], row["correlation_interval"]
+    here = f"At step {row['step']}, "
+    if math.isnan(r):
+        return here + "alpha is the same for all windows: history scales the update and does not turn it."
+    if low > 0 or high < 0:
+        verdict = f"alpha and usefulness are {'positively' if r > 0 else 'negatively'} correlated"
+    else:
+        verdict = "no correlation of alpha and usefulness can be told from zero"
+    interval = "no interval from one trajectory" if math.isnan(low) else f"95 % interval {low:+.2f} to {high:+.2f}"
+    adverse = " (which here ascends)" if row["along_standard"] >= 0 else ""
+    note = " The run minimised the mean squared error, of which this is not the update." if row["loss"] == "mse" else ""
+    return (
+        f"{here}{verdict} (r = {r:+.2f}, {interval}): history reweighting changes the descent of the long-horizon risk "
+        f"by {100 * row['effect']:+.2g} % of that of the unweighted direction{adverse}.{note}"
+    )
+
+
+def load_point(run: Path, step: int, model: nn.Module) -> nn.Module | None:
+    """Put the checkpoint after `step` updates into `model`; returns its lagged operator, None before s_0."""
+    if kept_path(run, step).is_file():
+        weights = load_kept(kept_path(run, step), model)
+    else:
+        state = load_state(run / "last" / "state.pt")
+        model.load_state_dict(state["model"])
+        weights = state["strategy"]["lagged"]
+    if not weights:
+        return None
+    lagged = copy.deepcopy(model)
+    lagged.load_state_dict(weights)
+    return lagged
+
+
+def available(run: Path) -> list[int]:
+    """The steps that can be probed: kept checkpoints, and the last state of the run."""
+    last = run / "last" / "state.pt"
+    steps = set(kept_steps(run)) | ({int(load_state(last)["step"])} if last.is_file() else set())
+    return sorted(steps)
+
+
+def check_probe(config: RunConfig, run: Path, horizon: int, windows: int) -> None:
+    """Refuse what cannot be measured."""
+    if not issubclass(STRATEGIES[config.strategy], Hero):
+        raise HeroError(
+            f"run {run.name} was trained with {config.strategy!r}, which has no lagged operator and so no alpha; "
+            "probe a run of strategy hero."
+        )
+    longest = config.data.val_steps + 1 - config.train.history
+    if config.train.bundle > 1:
+        raise HeroError(f"run {run.name} makes {config.train.bundle} steps per call; probe one with train.bundle=1.")
+    if not config.train.unroll <= horizon <= longest:
+        raise HeroError(
+            f"--horizon {horizon} must be between train.unroll={config.train.unroll} and the {longest} steps that "
+            "validation trajectories have; change it."
+        )
+    if windows < 2:
+        raise HeroError(f"--windows {windows} is too small for a covariance; give at least 2.")
+
+
+def probe(
+    run: Path, data_dir: Path, steps: Sequence[int] = (), horizon: int = 50, windows: int = 120
+) -> list[dict[str, Any]]:
+    """Measure the checkpoints after `steps` updates, all with a lagged operator by default; writes JSON and figure."""
+    config = load_run(run)
+    check_probe(config, run, horizon, windows)
+    possible = available(run)
+    if not possible:
+        raise HeroError(f"run {run.name} has no checkpoint yet; train it first.")
+    missing = [step for step in steps if step not in possible]
+    if missing:
+        raise HeroError(
+            f"run {run.name} kept no checkpoint of step {missing[0]} (there are: {', '.join(map(str, possible))}); "
+            "choose one of these, or train with train.keep_every set."
+        )
+    device = choose_device(config.train.device)
+    device = torch.device("cpu") if device.type == "mps" else device  # which has no float64
+    data = load_data(config, "val", data_dir, device)
+    history = config.train.history
+    last_start = config.data.train_steps + 1 - history - config.train.unroll
+    tasks = draw_tasks(data, history, last_start, horizon, windows, config.seed)
+    tasks = Tasks(tasks.states.to(device), tasks.truth.to(device), tasks.trajectory)
+    chosen = sorted(set(steps)) or possible
+    rows = []
+    with progress_bar("probing", len(chosen)) as advance:
+        for step in chosen:
+            row = probe_step(run, config, step, tasks, device)
+            if row is not None:
+                rows.append(row)
+            elif steps or step == possible[-1]:
+                raise HeroError(
+                    f"run {run.name} has no lagged operator at step {step}: it begins after "
+                    f"hero.start={config.hero.start}; probe a later checkpoint."
+                )
+            advance()
+    write_json(run / "probe.json", {"run": run.name, "horizon": horizon, "checkpoints": rows})
+    save(probe_figure(rows), run / "figures" / "probe.png")
+    return rows
+
+
+def probe_step(run: Path, config: RunConfig, step: int, tasks: Tasks, device: torch.device) -> dict[str, Any] | None:
+    """All numbers of one checkpoint; None if it has no lagged operator."""
+    model = build_operator(config, config.make_task())
+    lagged = load_point(run, step, model)
+    if lagged is None:
+        return None
+    model, lagged = model.to(device).double().eval(), lagged.to(device).double().eval()
+    strategy = STRATEGIES[config.strategy](config)
+    assert isinstance(strategy, Hero)
+    batch = config.train.batch
+    # θ_s is what iteration s - 1 made, with the λ and the lagged operator of that iteration.
+    lam = strategy.objective.schedule(step - 1)
+    risk, slope = long_gradient(model, parameters_of(model), tasks.states, tasks.truth, batch)
+    if not math.isfinite(risk + dot(slope, slope)):
+        raise HeroError(
+            f"a rollout of checkpoint {step} leaves the finite range within {tasks.truth.shape[1]} steps, "
+            "so the long-horizon risk has no gradient; lower --horizon or choose other checkpoints with --step."
+        )
+    generator = Generator(device=device).manual_seed(seed_of(config.seed, "probe noise", step))
+    measured = measure(
+        model, lagged, strategy.objective, tasks, slope, lam, generator, steps=config.train.unroll, batch=batch
+    )
+    # Trajectories are numbered from 0 without gaps, as the bootstrap wants them.
+    groups = torch.unique(tasks.trajectory, return_inverse=True)[1]
+    names = list(strategy.objective.candidates)
+    row = {"step": step, "loss": config.train.loss, "risk": risk, **describe(measured, slope, lam, groups)}
+    row["finite_step"] = finite_step(model, tasks, risk, slope, measured.d_hero, batch)
+    row["per_window"] = {
+        "alpha": measured.alpha.tolist(),
+        "a": measured.a.tolist(),
+        "gradient_norm": measured.norm.tolist(),
+        "selected": [names[j] for j in measured.selected],
+        "trajectory": tasks.trajectory.tolist(),
+    }
+    row["conclusion"] = conclusion(row)
+    return row

@@ -1,0 +1,201 @@
+"""A finished run under a shift of its task: other coefficients or another grid, without further training.
+
+All runs of a task start a shift from the same states. Where only the grid changes these are the run's own test states,
+resampled: the same functions, warmed up on the grid of the training. Otherwise they are those of the shifted task.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hero.console import progress_bar
+from hero.data import Task, load_split
+from hero.data.solver import SOLVER_VERSION
+from hero.errors import HeroError
+from hero.evaluation.evaluate import rollout_errors, summary
+from hero.files import write_atomic, write_json
+from hero.method.rollout import Context
+from hero.models import build_operator
+from hero.models.user import check_shapes
+from hero.runs.checkpoint import load_run, load_weights
+from hero.runs.config import RunConfig, parse_override
+from hero.runs.folder import choose_device
+from hero.strategies import STRATEGIES
+
+OF_THE_GRID = ("resolution", "substeps")
+"""Settings that say how finely the task is solved, not what it is."""
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Settings of a task that differ from those of the training; the name becomes that of a file."""
+
+    name: str
+    title: str
+    settings: Mapping[str, Any] = field(hash=False)
+
+    @classmethod
+    def parse(cls, texts: Iterable[str]) -> Shift:
+        """A shift from KEY=VALUE settings such as `viscosity=1e-4`; `task.viscosity=1e-4` is the same."""
+        settings = {key.removeprefix("task."): value for key, value in map(parse_override, texts)}
+        title = ", ".join(f"{key} = {value}" for key, value in settings.items())
+        return cls(re.sub(r"[^\w.+-]+", "_", title).strip("_") or "none", title or "no shift", settings)
+
+
+PAPER_TASK = "kolmogorov_flow"
+SHIFTS: dict[str, Shift] = {
+    shift.name: shift
+    for shift in (
+        Shift("viscosity_6.67e-3", "viscosity 6.67e-3", {"viscosity": 6.67e-3, "substeps": 8}),
+        Shift("forcing_1.50", "forcing 1.50", {"forcing_scale": 1.5, "substeps": 14}),
+        Shift("resolution_96", "resolution 96²", {"resolution": 96, "substeps": 6}),
+        Shift("resolution_128", "resolution 128²", {"resolution": 128, "substeps": 8}),
+    )
+}
+"""The paper's shifts of `PAPER_TASK`, with the substeps that they need: docs/ood.md has the measurements."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResampledTask(Task):
+    """A task on another grid than `start`, whose trajectories begin where those of `start` begin."""
+
+    start: Task
+    first_states: Callable[[int, int], Tensor] = field(repr=False, compare=False)
+    """(count, seed) ↦ the first states of `start`, after its warm-up."""
+
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), "start": self.start.settings()}
+
+    def initial_states(self, count: int, seed: int) -> Tensor:
+        return resample(self.first_states(count, seed).double(), self.resolution, self.dims)
+
+
+def shifted(run: Path, data_dir: Path, shift: Shift) -> dict[str, Any]:
+    """Measure the best checkpoint of a run on the test split of the shifted task: as many, as long, of the same seed.
+
+    Returns run, task, backbone, strategy, seed, shift, title, settings, trajectories, and as `test` the numbers of
+    `hero.metrics.summarise`: gm100, nrmse@200, stability_horizon_200, diverged and so on. The result is kept in
+    `<run>/ood/<shift>.json`, and the errors per trajectory and step in `.npz` beside it, until the checkpoint changes.
+    """
+    config = load_run(run)
+    device = choose_device(config.train.device)
+    task = shifted_task(config, shift, data_dir, device)
+    split = config.split("test")
+    model = build_operator(config, config.make_task())
+    load_weights(run / "model.safetensors", model)
+    identity = {
+        "model": hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest(),
+        "run": config.run_id(),
+        "task": task.settings(),
+        "split": asdict(split),
+        "solver": SOLVER_VERSION,
+    }
+    path = run / "ood" / f"{shift.name}.json"
+    known = read_result(path, identity)
+    if known is not None:
+        return known
+
+    check_grid(model, config, task, shift)
+    step, history = STRATEGIES[config.strategy](config).stepper(model.to(device).eval()), config.train.history
+    truth = load_split(task, split, data_dir, device)
+    steps = split.steps + 1 - history
+    with progress_bar(f"{run.name}, {shift.title}", len(truth) * steps) as advance:
+
+        def counted(context: Context) -> Tensor:
+            advance(len(context.states))
+            return step(context)
+
+        errors = rollout_errors(counted, truth, steps, device, history)
+    result = {
+        "run": run.name,
+        **config.identity(),
+        "shift": shift.name,
+        "title": shift.title,
+        "settings": dict(shift.settings),
+        "trajectories": len(truth),
+        "test": summary(errors),
+        "identity": identity,
+    }
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **{name: values.numpy() for name, values in errors.items()})
+    write_atomic(path.with_name(f"{shift.name}.npz"), buffer.getvalue())
+    write_json(path, result)  # last: its presence says that the measurement is complete
+    return result
+
+
+def shifted_task(config: RunConfig, shift: Shift, data_dir: Path, device: torch.device | str = "cpu") -> Task:
+    """The run's task with the shift; on another grid its trajectories begin at the same functions.
+
+    A chaotic warm-up on another grid, or with another time step, would end somewhere else: states are drawn and warmed
+    up on the grid of the run, and resampled.
+    """
+    own = config.make_task()
+    task = own.with_settings(shift.settings)
+    if task.resolution == own.resolution:
+        return task
+    start = own.with_settings({name: value for name, value in shift.settings.items() if name not in OF_THE_GRID})
+    split = config.split("test")
+
+    def first_states(count: int, seed: int) -> Tensor:
+        return load_split(start, dataclasses.replace(split, trajectories=count, seed=seed), data_dir, device)[:, 0]
+
+    values = {item.name: getattr(task, item.name) for item in dataclasses.fields(task)}
+    return ResampledTask(**{**values, "warmup": 0}, start=start, first_states=first_states)
+
+
+def resample(u: Tensor, resolution: int, dims: int) -> Tensor:
+    """The trigonometric polynomial through `u` (.., *space) on a grid of `resolution` points per axis.
+
+    On a coarser grid the modes that it cannot carry are left out.
+    """
+    for axis in range(-dims, 0):
+        points = u.shape[axis]
+        modes = torch.fft.rfft(u, dim=axis)
+        if resolution > points:
+            modes.select(axis, points // 2).mul_(0.5)  # the Nyquist mode stands for two modes of the finer grid
+        u = torch.fft.irfft(modes, n=resolution, dim=axis) * (resolution / points)
+    return u
+
+
+def check_grid(model: nn.Module, config: RunConfig, task: Task, shift: Shift) -> None:
+    """Refuse a model that holds on to the grid of its training."""
+    own = config.make_task()
+    if task.resolution == own.resolution:
+        return
+    train, backbone = config.train, config.backbone.name
+    try:
+        channels = (train.history * task.channels, train.bundle * task.channels)
+        check_shapes(model, backbone, *channels, task.grid().space)
+    except HeroError as error:
+        trained, asked = (" x ".join(map(str, t.grid().space)) for t in (own, task))
+        raise HeroError(
+            f"backbone {backbone}, trained on {trained} points, cannot be evaluated on {asked} ({error}); "
+            f"leave the shift {shift.name!r} out for this run."
+        ) from error
+
+
+def read_result(path: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What `shifted` has kept, or None if it is missing, damaged, or of another checkpoint or task."""
+    try:
+        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if result["identity"] != identity:
+            return None
+        with np.load(path.with_name(f"{path.stem}.npz"), allow_pickle=False) as arrays:
+            result["test"] = summary({name: torch.from_numpy(arrays[name]) for name in arrays})
+    except (OSError, EOFError, ValueError, LookupError, TypeError, HeroError, zipfile.BadZipFile, zlib.error):
+        return None
+    return result

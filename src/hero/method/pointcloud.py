@@ -1,0 +1,267 @@
+"""Scattered points and meshes: quadrature weights, neighbours, a graph spectrum, and perturbations of point values.
+
+A trajectory on a cloud of P points has one space axis, (batch, time, channel, P). `PointCloud` holds what HERO needs to
+know about the points; the parts that replace the ones of regular grids are
+
+    cloud = PointCloud(coords)                                    # (P, d)
+    HeroObjective(weights=cloud.weights, spectrum=cloud.amplitudes, perturbation=GraphSpectralNoise(cloud, 0.01))
+
+with `LocalSmoothing` and `NeighbourhoodJitter` as the other perturbations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Generator, Tensor
+
+from hero.errors import HeroError
+from hero.method.rollout import EPS, Context
+
+MAX_DENSE = 10_000
+"""Most points for which the graph spectrum is computed: a dense P x P matrix of 800 MB, and minutes of work."""
+
+BLOCK = 2**18
+"""Distances held at once while neighbours are searched: memory grows with P, not P², and the block stays in cache."""
+
+
+class PointCloud:
+    """P points x_i in R^d with quadrature weights ω_i, and the k nearest neighbours of each.
+
+    `weights` may be cell volumes or nodal areas. Without them ω_i is proportional to r_i^d, with r_i the distance to
+    the k-th neighbour: the volume that a point has to itself. That is too large at a boundary, where half of the
+    neighbourhood lies outside, so give the true weights of a mesh. Either way they are scaled to Σ_i ω_i = 1: a norm is
+    a mean over the domain, as with 1/N_x on a grid, and the measure cancels in everything that HERO computes.
+
+    `period` is the length of a periodic box, one number or one per axis; distances then go the short way round.
+    `modes` is how many eigenvectors of the graph Laplacian, the smoothest first, make up the spectrum.
+
+    All is computed in float64 and kept in the type and on the device of `coords`.
+    """
+
+    def __init__(
+        self,
+        coords: Tensor,
+        weights: Tensor | None = None,
+        neighbours: int = 8,
+        period: float | Sequence[float] | None = None,
+        modes: int = 64,
+    ) -> None:
+        _check_coords(coords, neighbours)
+        self.coords = coords.detach()  # (P, d)
+        self.period = _checked_period(period, self.coords)
+        if modes < 1:
+            raise HeroError(f"modes is {modes}; give the number of eigenvectors in the spectrum, at least 1.")
+        self.modes = min(modes, len(self))
+        distances, self.neighbours = nearest_neighbours(self.coords.double(), neighbours, self.period)  # (P, k) both
+        self.distances = distances.to(coords.dtype)
+        if bool((distances[:, 0] == 0).any()):
+            i = int((distances[:, 0] == 0).nonzero()[0])
+            raise HeroError(f"point {i} of the cloud coincides with point {int(self.neighbours[i, 0])}; merge them.")
+        if weights is None:
+            weights = distances[:, -1] ** coords.shape[1]
+        self.weights = _checked_weights(weights, len(self)).to(coords)  # (P,)
+        self._casts: dict[tuple[str, torch.device, torch.dtype], Tensor] = {}
+
+    def __len__(self) -> int:
+        return self.coords.shape[0]
+
+    def offsets(self) -> Tensor:
+        """x_j - x_i from each point to its neighbours, the short way round: (P, k, d)."""
+        x = self.coords.double()
+        return _shortest(x[self.neighbours] - x[:, None], self.period).to(self.coords.dtype)
+
+    def norm(self, u: Tensor) -> Tensor:
+        """(Σ_i ω_i u_i²)^½ over the last axis."""
+        return (self.like("weights", u) * u.square()).sum(-1).sqrt()
+
+    def neighbour_mean(self, u: Tensor) -> Tensor:
+        """Σ_j ω_j u_j / Σ_j ω_j over the neighbours j of each point: (.., P) -> (.., P)."""
+        index = self.like("neighbours", u)
+        omega = self.like("weights", u)[index]
+        return (u[..., index] * omega).sum(-1) / omega.sum(-1)
+
+    @cached_property
+    def eigenvalues(self) -> Tensor:
+        """λ_m of the graph Laplacian, ascending from λ_0 = 0: (modes,)."""
+        return self._spectrum[0]
+
+    @cached_property
+    def basis(self) -> Tensor:
+        """φ_m(x_i), orthonormal in the weighted inner product, Σ_i ω_i φ_m φ_n = δ_mn, and φ_0 = 1: (P, modes)."""
+        return self._spectrum[1]
+
+    @cached_property
+    def _spectrum(self) -> tuple[Tensor, Tensor]:
+        """Solve L φ = λ Ω φ with L = diag(Σ_j W_ij) - W, as the symmetric problem of Ω^-½ L Ω^-½.
+
+        W_ij = ω_i ω_j exp(-|x_i - x_j|²/(r_i r_j)) / (r_i r_j)^{(d+2)/2} between neighbours makes uᵀLu a quadrature of
+        the Dirichlet energy ∫|∇u|² up to a constant, whatever the density of the points; so the eigenvectors resemble
+        those of the Laplacian on the domain (cosines, or Fourier modes in a periodic box).
+        """
+        points, dims = self.coords.shape
+        if points > MAX_DENSE:
+            raise HeroError(
+                f"the graph spectrum of {points} points needs a dense matrix; it is computed up to {MAX_DENSE}. "
+                "Leave it out (spectrum=None) and perturb by LocalSmoothing, or use fewer points."
+            )
+        omega, distances = self.weights.double(), self.distances.double()
+        scale = distances[:, -1:] * distances[self.neighbours, -1]  # r_i r_j, (P, k)
+        edges = (-distances.square() / scale).exp() / scale ** ((dims + 2) / 2)
+        edges = omega[:, None] * omega[self.neighbours] * edges
+        w = omega.new_zeros(points, points).scatter_(1, self.neighbours, edges)
+        w = torch.maximum(w, w.T)  # j may be a neighbour of i without i being one of j: an edge joins both
+        root = omega.sqrt()
+        laplacian = (torch.diag(w.sum(1)) - w) / (root[:, None] * root)
+        values, vectors = torch.linalg.eigh(laplacian)
+        pieces = int((values < 1e-12 * values[-1]).sum())
+        if pieces > 1:
+            raise HeroError(
+                f"the neighbour graph of the cloud falls into {pieces} pieces; raise neighbours above "
+                f"{self.neighbours.shape[1]}."
+            )
+        basis = vectors[:, : self.modes] / root[:, None]
+        basis[:, 0] = 1  # known exactly
+        return values[: self.modes].to(self.coords.dtype), basis.to(self.coords.dtype)
+
+    def coefficients(self, u: Tensor) -> Tensor:
+        """c_m = Σ_i ω_i φ_m(x_i) u_i: (.., P) -> (.., modes)."""
+        self.check(u)
+        return (u * self.like("weights", u)) @ self.like("basis", u)
+
+    def amplitudes(self, u: Tensor) -> Tensor:
+        """|c_m| in the graph basis, in place of |F u|: (batch, time, channel, P) -> (batch, time, channel*modes)."""
+        return self.coefficients(u).abs().flatten(2)
+
+    def synthesis(self, c: Tensor) -> Tensor:
+        """Σ_m c_m φ_m: (.., modes) -> (.., P)."""
+        return c @ self.like("basis", c).T
+
+    def perturbed(self, context: Context, states: Tensor) -> Context:
+        """`context` with `states` in the place of its own, each rescaled to the weighted norm it had; μ as it is."""
+        gain = self.norm(context.states) / (self.norm(states) + EPS)
+        return replace(context, states=states * gain[..., None])
+
+    def check(self, u: Tensor) -> None:
+        if u.shape[-1] != len(self):
+            raise HeroError(
+                f"a field of shape {tuple(u.shape)} does not fit a cloud of {len(self)} points; its last axis must "
+                "run over the points."
+            )
+
+    def like(self, name: str, u: Tensor) -> Tensor:
+        """The tensor of that name on the device of `u` and, if it is not an index, in its type; converted once."""
+        source: Tensor = getattr(self, name)
+        key = (name, u.device, u.dtype)
+        if key not in self._casts:
+            self._casts[key] = source.to(u.device, u.dtype if source.is_floating_point() else None)
+        return self._casts[key]
+
+
+@dataclass(frozen=True)
+class LocalSmoothing:
+    """u ← (1 - s ξ) u + s ξ ū with ū the mean of the neighbours and ξ ~ U(0, 1), one per sample."""
+
+    cloud: PointCloud
+    size: float = 0.01
+
+    def __call__(self, context: Context, generator: Generator) -> Context:
+        u = context.states  # (batch, H, channel, P)
+        self.cloud.check(u)
+        xi = torch.rand(u.shape[0], 1, 1, 1, generator=generator, device=u.device, dtype=u.dtype)
+        return self.cloud.perturbed(context, u + self.size * xi * (self.cloud.neighbour_mean(u) - u))
+
+
+@dataclass(frozen=True)
+class NeighbourhoodJitter:
+    """u_i ← (1 - s) u_i + s u_j(i) with j(i) a random neighbour: the sample point moves towards it by the share s.
+
+    The points of one sample move once, the same for all its states and channels.
+    """
+
+    cloud: PointCloud
+    size: float = 0.01
+
+    def __call__(self, context: Context, generator: Generator) -> Context:
+        u = context.states  # (batch, H, channel, P)
+        self.cloud.check(u)
+        index = self.cloud.like("neighbours", u)  # (P, k)
+        pick = torch.randint(index.shape[1], (u.shape[0], len(self.cloud), 1), generator=generator, device=u.device)
+        j = index.expand(u.shape[0], -1, -1).gather(2, pick)[:, None, None, :, 0]  # (batch, 1, 1, P)
+        return self.cloud.perturbed(context, torch.lerp(u, u.gather(3, j.expand_as(u)), self.size))
+
+
+@dataclass(frozen=True)
+class GraphSpectralNoise:
+    """c_m ← (1 + s ξ_m) c_m with ξ_m ~ N(0, 1) and ξ_0 = 0 in the graph basis; what lies outside it stays."""
+
+    cloud: PointCloud
+    size: float = 0.01
+
+    def __call__(self, context: Context, generator: Generator) -> Context:
+        u = context.states  # (batch, H, channel, P)
+        c = self.cloud.coefficients(u)
+        xi = torch.randn(c.shape, generator=generator, device=u.device, dtype=u.dtype)
+        xi[..., 0] = 0  # the mean is untouched
+        return self.cloud.perturbed(context, u + self.cloud.synthesis(self.size * xi * c))
+
+
+def nearest_neighbours(coords: Tensor, k: int, period: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Distances and indices of the k nearest other points, nearest first, each (P, k); memory linear in P."""
+    points, dims = coords.shape
+    rows = max(1, BLOCK // points)
+    distances = coords.new_empty(points, k)
+    indices = torch.empty(points, k, dtype=torch.int64, device=coords.device)
+    for start in range(0, points, rows):
+        part = slice(start, start + rows)
+        squared = coords.new_zeros(len(coords[part]), points)
+        for axis in range(dims):  # one axis at a time: a sum over a last axis of two or three is slow
+            gap = coords[part, axis, None] - coords[:, axis]
+            squared += _shortest(gap, None if period is None else period[axis]).square_()
+        squared.diagonal(start).fill_(torch.inf)  # no point is its own neighbour
+        nearest = squared.topk(k, largest=False)
+        distances[part], indices[part] = nearest.values.sqrt(), nearest.indices
+    return distances, indices
+
+
+def _shortest(offsets: Tensor, period: Tensor | None) -> Tensor:
+    """The nearest periodic image of each difference vector."""
+    return offsets if period is None else offsets - period * (offsets / period).round()
+
+
+def _check_coords(coords: Tensor, neighbours: int) -> None:
+    if coords.dim() != 2 or coords.shape[1] < 1 or not coords.is_floating_point():
+        raise HeroError(f"coordinates of shape {tuple(coords.shape)} and {coords.dtype} are not (points, d) in floats.")
+    if neighbours < 1 or len(coords) <= neighbours:
+        raise HeroError(
+            f"a cloud of {len(coords)} points has no {neighbours} neighbours for each; give more points or another "
+            "number of neighbours, at least 1."
+        )
+    if not bool(torch.isfinite(coords).all()):
+        i = int((~torch.isfinite(coords)).any(1).nonzero()[0])
+        raise HeroError(f"the coordinates of point {i} are not finite; remove the point or mend the file.")
+
+
+def _checked_weights(weights: Tensor, points: int) -> Tensor:
+    if tuple(weights.shape) != (points,):
+        raise HeroError(f"quadrature weights of shape {tuple(weights.shape)} do not fit {points} points: ({points},).")
+    good = torch.isfinite(weights) & (weights > 0)
+    if not bool(good.all()):
+        i = int((~good).nonzero()[0])
+        raise HeroError(f"the quadrature weight of point {i} is {float(weights[i])}; give finite numbers above zero.")
+    omega = weights.detach().to(torch.float64)
+    return omega / omega.sum()
+
+
+def _checked_period(period: float | Sequence[float] | None, coords: Tensor) -> Tensor | None:
+    if period is None:
+        return None
+    lengths = torch.as_tensor(period, dtype=torch.float64, device=coords.device)
+    dims = coords.shape[1]
+    positive = bool(((lengths > 0) & lengths.isfinite()).all())
+    if not positive or lengths.dim() > 1 or lengths.numel() not in (1, dims):
+        raise HeroError(f"period is {period!r}; give a length above zero, or one for each of the {dims} axes.")
+    return lengths.expand(dims).clone()

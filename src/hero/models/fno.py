@@ -1,0 +1,143 @@
+"""The Fourier neural operator in the layout of APEBench (pdequinox): the paper's first backbone, in 1D, 2D and 3D."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu
+
+from hero.models.once import once
+from hero.models.spectral import SpectralConv, autocasting, full_precision, fusing
+
+
+def pointwise(u: Tensor, weight: Tensor, plus: Tensor) -> Tensor:
+    """A u(x) + plus(x) at every grid point: (batch, in, *space) -> (batch, out, *space); `plus` may be constant."""
+    out_channels, in_channels = weight.shape
+    if fusing() and (in_channels <= 4 or out_channels == 1):
+        # Written without a matrix product, a thin map fuses with the activation beside it: one pass over memory.
+        per_channel = (u.shape[0], -1, *(1,) * (u.dim() - 2))
+        weight = weight.expand(u.shape[0], -1, -1)  # a gradient per sample, summed later, fuses as well
+        if out_channels == 1:
+            return plus + (u * weight[:, 0].reshape(per_channel)).sum(dim=1, keepdim=True)
+        return sum((u[:, i : i + 1] * weight[:, :, i].reshape(per_channel) for i in range(in_channels)), plus)
+    space, u, plus = u.shape[2:], u.flatten(2), plus.flatten(2)
+    if autocasting(u):  # the sum stays in full precision
+        return (plus + weight @ u).unflatten(2, space)
+    return torch.baddbmm(plus, weight.expand(u.shape[0], -1, -1), u).unflatten(2, space)
+
+
+def activation(v: Tensor) -> Tensor:
+    """GELU(v) ≈ ½ v (1 + tanh y) = v σ(2y), y = √(2/π) (v + 0.044715 v³): what JAX, and so APEBench, means by GELU."""
+    if fusing():  # an exponential costs half of a hyperbolic tangent, once it is fused
+        return v * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (v + 0.044715 * v * v * v))
+    return gelu(v, approximate="tanh")
+
+
+class Pointwise(nn.Module):
+    """A linear map of the channels, the same at every grid point, with bias: a 1x1 convolution on any dimension."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        bound = in_channels**-0.5
+        self.weight = nn.Parameter(torch.empty(out_channels, in_channels).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(out_channels).uniform_(-bound, bound))
+
+    def forward(self, u: Tensor) -> Tensor:
+        return pointwise(u, self.weight, self.bias.reshape(1, -1, *(1,) * (u.dim() - 2)))
+
+
+class FNOBlock(nn.Module):
+    """v ← GELU(K v + W v + b): spectral convolution plus pointwise bypass; linear if not `activated`."""
+
+    def __init__(self, width: int, modes: tuple[int, ...], activated: bool = True) -> None:
+        super().__init__()
+        self.activated = activated
+        self.spectral = SpectralConv(width, width, modes)
+        self.bypass = Pointwise(width, width)
+
+    def forward(self, v: Tensor) -> Tensor:
+        return self.activate(pointwise(v, self.bypass.weight, plus=self.spectral(v, self.bypass.bias)))
+
+    def activate(self, v: Tensor) -> Tensor:
+        return activation(v) if self.activated else v
+
+    def lifted(self, u: Tensor, lifting: Pointwise) -> Tensor:
+        """self(lifting(u)) without ever making the lifted field: lifting is linear, so it commutes with the transform.
+
+        K(A u + a) = (K A) u + Re(W_0) a, so the few input channels are transformed instead of `width`, and lifting,
+        spectral weight and bypass fold into one small tensor each. Exact up to rounding.
+        """
+        spectral, constant, weight = once((self, "lifted"), lambda: self.fold(lifting))
+        return self.activate(pointwise(u, weight, plus=self.spectral(u, constant, spectral)))
+
+    def fold(self, lifting: Pointwise) -> tuple[Tensor, Tensor, Tensor]:
+        """Spectral weight, constant and bypass weight of `lifted`."""
+        with full_precision(lifting.weight):
+            spectral = torch.einsum("ci,rco...->rio...", lifting.weight, self.spectral.weight)
+            mean = self.spectral.weight[0].flatten(2)[:, :, 0]  # Re W_0, (in, out)
+            constant = mean.T @ lifting.bias + self.bypass.weight @ lifting.bias + self.bypass.bias
+            return spectral, constant, self.bypass.weight @ lifting.weight
+
+
+class ChannelMLP(nn.Module):
+    """Two pointwise maps with an activation between them: a hidden lifting or projection."""
+
+    def __init__(self, in_channels: int, hidden: int, out_channels: int) -> None:
+        super().__init__()
+        self.first = Pointwise(in_channels, hidden)
+        self.second = Pointwise(hidden, out_channels)
+
+    def forward(self, u: Tensor) -> Tensor:
+        return self.second(activation(self.first(u)))
+
+
+def channel_map(in_channels: int, hidden: int, out_channels: int) -> Pointwise | ChannelMLP:
+    """Linear if there are no hidden channels."""
+    return ChannelMLP(in_channels, hidden, out_channels) if hidden else Pointwise(in_channels, out_channels)
+
+
+class FNO(nn.Module):
+    """Lifting, `depth` blocks with an activation after each, projection; both maps are linear unless hidden channels
+    are given.
+
+    Maps (batch, in_channels, *space) to (batch, out_channels, *space) on any periodic grid that carries `modes`.
+    With `coordinates` the position in [0, 1) along each axis is a further input channel. `final_activation` is
+    APEBench's layout; Li's and neuralop's FNO have no activation after the last block.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        width: int,
+        modes: tuple[int, ...],
+        depth: int,
+        lifting: int = 0,
+        projection: int = 0,
+        coordinates: bool = False,
+        final_activation: bool = True,
+    ) -> None:
+        super().__init__()
+        self.coordinates = coordinates
+        self.lifting = channel_map(in_channels + (len(modes) if coordinates else 0), lifting, width)
+        last = depth - 1 if not final_activation else depth
+        self.blocks = nn.ModuleList(FNOBlock(width, modes, activated=i < last) for i in range(depth))
+        self.projection = channel_map(width, projection, out_channels)
+
+    def forward(self, u: Tensor) -> Tensor:
+        if self.coordinates:
+            u = torch.cat([u, grid(tuple(u.shape[2:]), u).expand(u.shape[0], *(-1,) * (u.dim() - 1))], dim=1)
+        first, *others = self.blocks
+        assert isinstance(first, FNOBlock)  # for the type checker
+        v = first.lifted(u, self.lifting) if isinstance(self.lifting, Pointwise) else first(self.lifting(u))
+        for block in others:
+            v = block(v)
+        return self.projection(v)
+
+
+def grid(space: tuple[int, ...], like: Tensor) -> Tensor:
+    """The coordinates x_i = i / N of a periodic grid: (1, D, *space)."""
+    axes = [torch.arange(n, dtype=like.dtype, device=like.device) / n for n in space]
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"))[None]

@@ -1,0 +1,66 @@
+"""Anyone's own module as a backbone, named `package.module:Class`, with its arguments as data."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from hero.errors import HeroError
+
+if TYPE_CHECKING:
+    from hero.runs.config import BackboneConfig
+
+
+def import_class(name: str) -> type[nn.Module]:
+    """The nn.Module subclass called `package.module:Class`, also from the current folder."""
+    module_name, _, class_name = name.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # as `python -c` does: a file in the current folder is a module
+    try:
+        found = getattr(importlib.import_module(module_name), class_name, None)
+    except ImportError as error:
+        raise HeroError(f"backbone {name} cannot be imported ({error}); install it or correct the name.") from error
+    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        raise HeroError(f"{module_name} has no nn.Module called {class_name!r}; give backbone as package.module:Class.")
+    return found
+
+
+def build_foreign(config: BackboneConfig, dims: int, in_channels: int, out_channels: int) -> nn.Module:
+    """The class with `backbone.kwargs`; in_channels and out_channels are filled in where it takes them."""
+    cls = import_class(config.name)
+    takes = {name for base in cls.__mro__ for name in inspect.signature(base).parameters}
+    channels = {"in_channels": in_channels, "out_channels": out_channels}
+    kwargs: dict[str, Any] = {name: value for name, value in channels.items() if name in takes}
+    kwargs.update(config.kwargs or {})
+    try:
+        return cls(**kwargs)
+    except Exception as error:  # whatever a foreign constructor may raise is about its arguments
+        raise HeroError(
+            f"backbone {config.name} refuses {kwargs} ({error}); set its arguments with backbone.kwargs.NAME=VALUE."
+        ) from error
+
+
+@torch.no_grad()
+def check_shapes(model: nn.Module, name: str, in_channels: int, out_channels: int, space: tuple[int, ...]) -> None:
+    """Refuse a module that does not map (batch, in_channels, *space) to (batch, out_channels, *space)."""
+    given, wanted = (2, in_channels, *space), (2, out_channels, *space)
+    try:
+        with torch.random.fork_rng(devices=[]):  # dropout may draw
+            result = model(torch.zeros(given))
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise HeroError(
+            f"backbone {name} fails on an input of shape {given} ({reason}); a backbone maps it to {wanted}."
+        ) from error
+    shape = tuple(result.shape) if isinstance(result, torch.Tensor) else type(result).__name__
+    if shape != wanted:
+        raise HeroError(
+            f"backbone {name} maps {given} to {shape}, not to {wanted}; adapt it, or set its backbone.kwargs."
+        )
+    if result.dtype != torch.float32:
+        raise HeroError(f"backbone {name} gives {result.dtype} for float32 states; make it return float32.")

@@ -1,0 +1,106 @@
+"""Run folders on disk: weights as safetensors, state for resuming as one atomic file, nothing that could run code."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from hero.errors import HeroError
+from hero.files import write_atomic
+from hero.runs.config import RunConfig, make_config
+
+LAGGED = "lagged."
+"""Before the names of the lagged operator's weights in a kept checkpoint."""
+
+
+def save_weights(path: Path, weights: dict[str, Tensor], about: dict[str, Any]) -> None:
+    """`model.safetensors`, with the step and validation score it was chosen by."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    # One entry: safetensors writes several in random order, and equal runs are to have equal files.
+    write_atomic(path, safetensors.torch.save(tensors, metadata={"hero": json.dumps(about)}))
+
+
+def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
+    """Put the stored weights into `model`; returns what is stored about them. HeroError if they are another model's."""
+    weights, metadata = read_weights(path)
+    try:
+        model.load_state_dict(weights)
+        about: dict[str, Any] = json.loads(metadata["hero"])
+    except (RuntimeError, KeyError, ValueError):
+        raise HeroError(
+            f"{path} holds the weights of another model; use the configuration it was trained with."
+        ) from None
+    return about
+
+
+def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the metadata of a safetensors file."""
+    if not path.is_file():
+        raise HeroError(f"there are no weights {path}; train the run first.")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118 (not a dict)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise HeroError(f"{path} is damaged ({error}); train the run again.") from error
+
+
+def kept_path(run: Path, step: int) -> Path:
+    """The checkpoint of `train.keep_every` after `step` updates."""
+    return run / "checkpoints" / f"step-{step:06d}.safetensors"
+
+
+def kept_steps(run: Path) -> list[int]:
+    """The steps of all kept checkpoints, in order."""
+    names = (path.stem.removeprefix("step-") for path in (run / "checkpoints").glob("step-*.safetensors"))
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def load_kept(path: Path, model: nn.Module) -> dict[str, Tensor]:
+    """Put a kept checkpoint into `model`; returns the weights of its lagged operator, empty if there is none."""
+    weights, _ = read_weights(path)
+    lagged = {name.removeprefix(LAGGED): weights.pop(name) for name in list(weights) if name.startswith(LAGGED)}
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError:
+        raise HeroError(f"{path} holds the weights of another model; delete it and train the run again.") from None
+    return lagged
+
+
+def save_state(path: Path, state: dict[str, Any]) -> None:
+    """All that resuming needs, in one file that is replaced as a whole."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    write_atomic(path, buffer.getvalue())
+
+
+def load_state(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Undo `save_state`; only tensors and plain values are read."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # torch warns of foreign pickles, which we refuse
+            state = torch.load(path, map_location=device, weights_only=True)
+    except (OSError, RuntimeError, LookupError, EOFError, ValueError, TypeError, pickle.UnpicklingError) as error:
+        raise HeroError(
+            f"the checkpoint {path} is damaged ({type(error).__name__}); "
+            f"delete the folder {path.parent.parent} to start again."
+        ) from error
+    if not isinstance(state, dict) or "step" not in state:
+        raise HeroError(f"{path} is not a checkpoint of ours; delete the folder {path.parent.parent} to start again.")
+    return state
+
+
+def load_run(folder: Path) -> RunConfig:
+    """The configuration of a run folder."""
+    path = folder / "config.toml"
+    if not path.is_file():
+        raise HeroError(f"{folder} is not a run folder (it has no config.toml); `hero runs` lists the runs.")
+    return make_config(file=path)

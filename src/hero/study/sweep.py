@@ -1,0 +1,162 @@
+"""Many runs into one folder: in this process, in worker processes, or on a Ray cluster; the files are the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from hero.errors import HeroError
+from hero.evaluation.evaluate import evaluate, final_metrics
+from hero.runs.config import RunConfig
+from hero.study.ray import run_on_cluster
+from hero.study.watch import Job, Watch, say
+from hero.study.worker import Failure, failure_of, start_worker, stop, stop_on_sigterm, variables_of
+from hero.training.loop import train
+
+POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Where runs are computed: `count` local processes, 0 for this one; or the Ray cluster at an address.
+
+    On a cluster each run gets `cpus` and `gpus`, which may be fractions, and is tried again `retries` times if its
+    worker dies; without `cpus`, `count` runs share the smallest machine.
+    """
+
+    count: int = 1
+    cluster: str | None = None
+    cpus: float | None = None
+    gpus: float = 0.0
+    retries: int = 3
+
+    def __post_init__(self) -> None:
+        if self.count < (0 if self.cluster is None else 1):
+            raise HeroError(f"--workers {self.count} is too few; give 1 or more.")
+        if self.cluster not in (None, "local", "auto") and not self.cluster.rpartition(":")[2].isdigit():
+            raise HeroError(f"--cluster {self.cluster!r} is not an address; give host:port, auto or local.")
+        if self.cluster is None and (self.cpus is not None or self.gpus):
+            raise HeroError("--cpus and --gpus are for a cluster; give --cluster as well, or only --workers.")
+        if self.cpus is not None and not 0 < self.cpus < float("inf"):
+            raise HeroError(f"--cpus {self.cpus:g} is not possible; give a number above 0.")
+        if not (0 <= self.gpus <= 1 or (self.gpus > 1 and self.gpus % 1 == 0)):
+            raise HeroError(f"--gpus {self.gpus:g} is not possible; give a fraction up to 1, or a whole number.")
+        if self.retries < 0:
+            raise HeroError(f"--retries {self.retries} is too few; give 0 or more.")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run: `failed` is None if it is trained and evaluated, else the reason in a sentence."""
+
+    config: RunConfig
+    run: Path
+    failed: str | None
+
+
+def sweep(
+    configs: Sequence[RunConfig], runs_dir: Path, data_dir: Path, workers: Workers | None = None
+) -> list[Outcome]:
+    """Train and evaluate every configuration, except those that are finished; a failed one does not stop the rest.
+
+    The outcomes are in the order of `configs`; equal ones are computed once.
+    """
+    workers = workers or Workers()
+    if workers.cluster is not None:
+        runs_dir, data_dir = runs_dir.absolute(), data_dir.absolute()
+    failed: dict[str, str | None] = {}
+    jobs = []
+    for name, config in {config.run_id(): config for config in configs}.items():
+        try:
+            if is_finished(runs_dir / name):
+                failed[name] = None
+            else:
+                jobs.append(Job(config, runs_dir / name, data_dir))
+        except HeroError as error:
+            failed[name] = str(error)
+            say(f"failed {name}: {error}", style="yellow")
+    if failed:
+        say(f"{len(failed)} of {len(failed) + len(jobs)} runs are there already")
+    if jobs and workers.cluster is None and workers.count == 0:
+        failed |= run_here(jobs)
+    elif jobs:
+        with Watch(jobs, before=len(failed)) as watch:
+            if workers.cluster is None:
+                with stop_on_sigterm():
+                    run_in_processes(jobs, workers.count, watch)
+            else:
+                run_on_cluster(jobs, workers, watch)
+            failed |= watch.failed
+    return [Outcome(config, runs_dir / config.run_id(), failed[config.run_id()]) for config in configs]
+
+
+def is_finished(run: Path) -> bool:
+    """Whether a run is trained and evaluated; HeroError if what is there cannot be read."""
+    return (run / "config.toml").is_file() and final_metrics(run) is not None
+
+
+def run_here(jobs: Sequence[Job]) -> dict[str, str | None]:
+    """One run after the other in this process; returns the reason of each failure by the name of the run."""
+    failed: dict[str, str | None] = {}
+    for number, job in enumerate(jobs, start=1):
+        say(f"run {number} of {len(jobs)}: {job.run.name}")
+        try:
+            train(job.config, job.run.parent, job.data_dir)
+            evaluate(job.run, job.data_dir)
+            failed[job.run.name] = None
+        except HeroError as error:
+            failed[job.run.name] = str(error)
+            say(f"failed: {error}", style="yellow")
+    return failed
+
+
+def run_in_processes(jobs: Sequence[Job], count: int, watch: Watch) -> None:
+    """`count` runs at a time, each in a process; an interrupt stops them after they have saved."""
+    waiting = list(reversed(jobs))
+    running: dict[int, tuple[Job, subprocess.Popen[bytes]]] = {}
+    threads, gpus = threads_of_each(count), visible_gpus()
+    try:
+        while waiting or running:
+            for slot in range(count):
+                if waiting and slot not in running:
+                    job = waiting.pop()
+                    watch.started(job)
+                    try:
+                        variables = variables_of(threads, gpu_of(job.config, gpus, slot))
+                        process = start_worker(job.config.to_toml(), job.run, job.data_dir, variables)
+                        running[slot] = (job, process)
+                    except (HeroError, OSError) as error:
+                        watch.ended(job, Failure(str(error), []))
+            time.sleep(POLL_SECONDS)
+            for slot, (job, process) in list(running.items()):
+                code = process.poll()
+                if code is not None:
+                    del running[slot]
+                    watch.ended(job, failure_of(job.run, code))
+            watch.refresh()
+    finally:
+        stop([process for _, process in running.values()])
+
+
+def threads_of_each(count: int) -> int:
+    """Threads of each of `count` processes: an equal share of the cores, never more than torch takes here."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(torch.get_num_threads(), cores // count))
+
+
+def visible_gpus() -> list[str]:
+    """The CUDA devices of this process, as their variable names them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = torch.cuda.device_count()
+    return named.split(",")[:count] if named else [str(index) for index in range(count)]
+
+
+def gpu_of(config: RunConfig, gpus: Sequence[str], slot: int) -> str | None:
+    """The GPU of a slot, in turn; a run that names its own, such as cuda:1, must see them all."""
+    return gpus[slot % len(gpus)] if gpus and ":" not in config.train.device else None

@@ -1,0 +1,189 @@
+"""Records of a run to TensorBoard and Weights & Biases as well; `log.jsonl` is always written and stays the truth.
+
+A logger is no part of the configuration: it changes neither the run id nor a bit of the run. Each session of a run
+hands it the whole log anew, so that after a kill and a resume every step is there once, also if the logger was switched
+on later. A logger that fails says so once, and training goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from hero.console import console
+from hero.errors import HeroError, unknown_name
+from hero.runs.config import RunConfig
+from hero.runs.folder import read_log
+
+VARIABLE = "HERO_LOG"
+VALIDATION = "validation/val_gm100"
+
+
+class Logger(Protocol):
+    """Where the numbers of a run go; it is made from the run folder and the configuration."""
+
+    def record(self, step: int, values: Mapping[str, float]) -> None:
+        """Take the values of a step; steps never decrease."""
+
+    def close(self) -> None:
+        """Write what is left."""
+
+
+class TensorBoard:
+    """Event files in `runs/<id>/tensorboard`; the configuration in the tabs Text and HParams."""
+
+    def __init__(self, run: Path, config: RunConfig) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+        from torch.utils.tensorboard.summary import hparams
+
+        # purge_step: what earlier sessions wrote is no longer shown, for this one writes it again.
+        self.writer = SummaryWriter(str(run / "tensorboard"), purge_step=0, flush_secs=10)
+        self.writer.add_text("config", f"```\n{config.to_toml()}```")
+        for summary in hparams(flat(config.to_dict()), {VALIDATION: 0.0}):
+            self.writer._get_file_writer().add_summary(summary)
+
+    def record(self, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class WeightsAndBiases:
+    """A run of the same id, with files in `runs/<id>/wandb`; offline with WANDB_MODE=offline."""
+
+    def __init__(self, run: Path, config: RunConfig) -> None:
+        import wandb
+
+        # No question, upload or lost network may hold up training for long.
+        waiting = {"init_timeout": 30, "login_timeout": 60, "finish_timeout": 60}
+        self.run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "hero"),
+            id=run.name,
+            dir=run,
+            config=config.to_dict(),
+            resume="allow",
+            reinit="create_new",  # a run of the user's own goes on
+            settings=wandb.Settings(console="off", silent=True, **waiting),
+        )
+        self.run.define_metric(VALIDATION, summary="min")
+        if self.run.offline:
+            self._drop_earlier_sessions(run)
+        else:
+            console.print(f"Weights & Biases: {self.run.url}", highlight=False, soft_wrap=True)
+
+    def _drop_earlier_sessions(self, run: Path) -> None:
+        """This session writes their records again; both together would be uploaded as conflicting ones."""
+        for folder in (run / "wandb").glob("offline-run-*"):
+            if folder != Path(self.run.dir).parent:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def record(self, step: int, values: Mapping[str, float]) -> None:
+        if step >= self.run.step:  # what the server has already is of a session that was killed
+            self.run.log(dict(values), step=step)
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+LOGGERS: dict[str, Callable[[Path, RunConfig], Logger]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
+
+
+def chosen_loggers(names: Sequence[str] | None) -> list[str]:
+    """The loggers to use, those of $HERO_LOG for None; HeroError for one that is unknown or not installed.
+
+    A name may be a list with commas, as on the command line.
+    """
+    given = [os.environ.get(VARIABLE, "")] if names is None else names
+    chosen = list(dict.fromkeys(name.strip() for part in given for name in part.split(",") if name.strip()))
+    for name in chosen:
+        if name not in LOGGERS:
+            raise unknown_name("logger", name, LOGGERS)
+        if importlib.util.find_spec(name) is None:
+            raise HeroError(f"the logger {name} is not installed; pip install 'hero[{name}]'.")
+    return chosen
+
+
+class Loggers:
+    """The open loggers of a run, by name; one that fails is left out from then on."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, Logger] = {}
+
+    def add(self, name: str, run: Path, config: RunConfig) -> None:
+        """Open a logger and hand it what is in the log already."""
+        with self._forgiven(name):
+            self.open[name] = LOGGERS[name](run, config)
+            for record in read_log(run):
+                self.open[name].record(record["step"], numbers(record))
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        """Hand on what was written to the log."""
+        for name, logger in list(self.open.items()):
+            with self._forgiven(name):
+                logger.record(record["step"], numbers(record))
+
+    def close(self) -> None:
+        for name, logger in list(self.open.items()):
+            with self._forgiven(name):
+                logger.close()
+
+    @contextlib.contextmanager
+    def _forgiven(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # whatever a service or its package may raise
+            self.open.pop(name, None)
+            reason = (str(error).splitlines() or [""])[0]
+            console.print(
+                f"the logger {name} failed ({type(error).__name__}: {reason}); training goes on without it",
+                style="yellow",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
+
+
+@contextlib.contextmanager
+def open_loggers(names: Sequence[str], run: Path, config: RunConfig) -> Iterator[Loggers]:
+    """The loggers `names` of a run, until it ends or is stopped."""
+    loggers = Loggers()
+    for name in names:
+        loggers.add(name, run, config)
+    try:
+        yield loggers
+    finally:
+        loggers.close()
+
+
+def numbers(record: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a record under "training/" or "validation/"; infinity may be the string that the file has."""
+    return {
+        f"{'validation' if name.startswith('val_') else 'training'}/{name}": float(value)
+        for name, value in record.items()
+        if name != "step" and _is_number(value)
+    }
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
+    """Nested settings as dotted ones; what is no plain value as text."""
+    found: dict[str, bool | int | float | str] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = value if isinstance(value, bool | int | float | str) else str(value)
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return value in (str(math.inf), str(-math.inf), str(math.nan))
+    return isinstance(value, int | float) and not isinstance(value, bool)
