@@ -1,0 +1,56 @@
+"""Typed records of everything that is stored as JSON: one class per file, one reader, one writer.
+
+JSON has no infinity, and dropping a diverged run would be dishonest: infinities are written as the string "inf" and are
+numbers again after reading.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from hero.errors import HeroError
+from hero.files import write_json
+
+
+class Record(BaseModel):
+    """Base of the records. A file names the version of its schema; files of another version are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=True)
+
+    version: ClassVar[int] = 1
+    """Raised when a field changes its name or meaning."""
+    remedy: ClassVar[str] = "repeat the command that wrote it."
+    """How a user replaces a damaged file; the last words of the error."""
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The record in `path`; HeroError if it is missing, damaged or of another version."""
+        try:
+            text = path.read_bytes()
+        except OSError as error:
+            raise HeroError(f"cannot read {path} ({error.strerror or error}); {cls.remedy}") from None
+        try:
+            content = json.loads(text)
+            found_version = content.get("version", 1)
+        except (ValueError, AttributeError):
+            raise HeroError(f"{path} is damaged (it is not JSON); {cls.remedy}") from None
+        if found_version != cls.version:
+            raise HeroError(f"{path} has version {found_version}, this hero reads {cls.version}; {cls.remedy}")
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, found["loc"])) or "the file"
+            raise HeroError(f"{path} is damaged ({where}: {found['msg'].lower()}); {cls.remedy}") from None
+
+    def write(self, path: Path) -> Path:
+        """Write the record atomically."""
+        return write_json(path, {"version": self.version, **self.plain()})
+
+    def plain(self) -> dict[str, Any]:
+        """Nested plain values."""
+        return self.model_dump(mode="python")
