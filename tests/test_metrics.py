@@ -27,6 +27,10 @@ def geometric(a: list[float], b: float, steps: int) -> torch.Tensor:
     return torch.tensor(a, dtype=torch.float64)[:, None] * b ** torch.arange(1, steps + 1, dtype=torch.float64)
 
 
+def named(errors: torch.Tensor, correlations: torch.Tensor, apebench: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {"nrmse": errors, "correlation": correlations, "apebench_nrmse": apebench}
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_fields_against_naive_loops(shape: tuple[int, ...]) -> None:
     prediction, truth = pair(shape)
@@ -80,6 +84,41 @@ def test_stable_step_does_not_resume_and_includes_the_threshold() -> None:
     assert metrics.stable_step(errors, horizon=1).tolist() == [1, 0, 1]
 
 
+def test_the_metrics_next_to_the_papers_start_at_one() -> None:
+    """The paper takes the maximum over T in [1, 100], so its least value is 1; a metric without the floor stays."""
+    errors = torch.full((2, 200), 0.5, dtype=torch.float64)
+    errors[1, :20] = 0.1
+    summary = metrics.summarise(named(errors, 1 - errors, errors))
+    assert summary["stable_step"] == summary["stability_horizon_200"] == (1 + 20) / 2
+    assert summary["stable_step_from_0"] == (0 + 20) / 2
+    never = metrics.summarise(named(errors[:1], 1 - errors[:1], errors[:1]))
+    assert (never["stable_step"], never["stability_horizon_200"], never["stable_step_from_0"]) == (1, 1, 0)
+
+
+def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A metric with its own measure: the rollout computes the measure, the summary its value."""
+
+    @metrics.measure(diverged=math.inf)
+    def largest(u_hat: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        return (u_hat - u).flatten(1).abs().amax(1)
+
+    entry = metrics.Metric("Largest error at 3", "lower", "Toy.", lambda e: e[:, 2], measure=largest, steps=3)
+    monkeypatch.setitem(metrics.METRICS, "largest@3", entry)
+    data = torch.randn(4, 6, 1, 8, generator=torch.Generator().manual_seed(0))
+    errors = metrics.rollout_errors(lambda z: 0.5 * z.states[:, -1], data, 5, "cpu")
+    naive = [(0.5**3 * data[j, 0] - data[j, 3]).abs().max().item() for j in range(4)]
+    assert metrics.summarise(errors)["largest@3"] == pytest.approx(sum(naive) / 4, rel=1e-6)
+    assert "largest@3" not in metrics.summarise({name: values[:, :2] for name, values in errors.items()})
+
+
+def test_measures_of_one_rollout_are_those_of_single_calls() -> None:
+    data = torch.randn(3, 5, 2, 8, generator=torch.Generator().manual_seed(1))
+    errors = metrics.rollout_errors(lambda z: 0.9 * z.states[:, -1], data, 4, "cpu")
+    prediction = torch.stack([0.9**t * data[:, 0] for t in range(1, 5)], dim=1)
+    for one in (metrics.nrmse, metrics.correlation, metrics.apebench_nrmse):
+        torch.testing.assert_close(errors[one.name], one(prediction, data[:, 1:]), rtol=1e-6, atol=1e-6)
+
+
 @settings(max_examples=30, deadline=None)
 @given(scale=st.floats(1e-4, 1e4), sign=st.sampled_from([-1.0, 1.0]), seed=st.integers(0, 100))
 def test_scaling_both_fields_changes_nothing(scale: float, sign: float, seed: int) -> None:
@@ -112,7 +151,7 @@ def test_divergence_lasts_to_the_end(bad: float) -> None:
     assert (correlations[1, 57:] == 0).all()
     assert (correlations[1, :57] != 0).all()
     assert metrics.diverged(errors) == 1
-    summary = metrics.summarise(errors, correlations, apebench)
+    summary = metrics.summarise(named(errors, correlations, apebench))
     assert not any(math.isnan(value) for value in summary.values())
     assert summary["gm100"] == summary["nrmse@100"] == summary["apebench_gmean_mean_nrmse"] == math.inf
     assert math.isfinite(summary["nrmse@50"])
@@ -137,7 +176,7 @@ def test_perfect_prediction() -> None:
     truth = pair((3, 200, 2, 8))[1]
     errors, correlations = metrics.nrmse(truth, truth), metrics.correlation(truth, truth)
     assert (errors == 0).all()
-    summary = metrics.summarise(errors, correlations, metrics.apebench_nrmse(truth, truth))
+    summary = metrics.summarise(named(errors, correlations, metrics.apebench_nrmse(truth, truth)))
     assert summary["stable_step"] == 100
     assert summary["stability_horizon_200"] == summary["correlation_time"] == 200
     assert summary["gm100"] == pytest.approx(metrics.EPS)
@@ -183,8 +222,8 @@ def test_median_trajectory_is_the_middle_one() -> None:
 
 def test_summary_names_what_the_table_defines() -> None:
     errors = geometric([0.01, 0.02], 1.01, 200)
-    assert set(metrics.summarise(errors, 1 - errors, errors)) == set(metrics.METRICS)
-    short = metrics.summarise(errors[:, :150], 1 - errors[:, :150], errors[:, :150])
+    assert set(metrics.summarise(named(errors, 1 - errors, errors))) == set(metrics.METRICS)
+    short = metrics.summarise({name: values[:, :150] for name, values in named(errors, 1 - errors, errors).items()})
     assert set(metrics.METRICS) - set(short) == {"nrmse@200", "stability_horizon_200"}
     assert all(metric.direction in ("lower", "higher") for metric in metrics.METRICS.values())
 

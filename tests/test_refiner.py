@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 
 from conftest import tiny
 from hero.errors import HeroError
-from hero.evaluation.evaluate import rollout_errors
+from hero.method.metrics import rollout_errors
 from hero.method.rollout import Context, rollout
 from hero.models import FNO, Transolver, build_operator, count_parameters
 from hero.runs.config import RunConfig, make_config

@@ -15,16 +15,13 @@ from hero.data import load_split, split_path
 from hero.errors import HeroError
 from hero.files import write_atomic, write_json
 from hero.method import metrics
-from hero.method.rollout import Context, Stepper, rollout
+from hero.method.rollout import Context, rollout
 from hero.models import build_operator, count_parameters
 from hero.runs.checkpoint import load_run, load_weights
 from hero.runs.config import RunConfig
 from hero.runs.folder import choose_device, read_log, read_metrics, versions
 from hero.runs.rollouts import write_rollout
 from hero.strategies import STRATEGIES
-
-# Rollouts are kept as float32 before they are measured; this bounds how many numbers that is at once.
-CHUNK_VALUES = 2**26
 
 
 def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device | str) -> Tensor:
@@ -41,24 +38,6 @@ def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device
     return data
 
 
-@torch.no_grad()
-def rollout_errors(
-    step: Stepper, data: Tensor, steps: int, device: torch.device | str, history: int = 1
-) -> dict[str, Tensor]:
-    """Roll out from the first frames (H of them) of each trajectory of `data` (batch, time, channel, *space).
-
-    Returns (batch, steps) arrays on the CPU: nrmse, correlation, apebench_nrmse.
-    """
-    chunk = max(1, CHUNK_VALUES // (steps * data[0, 0].numel()))
-    parts: dict[str, list[Tensor]] = {"nrmse": [], "correlation": [], "apebench_nrmse": []}
-    for part in data.split(chunk):
-        prediction = rollout(step, Context(part[:, :history].to(device)), steps).cpu()
-        truth = part[:, history : history + steps]
-        for name, values in parts.items():
-            values.append(getattr(metrics, name)(prediction, truth))
-    return {name: torch.cat(values) for name, values in parts.items()}
-
-
 def evaluate(run: Path, data_dir: Path) -> dict[str, Any]:
     """Measure the best checkpoint of a run on validation and test data; writes metrics, errors and rollout."""
     config = load_run(run)
@@ -72,17 +51,17 @@ def evaluate(run: Path, data_dir: Path) -> dict[str, Any]:
     test = load_data(config, "test", data_dir, device)
     history = config.train.history
     with progress_bar("evaluating", 2) as advance:
-        val_errors = rollout_errors(step, val, config.data.val_steps + 1 - history, device, history)
+        val_errors = metrics.rollout_errors(step, val, config.data.val_steps + 1 - history, device, history)
         advance()
-        test_errors = rollout_errors(step, test, config.data.test_steps + 1 - history, device, history)
+        test_errors = metrics.rollout_errors(step, test, config.data.test_steps + 1 - history, device, history)
         advance()
 
     rows = describe_run(run, config) | {
         "parameters": count_parameters(model),
         "best_step": about["step"],
         "trajectories": len(test),
-        "val": summary(val_errors),
-        "test": summary(test_errors),
+        "val": metrics.summarise(val_errors),
+        "test": metrics.summarise(test_errors),
     }
     arrays = {name: values.numpy() for name, values in test_errors.items()} | {"val_nrmse": val_errors["nrmse"].numpy()}
     buffer = io.BytesIO()
@@ -102,11 +81,6 @@ def final_metrics(run: Path) -> dict[str, Any] | None:
     metrics = read_metrics(run)
     steps = load_run(run).train.steps
     return metrics if metrics and metrics["training"]["steps"] == steps else None
-
-
-def summary(errors: dict[str, Tensor]) -> dict[str, float]:
-    """The metric rows of one split."""
-    return metrics.summarise(errors["nrmse"], errors["correlation"], errors["apebench_nrmse"])
 
 
 def describe_run(run: Path, config: RunConfig) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from hero.console import progress_bar
 from hero.errors import HeroError
-from hero.evaluation.evaluate import load_data, rollout_errors
+from hero.evaluation.evaluate import load_data
 from hero.files import write_json
+from hero.method.metrics import rollout_errors
 from hero.method.rollout import EPS
 from hero.models import build_operator
 from hero.report.figures.analysis import landscape_figure

@@ -26,8 +26,8 @@ from hero.console import progress_bar
 from hero.data import Task, load_split
 from hero.data.solver import SOLVER_VERSION
 from hero.errors import HeroError
-from hero.evaluation.evaluate import rollout_errors, summary
 from hero.files import write_atomic, write_json
+from hero.method.metrics import rollout_errors, summarise
 from hero.method.rollout import Context
 from hero.models import build_operator
 from hero.models.user import check_shapes
@@ -88,7 +88,7 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> dict[str, Any]:
     """Measure the best checkpoint of a run on the test split of the shifted task: as many, as long, of the same seed.
 
     Returns run, task, backbone, strategy, seed, shift, title, settings, trajectories, and as `test` the numbers of
-    `hero.metrics.summarise`: gm100, nrmse@200, stability_horizon_200, diverged and so on. The result is kept in
+    `metrics.summarise`: gm100, nrmse@200, stability_horizon_200, diverged and so on. The result is kept in
     `<run>/ood/<shift>.json`, and the errors per trajectory and step in `.npz` beside it, until the checkpoint changes.
     """
     config = load_run(run)
@@ -127,7 +127,7 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> dict[str, Any]:
         "title": shift.title,
         "settings": dict(shift.settings),
         "trajectories": len(truth),
-        "test": summary(errors),
+        "test": summarise(errors),
         "identity": identity,
     }
     buffer = io.BytesIO()
@@ -195,7 +195,7 @@ def read_result(path: Path, identity: Mapping[str, Any]) -> dict[str, Any] | Non
         if result["identity"] != identity:
             return None
         with np.load(path.with_name(f"{path.stem}.npz"), allow_pickle=False) as arrays:
-            result["test"] = summary({name: torch.from_numpy(arrays[name]) for name in arrays})
+            result["test"] = summarise({name: torch.from_numpy(arrays[name]) for name in arrays})
     except (OSError, EOFError, ValueError, LookupError, TypeError, HeroError, zipfile.BadZipFile, zlib.error):
         return None
     return result

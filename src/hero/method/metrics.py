@@ -1,4 +1,4 @@
-"""How good a rollout is: pure functions (prediction, truth) -> values per trajectory and step, and their summaries.
+"""How good a rollout is: measures (prediction, truth) -> values per trajectory and step, and metrics that sum them up.
 
 Trajectories are `(batch, time, channel, *space)` and begin at rollout step 1: the initial state, which is given and not
 predicted, is excluded. Everything is computed in float64, whatever precision the model ran in.
@@ -10,110 +10,75 @@ and no mean is taken over the surviving trajectories: one diverged rollout makes
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from hero.config.registry import Registry
 from hero.errors import HeroError
-from hero.method.rollout import EPS
+from hero.method.rollout import EPS, Context, Stepper, rollout
 
 TAU = 0.1
 CORRELATION_THRESHOLD = 0.8
 REPORTED_STEPS = (1, 10, 50, 100, 200)
+CHUNK_VALUES = 2**26
+"""Rollouts are kept as float32 before they are measured; this bounds how many numbers that is at once."""
 
 Values = Tensor | np.ndarray
 
 
-class Metric(NamedTuple):
-    """What a table or page says about one number."""
+@dataclass(frozen=True)
+class Measure:
+    """(prediction, truth) -> one value per trajectory and step; `of_trajectory` sees one trajectory in float64."""
 
-    label: str
-    direction: str
-    definition: str
+    name: str
+    of_trajectory: Callable[[Tensor, Tensor], Tensor]
+    diverged: float  # the value from divergence on
 
-
-METRICS: dict[str, Metric] = {
-    "gm100": Metric(
-        "GM100",
-        "lower",
-        "Geometric mean of the relative error over steps 1 to 100 of a rollout, averaged over trajectories.",
-    ),
-    **{
-        f"nrmse@{t}": Metric(
-            f"nRMSE@{t}",
-            "lower",
-            f"Relative error ‖û−u‖₂/‖u‖₂ after {t} autoregressive {'step' if t == 1 else 'steps'}, "
-            "averaged over trajectories.",
-        )
-        for t in REPORTED_STEPS
-    },
-    "stable_step": Metric(
-        "Stable step",
-        "higher",
-        f"Last step, of the first 100, up to which the relative error stays at or below {TAU} without interruption, "
-        "averaged over trajectories.",
-    ),
-    "stability_horizon_200": Metric(
-        "Stability horizon (200)", "higher", "The stable step counted over the first 200 steps instead of 100."
-    ),
-    "correlation_time": Metric(
-        "Correlation time",
-        "higher",
-        "Number of steps before the cosine similarity of prediction and truth first falls below "
-        f"{CORRELATION_THRESHOLD}, averaged over trajectories.",
-    ),
-    "diverged": Metric("Diverged", "lower", "Number of rollouts that left the finite range at any step."),
-    "apebench_gmean_mean_nrmse": Metric(
-        "APEBench gmean of mean nRMSE",
-        "lower",
-        "Relative error summed over channels and averaged over trajectories at each step, then the geometric mean over "
-        "steps 1 to 100: the aggregation of APEBench.",
-    ),
-}
+    def __call__(self, prediction: Tensor, truth: Tensor) -> Tensor:
+        return measured([self], prediction, truth)[self.name]
 
 
-def nrmse(prediction: Tensor, truth: Tensor) -> Tensor:
-    """nRMSE_t^(j) = ‖û_t^(j) − u_t^(j)‖₂ / (‖u_t^(j)‖₂ + ε), norms over channels and space: (batch, time)."""
-
-    def ratio(u_hat: Tensor, u: Tensor) -> Tensor:
-        return (u_hat - u).flatten(1).norm(dim=1) / (u.flatten(1).norm(dim=1) + EPS)
-
-    return _per_trajectory(ratio, prediction, truth, diverged_value=torch.inf)
+def measure(diverged: float) -> Callable[[Callable[[Tensor, Tensor], Tensor]], Measure]:
+    """Decorator: a function of one trajectory (time, channel, *space) and its truth becomes a `Measure`."""
+    return lambda of_trajectory: Measure(of_trajectory.__name__, of_trajectory, diverged)
 
 
-def apebench_nrmse(prediction: Tensor, truth: Tensor) -> Tensor:
-    """Σ_c ‖û_{t,c} − u_{t,c}‖₂ / ‖u_{t,c}‖₂, summed over channels and without ε, as APEBench has it: (batch, time).
+@measure(diverged=torch.inf)
+def nrmse(u_hat: Tensor, u: Tensor) -> Tensor:
+    """nRMSE_t^(j) = ‖û_t^(j) − u_t^(j)‖₂ / (‖u_t^(j)‖₂ + ε), norms over channels and space."""
+    return (u_hat - u).flatten(1).norm(dim=1) / (u.flatten(1).norm(dim=1) + EPS)
+
+
+@measure(diverged=torch.inf)
+def apebench_nrmse(u_hat: Tensor, u: Tensor) -> Tensor:
+    """Σ_c ‖û_{t,c} − u_{t,c}‖₂ / ‖u_{t,c}‖₂, summed over channels and without ε, as APEBench has it.
 
     A channel that is zero in the truth counts 0 if predicted exactly and +inf otherwise (APEBench: NaN and inf).
     """
-
-    def ratio(u_hat: Tensor, u: Tensor) -> Tensor:
-        distance = (u_hat - u).flatten(2).norm(dim=2)  # (time, channel)
-        quotient = distance / u.flatten(2).norm(dim=2)
-        return torch.where(distance == 0, 0.0, quotient).sum(1)
-
-    return _per_trajectory(ratio, prediction, truth, diverged_value=torch.inf)
+    distance = (u_hat - u).flatten(2).norm(dim=2)  # (time, channel)
+    quotient = distance / u.flatten(2).norm(dim=2)
+    return torch.where(distance == 0, 0.0, quotient).sum(1)
 
 
-def correlation(prediction: Tensor, truth: Tensor) -> Tensor:
-    """⟨û_{t,c}, u_{t,c}⟩ / (‖û_{t,c}‖₂ ‖u_{t,c}‖₂), no mean removed, averaged over channels: (batch, time).
+@measure(diverged=0.0)
+def correlation(u_hat: Tensor, u: Tensor) -> Tensor:
+    """⟨û_{t,c}, u_{t,c}⟩ / (‖û_{t,c}‖₂ ‖u_{t,c}‖₂), no mean removed, averaged over channels.
 
     The value is 0, "knows nothing", from divergence on and for a channel where only one of the two fields vanishes; it
     is 1 where both vanish.
     """
-
-    def cosine(u_hat: Tensor, u: Tensor) -> Tensor:
-        u_hat, u = u_hat.flatten(2), u.flatten(2)
-        # Each field is scaled to norm 1 first: the product of two norms would underflow for strongly decayed states.
-        norm_hat, norm = u_hat.norm(dim=2, keepdim=True), u.norm(dim=2, keepdim=True)
-        product = (u_hat / norm_hat * (u / norm)).sum(2).clamp(-1, 1)  # (time, channel)
-        zero_hat, zero = norm_hat[..., 0] == 0, norm[..., 0] == 0
-        return torch.where(zero_hat | zero, (zero_hat & zero).double(), product).mean(1)
-
-    return _per_trajectory(cosine, prediction, truth, diverged_value=0.0)
+    u_hat, u = u_hat.flatten(2), u.flatten(2)
+    # Each field is scaled to norm 1 first: the product of two norms would underflow for strongly decayed states.
+    norm_hat, norm = u_hat.norm(dim=2, keepdim=True), u.norm(dim=2, keepdim=True)
+    product = (u_hat / norm_hat * (u / norm)).sum(2).clamp(-1, 1)  # (time, channel)
+    zero_hat, zero = norm_hat[..., 0] == 0, norm[..., 0] == 0
+    return torch.where(zero_hat | zero, (zero_hat & zero).double(), product).mean(1)
 
 
 def nrmse_at(errors: Values, t: int) -> float:
@@ -126,9 +91,9 @@ def gm(errors: Values, steps: int = 100) -> Tensor:
     return (_checked(errors, steps)[:, :steps] + EPS).log().mean(1).exp()
 
 
-def stable_step(errors: Values, tau: float = TAU, horizon: int = 100) -> Tensor:
-    """S^(j) = max{T ≤ horizon | nRMSE_t^(j) ≤ τ for all t ≤ T} per trajectory; 0 if step 1 already exceeds τ."""
-    return _uninterrupted(_checked(errors, horizon)[:, :horizon] <= tau)
+def stable_step(errors: Values, tau: float = TAU, horizon: int = 100, floor: int = 0) -> Tensor:
+    """S^(j) = max{T ≤ horizon | nRMSE_t^(j) ≤ τ for all t ≤ T} per trajectory; `floor` if step 1 already exceeds τ."""
+    return _uninterrupted(_checked(errors, horizon)[:, :horizon] <= tau).clamp(min=floor)
 
 
 def correlation_time(correlations: Values, threshold: float = CORRELATION_THRESHOLD) -> Tensor:
@@ -158,39 +123,128 @@ def median_trajectory(errors: Values, steps: int = 100) -> int:
     return int(order[len(order) // 2])
 
 
-def summarise(errors: Values, correlations: Values, apebench_errors: Values) -> dict[str, float]:
-    """All summary numbers of one test set, named as in `METRICS`; those beyond the end of the rollout are left out."""
-    length = torch.as_tensor(errors).shape[1]
-    summary = {"gm100": float(gm(errors).mean())}
-    summary |= {f"nrmse@{t}": nrmse_at(errors, t) for t in REPORTED_STEPS if t <= length}
-    summary["stable_step"] = float(stable_step(errors).mean())
-    if length >= 200:
-        summary["stability_horizon_200"] = float(stable_step(errors, horizon=200).mean())
-    summary["correlation_time"] = float(correlation_time(correlations).mean())
-    summary["diverged"] = float(diverged(errors))
-    summary["apebench_gmean_mean_nrmse"] = apebench_gmean(apebench_errors)
+@dataclass(frozen=True)
+class Metric:
+    """A number that summarises the rollouts of a test set: one entry of `METRICS` is all that a new one needs."""
+
+    title: str
+    direction: Literal["lower", "higher"]  # which is better
+    definition: str
+    value: Callable[[Tensor], Tensor | float]
+    """(batch, time) ↦ one value per trajectory, of which the mean is reported, or a single value."""
+    measure: Measure = nrmse
+    """The values per trajectory and step that `value` summarises."""
+    steps: int = 1
+    """Length of rollout without which the metric is left out."""
+
+
+def _nrmse_metric(t: int) -> Metric:
+    steps = "step" if t == 1 else "steps"
+    definition = f"Relative error ‖û−u‖₂/‖u‖₂ after {t} autoregressive {steps}, averaged over trajectories."
+    return Metric(f"nRMSE@{t}", "lower", definition, partial(nrmse_at, t=t), steps=t)
+
+
+METRICS: Registry[Metric] = Registry(
+    "metric",
+    {
+        "gm100": Metric(
+            "GM100",
+            "lower",
+            "Geometric mean of the relative error over steps 1 to 100 of a rollout, averaged over trajectories.",
+            gm,
+            steps=100,
+        ),
+        **{f"nrmse@{t}": _nrmse_metric(t) for t in REPORTED_STEPS},
+        "stable_step": Metric(
+            "Stable step",
+            "higher",
+            f"Last step, of the first 100, up to which the relative error stays at or below {TAU} without "
+            "interruption, averaged over trajectories. As in the paper the least value is 1, also where the first "
+            "step exceeds the threshold.",
+            partial(stable_step, floor=1),
+            steps=100,
+        ),
+        "stable_step_from_0": Metric(
+            "Stable step (from 0)",
+            "higher",
+            "The stable step, 0 for a trajectory whose first step already exceeds the threshold.",
+            stable_step,
+            steps=100,
+        ),
+        "stability_horizon_200": Metric(
+            "Stability horizon (200)",
+            "higher",
+            "The stable step, at least 1, counted over the first 200 steps instead of 100.",
+            partial(stable_step, horizon=200, floor=1),
+            steps=200,
+        ),
+        "correlation_time": Metric(
+            "Correlation time",
+            "higher",
+            "Number of steps before the cosine similarity of prediction and truth first falls below "
+            f"{CORRELATION_THRESHOLD}, averaged over trajectories.",
+            correlation_time,
+            measure=correlation,
+        ),
+        "diverged": Metric("Diverged", "lower", "Number of rollouts that left the finite range at any step.", diverged),
+        "apebench_gmean_mean_nrmse": Metric(
+            "APEBench gmean of mean nRMSE",
+            "lower",
+            "Relative error summed over channels and averaged over trajectories at each step, then the geometric mean "
+            "over steps 1 to 100: the aggregation of APEBench.",
+            apebench_gmean,
+            measure=apebench_nrmse,
+            steps=100,
+        ),
+    },
+)
+
+
+def summarise(errors: Mapping[str, Values]) -> dict[str, float]:
+    """Every metric of `METRICS` that the rollout is long enough for, from `rollout_errors` of one test set."""
+    summary = {}
+    for name, metric in METRICS.items():
+        values = torch.as_tensor(errors[metric.measure.name])
+        if metric.steps <= values.shape[1]:
+            summary[name] = float(torch.as_tensor(metric.value(values), dtype=torch.float64).mean())
     return summary
 
 
-def _per_trajectory(
-    measure: Callable[[Tensor, Tensor], Tensor], prediction: Tensor, truth: Tensor, diverged_value: float
-) -> Tensor:
-    """`measure` applied to one trajectory after the other, with `diverged_value` from its first non-finite step on."""
+@torch.no_grad()
+def rollout_errors(
+    step: Stepper, data: Tensor, steps: int, device: torch.device | str, history: int = 1
+) -> dict[str, Tensor]:
+    """Roll out from the first states (H of them) of each trajectory of `data` (batch, time, channel, *space).
+
+    Returns the values (batch, steps) of every measure that `METRICS` need, on the CPU, by name.
+    """
+    measures = list({metric.measure.name: metric.measure for metric in METRICS.values()}.values())
+    parts = []
+    for part in data.split(max(1, CHUNK_VALUES // (steps * data[0, 0].numel()))):
+        prediction = rollout(step, Context(part[:, :history].to(device)), steps).cpu()
+        parts.append(measured(measures, prediction, part[:, history : history + steps]))
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def measured(measures: Sequence[Measure], prediction: Tensor, truth: Tensor) -> dict[str, Tensor]:
+    """Values (batch, time) by the name of their measure, each with its `diverged` from the first non-finite step on."""
     if prediction.shape != truth.shape or truth.ndim < 3:
         raise HeroError(
             f"a prediction of shape {tuple(prediction.shape)} cannot be compared with a truth of shape "
             f"{tuple(truth.shape)}; both must be (batch, time, channel, *space) of the same shape."
         )
-    rows: list[Tensor] = []
+    rows: dict[str, list[Tensor]] = {measure.name: [] for measure in measures}
     # One trajectory at a time: a float64 copy of a whole 3D test set would take gigabytes.
-    for u_hat, u in zip(prediction, truth, strict=True):
+    for j, (u_hat, u) in enumerate(zip(prediction.unbind(), truth.unbind(), strict=True)):
         if not u.isfinite().all():
-            raise HeroError(f"the truth of trajectory {len(rows)} is not finite; check the data or the solver step.")
-        values = measure(u_hat.double(), u.double())
+            raise HeroError(f"the truth of trajectory {j} is not finite; check the data or the solver step.")
+        u_hat, u = u_hat.double(), u.double()
         # A finite state whose norm overflows has left the range just as well.
-        finite = u_hat.isfinite().flatten(1).all(1) & u_hat.double().flatten(1).norm(dim=1).isfinite()
-        rows.append(torch.where(finite.cummin(0).values, values, diverged_value))
-    return torch.stack(rows)
+        finite = u_hat.isfinite().flatten(1).all(1) & u_hat.flatten(1).norm(dim=1).isfinite()
+        within = finite.cummin(0).values
+        for measure in measures:
+            rows[measure.name].append(torch.where(within, measure.of_trajectory(u_hat, u), measure.diverged))
+    return {name: torch.stack(values) for name, values in rows.items()}
 
 
 def _checked(errors: Values, steps: int) -> Tensor:

@@ -82,7 +82,7 @@ def metric_rows(metrics: Mapping[str, Any]) -> list[MetricRow]:
     for name, metric in METRICS.items():
         if name in compared or name not in metrics.get("test", {}):
             continue
-        row = _row(metric.label, metric.direction, metrics["test"][name], None, name)
+        row = _row(metric.title, metric.direction, metrics["test"][name], None, name)
         rows.append(row._replace(ours=diverged_of(metrics)) if name == "diverged" else row)
     return rows
 

@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from hero.console import console, progress_bar
 from hero.data.windows import training_windows, vary
 from hero.errors import HeroError
-from hero.evaluation.evaluate import load_data, rollout_errors
+from hero.evaluation.evaluate import load_data
 from hero.files import append, json_line, owned, write_atomic
 from hero.method import metrics
 from hero.method.lagged import weights_of
+from hero.method.metrics import rollout_errors
 from hero.method.rollout import compiled
 from hero.method.schedule import learning_rate
 from hero.models import build_operator

@@ -22,8 +22,9 @@ from hero.console import console
 from hero.data import Split, Task, generate, split_path
 from hero.data.windows import training_windows
 from hero.errors import HeroError
-from hero.evaluation.evaluate import CHUNK_VALUES, load_data, rollout_errors
+from hero.evaluation.evaluate import load_data
 from hero.method.lagged import weights_of
+from hero.method.metrics import CHUNK_VALUES, rollout_errors
 from hero.method.rollout import Context, rollout
 from hero.models import build_operator
 from hero.runs.checkpoint import save_state
