@@ -14,8 +14,8 @@ Part = TypeVar("Part")
 class Registry(dict[str, Part]):
     """Parts of one kind by name, in order of registration; an unknown name is answered with the nearest known one.
 
-    `TASKS["toy"] = task` registers. Where `importable`, a name may also be `package.module:Name`, which is imported, the
-    current folder included, when it is looked up.
+    `TASKS["toy"] = task` registers. Where `importable`, a name may also be `package.module:Name`, which is imported,
+    the current folder included, when it is looked up.
     """
 
     def __init__(self, kind: str, parts: dict[str, Part] | None = None, importable: bool = False) -> None:
