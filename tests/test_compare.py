@@ -178,7 +178,7 @@ def test_a_failed_run_is_told_and_the_rest_goes_on(
     def unfinish(name: str, seed: int) -> None:
         (again / tiny(strategy=name, seed=seed).run_id() / "metrics.json").unlink()
 
-    monkeypatch.setattr(importlib.import_module("hero.sweep"), "train", train)
+    monkeypatch.setattr(importlib.import_module("hero.study.sweep"), "train", train)
     unfinish("hero", 0)
     code, out, _ = call(*command(again, data_dir))
     assert code == 0

@@ -223,7 +223,7 @@ def test_killed_and_repeated_gives_the_same_table(call: Call, again: Path, data_
 def test_an_interrupted_study_leaves_the_table_so_far(
     call: Call, runs_dir: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweep = importlib.import_module("hero.sweep")
+    sweep = importlib.import_module("hero.study.sweep")
     train = sweep.train
 
     def interrupted(config: RunConfig, *folders: Path) -> Path:
@@ -499,10 +499,10 @@ def test_the_first_figure_of_the_paper(again: Path, data_dir: Path) -> None:
 
 
 def test_predictions_in_the_figure_are_those_that_were_measured(studied: Path, data_dir: Path) -> None:
-    figures = importlib.import_module("hero.studies.figures")
+    figures = importlib.import_module("hero.report.figures.of_study")
     config = tiny(strategy="hero", seed=1)
     run = studied / config.run_id()
-    test = importlib.import_module("hero.evaluate").load_data(config, "test", data_dir, "cpu")
+    test = importlib.import_module("hero.evaluation.evaluate").load_data(config, "test", data_dir, "cpu")
     errors = np.load(run / "errors.npz")["nrmse"]
     for trajectory in range(2):
         u = figures.predicted(run, test[trajectory], 100, torch.device("cpu"))

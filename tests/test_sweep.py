@@ -50,7 +50,7 @@ def workers_at(run: Path) -> list[int]:
             command = (process / "cmdline").read_bytes().split(b"\0")
         except OSError:  # it has ended meanwhile
             continue
-        if b"hero.worker" in command and os.fsencode(run) in command:
+        if b"hero.study.worker" in command and os.fsencode(run) in command:
             found.append(int(process.name))
     return found
 

@@ -341,8 +341,11 @@ class Progress:
         if "lambda" in record:
             note += f"  λ {record['lambda']:.3f}"
         if "alpha" in record:
-            shares = "/".join(f"{100 * record[name]:.0f}" for name in ("lag", "perturbed", "self"))
-            note += f"  α {record['alpha']:.2f}  lag/pert/self {shares}%"
+            note += f"  α {record['alpha']:.2f}"
+        # A candidate has statistics CANDIDATE.DIAGNOSTIC, and under its name the share of samples that chose it.
+        shares = {name: record[name] for key in record if (name := key.partition(".")[0]) != key and name in record}
+        if shares:
+            note += f"  {'/'.join(shares)} {'/'.join(f'{100 * share:.0f}' for share in shares.values())}%"
         return note + f"  {record['steps_per_second']:.0f} steps/s"
 
     @contextmanager

@@ -210,7 +210,7 @@ def memory(label: str, config: RunConfig, data_dir: Path, steps: int, advance: C
 
 GIVE_BACK_AT_ONCE = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 """glibc otherwise keeps some freed buffers: the same rollout then peaked at 85 or at 98 MB."""
-CHILD = "import sys; from hero.studies.cost import print_peak; print_peak(*sys.argv[1:])"
+CHILD = "import sys; from hero.study.cost.table import print_peak; print_peak(*sys.argv[1:])"
 
 
 def peak_of_process(label: str, config: RunConfig, work: str, data_dir: Path, steps: int) -> int:
