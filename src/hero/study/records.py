@@ -1,0 +1,302 @@
+"""The stored result of a study or a comparison: `study.json`, one class per level.
+
+A study has groups (a task, a backbone, a loss, sometimes a shift), a group has rows (a method), a row has a cell for
+each column and a run for each seed. A comparison (`hero compare`) is a study with one group, stored in the same file.
+Everything that tables, figures and pages show of a study is read from here.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, computed_field
+
+from hero.method.metrics import METRICS
+from hero.records import Record
+
+FILE = "study.json"
+"""The name of the file in the folder of a study or a comparison."""
+
+Direction = Literal["lower", "higher"]
+Status = Literal["finished", "unfinished", "not run", "failed"]
+Figures = Literal["curves", "rollout", "setting", "landscape", "none"]
+"""Figures of each group: error curves; the curves and one predicted state; the curves and each column against the
+setting that the rows vary; the landscape of kept checkpoints."""
+
+
+class Column(Record):
+    """A number of the table. `key` names it in the cells and in the published tables.
+
+    Numbers of an evaluated run are `metric` of the split `split` of its metrics.json.
+    """
+
+    key: str
+    label: str
+    direction: Direction
+    split: str = ""
+    metric: str = ""
+
+    @classmethod
+    def of(cls, metric: str, split: str = "test", key: str = "", label: str = "") -> Column:
+        """The column of a registered metric."""
+        found = METRICS[metric]
+        return cls(key=key or metric, label=label or found.title, direction=found.direction, split=split, metric=metric)
+
+
+ROLLOUT_COLUMNS = (
+    Column.of("gm100", "val", "val_gm100", "Val GM100"),
+    Column.of("gm100", "test", "test_gm100", "Test GM100"),
+    Column.of("nrmse@1"),
+    Column.of("nrmse@100"),
+    Column.of("stable_step"),
+)
+"""The five numbers of the paper's tables, in its order."""
+
+
+class Published(Record):
+    """A number of the paper; some of its tables give means alone."""
+
+    mean: float
+    std: float | None = None
+
+
+class Cell(Record):
+    """One number of a row over its seeds, next to the published one; infinite if a seed's value is infinite."""
+
+    values: tuple[float, ...]
+    """One for each finished run, in the order of `Row.runs`."""
+    mean: float
+    std: float | None = None
+    """Sample standard deviation; None for one seed and where a value is infinite."""
+    paper: Published | None = None
+    """Only next to runs that are the paper's: see `Row.differs`."""
+    best: bool = False
+
+    @classmethod
+    def of(cls, values: Sequence[float], paper: Published | None = None) -> Cell:
+        """The cell of these values: none is left out, so a diverged run makes the mean infinite."""
+        values = tuple(values)
+        if not all(map(math.isfinite, values)):
+            return cls(values=values, mean=math.inf, paper=paper)
+        std = statistics.stdev(values) if len(values) > 1 else None
+        return cls(values=values, mean=statistics.fmean(values), std=std, paper=paper)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def n(self) -> int:
+        """Seeds that the mean is over."""
+        return len(self.values)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def ratio(self) -> float | None:
+        """Our mean over the published one."""
+        return self.mean / self.paper.mean if self.paper and self.paper.mean else None
+
+
+class RunEntry(Record):
+    """One run of a row; `reason` is the sentence that explains a failed one."""
+
+    seed: int
+    run: str
+    status: Status
+    reason: str | None = None
+
+
+class Row(Record):
+    """A method with its seeds."""
+
+    label: str
+    method: str
+    """The name by which statistics know the method in all groups: labels name the backbone too."""
+    strategy: str
+    note: str = ""
+    cells: dict[str, Cell | None]
+    """By the key of the column; None where no run has this number."""
+    runs: tuple[RunEntry, ...] = ()
+    diverged: int = 0
+    rollouts: int = 0
+    """Test rollouts of the finished runs, of which `diverged` left the finite range; 0 where none are counted."""
+    setting: float | None = None
+    """The value of the setting that the rows of the study vary."""
+    repeats: str | None = None
+    """Label of an earlier row of the group that trains the same loss: ranks and tests count that one alone."""
+    differs: tuple[str, ...] = ()
+    """Settings that are not the paper's where it has numbers for this row, which then are not shown."""
+
+    @property
+    def finished(self) -> tuple[RunEntry, ...]:
+        """The runs that the means are over."""
+        return tuple(run for run in self.runs if run.status == "finished")
+
+
+class Group(Record):
+    """The rows that are compared with each other."""
+
+    title: str
+    task: str
+    backbone: str
+    loss: str = ""
+    shift: str | None = None
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    """How the numbers were measured, where the study does not say."""
+
+
+class PairedTest(Record):
+    """A row against the baseline of its group, paired by seed, on log ratios."""
+
+    group: str
+    label: str
+    method: str
+    baseline: str
+    """Label of the baseline's row."""
+    seeds: tuple[int, ...]
+    ratio: float | None
+    """Geometric mean of the ratios to the baseline; None if both sides diverged."""
+    interval: tuple[float, float] | None
+    """95 % t-interval of the ratio."""
+    diverged: int
+    baseline_diverged: int
+    """Paired seeds with an infinite value."""
+    t_p: float | None
+    """Two-sided p of the t-test, which is not defined for every sample."""
+    sign_flip_p: float
+    p_holm: float
+    """`p` corrected over all tests of the study."""
+    verdict: Literal["better", "worse", "open"]
+
+    @property
+    def test(self) -> Literal["t", "sign-flip"]:
+        """The test that decides."""
+        return "sign-flip" if self.t_p is None else "t"
+
+    @property
+    def p(self) -> float:
+        """Of the test that decides."""
+        return self.sign_flip_p if self.t_p is None else self.t_p
+
+    @property
+    def n(self) -> int:
+        """Pairs."""
+        return len(self.seeds)
+
+
+class Wins(Record):
+    """In how many groups one method is better than another."""
+
+    method: str
+    against: str
+    wins: int
+    ties: int
+    losses: int
+    left_out: int
+    """Groups in which one of them has no result."""
+
+    @property
+    def groups(self) -> int:
+        """Groups in which both have a result."""
+        return self.wins + self.ties + self.losses
+
+    @property
+    def rate(self) -> float | None:
+        """Share of the groups won; a tie counts half."""
+        return (self.wins + self.ties / 2) / self.groups if self.groups else None
+
+
+class RankedMethod(Record):
+    """A method and its average rank over the groups; 1 is best."""
+
+    method: str
+    rank: float
+
+
+class Ranks(Record):
+    """Average ranks over the groups in which every method has a result (Demšar 2006)."""
+
+    methods: tuple[RankedMethod, ...] = ()
+    """Best first; empty if there is nothing to rank."""
+    groups: int
+    left_out: tuple[str, ...] = ()
+    """Titles of the groups in which a method has no result."""
+    chi2: float | None = None
+    p: float | None = None
+    """Friedman's test; None if all is tied."""
+    critical_difference: float | None = None
+    """Nemenyi's, at 0.05."""
+    joined: tuple[tuple[str, ...], ...] = ()
+    """Methods that the critical difference does not separate."""
+
+
+class Summary(Record):
+    """The statistics of the groups that share a loss."""
+
+    loss: str = ""
+    metric: str
+    baseline: str
+    direction: Direction
+    alpha: float
+    tests: tuple[PairedTest, ...]
+    wins: tuple[Wins, ...]
+    ranks: Ranks
+
+
+class StudyResult(Record):
+    """The content of `study.json`."""
+
+    remedy: ClassVar[str] = "the same `hero study` or `hero compare` command rewrites it."
+
+    study: str
+    """The name of the study; "compare" for a comparison."""
+    title: str
+    folder: str
+    preset: str = ""
+    seeds: tuple[int, ...] = ()
+    changed: dict[str, Any] = Field(default_factory=dict)
+    """Settings of all rows that are not the paper's."""
+    columns: tuple[Column, ...]
+    groups: tuple[Group, ...]
+    statistics: tuple[Summary, ...] = ()
+    """One for each loss; empty where nothing is tested."""
+    figures: Figures = "none"
+    setting: str = ""
+    """The name of the setting that the rows vary, for figures."""
+
+    @property
+    def rows(self) -> Iterator[Row]:
+        """The rows of all groups."""
+        return (row for group in self.groups for row in group.rows)
+
+    @property
+    def runs(self) -> dict[str, RunEntry]:
+        """Every run once, by its name."""
+        return {run.run: run for row in self.rows for run in row.runs}
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """The reason of each run that failed, by its name."""
+        return {name: run.reason or "" for name, run in self.runs.items() if run.status == "failed"}
+
+
+def best_marked(rows: Sequence[Row], columns: Sequence[Column]) -> tuple[Row, ...]:
+    """The rows with the best finite mean of each column marked, unless there is nothing that it is better than."""
+    marked = {}
+    for column in columns:
+        means = {cell.mean for row in rows if (cell := row.cells.get(column.key))}
+        finite = [mean for mean in means if math.isfinite(mean)]
+        if finite and len(means) > 1:
+            marked[column.key] = min(finite) if column.direction == "lower" else max(finite)
+    return tuple(
+        row.model_copy(
+            update={
+                "cells": {
+                    key: cell and cell.model_copy(update={"best": cell.mean == marked.get(key)})
+                    for key, cell in row.cells.items()
+                }
+            }
+        )
+        for row in rows
+    )
