@@ -24,13 +24,13 @@ from hero.cli import main
 from hero.errors import HeroError
 from hero.models import build_operator
 from hero.report.comparison import COLOURS, comparison_figure, comparison_table, markdown, notes, write_comparison
-from hero.report.published import paper_value
 from hero.report.tables import format_number
 from hero.runs.config import RunConfig, make_config
 from hero.strategies import STRATEGIES
 from hero.study.compare import compare, comparison_id, logged_seconds, relative_costs
 from hero.study.cost.phases import empty_windows
 from hero.study.paired import mean_and_deviation, paired_difference
+from hero.study.published import paper_value
 from hero.study.sweep import Workers
 
 NAMES = ["push_forward", "hero"]

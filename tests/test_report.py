@@ -31,10 +31,10 @@ from hero.report.page.panels import panels_of
 from hero.report.page.payload import payload
 from hero.report.page.player import LEVELS, averaged, kept_steps, player, quantise
 from hero.report.page.sources import Sources, gather
-from hero.report.published import paper_value
 from hero.report.sentences import summary_sentence
 from hero.report.tables import COMPARED, format_number, metric_rows, metrics_table, runs_table
 from hero.runs.rollouts import Rollout, radial_spectrum, read_rollout, write_rollout
+from hero.study.published import paper_value
 
 GRIDS = {1: (32,), 2: (16, 16), 3: (8, 8, 8)}
 TASKS = (

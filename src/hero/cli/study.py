@@ -14,8 +14,9 @@ from hero.report.ranks import statistics_tables
 from hero.report.study import study_tables, title
 from hero.runs import config as configuration
 from hero.strategies import STRATEGIES
-from hero.study import STUDIES, carry_out, plan
 from hero.study.cost.dry_run import schedule, schedule_sentences, schedule_table
+from hero.study.plans import STUDIES, plan
+from hero.study.run import carry_out
 
 STUDY = """\
 The tables and figures of the paper: build the list of runs, run what is missing, write table and figures.

@@ -11,9 +11,9 @@ from hero.method.metrics import diverged
 from hero.report.comparison import title as comparison_title
 from hero.report.page.panels import METHODS, Panel, backbone_title, group_of, task_title
 from hero.report.page.sources import Sources
-from hero.report.published import paper_value
 from hero.report.sheets import UNFINISHED, comparison_group, own_panels, spread
 from hero.report.tables import as_float, diverged_of, format_number
+from hero.study.published import paper_value
 
 MAIN_COLUMN = {"key": "nrmse@100", "label": "nRMSE@100", "direction": "lower"}
 STRATEGY_PHRASES = {

@@ -17,10 +17,10 @@ from hero.report.comparison import notes as comparison_notes
 from hero.report.comparison import title as comparison_title
 from hero.report.page.panels import METHODS, Panel, group_of, mark_columns, run_panels
 from hero.report.page.sources import Sources, StoredRun
-from hero.report.published import paper_value
 from hero.report.ranks import win_lines
 from hero.report.study import deviation, diverged_text, missing_word, published_deviation
 from hero.report.tables import COMPARED, MISSING, as_float, diverged_of, format_number, metric_rows
+from hero.study.published import paper_value
 
 Data = dict[str, Any]
 

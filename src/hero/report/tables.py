@@ -13,7 +13,7 @@ from rich import box
 from rich.table import Table
 
 from hero.method.metrics import METRICS
-from hero.report.published import paper_value
+from hero.study.published import paper_value
 
 MISSING = "–"
 _VERDICT_STYLE = {"better": "green", "worse": "red"}

@@ -12,7 +12,6 @@ from hero.evaluation import shifts
 from hero.evaluation.landscape import landscape
 from hero.method.metrics import diverged
 from hero.report.cells import cell, mark_best
-from hero.report.published import paper_row
 from hero.report.tables import COMPARED, as_float
 from hero.runs.checkpoint import kept_steps
 from hero.runs.config import RunConfig
@@ -20,6 +19,7 @@ from hero.runs.folder import read_errors, read_log, read_metrics
 from hero.study.cost import table as cost
 from hero.study.paired import mean_and_deviation
 from hero.study.plans import Column, Paper, Plan, PlannedGroup
+from hero.study.published import paper_row
 
 COSTS = "costs.json"
 

@@ -19,10 +19,10 @@ from hero.errors import HeroError, unknown_name
 from hero.evaluation.shifts import PAPER_TASK
 from hero.method.metrics import METRICS
 from hero.models import get_backbone
-from hero.report.published import paper_row, paper_value
 from hero.report.tables import COMPARED
 from hero.runs.config import SECTIONS, RunConfig, make_config, merge_settings
 from hero.strategies import STRATEGIES
+from hero.study.published import paper_row, paper_value
 
 MAIN_TASKS = (
     "burgers",

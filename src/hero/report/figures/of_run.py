@@ -18,8 +18,8 @@ from hero.report.figures.history import history_figure
 from hero.report.figures.style import GREEN, error_figure, new_figure, training_figure
 from hero.report.page.panels import Panel, panels_of, task_title
 from hero.report.page.sources import Sources, StoredRun
-from hero.report.published import paper_value
 from hero.runs.rollouts import read_rollout
+from hero.study.published import paper_value
 
 PAPER_DPI = 300
 

@@ -19,8 +19,8 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from hero.files import write_atomic
 from hero.method.metrics import TAU
-from hero.report.published import Published
 from hero.report.tables import as_float
+from hero.study.published import Published
 
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
     "#000000",

@@ -16,10 +16,10 @@ import numpy as np
 from hero.method.metrics import METRICS, diverged
 from hero.report.cells import cell, mark_best
 from hero.report.page.sources import Document, Sources, StoredRun
-from hero.report.published import Published, paper_value
 from hero.report.tables import COMPARED, as_float
 from hero.strategies import STRATEGIES
 from hero.study.paired import mean_and_deviation
+from hero.study.published import Published, paper_value
 
 BACKBONES = {"fno": "FNO", "transolver": "Transolver"}
 METHODS = {

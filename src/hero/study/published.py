@@ -1,0 +1,122 @@
+"""The numbers that the HERO paper published, and whether a run may stand next to them. References, never targets.
+
+`paper.csv` has one line for each row of the paper's tables: `mean±std` over five seeds where the paper gives both, else
+the mean. Rows of the table `complete` and of the `ood` and `cost` tables are named by their strategy, the rows of the
+others by the paper's label.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from hero.runs.config import RunConfig, make_config
+
+KEY = ("table", "task", "backbone", "row")
+STEPS = 10_000
+"""Updates of every run of the paper."""
+
+NOT_STATED = (
+    *("seed", "data.train_seed", "data.test_seed", "data.val_trajectories", "data.val_steps", "data.val_seed"),
+    *("train.weight_decay", "train.clip", "train.validate_every", "train.checkpoint_every", "train.keep_every"),
+    *("train.device", "train.compile", "train.recompute", "hero.perturbation", "refiner.", "recurrent."),
+    "train.loss",  # both are stated: docs/paper.md
+)
+"""Settings, or with a dot whole sections, for which the paper gives no value or two: any value is comparable."""
+
+
+@dataclass(frozen=True)
+class PublishedValue:
+    """A number of the paper; `std` over its five seeds where it is given."""
+
+    mean: float
+    std: float | None = None
+
+
+def published_row(table: str, task: str, backbone: str, row: str) -> Mapping[str, PublishedValue] | None:
+    """A row of one of the paper's tables by the name of its columns, or None where the paper has none."""
+    return _paper().get((table, task, backbone, row))
+
+
+def differences(config: RunConfig, own: Collection[str] = ()) -> list[str]:
+    """How a run departs from the paper's protocol, such as "train.steps=400 (paper: 10000)"; empty if it does not.
+
+    `own` names settings that the published row itself changes, for example hero.start in the table of start steps.
+    """
+    published = {key[1:] for key in _paper() if key[0] == "complete"}
+    for i, (kind, name) in enumerate(
+        (("task", config.task.name), ("backbone", config.backbone.name), ("strategy", config.strategy))
+    ):
+        if name not in {key[i] for key in published}:
+            return [f"{kind} {name} is not in the paper"]
+    names = {"task.name": config.task.name, "backbone.name": config.backbone.name, "strategy": config.strategy}
+    # Schedules are derived from the number of updates: other updates are one difference, not five.
+    same_steps = make_config(overrides={**names, "train.steps": config.train.steps})
+    protocol, found = _flat({**same_steps.to_dict()}), _flat(config.to_dict())
+    protocol["train.steps"] = STEPS
+    return [
+        f"{name}={_text(value)} (paper: {_text(protocol.get(name, 'not set'))})"
+        for name, value in found.items()
+        if protocol.get(name) != value and name not in own and not _not_stated(name)
+    ]
+
+
+def paper_value(task: str, backbone: str, strategy: str) -> Published | None:
+    """The paper's row for this combination, or None where it has none (`kdv_difficulty`, `fixed_weight`, own models).
+
+    Keys are `val_gm100`, `test_gm100`, `nrmse@1`, `nrmse@100`, `stable_step`, each with its `mean` and `std`.
+    """
+    return _as_dicts(published_row("complete", task, backbone, strategy))
+
+
+Published = dict[str, dict[str, float]]
+_TABLES = {
+    "ablation_decaying_turbulence_fno": "ablation",
+    "start_step_decaying_turbulence_fno": "start_step",
+    "refresh_interval_decaying_turbulence_fno": "refresh",
+}
+
+
+def paper_row(table: str, *keys: str) -> Any:
+    """A row of one of the paper's other tables, where it gives means alone: the `std` is None."""
+    if table in _TABLES:
+        return _as_dicts(published_row(_TABLES[table], "decaying_turbulence", "fno", *keys))
+    if table == "cost_fno_2d":
+        return _as_dicts(published_row("cost", "2d", "fno", *keys))
+    shift, strategy = keys
+    return _as_dicts(published_row(f"ood_{shift}", "kolmogorov_flow", "fno", strategy))
+
+
+def _as_dicts(row: Mapping[str, PublishedValue] | None) -> Any:
+    return row and {name: vars(value).copy() for name, value in row.items()}
+
+
+@cache
+def _paper() -> dict[tuple[str, ...], dict[str, PublishedValue]]:
+    """Every row of paper.csv by its key."""
+    text = resources.files("hero.study").joinpath("paper.csv").read_text(encoding="utf-8")
+    rows = {}
+    for line in csv.DictReader(text.splitlines()):
+        key = tuple(line.pop(name) for name in KEY)
+        rows[key] = {name: PublishedValue(*map(float, cell.split("±"))) for name, cell in line.items() if cell}
+    return rows
+
+
+def _flat(nested: Mapping[str, Any]) -> dict[str, Any]:
+    """Sections of a configuration as dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in nested.items():
+        flat |= {f"{name}.{key}": item for key, item in value.items()} if isinstance(value, Mapping) else {name: value}
+    return flat
+
+
+def _not_stated(name: str) -> bool:
+    return name in NOT_STATED or f"{name.partition('.')[0]}." in NOT_STATED
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else f"{value}"
