@@ -22,7 +22,6 @@ import hero.study.compare as module
 from conftest import TINY, Call, assert_refused, options, tiny
 from hero.cli import main
 from hero.errors import HeroError
-from hero.models import build_operator
 from hero.report.comparison import COLOURS, comparison_figure, comparison_table, markdown, notes, write_comparison
 from hero.report.tables import format_number
 from hero.runs.config import RunConfig, make_config
@@ -87,7 +86,7 @@ def test_a_seed_shares_weights_and_batches(name: str) -> None:
     ours, base = (tiny(strategy=which, seed=3) for which in (name, "push_forward"))
     for step in (0, 1, 17):
         assert torch.equal(empty_windows(ours).indices(step), empty_windows(base).indices(step))
-    weights, expected = (build_operator(config, config.make_task()).state_dict() for config in (ours, base))
+    weights, expected = (config.build_operator().state_dict() for config in (ours, base))
     same_shapes = {k: v.shape for k, v in weights.items()} == {k: v.shape for k, v in expected.items()}
     assert same_shapes or name not in ("one_step", "hero", "fixed_weight")
     if same_shapes:  # a strategy with further input channels needs further weights

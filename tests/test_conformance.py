@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hero.data.windows import Windows, training_windows, vary
-from hero.method.rollout import Context, rollout
-from hero.models import BACKBONES, build_operator
+from hero.data.windows import Context, Windows
+from hero.method.rollout import rollout
+from hero.models import BACKBONES
 from hero.runs.config import RunConfig, make_config
 from hero.strategies import STRATEGIES, Strategy
 from test_backbones import SMALL
@@ -52,7 +52,7 @@ def begin(config: RunConfig) -> tuple[Strategy, nn.Module, Windows]:
     task = config.make_task()
     u = task.initial_states(3, seed=1).float()
     data = torch.stack([u * (1 - 0.05 * k) for k in range(7)], dim=1)
-    return STRATEGIES[config.strategy](config), build_operator(config, task), training_windows(config, data)
+    return config.make_strategy(), config.build_operator(), config.windows(data)
 
 
 def update(strategy: Strategy, model: nn.Module, windows: Windows, steps: range) -> list[Tensor]:

@@ -12,7 +12,7 @@ from torch import nn
 
 from conftest import tiny
 from hero.errors import HeroError
-from hero.models import FNO, build_operator, count_parameters
+from hero.models import FNO, count_parameters
 from hero.runs.config import RunConfig
 from hero.strategies import STRATEGIES
 from hero.study.cost.table import FIGURES, HOW, FreeRollout, for_measuring, measure, peak_of_process, read_costs, timed
@@ -56,7 +56,7 @@ def test_all_strategies_are_timed_with_their_own_parameters() -> None:
     chosen = {name: for_measuring(tiny(strategy=name)) for name in ("push_forward", "recurrent", "hero", "refiner")}
     found = timed(chosen, NO_DATA, rounds=2, steps=3, advance=lambda note: turns.append(note))
     for name, config in chosen.items():
-        assert found[name]["parameters"] == count_parameters(build_operator(config, config.make_task()))
+        assert found[name]["parameters"] == count_parameters(config.build_operator())
         assert 0 < found[name]["inference_ms_per_step"] < float("inf")
         assert 0 < found[name]["train_steps_per_s"] < float("inf")
     one_round = [f"{name}: {work}" for work in ("training", "rollout") for name in chosen]
@@ -88,7 +88,7 @@ def test_what_was_measured_otherwise_does_not_count(kept: Path, tmp_path: Path) 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_only_a_refiner_calls_the_network_more_than_once_a_step(strategy: str) -> None:
     config = tiny(strategy=strategy)
-    model = build_operator(config, config.make_task())
+    model = config.build_operator()
     calls = []
     for module in model.modules():
         if isinstance(module, FNO):
@@ -101,7 +101,7 @@ def test_only_a_refiner_calls_the_network_more_than_once_a_step(strategy: str) -
 
 def test_a_rollout_has_the_history_of_the_run() -> None:
     config = tiny(train__history=3, data__val_steps=102, data__test_steps=102)
-    model = build_operator(config, config.make_task())
+    model = config.build_operator()
     free = FreeRollout(config, model)
     assert free.context.states.shape == (5, 3, 1, 32)
     free(4)

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from conftest import Call, assert_refused, options, tiny
+from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.evaluation.evaluate import load_data
 from hero.method.cache import WindowTable
-from hero.method.rollout import Context, unroll
+from hero.method.rollout import unroll
 from hero.method.schedule import refresh_due
-from hero.models import build_operator
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import read_log
 from hero.strategies import STRATEGIES
@@ -96,7 +96,7 @@ def test_counting_without_numbers_gives_what_an_update_on_the_cpu_gives(
 ) -> None:
     """And so does scaling, which is for modules that need numbers: 7 windows are told from 2 and 3."""
     config = tiny(strategy=strategy, train__batch=7)
-    model, phases = build_operator(config, config.make_task()), phases_of(config)
+    model, phases = config.build_operator(), phases_of(config)
     assert count_at(config, without_numbers(model), phases, 7) == count_at(config, model, phases, 7)
     expected = describe(config)
     monkeypatch.setattr("hero.study.cost.count.without_numbers", lambda model: None)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from conftest import Call, assert_refused, hero, tiny
+from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.evaluation import export
 from hero.evaluation.evaluate import load_data
@@ -36,8 +37,8 @@ from hero.evaluation.export import (
     load_stepper,
     trace,
 )
-from hero.method.rollout import Context, as_stepper, rollout
-from hero.models import BACKBONES, build_operator
+from hero.method.rollout import as_stepper, rollout
+from hero.models import BACKBONES
 from hero.runs.checkpoint import load_weights
 from hero.runs.config import RunConfig, make_config
 from hero.training.loop import train
@@ -182,7 +183,7 @@ def test_onnx_has_no_normalisation_left_outside(trained: Path) -> None:
         ["batch", 1, 32],
     )
     x = torch.randn(7, 2, 32, generator=torch.Generator().manual_seed(0))
-    model = build_operator(tiny(**CHANGES), tiny(**CHANGES).make_task())
+    model = tiny(**CHANGES).build_operator()
     load_weights(trained / "model.safetensors", model)
     np.testing.assert_allclose(session.run(None, {"states": x.numpy()})[0], model(x).detach(), rtol=1e-4, atol=1e-6)
 
@@ -195,7 +196,7 @@ def small(task: str, backbone: str) -> RunConfig:
 
 
 def untrained(config: RunConfig) -> Step:
-    model = build_operator(config, config.make_task()).eval().requires_grad_(False)
+    model = config.build_operator().eval().requires_grad_(False)
     return Step(model, as_stepper(model), config.train.history)
 
 
@@ -267,8 +268,8 @@ def test_an_export_computes_in_float32_where_the_run_has_mixed_precision() -> No
     changes = {"backbone__residual": True, "train__normalise": True}
     config = tiny(**changes, backbone__precision="bfloat16")
     x = torch.randn(2, 1, 32, generator=torch.Generator().manual_seed(0))
-    plain = build_operator(tiny(**changes), config.make_task())(x)
-    mixed = build_operator(config, config.make_task())
+    plain = tiny(**changes).build_operator()(x)
+    mixed = config.build_operator()
     assert not torch.equal(mixed(x), plain)
     assert torch.equal(in_float32(mixed)(x), plain)
 

@@ -11,7 +11,6 @@ import torch
 from conftest import Call, assert_refused, options, tiny
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
-from hero.models import build_operator
 from hero.training.loop import train
 
 NEURALOP: dict[str, dict[str, Any]] = {
@@ -127,7 +126,7 @@ def test_what_does_not_fit_is_told_in_one_sentence(
 def test_wrong_arguments_are_named() -> None:
     config = config_of("my_own_models:Net", **{"backbone.kwargs.colour": "red"})
     with pytest.raises(HeroError, match=r"Net refuses .*colour.*backbone\.kwargs"):
-        build_operator(config, config.make_task())
+        config.build_operator()
 
 
 @pytest.mark.usefixtures("module_here")
@@ -135,6 +134,6 @@ def test_the_seed_decides_its_weights() -> None:
     models = []
     for seed in (1, 1, 2):
         config = config_of("my_own_models:Net", seed=seed)
-        models.append(torch.cat([p.flatten() for p in build_operator(config, config.make_task()).parameters()]))
+        models.append(torch.cat([p.flatten() for p in config.build_operator().parameters()]))
     assert torch.equal(models[0], models[1])
     assert not torch.equal(models[0], models[2])

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from conftest import Call, assert_refused, tiny
+from hero.data.windows import Context
 from hero.evaluation.evaluate import evaluate, load_data
 from hero.evaluation.landscape import error_ratio, landscape
-from hero.method.rollout import Context, unroll
-from hero.models import build_operator
+from hero.method.rollout import unroll
 from hero.report.figures.analysis import landscape_figure, landscape_sentence
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_state, read_weights, save_weights
 from hero.runs.config import RunConfig
@@ -22,7 +22,7 @@ from hero.training.loop import train
 
 
 def model_of(config: RunConfig) -> torch.nn.Module:
-    return build_operator(config, config.make_task())
+    return config.build_operator()
 
 
 def test_keeping_checkpoints_changes_no_bit_and_keeps_what_it_says(tmp_path: Path, data_dir: Path) -> None:

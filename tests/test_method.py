@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch import Tensor, nn
 
+from hero.data.windows import Context
 from hero.method.candidates import CANDIDATES, Scene
 from hero.method.diagnostics import DIAGNOSTICS, WORST, Instrument, Truth, fourier_amplitudes
 from hero.method.lagged import LaggedOperator
 from hero.method.objective import HeroObjective, activation, margin_loss
 from hero.method.perturbations import SpectralNoise
-from hero.method.rollout import EPS, Context, as_stepper, energy, rollout, state_distance, trajectory_distance, unroll
+from hero.method.rollout import EPS, as_stepper, energy, rollout, state_distance, trajectory_distance, unroll
 from hero.method.schedule import learning_rate, refresh_due, relative_weight
 from hero.method.selection import scores, select
 

@@ -20,7 +20,6 @@ from hero.evaluation import shifts as ood
 from hero.evaluation.evaluate import evaluate
 from hero.evaluation.shifts import SHIFTS, Shift, resample, shifted, shifted_task
 from hero.files import write_atomic
-from hero.models import build_operator
 from hero.runs.checkpoint import load_weights, read_weights, save_weights
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import read_metrics
@@ -59,7 +58,7 @@ def untrained(config: RunConfig, folder: Path) -> Path:
     """The folder of a run as training leaves it, with the initial weights."""
     run = folder / config.run_id()
     write_atomic(run / "config.toml", config.to_toml().encode())
-    weights = build_operator(config, config.make_task()).state_dict()
+    weights = config.build_operator().state_dict()
     save_weights(run / "model.safetensors", weights, {"step": 0, "val_gm100": "inf"})
     return run
 
@@ -82,7 +81,7 @@ def test_the_shift_reaches_the_truth(run: Path, data_dir: Path) -> None:
     """The rows are those of the shifted task's own split, measured by hand."""
     result = shifted(run, data_dir, WEAKER)
     other = tiny(**WITH_HISTORY, task__viscosity=1e-3)
-    model = build_operator(other, other.make_task())
+    model = other.build_operator()
     load_weights(run / "model.safetensors", model)
     truth = load_split(other.make_task(), other.split("test"), data_dir)
     with torch.no_grad():

@@ -11,9 +11,9 @@ import torch
 from torch import Generator, Tensor
 
 import hero.method.pointcloud
+from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.method.pointcloud import GraphSpectralNoise, LocalSmoothing, NeighbourhoodJitter, PointCloud
-from hero.method.rollout import Context
 
 PERTURBATIONS = [LocalSmoothing, NeighbourhoodJitter, GraphSpectralNoise]
 

@@ -13,13 +13,13 @@ import torch
 from torch import Generator, Tensor, nn
 
 from conftest import options, start_hero, tiny, wait_until
-from hero.data.windows import noisy, vary
+from hero.data.windows import Batch, Context, noisy
 from hero.evaluation.evaluate import evaluate
-from hero.method.rollout import Context, as_stepper, recomputed_unroll, rollout, unroll
+from hero.method.rollout import as_stepper, recomputed_unroll, rollout, unroll
 from hero.method.schedule import unroll_length
-from hero.models import FNO, build_operator
+from hero.models import FNO
 from hero.runs.folder import read_log
-from hero.strategies import STRATEGIES, Batch
+from hero.strategies import STRATEGIES
 from hero.training.ema import AveragedWeights
 from hero.training.loop import resume, train
 from hero.training.memory import KeptForBackward
@@ -164,7 +164,7 @@ def test_bundles_of_a_residual_normalised_operator_are_in_physical_units() -> No
         data__val_steps=101,
         data__test_steps=101,
     )
-    model = build_operator(config, config.make_task())
+    model = config.build_operator()
     model.fit(5 + 3 * torch.randn(4, 6, 1, 32))
     x = 5 + torch.randn(2, 2, 32)
     scaled = (x - model.mean) / model.std

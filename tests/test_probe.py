@@ -14,11 +14,12 @@ from torch import Generator, Tensor, nn
 
 from conftest import Call, assert_refused, options, tiny
 from hero.console import console
+from hero.data.windows import Context
 from hero.evaluation import theory
 from hero.evaluation.gradients import dot, long_gradient, long_risk, parameters_of, task_gradients
 from hero.evaluation.probe import Measured, Tasks, conclusion, describe, draw_tasks, finite_step, measure
 from hero.method.objective import HeroObjective
-from hero.method.rollout import Context, trajectory_distance, unroll
+from hero.method.rollout import trajectory_distance, unroll
 from hero.models import FNO
 from hero.training.loop import train
 

@@ -6,23 +6,22 @@ from pathlib import Path
 
 import pytest
 import torch
+from hero.strategies.recurrent import Recurrent
 from torch import Generator, Tensor, nn
 
 from conftest import tiny
-from hero.data.windows import training_windows
-from hero.method.rollout import Context
-from hero.models import FNO, build_operator
+from hero.data.windows import Batch, Context
+from hero.models import FNO
 from hero.runs.config import RunConfig
 from hero.runs.folder import read_log
-from hero.strategies import STRATEGIES, Batch
-from hero.strategies.recurrent import Recurrent
+from hero.strategies import STRATEGIES
 from hero.training.loop import train
 from hero.training.memory import KeptForBackward
 from test_strategies import absolute, assert_same, unroll
 
 
 def operator(config: RunConfig) -> nn.Module:
-    return build_operator(config, config.make_task()).double()
+    return config.build_operator().double()
 
 
 def batch_of(steps: int) -> Batch:
@@ -31,7 +30,7 @@ def batch_of(steps: int) -> Batch:
 
 
 def gradients(config: RunConfig, model: nn.Module, batch: Batch) -> tuple[Tensor, list[Tensor]]:
-    value = STRATEGIES[config.strategy](config).loss(model, batch).value
+    value = config.make_strategy().loss(model, batch).value
     return value.detach(), list(torch.autograd.grad(value, list(model.parameters())))
 
 
@@ -95,7 +94,7 @@ def test_recomputing_changes_no_gradient_and_keeps_less() -> None:
 def test_windows_from_the_first_state_alone(starts: str) -> None:
     config = tiny(strategy="recurrent", recurrent__starts=starts, train__unroll=8)
     times = torch.arange(11.0).expand(4, 11)[:, :, None, None]
-    windows = training_windows(config, times)
+    windows = config.windows(times)
     seen = {float(n) for step in range(3 * windows.per_epoch) for n in windows(step).context.states.flatten()}
     assert seen == ({0.0} if starts == "first" else {0.0, 1.0, 2.0})
     assert windows.count == (4 if starts == "first" else 12)

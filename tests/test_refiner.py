@@ -13,12 +13,12 @@ import torch
 from torch import Generator, Tensor, nn
 
 from conftest import tiny
+from hero.data.windows import Batch, Context
 from hero.errors import HeroError
 from hero.method.metrics import rollout_errors
-from hero.method.rollout import Context, rollout
-from hero.models import FNO, Transolver, build_operator, count_parameters
+from hero.method.rollout import rollout
+from hero.models import FNO, Transolver, count_parameters
 from hero.runs.config import RunConfig, make_config
-from hero.strategies import Batch
 from hero.strategies.refiner import FORMS, Form, Paper, Pdearena, RefinedOperator, Refiner
 from hero.training.ema import AveragedWeights
 from hero.training.loop import resume, train
@@ -431,7 +431,7 @@ def test_ten_updates_equal_five_and_a_resume(
 
 def test_a_run_is_evaluated_to_the_same_numbers_every_time() -> None:
     config = tiny(strategy="refiner")
-    model = build_operator(config, config.make_task())
+    model = config.build_operator()
     data = torch.randn(3, 6, 1, 32, generator=Generator().manual_seed(0))
     errors = [rollout_errors(Refiner(config).stepper(model), data, 5, "cpu")["nrmse"] for _ in range(2)]
     assert torch.equal(errors[0], errors[1])

@@ -19,12 +19,13 @@ import torch
 
 from conftest import Call, assert_refused, hero, options, tiny
 from hero.data import TASKS, split_path
+from hero.data.windows import Batch
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate, load_data
 from hero.files import write_atomic
 from hero.runs.checkpoint import load_state, save_state
 from hero.runs.folder import read_log
-from hero.strategies import STRATEGIES, Batch, Loss
+from hero.strategies import STRATEGIES, Loss
 from hero.training.loop import resume, train
 from test_train import assert_same_run
 

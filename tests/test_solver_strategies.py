@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 import torch
+from hero.strategies.history_replay import HistoryReplay
 from torch import Generator, Tensor, nn
 
 from conftest import tiny
 from hero.data import TASKS
 from hero.data.solver import solve
-from hero.data.windows import training_windows
+from hero.data.windows import Batch, Context
 from hero.errors import HeroError
-from hero.method.rollout import Context, unroll
+from hero.method.rollout import unroll
 from hero.models import FNO
 from hero.runs.config import RunConfig
-from hero.strategies import STRATEGIES, Batch, Loss
+from hero.strategies import STRATEGIES, Loss
 from hero.strategies.diverted_chain import DivertedChain
-from hero.strategies.history_replay import HistoryReplay
 from hero.study.cost.measure import Rehearsal
 from hero.study.cost.phases import phases_of
 from hero.training.loop import resume, train

@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
+from hero.data.windows import Batch, Context
 from hero.method.perturbations import SpectralNoise
-from hero.method.rollout import EPS, Context
+from hero.method.rollout import EPS
 from hero.models import FNO
 from hero.runs.config import RunConfig, make_config
-from hero.strategies import STRATEGIES, Batch
+from hero.strategies import STRATEGIES
 
 K, START, REFRESH, WARMUP = 4, 3, 2, 4
 

@@ -13,13 +13,14 @@ import safetensors
 import torch
 
 from conftest import tiny
+from hero.data.windows import Batch
 from hero.evaluation.evaluate import evaluate
 from hero.method.schedule import learning_rate
 from hero.models import build_backbone
 from hero.runs.checkpoint import load_run, load_state
 from hero.runs.config import RunConfig
 from hero.runs.folder import read_log
-from hero.strategies import STRATEGIES, Batch, Loss
+from hero.strategies import STRATEGIES, Loss
 from hero.training.loop import train
 
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hero.data import get_task, load_split
+    from hero.data.windows import Context
     from hero.errors import HeroError
     from hero.evaluation.evaluate import evaluate
     from hero.method.objective import HeroObjective
-    from hero.method.rollout import Context, as_stepper, rollout
+    from hero.method.rollout import as_stepper, rollout
     from hero.models import FNO, Transolver, build_backbone
     from hero.runs.config import RunConfig, make_config
     from hero.strategies import STRATEGIES, Strategy
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _HOME = {
     "FNO": "hero.models",
     "STRATEGIES": "hero.strategies",
-    "Context": "hero.method.rollout",
+    "Context": "hero.data.windows",
     "HeroError": "hero.errors",
     "HeroObjective": "hero.method.objective",
     "RunConfig": "hero.runs.config",

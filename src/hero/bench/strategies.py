@@ -14,9 +14,7 @@ import torch
 from hero.console import console, progress_bar
 from hero.data.windows import Windows
 from hero.method.rollout import compiled as compiled_function
-from hero.models import build_operator
 from hero.runs.config import RunConfig, make_config
-from hero.strategies import STRATEGIES
 
 TASK_OF_DIM = {1: "burgers", 2: "decaying_turbulence", 3: "swift_hohenberg"}
 
@@ -26,14 +24,14 @@ class Arm:
 
     def __init__(self, config: RunConfig, windows: Windows, compiled: bool) -> None:
         self.windows = windows
-        self.model = build_operator(config, config.make_task()).to(windows.data.device)
+        self.model = config.build_operator().to(windows.data.device)
         self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=1e-6)
-        self.strategy = STRATEGIES[config.strategy](config)
+        self.strategy = config.make_strategy()
         if compiled:
             with torch.no_grad():
                 self.model(windows(0).context.inputs())
             self.strategy.unroll = compiled_function(self.strategy.unroll, windows.data.device)
-        self.step = config.hero.start or 0
+        self.step = config.method.start
 
     def update(self) -> float:
         """Seconds of one optimiser update."""
@@ -82,7 +80,7 @@ def strategy_cost(dims: int, compiled: bool, rounds: int, windows_kept: int = 10
     medians["hero, cache not yet filled"] = statistics.median(first)
     ratios = {name: value / medians["push_forward"] for name, value in medians.items()}
     # At the paper's settings the first 115 to 230 of every 2000 steps after a refresh roll the lagged operator out.
-    share = 1.5 * 115 / (base.hero.refresh or 1)
+    share = 1.5 * 115 / base.method.refresh
     ratios["hero, mean over a refresh"] = (1 - share) * ratios["hero"] + share * ratios["hero, cache not yet filled"]
     cached = getattr(arms["hero"].strategy, "objective").cache_bytes() / windows.count * 2300  # noqa: B009
     return {"dims": dims, "compiled": compiled, "seconds": medians, "ratio": ratios, "cache_megabytes": cached / 2**20}

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from hero.bench.worker import LR, WEIGHT_DECAY, Prepared, Workload
-from hero.method.rollout import Context, as_stepper, rollout, unroll
+from hero.data.windows import Batch, Context
+from hero.method.rollout import as_stepper, rollout, unroll
 from hero.method.rollout import compiled as compiled_function
 from hero.models import FNO, count_parameters
 from hero.runs.config import make_config
 from hero.runs.folder import choose_device
-from hero.strategies import STRATEGIES, Batch
 from hero.training.loop import compile_unroll
 
 
@@ -33,7 +33,7 @@ def hero_work(work: Workload, compiled: bool) -> Prepared:
     batch = Batch(context, truth, 0, None, torch.Generator(device))
     choice = "auto" if compiled else "false"
     config = make_config(overrides={"strategy": "push_forward", "train.loss": "mse", "train.compile": choice})
-    strategy = STRATEGIES[config.strategy](config)
+    strategy = config.make_strategy()
     compiled = compile_unroll(strategy, model, config, batch)
     return Prepared(update_of(model, lambda: strategy.loss(model, batch).value), count, compiled)
 

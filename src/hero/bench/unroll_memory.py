@@ -11,11 +11,9 @@ from torch import Generator
 
 from hero.bench.strategies import TASK_OF_DIM
 from hero.console import progress_bar
-from hero.method.rollout import Context
-from hero.models import build_operator
+from hero.data.windows import Batch, Context
 from hero.report.figures.style import BLUE, VERMILION, new_figure
 from hero.runs.config import make_config
-from hero.strategies import STRATEGIES, Batch
 from hero.training.memory import KeptForBackward
 
 LENGTHS = (1, 2, 5, 10, 20, 50)
@@ -44,11 +42,11 @@ def kept_bytes(dims: int, steps: int, recompute: bool) -> int:
     config = make_config(overrides={"strategy": "push_forward", **settings})
     task, size = config.make_task(), config.train.batch
     states, truth = (torch.randn(size, n, task.channels, *(task.resolution,) * dims) for n in (1, steps))
-    model = build_operator(config, task)
+    model = config.build_operator()
     model(states[:, 0])  # makes the matrices of the transform, which stay
     kept = KeptForBackward(model)
     with kept.hooks():
-        STRATEGIES[config.strategy](config).loss(model, Batch(Context(states), truth, 0, None, Generator()))
+        config.make_strategy().loss(model, Batch(Context(states), truth, 0, None, Generator()))
     return kept.nbytes()
 
 

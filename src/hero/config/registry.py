@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hero.errors import HeroError, unknown_name
 
@@ -14,8 +14,8 @@ Part = TypeVar("Part")
 class Registry(dict[str, Part]):
     """Parts of one kind by name, in order of registration; an unknown name is answered with the nearest known one.
 
-    `TASKS["toy"] = task` registers. Where `importable`, a name may also be `package.module:Name`, which is imported,
-    the current folder included, when it is looked up.
+    `TASKS["toy"] = task` registers. Where `importable`, a name may also be `package.module:Name`; it is imported on
+    look-up, also from the current folder.
     """
 
     def __init__(self, kind: str, parts: dict[str, Part] | None = None, importable: bool = False) -> None:
@@ -24,17 +24,18 @@ class Registry(dict[str, Part]):
 
     def __missing__(self, name: str) -> Part:
         if self.importable and ":" in name:
-            return import_part(self.kind, name)
+            part: Part = import_part(self.kind, name)
+            return part
         raise unknown_name(self.kind, name, [*self, "package.module:Name"] if self.importable else self)
 
 
-def import_part(kind: str, name: str) -> Part:  # type: ignore[type-var]
+def import_part(kind: str, name: str) -> Any:
     """The object called `package.module:Name`."""
     module_name, _, part_name = name.partition(":")
     if "" not in sys.path:
         sys.path.insert(0, "")  # as `python -c` does: a file in the current folder is a module
     try:
-        found: Part | None = getattr(importlib.import_module(module_name), part_name, None)
+        found = getattr(importlib.import_module(module_name), part_name, None)
     except ImportError as error:
         raise HeroError(f"{kind} {name} cannot be imported ({error}); install it or correct the name.") from error
     if found is None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hero.config import Registry
 from hero.data.benchmarks import ROWS
-from hero.data.store import Split, data_summary, generate, load_split, split_path
+from hero.data.store import DataSettings, Split, data_summary, generate, load_split, split_path
 from hero.data.task import Task
-from hero.errors import unknown_name
 
 __all__ = [
     "TASKS",
+    "DataSettings",
     "Split",
     "Task",
     "data_summary",
@@ -24,12 +25,10 @@ __all__ = [
     "split_path",
 ]
 
-TASKS: dict[str, Task] = {row.name: row for row in ROWS}
+TASKS: Registry[Task] = Registry("task", {row.name: row for row in ROWS})
 """Every task with its default settings."""
 
 
 def get_task(name: str, overrides: Mapping[str, object] | None = None) -> Task:
     """The task of that name, with some of its settings changed."""
-    if name not in TASKS:
-        raise unknown_name("task", name, TASKS)
     return TASKS[name].with_settings(overrides or {})

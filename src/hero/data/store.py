@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hero.config import Settings, setting
 from hero.console import progress_bar
 from hero.data.solver import SOLVER_NAME, SOLVER_VERSION, frames
 from hero.data.task import Task
@@ -40,6 +41,28 @@ class Split:
     trajectories: int
     steps: int
     seed: int
+
+
+class DataSettings(Settings):
+    """Dataset sizes and seeds."""
+
+    train_trajectories: int = setting(50, "Training trajectories.", ge=1)
+    train_steps: int = setting(50, "Steps of each training trajectory (one state more).", ge=1)
+    train_seed: int = setting(0, "Seed of the training initial states.", ge=0)
+    val_trajectories: int = setting(30, "Validation trajectories, used to select the checkpoint.", ge=1)
+    val_steps: int = setting(200, "Steps of each validation trajectory; GM100 needs 100.", ge=100)
+    val_seed: int = setting(1, "Seed of the validation initial states.", ge=0)
+    test_trajectories: int = setting(30, "Test trajectories, never used for selection.", ge=1)
+    test_steps: int = setting(200, "Steps of each test trajectory; GM100 needs 100.", ge=100)
+    test_seed: int = setting(773, "Seed of the test initial states.", ge=0)
+
+    def split(self, name: str) -> Split:
+        """The size and seed of the split `train`, `val` or `test`."""
+        return {
+            "train": Split("train", self.train_trajectories, self.train_steps, self.train_seed),
+            "val": Split("val", self.val_trajectories, self.val_steps, self.val_seed),
+            "test": Split("test", self.test_trajectories, self.test_steps, self.test_seed),
+        }[name]
 
 
 def split_path(task: Task, split: Split, directory: Path) -> Path:

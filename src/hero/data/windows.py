@@ -1,17 +1,52 @@
-"""Training windows: every overlapping stretch of K+1 snapshots, in an order that depends on the seed alone."""
+"""Contexts, and training windows: every overlapping stretch of H+K states, in an order that depends on the seed alone.
+
+Layout: a state is (batch, channel, *space), a trajectory (batch, time, channel, *space).
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
 
-from hero.method.rollout import Context
-from hero.method.schedule import unroll_length
-from hero.runs.config import RunConfig
 from hero.seeding import seed_of
-from hero.strategies import Batch
+
+
+@dataclass(frozen=True)
+class Context:
+    """z_n = (u_{n-H+1}, .., u_n; μ): the H most recent states and the conditioning μ, which is never perturbed."""
+
+    states: Tensor  # (batch, H, channel, *space)
+    mu: Tensor | None = None  # scalars (batch, p) or fields (batch, p, *space)
+
+    def inputs(self) -> Tensor:
+        """The input of a backbone: (batch, H*channel + p, *space)."""
+        x = self.states.flatten(1, 2)
+        if self.mu is None:
+            return x
+        mu = self.mu
+        if mu.dim() == 2:
+            mu = mu[(..., *(None,) * (x.dim() - 2))].expand(*mu.shape, *x.shape[2:])
+        return torch.cat([x, mu], dim=1)
+
+    def advance(self, new_states: Tensor) -> Context:
+        """The context after appending `new_states` (batch, steps, channel, *space); keeps the H most recent."""
+        history = self.states.shape[1]
+        if new_states.shape[1] < history:
+            new_states = torch.cat([self.states, new_states], dim=1)
+        return replace(self, states=new_states[:, -history:])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Training windows: contexts z_n, their true futures τ_*, the update s, and a generator seeded for it alone."""
+
+    context: Context
+    truth: Tensor  # (batch, K, channel, *space)
+    step: int
+    index: Tensor | None  # window numbers on the CPU, None where windows cannot be numbered
+    generator: Generator
 
 
 class Windows:
@@ -42,6 +77,7 @@ class Windows:
         self._generator = Generator(device=data.device)
 
     def _position(self, step: int) -> slice:
+        """Where the batch is in the order of its epoch, which is drawn if it is another one than before."""
         epoch, position = divmod(step, self.per_epoch)
         if epoch != self._epoch:
             generator = Generator().manual_seed(seed_of(self.seed, "order", epoch))
@@ -52,43 +88,15 @@ class Windows:
 
     def indices(self, step: int) -> Tensor:
         """The window numbers of batch `step`, on the CPU."""
-        position = self._position(step)  # first: it renews the order
+        position = self._position(step)  # first: it draws the order
         return self._order[position]
 
     def __call__(self, step: int) -> Batch:
         """The batch of update `step`, with a generator seeded for that step."""
-        index, there = self.indices(step), self._order_there[self._position(step)]
+        position = self._position(step)
+        index, there = self._order[position], self._order_there[position]
         trajectory, start = there // self.starts, there % self.starts
         window = self.data[trajectory[:, None], start[:, None] + self._offsets]  # (batch, H+K, channel, *space)
         context = Context(window[:, : self.history], None if self.mu is None else self.mu[trajectory])
         self._generator.manual_seed(seed_of(self.seed, "noise", step))
         return Batch(context, window[:, self.history :], step, index, self._generator)
-
-
-def training_windows(config: RunConfig, data: Tensor) -> Windows:
-    """The windows of a run on its training data."""
-    train = config.train
-    first_only = config.strategy == "recurrent" and config.recurrent.starts == "first"
-    return Windows(data, train.unroll, train.batch, config.seed, train.history, first_only=first_only)
-
-
-def vary(batch: Batch, config: RunConfig) -> Batch:
-    """The batch after the curriculum on its length and the noise on its input; both need no state beyond the step.
-
-    A window that changes from epoch to epoch has no number any more: what is kept per window would be wrong.
-    """
-    train = config.train
-    if train.curriculum != "fixed":
-        length = unroll_length(train.curriculum, batch.step, train.steps, train.unroll, config.seed)
-        batch = replace(batch, truth=batch.truth[:, :length], index=None)
-    if train.noise:
-        batch = replace(batch, context=noisy(batch.context, train.noise, batch.generator), index=None)
-    return batch
-
-
-def noisy(context: Context, noise: float, generator: Generator) -> Context:
-    """u + σ rms(u) ξ for every state of the context, ξ standard normal; the conditioning stays as it is."""
-    u = context.states
-    rms = u.square().mean(dim=tuple(range(2, u.dim())), keepdim=True).sqrt()
-    xi = torch.randn(u.shape, generator=generator, device=u.device, dtype=u.dtype)
-    return replace(context, states=u + noise * rms * xi)

@@ -12,16 +12,16 @@ from torch import Tensor
 
 from hero.console import progress_bar
 from hero.data import load_split, split_path
+from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.files import write_atomic, write_json
 from hero.method import metrics
-from hero.method.rollout import Context, rollout
-from hero.models import build_operator, count_parameters
+from hero.method.rollout import rollout
+from hero.models import count_parameters
 from hero.runs.checkpoint import load_run, load_weights
 from hero.runs.config import RunConfig
 from hero.runs.folder import choose_device, read_log, read_metrics, versions
 from hero.runs.rollouts import write_rollout
-from hero.strategies import STRATEGIES
 
 
 def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device | str) -> Tensor:
@@ -41,11 +41,10 @@ def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device
 def evaluate(run: Path, data_dir: Path) -> dict[str, Any]:
     """Measure the best checkpoint of a run on validation and test data; writes metrics, errors and rollout."""
     config = load_run(run)
-    task = config.make_task()
     device = choose_device(config.train.device)
-    model = build_operator(config, task)
+    model = config.build_operator()
     about = load_weights(run / "model.safetensors", model)
-    step = STRATEGIES[config.strategy](config).stepper(model.to(device).eval())
+    step = config.make_strategy().stepper(model.to(device).eval())
 
     val = load_data(config, "val", data_dir, device)
     test = load_data(config, "test", data_dir, device)

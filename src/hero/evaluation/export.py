@@ -30,17 +30,17 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from hero.console import console, progress_bar
+from hero.data.windows import Context
 from hero.errors import HeroError, unknown_name
 from hero.evaluation.evaluate import load_data
 from hero.files import write_atomic
 from hero.method import metrics
-from hero.method.rollout import EPS, Context, Stepper, as_stepper, norm, rollout, state_distance
-from hero.models import build_operator
+from hero.method.rollout import EPS, Stepper, as_stepper, norm, rollout, state_distance
 from hero.models.wrappers import MixedPrecision
 from hero.runs.checkpoint import load_run, load_weights
 from hero.runs.config import RunConfig
 from hero.runs.folder import choose_device, versions
-from hero.strategies import STRATEGIES, Strategy
+from hero.strategies import Strategy
 
 CHECK_STEPS = 100
 BOUND = 1e-4
@@ -136,7 +136,7 @@ def export_run(
             require(package)
     config, model, about = load_model(run)
     model = in_float32(model)
-    step = Step(model, STRATEGIES[config.strategy](config).stepper(model), about.history)
+    step = Step(model, config.make_strategy().stepper(model), about.history)
     test = load_data(config, "test", data_dir, "cpu")
     console.print(f"exporting {run.name}: some seconds without progress", style="dim", highlight=False, soft_wrap=True)
     program = trace(step, about)
@@ -165,7 +165,7 @@ def load_stepper(path: Path) -> Operator:
 def run_stepper(run: Path) -> Operator:
     """The same from the folder of a run, on the device of the run."""
     config, model, about = load_model(run)
-    device, strategy = choose_device(config.train.device), STRATEGIES[config.strategy](config)
+    device, strategy = choose_device(config.train.device), config.make_strategy()
     plain = type(strategy).stepper is Strategy.stepper
     return Operator(about, strategy.stepper(model.to(device)), device, model if plain else None)
 
@@ -174,7 +174,7 @@ def load_model(run: Path) -> tuple[RunConfig, nn.Module, About]:
     """The best checkpoint of a run, ready to be applied, and its description."""
     config = load_run(run)
     task = config.make_task()
-    model = build_operator(config, task).eval().requires_grad_(False)
+    model = config.build_operator().eval().requires_grad_(False)
     stored = load_weights(run / "model.safetensors", model)
     about = About(
         run=run.resolve().name,

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from hero.console import console
-from hero.method.rollout import Context, rollout, state_distance, trajectory_distance
+from hero.data.windows import Context
+from hero.method.rollout import rollout, state_distance, trajectory_distance
 
 Vector = dict[str, Tensor]
 

@@ -18,13 +18,11 @@ from hero.evaluation.evaluate import load_data
 from hero.files import write_json
 from hero.method.metrics import rollout_errors
 from hero.method.rollout import EPS
-from hero.models import build_operator
 from hero.report.figures.analysis import landscape_figure
 from hero.report.figures.style import save
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_run, load_weights
 from hero.runs.config import RunConfig
 from hero.runs.folder import choose_device
-from hero.strategies import STRATEGIES
 
 
 def error_ratio(errors: np.ndarray, final: np.ndarray) -> np.ndarray:
@@ -47,7 +45,7 @@ def landscape(run: Path, data_dir: Path) -> dict[str, Any]:
         )
     device = choose_device(config.train.device)
     task = config.make_task()
-    model = build_operator(config, task)
+    model = config.build_operator()
     best = load_weights(run / "model.safetensors", model)["step"]
     test = load_data(config, "test", data_dir, device)
     with progress_bar("evaluating", len(steps) + 1) as advance:
@@ -75,7 +73,7 @@ def landscape(run: Path, data_dir: Path) -> dict[str, Any]:
 
 def mean_errors(config: RunConfig, model: nn.Module, data: Tensor, device: torch.device) -> np.ndarray:
     """E_s(t) = (1/N) Σ_i ‖û_t - u_t‖₂ / (‖u_t‖₂ + ε): infinite from where any of the rollouts diverges."""
-    step = STRATEGIES[config.strategy](config).stepper(model.to(device).eval())
+    step = config.make_strategy().stepper(model.to(device).eval())
     history = config.train.history
     errors = rollout_errors(step, data, data.shape[1] - history, device, history)
     mean: np.ndarray = errors["nrmse"].mean(dim=0).numpy()

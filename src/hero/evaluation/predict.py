@@ -16,10 +16,11 @@ from torch import Tensor
 
 from hero.console import progress_bar
 from hero.data import Split, get_task, load_split, split_path
+from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.evaluation.export import About, Operator, counted, load_stepper, run_stepper
 from hero.files import write_atomic
-from hero.method.rollout import Context, compiled, rollout, unroll
+from hero.method.rollout import compiled, rollout, unroll
 from hero.runs.folder import find_run
 
 INPUTS = (".npy", ".npz", ".h5")

@@ -18,14 +18,14 @@ import torch
 from torch import Generator, Tensor, nn
 
 from hero.console import progress_bar
+from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.evaluation import theory
 from hero.evaluation.evaluate import load_data
 from hero.evaluation.gradients import Vector, combine, dot, long_gradient, long_risk, parameters_of, task_gradients
 from hero.files import write_json
 from hero.method.objective import HeroObjective
-from hero.method.rollout import Context, unroll
-from hero.models import build_operator
+from hero.method.rollout import unroll
 from hero.report.figures.analysis import probe_figure
 from hero.report.figures.style import save
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_run, load_state
@@ -302,12 +302,12 @@ def probe(
 
 def probe_step(run: Path, config: RunConfig, step: int, tasks: Tasks, device: torch.device) -> dict[str, Any] | None:
     """All numbers of one checkpoint; None if it has no lagged operator."""
-    model = build_operator(config, config.make_task())
+    model = config.build_operator()
     lagged = load_point(run, step, model)
     if lagged is None:
         return None
     model, lagged = model.to(device).double().eval(), lagged.to(device).double().eval()
-    strategy = STRATEGIES[config.strategy](config)
+    strategy = config.make_strategy()
     assert isinstance(strategy, Hero)
     batch = config.train.batch
     # θ_s is what iteration s - 1 made, with the λ and the lagged operator of that iteration.

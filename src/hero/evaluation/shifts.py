@@ -25,16 +25,14 @@ from torch import Tensor, nn
 from hero.console import progress_bar
 from hero.data import Task, load_split
 from hero.data.solver import SOLVER_VERSION
+from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.files import write_atomic, write_json
 from hero.method.metrics import rollout_errors, summarise
-from hero.method.rollout import Context
-from hero.models import build_operator
 from hero.models.user import check_shapes
 from hero.runs.checkpoint import load_run, load_weights
 from hero.runs.config import RunConfig, parse_override
 from hero.runs.folder import choose_device
-from hero.strategies import STRATEGIES
 
 OF_THE_GRID = ("resolution", "substeps")
 """Settings that say how finely the task is solved, not what it is."""
@@ -95,7 +93,7 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> dict[str, Any]:
     device = choose_device(config.train.device)
     task = shifted_task(config, shift, data_dir, device)
     split = config.split("test")
-    model = build_operator(config, config.make_task())
+    model = config.build_operator()
     load_weights(run / "model.safetensors", model)
     identity = {
         "model": hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest(),
@@ -110,7 +108,7 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> dict[str, Any]:
         return known
 
     check_grid(model, config, task, shift)
-    step, history = STRATEGIES[config.strategy](config).stepper(model.to(device).eval()), config.train.history
+    step, history = config.make_strategy().stepper(model.to(device).eval()), config.train.history
     truth = load_split(task, split, data_dir, device)
     steps = split.steps + 1 - history
     with progress_bar(f"{run.name}, {shift.title}", len(truth) * steps) as advance:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from torch import Generator, Tensor, nn
 
+from hero.data.windows import Context
 from hero.method.perturbations import Perturbation
-from hero.method.rollout import Context, Unroll
+from hero.method.rollout import Unroll
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from hero.config.registry import Registry
+from hero.data.windows import Context
 from hero.errors import HeroError
-from hero.method.rollout import EPS, Context, Stepper, rollout
+from hero.method.rollout import EPS, Stepper, rollout
 
 TAU = 0.1
 CORRELATION_THRESHOLD = 0.8

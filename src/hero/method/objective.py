@@ -13,13 +13,14 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import softplus
 
+from hero.data.windows import Context
 from hero.errors import HeroError, unknown_name
 from hero.method.cache import WindowTable, is_stochastic
 from hero.method.candidates import CANDIDATES, Candidate, Scene
 from hero.method.diagnostics import DIAGNOSTICS, Diagnostic, Instrument, Spectrum, Truth, fourier_amplitudes
 from hero.method.lagged import LaggedOperator
 from hero.method.perturbations import Perturbation, SpectralNoise
-from hero.method.rollout import Context, Unroll, trajectory_distance, unroll
+from hero.method.rollout import Unroll, trajectory_distance, unroll
 from hero.method.schedule import relative_weight
 from hero.method.selection import select
 from hero.seeding import seed_of

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Generator
 
-from hero.method.rollout import EPS, Context
+from hero.data.windows import Context
+from hero.method.rollout import EPS
 
 Perturbation = Callable[[Context, Generator], Context]
 

@@ -18,8 +18,9 @@ from functools import cached_property
 import torch
 from torch import Generator, Tensor
 
+from hero.data.windows import Context
 from hero.errors import HeroError
-from hero.method.rollout import EPS, Context
+from hero.method.rollout import EPS
 
 MAX_DENSE = 10_000
 """Most points for which the graph spectrum is computed: a dense P x P matrix of 800 MB, and minutes of work."""

@@ -7,41 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from hero.data.windows import Context
 from hero.models.once import frozen_weights
 
 EPS = 1e-12
 """ε of the paper. Small, because states may decay by many orders of magnitude (kdv) and their errors stay relative."""
-
-
-@dataclass(frozen=True)
-class Context:
-    """z_n = (u_{n-H+1}, .., u_n; μ): the H most recent states and the conditioning μ, which is never perturbed."""
-
-    states: Tensor  # (batch, H, channel, *space)
-    mu: Tensor | None = None  # scalars (batch, p) or fields (batch, p, *space)
-
-    def inputs(self) -> Tensor:
-        """What a backbone sees: (batch, H*channel + p, *space)."""
-        x = self.states.flatten(1, 2)
-        if self.mu is None:
-            return x
-        mu = self.mu
-        if mu.dim() == 2:
-            mu = mu[(..., *(None,) * (x.dim() - 2))].expand(*mu.shape, *x.shape[2:])
-        return torch.cat([x, mu], dim=1)
-
-    def advance(self, made: Tensor) -> Context:
-        """The context after the steps `made` (batch, steps, channel, *space), the newest of which come into it."""
-        history = self.states.shape[1]
-        if made.shape[1] < history:
-            made = torch.cat([self.states, made], dim=1)
-        return replace(self, states=made[:, -history:])
 
 
 Stepper = Callable[[Context], Tensor]

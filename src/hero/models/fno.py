@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated, Any
 
 import torch
+from pydantic import ValidationInfo, field_validator
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
+from hero.config import PerDims, setting
+from hero.config.settings import facts_of, positive_numbers
+from hero.models.base import BackboneSettings
 from hero.models.once import once
-from hero.models.spectral import SpectralConv, autocasting, full_precision, fusing
+from hero.models.spectral import SpectralConv, autocasting, check_modes, full_precision, fusing
 
 
 def pointwise(u: Tensor, weight: Tensor, plus: Tensor) -> Tensor:
@@ -96,6 +101,32 @@ class ChannelMLP(nn.Module):
 def channel_map(in_channels: int, hidden: int, out_channels: int) -> Pointwise | ChannelMLP:
     """Linear if there are no hidden channels."""
     return ChannelMLP(in_channels, hidden, out_channels) if hidden else Pointwise(in_channels, out_channels)
+
+
+class FNOSettings(BackboneSettings):
+    """Fourier neural operator."""
+
+    width: Annotated[int, PerDims({1: 28, 2: 20, 3: 4})] = setting("Channels inside.", ge=1)
+    depth: Annotated[int, PerDims({1: 1, 2: 1, 3: 5})] = setting("Blocks.", ge=1)
+    modes: Annotated[tuple[int, ...], PerDims({1: 28, 2: 8, 3: 8})] = setting(
+        "Fourier modes kept, one number or one per axis."
+    )
+    lifting: int = setting(0, "Hidden channels of the lifting; 0 makes it linear.", ge=0)
+    projection: int = setting(0, "Hidden channels of the projection; 0 makes it linear.", ge=0)
+    coordinates: bool = setting(False, "Add the coordinates, from 0 to 1, as further input channels.")
+    final_activation: bool = setting(True, "GELU after the last block as well, as in APEBench; neuralop has none.")
+
+    @field_validator("modes", mode="before")
+    @classmethod
+    def _one_per_axis(cls, value: Any, info: ValidationInfo) -> tuple[int, ...]:
+        modes, dims = positive_numbers(value), facts_of(info).dims
+        modes = modes * dims if len(modes) == 1 else modes
+        if len(modes) != dims:
+            raise ValueError(f"has {len(modes)} numbers for {dims} axes; use one or {dims}.")
+        return modes
+
+    def check(self, space: tuple[int, ...]) -> None:
+        check_modes(self.modes, space)
 
 
 class FNO(nn.Module):

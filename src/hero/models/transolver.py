@@ -6,11 +6,15 @@ other, and each point takes its share back: the cost is P·S, and no tensor has 
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad, scaled_dot_product_attention
 
+from hero.config import PerDims, setting
 from hero.errors import HeroError
+from hero.models.base import BackboneSettings
 
 CONVOLUTIONS: dict[int | None, type[nn.Conv2d] | type[nn.Conv3d]] = {2: nn.Conv2d, 3: nn.Conv3d}
 
@@ -98,6 +102,17 @@ class TransolverBlock(nn.Module):
 def mlp(in_channels: int, hidden: int, out_channels: int) -> nn.Sequential:
     """Linear, GELU with the error function, Linear."""
     return nn.Sequential(nn.Linear(in_channels, hidden), nn.GELU(), nn.Linear(hidden, out_channels))
+
+
+class TransolverSettings(BackboneSettings):
+    """Transolver."""
+
+    width: Annotated[int, PerDims({1: 224, 2: 256, 3: 512})] = setting("Channels inside.", ge=1)
+    depth: Annotated[int, PerDims({1: 2, 2: 4, 3: 3})] = setting("Blocks.", ge=1)
+    heads: Annotated[int, PerDims({1: 4, 2: 8, 3: 8})] = setting("Attention heads.", ge=1)
+    slices: Annotated[int, PerDims({1: 64, 2: 128, 3: 256})] = setting("Slices.", ge=1)
+    mlp_ratio: int = setting(1, "Hidden over outer channels in the feed-forward part.", ge=1)
+    periodic: bool = setting(True, "Convolutions wrap around; false pads with zeros as upstream does.")
 
 
 class Transolver(nn.Module):

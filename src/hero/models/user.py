@@ -1,47 +1,47 @@
-"""Anyone's own module as a backbone, named `package.module:Class`, with its arguments as data."""
+"""Your own module as a backbone, named `package.module:Class`, with its arguments as data."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import nn
 
+from hero.config import setting
+from hero.config.registry import import_part
 from hero.errors import HeroError
+from hero.models.base import BackboneSettings
 
-if TYPE_CHECKING:
-    from hero.runs.config import BackboneConfig
+
+class UserModuleSettings(BackboneSettings):
+    """Your own module."""
+
+    kwargs: Mapping[str, Any] = setting({}, "Arguments of the class, as backbone.kwargs.NAME=VALUE.")
 
 
 def import_class(name: str) -> type[nn.Module]:
     """The nn.Module subclass called `package.module:Class`, also from the current folder."""
     module_name, _, class_name = name.partition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # as `python -c` does: a file in the current folder is a module
-    try:
-        found = getattr(importlib.import_module(module_name), class_name, None)
-    except ImportError as error:
-        raise HeroError(f"backbone {name} cannot be imported ({error}); install it or correct the name.") from error
+    found = import_part("backbone", name)
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise HeroError(f"{module_name} has no nn.Module called {class_name!r}; give backbone as package.module:Class.")
     return found
 
 
-def build_foreign(config: BackboneConfig, dims: int, in_channels: int, out_channels: int) -> nn.Module:
+def build_user_module(settings: UserModuleSettings, dims: int, in_channels: int, out_channels: int) -> nn.Module:
     """The class with `backbone.kwargs`; in_channels and out_channels are filled in where it takes them."""
-    cls = import_class(config.name)
+    cls = import_class(settings.name)
     takes = {name for base in cls.__mro__ for name in inspect.signature(base).parameters}
     channels = {"in_channels": in_channels, "out_channels": out_channels}
     kwargs: dict[str, Any] = {name: value for name, value in channels.items() if name in takes}
-    kwargs.update(config.kwargs or {})
+    kwargs.update(settings.kwargs)
     try:
         return cls(**kwargs)
-    except Exception as error:  # whatever a foreign constructor may raise is about its arguments
+    except Exception as error:  # whatever the constructor may raise is about its arguments
         raise HeroError(
-            f"backbone {config.name} refuses {kwargs} ({error}); set its arguments with backbone.kwargs.NAME=VALUE."
+            f"backbone {settings.name} refuses {kwargs} ({error}); set its arguments with backbone.kwargs.NAME=VALUE."
         ) from error
 
 

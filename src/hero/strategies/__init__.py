@@ -1,26 +1,30 @@
-"""Training strategies by name."""
+"""Training strategies by name: `STRATEGIES["mine"] = Mine` adds one; `package.module:Class` names one elsewhere."""
 
 from __future__ import annotations
 
-from hero.strategies.base import Batch, Loss, Strategy
+from typing import Any
+
+from hero.config import Registry
+from hero.strategies.base import Loss, Setup, Strategy
 from hero.strategies.diverted_chain import DivertedChain
-from hero.strategies.fixed_weight import FixedWeight
-from hero.strategies.hero import Hero
-from hero.strategies.history_replay import HistoryReplay
+from hero.strategies.hero import FixedWeight, Hero
 from hero.strategies.one_step import OneStep
-from hero.strategies.push_forward import PushForward
-from hero.strategies.recurrent import Recurrent
+from hero.strategies.push_forward import PushForward, Recurrent
 from hero.strategies.refiner import Refiner
+from hero.strategies.settings import TrainSettings
 
-__all__ = ["STRATEGIES", "Batch", "Loss", "Strategy"]
+__all__ = ["STRATEGIES", "Loss", "Setup", "Strategy", "TrainSettings"]
 
-STRATEGIES: dict[str, type[Strategy]] = {
-    "one_step": OneStep,
-    "push_forward": PushForward,
-    "recurrent": Recurrent,
-    "diverted_chain": DivertedChain,
-    "history_replay": HistoryReplay,
-    "hero": Hero,
-    "fixed_weight": FixedWeight,
-    "refiner": Refiner,
-}
+STRATEGIES: Registry[type[Strategy[Any]]] = Registry(
+    "strategy",
+    {
+        "one_step": OneStep,
+        "push_forward": PushForward,
+        "recurrent": Recurrent,
+        "diverted_chain": DivertedChain,
+        "hero": Hero,
+        "fixed_weight": FixedWeight,
+        "refiner": Refiner,
+    },
+    importable=True,
+)

@@ -4,57 +4,72 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
-from hero.method.rollout import Context, Stepper, Unroll, as_stepper, recomputed_unroll, trajectory_distance, unroll
+from hero.config import Settings as BaseSettings
+from hero.data import Task
+from hero.data.windows import Batch
+from hero.method.rollout import Stepper, Unroll, as_stepper, recomputed_unroll, trajectory_distance, unroll
 from hero.models.wrappers import Normalised, Residual
+from hero.strategies.settings import TrainSettings
 
-if TYPE_CHECKING:
-    from hero.runs.config import RunConfig
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Training windows: contexts z_n, their true futures τ_*, the step s, and a generator seeded for it alone."""
-
-    context: Context
-    truth: Tensor  # (batch, K, channel, *space)
-    step: int
-    index: Tensor | None  # window numbers on the CPU, None where windows cannot be numbered
-    generator: Generator
+S = TypeVar("S", bound=BaseSettings)
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What is minimised, and detached scalars for the log."""
+    """The number that is minimised, and detached scalars for the log."""
 
     value: Tensor
     statistics: dict[str, Tensor | float]
 
 
-class Strategy:
-    """Base of all strategies; a subclass is registered in `hero.strategies` and gives `loss`."""
+@dataclass(frozen=True)
+class Setup:
+    """The part of a run's configuration that a strategy reads."""
 
-    sections: ClassVar[tuple[str, ...]] = ()
-    """Configuration sections, beyond the shared ones, that the strategy reads."""
+    settings: BaseSettings
+    """The strategy's own section."""
+    train: TrainSettings
+    seed: int
+    residual: bool
+    """Whether the operator predicts the change of the state."""
+    task: Task
+    """The source of the data, with its solver."""
+
+
+class Strategy(Generic[S]):
+    """Base of all strategies; a subclass is registered in `hero.strategies` and defines `loss`."""
+
+    title: ClassVar[str] = ""
+    """Display name; the name of the class unless set."""
+    suffix: ClassVar[str] = ""
+    """Follows the name of the backbone in the labels of tables, as in FNO-HERO."""
+    phrase: ClassVar[str] = ""
+    """The training in the words of a sentence: "trained ..."; the title unless set."""
+    section: ClassVar[str] = ""
+    """The configuration section with the strategy's own settings."""
+    Settings: ClassVar[type[BaseSettings]] = BaseSettings
+    """Its class."""
     ema: ClassVar[float] = 0.0
-    """What train.ema is unless set."""
+    """Default of train.ema."""
     recompute: ClassVar[bool] = False
-    """What train.recompute is unless set."""
+    """Default of train.recompute."""
 
-    def __init__(self, config: RunConfig) -> None:
-        self.config = config
-        self.unroll: Unroll = recomputed_unroll if config.train.recompute else unroll
+    def __init__(self, setup: Setup, unroll_with: Unroll | None = None) -> None:
+        """`unroll_with` replaces the unroll of the operator by its compiled form."""
+        self.setup, self.train, self.seed = setup, setup.train, setup.seed
+        self.settings: S = setup.settings  # type: ignore[assignment]
+        self.unroll: Unroll = unroll_with or (recomputed_unroll if setup.train.recompute else unroll)
 
     def operator(self, backbone: Callable[[int, int], nn.Module], channels: int) -> nn.Module:
-        """G_θ, untrained: `backbone(in_channels, out_channels)` and what the configuration puts around it."""
-        train = self.config.train
-        model = backbone(train.history * channels, train.bundle * channels)
-        if self.config.backbone.residual:
-            model = Residual(model, channels, train.history)
-        return Normalised(model, channels, train.history) if train.normalise else model
+        """G_θ, untrained: `backbone(in_channels, out_channels)` with the wrappers that the settings ask for."""
+        model = backbone(self.train.history * channels, self.train.bundle * channels)
+        if self.setup.residual:
+            model = Residual(model, channels, self.train.history)
+        return Normalised(model, channels, self.train.history) if self.train.normalise else model
 
     def begin(self, model: nn.Module, data: Tensor) -> None:
         """Before the first update of a session: `data` is the training set (trajectory, time, channel, *space)."""
@@ -62,9 +77,14 @@ class Strategy:
             model.fit(data)
 
     @property
-    def varies(self) -> bool:
+    def has_variable_length(self) -> bool:
         """Whether updates unroll different numbers of steps, for each of which code would be compiled."""
-        return self.config.train.curriculum != "fixed"
+        return self.train.curriculum != "fixed"
+
+    @property
+    def first_windows_only(self) -> bool:
+        """Whether windows begin with the first state of a trajectory."""
+        return False
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         """The loss of one batch of windows."""
@@ -76,13 +96,18 @@ class Strategy:
 
     def absolute(self, tau: Tensor, truth: Tensor) -> Tensor:
         """The absolute loss, averaged over the batch: D(τ, τ_*), or the mean squared error under loss = "mse"."""
-        if self.config.train.loss == "mse":
+        if self.train.loss == "mse":
             return (tau - truth).square().mean()
         return trajectory_distance(tau, truth).mean()
 
     def state_dict(self) -> dict[str, Any]:
-        """What resuming needs beside the model and the optimiser."""
+        """State that resuming needs in addition to model and optimizer."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any], model: nn.Module) -> None:
         """Undo `state_dict`; `model` gives the architecture."""
+
+
+def title_of(strategy: type[Strategy[Any]]) -> str:
+    """The display name of a strategy."""
+    return strategy.title or strategy.__name__

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import nn
 
-from hero.strategies.base import Batch, Loss, Strategy
+from hero.config import Settings
+from hero.data.windows import Batch
+from hero.strategies.base import Loss, Strategy
 
 
-class OneStep(Strategy):
+class OneStep(Strategy[Settings]):
     """The baseline without any rollout. It draws the same windows as the others so that seeds pair."""
+
+    title: ClassVar[str] = "One-step"
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         prediction = self.unroll(model, batch.context, 1)

@@ -7,22 +7,39 @@ one with it.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from hero.config import Settings, setting
+from hero.data.windows import Batch
 from hero.seeding import seed_of
-from hero.strategies.base import Batch, Loss, Strategy
+from hero.strategies.base import Loss, Strategy
 
 
-class PushForward(Strategy):
+class PushForwardSettings(Settings):
+    """Variants of push-forward."""
+
+    variant: Literal["full", "cut", "truncated", "original", "last"] = setting(
+        "full",
+        "Gradient through the whole unroll (full), cut after each step (cut) or every cut_every steps (truncated), "
+        "only through the last of a random number of steps (original), or the full one with only the last step "
+        "supervised (last).",
+    )
+    cut_every: int = setting(2, "truncated only: steps between two cuts of the gradient.", ge=1)
+
+
+class PushForward(Strategy[PushForwardSettings]):
     """ℓ(τ_θ, τ_*) with τ_θ a K-step rollout; the variant says where gradients flow and what is supervised."""
 
-    sections: ClassVar[tuple[str, ...]] = ("push_forward",)
+    title: ClassVar[str] = "Push-forward"
+    suffix: ClassVar[str] = "-PF"
+    section: ClassVar[str] = "push_forward"
+    Settings: ClassVar[type[Settings]] = PushForwardSettings
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
-        settings, steps = self.config.push_forward, batch.truth.shape[1]
+        settings, steps = self.settings, batch.truth.shape[1]
         if settings.variant == "original":
             return Loss(self.original(model, batch), {})
         every = {"cut": 1, "truncated": settings.cut_every}.get(settings.variant, steps)
@@ -41,9 +58,9 @@ class PushForward(Strategy):
         return torch.cat(parts, dim=1)
 
     def original(self, model: nn.Module, batch: Batch) -> Tensor:
-        """ℓ(G_θ(sg û_{n+r}), u_{n+r+1}) with r even over 0 .. K-1, the same for the whole batch."""
-        bundle = self.config.train.bundle
-        r = seed_of(self.config.seed, "push", batch.step) % (batch.truth.shape[1] // bundle) * bundle
+        """ℓ(G_θ(sg û_{n+r}), u_{n+r+1}) with r drawn uniformly from {0, ..., K-1}, the same for the whole batch."""
+        bundle = self.train.bundle
+        r = seed_of(self.seed, "push", batch.step) % (batch.truth.shape[1] // bundle) * bundle
         context = batch.context
         if r > 0:
             with torch.no_grad():
@@ -51,5 +68,35 @@ class PushForward(Strategy):
         return self.absolute(self.unroll(model, context, bundle), batch.truth[:, r : r + bundle])
 
     @property
-    def varies(self) -> bool:
-        return super().varies or self.config.push_forward.variant == "original"
+    def has_variable_length(self) -> bool:
+        return super().has_variable_length or self.settings.variant == "original"
+
+
+class RecurrentSettings(Settings):
+    """Recurrent training; the window is train.unroll, the residual form backbone.residual."""
+
+    starts: Literal["any", "first"] = setting(
+        "any", "Windows from every state, as in the shared protocol, or from the first state of each trajectory only."
+    )
+
+
+class Recurrent(Strategy[RecurrentSettings]):
+    """RNO (Ye, Zhang and Wang 2025): L = (1/N) Σ_{n=1..N} ℓ(û_n, u_n) with û_0 = u_0 and û_n = G_θ(û_{n-1}).
+
+    The loss is that of push-forward; it differs in the length of its windows, up to a whole trajectory, at a memory
+    that does not grow with the activations, because they are recomputed in the backward pass.
+    """
+
+    title: ClassVar[str] = "RNO"
+    suffix: ClassVar[str] = "-RNO"
+    section: ClassVar[str] = "recurrent"
+    Settings: ClassVar[type[Settings]] = RecurrentSettings
+    recompute: ClassVar[bool] = True
+
+    @property
+    def first_windows_only(self) -> bool:
+        return self.settings.starts == "first"
+
+    def loss(self, model: nn.Module, batch: Batch) -> Loss:
+        tau = self.unroll(model, batch.context, batch.truth.shape[1])
+        return Loss(self.absolute(tau, batch.truth), {})

@@ -7,18 +7,17 @@ What it learns is y = (u_{n+1} - u_n) / w, of order one. The authors' code and t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import Annotated, ClassVar, Literal, Protocol
 
 import torch
 from torch import Generator, Tensor, nn
 
+from hero.config import Rule, Settings, setting
+from hero.data.windows import Batch, Context
 from hero.errors import HeroError
-from hero.method.rollout import Context, Stepper
+from hero.method.rollout import Stepper, Unroll
 from hero.seeding import seed_of
-from hero.strategies.base import Batch, Loss, Strategy
-
-if TYPE_CHECKING:
-    from hero.runs.config import RunConfig
+from hero.strategies.base import Loss, Setup, Strategy
 
 Network = Callable[[Tensor, int], Tensor]
 """(guess, k) ↦ f_θ(z_n, guess, k) for a fixed context."""
@@ -183,33 +182,51 @@ def per_channel(values: Tensor, x: Tensor) -> Tensor:
     return values.reshape(-1, *(1,) * (x.dim() - 2))
 
 
-class Refiner(Strategy):
+LEAST_NOISE = {"pdearena": 4e-7, "paper": 2e-7}
+
+
+class RefinerSettings(Settings):
+    """PDE-Refiner."""
+
+    form: Literal["pdearena", "paper"] = setting(
+        "pdearena", "The authors' released code, or the pseudocode of their paper: they differ in more than notation."
+    )
+    steps: int = setting(3, "K, refinements per predicted step; the network is called K + 1 times.", ge=1)
+    noise: Annotated[float, Rule(lambda facts, given: LEAST_NOISE[given.get("form", "pdearena")], "by form")] = setting(
+        "Minimum noise: variance for form=pdearena (4e-7), standard deviation for form=paper (2e-7).", gt=0
+    )
+    difference: bool = setting(True, "Refine the change of the state, scaled by its std in the training data.")
+
+
+class Refiner(Strategy[RefinerSettings]):
     """Denoising of the first step of each window; at test time K refinements of every predicted step."""
 
-    sections: ClassVar[tuple[str, ...]] = ("refiner",)
+    title: ClassVar[str] = "PDE-Refiner"
+    suffix: ClassVar[str] = "-Ref."
+    section: ClassVar[str] = "refiner"
+    Settings: ClassVar[type[Settings]] = RefinerSettings
     ema: ClassVar[float] = 0.995
 
-    def __init__(self, config: RunConfig) -> None:
-        super().__init__(config)
-        if config.backbone.residual:
+    def __init__(self, setup: Setup, unroll_with: Unroll | None = None) -> None:
+        super().__init__(setup, unroll_with)
+        if setup.residual:
             raise HeroError(
                 "backbone.residual=true is not for the strategy refiner, whose network gives noise as well as states; "
                 "leave it out, refiner.difference=true predicts the change."
             )
-        if config.train.bundle > 1:
+        if self.train.bundle > 1:
             raise HeroError(
-                f"train.bundle={config.train.bundle} is not for the strategy refiner, which refines one step at a "
+                f"train.bundle={self.train.bundle} is not for the strategy refiner, which refines one step at a "
                 "time; leave it at 1."
             )
-        if (config.refiner.noise or 0) >= 1:
+        if self.settings.noise >= 1:
             raise HeroError(
-                f"refiner.noise={config.refiner.noise:g} is too large, the noise must fall from 1 to it; "
+                f"refiner.noise={self.settings.noise:g} is too large, the noise must fall from 1 to it; "
                 "give less than 1."
             )
 
     def operator(self, backbone: Callable[[int, int], nn.Module], channels: int) -> nn.Module:
-        train, refiner = self.config.train, self.config.refiner
-        assert refiner.noise is not None
+        train, refiner = self.train, self.settings
         return RefinedOperator(
             backbone((train.history + 1) * channels + 1, channels),
             FORMS[refiner.form](refiner.steps, refiner.noise),
@@ -226,11 +243,11 @@ class Refiner(Strategy):
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         """The mean squared error whatever train.loss says: a distance relative to a target that is noise means nothing.
 
-        k is even over 0 .. K, drawn for every sample.
+        k is drawn uniformly from {0, ..., K} for every sample.
         """
         x = batch.context.inputs()
         y = refined(model).target(x, batch.truth[:, 0])
-        k = torch.randint(self.config.refiner.steps + 1, (len(y),), generator=batch.generator, device=y.device)
+        k = torch.randint(self.settings.steps + 1, (len(y),), generator=batch.generator, device=y.device)
         return Loss(self.error(refined(model), x, y, k, noise_like(y, batch.generator)), {})
 
     def error(self, model: RefinedOperator, x: Tensor, y: Tensor, k: Tensor, epsilon: Tensor) -> Tensor:
@@ -245,7 +262,7 @@ class Refiner(Strategy):
         Numbers are drawn for a whole batch at once: which of them a trajectory gets depends on those beside it.
         """
         generator = Generator(device=next(model.parameters()).device)
-        generator.manual_seed(seed_of(self.config.seed, "refine"))
+        generator.manual_seed(seed_of(self.seed, "refine"))
         return lambda context: refined(model)(context.inputs(), generator)
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from hero.console import console, progress_bar
-from hero.data.windows import training_windows, vary
+from hero.data.windows import Batch
 from hero.errors import HeroError
 from hero.evaluation.evaluate import load_data
 from hero.files import append, json_line, owned, write_atomic
@@ -24,15 +24,14 @@ from hero.method import metrics
 from hero.method.lagged import weights_of
 from hero.method.metrics import rollout_errors
 from hero.method.rollout import compiled
-from hero.method.schedule import learning_rate
-from hero.models import build_operator
 from hero.runs.checkpoint import LAGGED, kept_path, load_run, load_state, save_state, save_weights
 from hero.runs.config import RunConfig
 from hero.runs.folder import choose_device, read_log
-from hero.strategies import STRATEGIES, Batch, Strategy
+from hero.strategies import Strategy
 from hero.training.ema import AveragedWeights
 from hero.training.loggers import Loggers, chosen_loggers, open_loggers
 from hero.training.memory import KeptForBackward
+from hero.training.schedule import augment, learning_rate
 
 COMPILE_SECONDS = 50
 """About what compiling takes, for each block of the backbone."""
@@ -66,10 +65,9 @@ def resume(run: Path, data_dir: Path, log: Sequence[str] | None = None) -> Path:
 
 def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device, log: Sequence[str]) -> None:
     settings = config.train
-    task = config.make_task()
-    model = build_operator(config, task).to(device)
+    model = config.build_operator().to(device)
     optimiser = make_optimiser(model, config)
-    strategy = STRATEGIES[config.strategy](config)
+    strategy = config.make_strategy()
     average = AveragedWeights(model, settings.ema or 0)
     progress = Progress(run, config, device)
     first = progress.resume(model, optimiser, strategy, average, device)
@@ -78,13 +76,13 @@ def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device, l
 
     data = load_data(config, "train", data_dir, device).to(device)
     val = load_data(config, "val", data_dir, device)
-    windows = training_windows(config, data)
+    windows = config.windows(data)
     strategy.begin(model, data)
     progress.compiled = compile_unroll(strategy, model, config, windows(0))
 
     with open_loggers(log, run, config) as progress.loggers, progress.shown(first) as interrupted:
         for step in range(first, settings.steps):
-            batch = vary(windows(step), config)
+            batch = augment(windows(step), config.train, config.seed)
             for group in optimiser.param_groups:
                 group["lr"] = learning_rate(step, settings.lr, settings.warmup or 0, settings.steps)
             loss = strategy.loss(model, batch)

@@ -11,17 +11,16 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from hero.data.windows import Context
 from hero.evaluation.evaluate import load_data
 from hero.evaluation.landscape import error_ratio
 from hero.method.metrics import median_trajectory
-from hero.method.rollout import Context, rollout
-from hero.models import build_operator
+from hero.method.rollout import rollout
 from hero.report.figures.analysis import landscape_figure
 from hero.report.figures.study_curves import curves_figure, rollout_figure, setting_figure
 from hero.report.ranks import critical_difference_figure
 from hero.runs.checkpoint import load_run, load_weights
 from hero.runs.folder import choose_device, read_errors
-from hero.strategies import STRATEGIES
 from hero.study.collect import stored_landscape
 from hero.study.compare import BASELINE
 from hero.study.plans import ROLLOUT_COLUMNS, Plan
@@ -110,9 +109,9 @@ def first_figure(group: Group, errors: Mapping[str, np.ndarray], runs_dir: Path,
 def predicted(run: Path, trajectory: Tensor, step: int, device: torch.device) -> np.ndarray:
     """The state (channel, *space) that a run predicts at `step` of its rollout along `trajectory`."""
     config = load_run(run)
-    model = build_operator(config, config.make_task())
+    model = config.build_operator()
     load_weights(run / "model.safetensors", model)
-    stepper = STRATEGIES[config.strategy](config).stepper(model.to(device).eval())
+    stepper = config.make_strategy().stepper(model.to(device).eval())
     states = trajectory[None, : config.train.history].to(device)
     prediction: np.ndarray = rollout(stepper, Context(states), step)[0, -1].cpu().numpy()
     return prediction

@@ -17,10 +17,9 @@ from torch import Generator, Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from hero.console import console
-from hero.method.rollout import Context
-from hero.models import build_operator, count_parameters
+from hero.data.windows import Batch, Context
+from hero.models import count_parameters
 from hero.runs.config import RunConfig
-from hero.strategies import STRATEGIES, Batch
 from hero.study.cost.phases import Phase, empty_windows, numbered, objective_of, phases_of
 from hero.training.memory import KeptForBackward
 
@@ -34,7 +33,7 @@ def describe(config: RunConfig) -> dict[str, Any]:
     task, windows = config.make_task(), empty_windows(config)
     state = (task.channels, *(task.resolution,) * task.dims)
     inputs = (config.train.history * state[0], *state[1:])
-    model = build_operator(config, task)
+    model = config.build_operator()
     with torch.random.fork_rng(devices=[]):  # dropout may draw
         phases = phases_of(config)
         counts = count_updates(config, model, phases, min(config.train.batch, windows.count))
@@ -134,7 +133,7 @@ def count_at(config: RunConfig, model: nn.Module, phases: list[Phase], size: int
     )
     # The last windows by number: the caches then get the size that they have when all windows are in them.
     index = torch.arange(size) + max(0, windows - size) if numbered(config) else None
-    strategy = STRATEGIES[config.strategy](config)
+    strategy = config.make_strategy()
     count_forward(model, Context(past).inputs())  # what a first call makes for good is no part of an update
     counts = []
     for phase in phases:

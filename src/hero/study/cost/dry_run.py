@@ -19,7 +19,6 @@ from rich import box
 from rich.table import Table
 
 from hero.errors import HeroError
-from hero.models import build_operator
 from hero.runs.checkpoint import load_run
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import list_runs, read_log
@@ -124,7 +123,7 @@ class Speeds:
         one_pass, train = self.operators[key], config.train
         update = FIXED_SECONDS + train.batch * self.passes[key_of_strategy] * one_pass
         compiling = COMPILE_SECONDS * (config.backbone.depth or 1)
-        varies = STRATEGIES[config.strategy](config).varies
+        varies = config.make_strategy().varies
         if train.compile != "false" and not varies and COMPILED_SAVES * train.steps * update > compiling:
             update = (1 - COMPILED_SAVES) * update + compiling / train.steps
         return Speed(update, 100 * config.data.val_trajectories * one_pass, "counted")
@@ -159,10 +158,10 @@ def operator_seconds(config: RunConfig) -> float:
     plain = make_config(overrides={**flat(config), "strategy": "one_step"})
     try:
         with torch.device("meta"):
-            model = build_operator(plain, task)
+            model = plain.build_operator()
         return pass_seconds(model, plain, task.channels, task.grid("meta").space, "meta")
     except Exception:  # whatever anyone's module may raise when there are no numbers to look at
-        return pass_seconds(build_operator(plain, task), plain, task.channels, task.grid().space, "cpu")
+        return pass_seconds(plain.build_operator(), plain, task.channels, task.grid().space, "cpu")
 
 
 def pass_seconds(
@@ -185,10 +184,10 @@ def passes_per_window(config: RunConfig) -> float:
     sections = {key: value for key, value in flat(config).items() if not key.startswith(("task.", "backbone."))}
     small = make_config(overrides={**sections, **STAND_IN})
     task = small.make_task()
-    model = build_operator(small, task)
+    model = small.build_operator()
     phases = phases_of(config)
     counts = count_at(small, model, phases, STAND_IN["train.batch"])
-    plain = build_operator(make_config(overrides={**STAND_IN, "strategy": "one_step"}), task)
+    plain = make_config(overrides={**STAND_IN, "strategy": "one_step"}).build_operator()
     step = count_forward(plain, torch.ones(1, task.channels, task.resolution))
     total = sum(phase.updates * count.flops for phase, count in zip(phases, counts, strict=True))
     return total / (config.train.steps * STAND_IN["train.batch"] * step)

@@ -20,17 +20,15 @@ from torch import Tensor, nn
 
 from hero.console import console
 from hero.data import Split, Task, generate, split_path
-from hero.data.windows import training_windows
+from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.evaluation.evaluate import load_data
 from hero.method.lagged import weights_of
 from hero.method.metrics import CHUNK_VALUES, rollout_errors
-from hero.method.rollout import Context, rollout
-from hero.models import build_operator
+from hero.method.rollout import rollout
 from hero.runs.checkpoint import save_state
 from hero.runs.config import RunConfig
 from hero.runs.folder import choose_device
-from hero.strategies import STRATEGIES
 from hero.study.cost.count import SPLITS, describe, readable
 from hero.study.cost.phases import numbered, phases_of
 from hero.training.ema import AveragedWeights
@@ -111,12 +109,12 @@ class Rehearsal:
     def __init__(self, config: RunConfig, data_dir: Path, device: torch.device) -> None:
         settings = config.train
         self.config, self.device = config, device
-        self.model = build_operator(config, config.make_task()).to(device)
+        self.model = config.build_operator().to(device)
         self.optimiser = make_optimiser(self.model, config)
-        self.strategy = STRATEGIES[config.strategy](config)
+        self.strategy = config.make_strategy()
         data = stand_in(config, "train", data_dir, device).to(device)
         self.val = stand_in(config, "val", data_dir, device)
-        self.windows = training_windows(config, data)
+        self.windows = config.windows(data)
         self.average = AveragedWeights(self.model, settings.ema or 0)
         self.strategy.begin(self.model, data)
         begin = time.perf_counter()

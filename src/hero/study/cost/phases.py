@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import torch
 
-from hero.data.windows import Windows, training_windows
+from hero.data.windows import Windows
 from hero.method.objective import HeroObjective
 from hero.method.schedule import refresh_due
 from hero.runs.config import RunConfig
-from hero.strategies import STRATEGIES, Strategy
+from hero.strategies import Strategy
 from hero.strategies.history_replay import HistoryReplay
 
 
@@ -29,7 +29,7 @@ class Phase:
 def phases_of(config: RunConfig) -> list[Phase]:
     """The phases of a run in their order; the updates add up to train.steps."""
     steps = config.train.steps
-    strategy = STRATEGIES[config.strategy](config)
+    strategy = config.make_strategy()
     if isinstance(strategy, HistoryReplay):
         return replay_phases(config)
     if "hero" not in strategy.sections:
@@ -86,7 +86,7 @@ def filling_updates(config: RunConfig) -> int:
 
 def empty_windows(config: RunConfig) -> Windows:
     """The run's windows without their data, for how many there are."""
-    return training_windows(config, torch.empty(config.data.train_trajectories, config.data.train_steps + 1, 0))
+    return config.windows(torch.empty(config.data.train_trajectories, config.data.train_steps + 1, 0))
 
 
 def numbered(config: RunConfig) -> bool:

@@ -24,14 +24,14 @@ from torch import nn
 from hero.bench.torch_work import synchronise
 from hero.bench.worker import give_back, resident
 from hero.console import progress_bar
+from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.files import write_atomic, write_json
-from hero.method.rollout import Context, rollout
-from hero.models import build_operator, count_parameters
+from hero.method.rollout import rollout
+from hero.models import count_parameters
 from hero.runs.checkpoint import load_run
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import choose_device, versions
-from hero.strategies import STRATEGIES
 from hero.study.compare import seconds_per_update
 from hero.study.cost.count import describe
 from hero.study.cost.measure import Rehearsal, seconds_of
@@ -189,7 +189,7 @@ class FreeRollout:
         states = config.make_task().initial_states(config.train.batch, config.data.test_seed).float()
         states = states[:, None].repeat(1, config.train.history, *(1,) * (states.dim() - 1))
         self.context = Context(states.to(next(model.parameters()).device))
-        self.step, self.model = STRATEGIES[config.strategy](config).stepper(model), model
+        self.step, self.model = config.make_strategy().stepper(model), model
 
     @torch.no_grad()
     def __call__(self, steps: int) -> None:
@@ -251,6 +251,6 @@ def do_work(work: str, config: RunConfig, data_dir: Path, steps: int) -> None:
     """A rollout of `steps` steps, or some updates of every phase of a run."""
     device = choose_device(config.train.device)
     if work == "rollout":
-        FreeRollout(config, build_operator(config, config.make_task()).to(device))(steps)
+        FreeRollout(config, config.build_operator().to(device))(steps)
     else:
         Rehearsal(config, data_dir, device).phases(1)

@@ -1,0 +1,225 @@
+"""How settings are declared and checked. It knows no section: each part of hero declares its own.
+
+    class RampSettings(Settings):
+        start: Annotated[int, Share(0.4)] = setting("First update of the relative term.", ge=0)
+        top: float = setting(0.02, "Largest weight.", ge=0)
+
+A value that depends on other settings is declared with its rule in the annotation (`Share`, `PerDims`, `FromStrategy`)
+and is computed on construction, so a Settings object holds every number and nothing is None afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic.fields import FieldInfo
+
+from hero.errors import HeroError
+
+LARGEST_INT = 2**63 - 1
+"""The largest seed, tensor size and TOML integer."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Values from other sections that derived settings depend on; the defaults are those of the paper."""
+
+    steps: int = 10_000
+    """Updates of the run."""
+    dims: int = 1
+    """Space dimensions of the data."""
+    strategy: object = None
+    """The class of the strategy."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """A number of updates given as a share of all updates."""
+
+    share: float
+    least: int = 1
+
+    def value(self, facts: Facts, given: Mapping[str, Any]) -> int:
+        """max(least, share · updates)."""
+        return max(self.least, round(self.share * facts.steps))
+
+    def __str__(self) -> str:
+        return f"{self.share:g} of train.steps"
+
+
+@dataclass(frozen=True)
+class PerDims:
+    """A value for each number of space dimensions."""
+
+    values: Mapping[int, Any]
+
+    def value(self, facts: Facts, given: Mapping[str, Any]) -> Any:
+        """The value for the dimensions of the data."""
+        return self.values[facts.dims]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{value} in {dims}D" for dims, value in self.values.items())
+
+
+@dataclass(frozen=True)
+class FromStrategy:
+    """A value that each strategy class has as an attribute."""
+
+    attribute: str
+
+    def value(self, facts: Facts, given: Mapping[str, Any]) -> Any:
+        """The attribute of the chosen strategy."""
+        return getattr(facts.strategy, self.attribute, 0)
+
+    def __str__(self) -> str:
+        return "by strategy"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Any other function of the facts and of the section's given values."""
+
+    function: Callable[[Facts, Mapping[str, Any]], Any]
+    text: str
+
+    def value(self, facts: Facts, given: Mapping[str, Any]) -> Any:
+        """The value of the function."""
+        return self.function(facts, given)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Derived = Share | PerDims | FromStrategy | Rule
+
+
+def setting(default: Any, doc: str = "", **bounds: Any) -> Any:
+    """A documented field: `setting(default, doc, ge=, gt=, lt=, le=)`, or `setting(doc)` for a derived one."""
+    if not doc:
+        return Field(default=None, description=default, **bounds)
+    return Field(default=default, description=doc, **bounds)
+
+
+class Settings(BaseModel):
+    """Base of all sections: frozen, unknown names and wrong types refused, derived values filled in."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, given: Any, info: ValidationInfo) -> Any:
+        values = {name: _plain_type(cls.model_fields.get(name), value) for name, value in dict(given).items()}
+        for name, field in cls.model_fields.items():
+            rule = derivation(field)
+            if rule is not None and values.get(name) is None:
+                values[name] = rule.value(facts_of(info), values)
+        return values
+
+    @classmethod
+    def from_values(cls, section: str, values: Mapping[str, Any], facts: Facts) -> Self:
+        """The section from plain values; HeroError names the dotted key, the value and the remedy."""
+        try:
+            return cls.model_validate(dict(values), context=facts)
+        except ValidationError as error:
+            raise HeroError(_sentence(cls, section, error)) from None
+
+    def check(self, space: tuple[int, ...]) -> None:
+        """Refuse values that do not fit the grid `space` of the data."""
+
+    def plain(self) -> dict[str, Any]:
+        """Nested plain values, ready for TOML."""
+        return self.model_dump(mode="python")
+
+
+def facts_of(info: ValidationInfo) -> Facts:
+    """The facts that a section is validated with."""
+    return info.context if isinstance(info.context, Facts) else Facts()
+
+
+def derivation(field: FieldInfo) -> Derived | None:
+    """The rule of a derived field, None for others."""
+    return next((item for item in field.metadata if isinstance(item, Derived)), None)
+
+
+def default_text(field: FieldInfo) -> str:
+    """The default of a field in words."""
+    rule = derivation(field)
+    return str(field.get_default(call_default_factory=True) if rule is None else rule)
+
+
+def one_of(names: Iterable[str]) -> Callable[[Any], tuple[str, ...]]:
+    """A validator for a list of known words, or the same separated by commas; in the order of `names`, read late."""
+
+    def checked(value: Any) -> tuple[str, ...]:
+        words = [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+        choices = ", ".join(names)
+        if not isinstance(words, list | tuple) or not words:
+            raise ValueError(f"is not a list of words; choose from: {choices}.")
+        for word in words:
+            if word not in names:
+                raise ValueError(f"contains {word!r}; choose from: {choices}.")
+        return tuple(word for word in names if word in words)
+
+    return checked
+
+
+def positive_numbers(value: Any) -> tuple[int, ...]:
+    """One positive whole number, a list of them, or the same separated by commas."""
+    if isinstance(value, str):
+        value = [int(word) if word.strip().isdecimal() else word for word in value.split(",")]
+    numbers = tuple(value) if isinstance(value, list | tuple) else (value,)
+    if not numbers or any(type(number) is not int or number < 1 for number in numbers):
+        raise ValueError("must be one positive whole number or a list of them.")
+    return numbers
+
+
+def _plain_type(field: FieldInfo | None, value: Any) -> Any:
+    """`value` where its type loses nothing: 1e4 as an integer, 1 as a float, true as the word that a choice has."""
+    if field is None or (isinstance(value, bool) and field.annotation is bool):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower() if "'true'" in str(field.annotation) else value
+    if field.annotation is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    return float(value) if field.annotation is float and isinstance(value, int) else value
+
+
+KINDS = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "string_type": "a word",
+    "bool_type": "true or false",
+    "mapping_type": "a table of values",
+    "dict_type": "a table of values",
+}
+
+
+def _sentence(cls: type[Settings], section: str, error: ValidationError) -> str:
+    """The first error of pydantic as one sentence of ours."""
+    found = error.errors(include_url=False)[0]
+    name = str(found["loc"][0]) if found["loc"] else ""
+    key = f"{section}.{name}" if section else name
+    value, kind, limits = found["input"], found["type"], found.get("ctx", {})
+    start = f"{key}={value!r}"
+    if kind == "value_error":
+        text = str(limits["error"])
+        return text if text.startswith(section) and section else f"{start} {text}"
+    if kind == "greater_than_equal":
+        return f"{start} is too small; it must be at least {limits['ge']:g}."
+    if kind == "greater_than":
+        return f"{start} is too small; it must be above {limits['gt']:g}."
+    if kind == "less_than":
+        return f"{start} is too large; it must be below {limits['lt']:g}."
+    if kind == "less_than_equal":
+        return f"{start} is too large; it must be at most {limits['le']:g}."
+    if kind == "finite_number":
+        return f"{start} must be finite."
+    if kind == "literal_error":
+        choices = limits["expected"].replace("'", "").replace(" or ", ", ")
+        return f"{start} is not possible; choose one of: {choices}."
+    doc = cls.model_fields[name].description if name in cls.model_fields else found["msg"]
+    return f"{start} is not {KINDS.get(kind, 'possible')}; {doc}"

@@ -1,0 +1,40 @@
+"""A backbone as a part: its settings, its names and how it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import nn
+
+from hero.config import Settings, setting
+
+
+class BackboneSettings(Settings):
+    """The operator that learns one step; every backbone has these settings and its own."""
+
+    name: str = setting("fno", "Backbone: fno, transolver, or your own nn.Module as package.module:Class.")
+    residual: bool = setting(False, "The operator predicts the change: u + G(u).")
+    precision: Literal["float32", "bfloat16"] = setting(
+        "float32", "bfloat16 computes matrix products under autocast; transforms, weights and states stay in float32."
+    )
+
+    def own(self) -> dict[str, Any]:
+        """The settings of this backbone alone, which are the arguments of its class."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name not in SHARED}
+
+
+SHARED = BackboneSettings.model_fields.keys()
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """An entry of the registry. `build(settings, dims, in_channels, out_channels)` returns the module."""
+
+    title: str
+    """Display name."""
+    short: str
+    """Display name in the labels of strategies, as in Trans.-HERO."""
+    Settings: type[BackboneSettings]
+    build: Callable[[Any, int, int, int], nn.Module]

@@ -1,0 +1,48 @@
+"""The training protocol: section `train`, shared by every strategy."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from hero.config import FromStrategy, Settings, Share, setting
+
+
+class TrainSettings(Settings):
+    """The loop, the same for every strategy."""
+
+    steps: int = setting(10_000, "Optimizer updates.", ge=1)
+    batch: int = setting(20, "Windows per update.", ge=1)
+    unroll: int = setting(5, "K, the steps of a training window; all strategies draw the same windows.", ge=1)
+    history: int = setting(1, "H, the most recent states that the operator sees.", ge=1)
+    normalise: bool = setting(False, "Scale each channel by its mean and std in the training data.")
+    bundle: int = setting(1, "Steps that the operator predicts per call (temporal bundling).", ge=1)
+    curriculum: Literal["fixed", "steps", "random"] = setting(
+        "fixed",
+        "Length of the unroll: train.unroll, growing to it in equal stages (steps), or drawn for each update (random).",
+    )
+    noise: float = setting(0.0, "Gaussian noise on the input states, relative to their root mean square.", ge=0)
+    ema: Annotated[float, FromStrategy("ema")] = setting(
+        "Decay of the averaged weights that are validated and kept, 0 for none.", ge=0
+    )
+    recompute: Annotated[bool, FromStrategy("recompute")] = setting(
+        "Recompute activations in the backward pass instead of keeping them."
+    )
+    loss: Literal["relative", "mse"] = setting(
+        "relative", "Absolute loss: the normalised distance D, or the mean squared error."
+    )
+    lr: float = setting(1e-3, "Peak learning rate of AdamW.", gt=0)
+    warmup: Annotated[int, Share(0.2)] = setting("Updates of linear warm-up, before a cosine to zero.", ge=0)
+    weight_decay: float = setting(0.01, "Decoupled weight decay of AdamW.", ge=0)
+    clip: float = setting(1.0, "Largest gradient norm; 0 turns clipping off.", ge=0)
+    patience: int = setting(
+        0, "Stop after this many validations without a better GM100 (early stopping); 0 trains to the end.", ge=0
+    )
+    compile: Literal["auto", "true", "false"] = setting(
+        "auto", "torch.compile of the unroll: auto compiles long runs where a compiler is found."
+    )
+    device: str = setting("auto", "auto, cpu, cuda, cuda:1, mps; auto takes an accelerator if there is one.")
+    validate_every: Annotated[int, Share(0.05)] = setting("Updates between validation rollouts.", ge=1)
+    checkpoint_every: Annotated[int, Share(0.05)] = setting("Updates between checkpoints for resuming.", ge=1)
+    keep_every: int = setting(
+        0, "Updates between checkpoints that are kept for `hero landscape` and `hero probe`; 0 keeps none.", ge=0
+    )

@@ -1,0 +1,50 @@
+"""Learning rate, length of the unroll and noise as pure functions of the update, so that a resume needs no state."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Generator
+
+from hero.data.windows import Batch, Context
+from hero.seeding import seed_of
+from hero.strategies.settings import TrainSettings
+
+
+def learning_rate(step: int, peak: float, warmup: int, total: int) -> float:
+    """Linear to `peak` over `warmup` updates, then cosine towards 0 at `total`; `step` counts from 0."""
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    return peak * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, total - warmup)))
+
+
+def unroll_length(curriculum: str, step: int, steps: int, longest: int, seed: int) -> int:
+    """K of update `step`: the longest, or growing to it in equal stages, or drawn uniformly from 1 to it."""
+    if curriculum == "steps":
+        return min(longest, 1 + step * longest // steps)
+    if curriculum == "random":
+        return 1 + seed_of(seed, "unroll", step) % longest
+    return longest
+
+
+def augment(batch: Batch, train: TrainSettings, seed: int) -> Batch:
+    """The batch after the curriculum on its length and the noise on its input.
+
+    A window that changes from epoch to epoch loses its number: a result cached per window would be wrong.
+    """
+    if train.curriculum != "fixed":
+        length = unroll_length(train.curriculum, batch.step, train.steps, train.unroll, seed)
+        batch = replace(batch, truth=batch.truth[:, :length], index=None)
+    if train.noise:
+        batch = replace(batch, context=noisy(batch.context, train.noise, batch.generator), index=None)
+    return batch
+
+
+def noisy(context: Context, noise: float, generator: Generator) -> Context:
+    """u + σ rms(u) ξ for every state of the context, ξ standard normal; the conditioning is unchanged."""
+    u = context.states
+    rms = u.square().mean(dim=tuple(range(2, u.dim())), keepdim=True).sqrt()
+    xi = torch.randn(u.shape, generator=generator, device=u.device, dtype=u.dtype)
+    return replace(context, states=u + noise * rms * xi)
