@@ -13,11 +13,12 @@ from torch.nn.functional import gelu
 from hero.data import TASKS
 from hero.data.windows import Context
 from hero.errors import HeroError
-from hero.method.rollout import compiled, unroll
+from hero.method.rollout import unroll
 from hero.models import BACKBONES, FNO, build_backbone, count_parameters
 from hero.models.spectral import SpectralConv, dft_matrices, truncated_inverse, truncated_transform
 from hero.models.wrappers import MixedPrecision
 from hero.runs.config import make_config
+from hero.training.compile import compiled
 
 TASK_OF_DIM = {1: "burgers", 2: "kolmogorov_flow", 3: "swift_hohenberg"}
 
@@ -267,7 +268,6 @@ def test_options_of_the_fno(dims: int) -> None:
 
 def test_an_operator_predicts_the_change_in_physical_units() -> None:
     config = make_config(overrides={"backbone.residual": True, "train.normalise": True, "train.history": 2})
-    task = config.make_task()
     model = config.build_operator()
     model.fit(3 + 2 * torch.randn(4, 6, 1, 160))
     x = torch.randn(2, 2, 160)

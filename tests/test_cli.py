@@ -15,9 +15,9 @@ from hero.cli import main
 from hero.data import TASKS
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
-from hero.runs.checkpoint import load_run
 from hero.runs.config import make_config, setting_names
 from hero.runs.folder import find_run
+from hero.runs.old import load_run
 from hero.strategies import STRATEGIES
 from hero.training.loop import train
 

@@ -51,8 +51,8 @@ def test_the_default_is_the_papers_implementation_section(task: str) -> None:
     assert (config.train.steps, config.train.batch, config.train.lr, config.train.warmup) == (10_000, 20, 1e-3, 2000)
     assert config.train.unroll == 5
     assert config.train.clip == 1.0
-    assert (config.hero.start, config.hero.refresh, config.hero.warmup) == (4000, 2000, 2000)
-    assert (config.hero.lambda_max, config.hero.margin, config.hero.beta) == (0.02, 0.02, 5.0)
+    assert (config.method.start, config.method.refresh, config.method.warmup) == (4000, 2000, 2000)
+    assert (config.method.lambda_max, config.method.margin, config.method.beta) == (0.02, 0.02, 5.0)
     widths = {1: (28, (28,), 1), 2: (20, (8, 8), 1), 3: (4, (8, 8, 8), 5)}
     backbone = config.backbone
     assert (backbone.width, backbone.modes, backbone.depth) == widths[TASKS[task].dims]
@@ -70,8 +70,13 @@ def test_quick_is_a_tenth_with_every_schedule_scaled() -> None:
 @settings(max_examples=60, deadline=None)
 def test_any_number_of_steps_gives_schedules_that_fit_it(steps: int) -> None:
     config = make_config(overrides={"train.steps": steps})
-    assert 0 <= config.hero.start < steps
-    for value in (config.hero.refresh, config.hero.warmup, config.train.validate_every, config.train.checkpoint_every):
+    assert 0 <= config.method.start < steps
+    for value in (
+        config.method.refresh,
+        config.method.warmup,
+        config.train.validate_every,
+        config.train.checkpoint_every,
+    ):
         assert 1 <= value <= steps
 
 
@@ -143,7 +148,7 @@ def test_later_sources_win_preset_then_file_then_overrides(tmp_path: Path) -> No
     path.write_text("seed = 4\n[train]\nsteps = 500\nlr = 0.5\n[task]\nname = 'kdv'\ndt = 0.02\n", encoding="utf-8")
     config = make_config("quick", path, {"train.lr": 0.25})
     assert (config.seed, config.train.steps, config.train.lr) == (4, 500, 0.25)
-    assert (config.task.name, config.task.settings["dt"], config.hero.start) == ("kdv", 0.02, 200)
+    assert (config.task.name, config.task.settings["dt"], config.method.start) == ("kdv", 0.02, 200)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from hero.method.rollout import rollout
 from hero.models import BACKBONES
 from hero.runs.config import RunConfig, make_config
 from hero.strategies import STRATEGIES, Strategy
+from hero.training.schedule import augment
 from test_backbones import SMALL
 
 STEPS = 8
@@ -39,10 +40,6 @@ def config_for(strategy: str, backbone: str, dims: int) -> RunConfig:
             "train.unroll": 3,
             "hero.start": 2,
             "hero.refresh": 3,
-            "history_replay.start": 2,
-            "history_replay.refresh": 3,
-            "history_replay.horizon": 5,
-            "history_replay.buffer": 6,
         }
     )
 
@@ -58,7 +55,7 @@ def begin(config: RunConfig) -> tuple[Strategy, nn.Module, Windows]:
 def update(strategy: Strategy, model: nn.Module, windows: Windows, steps: range) -> list[Tensor]:
     """Plain gradient descent; returns the weights."""
     for step in steps:
-        batch = vary(windows(step), strategy.config)
+        batch = augment(windows(step), strategy.train, strategy.seed)
         value = strategy.loss(model, batch).value
         gradients = torch.autograd.grad(value, list(model.parameters()))
         assert all(bool(g.isfinite().all()) for g in gradients)

@@ -12,12 +12,12 @@ from torch import nn
 from conftest import Call, assert_refused, options, tiny
 from hero.data.windows import Context
 from hero.errors import HeroError
-from hero.evaluation.evaluate import load_data
 from hero.method.cache import WindowTable
 from hero.method.rollout import unroll
 from hero.method.schedule import refresh_due
 from hero.runs.config import RunConfig, make_config
-from hero.runs.folder import read_log
+from hero.runs.folder import load_data
+from hero.runs.old import read_log
 from hero.strategies import STRATEGIES
 from hero.study.cost.count import count_at, describe, without_numbers
 from hero.study.cost.measure import Rehearsal, estimate, print_estimate
@@ -121,9 +121,9 @@ def misses(config: RunConfig) -> int:
         count += 1
         return torch.zeros(len(index), 1)
 
-    for step in range(config.hero.start or 0, config.train.steps):
+    for step in range(config.method.start, config.train.steps):
         index = windows.indices(step)
-        if refresh_due(step, config.hero.start or 0, config.hero.refresh or 1):
+        if refresh_due(step, config.method.start or 0, config.method.refresh or 1):
             table.clear()
         table.get(index, compute)
     return count

@@ -24,7 +24,6 @@ from conftest import Call, assert_refused, hero, tiny
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.evaluation import export
-from hero.evaluation.evaluate import load_data
 from hero.evaluation.export import (
     FORMATS,
     About,
@@ -41,6 +40,7 @@ from hero.method.rollout import as_stepper, rollout
 from hero.models import BACKBONES
 from hero.runs.checkpoint import load_weights
 from hero.runs.config import RunConfig, make_config
+from hero.runs.folder import load_data
 from hero.training.loop import train
 
 pytestmark = pytest.mark.xdist_group("export")  # its fixtures are slow: made once

@@ -12,12 +12,13 @@ import torch
 
 from conftest import Call, assert_refused, tiny
 from hero.data.windows import Context
-from hero.evaluation.evaluate import evaluate, load_data
+from hero.evaluation.evaluate import evaluate
 from hero.evaluation.landscape import error_ratio, landscape
 from hero.method.rollout import unroll
 from hero.report.figures.analysis import landscape_figure, landscape_sentence
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_state, read_weights, save_weights
 from hero.runs.config import RunConfig
+from hero.runs.folder import load_data
 from hero.training.loop import train
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from conftest import Call, assert_refused, options, start_hero, tiny, wait_until
-from hero.runs.folder import read_log
+from hero.runs.old import read_log
 from hero.training import loggers
 from hero.training.loggers import Loggers, chosen_loggers, flat, numbers
 from hero.training.loop import resume, train

@@ -20,8 +20,9 @@ from hero.method.lagged import LaggedOperator
 from hero.method.objective import HeroObjective, activation, margin_loss
 from hero.method.perturbations import SpectralNoise
 from hero.method.rollout import EPS, as_stepper, energy, rollout, state_distance, trajectory_distance, unroll
-from hero.method.schedule import learning_rate, refresh_due, relative_weight
+from hero.method.schedule import refresh_due, relative_weight
 from hero.method.selection import scores, select
+from hero.training.schedule import learning_rate
 
 
 def trajectories(*space: int, batch: int = 3, steps: int = 4, channels: int = 2) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,7 @@ from hero.evaluation.shifts import SHIFTS, Shift, resample, shifted, shifted_tas
 from hero.files import write_atomic
 from hero.runs.checkpoint import load_weights, read_weights, save_weights
 from hero.runs.config import RunConfig, make_config
-from hero.runs.folder import read_metrics
+from hero.runs.old import read_metrics
 from hero.study.published import published_row
 from hero.training.loop import train
 

@@ -16,13 +16,13 @@ from conftest import options, start_hero, tiny, wait_until
 from hero.data.windows import Batch, Context, noisy
 from hero.evaluation.evaluate import evaluate
 from hero.method.rollout import as_stepper, recomputed_unroll, rollout, unroll
-from hero.method.schedule import unroll_length
 from hero.models import FNO
-from hero.runs.folder import read_log
+from hero.runs.old import read_log
 from hero.strategies import STRATEGIES
 from hero.training.ema import AveragedWeights
 from hero.training.loop import resume, train
 from hero.training.memory import KeptForBackward
+from hero.training.schedule import augment, unroll_length
 from test_strategies import absolute, assert_same, batch_of, model_of, window
 from test_train import assert_same_run
 
@@ -127,10 +127,10 @@ def test_a_curriculum_shortens_the_batch_and_takes_its_number_away() -> None:
     u, truth, generator = window(1, 0)
     batch = Batch(Context(u[:, None]), truth, 3, torch.arange(5), generator)
     config = tiny(train__curriculum="steps", train__unroll=K)
-    shorter = vary(batch, config)
+    shorter = augment(batch, config.train, 0)
     assert torch.equal(shorter.truth, truth[:, :1])
     assert shorter.index is None
-    assert vary(batch, tiny(train__unroll=K)) is batch
+    assert augment(batch, tiny(train__unroll=K).train, 0) is batch
 
 
 def test_noise_has_the_size_that_is_asked_for() -> None:
@@ -216,7 +216,7 @@ def test_relative_term_on_top_of_another_objective() -> None:
     u, truth, _ = window(1, 0)
     whole = Batch(Context(u[:, None]), truth, 13, torch.arange(5), Generator().manual_seed(3))
     strategy.loss(model, replace(whole, step=0))  # makes the lagged operator
-    batch = vary(replace(whole, generator=Generator().manual_seed(3)), config)
+    batch = augment(replace(whole, generator=Generator().manual_seed(3)), config.train, config.seed)
     assert batch.truth.shape[1] == 3
     parameters = list(model.parameters())
     loss = strategy.loss(model, batch)

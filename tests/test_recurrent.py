@@ -13,7 +13,7 @@ from conftest import tiny
 from hero.data.windows import Batch, Context
 from hero.models import FNO
 from hero.runs.config import RunConfig
-from hero.runs.folder import read_log
+from hero.runs.old import read_log
 from hero.strategies import STRATEGIES
 from hero.training.loop import train
 from hero.training.memory import KeptForBackward
@@ -59,7 +59,7 @@ def test_at_its_ends_it_is_another_strategy(other: str, steps: int) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
     for a, b in zip(mine, other_gradients, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
-    windows = [training_windows(config, torch.arange(44.0).reshape(4, 11, 1, 1)) for config in configs]
+    windows = [config.windows(torch.arange(44.0).reshape(4, 11, 1, 1)) for config in configs]
     assert torch.equal(windows[0](3).context.states, windows[1](3).context.states)
 
 

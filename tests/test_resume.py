@@ -13,7 +13,7 @@ import pytest
 from conftest import hero, options, start_hero, tiny, wait_until
 from hero.evaluation.evaluate import evaluate
 from hero.runs.config import RunConfig
-from hero.runs.folder import read_log
+from hero.runs.old import read_log
 from hero.training.loop import resume, train
 from test_train import assert_same_run
 

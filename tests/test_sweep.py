@@ -18,9 +18,8 @@ from rich.console import Console
 import hero.study.watch as watch_module
 from conftest import Call, assert_refused, options, start_hero, tiny, wait_until
 from hero.errors import HeroError
-from hero.evaluation.evaluate import final_metrics
 from hero.runs.config import RunConfig
-from hero.runs.folder import read_log
+from hero.runs.old import final_metrics, read_log
 from hero.study.sweep import Workers, gpu_of, sweep, threads_of_each, visible_gpus
 from hero.study.watch import Job, Watch, read_state
 from hero.study.worker import Failure, failure_of, last_lines

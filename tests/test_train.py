@@ -15,13 +15,13 @@ import torch
 from conftest import tiny
 from hero.data.windows import Batch
 from hero.evaluation.evaluate import evaluate
-from hero.method.schedule import learning_rate
 from hero.models import build_backbone
-from hero.runs.checkpoint import load_run, load_state
+from hero.runs.checkpoint import load_state
 from hero.runs.config import RunConfig
-from hero.runs.folder import read_log
+from hero.runs.old import load_run, read_log
 from hero.strategies import STRATEGIES, Loss
 from hero.training.loop import train
+from hero.training.schedule import learning_rate
 
 
 def same(a: Any, b: Any) -> bool:
@@ -124,7 +124,7 @@ def test_the_log_has_every_update_once_with_all_that_the_screen_shows(runs_dir: 
         assert (relative <= record.keys()) == (record["step"] > 8)
         if record["step"] > 8:
             assert record["lag"] + record["perturbed"] + record["self"] == pytest.approx(1)
-            assert record["lambda"] == pytest.approx(0.02 * min((record["step"] - 1 - 8) / config.hero.warmup, 1))
+            assert record["lambda"] == pytest.approx(0.02 * min((record["step"] - 1 - 8) / config.method.warmup, 1))
     assert [record["seconds"] for record in updates] == sorted(record["seconds"] for record in updates)
 
 
@@ -148,7 +148,7 @@ def test_the_best_checkpoint_is_the_one_with_the_least_logged_validation_error(r
 def test_one_update_is_adamw_on_the_clipped_gradient_of_the_strategys_loss(runs_dir: Path, data_dir: Path) -> None:
     """The loop beside a naive twin that writes out three updates."""
     from hero.data.windows import Windows
-    from hero.evaluation.evaluate import load_data
+    from hero.runs.folder import load_data
 
     config = tiny(strategy="push_forward", train__steps=3, train__warmup=2, train__clip=0.05, train__weight_decay=0.1)
     run = train(config, runs_dir, data_dir)

@@ -25,7 +25,8 @@ def write_atomic(path: Path, data: bytes) -> Path:
         os.replace(temporary, path)
     except OSError as error:
         raise HeroError(
-            f"cannot write {path} ({error.strerror or error}); free space or mend the folder, what was there is intact."
+            f"cannot write {path} ({error.strerror or error}); check disk space and permissions; "
+            "the previous file is unchanged."
         ) from error
     finally:
         with contextlib.suppress(OSError):
@@ -40,7 +41,8 @@ def append(path: Path, text: str) -> None:
             file.write(text)
     except OSError as error:
         raise HeroError(
-            f"cannot write {path} ({error.strerror or error}); free space or mend the folder, then run the same again."
+            f"cannot write {path} ({error.strerror or error}); check disk space and permissions, "
+            "then repeat the command."
         ) from error
 
 
@@ -65,7 +67,7 @@ def _plain(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def owned(folder: Path) -> Iterator[None]:
+def run_lock(folder: Path) -> Iterator[None]:
     """Hold `folder` for this process; HeroError if another process holds it. The system frees it when we die."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -13,8 +13,8 @@ import torch
 
 from hero.console import console, progress_bar
 from hero.data.windows import Windows
-from hero.method.rollout import compiled as compiled_function
 from hero.runs.config import RunConfig, make_config
+from hero.training.compile import compiled as compiled_function
 
 TASK_OF_DIM = {1: "burgers", 2: "decaying_turbulence", 3: "swift_hohenberg"}
 
@@ -31,7 +31,7 @@ class Arm:
             with torch.no_grad():
                 self.model(windows(0).context.inputs())
             self.strategy.unroll = compiled_function(self.strategy.unroll, windows.data.device)
-        self.step = config.method.start
+        self.step = config.method.plain()["start"]
 
     def update(self) -> float:
         """Seconds of one optimiser update."""
@@ -80,7 +80,7 @@ def strategy_cost(dims: int, compiled: bool, rounds: int, windows_kept: int = 10
     medians["hero, cache not yet filled"] = statistics.median(first)
     ratios = {name: value / medians["push_forward"] for name, value in medians.items()}
     # At the paper's settings the first 115 to 230 of every 2000 steps after a refresh roll the lagged operator out.
-    share = 1.5 * 115 / base.method.refresh
+    share = 1.5 * 115 / base.method.plain()["refresh"]
     ratios["hero, mean over a refresh"] = (1 - share) * ratios["hero"] + share * ratios["hero, cache not yet filled"]
     cached = getattr(arms["hero"].strategy, "objective").cache_bytes() / windows.count * 2300  # noqa: B009
     return {"dims": dims, "compiled": compiled, "seconds": medians, "ratio": ratios, "cache_megabytes": cached / 2**20}

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from hero.config import parse_override
 from hero.console import console
 from hero.evaluation.evaluate import evaluate
 from hero.report import report_run
@@ -21,7 +22,7 @@ def config_of(args: argparse.Namespace) -> configuration.RunConfig:
 
 def overrides_of(args: argparse.Namespace) -> dict[str, Any]:
     """What the options of a command set beyond preset and file, as dotted keys."""
-    overrides: dict[str, Any] = dict(map(configuration.parse_override, args.overrides))
+    overrides: dict[str, Any] = dict(map(parse_override, args.overrides))
     named = {"strategy": "strategy", "backbone": "backbone.name", "seed": "seed", "task": "task.name"}
     for option, key in named.items():
         if getattr(args, option, None) is not None:
@@ -58,6 +59,6 @@ def workers_of(args: argparse.Namespace) -> Workers:
 
 def evaluated(run: Path, data_dir: Path) -> dict[str, Any]:
     """The metrics of a run, measured now and shown on its page."""
-    metrics = evaluate(run, data_dir)
+    metrics = evaluate(run, data_dir).plain()
     report_run(run, metrics)
     return metrics

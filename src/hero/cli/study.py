@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from hero.cli.options import add_worker_options, workers_of
+from hero.config import parse_override
 from hero.console import console
 from hero.errors import HeroError
 from hero.models import BACKBONES
 from hero.report.ranks import statistics_tables
 from hero.report.study import study_tables, title
-from hero.runs import config as configuration
 from hero.strategies import STRATEGIES
 from hero.study.cost.dry_run import schedule, schedule_sentences, schedule_table
 from hero.study.plans import STUDIES, plan
@@ -56,7 +56,7 @@ def names(text: str) -> list[str]:
 def run_study(args: argparse.Namespace) -> None:
     if args.dry_run and args.table_only:
         raise HeroError("--dry-run writes nothing, so --table-only cannot go with it; leave out one of them.")
-    overrides = dict(map(configuration.parse_override, args.overrides))
+    overrides = dict(map(parse_override, args.overrides))
     seeds = None if args.seeds is None else range(args.seeds)
     planned = plan(args.study, args.preset, args.config, overrides, args.tasks, args.backbones, args.strategies, seeds)
     workers = workers_of(args)

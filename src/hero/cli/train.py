@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,16 @@ from typing import Any
 from rich.table import Table
 
 from hero.cli.options import add_worker_options, config_of, evaluated, overrides_of, show_result, workers_of
+from hero.config.settings import default_text
 from hero.console import console
 from hero.errors import HeroError
-from hero.evaluation.evaluate import final_metrics
 from hero.files import write_json
 from hero.models import BACKBONES
 from hero.report.comparison import comparison_table, notes
 from hero.report.tables import runs_table
 from hero.runs import config as configuration
-from hero.runs.checkpoint import load_run
-from hero.runs.folder import find_run, list_runs, read_log
+from hero.runs.folder import find_run, list_runs
+from hero.runs.old import final_metrics, load_run, read_log
 from hero.strategies import STRATEGIES
 from hero.study.compare import BUDGETS
 from hero.study.compare import compare as compare_strategies
@@ -140,16 +139,16 @@ def unfinished_row(run: Path) -> dict[str, Any]:
 
 def run_settings(args: argparse.Namespace) -> None:
     config = config_of(args)
+    values = config.to_dict()
     table = Table("setting", "value" if args.task else "default", "meaning", title=f"Settings for {config.task.name}")
-    for item in dataclasses.fields(config)[:2]:  # strategy and seed, which have no section
-        table.add_row(item.name, str(getattr(config, item.name)), item.metadata["doc"])
-    for section, cls in configuration.SECTIONS.items():
-        table.add_section()
-        for item in dataclasses.fields(cls):
-            if (section, item.name) == ("task", "settings"):
-                for key, value in config.task.settings.items():
-                    table.add_row(f"task.{key}", str(value), "")
-                continue
-            value = getattr(getattr(config, section), item.name)
-            table.add_row(f"{section}.{item.name}", str(value), item.metadata["doc"])
+    for key, value in values["task"].items():
+        table.add_row(f"task.{key}", str(value), "")
+    section = "task"
+    for key, field in configuration.all_settings():
+        where, _, name = key.rpartition(".")
+        if where != section:
+            table.add_section()
+        section = where
+        found = values.get(where, {}) if where else values
+        table.add_row(key, str(found.get(name, default_text(field))), field.description or "")
     console.print(table)

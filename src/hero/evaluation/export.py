@@ -32,14 +32,14 @@ from torch.export import Dim, ExportedProgram
 from hero.console import console, progress_bar
 from hero.data.windows import Context
 from hero.errors import HeroError, unknown_name
-from hero.evaluation.evaluate import load_data
 from hero.files import write_atomic
 from hero.method import metrics
 from hero.method.rollout import EPS, Stepper, as_stepper, norm, rollout, state_distance
 from hero.models.wrappers import MixedPrecision
-from hero.runs.checkpoint import load_run, load_weights
+from hero.runs.checkpoint import load_weights
 from hero.runs.config import RunConfig
-from hero.runs.folder import choose_device, versions
+from hero.runs.folder import choose_device, load_data, versions
+from hero.runs.old import load_run
 from hero.strategies import Strategy
 
 CHECK_STEPS = 100

@@ -14,15 +14,15 @@ from torch import Tensor, nn
 
 from hero.console import progress_bar
 from hero.errors import HeroError
-from hero.evaluation.evaluate import load_data
 from hero.files import write_json
 from hero.method.metrics import rollout_errors
 from hero.method.rollout import EPS
 from hero.report.figures.analysis import landscape_figure
 from hero.report.figures.style import save
-from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_run, load_weights
+from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_weights
 from hero.runs.config import RunConfig
-from hero.runs.folder import choose_device
+from hero.runs.folder import choose_device, load_data
+from hero.runs.old import load_run
 
 
 def error_ratio(errors: np.ndarray, final: np.ndarray) -> np.ndarray:

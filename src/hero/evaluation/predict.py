@@ -20,8 +20,9 @@ from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.evaluation.export import About, Operator, counted, load_stepper, run_stepper
 from hero.files import write_atomic
-from hero.method.rollout import compiled, rollout, unroll
+from hero.method.rollout import rollout, unroll
 from hero.runs.folder import find_run
+from hero.training.compile import compiled
 
 INPUTS = (".npy", ".npz", ".h5")
 OUTPUTS = (".npz", ".npy")

@@ -21,16 +21,16 @@ from hero.console import progress_bar
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.evaluation import theory
-from hero.evaluation.evaluate import load_data
 from hero.evaluation.gradients import Vector, combine, dot, long_gradient, long_risk, parameters_of, task_gradients
 from hero.files import write_json
 from hero.method.objective import HeroObjective
 from hero.method.rollout import unroll
 from hero.report.figures.analysis import probe_figure
 from hero.report.figures.style import save
-from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_run, load_state
+from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_state
 from hero.runs.config import RunConfig
-from hero.runs.folder import choose_device
+from hero.runs.folder import choose_device, load_data
+from hero.runs.old import load_run
 from hero.seeding import seed_of
 from hero.strategies import STRATEGIES
 from hero.strategies.hero import Hero
@@ -292,7 +292,7 @@ def probe(
             elif steps or step == possible[-1]:
                 raise HeroError(
                     f"run {run.name} has no lagged operator at step {step}: it begins after "
-                    f"hero.start={config.hero.start}; probe a later checkpoint."
+                    f"hero.start={config.method.plain()['start']}; probe a later checkpoint."
                 )
             advance()
     write_json(run / "probe.json", {"run": run.name, "horizon": horizon, "checkpoints": rows})

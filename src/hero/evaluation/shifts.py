@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hero.config import parse_override
 from hero.console import progress_bar
 from hero.data import Task, load_split
 from hero.data.solver import SOLVER_VERSION
@@ -30,9 +31,10 @@ from hero.errors import HeroError
 from hero.files import write_atomic, write_json
 from hero.method.metrics import rollout_errors, summarise
 from hero.models.user import check_shapes
-from hero.runs.checkpoint import load_run, load_weights
-from hero.runs.config import RunConfig, parse_override
+from hero.runs.checkpoint import load_weights
+from hero.runs.config import RunConfig
 from hero.runs.folder import choose_device
+from hero.runs.old import load_run
 
 OF_THE_GRID = ("resolution", "substeps")
 """Settings that say how finely the task is solved, not what it is."""

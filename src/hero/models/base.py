@@ -20,6 +20,11 @@ class BackboneSettings(Settings):
         "float32", "bfloat16 computes matrix products under autocast; transforms, weights and states stay in float32."
     )
 
+    @property
+    def blocks(self) -> int:
+        """Blocks of the network, each of which takes its time to compile."""
+        return getattr(self, "depth", 1)
+
     def own(self) -> dict[str, Any]:
         """The settings of this backbone alone, which are the arguments of its class."""
         return {name: getattr(self, name) for name in type(self).model_fields if name not in SHARED}

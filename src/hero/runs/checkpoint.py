@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from hero.errors import HeroError
 from hero.files import write_atomic
-from hero.runs.config import RunConfig, make_config
 
 LAGGED = "lagged."
 """Before the names of the lagged operator's weights in a kept checkpoint."""
@@ -98,9 +97,6 @@ def load_state(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]
     return state
 
 
-def load_run(folder: Path) -> RunConfig:
-    """The configuration of a run folder."""
-    path = folder / "config.toml"
-    if not path.is_file():
-        raise HeroError(f"{folder} is not a run folder (it has no config.toml); `hero runs` lists the runs.")
-    return make_config(file=path)
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a state dict; some models add classes and functions, which no safe file may hold."""
+    return {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}

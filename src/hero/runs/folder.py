@@ -1,37 +1,91 @@
-"""What is known about run folders and the machine they run on."""
+"""A run folder, opened once: `Run(path)` has its configuration, log, metrics, errors, rollout and trained operator."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import platform
-import zipfile
-import zlib
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
+from torch import Tensor, nn
 
+from hero.data import load_split, split_path
 from hero.errors import HeroError
+from hero.method.rollout import Stepper
+from hero.runs.checkpoint import load_weights
+from hero.runs.config import RunConfig, make_config
+from hero.runs.records import Errors, Log, Metrics
+from hero.runs.rollouts import Rollout, read_rollout
 
 
-def choose_device(name: str) -> torch.device:
-    """`auto` takes CUDA where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError):
-        raise HeroError(f"train.device={name!r} is not available here; use auto or cpu.") from None
-    return device
+class Run:
+    """The folder of a run. Files are read when they are asked for."""
 
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
 
-def versions() -> dict[str, str]:
-    """What produced a result."""
-    packages = {name: importlib.metadata.version(name) for name in ("hero", "torch", "numpy")}
-    return packages | {"python": platform.python_version(), "platform": platform.platform()}
+    @property
+    def name(self) -> str:
+        """The id, which is the name of the folder."""
+        return self.path.name
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """Its configuration."""
+        path = self.path / "config.toml"
+        if not path.is_file():
+            raise HeroError(f"{self.path} is not a run folder (it has no config.toml); `hero runs` lists the runs.")
+        return make_config(file=path)
+
+    @property
+    def log(self) -> Log:
+        """Its log so far."""
+        return Log.read(self.path / "log.jsonl")
+
+    @property
+    def stored_metrics(self) -> Metrics | None:
+        """Its metrics, perhaps measured before the training ended; None if it has not been evaluated."""
+        path = self.path / "metrics.json"
+        return Metrics.read(path) if path.is_file() else None
+
+    @property
+    def metrics(self) -> Metrics | None:
+        """The metrics of the finished run, None before."""
+        found = self.stored_metrics
+        finished = found and (found.training.steps == self.config.train.steps or found.training.stopped_early)
+        return found if finished else None
+
+    @property
+    def errors(self) -> Errors:
+        """Errors per test trajectory and step."""
+        return Errors.read(self.path / "errors.npz")
+
+    @property
+    def rollout(self) -> Rollout | None:
+        """The rollout that pictures show; None if the run has not been evaluated."""
+        return read_rollout(self.path)
+
+    @property
+    def status(self) -> str:
+        """ "finished", "not evaluated", or how far training is."""
+        if not (self.path / "config.toml").is_file():
+            return "not run"
+        if self.metrics is not None:
+            return "finished"
+        log, updates = self.log, self.config.train.steps
+        trained = log.steps >= updates or log.stopped_early
+        return "not evaluated" if trained else f"at step {log.steps} of {updates}"
+
+    def operator(self, device: torch.device | str | None = None) -> nn.Module:
+        """G_θ with the best weights, in evaluation mode, on `device` or the one that the configuration names."""
+        model = self.config.build_operator()
+        load_weights(self.path / "model.safetensors", model)
+        return model.to(device or choose_device(self.config.train.device)).eval()
+
+    def stepper(self, model: nn.Module) -> Stepper:
+        """How the trained operator `model` makes one step."""
+        return self.config.make_strategy().stepper(model)
 
 
 def find_run(name: str, runs_dir: Path) -> Path:
@@ -44,7 +98,7 @@ def find_run(name: str, runs_dir: Path) -> Path:
         return matches[0]
     if matches:
         raise HeroError(
-            f"{name!r} fits {len(matches)} runs ({', '.join(p.name for p in matches[:4])}); give more of the id."
+            f"{name!r} fits {len(matches)} runs ({', '.join(p.name for p in matches[:4])}); use more of the id."
         )
     raise HeroError(f"there is no run {name!r} in {runs_dir}; `hero runs` lists the runs.")
 
@@ -55,38 +109,40 @@ def list_runs(runs_dir: Path) -> list[Path]:
     return sorted(found, key=lambda path: (path / "config.toml").stat().st_mtime)
 
 
-def read_log(run: Path) -> list[dict[str, Any]]:
-    """The records of `log.jsonl`; a last line that a kill cut short is left out."""
-    path = run / "log.jsonl"
-    records = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return records
+def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device | str) -> Tensor:
+    """The split `train`, `val` or `test` of a run, on the CPU; HeroError if it holds NaN or infinity."""
+    task, split = config.make_task(), config.split(name)
+    solve_on = "cpu" if torch.device(device).type == "mps" else device  # the solver needs float64
+    data = load_split(task, split, data_dir, solve_on)
+    bad = ~torch.isfinite(data).flatten(2).all(dim=2)
+    if bool(bad.any()):
+        trajectory, step = (int(i) for i in bad.nonzero()[0])
+        raise HeroError(
+            f"{split_path(task, split, data_dir)} has NaN or infinite values (first in trajectory {trajectory}, "
+            f"step {step}); delete it and repeat the command to solve it again."
+        )
+    return data
 
 
-def read_metrics(run: Path) -> dict[str, Any] | None:
-    """`metrics.json`, or None if the run has not been evaluated."""
+def choose_device(name: str) -> torch.device:
+    """The device called `name`; `auto` takes an accelerator (CUDA, Apple's MPS, Intel's XPU) if there is one."""
+    if name == "auto":
+        return torch.device(next((kind for kind in ("cuda", "mps", "xpu") if is_available(kind)), "cpu"))
     try:
-        content: dict[str, Any] = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
-        content["training"]["steps"]
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, LookupError, TypeError):
-        raise HeroError(f"{run / 'metrics.json'} is damaged; `hero evaluate {run.name}` writes it anew.") from None
-    return content
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):
+        raise HeroError(f"train.device={name!r} is not available here; use auto or cpu.") from None
+    return device
 
 
-def read_errors(run: Path) -> dict[str, np.ndarray]:
-    """The arrays (trajectory, step) of `errors.npz` that are drawn: nrmse and correlation of the test rollouts."""
-    path = run / "errors.npz"
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            errors = {name: np.asarray(arrays[name], dtype=np.float64) for name in ("nrmse", "correlation")}
-        if any(values.ndim != 2 or not values.size for values in errors.values()):
-            raise ValueError
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
-        raise HeroError(f"{path} is missing or damaged; `hero evaluate {run.name}` writes it anew.") from None
-    return errors
+def is_available(kind: str) -> bool:
+    """Whether this machine has an accelerator of that kind."""
+    module = torch.backends.mps if kind == "mps" else getattr(torch, kind, None)
+    return module is not None and bool(module.is_available())
+
+
+def versions() -> dict[str, str]:
+    """The software that produced a result."""
+    packages = {name: importlib.metadata.version(name) for name in ("hero", "torch", "numpy")}
+    return packages | {"python": platform.python_version(), "platform": platform.platform()}

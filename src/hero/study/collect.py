@@ -15,7 +15,7 @@ from hero.report.cells import cell, mark_best
 from hero.report.tables import COMPARED, as_float
 from hero.runs.checkpoint import kept_steps
 from hero.runs.config import RunConfig
-from hero.runs.folder import read_errors, read_log, read_metrics
+from hero.runs.old import read_errors, read_log, read_metrics
 from hero.study.cost import table as cost
 from hero.study.paired import mean_and_deviation
 from hero.study.plans import Column, Paper, Plan, PlannedGroup

@@ -19,13 +19,13 @@ import torch
 
 from hero.console import console
 from hero.errors import HeroError, unknown_name
-from hero.evaluation.evaluate import final_metrics
 from hero.files import write_json
 from hero.method.metrics import diverged
 from hero.report.comparison import write_comparison
 from hero.report.tables import COMPARED, as_float
 from hero.runs.config import RunConfig, make_config
-from hero.runs.folder import choose_device, read_errors, read_log
+from hero.runs.folder import choose_device
+from hero.runs.old import final_metrics, read_errors, read_log
 from hero.strategies import STRATEGIES
 from hero.study.cost.measure import Rehearsal
 from hero.study.paired import mean_and_deviation, paired_difference

@@ -20,8 +20,9 @@ from hero.evaluation.shifts import PAPER_TASK
 from hero.method.metrics import METRICS
 from hero.models import get_backbone
 from hero.report.tables import COMPARED
-from hero.runs.config import SECTIONS, RunConfig, make_config, merge_settings
+from hero.runs.config import RunConfig, all_settings, make_config, merge_settings
 from hero.strategies import STRATEGIES
+from hero.strategies.hero import HeroSettings
 from hero.study.published import paper_row, paper_value
 
 MAIN_TASKS = (
@@ -131,14 +132,14 @@ def paper_cost(config: RunConfig, label: str) -> Paper | None:
 
 def relative_interval(config: RunConfig) -> str:
     """The updates in which the relative term acts."""
-    return f"{config.hero.start}–{config.train.steps}" if config.strategy == "hero" else ""
+    return f"{config.method.start}–{config.train.steps}" if isinstance(config.method, HeroSettings) else ""
 
 
 def refresh_steps(config: RunConfig) -> str:
     """The updates at which the lagged operator is copied: all of a few, else the first two and the last."""
-    if config.strategy != "hero":
+    if not isinstance(config.method, HeroSettings):
         return ""
-    steps = list(range(config.hero.start or 0, config.train.steps, config.hero.refresh or 1))
+    steps = list(range(config.method.start, config.train.steps, config.method.refresh))
     shown = [*steps[:2], "…", steps[-1]] if len(steps) > 4 else steps
     return ", ".join(map(str, shown))
 
@@ -150,8 +151,7 @@ def strategy_rows(*names: str, **more: Any) -> tuple[Row, ...]:
 
 def candidate_row(label: str, *candidates: str) -> Row:
     """HERO with some of its candidates."""
-    single = {"hero.single_candidate": True} if len(candidates) == 1 else {}
-    return Row("hero", label, {"hero.candidates": candidates, **single})
+    return Row("hero", label, {"hero.candidates": candidates})
 
 
 def share_rows(setting: str, symbol: str, *shares: float) -> tuple[Row, ...]:
@@ -344,9 +344,7 @@ def study_settings(name: str, preset: str, file: Path | None, overrides: Mapping
 
 def not_of_paper(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that are not the defaults, which are the paper's."""
-    defaults = {
-        f"{name}.{item.name}": item.default for name, cls in SECTIONS.items() for item in dataclasses.fields(cls)
-    }
+    defaults = {key: field.default for key, field in all_settings()}
     plain = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     return {key: settings[key] for key, value in plain.items() if key not in defaults or defaults[key] != value}
 

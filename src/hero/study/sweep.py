@@ -12,8 +12,9 @@ from pathlib import Path
 import torch
 
 from hero.errors import HeroError
-from hero.evaluation.evaluate import evaluate, final_metrics
+from hero.evaluation.evaluate import evaluate
 from hero.runs.config import RunConfig
+from hero.runs.old import final_metrics
 from hero.study.ray import run_on_cluster
 from hero.study.watch import Job, Watch, say
 from hero.study.worker import Failure, failure_of, start_worker, stop, stop_on_sigterm, variables_of

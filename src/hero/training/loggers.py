@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from hero.console import console
 from hero.errors import HeroError, unknown_name
 from hero.runs.config import RunConfig
-from hero.runs.folder import read_log
+from hero.runs.records import read_lines
 
 VARIABLE = "HERO_LOG"
 VALIDATION = "validation/val_gm100"
@@ -121,7 +121,7 @@ class Loggers:
         """Open a logger and hand it what is in the log already."""
         with self._forgiven(name):
             self.open[name] = LOGGERS[name](run, config)
-            for record in read_log(run):
+            for record in read_lines(run / "log.jsonl"):
                 self.open[name].record(record["step"], numbers(record))
 
     def record(self, record: Mapping[str, Any]) -> None:

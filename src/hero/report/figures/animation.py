@@ -29,8 +29,7 @@ from hero.files import write_atomic
 from hero.report.figures.fields import ERROR_MAP, FIELD_MAP, GONE, Scaled, TaskInfo, scale_fields
 from hero.report.figures.style import BLACK, ERROR_RANGE, ORANGE, VERMILION, new_figure
 from hero.report.tables import format_number
-from hero.runs.checkpoint import load_run
-from hero.runs.folder import read_errors
+from hero.runs.old import load_run, read_errors
 from hero.runs.rollouts import Rollout, read_rollout
 
 FORMATS = (".gif", ".mp4")

@@ -12,15 +12,15 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from hero.data.windows import Context
-from hero.evaluation.evaluate import load_data
 from hero.evaluation.landscape import error_ratio
 from hero.method.metrics import median_trajectory
 from hero.method.rollout import rollout
 from hero.report.figures.analysis import landscape_figure
 from hero.report.figures.study_curves import curves_figure, rollout_figure, setting_figure
 from hero.report.ranks import critical_difference_figure
-from hero.runs.checkpoint import load_run, load_weights
-from hero.runs.folder import choose_device, read_errors
+from hero.runs.checkpoint import load_weights
+from hero.runs.folder import choose_device, load_data
+from hero.runs.old import load_run, read_errors
 from hero.study.collect import stored_landscape
 from hero.study.compare import BASELINE
 from hero.study.plans import ROLLOUT_COLUMNS, Plan
@@ -28,8 +28,8 @@ from hero.study.plans import ROLLOUT_COLUMNS, Plan
 DRAWN_STEP = 100
 """The step whose fields the paper's first figure shows."""
 SETTINGS = {
-    "start_step": ("start step s₀", lambda config: config.hero.start),
-    "refresh": ("refresh interval R", lambda config: config.hero.refresh),
+    "start_step": ("start step s₀", lambda config: config.method.start),
+    "refresh": ("refresh interval R", lambda config: config.method.refresh),
 }
 
 Group = Mapping[str, Any]

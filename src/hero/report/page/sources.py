@@ -17,9 +17,9 @@ import numpy as np
 
 from hero.errors import HeroError
 from hero.report.figures.style import Log
-from hero.runs.checkpoint import load_run
 from hero.runs.config import RunConfig
-from hero.runs.folder import find_run, list_runs, read_errors, read_log, read_metrics
+from hero.runs.folder import find_run, list_runs
+from hero.runs.old import load_run, read_errors, read_log, read_metrics
 from hero.runs.rollouts import Rollout
 
 STUDY, COMPARISON = "study.json", "comparison.json"

@@ -19,16 +19,15 @@ from rich import box
 from rich.table import Table
 
 from hero.errors import HeroError
-from hero.runs.checkpoint import load_run
 from hero.runs.config import RunConfig, make_config
-from hero.runs.folder import list_runs, read_log
-from hero.strategies import STRATEGIES
+from hero.runs.folder import list_runs
+from hero.runs.old import load_run, read_log
 from hero.study.collect import state_of, steps_done
 from hero.study.compare import logged_seconds
 from hero.study.cost.count import count_at, count_forward
 from hero.study.cost.phases import phases_of
 from hero.study.plans import Plan
-from hero.training.loop import COMPILE_SECONDS, COMPILED_SAVES
+from hero.training.compile import COMPILE_SECONDS, COMPILED_SAVES
 from hero.training.memory import KeptForBackward
 
 FIXED_SECONDS = 10e-3
@@ -52,7 +51,6 @@ STAND_IN: dict[str, Any] = {
 WITHOUT_COST = {
     "train": ("steps", "warmup", "validate_every", "checkpoint_every", "keep_every", "lr", "weight_decay", "clip"),
     "hero": ("start", "refresh", "warmup", "lambda_max", "margin", "beta", "perturbation", "fixed_alpha"),
-    "history_replay": ("start", "refresh"),
 }
 """Settings that hardly change the cost of an update: schedules are shares of a run."""
 
@@ -113,17 +111,17 @@ class Speeds:
     def counted(self, config: RunConfig) -> Speed:
         """By counting; a compiled run pays for its compilation in every update."""
         task = config.make_task()
-        key = json.dumps([task.channels, task.dims, task.resolution, vars(config.backbone), config.train.history])
+        key = json.dumps([task.channels, task.dims, task.resolution, config.backbone.plain(), config.train.history])
         if key not in self.operators:
             self.operators[key] = operator_seconds(config)
-        settings = {name: vars(getattr(config, name)) for name in STRATEGIES[config.strategy].sections}
+        settings = config.method.plain()
         key_of_strategy = json.dumps([config.strategy, settings, config.train.steps, config.train.unroll], default=str)
         if key_of_strategy not in self.passes:
             self.passes[key_of_strategy] = passes_per_window(config)
         one_pass, train = self.operators[key], config.train
         update = FIXED_SECONDS + train.batch * self.passes[key_of_strategy] * one_pass
-        compiling = COMPILE_SECONDS * (config.backbone.depth or 1)
-        varies = config.make_strategy().varies
+        compiling = COMPILE_SECONDS * config.backbone.blocks
+        varies = config.make_strategy().has_variable_length
         if train.compile != "false" and not varies and COMPILED_SAVES * train.steps * update > compiling:
             update = (1 - COMPILED_SAVES) * update + compiling / train.steps
         return Speed(update, 100 * config.data.val_trajectories * one_pass, "counted")

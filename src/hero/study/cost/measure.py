@@ -16,24 +16,22 @@ from typing import Any
 
 import torch
 from rich.table import Table
-from torch import Tensor, nn
+from torch import Tensor
 
 from hero.console import console
 from hero.data import Split, Task, generate, split_path
 from hero.data.windows import Context
 from hero.errors import HeroError
-from hero.evaluation.evaluate import load_data
-from hero.method.lagged import weights_of
 from hero.method.metrics import CHUNK_VALUES, rollout_errors
 from hero.method.rollout import rollout
-from hero.runs.checkpoint import save_state
+from hero.runs.checkpoint import save_state, weights_of
 from hero.runs.config import RunConfig
-from hero.runs.folder import choose_device
+from hero.runs.folder import choose_device, load_data
 from hero.study.cost.count import SPLITS, describe, readable
 from hero.study.cost.phases import numbered, phases_of
-from hero.training.ema import AveragedWeights
-from hero.training.loop import compile_unroll, make_optimiser
+from hero.training.compile import compiled_unroll
 from hero.training.memory import available_memory, peak_memory, reset_peak
+from hero.training.update import Trainee, update
 
 UPDATES = 10
 WARM_UP = 2
@@ -110,15 +108,14 @@ class Rehearsal:
         settings = config.train
         self.config, self.device = config, device
         self.model = config.build_operator().to(device)
-        self.optimiser = make_optimiser(self.model, config)
-        self.strategy = config.make_strategy()
         data = stand_in(config, "train", data_dir, device).to(device)
         self.val = stand_in(config, "val", data_dir, device)
         self.windows = config.windows(data)
-        self.average = AveragedWeights(self.model, settings.ema or 0)
-        self.strategy.begin(self.model, data)
         begin = time.perf_counter()
-        self.compiled = compile_unroll(self.strategy, self.model, config, self.windows(0))
+        unroll = compiled_unroll(config, self.model, self.windows(0))
+        self.compiled = unroll is not None
+        self.trainee = Trainee.of(config, self.model, unroll)
+        self.trainee.strategy.begin(self.model, data)
         if self.compiled and self.windows.count % settings.batch:
             self.update(self.windows.per_epoch - 1, settings.steps - 1)  # the short last batch is compiled for as well
         self.compiling = time.perf_counter() - begin if self.compiled else 0.0
@@ -131,12 +128,7 @@ class Rehearsal:
         begin = time.perf_counter()
         batch = self.windows(number)
         batch = dataclasses.replace(batch, step=step, index=batch.index if numbered(self.config) else None)
-        loss = self.strategy.loss(self.model, batch)
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.value.backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), self.config.train.clip or float("inf"))
-        self.optimiser.step()
-        self.average.update(self.model)
+        update(self.trainee, batch)
         self.wait()
         return time.perf_counter() - begin
 
@@ -159,7 +151,7 @@ class Rehearsal:
     def validation(self) -> float:
         """Seconds of one validation: a few steps of the model, scaled, and all that is done with the full rollout."""
         history = self.config.train.history
-        step = self.strategy.stepper(self.model.eval())
+        step = self.trainee.strategy.stepper(self.model.eval())
         chunk = max(1, CHUNK_VALUES // (VALIDATED * self.val[0, 0].numel()))  # as `rollout_errors` cuts it
         context = Context(self.val[:chunk, :history].to(self.device))
 
@@ -176,7 +168,7 @@ class Rehearsal:
     def checkpoint(self) -> float:
         """Seconds of one checkpoint, with the best weights beside the last."""
         state = {"model": weights_of(self.model), "best": weights_of(self.model)}
-        state |= {"optimiser": self.optimiser.state_dict(), "strategy": self.strategy.state_dict()}
+        state |= {"optimiser": self.trainee.optimizer.state_dict(), "strategy": self.trainee.strategy.state_dict()}
         with tempfile.TemporaryDirectory() as folder:
             return seconds_of(lambda: save_state(Path(folder) / "state.pt", state))
 

@@ -29,9 +29,9 @@ from hero.errors import HeroError
 from hero.files import write_atomic, write_json
 from hero.method.rollout import rollout
 from hero.models import count_parameters
-from hero.runs.checkpoint import load_run
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import choose_device, versions
+from hero.runs.old import load_run
 from hero.study.compare import seconds_per_update
 from hero.study.cost.count import describe
 from hero.study.cost.measure import Rehearsal, seconds_of
@@ -106,8 +106,8 @@ def for_measuring(config: RunConfig) -> RunConfig:
     compile = "true" if config.train.compile == "true" else "false"
     return dataclasses.replace(
         config,
-        train=dataclasses.replace(config.train, compile=compile),
-        data=dataclasses.replace(config.data, val_trajectories=1),
+        train=config.train.model_copy(update={"compile": compile}),
+        data=config.data.model_copy(update={"val_trajectories": 1}),
     )
 
 

@@ -1,0 +1,162 @@
+"""The files of a run folder as typed records: metrics.json, log.jsonl and errors.npz."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from pydantic import ConfigDict, ValidationError
+
+from hero.errors import HeroError
+from hero.files import write_atomic
+from hero.records import Record
+
+
+class TrainingCost(Record):
+    """How a run was trained and how long it took."""
+
+    steps: int
+    seconds: float
+    steps_per_second: float
+    compiled: bool
+    device: str
+    threads: int
+    stopped_early: bool = False
+
+
+class Metrics(Record):
+    """metrics.json: the evaluation of the best weights of a run."""
+
+    remedy: ClassVar[str] = "`hero evaluate` writes it again."
+
+    run: str
+    task: str
+    backbone: str
+    strategy: str
+    seed: int
+    training: TrainingCost
+    versions: dict[str, str]
+    parameters: int
+    best_step: int
+    trajectories: int
+    val: dict[str, float]
+    test: dict[str, float]
+
+
+class LogRecord(Record):
+    """A line of log.jsonl; statistics of the strategy are further fields."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=True)
+
+    step: int
+
+    @property
+    def statistics(self) -> dict[str, float]:
+        """The numbers that the strategy reports."""
+        return {name: float(value) for name, value in (self.model_extra or {}).items()}
+
+
+class TrainingRecord(LogRecord):
+    """Means over the updates since the last record."""
+
+    loss: float
+    grad_norm: float
+    lr: float
+    steps_per_second: float
+    seconds: float
+    compiled: bool
+    device: str
+
+
+class ValidationRecord(LogRecord):
+    """A validation rollout."""
+
+    val_gm100: float
+    val_diverged: int
+
+
+@dataclass(frozen=True)
+class Log:
+    """log.jsonl: its records by kind, in order."""
+
+    training: tuple[TrainingRecord, ...] = ()
+    validation: tuple[ValidationRecord, ...] = ()
+    stopped_early: bool = False
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The records of a log; a last line that a kill cut short is left out."""
+        training, validation, stopped = [], [], False
+        for record in read_lines(path):
+            try:
+                if "val_gm100" in record:
+                    validation.append(ValidationRecord.model_validate(record))
+                elif "stopped_early" in record:
+                    stopped = True
+                else:
+                    training.append(TrainingRecord.model_validate(record))
+            except ValidationError:
+                raise HeroError(f"{path} has a damaged record ({record}); train the run again.") from None
+        return cls(tuple(training), tuple(validation), stopped)
+
+    @property
+    def steps(self) -> int:
+        """Updates done so far."""
+        return max((record.step for record in (*self.training, *self.validation)), default=0)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a JSONL file up to the first that is not whole."""
+    records: list[dict[str, Any]] = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return records
+
+
+@dataclass(frozen=True)
+class Errors:
+    """errors.npz: measures of the test rollouts, each (trajectory, step), and nRMSE of the validation rollouts."""
+
+    test: Mapping[str, np.ndarray]
+    val_nrmse: np.ndarray
+
+    @property
+    def nrmse(self) -> np.ndarray:
+        """nRMSE of the test rollouts."""
+        return self.test["nrmse"]
+
+    @property
+    def correlation(self) -> np.ndarray:
+        """Correlation of the test rollouts with the truth."""
+        return self.test["correlation"]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The arrays of `path`; HeroError if it is missing or damaged."""
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                arrays = {name: np.asarray(stored[name], dtype=np.float64) for name in stored.files}
+            val = arrays.pop("val_nrmse")
+            if {"nrmse", "correlation"} - arrays.keys() or any(x.ndim != 2 or not x.size for x in arrays.values()):
+                raise ValueError
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+            raise HeroError(
+                f"{path} is missing or damaged; `hero evaluate {path.parent.name}` writes it again."
+            ) from None
+        return cls(arrays, val)
+
+    def write(self, path: Path) -> Path:
+        """Write the arrays atomically."""
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, allow_pickle=False, val_nrmse=self.val_nrmse, **self.test)
+        return write_atomic(path, buffer.getvalue())

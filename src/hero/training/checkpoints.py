@@ -1,0 +1,102 @@
+"""The checkpoints of a run while it trains: the last state, the best weights, and weights kept for analysis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from hero.errors import HeroError
+from hero.runs.checkpoint import LAGGED, kept_path, load_state, save_state, save_weights, weights_of
+from hero.strategies import TrainSettings
+from hero.training.update import Trainee
+
+
+@dataclass(frozen=True)
+class Best:
+    """The weights with the best validation score so far; none before the first validation."""
+
+    val_gm100: float = float("inf")
+    step: int = 0
+    weights: dict[str, Tensor] | None = None
+
+
+class Checkpoints:
+    """Writes and restores the state of one run."""
+
+    def __init__(self, run: Path, settings: TrainSettings) -> None:
+        self.run, self.settings = run, settings
+        self.best = Best()
+
+    @property
+    def state_path(self) -> Path:
+        """The file that resuming reads."""
+        return self.run / "last" / "state.pt"
+
+    def load(self, device: Any) -> dict[str, Any] | None:
+        """The last state; None if there is none, or if it lies beyond a checkpoint that is to be kept and is not there.
+
+        Checkpoints kept for analysis change no number, so asking for them later repeats the run in the same folder.
+        """
+        if not self.state_path.is_file():
+            return None
+        state = load_state(self.state_path, device)
+        every = self.settings.keep_every
+        if every and not all(kept_path(self.run, k).is_file() for k in range(every, state["step"] + 1, every)):
+            return None
+        return state
+
+    def restore(self, state: dict[str, Any], trainee: Trainee) -> None:
+        """Put a state into the model, optimizer, strategy and averaged weights."""
+        try:
+            trainee.model.load_state_dict(state["model"])
+            trainee.optimizer.load_state_dict(state["optimiser"])
+            trainee.strategy.load_state_dict(state["strategy"], trainee.model)
+            trainee.average.load_state_dict(state["average"])
+            self.best = Best(**state["best"])
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError):
+            raise HeroError(
+                f"the checkpoint {self.state_path} belongs to another model; "
+                f"delete the folder {self.run} to start again."
+            ) from None
+        self.save_best()  # the file may hold the weights of a later update, which is repeated
+
+    def save(self, done: int, trainee: Trainee, seconds: float, stopped: bool) -> None:
+        """The state after `done` updates."""
+        state = {
+            "step": done,
+            "model": weights_of(trainee.model),
+            "optimiser": trainee.optimizer.state_dict(),
+            "strategy": trainee.strategy.state_dict(),
+            "average": trainee.average.state_dict(),
+            "best": vars(self.best),
+            "seconds": seconds,
+            "stopped": stopped,
+        }
+        save_state(self.state_path, state)
+
+    def keep(self, done: int, trainee: Trainee) -> None:
+        """A checkpoint for later analysis: the weights, and the lagged operator's if the strategy has one."""
+        lagged = trainee.strategy.state_dict().get("lagged", {})
+        weights = {**weights_of(trainee.model), **{f"{LAGGED}{name}": tensor for name, tensor in lagged.items()}}
+        save_weights(kept_path(self.run, done), weights, {"step": done})
+
+    def note_validation(self, done: int, model: nn.Module, val_gm100: float) -> None:
+        """Keep the weights if they are the best so far."""
+        if val_gm100 < self.best.val_gm100 or self.best.weights is None:
+            weights = {name: tensor.detach().clone() for name, tensor in weights_of(model).items()}
+            self.best = Best(val_gm100, done, weights)
+            self.save_best()
+
+    def out_of_patience(self, done: int) -> bool:
+        """Whether `train.patience` validations have passed since the best one."""
+        patience = self.settings.patience
+        return patience > 0 and done - self.best.step >= patience * self.settings.validate_every
+
+    def save_best(self) -> None:
+        """`model.safetensors`, the weights that are evaluated and deployed."""
+        if self.best.weights is not None:
+            about = {"step": self.best.step, "val_gm100": str(self.best.val_gm100)}
+            save_weights(self.run / "model.safetensors", self.best.weights, about)

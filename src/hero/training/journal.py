@@ -1,0 +1,108 @@
+"""The log of a run: log.jsonl, the loggers, and the line below the progress bar."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hero.console import console
+from hero.files import append, json_line, write_atomic
+from hero.method import metrics
+from hero.runs.records import read_lines
+from hero.training.loggers import Loggers
+
+
+class Journal:
+    """Records the statistics of updates and validations."""
+
+    def __init__(self, run: Path, updates: int, device: torch.device) -> None:
+        self.run, self.updates, self.device = run, updates, device
+        self.log_every = max(1, updates // 200)
+        self.compiled = False
+        self.loggers = Loggers()
+        self.advance: Callable[..., None] = lambda n=1, note=None: None
+        self.val_gm100: float | None = None
+        self._counted: dict[str, list[Tensor | float]] = {}
+        self._earlier = 0.0
+        self._clock = time.perf_counter()
+        self._last_logged = (0, 0.0)
+
+    def begin(self, done: int, seconds: float) -> None:
+        """Continue after `done` updates and `seconds`: later records are dropped, since those updates are repeated."""
+        records = [record for record in read_lines(self.run / "log.jsonl") if record["step"] <= done]
+        write_atomic(self.run / "log.jsonl", "".join(map(json_line, records)).encode())
+        self._earlier, self._last_logged = seconds, (done, seconds)
+        self._clock = time.perf_counter()
+
+    def seconds(self) -> float:
+        """Training time, over all sessions of this run."""
+        return self._earlier + time.perf_counter() - self._clock
+
+    def count(self, statistics: dict[str, Tensor | float]) -> None:
+        """Add the statistics of one update; tensors stay on the device until they are logged."""
+        for name, value in statistics.items():
+            self._counted.setdefault(name, []).append(value)
+        self.advance(1)
+
+    def log(self, done: int, lr: float) -> bool:
+        """Write the means since the last record; returns whether the loss is finite.
+
+        It is the one place where the host waits for the device.
+        """
+        means = {name: float(sum(values) / len(values)) for name, values in self._counted.items()}
+        self._counted = {}
+        seconds = self.seconds()
+        before, since = self._last_logged
+        self._last_logged = (done, seconds)
+        speed = (done - before) / (seconds - since)
+        self._append(
+            {
+                "step": done,
+                **means,
+                "lr": lr,
+                "steps_per_second": speed,
+                "seconds": seconds,
+                "compiled": self.compiled,
+                "device": str(self.device),
+            }
+        )
+        self.advance(0, note=self._note(means, speed))
+        return means["loss"] < float("inf")
+
+    def log_validation(self, done: int, errors: Tensor) -> float:
+        """Write the validation score GM100 and return it."""
+        self.val_gm100 = float(metrics.gm(errors).mean())
+        self._append({"step": done, "val_gm100": self.val_gm100, "val_diverged": metrics.diverged(errors)})
+        return self.val_gm100
+
+    def log_stop(self, done: int) -> None:
+        """Write that training ended early."""
+        self._append({"step": done, "stopped_early": True})
+        console.print(f"stopped early after update {done} of {self.updates}: GM100 no longer improves", style="dim")
+
+    def show_validation(self, done: int, best: float, best_step: int) -> None:
+        """A line per validation where there is no terminal for the progress bar."""
+        if not console.is_terminal:
+            console.print(
+                f"step {done}/{self.updates}  validation GM100 {self.val_gm100:.4g}"
+                f"  best {best:.4g} at {best_step}  {self.seconds():.0f} s",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+    def _append(self, record: dict[str, Any]) -> None:
+        append(self.run / "log.jsonl", json_line(record))
+        self.loggers.record(record)
+
+    def _note(self, means: dict[str, float], speed: float) -> str:
+        """Loss and validation, then whatever else the strategy reports as a plain number."""
+        shown = {"loss": means["loss"]}
+        if self.val_gm100 is not None:
+            shown["val"] = self.val_gm100
+        shown |= {name: value for name, value in means.items() if name not in ("loss", "grad_norm") and "." not in name}
+        return "  ".join(f"{name} {value:.3g}" for name, value in shown.items()) + f"  {speed:.0f} updates/s"

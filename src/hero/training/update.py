@@ -1,0 +1,54 @@
+"""One update, the same for the loop, the estimates and the benchmarks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hero.data.windows import Batch
+from hero.method.rollout import Unroll
+from hero.runs.config import RunConfig
+from hero.strategies import Strategy, TrainSettings
+from hero.training.ema import AveragedWeights
+from hero.training.schedule import learning_rate
+
+
+@dataclass
+class Trainee:
+    """Everything that an update changes."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    strategy: Strategy[Any]
+    average: AveragedWeights
+    settings: TrainSettings
+
+    @classmethod
+    def of(cls, config: RunConfig, model: nn.Module, unroll_with: Unroll | None = None) -> Trainee:
+        """The model of a run with its optimizer, strategy and averaged weights; `unroll_with` is a compiled unroll."""
+        strategy = config.make_strategy(unroll_with)
+        average = AveragedWeights(model, config.train.ema)
+        return cls(model, make_optimizer(model, config.train), strategy, average, config.train)
+
+
+def make_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Optimizer:
+    """AdamW, in one kernel where torch has one: not for complex weights such as neuralop's."""
+    fused = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in model.parameters())
+    return torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=fused)
+
+
+def update(trainee: Trainee, batch: Batch) -> dict[str, Tensor | float]:
+    """Update the weights on one batch of windows; returns detached statistics, still on the device."""
+    settings, model, optimizer = trainee.settings, trainee.model, trainee.optimizer
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate(batch.step, settings.lr, settings.warmup, settings.steps)
+    loss = trainee.strategy.loss(model, batch)
+    optimizer.zero_grad(set_to_none=True)
+    loss.value.backward()
+    norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip or float("inf"))
+    optimizer.step()
+    trainee.average.update(model)
+    return {"loss": loss.value.detach(), "grad_norm": norm, **loss.statistics}
