@@ -16,8 +16,10 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 import hypothesis
 import pytest
 import torch
+import typer
+from typer.core import TyperGroup
 
-from hero.cli import main
+from hero.cli import app, main
 from hero.console import console
 from hero.runs.config import RunConfig, make_config
 
@@ -78,20 +80,26 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
     def run(*arguments: object) -> tuple[int, str, str]:
         capsys.readouterr()
-        try:
-            code = main([str(argument) for argument in arguments])
-        except SystemExit as end:  # how argparse ends
-            code = int(end.code or 0)
-        return code, *capsys.readouterr()
+        return main([str(argument) for argument in arguments]), *capsys.readouterr()
 
     monkeypatch.setattr(console, "_width", 200)
     return run
 
 
+def parse(*arguments: str) -> dict[str, Any]:
+    """The values of the options of a command, which is not run."""
+    command = typer.main.get_command(app)
+    context = command.make_context("hero", list(arguments))
+    while isinstance(command, TyperGroup):
+        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        context = command.make_context(name, rest, parent=context)
+    return context.params
+
+
 def start_hero(*arguments: object, env: Mapping[str, str] | None = None, **kwargs: Any) -> subprocess.Popen[str]:
     """The real command in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-c", "import sys; from hero.cli import main; sys.exit(main())", *map(str, arguments)],
+        [sys.executable, "-m", "hero", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from conftest import Call, assert_refused
 from hero.bench import compare, measure_scaling, print_comparison, scaling_figure
 from hero.bench.limits import least_bytes, limit_of
 from hero.bench.peers import PAPER, paper_workloads
@@ -144,18 +143,6 @@ def test_the_figure_draws_every_participant(tmp_path: Path) -> None:
         assert tuple(axes.get_legend_handles_labels()[1]) == names
         assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert save(figure, tmp_path / "speed.png").stat().st_size > 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--rounds", "0"], ("--rounds 0", "1 or more")),
-        (["--threads", "-1"], ("--threads -1", "1 or more")),
-        (["--figure", "speed.txt"], ("speed.txt", ".png")),
-    ],
-)
-def test_mistakes_are_told_in_one_sentence(arguments: list[str], words: tuple[str, ...], call: Call) -> None:
-    assert_refused(call("bench", *arguments), *words)
 
 
 def test_the_networks_are_the_papers() -> None:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
+from dataclasses import fields
 from pathlib import Path
 
 import h5py
 import pytest
 
-from conftest import Call, hero, options, tiny
+from conftest import Call, assert_refused, hero, options, parse, tiny
 from hero.cli import main
+from hero.cli.options import REGISTRIES, OneRun, names
 from hero.data import TASKS
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
-from hero.runs.config import make_config, setting_names
+from hero.runs.config import all_settings, make_config
 from hero.runs.folder import find_run
 from hero.runs.old import load_run
 from hero.strategies import STRATEGIES
@@ -54,19 +58,35 @@ def test_help_mentions_every_option(command: list[str], words: tuple[str, ...], 
     assert max(map(len, out.splitlines())) <= 120
 
 
-@pytest.mark.parametrize("arguments", [[], ["fly"], ["data"], ["evaluate"], ["train", "burgers", "--seed", "x"]])
-def test_a_command_that_does_not_exist_is_a_mistake_of_the_user(arguments: list[str], call: Call) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], ("missing command", "hero --help")),
+        (["fly"], ("unknown command 'fly'", "evaluate, export")),
+        (["trian"], ("unknown command 'trian'", "did you mean 'train'?")),
+        (["--verison"], ("unknown option '--verison'", "did you mean '--version'?")),
+        (["data"], ("missing command", "hero data --help")),
+        (["data", "mak"], ("unknown command 'mak'", "did you mean 'make'?")),
+        (["evaluate"], ("RUN", "hero evaluate --help")),
+        (["evaluate", "a", "b"], ("unexpected", "b", "hero evaluate --help")),
+        (["train", "burgers", "--seed", "x"], ("--seed", "integer", "hero train --help")),
+        (["train", "burgers", "--sed=3"], ("unknown option '--sed'", "did you mean '--seed'?")),
+        (["train", "burgers", "--strat", "hero"], ("unknown option '--strat'", "did you mean '--strategy'?")),
+        (["train", "burgers", "-s", "3"], ("unknown option '-s'",)),
+        (["train", "burgers", "--strategy"], ("--strategy", "requires an argument")),
+    ],
+)
+def test_wrong_usage_is_told_in_one_sentence(arguments: list[str], words: tuple[str, ...], call: Call) -> None:
     code, out, err = call(*arguments)
-    assert code == 2
     assert out == ""
-    assert "usage: hero" in err
+    assert_refused((code, out, err), *words)
 
 
 def test_settings_lists_every_setting_with_its_value_and_meaning(call: Call) -> None:
     code, out, _ = call("settings")
     assert code == 0
     rows = {cells[1].strip(): cells for line in out.splitlines() if len(cells := line.split("│")) > 3}
-    for name in setting_names():
+    for name, _ in all_settings():
         assert rows[name][3].strip(), name
     assert rows["train.steps"][2].strip() == "10000"
     assert "Initial weights" in rows["seed"][3]
@@ -137,9 +157,8 @@ def test_the_same_command_after_the_end_shows_the_result_and_touches_nothing(
 
 def test_options_and_overrides_mean_the_same() -> None:
     options = ["--strategy", "push_forward", "--seed", "7", "--backbone", "fno", "--preset", "quick"]
-    from hero.cli import config_of, parser
-
-    parsed = config_of(parser().parse_args(["train", "kdv", *options, "--set", "train.lr=.5"]))
+    values = parse("train", "kdv", *options, "--set", "train.lr=.5")
+    parsed = OneRun(**{item.name: values[item.name] for item in fields(OneRun)}).resolved("train")
     values = {"task.name": "kdv", "strategy": "push_forward", "seed": 7, "train.lr": 0.5}
     assert parsed == make_config("quick", overrides=values)
 
@@ -198,11 +217,9 @@ def test_the_installed_command_trains_from_nothing(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_stops_early_is_no_error() -> None:
-    import subprocess
-    import sys
-
-    code = "import sys; from hero.cli import main; sys.exit(main(['settings']))"
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hero", "settings"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()
@@ -214,3 +231,85 @@ def test_a_reader_that_stops_early_is_no_error() -> None:
 def test_main_returns_the_exit_code() -> None:
     assert main(["settings"]) == 0
     assert main(["settings", "--set", "x=1"]) == 2
+
+
+HEAVY = {"torch", "numpy", "matplotlib", "scipy", "h5py", "pydantic"}
+
+
+def loaded_by(code: str, **environment: str) -> tuple[set[str], str]:
+    """The heavy packages that a fresh interpreter has loaded after `code`, and its output."""
+    script = f"import sys\n{code}\nprint(*{{name.split('.')[0] for name in sys.modules}}, sep=',', file=sys.stderr)"
+    environment = {**os.environ, **environment}
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+    return HEAVY & set(result.stderr.strip().split(",")), result.stdout
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"], ["data", "make", "--help"]])
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    heavy, out = loaded_by(f"from hero.cli import main\nassert main({arguments}) == 0")
+    assert heavy == set()
+    assert "hero" in out
+
+
+def test_importing_hero_loads_nothing_heavy() -> None:
+    assert loaded_by("import hero; hero.HeroError")[0] == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("hero tr", {"train"}),
+        ("hero data ", {"list", "make", "show"}),
+        ("hero train --str", {"--strategy"}),
+        ("hero train ku", {"kuramoto_sivashinsky"}),
+        ("hero train burgers --strategy push", {"push_forward"}),
+        ("hero compare burgers --strategies hero,one", {"hero,one_step"}),
+        ("hero describe --backbone t", {"transolver"}),
+        ("hero study abl", {"ablation"}),
+        ("hero evaluate ", {"a-run", "b-run"}),
+        ("hero train --resume b", {"b-run"}),
+    ],
+)
+def test_completion_knows_names_and_loads_nothing_heavy(words: str, expected: set[str], tmp_path: Path) -> None:
+    for name in ("a-run", "b-run"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.toml").touch()
+    code = "from hero.cli import main\ntry:\n    main([])\nexcept SystemExit:\n    pass"
+    shell = {"_HERO_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    heavy, out = loaded_by(code, **shell, HERO_RUNS=str(tmp_path))
+    assert set(out.split()) == expected
+    assert heavy == set()
+
+
+def test_completion_is_shown_and_installed_for_the_shell(tmp_path: Path) -> None:
+    def in_bash(option: str) -> str:
+        command = ["bash", "-c", f"{sys.executable} -m hero {option}; exit $?"]
+        environment = {**os.environ, "HOME": str(tmp_path)}
+        return subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout
+
+    script = in_bash("--show-completion")
+    assert "_HERO_COMPLETE=complete_bash" in script
+    assert "installed" in in_bash("--install-completion")
+    (installed,) = (tmp_path / ".bash_completions").iterdir()
+    assert installed.read_text().strip() == script.strip()
+
+
+def test_names_read_from_the_sources_are_those_registered() -> None:
+    from hero.evaluation.export import FORMATS
+    from hero.models import BACKBONES
+    from hero.runs.config import PRESETS
+    from hero.study.compare import BUDGETS
+    from hero.study.plans import STUDIES
+    from hero.training.loggers import LOGGERS
+
+    registries = {
+        "task": TASKS,
+        "strategy": STRATEGIES,
+        "backbone": BACKBONES,
+        "study": STUDIES,
+        "preset": PRESETS,
+        "logger": LOGGERS,
+        "budget": BUDGETS,
+        "format": FORMATS,
+    }
+    assert {kind: names(kind) for kind in REGISTRIES} == {kind: list(parts) for kind, parts in registries.items()}

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hero.cli import config_of, parser
+from conftest import parse
+from hero.cli.options import Settings
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
@@ -33,9 +34,10 @@ def test_the_readme_shows_commands() -> None:
 
 @pytest.mark.parametrize(("document", "command"), COMMANDS)
 def test_commands_parse_and_their_settings_exist(document: str, command: str) -> None:
-    args = parser().parse_args(shlex.split(command)[1:])
-    if getattr(args, "task", None):
-        config_of(args)
+    values = parse(*shlex.split(command)[1:])
+    if values.get("task"):
+        named = {name: values.get(name) for name in ("task", "strategy", "backbone", "seed")}
+        Settings(values["preset"], values["config"], values["overrides"]).resolve(**named)
 
 
 @pytest.mark.parametrize("path", [p for p in DOCUMENTS if blocks(p, "python")], ids=lambda p: p.name)

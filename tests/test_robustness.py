@@ -23,6 +23,7 @@ from hero.data.windows import Batch
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
 from hero.files import write_atomic
+from hero.report import report_run
 from hero.runs.checkpoint import load_state, save_state
 from hero.runs.folder import load_data
 from hero.runs.old import read_log
@@ -367,5 +368,7 @@ def test_every_task_and_every_strategy_trains_and_resumes(
 def test_a_run_in_three_dimensions_is_evaluated_and_drawn(tmp_path: Path, data_dir: Path) -> None:
     changes = {"task__name": "unbalanced_advection", "task__resolution": 16, "backbone__modes": 3}
     run = train(tiny(**changes, train__steps=2, train__validate_every=2), tmp_path, data_dir)
-    assert evaluate(run, data_dir)["task"] == "unbalanced_advection"
+    metrics = evaluate(run, data_dir)
+    assert metrics.task == "unbalanced_advection"
+    report_run(run, metrics.plain())
     assert (run / "report.html").stat().st_size > 1000

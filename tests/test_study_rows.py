@@ -12,8 +12,8 @@ import pytest
 
 from conftest import Call, options
 from hero.evaluation import shifts
-from hero.study import STUDIES
 from hero.study.cost import table
+from hero.study.plans import STUDIES
 
 SMALL = {"tasks": "burgers", "backbones": "fno", "seeds": 1}
 

@@ -10,6 +10,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 console = Console()
+"""The only console: library and command line print through it."""
+
+
+def say(*sentences: str, style: str | None = None) -> None:
+    """Print sentences as they are, one per line: nothing is cut, wrapped, highlighted or read as markup."""
+    for sentence in sentences:
+        console.print(sentence, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 class NotedProgress(Progress):

@@ -1,101 +1,140 @@
-"""The `hero` command: parse, call, print. Everything it does is one import away in Python."""
+"""The `hero` command: parse, call, print. Everything it does is one import away in Python.
 
-from __future__ import annotations
-
-import argparse
-import os
-import sys
-from collections.abc import Sequence
-from importlib.metadata import version
-from pathlib import Path
-
-from hero.cli.analyse import add_analysis_commands
-from hero.cli.animate import add_animate_command
-from hero.cli.cost import add_bench_command, add_cost_commands
-from hero.cli.data import add_data_commands
-from hero.cli.export import add_export_commands
-from hero.cli.options import config_of
-from hero.cli.report import add_report_command
-from hero.cli.study import add_study_command
-from hero.cli.train import add_compare_command, add_train_commands
-from hero.errors import HeroError
-from hero.runs import config as configuration
-
-__all__ = ["config_of", "main", "parser"]
-
-DESCRIPTION = """\
-Train neural operators whose autoregressive rollouts stay accurate for hundreds of steps, and measure it.
-
-  hero data list                                   the benchmarks
-  hero train burgers                               FNO with HERO at the paper's protocol; evaluates and reports
-  hero train burgers --strategy push_forward       another strategy, same seed: same weights, same windows
-  hero train burgers --preset quick --set train.lr=3e-3
-  hero train --resume RUN                          go on after a kill, to the same bits
-  hero compare burgers --seeds 5                   strategies with shared weights and batches: table and figure
-  hero study main --dry-run                        the tables and figures of the paper: what there is to run
-  hero evaluate RUN                                measure again and redraw
-  hero report                                      all finished runs, a study or a comparison as one page
-  hero animate RUN                                 its rollout as a GIF or MP4
-  hero landscape RUN                               kept checkpoints against the final one, along the rollout
-  hero probe RUN                                   what the theory of HERO says about this run, in numbers
-  hero export RUN                                  ONNX and torch.export files of the operator, checked
-  hero predict RUN --input states.npy              roll out a run or an exported file from your own states
-  hero describe burgers                            parameters, FLOPs, memory and files of a run, before it is trained
-  hero estimate burgers                            time and peak memory of a run, from a few real updates
-  hero runs                                        what has been trained
-  hero settings                                    every setting with its default and meaning
+A command is a function whose signature is its options. Modules that load torch are imported inside the functions, so
+help and completion are immediate. A function returns its exit code unless it is 0.
 """
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version as installed_version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from hero.cli import export, plan, runs, train
+from hero.cli.options import flat
+from hero.errors import HeroError, unknown_name
+
+GROUPS: dict[str, tuple[Callable[..., Any], ...]] = {
+    "Train": (train.train, train.compare, train.study),
+    "Look at runs": (runs.runs, runs.evaluate, runs.report, runs.animate, runs.landscape, runs.probe),
+    "Use a trained operator": (export.export, export.predict),
+    "Before training": (plan.settings, plan.describe, plan.estimate),
+}
+DATA_ACTIONS: dict[str, Callable[..., Any]] = {"list": plan.list_tasks, "make": plan.make_data, "show": plan.show_data}
+EXAMPLES = """\
+Examples:
+  hero train burgers                           FNO with HERO, as in the paper
+  hero train burgers --strategy push_forward   same initial weights and windows
+  hero train burgers --preset quick --set train.lr=3e-3
+  hero train --resume RUN                      continue an interrupted run
+  hero compare burgers --seeds 5               table and figure of strategies
+  hero study main --dry-run                    list the runs of a table
+  hero predict RUN --input states.npy          roll out your own states
+"""
+
+USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
+"""Base class of the usage errors of Click, which Typer contains or imports, depending on its version."""
+
+
+class Words:
+    """Takes the place of the conversion of values by pydantic during completion, which has no use for values."""
+
+    @staticmethod
+    def coerce(value: Any, **context: Any) -> Any:
+        return value
+
+
+class Quick:
+    """A command whose flags are shown without a type, and which loads pydantic only to run."""
+
+    def get_params(self, ctx: Any) -> Any:
+        params = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar, param.default = "", param.default or False
+            if ctx.resilient_parsing:
+                param._runtime_param = Words
+        return params
+
+
+class Command(Quick, TyperCommand):
+    """One command."""
+
+
+class Commands(Quick, TyperGroup):
+    """A group of commands, which answers an unknown name with the nearest one."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if not ctx.resilient_parsing and args[0] not in self.commands and not args[0].startswith("-"):
+            raise unknown_name("command", args[0], self.commands)
+        return super().resolve_command(ctx, args)
+
+
+def print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"hero {installed_version('hero')}")
+        raise typer.Exit
+
+
+def hero(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Train neural operators whose autoregressive rollouts stay accurate for hundreds of steps, and measure it."""
+
+
+def make_app() -> typer.Typer:
+    """All commands, in groups."""
+    top = typer.Typer(cls=Commands, callback=hero, epilog=EXAMPLES, pretty_exceptions_enable=False)
+    for panel, commands in GROUPS.items():
+        for function in commands:
+            top.command(function.__name__, cls=Command, rich_help_panel=panel)(flat(function))
+    actions = typer.Typer(cls=Commands, help="List, make or show the benchmark data.")
+    for name, function in DATA_ACTIONS.items():
+        actions.command(name, cls=Command)(flat(function))
+    top.add_typer(actions, name="data", rich_help_panel=panel)
+    return top
+
+
+app = make_app()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code: 2 for a mistake of the user, 130 after Ctrl-C."""
-    parsed = parser().parse_args(arguments)
     try:
-        parsed.call(parsed)
+        code = app(arguments, prog_name="hero", standalone_mode=False) or 0
     except HeroError as error:
-        print(f"hero: {error}", file=sys.stderr)
-        return 2
+        return fail(str(error))
+    except USAGE_ERROR as error:
+        return fail(usage_sentence(error))
     except OSError as error:
         name, reason = error.filename or "a file", error.strerror or error
-        print(f"hero: cannot use {name} ({reason}); check the path, its permissions and the space.", file=sys.stderr)
-        return 2
+        return fail(f"cannot use {name} ({reason}); check the path, its permissions and the space.")
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "memory" not in str(error):
             raise
-        print("hero: the memory is too small for these settings; lower the batch or the backbone.", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("hero: interrupted; what was finished is saved, the same command goes on from there.", file=sys.stderr)
-        return 130
-    return 0
+        return fail("the memory is too small for these settings; lower the batch or the backbone.")
+    if code == 130:  # how Typer reports Ctrl-C
+        fail("interrupted; progress is saved, run the same command to resume.")
+    return int(code)
 
 
-def parser() -> argparse.ArgumentParser:
-    """All commands and options."""
-    raw = argparse.RawDescriptionHelpFormatter
-    top = argparse.ArgumentParser(prog="hero", description=DESCRIPTION, formatter_class=raw)
-    top.add_argument("--version", action="version", version=f"hero {version('hero')}")
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
+def fail(sentence: str) -> int:
+    """Print the sentence and return the exit code of a mistake."""
+    print(f"hero: {sentence}", file=sys.stderr)
+    return 2
 
-    folders = argparse.ArgumentParser(add_help=False)
-    folders.add_argument("--runs", type=Path, default=Path(os.environ.get("HERO_RUNS", "runs")), metavar="DIR",
-                         help="folder of the runs (default: $HERO_RUNS or ./runs)")  # fmt: skip
-    folders.add_argument("--data", type=Path, default=Path(os.environ.get("HERO_DATA", "data")), metavar="DIR",
-                         help="folder of the data (default: $HERO_DATA or ./data)")  # fmt: skip
-    settings = argparse.ArgumentParser(add_help=False)
-    settings.add_argument("--preset", default="paper", help=f"base values: {', '.join(configuration.PRESETS)}")
-    settings.add_argument("--config", type=Path, metavar="FILE", help="TOML file, such as a run's config.toml")
-    settings.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
-                          help="change one setting; repeatable; `hero settings` lists them")  # fmt: skip
 
-    add_train_commands(commands, folders, settings)
-    add_compare_command(commands, folders, settings)
-    add_study_command(commands, folders, settings)
-    add_analysis_commands(commands, folders)
-    add_report_command(commands, folders)
-    add_animate_command(commands, folders)
-    add_cost_commands(commands, folders, settings)
-    add_bench_command(commands)
-    add_export_commands(commands, folders)
-    add_data_commands(commands, folders, settings)
-    return top
+def usage_sentence(error: Any) -> str:
+    """A usage error of Click as one of our sentences."""
+    if hasattr(error, "possibilities") and error.ctx is not None:  # NoSuchOption
+        known = [
+            name for param in error.ctx.command.get_params(error.ctx) for name in (*param.opts, *param.secondary_opts)
+        ]
+        return str(unknown_name("option", error.option_name, [name for name in known if name.startswith("-")]))
+    message = " ".join(error.format_message().split()).rstrip(".")
+    path = error.ctx.command_path if error.ctx else "hero"
+    return f"{message[0].lower()}{message[1:]}; see `{path} --help`."

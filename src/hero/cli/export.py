@@ -1,57 +1,55 @@
-"""`hero export` and `hero predict`."""
+"""Commands that use a trained operator: `hero export` and `hero predict`."""
 
-from __future__ import annotations
-
-import argparse
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 from rich.table import Table
 
-from hero.console import console
-from hero.evaluation.export import FORMATS, export_run
-from hero.evaluation.predict import predict
-from hero.runs.folder import find_run
+from hero.cli.options import Folders, RunName, argument, flag, option
+from hero.console import console, say
+
+DIFFERENCES = {
+    "one_step": "one step, largest along its rollout",
+    "rollout@1": "free rollout, step 1",
+    "rollout@10": "free rollout, step 10",
+    "rollout@100": "free rollout, step 100",
+    "nrmse@100": "test nRMSE@100 of the file",
+    "original_nrmse@100": "test nRMSE@100 of the original",
+}
 
 
-def add_export_commands(commands: Any, folders: argparse.ArgumentParser) -> None:
-    """`hero export` and `hero predict`."""
-    command = commands.add_parser("export", parents=[folders], help="write a run as ONNX and torch.export files")
-    command.add_argument("run", metavar="RUN", help="run folder or id")
-    command.add_argument("--format", choices=(*FORMATS, "both"), default="both", help="default: both")
-    command.add_argument("--out", type=Path, metavar="DIR", help="folder of the files (default: RUN/export)")
-    command.set_defaults(call=run_export)
+def export(
+    run: RunName,
+    where: Folders,
+    format: Annotated[str, option("--format", "NAME", "NAMES, or both.", "format")] = "both",
+    out: Annotated[Path | None, option("--out", "DIR", "Folder of the files (default: RUN/export).")] = None,
+) -> None:
+    """Write a run as ONNX and torch.export files, checked over 100 steps."""
+    from hero.evaluation.export import FORMATS, export_run
 
-    command = commands.add_parser("predict", parents=[folders], help="roll out a run or an exported file")
-    command.add_argument("model", metavar="RUN|FILE", help="run folder or id, or an .onnx or .pt2 file")
-    command.add_argument("--input", type=Path, metavar="FILE",
-                         help="initial states: .npy, .npz or .h5 (default: the test states of the run)")  # fmt: skip
-    command.add_argument("--steps", type=int, default=200, help="default: 200")
-    command.add_argument("--out", type=Path, metavar="FILE", default=Path("predictions.npz"),
-                         help=".npz or .npy (default: predictions.npz)")  # fmt: skip
-    command.add_argument("--compile", action="store_true", help="compile first: for long rollouts of a run")
-    command.set_defaults(call=run_predict)
-
-
-def run_export(args: argparse.Namespace) -> None:
-    formats = tuple(FORMATS) if args.format == "both" else (args.format,)
-    results = export_run(find_run(args.run, args.runs), args.data, args.out, formats)
-    table = Table("relative difference from the original", *(Path(row["path"]).name for row in results.values()))
-    for text, name in (
-        ("one step, largest along its rollout", "one_step"),
-        *((f"free rollout, step {k}", f"rollout@{k}") for k in (1, 10, 100)),
-        ("test nRMSE@100 of the file", "nrmse@100"),
-        ("test nRMSE@100 of the original", "original_nrmse@100"),
-    ):
-        table.add_row(text, *(f"{row[name]:.4g}" for row in results.values()))
+    folder = where.find(run)
+    say(f"exporting {folder.name}: some seconds without progress", style="dim")
+    results = export_run(folder, where.data, out, tuple(FORMATS) if format == "both" else (format,)).values()
+    table = Table("relative difference from the original", *(Path(row["path"]).name for row in results))
+    for name, text in DIFFERENCES.items():
+        table.add_row(text, *(f"{row[name]:.4g}" for row in results))
     console.print(table)
-    for row in results.values():
-        console.print(f"{row['path']}: {row['bytes'] / 1000:.0f} kB", highlight=False, soft_wrap=True)
+    say(*(f"{row['path']}: {row['bytes'] / 1000:.0f} kB" for row in results))
 
 
-def run_predict(args: argparse.Namespace) -> None:
-    result = predict(args.model, args.runs, args.data, args.input, args.steps, args.out, args.compile)
+def predict(
+    model: Annotated[str, argument("RUN|FILE", "Run folder or id, or an .onnx or .pt2 file.", "run")],
+    where: Folders,
+    input: Annotated[Path | None, option("--input", "FILE", ".npy, .npz or .h5 (default: the test states).")] = None,
+    steps: Annotated[int, option("--steps", "N", "Steps to roll out.")] = 200,
+    out: Annotated[Path, option("--out", "FILE", ".npz or .npy.")] = Path("predictions.npz"),
+    compile: Annotated[bool, flag("--compile", "Compile first: for long rollouts of a run.")] = False,
+) -> None:
+    """Roll out a run or an exported file from your own states."""
+    from hero.evaluation import predict
+
+    result = predict.predict(model, where.runs, where.data, input, steps, out, compile)
     shape, seconds = "×".join(map(str, result["shape"])), result["seconds"]
-    console.print(f"prediction {shape} in {seconds:.2f} s, {args.steps / seconds:.0f} steps/s", highlight=False)
-    console.print(f"{result['diverged']} of {result['shape'][0]} trajectories left the finite range", highlight=False)
-    console.print(f"written: {result['path']}", highlight=False, soft_wrap=True)
+    say(f"prediction {shape} in {seconds:.2f} s, {steps / seconds:.0f} steps/s")
+    say(f"{result['diverged']} of {result['shape'][0]} trajectories left the finite range")
+    say(f"written: {result['path']}")

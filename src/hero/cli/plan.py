@@ -1,0 +1,107 @@
+"""Commands before training: `hero data`, `hero settings`, `hero describe` and `hero estimate`."""
+
+import json
+from typing import Annotated
+
+from rich.table import Table
+
+from hero.cli.options import Folders, JsonFile, OneRun, Settings, Task, argument, flag, option
+from hero.console import console, say
+
+Benchmark = Annotated[str, argument("TASK", "Benchmark; `hero data list` shows all.", "task")]
+
+
+def list_tasks(where: Folders) -> None:
+    """List all benchmarks and their equations."""
+    from hero.data import TASKS
+
+    table = Table(title="Benchmarks", caption="`hero settings TASK` shows the coefficients, extent, dt and warm-up")
+    for name in ("task", "grid"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("equation", overflow="fold")
+    for task in TASKS.values():
+        table.add_row(task.name, "×".join([str(task.resolution)] * task.dims), task.equation)
+    console.print(table)
+
+
+def make_data(task: Benchmark, settings: Settings, where: Folders) -> None:
+    """Solve and store the training, validation and test trajectories."""
+    from hero.data import load_split, split_path
+
+    config = settings.resolve(task=task)
+    for name in ("train", "val", "test"):
+        load_split(config.make_task(), config.split(name), where.data)
+        say(str(split_path(config.make_task(), config.split(name), where.data)))
+
+
+def show_data(task: Benchmark, settings: Settings, where: Folders) -> None:
+    """Print settings and provenance, and draw the fields."""
+    from hero.data import data_summary, load_split, split_path
+    from hero.report.figures.tasks import draw_split
+
+    config = settings.resolve(task=task)
+    benchmark, split = config.make_task(), config.split("test")
+    states, path = load_split(benchmark, split, where.data), split_path(benchmark, split, where.data)
+    table = Table(show_header=False, title=benchmark.title)
+    for key, value in data_summary(path).items():
+        table.add_row(key, str(value))
+    console.print(table)
+    draw_split(states, benchmark, path.with_suffix(".png"))
+    say(f"picture: {path.with_suffix('.png')}")
+
+
+def settings(
+    settings: Settings,
+    task: Task = None,
+    schema: Annotated[bool, flag("--schema", "Print the JSON schema of configuration files instead.")] = False,
+) -> None:
+    """Print every setting, its default and its meaning; for a TASK, the values that it resolves to."""
+    from hero.config.settings import default_text
+    from hero.runs.config import all_settings, json_schema
+
+    if schema:
+        print(json.dumps(json_schema(), indent=2))
+        return
+    config = settings.resolve(task=task)
+    values, section = config.to_dict(), "task"
+    table = Table(title=f"Settings for {config.task.name}")
+    table.add_column("setting", no_wrap=True)
+    for heading in ("value" if task else "default", "meaning"):
+        table.add_column(heading, overflow="fold")
+    for key, value in values["task"].items():
+        table.add_row(f"task.{key}", str(value), "")
+    for key, field in all_settings():
+        where, _, name = key.rpartition(".")
+        if where != section:
+            table.add_section()
+        section = where
+        found = values.get(where, {}) if where else values
+        table.add_row(key, str(found.get(name, default_text(field))), field.description or "")
+    console.print(table)
+
+
+def describe(run: OneRun, where: Folders, json_file: JsonFile = None) -> None:
+    """Count parameters, FLOPs, memory and files of a run, before anything is computed."""
+    from hero.files import write_json
+    from hero.study.cost.count import describe, print_description
+
+    numbers = describe(run.resolved("describe"))
+    print_description(numbers)
+    if json_file:
+        write_json(json_file, numbers)
+
+
+def estimate(
+    run: OneRun,
+    where: Folders,
+    updates: Annotated[int, option("--updates", "N", "Updates measured per phase.")] = 10,
+    json_file: JsonFile = None,
+) -> None:
+    """Predict time and peak memory of a run from a few real updates."""
+    from hero.files import write_json
+    from hero.study.cost.measure import estimate, print_estimate
+
+    numbers = estimate(run.resolved("estimate"), where.data, updates)
+    print_estimate(numbers)
+    if json_file:
+        write_json(json_file, numbers)
