@@ -18,9 +18,21 @@ from hero.files import write_json
 from hero.report.page.page import write_page
 from hero.report.page.player import LEVELS
 from hero.report.page.sources import gather
-from hero.report.tables import COMPARED, as_float, format_number
+from hero.report.tables import as_float, format_number
 from hero.runs.rollouts import read_rollout
-from hero.study.statistics import summarise
+from hero.study.records import (
+    ROLLOUT_COLUMNS,
+    Cell,
+    Group,
+    PairedTest,
+    Published,
+    Ranks,
+    Row,
+    RunEntry,
+    StudyResult,
+    Summary,
+    best_marked,
+)
 from hero.training.loop import train
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright, which is missing")
@@ -63,30 +75,31 @@ def write_study(folder: Path) -> None:
     rows = []
     for method in METHODS:
         found = [metrics_of(folder, method, seed) for seed in SEEDS]
-        cells = {}
-        for split, metric, _, key in COMPARED:
-            values = [as_float(one[split][metric]) for one in found]
-            mean = float(np.mean(values))
-            cells[key] = {"mean": mean, "std": float(np.std(values, ddof=1)), "values": values, "ratio": mean / 0.5,
-                          "paper": {"mean": 0.5, "std": 0.01}, "best": method == "hero"}  # fmt: skip
-        states = [{"seed": one["seed"], "run": one["run"], "status": "finished"} for one in found]
-        rows.append({"label": f"FNO-{method}", "strategy": method, "note": "", "cells": cells, "runs": states,
-                     "diverged": 0, "rollouts": 4})  # fmt: skip
-    empty: dict[str, Any] = {"note": "", "cells": dict.fromkeys(cells), "diverged": 0, "rollouts": 0}
-    gone = [{"seed": 0, "run": "gone", "status": "not run"}]
-    failed = [{"seed": 0, "run": "lost", "status": "failed", "failed": "out of memory"}]
-    rows.append({"label": "FNO-refiner", "strategy": "refiner", "runs": gone, **empty})
-    rows.append({"label": "FNO-recurrent", "strategy": "recurrent", "runs": failed, **empty})
-    groups = [{"title": "Burgers, FNO", "task": "burgers", "backbone": "fno", "shift": None, "rows": rows}]
+        cells: dict[str, Cell | None] = {}
+        for column in ROLLOUT_COLUMNS:
+            values = [as_float(one[column.split][column.metric]) for one in found]
+            cells[column.key] = Cell.of(values, Published(mean=0.5, std=0.01))
+        states = tuple(RunEntry(seed=one["seed"], run=one["run"], status="finished") for one in found)
+        rows.append(Row(label=f"FNO-{method}", method=method, strategy=method, cells=cells, runs=states, rollouts=4))
+    empty = dict.fromkeys(cells)
+    gone = RunEntry(seed=0, run="gone", status="not run")
+    failed = RunEntry(seed=0, run="lost", status="failed", reason="out of memory")
+    rows.append(Row(label="FNO-refiner", method="refiner", strategy="refiner", cells=empty, runs=(gone,)))
+    rows.append(Row(label="FNO-recurrent", method="recurrent", strategy="recurrent", cells=empty, runs=(failed,)))
+    marked = best_marked(rows, ROLLOUT_COLUMNS)
+    group = Group(title="Burgers, FNO", task="burgers", backbone="fno", rows=marked)
+    test = PairedTest(group=group.title, label="FNO-hero", method="hero", baseline="FNO-push_forward", seeds=SEEDS,
+                      ratio=0.9876, interval=(0.9, 1.05), diverged=0, baseline_diverged=0, t_p=0.3, sign_flip_p=0.5,
+                      p_holm=0.3, verdict="open")  # fmt: skip
+    summary = Summary(metric="nrmse@100", baseline="push_forward", direction="lower", alpha=0.05, tests=(test,),
+                      wins=(), ranks=Ranks(groups=1))  # fmt: skip
     out = folder / "study-main-00000000"
-    out.mkdir()
+    StudyResult(study="main", title="Main results", folder=out.name, preset="quick", seeds=SEEDS,
+                changed={"train.steps": 20}, columns=ROLLOUT_COLUMNS, groups=(group,),
+                statistics=(summary,)).write(out / "study.json")  # fmt: skip
     pixel = b"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-    (out / "ranks.png").write_bytes(base64.b64decode(pixel))
-    columns = [{"key": key, "label": label, "direction": "lower"} for _, _, label, key in COMPARED]
-    write_json(out / "study.json", {"study": "main", "title": "Main results", "folder": out.name, "preset": "quick",
-               "seeds": list(SEEDS), "columns": columns, "groups": groups, "statistics": summarise(groups),
-               "figures": ["ranks.png", "missing.png"], "notes": ["A note of the study."],
-               "changed": {"train.steps": 20}})  # fmt: skip
+    for name in ("ranks", "curves-burgers-fno"):  # the page draws curves itself
+        (out / f"{name}.png").write_bytes(base64.b64decode(pixel))
 
 
 def metrics_of(folder: Path, method: str, seed: int) -> dict[str, Any]:
@@ -177,18 +190,18 @@ def test_every_number_of_the_table_of_runs_is_that_of_the_metrics(shown: Watched
     for row in rows.all():
         metrics = json.loads((runs / row.locator("th").inner_text() / "metrics.json").read_text())
         cells = row.locator("td").all()
-        numbers = [metrics[split][name] for split, name, *_ in COMPARED]
-        for cell, number in zip(cells[3:8], numbers, strict=True):
+        numbers = [as_float(metrics[column.split][column.metric]) for column in ROLLOUT_COLUMNS]
+        for cell, number in zip(cells[2:7], numbers, strict=True):
             assert cell.locator("span").inner_text() == format_number(number)
-            assert float(cell.get_attribute("data-value")) == as_float(number)
-        assert cells[8].inner_text() == f"{metrics['test']['diverged']:.0f} of {metrics['trajectories']}"
-        assert cells[1].inner_text() == str(metrics["seed"])
+            assert float(cell.get_attribute("data-value")) == number
+        assert cells[7].inner_text() == f"{metrics['test']['diverged']:.0f} of {metrics['trajectories']}"
+        assert cells[0].inner_text() == str(metrics["seed"])
 
 
 def test_tables_sort_by_mouse_and_keyboard(fresh: Watched) -> None:
     runs_table = table(fresh.page, "Runs")
     heading = runs_table.locator("th[scope=col]", has_text="nRMSE@100")
-    column = runs_table.locator("th[scope=col]").all_inner_texts().index("nRMSE@100")
+    column = runs_table.locator("th[scope=col]").all_inner_texts().index("nRMSE@100 ↓")
 
     def values() -> list[float]:
         cells = runs_table.locator(f"tbody tr > :nth-child({column + 1})")
@@ -456,32 +469,35 @@ def test_the_page_of_a_study(browser: Any, runs: Path, tmp_path: Path) -> None:
     assert "4 finished runs, 1 failed, 1 not run; 0 of 8 rollouts diverged." in lead
     assert "Set for all rows, so not as in the paper: train.steps = 20." in lead
     assert "paired by seed and corrected for their number: 0 better, 0 worse, the rest open." in lead
-    assert "A note of the study." in page.locator("#tables").inner_text()
-    study = json.loads((runs / "study-main-00000000" / "study.json").read_text())
+    assert "Burgers, FNO: no difference in nRMSE@100 between" in lead
+    assert "lost failed: out of memory" in page.locator("#tables").inner_text()
+    (group,) = StudyResult.read(runs / "study-main-00000000" / "study.json").groups
     rows = table(page, "Burgers, FNO").locator("tbody tr").all()
-    for row, stored in zip(rows[:2], study["groups"][0]["rows"], strict=False):
+    for row, stored in zip(rows[:2], group.rows, strict=False):
         cells = row.locator("td").all()
-        for cell, (_, _, _, key) in zip(cells, COMPARED, strict=False):
-            found = stored["cells"][key]
-            assert float(cell.get_attribute("data-value")) == found["mean"]
+        for cell, column in zip(cells, ROLLOUT_COLUMNS, strict=False):
+            found = stored.cells[column.key]
+            assert found is not None
+            assert float(cell.get_attribute("data-value")) == found.mean
             text = cell.inner_text()
-            assert text.startswith(f"{format_number(found['mean'])} ±")
-            assert f"paper 0.5 ±0.01\nratio {format_number(found['ratio'])}" in text
-            assert cell.locator("strong").count() == (stored["strategy"] == "hero")
+            assert text.startswith(f"{format_number(found.mean)} ±")
+            assert f"paper 0.5 ±0.01\nratio {format_number(found.ratio)}" in text
+            assert cell.locator("strong").count() == found.best
     assert [row.locator("td").first.inner_text() for row in rows[2:]] == ["not run", "failed"]
     heading = table(page, "Burgers, FNO").locator("th[scope=col] button").nth(4)
-    for _ in range(2):  # what was not run stays below, whichever way
+    for _ in range(2):  # a missing value stays below, whichever way
         heading.click()
         assert table(page, "Burgers, FNO").locator("tbody tr td:nth-child(5)").all_inner_texts()[2:] == [
             "not run",
             "failed",
         ]
     assert page.locator("#curve-panels .legend button").all_inner_texts() == ["FNO-push_forward", "FNO-hero"]
-    titles = ["Main results", "Wins over groups", "Paired tests of nrmse@100 against push_forward"]
+    titles = ["Main results", "nrmse@100: ratio to push_forward"]
     assert page.locator("#statistics h3").all_text_contents() == titles
-    test = study["statistics"]["tests"][0]
-    tested = table(page, titles[2]).locator("tbody tr").first.locator("td").all_inner_texts()
-    assert tested[:3] == [test["label"], str(test["n"]), format_number(test["ratio"])]
+    tested = table(page, titles[1])
+    assert tested.locator("tbody .section").all_inner_texts() == ["Burgers, FNO, 2 seeds"]
+    cells = tested.locator("tbody tr:not(.section)").first.locator("th, td").all_inner_texts()
+    assert cells == ["FNO-hero", "0.988", "0.900 to 1.05", "0.3", "0.5", "0.3", "open"]
     assert page.locator("#statistics img").count() == 1
     watched.assert_quiet()
     watched.context.close()

@@ -9,7 +9,8 @@ import io
 import json
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,17 +25,20 @@ from hero.errors import HeroError
 from hero.files import json_line, write_json
 from hero.method import metrics as m
 from hero.report import report_run
+from hero.report.content import metrics_table, runs_table
 from hero.report.figures.fields import fields_figure, spectrum_figure
 from hero.report.figures.style import error_figure, save, series, training_figure
+from hero.report.headline import group_sentence, main_column, summary_sentence
 from hero.report.page.page import render, write_page
 from hero.report.page.panels import panels_of
 from hero.report.page.payload import payload
 from hero.report.page.player import LEVELS, averaged, kept_steps, player, quantise
 from hero.report.page.sources import Sources, gather
-from hero.report.sentences import summary_sentence
-from hero.report.tables import COMPARED, format_number, metric_rows, metrics_table, runs_table
+from hero.report.tables import Row, Text, as_float, format_number
 from hero.runs.rollouts import Rollout, radial_spectrum, read_rollout, write_rollout
 from hero.study.published import paper_value
+from hero.study.records import ROLLOUT_COLUMNS, Cell, Group, PairedTest, RunEntry, StudyResult
+from hero.study.records import Row as StudyRow
 
 GRIDS = {1: (32,), 2: (16, 16), 3: (8, 8, 8)}
 TASKS = (
@@ -184,13 +188,12 @@ def test_the_paper_has_no_more() -> None:
         (1234.4, "1234"),
         (1e-12, "1.00e-12"),
         (0, "0"),
-        ("inf", "∞"),
         (math.inf, "∞"),
         (math.nan, "–"),
         (None, "–"),
     ],
 )
-def test_numbers(value: object, text: str) -> None:
+def test_numbers(value: float | None, text: str) -> None:
     assert format_number(value) == text
 
 
@@ -268,18 +271,24 @@ def test_a_step_logged_twice_counts_once() -> None:
     assert values.tolist() == [2.0, 1.0]
 
 
+def texts_of(metrics: dict) -> dict[str, list[str]]:
+    """Label -> the other cells of the table of one run."""
+    return {row.cells[0].text: [cell.text for cell in row.cells[1:]] for row in metrics_table(metrics).rows}
+
+
 def test_table_rows_equal_metrics() -> None:
     metrics = run_metrics()
-    rows = {row.label: row for row in metric_rows({**metrics, "trajectories": 30})}
+    rows = texts_of({**metrics, "trajectories": 30})
     published = paper_value("burgers", "fno", "hero")
     assert published is not None
     for label, name, key in (("Test GM100", "gm100", "test_gm100"), ("Stable step", "stable_step", "stable_step")):
-        assert rows[label].ours == format_number(metrics["test"][name])
-        assert rows[label].paper.startswith(f"{published[key]['mean']:g} ± ")
-        assert float(rows[label].ratio) == pytest.approx(metrics["test"][name] / published[key]["mean"], rel=5e-3)
-    assert rows["Diverged"].ours == "0 of 30"
-    assert rows["nRMSE@200"].paper == rows["nRMSE@200"].ratio == "–"
-    labels = [row.label for row in metric_rows(metrics)]
+        ours, paper, ratio, _ = rows[label]
+        assert ours == format_number(metrics["test"][name])
+        assert paper == f"{published[key]['mean']:g} ±{published[key]['std']:g}"
+        assert float(ratio) == pytest.approx(metrics["test"][name] / published[key]["mean"], rel=5e-3)
+    assert rows["Diverged"][0] == "0 of 30"
+    assert rows["nRMSE@200"][1:] == ["–", "–", ""]
+    labels = list(texts_of(metrics))
     assert labels[:5] == ["Val GM100", "Test GM100", "nRMSE@1", "nRMSE@100", "Stable step"]
     assert len(labels) == len(m.METRICS) + 1
 
@@ -293,21 +302,22 @@ def test_verdicts_follow_the_direction_of_the_metric() -> None:
         "stable_step": 0.5 * published["stable_step"]["mean"],
     }
     metrics["val"] = {"gm100": published["val_gm100"]["mean"]}
-    verdicts = {row.label: row.verdict for row in metric_rows(metrics)}
-    assert verdicts["Test GM100"] == "better"
-    assert verdicts["Stable step"] == "worse"
-    assert verdicts["Val GM100"] == "within"
-    assert verdicts["nRMSE@100"] == ""
+    rows = metrics_table(metrics).rows
+    verdicts = {row.cells[0].text: (row.cells[-1].text, row.cells[-1].verdict) for row in rows}
+    assert verdicts["Test GM100"] == ("better", "better")
+    assert verdicts["Stable step"] == ("worse", "worse")
+    assert verdicts["Val GM100"][0] == "within one std"
+    assert verdicts["nRMSE@100"][0] == "–"
 
 
 def test_terminal_tables() -> None:
     console = Console(width=200, record=True, file=io.StringIO())
     diverged = run_metrics(diverged=2)
-    console.print(
-        metrics_table({**diverged, "trajectories": 30}), runs_table([run_metrics(), diverged, {"run": "new"}])
-    )
+    runs = [run_metrics(), diverged, {"run": "new"}]
+    for table in (metrics_table({**diverged, "trajectories": 30}), runs_table(runs)):
+        console.print(table.to_rich())
     text = console.export_text()
-    for expected in ("2 of 30", "∞", "0.153 ± 0.007", "ab12cd", "finished", "2 diverged", "unfinished"):
+    for expected in ("2 of 30", "∞", "0.153 ±0.007", "ab12cd", "10000", "unfinished"):
         assert expected in text
 
 
@@ -420,7 +430,7 @@ def test_report_of_a_run(run: Path, diverged: int) -> None:
     assert parser.resources == [f"#{key}" for key in ("tables", "curves", "players", "training", "provenance")]
     assert f"{diverged} of 30 rollouts diverged" in parser.text
     for name, value in metrics["test"].items():
-        assert name == "diverged" or format_number(value) in parser.text
+        assert name == "diverged" or format_number(as_float(value)) in parser.text
     for fact in (run.name, "44801", "9500", "1000", "93.4", "2.9.0"):
         assert fact in parser.text
     assert not (run / "figures").exists()
@@ -434,8 +444,8 @@ def test_page_escapes_what_others_named(run: Path) -> None:
     sources.notices.append(hostile)
     data = payload(sources)
     data["training"][0]["label"] = hostile
-    data["tables"][0]["title"] = hostile
-    data["tables"][0]["rows"][0][0] = {"text": hostile, "value": hostile, "small": hostile, "kind": hostile}
+    cell = Text(hostile, detail=hostile, verdict=hostile)
+    data["tables"][0] = replace(data["tables"][0], title=hostile, notes=[hostile], rows=[Row([cell] * 5, hostile)])
     path = run / "hostile.html"
     path.write_text(render(data), encoding="utf-8")
     parser = parsed(path)
@@ -530,23 +540,82 @@ def test_runs_are_seeds_of_one_series_only_if_nothing_else_differs(run: Path) ->
     assert sorted(series.label for series in panel.series) == ["HERO (train.lr=0.001)", "HERO (train.lr=0.5)"]
 
 
-def test_a_comparison_is_shown_with_its_differences(run: Path) -> None:
-    folder = run.parent / "compare-1"
-    folder.mkdir()
-    spread = {key: {"mean": 0.25, "std": 0.01, "values": [0.24, 0.26]} for *_, key in COMPARED}
-    row = {"strategy": "hero", "steps": 1000, "metrics": spread, "paper": paper_value("burgers", "fno", "hero"),
-           "difference": None, "diverged": 0, "rollouts": 30, "cost": 1.3,
-           "runs": [{"seed": 0, "run": run.name, "training": run_metrics()["training"] | {"threads": 1}},
-                    {"seed": 1, "run": "gone", "failed": "no memory"}]}  # fmt: skip
-    other = {**row, "strategy": "one_step", "difference": {"percent": -12.34, "interval": [-20, 3.0], "seeds": [0]}}
-    write_json(folder / "comparison.json", {"comparison": "compare-1", "task": "burgers", "backbone": "fno",
-               "budget": "steps", "baseline": "hero", "seeds": [0, 1], "rows": [row, other]})  # fmt: skip
+def study_row(label: str, values: Sequence[float], runs: Sequence[str] = (), failed: int = 0) -> StudyRow:
+    """A row with these values of every column, one for each seed, and `failed` runs more."""
+    names = runs or [f"{label}-{seed}" for seed in range(len(values))]
+    entries = [RunEntry(seed=seed, run=name, status="finished") for seed, name in enumerate(names)]
+    entries += [RunEntry(seed=9, run="gone", status="failed", reason="no memory")] * failed
+    cells = {column.key: Cell.of(values) for column in ROLLOUT_COLUMNS}
+    return StudyRow(label=label, method=label, strategy="hero", cells=cells, runs=tuple(entries), rollouts=30)
+
+
+def group_of(*rows: StudyRow) -> Group:
+    return Group(title="Burgers, FNO", task="burgers", backbone="fno", rows=rows)
+
+
+def test_a_study_is_shown_with_its_runs_and_failures(run: Path) -> None:
+    rows = (study_row("HERO", [0.25], [run.name], failed=1), study_row("one-step", [0.3]))
+    result = StudyResult(study="compare", title="Burgers, equal steps", folder="compare-1", seeds=(0, 1),
+                         columns=ROLLOUT_COLUMNS, groups=(group_of(*rows),))  # fmt: skip
+    result.write(run.parent / "compare-1" / "study.json")
     data = payload(gather(["compare-1"], run.parent))
-    assert [table["title"] for table in data["tables"]][1:] == ["nRMSE@100 against hero, paired", "Runs"]
-    assert [cell["text"] for cell in data["tables"][1]["rows"][1]] == ["one-step", "-12.3", "-20.0", "3.00", "1.30"]
-    assert data["tables"][0]["rows"][0][4]["text"] == "0.250 ±0.010"
-    assert "1 seed, 1 failed" in data["tables"][0]["rows"][0][0]["small"]
-    assert any("2 failed" in sentence for sentence in data["lead"])
+    table, runs = data["tables"]
+    assert (data["title"], table.title, runs.title) == ("Burgers, equal steps", "Burgers, FNO", "Runs")
+    assert [cell.text for cell in table.rows[0].cells][:2] == ["HERO (1 of 2 seeds)", "0.250"]
+    assert "gone failed: no memory" in table.notes
+    assert "1 finished run, 1 failed" in " ".join(data["lead"])
+    assert any("run one-step-0 of compare-1 is not in" in notice for notice in data["notices"])
+
+
+BASE = [0.20, 0.21, 0.19, 0.22, 0.18]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (
+            {"HERO": [0.9 * x + 0.001 * i for i, x in enumerate(BASE)], "push-forward": BASE},
+            "Burgers, FNO: HERO has the lowest nRMSE@100 of 2, 0.182 ±0.014 over 5 seeds.",
+        ),
+        (
+            {"HERO": [0.19, 0.22, 0.18, 0.21, 0.185], "push-forward": BASE},
+            "Burgers, FNO: no difference in nRMSE@100 between HERO (0.197 ±0.017) and push-forward (0.200 ±0.016) by "
+            "the paired test over 5 seeds (p = 0.51).",
+        ),
+        (
+            {"HERO": [0.19, 0.22, 0.18, 0.21, 0.185], "push-forward": BASE, "one-step": [5 * x for x in BASE]},
+            "Burgers, FNO: no difference in nRMSE@100 between HERO (0.197 ±0.017) and push-forward (0.200 ±0.016) by "
+            "the paired test over 5 seeds (p = 0.51); they have the lowest nRMSE@100 of 3.",
+        ),
+        (
+            {"HERO": [0.1], "push-forward": [0.2]},
+            "Burgers, FNO: no difference in nRMSE@100 between HERO (0.100) and push-forward (0.200) can be shown with "
+            "one seed.",
+        ),
+        ({"HERO": [0.1, 0.2]}, "Burgers, FNO: HERO has nRMSE@100 0.150 ±0.071 over 2 seeds."),
+        (
+            {"HERO": [math.inf], "push-forward": [math.inf]},
+            "Burgers, FNO: nRMSE@100 is infinite for every method, because rollouts diverged.",
+        ),
+    ],
+)
+def test_the_headline_calls_no_difference_within_the_spread_a_win(rows: dict[str, list[float]], expected: str) -> None:
+    group = group_of(*(study_row(label, values) for label, values in rows.items()))
+    assert group_sentence(group, main_column(ROLLOUT_COLUMNS)) == expected
+
+
+def test_the_headline_keeps_the_verdict_of_the_study() -> None:
+    """The study corrects over all its groups: a pair that it leaves open is no win, whatever a test alone says."""
+    group = group_of(study_row("HERO", [0.9 * x + 0.001 * i for i, x in enumerate(BASE)]), study_row("PF", BASE))
+    facts = {"group": group.title, "label": "HERO", "method": "hero", "baseline": "PF", "seeds": (0, 1, 2, 3, 4),
+             "ratio": 0.9, "interval": None, "diverged": 0, "baseline_diverged": 0, "t_p": 0.01, "sign_flip_p": 0.06,
+             "p_holm": 0.2}  # fmt: skip
+    sentences = [
+        group_sentence(group, main_column(ROLLOUT_COLUMNS), [PairedTest(**facts, verdict=verdict)])
+        for verdict in ("open", "better")
+    ]
+    assert "no difference in nRMSE@100 between HERO" in sentences[0]
+    assert "HERO has the lowest nRMSE@100 of 2" in sentences[1]
 
 
 def test_a_long_table_of_runs_is_folded(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -554,5 +623,5 @@ def test_a_long_table_of_runs_is_folded(run: Path, monkeypatch: pytest.MonkeyPat
     sources.runs *= 2
     page = write_page(sources, run / "report.html").read_text(encoding="utf-8")
     assert "<h3>Runs</h3>" in page
-    monkeypatch.setattr("hero.report.sheets.FOLDED_RUNS", 1)
+    monkeypatch.setattr("hero.report.page.payload.FOLDED_RUNS", 1)
     assert "<details><summary>Runs (2)</summary>" in write_page(sources, run / "report.html").read_text("utf-8")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def runs(where: Folders) -> None:
     """List the runs."""
-    from hero.report.tables import runs_table
+    from hero.report.content import runs_table
     from hero.runs.folder import Run, list_runs
 
     rows: list[dict[str, Any]] = []
@@ -30,7 +30,7 @@ def runs(where: Folders) -> None:
             notices.append(str(error))
     if not rows:
         raise HeroError(f"there are no runs in {where.runs}; start one with `hero train burgers`.")
-    console.print(runs_table(rows))
+    console.print(runs_table(rows).to_rich())
     for notice in notices:
         print(f"hero: {notice}", file=sys.stderr)
 
@@ -53,9 +53,9 @@ def measure(run: Path, data_dir: Path) -> "Metrics":
 
 def show_result(metrics: "Metrics", run: Path) -> None:
     """Print the metrics of a run and the place of its page."""
-    from hero.report.tables import metrics_table
+    from hero.report.content import metrics_table
 
-    console.print(metrics_table(metrics.plain()))
+    console.print(metrics_table(metrics.plain()).to_rich())
     say(f"report: {run / 'report.html'}")
 
 
@@ -76,7 +76,7 @@ def report(
     if out and out.suffix.lower() not in (".html", ".htm"):
         raise HeroError(f"--out {out} is not an HTML file; use a name that ends in .html.")
     sources = gather(names or [], where.runs)
-    folders = [document.folder for document in (*sources.studies, *sources.comparisons)]
+    folders = [document.folder for document in sources.studies]
     folders += [run.folder for run in sources.runs if run.name in sources.named]
     single = len(names or []) == len(folders) == 1
     page = write_page(sources, out or (folders[0] if single else where.runs) / "report.html")

@@ -1,22 +1,48 @@
-"""Numbers as people read them: the rows of one run beside the paper's, and the list of runs.
+"""One table in five forms: terminal, Markdown, LaTeX, CSV and HTML show the same columns and the same number texts.
 
-`metric_rows` decides what is compared with what; the terminal tables here and the HTML page only lay it out.
+A `Table` holds typed cells; the text of a cell is decided here, once, and the writers only lay it out. CSV has the
+unrounded numbers behind the same columns. `content.py` says which tables there are.
 """
 
 from __future__ import annotations
 
+import csv
+import io
+import itertools
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, ClassVar
 
+import jinja2
 from rich import box
-from rich.table import Table
-
-from hero.method.metrics import METRICS
-from hero.study.published import paper_value
+from rich.console import JustifyMethod
+from rich.table import Table as RichTable
+from rich.text import Text as RichText
 
 MISSING = "–"
-_VERDICT_STYLE = {"better": "green", "worse": "red"}
+ARROWS = {"lower": "↓", "higher": "↑"}
+VERDICT_STYLES = {"better": "green", "worse": "red"}
+LATEX = {
+    "\\": r"\textbackslash{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "∞": r"$\infty$",
+    "↓": r"$\downarrow$",
+    "↑": r"$\uparrow$",
+    "×": r"$\times$",
+    "−": r"$-$",
+    "²": r"$^2$",
+    "³": r"$^3$",
+    "–": "--",
+    "…": r"\ldots{}",
+    "<": r"$<$",
+    "χ": r"$\chi$",
+}
+
 
 # (split of metrics.json, name of the metric, label, name in the paper's table), in the order of the paper's columns.
 COMPARED = (
@@ -28,128 +54,300 @@ COMPARED = (
 )
 
 
-class MetricRow(NamedTuple):
-    """One line of the comparison; `verdict` is "better", "worse", "within" one std of the paper, or "".
-
-    `value`, `published` and `quotient` are the numbers behind `ours`, `paper` and `ratio`; NaN for a missing one.
-    """
-
-    label: str
-    ours: str
-    paper: str
-    ratio: str
-    verdict: str
-    definition: str
-    value: float
-    published: float
-    quotient: float
-
-
 def as_float(value: Any) -> float:
     """A number of metrics.json or log.jsonl, where infinity is the string "inf"; NaN for what is missing."""
     return math.nan if value is None else float(value)
 
 
-def format_number(value: Any) -> str:
+def format_number(value: float | None) -> str:
     """Three significant digits: 0.0310, 80.8, 1234, 1.00e-12; ∞ for a diverged value and – for a missing one."""
-    x = as_float(value)
-    if math.isnan(x):
+    if value is None or math.isnan(value):
         return MISSING
-    if math.isinf(x):
-        return "∞" if x > 0 else "−∞"
-    if x == 0 or 999.5 <= abs(x) < 1e6:
-        return f"{x:.0f}"
-    return f"{x:#.3g}".removesuffix(".")
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if value == 0 or 999.5 <= abs(value) < 1e6:
+        return f"{value:.0f}"
+    return f"{value:#.3g}".removesuffix(".")
 
 
-def diverged_of(metrics: Mapping[str, Any]) -> str:
-    """Diverged rollouts of the test set, as "2 of 30"; the total is `metrics["trajectories"]`, left out if unknown."""
-    count = as_float(metrics.get("test", {}).get("diverged"))
-    if math.isnan(count):
-        return MISSING
-    total = metrics.get("trajectories")
-    return f"{count:.0f}" if total is None else f"{count:.0f} of {total}"
-
-
-def metric_rows(metrics: Mapping[str, Any]) -> list[MetricRow]:
-    """The paper's five numbers first, each beside ours, then whatever else this run has measured on the test set."""
-    published = paper_value(metrics["task"], metrics["backbone"], metrics["strategy"]) or {}
-    rows = [
-        _row(label, METRICS[name].direction, metrics.get(split, {}).get(name), published.get(key), name)
-        for split, name, label, key in COMPARED
-    ]
-    compared = {name for split, name, *_ in COMPARED if split == "test"}
-    for name, metric in METRICS.items():
-        if name in compared or name not in metrics.get("test", {}):
-            continue
-        row = _row(metric.title, metric.direction, metrics["test"][name], None, name)
-        rows.append(row._replace(ours=diverged_of(metrics)) if name == "diverged" else row)
-    return rows
-
-
-def metrics_table(metrics: Mapping[str, Any]) -> Table:
-    """The comparison of one run for the terminal: Metric | ours | paper | ratio."""
-    table = Table(title=f"{metrics['run']}: {metrics['task']}, {metrics['backbone']}, {metrics['strategy']}")
-    table.add_column("Metric")
-    for column in ("ours", "paper (mean ± std)", "ratio"):
-        table.add_column(column, justify="right")
-    for row in metric_rows(metrics):
-        table.add_row(row.label, row.ours, row.paper, row.ratio, style=_VERDICT_STYLE.get(row.verdict))
-    return table
-
-
-def runs_table(runs: Iterable[Mapping[str, Any]]) -> Table:
-    """One line per run; a run without test metrics is shown as unfinished unless its `status` says otherwise."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("run", overflow="fold")
-    table.add_column("steps", justify="right", no_wrap=True)
-    for column in ("val\nGM100", "test\nGM100", "nRMSE\n@100", "stable\nstep"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("status")
-    for run in runs:
-        val, test = run.get("val") or {}, run.get("test") or {}
-        steps = run.get("training", {}).get("steps")
-        numbers = (val.get("gm100"), test.get("gm100"), test.get("nrmse@100"), test.get("stable_step"))
-        table.add_row(
-            str(run.get("run", MISSING)),
-            MISSING if steps is None else str(steps),
-            *map(format_number, numbers),
-            _status(run),
-        )
-    return table
-
-
-def _row(label: str, direction: str, value: Any, published: Mapping[str, float] | None, name: str) -> MetricRow:
-    ours, definition = as_float(value), METRICS[name].definition
-    if not published:
-        return MetricRow(label, format_number(ours), MISSING, MISSING, "", definition, ours, math.nan, math.nan)
-    mean, std = published["mean"], published["std"]
-    ratio = ours / mean if mean else math.nan
-    return MetricRow(
-        label=label,
-        ours=format_number(ours),
-        paper=f"{mean:g} ± {std:g}",
-        ratio=format_number(ratio),
-        verdict=_verdict(ours, mean, std, direction),
-        definition=definition,
-        value=ours,
-        published=mean,
-        quotient=ratio,
-    )
-
-
-def _verdict(ours: float, mean: float, std: float, direction: str) -> str:
-    if math.isnan(ours):
+def format_std(std: float | None) -> str:
+    """ " ±0.0043": two significant digits, as many as a few seeds support; nothing where there is no std."""
+    if std is None:
         return ""
-    if abs(ours - mean) <= std:
-        return "within"
-    return "better" if (ours < mean) == (direction == "lower") else "worse"
+    return f" ±{std:.0f}" if std >= 100 else f" ±{std:#.2g}".removesuffix(".")
 
 
-def _status(run: Mapping[str, Any]) -> str:
-    if "status" in run:
-        return str(run["status"])
-    if not run.get("test"):
-        return "unfinished"
-    count = as_float(run["test"].get("diverged"))
-    return f"{diverged_of(run)} diverged" if count > 0 else "finished"
+def format_published(mean: float | None, std: float | None = None) -> str:
+    """A number of the paper as it is printed there: 0.153 ±0.007."""
+    if mean is None:
+        return ""
+    return f"{mean:g}" + ("" if std is None else f" ±{std:g}")
+
+
+def format_p(p: float | None) -> str:
+    """A p value with the two digits that it is good for."""
+    if p is None:
+        return MISSING
+    return "< 0.001" if p < 0.001 else f"{p:.2g}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column; `direction` says whether "lower" or "higher" numbers are better, if either is."""
+
+    label: str
+    key: str = ""
+    """Name in CSV; default: the label."""
+    direction: str = ""
+    meaning: str = ""
+    """Definition, which the page shows on demand."""
+    words: bool = False
+    """Text, aligned left and free to wrap; numbers are aligned right and kept whole."""
+    optional: bool = False
+    """Left out where no cell of it says anything."""
+
+    @property
+    def heading(self) -> str:
+        return f"{self.label} {ARROWS[self.direction]}" if self.direction else self.label
+
+    @property
+    def hint(self) -> str:
+        better = f"{self.direction.capitalize()} is better." if self.direction else ""
+        return f"{self.meaning} {better}".strip()
+
+
+@dataclass(frozen=True)
+class Text:
+    """Words in a cell."""
+
+    text: str
+    detail: str = ""
+    """Shown by the page alone, below the text."""
+    verdict: str = ""
+    """"better" and "worse" are coloured."""
+    # Numbers alone have these.
+    paper: ClassVar[str] = ""
+    ratio_text: ClassVar[str] = ""
+    best: ClassVar[bool] = False
+
+    @property
+    def value(self) -> str:
+        return self.text
+
+    sort_key = value
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number with its std over `n` seeds, next to the paper's and the ratio of the two."""
+
+    value: float | None
+    std: float | None = None
+    n: int | None = None
+    published: float | None = None
+    published_std: float | None = None
+    best: bool = False
+    interval: tuple[float, float] | None = None
+    """Shown in place of a single number."""
+    shown: str = ""
+    """Text in place of the rounded number, such as "2 of 30"."""
+    missing: str = MISSING
+    """Text where there is no value, such as "not run"."""
+    detail: str = ""
+    verdict: str = ""
+
+    @property
+    def text(self) -> str:
+        if self.shown:
+            return self.shown
+        if self.interval:
+            return " to ".join(map(format_number, self.interval))
+        if self.value is None or math.isnan(self.value):
+            return self.missing
+        return format_number(self.value) + format_std(self.std)
+
+    @property
+    def sort_key(self) -> float | None:
+        found = self.interval[0] if self.interval else self.value
+        return None if found is None or math.isnan(found) else found
+
+    @property
+    def paper(self) -> str:
+        return format_published(self.published, self.published_std)
+
+    @property
+    def ratio(self) -> float | None:
+        return self.value / self.published if self.value is not None and self.published else None
+
+    @property
+    def ratio_text(self) -> str:
+        return format_number(self.ratio) if self.paper else ""
+
+    def numbers(self) -> dict[str, float | bool | None]:
+        """The unrounded numbers by suffix of their CSV column."""
+        low, high = self.interval or (None, None)
+        return {
+            "": self.value,
+            "_low": low,
+            "_high": high,
+            "_std": self.std,
+            "_n": self.n,
+            "_paper": self.published,
+            "_paper_std": self.published_std,
+            "_ratio": self.ratio,
+            "_best": self.best or None,
+        }
+
+
+Cell = Text | Number
+
+
+@dataclass(frozen=True)
+class Row:
+    """The cells of one line; rows that share a `section` stand below its heading."""
+
+    cells: Sequence[Cell]
+    section: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of typed cells under named columns."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    notes: Sequence[str] = ()
+    sortable: bool = True
+    """Whether the page lets a reader sort it."""
+    folded: bool = False
+    """Whether the page shows it on demand only."""
+
+    def compact(self) -> Table:
+        """The table without the optional columns in which no cell says anything."""
+        said = [any(row.cells[i].text not in ("", MISSING) for row in self.rows) for i in range(len(self.columns))]
+        kept = [i for i, column in enumerate(self.columns) if said[i] or not column.optional]
+        rows = [replace(row, cells=[row.cells[i] for i in kept]) for row in self.rows]
+        return replace(self, columns=[self.columns[i] for i in kept], rows=rows)
+
+    def sections(self) -> Iterator[tuple[str, list[Row]]]:
+        """The rows in their sections; a table without headings has one section, called ""."""
+        for section, rows in itertools.groupby(self.rows, key=lambda row: row.section):
+            yield section, list(rows)
+
+    def to_rich(self) -> RichTable:
+        """For the terminal. The paper's numbers and the ratios are lines of their own below ours."""
+        table = RichTable(
+            title=RichText(self.title) if self.title else None,
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+        )
+        for i, column in enumerate(self.columns):
+            # A std may move below its mean and an interval may be broken; half a number would be worse.
+            words = [word for row in self.rows for word in row.cells[i].text.split()]
+            narrowest = None if column.words else max(map(len, words), default=0)
+            heading = column.heading if column.words else _broken(column.heading)
+            side: JustifyMethod = "left" if column.words else "right"
+            table.add_column(RichText(heading), justify=side, overflow="fold", min_width=narrowest)
+        for section, rows in self.sections():
+            if section:
+                table.add_section()
+                table.add_row(RichText(section, style="bold"))
+            for row in rows:
+                table.add_row(*map(_rich_cell, row.cells))
+                if any(cell.paper for cell in row.cells):
+                    table.add_row("  paper", *(cell.paper for cell in row.cells[1:]), style="dim")
+                    table.add_row("  ratio", *(cell.ratio_text for cell in row.cells[1:]), style="dim")
+        return table
+
+    def to_markdown(self) -> str:
+        """The table without its title and notes; the paper's number and the ratio in parentheses."""
+        lines = [[column.heading for column in self.columns], ["---"] * len(self.columns)]
+        for section, rows in self.sections():
+            if section:
+                lines.append([f"**{section}**", *[""] * (len(self.columns) - 1)])
+            lines += [[_markdown_cell(cell) for cell in row.cells] for row in rows]
+        return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+    def to_latex(self) -> str:
+        """A `table` with a caption; needs the package booktabs."""
+        lines = [
+            r"\begin{table}[t]",
+            r"\centering",
+            r"\scriptsize",
+            rf"\caption{{{tex(self.title)}.}}",
+            rf"\begin{{tabular}}{{{''.join('l' if column.words else 'r' for column in self.columns)}}}",
+            r"\toprule",
+            _tex_line([column.heading for column in self.columns]),
+            r"\midrule",
+        ]
+        for number, (section, rows) in enumerate(self.sections()):
+            if section:
+                lines += [r"\midrule"] * bool(number)
+                lines.append(rf"\multicolumn{{{len(self.columns)}}}{{l}}{{\textit{{{tex(section)}}}}} \\")
+            for row in rows:
+                cells = [rf"\textbf{{{tex(cell.text)}}}" if cell.best else tex(cell.text) for cell in row.cells]
+                lines.append(" & ".join(cells) + r" \\")
+                if any(cell.paper for cell in row.cells):
+                    lines.append(r"\quad " + _tex_line(["paper", *(cell.paper for cell in row.cells[1:])]))
+                    lines.append(r"\quad " + _tex_line(["ratio", *(cell.ratio_text for cell in row.cells[1:])]))
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+
+    def to_csv(self) -> str:
+        """The unrounded numbers: a column for each kind of number that a column of the table has."""
+        lines = []
+        for row in self.rows:
+            line: dict[str, Any] = {"group": row.section or None}
+            for column, cell in zip(self.columns, row.cells, strict=True):
+                numbers = cell.numbers() if isinstance(cell, Number) else {"": cell.text}
+                line |= {(column.key or column.label) + suffix: number for suffix, number in numbers.items()}
+            lines.append(line)
+        said = {name for line in lines for name, value in line.items() if value is not None}
+        names = [name for name in lines[0] if name in said] if lines else []
+        buffer = io.StringIO()
+        writer = csv.DictWriter(buffer, names, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+        return buffer.getvalue()
+
+    def to_html(self) -> str:
+        """For the page: headings that sort, and numbers that show themselves unrounded under the mouse."""
+        return template("table.html").render(table=self)
+
+
+@cache
+def template(name: str) -> jinja2.Template:
+    """A template of the page; every value that it shows is escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("hero.report", "page"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template(name)
+
+
+def tex(text: str) -> str:
+    """Text for LaTeX: no sign of it has a meaning there."""
+    return "".join(LATEX.get(sign, sign) for sign in text)
+
+
+def _tex_line(cells: Sequence[str]) -> str:
+    return " & ".join(map(tex, cells)) + r" \\"
+
+
+def _broken(heading: str) -> str:
+    """A heading in short lines: the arrow stays with the last word."""
+    return heading.replace("@", "\n@").replace(" ", "\n", max(0, heading.count(" ") - (heading[-1:] in "↓↑")))
+
+
+def _rich_cell(cell: Cell) -> RichText:
+    style = "bold" if cell.best else VERDICT_STYLES.get(cell.verdict, "")
+    return RichText(cell.text, style=style)
+
+
+def _markdown_cell(cell: Cell) -> str:
+    ours = f"**{cell.text}**" if cell.best else cell.text
+    return ours + (f" ({cell.paper}, ×{cell.ratio_text})" if cell.paper else "")

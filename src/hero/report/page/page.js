@@ -90,12 +90,14 @@ function setUpSorting(table) {
     button.addEventListener("click", () => {
       const direction = heading.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
       headings.forEach((other) => other.setAttribute("aria-sort", other === heading ? direction : "none"));
-      const keyed = [...table.tBodies[0].rows].map((row) => [sortKey(row, column), row]);
-      keyed.sort(([a], [b]) => {
-        if (a === null || b === null) return (a === null) - (b === null);  // what is not there comes last both ways
-        return direction === "ascending" ? compareKeys(a, b) : compareKeys(b, a);
-      });
-      table.tBodies[0].append(...keyed.map(([, row]) => row));
+      for (const body of table.tBodies) {  // each section by itself, below its heading
+        const keyed = [...body.rows].filter((row) => !row.matches(".section")).map((row) => [sortKey(row, column), row]);
+        keyed.sort(([a], [b]) => {
+          if (a === null || b === null) return (a === null) - (b === null);  // a missing value comes last both ways
+          return direction === "ascending" ? compareKeys(a, b) : compareKeys(b, a);
+        });
+        body.append(...keyed.map(([, row]) => row));
+      }
     });
   });
 }

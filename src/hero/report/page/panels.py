@@ -13,37 +13,26 @@ from typing import Any
 
 import numpy as np
 
-from hero.method.metrics import METRICS, diverged
-from hero.report.cells import cell, mark_best
+from hero.method.metrics import diverged
+from hero.report.names import backbone_title, method_title
 from hero.report.page.sources import Document, Sources, StoredRun
-from hero.report.tables import COMPARED, as_float
+from hero.report.tables import as_float
 from hero.strategies import STRATEGIES
-from hero.study.paired import mean_and_deviation
-from hero.study.published import Published, paper_value
+from hero.study.published import paper_value
+from hero.study.records import ROLLOUT_COLUMNS, Cell, Group, Published, Row, RunEntry, best_marked
 
-BACKBONES = {"fno": "FNO", "transolver": "Transolver"}
-METHODS = {
-    "one_step": "one-step",
-    "push_forward": "push-forward",
-    "refiner": "PDE-Refiner",
-    "recurrent": "recurrent",
-    "diverted_chain": "diverted chain",
-    "history_replay": "history replay",
-    "hero": "HERO",
-    "fixed_weight": "fixed weight",
-}
 NAMED_SETTINGS = 3
 """So many differing settings are named in a label."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """The seeds of one method; `paper` is its published row, if it has one."""
+    """The seeds of one method; `paper` has its published numbers by key of their column."""
 
     label: str
     strategy: str
     runs: tuple[StoredRun, ...]
-    paper: Published | None
+    paper: Mapping[str, Published]
 
     def stacked(self, name: str) -> list[np.ndarray]:
         """The arrays (trajectory, step) of the runs that have them."""
@@ -52,7 +41,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """What is drawn into one pair of axes."""
+    """The series in one pair of axes."""
 
     title: str
     task: str
@@ -61,19 +50,18 @@ class Panel:
 
 
 def panels_of(sources: Sources) -> list[Panel]:
-    """Panels of the studies, of the comparisons, and of the runs that were named by themselves."""
+    """Panels of the studies and of the runs that were named by themselves."""
     found = [panel for study in sources.studies for panel in _study_panels(study, sources)]
-    found += [_comparison_panel(document, sources) for document in sources.comparisons]
-    found += run_panels([run for run in sources.runs if run.name in sources.named])
-    return [panel for panel in found if panel.series]
+    return [panel for panel in (*found, *own_panels(sources)) if panel.series]
+
+
+def own_panels(sources: Sources) -> list[Panel]:
+    """The panels of runs that were named by themselves."""
+    return run_panels([run for run in sources.runs if run.name in sources.named])
 
 
 def task_title(run: StoredRun) -> str:
     return run.config.make_task().title
-
-
-def backbone_title(name: str) -> str:
-    return BACKBONES.get(name, name.rpartition(":")[2])
 
 
 def run_panels(runs: Sequence[StoredRun]) -> list[Panel]:
@@ -87,31 +75,26 @@ def run_panels(runs: Sequence[StoredRun]) -> list[Panel]:
     ]
 
 
-def group_of(panel: Panel) -> dict[str, Any]:
-    """The panel as a group of a table, in the shape that study.json has."""
+def group_of(panel: Panel) -> Group:
+    """The panel as a group of a study."""
     rows = []
     for series in panel.series:
-        cells: dict[str, Any] = {}
-        for split, metric, _, key in COMPARED:
-            values = [as_float(run.metrics[split][metric]) for run in series.runs if metric in run.metrics[split]]
-            cells[key] = cell(mean_and_deviation(values), (series.paper or {}).get(key))
+        cells: dict[str, Cell | None] = {}
+        for column in ROLLOUT_COLUMNS:
+            found = [run.metrics[column.split].get(column.metric) for run in series.runs]
+            values = [as_float(value) for value in found if value is not None]
+            cells[column.key] = Cell.of(values, series.paper.get(column.key)) if values else None
         errors = series.stacked("nrmse")
-        rows.append({
-            "label": series.label,
-            "strategy": series.strategy,
-            "cells": cells,
-            "runs": [{"seed": run.config.seed, "run": run.name, "status": "finished"} for run in series.runs],
-            "diverged": sum(map(diverged, errors)),
-            "rollouts": sum(map(len, errors)),
-        })  # fmt: skip
-    mark_columns(rows)
-    return {"title": panel.title, "task": panel.task, "backbone": panel.backbone, "shift": None, "rows": rows}
-
-
-def mark_columns(rows: Sequence[Mapping[str, Any]]) -> None:
-    """The best mean of each of the paper's columns."""
-    for _, metric, _, key in COMPARED:
-        mark_best([row["cells"][key] for row in rows], METRICS[metric].direction)
+        rows.append(Row(
+            label=series.label,
+            method=series.strategy,
+            strategy=series.strategy,
+            cells=cells,
+            runs=tuple(RunEntry(seed=run.config.seed, run=run.name, status="finished") for run in series.runs),
+            diverged=sum(map(diverged, errors)),
+            rollouts=sum(map(len, errors)),
+        ))  # fmt: skip
+    return Group(title=panel.title, task=panel.task, backbone=panel.backbone, rows=best_marked(rows, ROLLOUT_COLUMNS))
 
 
 def _series(runs: Sequence[StoredRun]) -> list[Series]:
@@ -124,11 +107,12 @@ def _series(runs: Sequence[StoredRun]) -> list[Series]:
         by_strategy.setdefault(seeds[0].config.strategy, []).append(seeds)
     found = []
     for strategy, methods in by_strategy.items():
-        labels = [METHODS.get(strategy, strategy) + suffix for suffix in _suffixes([seeds[0] for seeds in methods])]
+        labels = [method_title(strategy) + suffix for suffix in _suffixes([seeds[0] for seeds in methods])]
         for label, seeds in zip(labels, methods, strict=True):
             config = seeds[0].config
-            paper = paper_value(config.task.name, config.backbone.name, strategy)
-            found.append(Series(label, strategy, tuple(seeds), paper))
+            paper = paper_value(config.task.name, config.backbone.name, strategy) or {}
+            published = {key: Published(**numbers) for key, numbers in paper.items()}
+            found.append(Series(label, strategy, tuple(seeds), published))
     return found
 
 
@@ -156,31 +140,13 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _study_panels(study: Document, sources: Sources) -> Iterable[Panel]:
     """The groups of a study, except shifted ones: those are other data than the runs' own error curves."""
-    for group in study.content["groups"]:
-        if not group.get("shift"):
-            cells = [row.get("cells") or {} for row in group["rows"]]
-            papers = [{key: c["paper"] for key, c in row.items() if c and c.get("paper")} for row in cells]
-            labels = [row["label"] for row in group["rows"]]
-            series = _row_series(group["rows"], labels, papers, sources)
-            yield Panel(group["title"], group.get("task") or "", group.get("backbone") or "", tuple(series))
+    for group in study.result.groups:
+        if not group.shift:
+            series = (_row_series(row, sources) for row in group.rows)
+            yield Panel(group.title, group.task, group.backbone, tuple(one for one in series if one.runs))
 
 
-def _comparison_panel(document: Document, sources: Sources) -> Panel:
-    content, rows = document.content, document.content["rows"]
-    labels = [METHODS.get(row["strategy"], row["strategy"]) for row in rows]
-    series = tuple(_row_series(rows, labels, [row["paper"] for row in rows], sources))
-    title = f"{task_title(series[0].runs[0])}, " if series else ""
-    return Panel(title + backbone_title(content["backbone"]), content["task"], content["backbone"], series)
-
-
-def _row_series(
-    rows: Sequence[Mapping[str, Any]],
-    labels: Sequence[str],
-    papers: Sequence[Published | None],
-    sources: Sources,
-) -> Iterable[Series]:
-    for row, label, paper in zip(rows, labels, papers, strict=True):
-        runs = [sources.run(run["run"]) for run in row["runs"] if run.get("run")]
-        present = tuple(run for run in runs if run is not None)
-        if present:
-            yield Series(label, row["strategy"], present, paper or None)
+def _row_series(row: Row, sources: Sources) -> Series:
+    runs = [sources.run(run.run) for run in row.runs]
+    paper = {key: cell.paper for key, cell in row.cells.items() if cell and cell.paper}
+    return Series(row.label, row.strategy, tuple(run for run in runs if run is not None), paper)

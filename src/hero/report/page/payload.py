@@ -1,9 +1,10 @@
-"""What the page shows, as plain data: sentences, tables, curves, players and images. `page.py` only lays it out."""
+"""The content of the page: sentences, tables, and plain data of curves, players and images. `page.py` lays it out."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,23 @@ import numpy as np
 
 from hero.errors import HeroError
 from hero.method.metrics import TAU, diverged
-from hero.report.figures.analysis import landscape_sentence, probe_lines
+from hero.report.content import group_table, metrics_table, probe_table, runs_table, statistics_tables, study_tables
+from hero.report.figures.analysis import landscape_sentence
 from hero.report.figures.style import series as log_series
-from hero.report.page.panels import Panel, Series, panels_of
+from hero.report.headline import lead, page_title
+from hero.report.notes import PAPER_NOTE, statistics_notes, study_notes
+from hero.report.page.panels import Panel, Series, group_of, own_panels, panels_of
 from hero.report.page.player import colour_tables, finite_or_none, player
-from hero.report.page.sources import Sources, StoredRun
-from hero.report.sentences import lead, page_title
-from hero.report.sheets import result_tables, statistics_tables, text_cell
-from hero.report.tables import MISSING, format_number
+from hero.report.page.sources import Document, Sources, StoredRun
+from hero.report.tables import MISSING, Table, format_number
 from hero.runs.rollouts import read_rollout
+from hero.study.records import ROLLOUT_COLUMNS
 
 PLAYER_BYTES, LEAST_PLAYER_BYTES, ALL_PLAYERS_BYTES = 1_000_000, 250_000, 25_000_000
 TRAINING_RUNS = 100
 """With more runs than this, the course of training is shown of the first seed of each method only."""
+FOLDED_RUNS = 10
+"""Of more runs than this the table is opened on demand: the methods above it sum them up."""
 LOG_POINTS = 400
 IMAGE_BYTES = 10_000_000
 
@@ -45,6 +50,15 @@ TRAINING_CHARTS = (
     ("Margin d_fail − d_cur", "linear", (("margin", "margin"),)),
 )
 
+CAPTIONS = {
+    "landscape": "Mean test error of checkpoints kept during training, divided by that of the final model (the weights "
+    "with the best validation score) at the same rollout step, as a logarithm. Red: worse than the final model; blue: "
+    "better; the bottom row is zero by definition.",
+    "probe": "One point per validation window: its activation α, the weight that history gives it, against its "
+    "usefulness a, the inner product of its gradient with the gradient of the long-horizon risk. History helps to "
+    "first order where the points rise to the right. In brackets a 95 % interval of the correlation.",
+}
+
 Data = dict[str, Any]
 
 
@@ -62,9 +76,27 @@ def payload(sources: Sources) -> Data:
         "players": {"colours": colour_tables() if players else {}, "runs": players},
         "training": training,
         "analyses": [part for run in sources.runs for part in _analyses(run)],
-        "studies": [_study(study.content, study.folder) for study in sources.studies],
+        "studies": [found for study in sources.studies if (found := _study(study))],
         "runs": [_provenance(run) for run in sources.runs],
     }
+
+
+def result_tables(sources: Sources) -> list[Table]:
+    """One run next to the paper; or the groups of studies and runs, and then every run."""
+    if len(sources.runs) == 1 and not sources.studies:
+        return [metrics_table(sources.runs[0].metrics)]
+    tables: list[Table] = []
+    for study in sources.studies:
+        *others, last = study_tables(study.result)
+        tables += [*others, replace(last, notes=study_notes(study.result))]
+    own = [group_table([group_of(panel)], ROLLOUT_COLUMNS) for panel in own_panels(sources)]
+    if own:
+        note = "Mean ± standard deviation over seeds; bold is the best of its column. " + PAPER_NOTE
+        tables += [*own[:-1], replace(own[-1], notes=[note])]
+    if sources.runs:
+        runs = runs_table([run.metrics for run in sources.runs], "Runs")
+        tables.append(replace(runs, folded=len(sources.runs) > FOLDED_RUNS))
+    return tables
 
 
 def _curves(panel: Panel) -> Data:
@@ -80,13 +112,12 @@ def _series_curves(series: Series) -> Data:
         "median": [np.quantile(e, 0.5, axis=0, method="inverted_cdf") for e in errors],
         "correlation": [c.mean(axis=0) for c in series.stacked("correlation")],
     }
-    paper = series.paper or {}
     return {
         "label": series.label,
         "seeds": len(errors),
         "diverged": sum(map(diverged, errors)),
         "rollouts": sum(map(len, errors)),
-        "paper": [[t, paper[f"nrmse@{t}"]["mean"]] for t in (1, 100) if f"nrmse@{t}" in paper],
+        "paper": [[t, series.paper[f"nrmse@{t}"].mean] for t in (1, 100) if f"nrmse@{t}" in series.paper],
         **{key: _band(curves) for key, curves in per_seed.items()},
     }
 
@@ -175,23 +206,20 @@ def _analyses(run: StoredRun) -> list[Data]:
     ):
         if content:
             try:
-                sentences, table = _probed(content) if kind == "probe" else ([landscape_sentence(content)], None)
+                if kind == "probe":
+                    points = content["checkpoints"]
+                    sentences, table = [str(point["conclusion"]) for point in points], probe_table(points)
+                else:
+                    sentences, table = [landscape_sentence(content)], None
             except (LookupError, TypeError, ValueError):
                 sentences, table = [f"{kind}.json is damaged; `hero {kind} {run.name}` writes it anew."], None
             drawn = image(run.folder / "figures" / f"{kind}.png")
             if drawn is None:
                 sentences.append(f"`hero {kind} {run.name}` draws its figure.")
-            part = {"run": run.name, "kind": kind, "title": title, "sentences": sentences, "table": table}
+            part: Data = {"run": run.name, "title": title, "caption": CAPTIONS[kind], "sentences": sentences}
+            part["table"] = table and replace(table, title="All numbers of the probe", folded=True)
             found.append({**part, "image": drawn})
     return found
-
-
-def _probed(content: Mapping[str, Any]) -> tuple[list[str], Data]:
-    points = content["checkpoints"]
-    rows = [[text_cell(label), *(text_cell(show(point)) for point in points)] for label, show in probe_lines()]
-    columns = [{"label": "Quantity"}, *({"label": f"step {point['step']}"} for point in points)]
-    table = {"title": "", "columns": columns, "rows": rows, "notes": [], "sortable": False}
-    return [str(point["conclusion"]) for point in points], table
 
 
 def image(path: Path) -> str | None:
@@ -202,17 +230,20 @@ def image(path: Path) -> str | None:
         return None
 
 
-def _study(content: Mapping[str, Any], folder: Path) -> Data:
-    """Figures and statistics of a study."""
+def _study(study: Document) -> Data | None:
+    """Figures and statistics of a study; None if it has neither."""
     figures, room = [], IMAGE_BYTES
-    for name in content.get("figures") or ():
-        path = folder / Path(str(name)).name
-        drawn_here = path.stem.startswith("curves-")  # the page has the same curves to read off
-        found = image(path) if path.suffix == ".png" and not drawn_here else None
+    for path in sorted(study.folder.glob("*.png")):
+        drawn_here = path.stem.startswith("curves")  # the page has the same curves to read off
+        found = None if drawn_here else image(path)
         if found and len(found) <= room:
             room -= len(found)
             figures.append({"name": path.stem.replace("_", " "), "image": found})
-    return {"title": content["title"], "figures": figures, "tables": statistics_tables(content.get("statistics") or {})}
+    tables = []
+    for summary in study.result.statistics:
+        *others, last = statistics_tables(summary) or [Table("", [], [])]
+        tables += [*others, replace(last, notes=statistics_notes(summary, study.result.groups))]
+    return {"title": study.result.title, "figures": figures, "tables": tables} if figures or tables else None
 
 
 def _provenance(run: StoredRun) -> Data:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,7 @@ from hero.runs.config import RunConfig
 from hero.runs.folder import find_run, list_runs
 from hero.runs.old import load_run, read_errors, read_log, read_metrics
 from hero.runs.rollouts import Rollout
-
-STUDY, COMPARISON = "study.json", "comparison.json"
-NEEDED_OF_ROWS = {
-    STUDY: {"label", "strategy", "cells", "runs", "diverged", "rollouts"},
-    COMPARISON: {"strategy", "steps", "metrics", "paper", "difference", "cost", "runs", "diverged", "rollouts"},
-}
+from hero.study.records import FILE, StudyResult
 
 
 @dataclass(frozen=True)
@@ -60,7 +55,7 @@ class Document:
     """The result of a study or a comparison, and the folder with its figures."""
 
     folder: Path
-    content: Mapping[str, Any]
+    result: StudyResult
 
 
 @dataclass
@@ -69,7 +64,6 @@ class Sources:
 
     runs: list[StoredRun] = field(default_factory=list)
     studies: list[Document] = field(default_factory=list)
-    comparisons: list[Document] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
     """Runs that were asked for by themselves, not through a study or comparison."""
@@ -107,17 +101,17 @@ def gather(names: Sequence[str], runs_dir: Path) -> Sources:
     for run in list_runs(runs_dir) if not names else ():
         if sources.try_add(run):
             sources.named.add(run.name)
-    if not (sources.runs or sources.studies or sources.comparisons):
+    if not (sources.runs or sources.studies):
         first = f" ({sources.notices[0]})" if sources.notices else ""
         raise HeroError(f"there are no finished runs in {runs_dir}; start one with `hero train burgers`{first}.")
     return sources
 
 
 def find_document(name: str, runs_dir: Path) -> Path | None:
-    """`study.json` or `comparison.json` of the folder that `name` means, or None if it means a run."""
+    """`study.json` of the folder that `name` means, or None if it means a run."""
     similar = [path for path in sorted(runs_dir.iterdir()) if name in path.name] if runs_dir.is_dir() else []
     folders = [Path(name), runs_dir / name, *similar]
-    found = [folder / file for folder in folders for file in (STUDY, COMPARISON) if (folder / file).is_file()]
+    found = [folder / FILE for folder in folders if (folder / FILE).is_file()]
     exact = [path for path in found if path.parent in folders[:2]]
     if exact or len(found) == 1:
         return (exact or found)[0]
@@ -131,48 +125,16 @@ def find_document(name: str, runs_dir: Path) -> Path | None:
 
 def add_document(sources: Sources, path: Path, runs_dir: Path) -> None:
     """A study or comparison with the finished runs that it names; a run that is gone gives a notice."""
-    content = read_document(path)
-    kind = sources.studies if path.name == STUDY else sources.comparisons
-    kind.append(Document(path.parent, content))
-    for name in dict.fromkeys(finished_runs(content)):
+    result = StudyResult.read(path)
+    sources.studies.append(Document(path.parent, result))
+    for name, run in result.runs.items():
         folders = [folder / name for folder in (path.parent.parent, runs_dir) if (folder / name).is_dir()]
+        if run.status != "finished":
+            continue
         if folders:
             sources.try_add(folders[0])
         else:
             sources.notices.append(f"run {name} of {path.parent.name} is not in {runs_dir}; its curves are left out.")
-
-
-def read_document(path: Path) -> Mapping[str, Any]:
-    """study.json or comparison.json with the parts that a report needs."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not all(NEEDED_OF_ROWS[path.name] <= row.keys() for row in rows_of(content)):
-            raise KeyError
-        if path.name == STUDY:
-            content["title"], [group["title"] for group in content["groups"]]
-            [(column["key"], column["label"], column["direction"]) for column in content["columns"]]
-        else:
-            [content[key] for key in ("task", "backbone", "budget", "baseline", "seeds")]
-        list(finished_runs(content))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        command = "hero study" if path.name == STUDY else "hero compare"
-        raise HeroError(f"{path} is damaged; the same `{command}` command writes it anew.") from None
-    return dict(content)
-
-
-def rows_of(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The rows of a study, over all its groups, or of a comparison."""
-    if "groups" in content:
-        return [row for group in content["groups"] for row in group["rows"]]
-    return list(content["rows"])
-
-
-def finished_runs(content: Mapping[str, Any]) -> Iterable[str]:
-    """The ids of the runs that a study or comparison has results of."""
-    for row in rows_of(content):
-        for run in row["runs"]:
-            if run.get("status", "finished") == "finished" and "failed" not in run:
-                yield run["run"]
 
 
 def read_run(folder: Path, metrics: Mapping[str, Any] | None = None) -> StoredRun:

@@ -1,0 +1,155 @@
+"""The first lines of the page: its title, and the result in a few sentences.
+
+A method is called the best of its group only where the paired test over seeds separates it from the others. Where it
+does not, the sentence says that there is no difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hero.method.metrics import diverged
+from hero.report.content import diverged_text, study_number
+from hero.report.names import backbone_title, method_phrase, method_title
+from hero.report.page.panels import Panel, group_of, own_panels, task_title
+from hero.report.page.sources import Sources
+from hero.report.tables import as_float, format_number, format_p
+from hero.study.published import paper_value
+from hero.study.records import ROLLOUT_COLUMNS, Column, Group, PairedTest, Row, Summary
+from hero.study.statistics import ALPHA, compare_pairs, holm
+
+Data = Mapping[str, Any]
+
+
+def page_title(sources: Sources, panels: Sequence[Panel]) -> str:
+    """The studies by name, else the number of runs."""
+    if sources.studies:
+        return "; ".join(study.result.title for study in sources.studies)
+    if len(sources.runs) == 1:
+        return f"{panels[0].title}, {method_title(sources.runs[0].metrics['strategy'])}"
+    return f"{len(sources.runs)} runs" if len(panels) > 1 else f"{panels[0].title}: {len(sources.runs)} runs"
+
+
+def lead(sources: Sources) -> list[str]:
+    """One run in a sentence; else the result of each group, the number of runs, and the conclusion of a study."""
+    if len(sources.runs) == 1 and not sources.studies:
+        return [summary_sentence(sources.runs[0].metrics, task_title(sources.runs[0]))]
+    found: list[str] = []
+    rows: list[Row] = []
+    for study in sources.studies:
+        tests = [test for summary in study.result.statistics for test in summary.tests]
+        column = main_column(study.result.columns)
+        found += [group_sentence(group, column, tests) for group in study.result.groups]
+        rows += study.result.rows
+    own = [group_of(panel) for panel in own_panels(sources)]
+    found += [group_sentence(group, main_column(ROLLOUT_COLUMNS)) for group in own]
+    rows += [row for group in own for row in group.rows]
+    found.append(_counted(sources, rows))
+    for study in sources.studies:
+        if study.result.changed:
+            settings = ", ".join(f"{key} = {value}" for key, value in study.result.changed.items())
+            found.append(f"Set for all rows, so not as in the paper: {settings}.")
+        found += map(tested_sentence, study.result.statistics)
+    return list(filter(None, found))
+
+
+def tested_sentence(summary: Summary) -> str:
+    """ "Of 10 comparisons of nrmse@100 with push_forward ...: 2 better, 1 worse, the rest open." """
+    verdicts = [test.verdict for test in summary.tests]
+    if not verdicts:
+        return f"Nothing could be tested against {summary.baseline}."
+    loss = f", trained with the loss {summary.loss}" if summary.loss else ""
+    return (
+        f"Of {len(verdicts)} comparison{'s' if len(verdicts) > 1 else ''} of {summary.metric} with {summary.baseline}"
+        f"{loss}, paired by seed and corrected for their number: "
+        f"{verdicts.count('better')} better, {verdicts.count('worse')} worse, the rest open."
+    )
+
+
+def summary_sentence(metrics: Data, title: str) -> str:
+    """ "FNO trained with HERO on Burgers: nRMSE@100 0.0310, paper 0.153; 0 of 30 rollouts diverged." """
+    test = metrics.get("test") or {}
+    name = "nrmse@100" if "nrmse@100" in test else "nrmse@1"
+    published = paper_value(metrics["task"], metrics["backbone"], metrics["strategy"])
+    beside = f", paper {published[name]['mean']:g}" if published else ""
+    return (
+        f"{backbone_title(metrics['backbone'])} trained with {method_phrase(metrics['strategy'])} on {title}: "
+        f"{name.replace('nrmse', 'nRMSE')} {format_number(as_float(test.get(name)))}{beside}; "
+        f"{diverged_text(metrics)} rollouts diverged."
+    )
+
+
+def group_sentence(group: Group, column: Column, tests: Sequence[PairedTest] = ()) -> str:
+    """ "Burgers, FNO: HERO has the lowest nRMSE@100 of 3, 0.0310 ±0.0020 over 3 seeds; paper 0.153."
+
+    Or, where the paired test does not separate the best from all others, "no difference in nRMSE@100 between HERO
+    (0.0310 ±0.0020) and push-forward (0.0320 ±0.0030) ...". `tests` are the study's own, whose verdicts are kept.
+    """
+    known = {row.label: (row, cell) for row in group.rows if (cell := row.cells.get(column.key))}
+    numbers = {label: study_number(cell, row) for label, (row, cell) in known.items()}
+    finite = {label: cell.mean for label, (_, cell) in known.items() if math.isfinite(cell.mean)}
+    if not known:
+        return ""
+    if not finite:
+        return f"{group.title}: {column.label} is infinite for every method, because rollouts diverged."
+    lower = column.direction == "lower"
+    best = (min if lower else max)(finite, key=finite.__getitem__)
+    number = numbers[best]
+    seeds = f" over {number.n} seeds" if (number.n or 1) > 1 else ""
+    paper = f"; paper {number.published:g}" if number.published is not None else ""
+    if len(known) == 1:
+        return f"{group.title}: {best} has {column.label} {number.text}{seeds}{paper}."
+    extreme = f"{'lowest' if lower else 'highest'} {column.label} of {len(known)}"
+    p_values = _p_values(known[best][0], [row for label, (row, _) in known.items() if label != best], column)
+    tied = [label for label, p in p_values.items() if not _is_separated({label, best}, p, group, tests)]
+    if not tied:
+        return f"{group.title}: {best} has the {extreme}, {number.text}{seeds}{paper}."
+    named = [f"{label} ({numbers[label].text})" for label in (best, *tied)]
+    p = max(p_values[label] for label in tied)
+    how = f"by the paired test{seeds} (p = {format_p(p)})" if seeds else "can be shown with one seed"
+    rest = f"; they have the {extreme}" if len(tied) + 1 < len(known) else ""
+    return (
+        f"{group.title}: no difference in {column.label} between {', '.join(named[:-1])} and {named[-1]} {how}{rest}."
+    )
+
+
+def _p_values(best: Row, others: Sequence[Row], column: Column) -> dict[str, float]:
+    """p of the paired test of `best` against each other row, corrected for their number; 1 without a common seed."""
+    found = {}
+    for row in others:
+        ours, theirs = _values(best, column.key), _values(row, column.key)
+        seeds = sorted(ours.keys() & theirs.keys())
+        pairs = compare_pairs([ours[s] for s in seeds], [theirs[s] for s in seeds], column.direction) if seeds else None
+        found[row.label] = pairs["p"] if pairs else 1.0
+    return dict(zip(found, holm(list(found.values())), strict=True))
+
+
+def _values(row: Row, key: str) -> dict[int, float]:
+    """Seed -> value of the finished runs."""
+    cell = row.cells[key]
+    return dict(zip((run.seed for run in row.finished), cell.values, strict=False)) if cell else {}
+
+
+def _is_separated(labels: set[str], p: float, group: Group, tests: Sequence[PairedTest]) -> bool:
+    """Whether two rows differ: as the study's own test of the two says, else by `p`."""
+    for test in tests:
+        if test.group == group.title and {test.label, test.baseline} == labels:
+            return test.verdict != "open"
+    return p < ALPHA
+
+
+def main_column(columns: Sequence[Column]) -> Column:
+    """The column that the sentences are about: nRMSE@100 where there is one."""
+    return next((column for column in columns if column.key == "nrmse@100"), columns[0])
+
+
+def _counted(sources: Sources, rows: Sequence[Row]) -> str:
+    errors = [run.errors["nrmse"] for run in sources.runs if run.errors]
+    states = Counter(run.status for row in rows for run in row.runs)
+    others = "".join(f", {states[state]} {state}" for state in ("failed", "unfinished", "not run") if states[state])
+    plural = "s" if len(sources.runs) != 1 else ""
+    lost, rollouts = sum(map(diverged, errors)), sum(map(len, errors))
+    return f"{len(sources.runs)} finished run{plural}{others}; {lost} of {rollouts} rollouts diverged."

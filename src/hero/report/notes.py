@@ -1,0 +1,145 @@
+"""The sentences below a table: how its numbers came about, which of them are missing, and how far they reach."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from hero.study.records import Group, StudyResult, Summary
+from hero.study.statistics import ALPHA, ROUGH_GROUPS
+
+PAPER_NOTE = (
+    "The paper’s values are its published means over five seeds, on its own data; they are printed for reference. "
+    "Ratio is ours divided by the paper’s mean. ∞ means that at least one rollout diverged."
+)
+
+
+def study_notes(result: StudyResult) -> list[str]:
+    """The notes below the tables of a study, and the runs that are not in them."""
+    cells = [cell for row in result.rows for cell in row.cells.values() if cell]
+    found = ["Mean ± standard deviation over seeds."] if len(result.seeds) > 1 else []
+    found.append("In bold: the best of each group.")
+    if any(cell.paper for cell in cells):
+        source = "five seeds after 10,000 updates on its own data" if result.seeds else "its own hardware"
+        found.append(f"Paper: the published numbers, of {source}; ratio: ours over the paper's.")
+    found += _unpublished_notes(result)
+    if result.changed:
+        changed = ", ".join(f"{key} = {value}" for key, value in result.changed.items())
+        found.append(f"Set here for all rows, so not as in the paper: {changed}.")
+    repeats = {(row.label, row.repeats) for row in result.rows if row.repeats}
+    found += [
+        f"{label} trains the same loss as {first}: ranks and tests count it once." for label, first in sorted(repeats)
+    ]
+    if any(row.rollouts for row in result.rows):
+        found.append("Diverged: test rollouts that left the finite range, over all seeds; they make a mean infinite.")
+    found += dict.fromkeys(note for group in result.groups for note in group.notes)
+    states = Counter(run.status for run in result.runs.values())
+    missing = states["not run"] + states["unfinished"]
+    if missing:
+        found.append(f"{missing} of {len(result.runs)} runs are not finished; the same command resumes them.")
+    found += failure_notes(result.failed)
+    if states.total() > states["finished"]:
+        found.append("Means are over the runs that finished.")
+    return found
+
+
+def _unpublished_notes(result: StudyResult) -> list[str]:
+    """Why rows that the paper has stand without its numbers."""
+    rows = Counter(row.differs for row in result.rows if row.differs)
+    return [
+        f"The paper's numbers are left out of {_counted(count, 'row')}, whose settings are not the paper's: "
+        f"{', '.join(settings)}."
+        for settings, count in rows.items()
+    ]
+
+
+def failure_notes(failed: Mapping[str, str]) -> list[str]:
+    """One sentence for each reason, with the runs that it stopped."""
+    runs: dict[str, list[str]] = {}
+    for name, reason in failed.items():
+        runs.setdefault(reason, []).append(name)
+    more = {reason: f" and {len(names) - 1} more" if len(names) > 1 else "" for reason, names in runs.items()}
+    return [f"{names[0]}{more[reason]} failed: {reason}" for reason, names in runs.items()]
+
+
+def statistics_notes(summary: Summary, groups: Sequence[Group]) -> list[str]:
+    """How the tests and ranks were made and how far they reach."""
+    groups = [group for group in groups if group.loss == summary.loss]
+    return [*_test_notes(summary, groups), *_rank_notes(summary, groups)]
+
+
+def _test_notes(summary: Summary, groups: Sequence[Group]) -> list[str]:
+    tests, baseline = summary.tests, summary.baseline
+    if not tests:
+        return [f"No test was made: {baseline} and another method have no seed in common in any group."]
+    found = [
+        f"Tests are paired by seed and made on log ratios of {summary.metric} to {baseline}; "
+        f"{'smaller' if summary.direction == 'lower' else 'larger'} is better.",
+        _seed_note(sorted({test.n for test in tests})),
+        f"{_counted(len(tests), 'comparison')} of this study {'was' if len(tests) == 1 else 'were'} made; "
+        f"with Holm's correction, the chance of any false finding among them is at most {100 * ALPHA:g} %.",
+    ]
+    diverged = [test for test in tests if test.diverged or test.baseline_diverged]
+    if diverged:
+        found.append(
+            f"{_counted(len(diverged), 'comparison')} with diverged runs: the t-test is not defined there, the "
+            "sign-flip test decides, with inf worse than anything and a tie of two."
+        )
+    other = sum(test.t_p is None and test not in diverged for test in tests)
+    if other:
+        found.append(
+            f"{_counted(other, 'comparison')} without a t-test, for there is one seed, no spread or a value of zero; "
+            "the sign-flip test decides."
+        )
+    compared = {test.group for test in tests}
+    without = sum(group.title not in compared for group in groups)
+    if without:
+        found.append(
+            f"{_counted(without, 'group')} without a test, for {baseline} or the others have no results there."
+        )
+    lost = sum(run.status != "finished" for group in groups for row in group.rows for run in row.runs)
+    if lost:
+        found.append(f"{_counted(lost, 'run')} not finished: pairs and means are over the finished ones.")
+    return found
+
+
+def _seed_note(counts: Sequence[int]) -> str:
+    """The best that `counts` seeds can show."""
+    n = counts[-1]
+    seeds = _counted(n, "seed") if len(counts) == 1 else f"at most {n} seeds"
+    smallest = min(1.0, 2 / 2**n)
+    note = f"With {seeds} the smallest possible p of the sign-flip test is 2/2^{n} = {smallest:.3g}"
+    if smallest <= ALPHA:
+        return f"{note}."
+    note += ": it cannot reach 0.05, six seeds can"
+    return f"{note}; findings rest on the t-test and its assumption of normal log ratios." if n > 1 else f"{note}."
+
+
+def _rank_notes(summary: Summary, groups: Sequence[Group]) -> list[str]:
+    ranks = summary.ranks
+    if not ranks.methods:
+        return [
+            f"Average ranks need two groups in which all methods have results, here {ranks.groups}: nothing can be "
+            "said over groups."
+        ]
+    if ranks.p is None:
+        found = [f"All methods tie in all {ranks.groups} groups."]
+    else:
+        shown = "differ" if ranks.p < ALPHA else "are not shown to differ"
+        found = [f"Over {ranks.groups} groups the methods {shown} in rank (Friedman p = {ranks.p:.2g})."]
+    found.append(
+        f"Ranks nearer than the critical difference {ranks.critical_difference:.2f} (Nemenyi) are not separated."
+    )
+    if ranks.left_out:
+        found.append(f"{_counted(len(ranks.left_out), 'group')} left out of the ranks, for not all methods ran there.")
+    if ranks.groups < ROUGH_GROUPS:
+        found.append(
+            f"With {ranks.groups} groups the Friedman p is rough, and only large differences in rank can be seen."
+        )
+    if len({group.task for group in groups}) < len(groups):
+        found.append("Groups that share a task are not independent, so p over groups is too small.")
+    return found
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

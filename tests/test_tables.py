@@ -1,0 +1,243 @@
+"""One table, five forms: every form shows the same columns and the same number texts, and no sign of a text is lost."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from html import unescape
+from html.parser import HTMLParser
+
+import pytest
+from rich.console import Console
+
+from hero.report.content import (
+    group_table,
+    statistics_tables,
+    study_csv,
+    study_latex,
+    study_markdown,
+    study_tables,
+)
+from hero.report.tables import LATEX, Column, Number, Row, Table, Text, format_number, format_std, tex
+from hero.study.records import (
+    ROLLOUT_COLUMNS,
+    Cell,
+    Group,
+    PairedTest,
+    Published,
+    Ranks,
+    RunEntry,
+    StudyResult,
+    Summary,
+    Wins,
+    best_marked,
+)
+from hero.study.records import Row as StudyRow
+
+HOSTILE = "<b>&\"'|_%$#{}\\^~[bold]"
+
+
+class Forms:
+    """A table read back from each of its forms: lines of texts, headings first, without the paper's numbers."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def all(self) -> dict[str, list[list[str]]]:
+        return {
+            "terminal": self.terminal(),
+            "markdown": self.markdown(),
+            "latex": self.latex(),
+            "csv": self.csv(),
+            "html": self.html(),
+        }
+
+    def terminal(self) -> list[list[str]]:
+        table = self.table.to_rich()
+        headings = [str(column.header).replace("\n@", "@").replace("\n", " ") for column in table.columns]
+        lines = list(zip(*([str(cell) for cell in column.cells] for column in table.columns), strict=True))
+        return [headings, *(list(line) for line in lines if line[0] not in ("  paper", "  ratio") and any(line[1:]))]
+
+    def markdown(self) -> list[list[str]]:
+        headings, _, *lines = [line[2:-2].split(" | ") for line in self.table.to_markdown().splitlines()]
+        found = [[re.sub(r" \(.*, ×.*\)$", "", cell).replace("**", "") for cell in line] for line in lines]
+        return [headings, *(line for line in found if any(line[1:]))]
+
+    def latex(self) -> list[list[str]]:
+        back = {sign: text for text, sign in LATEX.items()}
+        lines = []
+        for line in self.table.to_latex().splitlines():
+            if line.endswith(r"\\") and not line.startswith((r"\quad", r"\multicolumn")):
+                cells = [re.sub(r"^\\textbf\{(.*)\}$", r"\1", cell) for cell in line.removesuffix(r" \\").split(" & ")]
+                for sign in sorted(back, key=len, reverse=True):
+                    cells = [cell.replace(sign, back[sign]) for cell in cells]
+                lines.append(cells)
+        return lines
+
+    def csv(self) -> list[list[str]]:
+        """Unrounded numbers; rounded here by the same rule."""
+        found = list(csv.DictReader(io.StringIO(self.table.to_csv())))
+        lines = [[column.heading for column in self.table.columns]]
+        for row, line in zip(self.table.rows, found, strict=True):
+            texts = []
+            for column, cell in zip(self.table.columns, row.cells, strict=True):
+                key = column.key or column.label
+                value, std = line.get(key, ""), line.get(f"{key}_std", "")
+                if isinstance(cell, Text) or cell.shown or not value:
+                    assert value in (cell.text, "") or cell.value == pytest.approx(float(value))
+                    texts.append(cell.text)
+                else:
+                    texts.append(format_number(float(value)) + format_std(float(std) if std else None))
+            lines.append(texts)
+        return lines
+
+    def html(self) -> list[list[str]]:
+        parser = Cells()
+        parser.feed(self.table.to_html())
+        return parser.lines
+
+
+class Cells(HTMLParser):
+    """The rows of an HTML table without its small print and its section headings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[list[str]] = []
+        self.depth: list[str] = []
+        self.section = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.depth.append(tag)
+        if tag == "tr":
+            self.section = ("class", "section") in attrs
+            if not self.section:
+                self.lines.append([])
+        if tag in ("td", "th") and not self.section:
+            self.lines[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.depth.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if {"td", "th"} & set(self.depth) and "small" not in self.depth and not self.section:
+            self.lines[-1][-1] += data.strip()
+
+
+def study(values: dict[str, list[float]], title: str = "Burgers, FNO") -> StudyResult:
+    """A study of one group with these values of every metric, a row that was not run, and statistics."""
+    paper = Published(mean=0.153, std=0.007)
+    rows = [
+        StudyRow(
+            label=label,
+            method=label,
+            strategy=label,
+            note="a note" if label == "hero" else "",
+            cells={column.key: Cell.of(numbers, paper) for column in ROLLOUT_COLUMNS},
+            runs=tuple(RunEntry(seed=i, run=f"{label}-{i}", status="finished") for i in range(len(numbers))),
+            diverged=sum(map(math.isinf, numbers)),
+            rollouts=30,
+        )
+        for label, numbers in values.items()
+    ]
+    missing = RunEntry(seed=0, run="gone", status="not run")
+    cells = dict.fromkeys(column.key for column in ROLLOUT_COLUMNS)
+    rows.append(StudyRow(label="refiner", method="refiner", strategy="refiner", cells=cells, runs=(missing,)))
+    first, second, *_ = values
+    tests = PairedTest(
+        group=title, label=second, method=second, baseline=first, seeds=(0, 1), ratio=0.97531, interval=(0.81234, 1.1),
+        diverged=0, baseline_diverged=0, t_p=0.0321, sign_flip_p=0.5, p_holm=0.00012, verdict="better",
+    )  # fmt: skip
+    wins = [Wins(method=a, against=b, wins=1, ties=1, losses=0, left_out=0) for a in values for b in values if a != b]
+    summary = Summary(metric="nrmse@100", baseline=first, direction="lower", alpha=0.05, tests=(tests,),
+                      wins=tuple(wins), ranks=Ranks(groups=1))  # fmt: skip
+    group = Group(title=title, task="burgers", backbone="fno", rows=best_marked(rows, ROLLOUT_COLUMNS))
+    return StudyResult(study="main", title="Main results", folder="x", preset="quick", seeds=(0, 1),
+                       columns=ROLLOUT_COLUMNS, groups=(group,), statistics=(summary,))  # fmt: skip
+
+
+VALUES = {
+    "push_forward": [0.00432, 0.01],
+    "hero": [0.031, 0.0353],
+    "one_step": [1234.5, 1500.0],
+    "lost": [1.0, math.inf],
+}
+
+
+def test_a_study_has_the_same_columns_and_number_texts_in_all_five_forms() -> None:
+    result = study(VALUES)
+    (table,) = study_tables(result)
+    forms = Forms(table).all()
+    assert forms["terminal"][0] == ["Method", "Note", "Val GM100 ↓", "Test GM100 ↓", "nRMSE@1 ↓", "nRMSE@100 ↓",
+                                    "Stable step ↑", "Diverged"]  # fmt: skip
+    assert forms["terminal"][2][2] == "0.0331 ±0.0030"
+    assert [line[2] for line in forms["terminal"][3:]] == ["1367 ±188", "∞", "not run"]
+    for name, lines in forms.items():
+        assert lines == forms["terminal"], name
+    # The files of a study hold these forms.
+    assert table.to_markdown() in study_markdown(result)
+    assert table.to_latex() in study_latex(result)
+    assert study_csv(result).splitlines()[1:] == [f'"{result.groups[0].title}",{line}'
+                                                  for line in table.to_csv().splitlines()[1:]]  # fmt: skip
+
+
+def test_statistics_have_the_same_columns_and_number_texts_in_all_five_forms() -> None:
+    result = study(VALUES)
+    tests, wins = statistics_tables(result.statistics[0])
+    for table in (tests, wins):
+        forms = Forms(table).all()
+        for name, lines in forms.items():
+            assert lines == forms["terminal"], name
+    assert Forms(tests).terminal() == [
+        ["Method", "Ratio", "95 % interval", "p t-test", "p sign-flip", "p Holm", "Verdict"],
+        ["hero", "0.975", "0.812 to 1.10", "0.032", "0.5", "< 0.001", "better"],
+    ]
+    assert Forms(wins).terminal()[1] == ["A: push_forward", "–", "1.5/2", "1.5/2", "1.5/2"]
+
+
+def test_papers_numbers_and_ratios_are_in_every_form() -> None:
+    table = Table("t", [Column("Method"), Column("x", direction="lower")],
+                  [Row([Text("ours"), Number(0.031, 0.0043, 2, 0.153, 0.007, best=True)])])  # fmt: skip
+    assert "**0.0310 ±0.0043** (0.153 ±0.007, ×0.203)" in table.to_markdown()
+    assert r"\quad paper & 0.153 $\pm$0.007 \\" in table.to_latex()
+    assert r"\quad ratio & 0.203 \\" in table.to_latex()
+    assert "<small>paper 0.153 ±0.007</small><small>ratio 0.203</small>" in table.to_html()
+    assert 'title="0.031"><strong>0.0310 ±0.0043</strong>' in table.to_html()
+    columns = dict(zip(*csv.reader(io.StringIO(table.to_csv())), strict=True))
+    assert columns == {"Method": "ours", "x": "0.031", "x_std": "0.0043", "x_n": "2", "x_paper": "0.153",
+                       "x_paper_std": "0.007", "x_ratio": str(0.031 / 0.153), "x_best": "True"}  # fmt: skip
+    assert [str(cell) for cell in table.to_rich().columns[1].cells] == ["0.0310 ±0.0043", "0.153 ±0.007", "0.203"]
+
+
+def test_signs_with_a_meaning_are_text() -> None:
+    table = Table(HOSTILE, [Column(HOSTILE, words=True), Column("x")], [Row([Text(HOSTILE), Number(1.0)], HOSTILE)])
+    assert "<b>" not in table.to_html()
+    assert (
+        unescape(table.to_html()).count(HOSTILE) == 6
+    )  # title, name of the region, heading, section, cell, its key for sorting
+    console = Console(width=200, file=io.StringIO())
+    console.print(table.to_rich())
+    assert console.file.getvalue().count(HOSTILE) == 4  # type: ignore[attr-defined]
+    assert table.to_markdown().count(HOSTILE.replace("|", r"\|")) == 3
+    assert tex(HOSTILE).isascii()
+    assert list(csv.reader(io.StringIO(table.to_csv())))[1] == [HOSTILE, HOSTILE, "1.0"]
+
+
+def test_optional_columns_are_shown_where_they_say_something() -> None:
+    columns = [Column("a", words=True), Column("b", optional=True), Column("c", optional=True)]
+    table = Table("", columns, [Row([Text("x"), Number(None), Number(1.0)])]).compact()
+    assert [column.label for column in table.columns] == ["a", "c"]
+    assert [cell.text for cell in table.rows[0].cells] == ["x", "1.00"]
+
+
+def test_groups_of_a_task_are_sections_of_one_table() -> None:
+    one, other = study(VALUES).groups[0], study(VALUES, "Burgers, Transolver").groups[0]
+    table = group_table([one, other], ROLLOUT_COLUMNS)
+    assert table.title == "Burgers"
+    assert [section for section, _ in table.sections()] == ["Burgers, FNO", "Burgers, Transolver"]
+    assert "| **Burgers, Transolver** |" in table.to_markdown()
+    assert r"\multicolumn{8}{l}{\textit{Burgers, Transolver}} \\" in table.to_latex()
+    assert table.to_html().count('<th scope="rowgroup" colspan="8">') == 2
+    assert {line["group"] for line in csv.DictReader(io.StringIO(table.to_csv()))} == {one.title, other.title}
+    assert Forms(table).terminal() == Forms(table).html() == Forms(table).markdown() == Forms(table).latex()
