@@ -236,7 +236,7 @@ def test_hover_and_keys_read_the_means_of_the_errors(fresh: Watched, runs: Path)
         step = int(chart.locator(".reading").text_content().removeprefix("step "))
         shown = {name.split("\n")[0]: value for name, value in (button.inner_text().rsplit("\n", 1)
                  for button in chart.locator(".legend button").all())}  # fmt: skip
-        for method, label in zip(METHODS, ("push-forward", "HERO"), strict=True):
+        for method, label in zip(METHODS, ("Push-forward", "HERO"), strict=True):
             of_seed = errors_of(runs, method).mean(axis=1)[:, step - 1]
             low, high = (format_number(x) for x in (of_seed.min(), of_seed.max()))
             assert shown[label] == f"{format_number(of_seed.mean())} ({low} to {high})"
@@ -247,7 +247,7 @@ def test_hover_and_keys_read_the_means_of_the_errors(fresh: Watched, runs: Path)
     plot.focus()
     plot.press("ArrowRight")
     assert read() == hovered + 1
-    assert f"step {hovered + 1}: push-forward " in chart.locator("[aria-live]").text_content()
+    assert f"step {hovered + 1}: Push-forward " in chart.locator("[aria-live]").text_content()
     plot.press("End")
     assert read() == 100
     plot.press("Escape")
@@ -282,7 +282,7 @@ def test_the_legend_hides_a_series(fresh: Watched) -> None:
     button.click()
     assert button.get_attribute("aria-pressed") == "false"
     assert chart.locator("path.series").count() == 1
-    assert chart.locator("text.direct").all_text_contents() == ["push-forward"]
+    assert chart.locator("text.direct").all_text_contents() == ["Push-forward"]
     fresh.page.locator("#curve-scale").click()  # what is off stays off
     assert chart.locator("path.series").count() == 1
     button.press("Space")
