@@ -15,7 +15,8 @@ import pytest
 from conftest import options, start_hero, tiny, wait_until
 from hero.errors import HeroError
 from hero.study.ray import check_store, connected, import_ray, missing_folders, share_of_machines, threads_for
-from hero.study.sweep import Workers, sweep
+from hero.study.sweep import sweep
+from hero.study.worker import Workers
 from test_sweep import (  # noqa: F401  # fixtures
     BROKEN,
     KILLED,

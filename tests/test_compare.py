@@ -30,7 +30,7 @@ from hero.study.compare import compare, comparison_id, logged_seconds, relative_
 from hero.study.cost.phases import empty_windows
 from hero.study.paired import mean_and_deviation, paired_difference
 from hero.study.published import paper_value
-from hero.study.sweep import Workers
+from hero.study.worker import Workers
 
 NAMES = ["push_forward", "hero"]
 SEEDS = [0, 1]
@@ -180,7 +180,7 @@ def test_a_failed_run_is_told_and_the_rest_goes_on(
     monkeypatch.setattr(importlib.import_module("hero.study.sweep"), "train", train)
     unfinish("hero", 0)
     code, out, _ = call(*command(again, data_dir))
-    assert code == 0
+    assert code == 1
     for expected in ("1 of 2 failed", "hero, seed 0 failed: training became non-finite", "as there is one seed"):
         assert expected in out
     hero = stored(again)["rows"][1]
@@ -189,7 +189,7 @@ def test_a_failed_run_is_told_and_the_rest_goes_on(
     assert hero["difference"]["seeds"] == [1]
     unfinish("push_forward", 0)
     unfinish("push_forward", 1)
-    assert call(*command(again, data_dir))[0] == 0
+    assert call(*command(again, data_dir))[0] == 1
     base, hero = stored(again)["rows"]
     assert base["metrics"]["nrmse@100"]["mean"] is base["cost"] is hero["difference"] is hero["cost"] is None
     unfinish("hero", 1)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import Call, assert_refused, hero, options, tiny
+from conftest import TINY, Call, assert_refused, hero, options, tiny
 from hero.data import TASKS, split_path
 from hero.data.windows import Batch
 from hero.errors import HeroError
@@ -372,3 +372,41 @@ def test_a_run_in_three_dimensions_is_evaluated_and_drawn(tmp_path: Path, data_d
     assert metrics.task == "unbalanced_advection"
     report_run(run, metrics.plain())
     assert (run / "report.html").stat().st_size > 1000
+
+
+MEMORY_MODELS = """
+import torch
+from torch import nn
+
+
+class Confused(nn.Conv1d):
+    def __init__(self, in_channels, out_channels):
+        super().__init__(in_channels, out_channels, 1)
+
+    def forward(self, u):
+        if u.requires_grad or torch.is_grad_enabled():  # in training, not when its shapes are checked
+            self.fail()
+        return super().forward(u)
+
+    def fail(self):
+        raise RuntimeError("unsupported memory format option Preserve")
+
+
+class Greedy(Confused):
+    def fail(self):
+        torch.empty(10**15)
+"""
+
+
+def test_only_a_failed_allocation_is_too_little_memory(
+    call: Call, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "memory_models.py").write_text(MEMORY_MODELS)
+    monkeypatch.chdir(tmp_path)
+    own = [
+        part for key, value in TINY.items() if not key.startswith("backbone") for part in ("--set", f"{key}={value}")
+    ]
+    with pytest.raises(RuntimeError, match="unsupported memory format"):
+        call("train", "burgers", "--backbone", "memory_models:Confused", *own, "--data", data_dir)
+    refused = call("train", "burgers", "--backbone", "memory_models:Greedy", *own, "--data", data_dir)
+    assert_refused(refused, "the memory is too small for these settings")

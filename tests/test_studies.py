@@ -35,7 +35,7 @@ from hero.study.cost.dry_run import duration, passes_per_window, schedule
 from hero.study.plans import STUDIES, plan
 from hero.study.published import paper_value
 from hero.study.run import carry_out, run_study
-from hero.study.sweep import Workers
+from hero.study.worker import Workers
 
 
 def paper_tables() -> dict[str, Any]:
@@ -269,7 +269,7 @@ def test_a_failed_run_is_shown_and_the_others_are_there(call: Call, again: Path,
         (run / "last" / "state.pt").write_bytes(b"broken")
     run_of(again, "dispersion", "hero", 1).joinpath("errors.npz").write_bytes(b"broken")
     code, out, _ = call(*command(again, data_dir))
-    assert code == 0
+    assert code == 1
     burgers, dispersion = (group["rows"] for group in stored(again)["groups"])
     assert {run["status"] for run in burgers[1]["runs"]} == {"failed"}
     assert burgers[1]["cells"] == dict.fromkeys(burgers[1]["cells"])
@@ -282,14 +282,16 @@ def test_a_failed_run_is_shown_and_the_others_are_there(call: Call, again: Path,
     assert "| FNO-HERO | failed | failed |" in (folder_of(again) / "table.md").read_text()
 
 
-def test_a_study_of_which_nothing_can_be_run_is_refused(call: Call, runs_dir: Path, data_dir: Path) -> None:
+def test_a_study_of_which_nothing_can_be_run_says_why(call: Call, runs_dir: Path, data_dir: Path) -> None:
     for config in plan(
         "main", overrides=TINY, tasks=["burgers"], backbones=["fno"], strategies=["hero"], seeds=[0]
     ).configs:
         (runs_dir / config.run_id() / "last").mkdir(parents=True)
         (runs_dir / config.run_id() / "last" / "state.pt").write_bytes(b"broken")
     one = ["--tasks", "burgers", "--strategies", "hero", "--seeds", 1]
-    assert_refused(call(*command(runs_dir, data_dir, *one)), "no run of the study could be finished", "is damaged")
+    code, out, err = call(*command(runs_dir, data_dir, *one))
+    assert (code, err) == (1, "")
+    assert re.search(r"burgers-fno-hero-s0-\w+ failed: the checkpoint .* is damaged", out)
     assert "failed" in (folder_of(runs_dir) / "table.md").read_text()
 
 
@@ -582,6 +584,52 @@ def test_costs_are_measured_once(runs_dir: Path, data_dir: Path) -> None:
     assert how["note"] in result["notes"]
     assert "diverged" not in (out / "table.md").read_text()
     assert_sane_latex((out / "table.tex").read_text())
+
+
+CRASHING = """
+from torch import nn
+
+
+class Fine(nn.Conv1d):
+    def __init__(self, in_channels, out_channels):
+        super().__init__(in_channels, out_channels, 3, padding=1, padding_mode="circular")
+
+
+class Net(Fine):
+    def forward(self, u):
+        if self.training and not hasattr(self, "done"):
+            self.done = 1
+        elif self.training:
+            raise ValueError("broken on purpose")
+        return super().forward(u)
+"""
+
+
+def test_a_row_that_crashes_is_a_failed_row(
+    call: Call, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "crashing_models.py").write_text(CRASHING)
+    monkeypatch.chdir(tmp_path)
+    own = [
+        part for key, value in TINY.items() if not key.startswith("backbone") for part in ("--set", f"{key}={value}")
+    ]
+    arguments = ["study", "main", "--tasks", "burgers", "--strategies", "push_forward", "--seeds", 1,
+                 "--backbones", "crashing_models:Net,crashing_models:Fine", *own, "--set", "train.steps=2",
+                 "--runs", "runs", "--data", data_dir]  # fmt: skip
+    code, out, err = call(*arguments, "--workers", 0)
+    assert (code, err) == (1, "")
+    crashed, finished = (group["rows"][0] for group in stored(tmp_path / "runs")["groups"])
+    assert [run["status"] for row in (crashed, finished) for run in row["runs"]] == ["failed", "finished"]
+    run = Path("runs", crashed["runs"][0]["run"])
+    reason = f"it crashed (ValueError: broken on purpose) (log: {run / 'output.log'})."
+    assert f"{run.name} failed: {reason}" in out
+    assert "Traceback" in (run / "output.log").read_text()
+    assert "| Net-PF | failed |" in (folder_of(tmp_path / "runs") / "table.md").read_text()
+    assert Path("runs", finished["runs"][0]["run"], "report.html").is_file()  # also without a worker process
+    # The same from a worker process, whose module is imported there.
+    code, out, err = call(*arguments, "--workers", 1)
+    assert (code, err) == (1, "")
+    assert f"{run.name} failed: its process crashed with exit code 1 (log: {run / 'output.log'})." in out
 
 
 def test_anyones_own_module(call: Call, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

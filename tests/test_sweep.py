@@ -20,9 +20,9 @@ from conftest import Call, assert_refused, options, start_hero, tiny, wait_until
 from hero.errors import HeroError
 from hero.runs.config import RunConfig
 from hero.runs.old import final_metrics, read_log
-from hero.study.sweep import Workers, gpu_of, sweep, threads_of_each, visible_gpus
-from hero.study.watch import Job, Watch, read_state
-from hero.study.worker import Failure, failure_of, last_lines
+from hero.study.sweep import gpu_of, sweep, threads_of_each, visible_gpus
+from hero.study.watch import SweepProgress, read_state
+from hero.study.worker import Failure, Job, Workers, failure_of, last_lines
 from test_train import assert_same_run
 
 LONG = {"train__steps": 200, "train__validate_every": 100, "train__checkpoint_every": 20}
@@ -204,28 +204,28 @@ def test_the_view_shows_every_run_on_a_terminal(tmp_path: Path, monkeypatch: pyt
     assert read_state(jobs[0].run, 20) == (7, "loss 0.125  val 0.25  31.4 steps/s")
     assert read_state(jobs[0].run, 7) == (7, "evaluating")
     assert read_state(jobs[1].run, 20) == (0, "starting")
-    with Watch(jobs, before=4) as watch:
+    with SweepProgress(jobs, before=4) as progress:
         for job in jobs:
-            watch.started(job)
-        watch.ended(jobs[2], Failure("it was [not] to be.", ["last words"]))
-        watch.refresh()
+            progress.started(job)
+        progress.ended(jobs[2], Failure("it was [not] to be.", ["last words"]))
+        progress.refresh()
     text = console.file.getvalue()  # type: ignore[attr-defined]
     for expected in (f"{jobs[0].run.name}", "7/20  loss 0.125", "0/20  starting", "4 of 7 finished, 1 failed",
                      "it was [not] to be.", "last words"):  # fmt: skip
         assert expected in text
-    assert watch.failed == {jobs[2].run.name: "it was [not] to be."}
+    assert progress.failed == {jobs[2].run.name: "it was [not] to be."}
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--workers", "-1"], ("--workers -1", "1 or more")),
+        (["--workers", "-1"], ("--workers=-1", "1 or more")),
         (["--gpus", "0.5"], ("--gpus", "--cluster")),
         (["--cluster", "here"], ("'here'", "host:port")),
-        (["--cluster", "auto", "--workers", "0"], ("--workers 0",)),
-        (["--cluster", "auto", "--cpus", "0"], ("--cpus 0",)),
-        (["--cluster", "auto", "--gpus", "1.5"], ("--gpus 1.5", "whole number")),
-        (["--cluster", "auto", "--retries", "-2"], ("--retries -2",)),
+        (["--cluster", "auto", "--workers", "0"], ("--workers=0",)),
+        (["--cluster", "auto", "--cpus", "0"], ("--cpus=0",)),
+        (["--cluster", "auto", "--gpus", "1.5"], ("--gpus=1.5", "whole number")),
+        (["--cluster", "auto", "--retries", "-2"], ("--retries=-2",)),
     ],
 )
 def test_mistakes_are_refused(arguments: list[str], words: tuple[str, ...], call: Call, tmp_path: Path) -> None:
@@ -236,5 +236,5 @@ def test_mistakes_are_refused(arguments: list[str], words: tuple[str, ...], call
 
 def test_nothing_to_do_starts_nothing(runs_dir: Path, data_dir: Path) -> None:
     assert sweep([], runs_dir, data_dir) == []
-    with pytest.raises(HeroError, match="--retries"):
+    with pytest.raises(HeroError, match="`retries`=-1"):
         Workers(cluster="auto", retries=-1)

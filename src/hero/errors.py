@@ -1,4 +1,7 @@
-"""Mistakes a user can mend: one sentence that names the thing, the value and the remedy; the CLI exits with code 2."""
+"""Mistakes a user can correct: one sentence with the thing, the value and the remedy; the CLI exits with code 2.
+
+Arguments stand in backticks, as in "`seeds` is empty": the command line prints its option instead, here --seeds.
+"""
 
 from __future__ import annotations
 
@@ -17,3 +20,14 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> HeroError:
     near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
     hint = f"did you mean {lower[near[0]]!r}?" if near else f"choose one of: {', '.join(names)}."
     return HeroError(f"unknown {kind} {name!r}; {hint}")
+
+
+OUT_OF_MEMORY = "the memory is too small for these settings; lower the batch or the backbone."
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, on the CPU or on a GPU; torch raises RuntimeError for the former."""
+    refused = ("DefaultCPUAllocator", "out of memory", "not enough memory")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(words in str(error) for words in refused)
+    )

@@ -4,6 +4,7 @@ A command is a function whose signature is its options. Modules that load torch 
 help and completion are immediate. A function returns its exit code unless it is 0.
 """
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version as installed_version
@@ -14,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from hero.cli import export, plan, runs, train
 from hero.cli.options import flat
-from hero.errors import HeroError, unknown_name
+from hero.errors import OUT_OF_MEMORY, HeroError, is_out_of_memory, unknown_name
 
 GROUPS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Train": (train.train, train.compare, train.study),
@@ -103,23 +104,28 @@ app = make_app()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code: 2 for a mistake of the user, 130 after Ctrl-C."""
+    """Entry point; returns the exit code: 1 if runs failed, 2 for a mistake of the user, 130 after Ctrl-C."""
     try:
         code = app(arguments, prog_name="hero", standalone_mode=False) or 0
     except HeroError as error:
-        return fail(str(error))
+        return fail(with_dashes(str(error)))
     except USAGE_ERROR as error:
         return fail(usage_sentence(error))
     except OSError as error:
         name, reason = error.filename or "a file", error.strerror or error
         return fail(f"cannot use {name} ({reason}); check the path, its permissions and the space.")
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "memory" not in str(error):
+        if not is_out_of_memory(error):
             raise
-        return fail("the memory is too small for these settings; lower the batch or the backbone.")
+        return fail(OUT_OF_MEMORY)
     if code == 130:  # how Typer reports Ctrl-C
         fail("interrupted; progress is saved, run the same command to resume.")
     return int(code)
+
+
+def with_dashes(sentence: str) -> str:
+    """An error of the library, which names arguments in backticks, with options in their place."""
+    return re.sub(r"`([a-z_]+)`", lambda found: "--" + found[1].replace("_", "-"), sentence)
 
 
 def fail(sentence: str) -> int:

@@ -14,7 +14,7 @@ from hero.errors import HeroError
 
 if TYPE_CHECKING:
     from hero.runs.config import RunConfig
-    from hero.study.sweep import Workers
+    from hero.study.worker import Workers
 
 REGISTRIES = {
     "task": ("data/benchmarks.py", "ROWS"),
@@ -169,7 +169,7 @@ class WorkerOptions:
 
     def build(self) -> "Workers":
         """The workers."""
-        from hero.study.sweep import Workers
+        from hero.study.worker import Workers
 
         return Workers(self.workers, self.cluster, self.cpus, self.gpus, self.retries)
 

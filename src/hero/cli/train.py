@@ -64,7 +64,7 @@ def compare(
     ] = None,
     json: JsonFile = None,
     out: Annotated[Path | None, option("--out", "DIR", "Table and figure (default: RUNS/compare-ID).")] = None,
-) -> None:
+) -> int:
     """Train strategies with shared seeds and compare them: a table with intervals, and curves."""
     from hero.files import write_json
     from hero.report.comparison import comparison_table, notes
@@ -83,6 +83,7 @@ def compare(
     say(f"table: {out / 'comparison.md'}", f"figure: {out / 'curves.png'}")
     if json:
         write_json(json, result)
+    return int(any("failed" in run for row in result["rows"] for run in row["runs"]))
 
 
 def study(
@@ -99,7 +100,7 @@ def study(
     dry_run: Annotated[bool, flag("--dry-run", "Only list the runs, their state and estimated time.")] = False,
     table_only: Annotated[bool, flag("--table-only", "Train nothing; write the table of the finished runs.")] = False,
     out: Annotated[Path | None, option("--out", "DIR", "Tables and figures (default: RUNS/study-NAME-ID).")] = None,
-) -> None:
+) -> int:
     """Train the runs of a table of the paper; write tables and figures.
 
     Finished runs are found and not repeated: after a kill the same command continues and ends with the same table.
@@ -121,8 +122,8 @@ def study(
         if lines:
             console.print(schedule_table(lines))
         say(*schedule_sentences(lines, workers.workers), style="dim")
-        return
-    result = carry_out(planned, where.runs, where.data, workers.build(), out, table_only)
+        return 0
+    result = carry_out(planned, where.runs, where.data, workers.build(), out, table_only, measure)
     say(title(result), style="bold")
     console.print(*study_tables(result), sep="\n")
     say(*result["notes"], style="dim")
@@ -132,3 +133,5 @@ def study(
     out = out or where.runs / planned.folder
     say(f"table: {out / 'table.md'}", *(f"figure: {out / file}" for file in result["figures"]))
     say(f"`hero report {out}` writes it as a page", style="dim")
+    runs = [run for group in result["groups"] for row in group["rows"] for run in row["runs"]]
+    return int(any(run["status"] == "failed" for run in runs))

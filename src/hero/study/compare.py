@@ -30,7 +30,8 @@ from hero.strategies import STRATEGIES
 from hero.study.cost.measure import Rehearsal
 from hero.study.paired import mean_and_deviation, paired_difference
 from hero.study.published import paper_value
-from hero.study.sweep import Outcome, Workers, sweep
+from hero.study.sweep import Outcome, sweep
+from hero.study.worker import Workers
 
 BUDGETS = ("steps", "compute")
 BASELINE = "push_forward"

@@ -1,6 +1,6 @@
 """Runs on a Ray cluster: one task per run, which starts the same worker process as a local sweep.
 
-Ray decides where and when, and tries again when a worker or a machine dies; the run then goes on from its checkpoint.
+Ray decides where and when, and tries again when a worker or a machine dies; the run then resumes from its checkpoint.
 Results travel through the folders of runs and data, which every machine must see under the same path.
 """
 
@@ -14,15 +14,23 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hero.errors import HeroError
 from hero.files import write_atomic
-from hero.study.watch import Job, Watch
-from hero.study.worker import LOG, Failure, failure_of, start_worker, stop, stop_on_sigterm, variables_of, with_log
-
-if TYPE_CHECKING:
-    from hero.study.sweep import Workers
+from hero.study.watch import SweepProgress
+from hero.study.worker import (
+    LOG,
+    Failure,
+    Job,
+    Workers,
+    failure_of,
+    start_worker,
+    stop,
+    stop_on_sigterm,
+    variables_of,
+    with_log,
+)
 
 POLL_SECONDS = 0.2
 SAVING_SECONDS = 60
@@ -35,7 +43,7 @@ class KilledError(Exception):
     """The process of a run was killed: worth another try, unlike a mistake in its settings."""
 
 
-def run_on_cluster(jobs: Sequence[Job], workers: Workers, watch: Watch) -> None:
+def run_on_cluster(jobs: Sequence[Job], workers: Workers, progress: SweepProgress) -> None:
     """Compute the jobs on the cluster that `workers` names; an interrupt cancels them after they have saved."""
     ray = import_ray()
     folders = {folder for job in jobs for folder in (job.run.parent, job.data_dir)}
@@ -58,16 +66,16 @@ def run_on_cluster(jobs: Sequence[Job], workers: Workers, watch: Watch) -> None:
                 for job in pending.values():
                     if job.run.name in logs and log_stamp(job) != logs[job.run.name]:
                         del logs[job.run.name]
-                        watch.started(job)
+                        progress.started(job)
                 for reference in done:
-                    watch.ended(job := pending.pop(reference), result(ray, reference, job, workers.retries))
-                watch.refresh()
+                    progress.ended(job := pending.pop(reference), result(ray, reference, job, workers.retries))
+                progress.refresh()
         finally:
             cancel(ray, list(pending))
 
 
 def compute(toml: str, run: str, data_dir: str, variables: Mapping[str, str], tokens: Sequence[str]) -> Failure | None:
-    """The Ray task: one run in a worker process. What is killed is raised, for Ray to try again."""
+    """The Ray task: one run in a worker process. A kill is raised, for Ray to try again."""
     if missing := missing_folders(tokens):
         return Failure(not_shared(socket.gethostname(), missing), [])
     try:
@@ -94,7 +102,7 @@ def result(ray: Any, reference: Any, job: Job, retries: int) -> Failure | None:
     except ray.exceptions.RayTaskError as error:
         failure = Failure(with_log(f"its task on the cluster crashed ({error.cause!r}).", job.run), [])
     except ray.exceptions.RayError:
-        sentence = f"its worker on the cluster died, also after {retries} retries; the same command goes on."
+        sentence = f"its worker on the cluster failed after {retries} retries; rerun the command to resume."
         failure = Failure(with_log(sentence, job.run), [])
     if failure is None:
         deadline = time.monotonic() + LATE_SECONDS
@@ -129,12 +137,12 @@ def log_stamp(job: Job) -> tuple[int, int]:
 def import_ray() -> Any:
     """Ray, which is an extra."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # what raylets say; we report what happens to runs
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # messages of raylets; we report what happens to runs
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # `compute` sets the GPUs; this spares a warning
     try:
         import ray
     except ImportError:
-        raise HeroError("--cluster needs Ray, which is not installed; pip install 'hero[cluster]'.") from None
+        raise HeroError("`cluster` needs Ray, which is not installed; pip install 'hero[cluster]'.") from None
     return ray
 
 
@@ -154,7 +162,7 @@ def connected(ray: Any, address: str) -> Iterator[None]:
     except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
         raise HeroError(
-            f"cannot use a Ray cluster at {address!r} ({reason}); start one with `ray start --head`, or give local."
+            f"cannot use a Ray cluster at {address!r} ({reason}); start one with `ray start --head`, or use local."
         ) from None
     try:
         yield
@@ -178,7 +186,7 @@ def share_of_machines(nodes: Sequence[Mapping[str, Any]], workers: Workers) -> t
         )
         raise HeroError(
             f"no machine of the cluster has {cpus:g} CPUs and {workers.gpus:g} GPUs for a run "
-            f"({offers or 'there is none'}); lower --cpus or --gpus, or add a machine."
+            f"({offers or 'there is none'}); lower `cpus` or `gpus`, or add a machine."
         )
     return cpus, fitting
 
@@ -223,5 +231,5 @@ def missing_folders(tokens: Sequence[str]) -> list[str]:
 def not_shared(machine: str, folders: Sequence[str]) -> str:
     return (
         f"{machine} of the cluster does not see the folder {' and '.join(folders)} of this machine; "
-        "give --runs and --data on a file system that all machines share."
+        "put `runs` and `data` on a file system that all machines share."
     )

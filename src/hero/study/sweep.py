@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,45 +16,26 @@ from hero.evaluation.evaluate import evaluate
 from hero.runs.config import RunConfig
 from hero.runs.old import final_metrics
 from hero.study.ray import run_on_cluster
-from hero.study.watch import Job, Watch, say
-from hero.study.worker import Failure, failure_of, start_worker, stop, stop_on_sigterm, variables_of
+from hero.study.watch import SweepProgress, say
+from hero.study.worker import (
+    Failure,
+    Job,
+    Workers,
+    crash_of,
+    failure_of,
+    start_worker,
+    stop,
+    stop_on_sigterm,
+    variables_of,
+)
 from hero.training.loop import train
 
 POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
-class Workers:
-    """Where runs are computed: `count` local processes, 0 for this one; or the Ray cluster at an address.
-
-    On a cluster each run gets `cpus` and `gpus`, which may be fractions, and is tried again `retries` times if its
-    worker dies; without `cpus`, `count` runs share the smallest machine.
-    """
-
-    count: int = 1
-    cluster: str | None = None
-    cpus: float | None = None
-    gpus: float = 0.0
-    retries: int = 3
-
-    def __post_init__(self) -> None:
-        if self.count < (0 if self.cluster is None else 1):
-            raise HeroError(f"--workers {self.count} is too few; give 1 or more.")
-        if self.cluster not in (None, "local", "auto") and not self.cluster.rpartition(":")[2].isdigit():
-            raise HeroError(f"--cluster {self.cluster!r} is not an address; give host:port, auto or local.")
-        if self.cluster is None and (self.cpus is not None or self.gpus):
-            raise HeroError("--cpus and --gpus are for a cluster; give --cluster as well, or only --workers.")
-        if self.cpus is not None and not 0 < self.cpus < float("inf"):
-            raise HeroError(f"--cpus {self.cpus:g} is not possible; give a number above 0.")
-        if not (0 <= self.gpus <= 1 or (self.gpus > 1 and self.gpus % 1 == 0)):
-            raise HeroError(f"--gpus {self.gpus:g} is not possible; give a fraction up to 1, or a whole number.")
-        if self.retries < 0:
-            raise HeroError(f"--retries {self.retries} is too few; give 0 or more.")
-
-
-@dataclass(frozen=True)
 class Outcome:
-    """What became of a run: `failed` is None if it is trained and evaluated, else the reason in a sentence."""
+    """The end of a run: `failed` is None if it is trained and evaluated, else the reason in a sentence."""
 
     config: RunConfig
     run: Path
@@ -62,11 +43,16 @@ class Outcome:
 
 
 def sweep(
-    configs: Sequence[RunConfig], runs_dir: Path, data_dir: Path, workers: Workers | None = None
+    configs: Sequence[RunConfig],
+    runs_dir: Path,
+    data_dir: Path,
+    workers: Workers | None = None,
+    measure: Callable[[Path, Path], object] = evaluate,
 ) -> list[Outcome]:
-    """Train and evaluate every configuration, except those that are finished; a failed one does not stop the rest.
+    """Train and evaluate every configuration, except the finished ones; a failed one does not stop the rest.
 
-    The outcomes are in the order of `configs`; equal ones are computed once.
+    The outcomes are in the order of `configs`; equal ones are computed once. `measure(run, data_dir)` evaluates a
+    run that was trained in this process; worker processes do what `hero train` does.
     """
     workers = workers or Workers()
     if workers.cluster is not None:
@@ -85,15 +71,15 @@ def sweep(
     if failed:
         say(f"{len(failed)} of {len(failed) + len(jobs)} runs are there already")
     if jobs and workers.cluster is None and workers.count == 0:
-        failed |= run_here(jobs)
+        failed |= run_here(jobs, measure)
     elif jobs:
-        with Watch(jobs, before=len(failed)) as watch:
+        with SweepProgress(jobs, before=len(failed)) as progress:
             if workers.cluster is None:
                 with stop_on_sigterm():
-                    run_in_processes(jobs, workers.count, watch)
+                    run_in_processes(jobs, workers.count, progress)
             else:
-                run_on_cluster(jobs, workers, watch)
-            failed |= watch.failed
+                run_on_cluster(jobs, workers, progress)
+            failed |= progress.failed
     return [Outcome(config, runs_dir / config.run_id(), failed[config.run_id()]) for config in configs]
 
 
@@ -102,22 +88,23 @@ def is_finished(run: Path) -> bool:
     return (run / "config.toml").is_file() and final_metrics(run) is not None
 
 
-def run_here(jobs: Sequence[Job]) -> dict[str, str | None]:
+def run_here(jobs: Sequence[Job], measure: Callable[[Path, Path], object]) -> dict[str, str | None]:
     """One run after the other in this process; returns the reason of each failure by the name of the run."""
     failed: dict[str, str | None] = {}
     for number, job in enumerate(jobs, start=1):
         say(f"run {number} of {len(jobs)}: {job.run.name}")
         try:
             train(job.config, job.run.parent, job.data_dir)
-            evaluate(job.run, job.data_dir)
+            measure(job.run, job.data_dir)
             failed[job.run.name] = None
-        except HeroError as error:
-            failed[job.run.name] = str(error)
-            say(f"failed: {error}", style="yellow")
+        except Exception as error:
+            failure = crash_of(job.run, error)
+            failed[job.run.name] = failure.sentence
+            say(f"failed: {failure.sentence}", style="yellow")
     return failed
 
 
-def run_in_processes(jobs: Sequence[Job], count: int, watch: Watch) -> None:
+def run_in_processes(jobs: Sequence[Job], count: int, progress: SweepProgress) -> None:
     """`count` runs at a time, each in a process; an interrupt stops them after they have saved."""
     waiting = list(reversed(jobs))
     running: dict[int, tuple[Job, subprocess.Popen[bytes]]] = {}
@@ -127,20 +114,20 @@ def run_in_processes(jobs: Sequence[Job], count: int, watch: Watch) -> None:
             for slot in range(count):
                 if waiting and slot not in running:
                     job = waiting.pop()
-                    watch.started(job)
+                    progress.started(job)
                     try:
                         variables = variables_of(threads, gpu_of(job.config, gpus, slot))
                         process = start_worker(job.config.to_toml(), job.run, job.data_dir, variables)
                         running[slot] = (job, process)
                     except (HeroError, OSError) as error:
-                        watch.ended(job, Failure(str(error), []))
+                        progress.ended(job, Failure(str(error), []))
             time.sleep(POLL_SECONDS)
             for slot, (job, process) in list(running.items()):
                 code = process.poll()
                 if code is not None:
                     del running[slot]
-                    watch.ended(job, failure_of(job.run, code))
-            watch.refresh()
+                    progress.ended(job, failure_of(job.run, code))
+            progress.refresh()
     finally:
         stop([process for _, process in running.values()])
 

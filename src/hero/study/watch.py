@@ -1,6 +1,6 @@
 """One view of many runs: live lines on a terminal, one line per event in a log file.
 
-What a run is doing is read from the end of its `log.jsonl`, so it does not matter where it is computed.
+The state of a run is read from the end of its `log.jsonl`, so it does not matter where it is computed.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,21 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 from hero.console import console
-from hero.runs.config import RunConfig
-from hero.study.worker import Failure, last_lines
-
-
-@dataclass(frozen=True)
-class Job:
-    """A run to be computed."""
-
-    config: RunConfig
-    run: Path
-    data_dir: Path
+from hero.study.worker import Failure, Job, last_lines
 
 
 class State(NamedTuple):
-    """How far a run is, as its log says."""
+    """How far a run is, from its log."""
 
     step: int
     note: str
@@ -73,8 +62,8 @@ class Bars(Progress):
         yield table
 
 
-class Watch:
-    """What has become of the jobs of a sweep; `failed` holds the sentence of each that ended, or None."""
+class SweepProgress:
+    """The jobs of a sweep so far; `failed` holds the sentence of each that ended, or None."""
 
     def __init__(self, jobs: Sequence[Job], before: int) -> None:
         self.failed: dict[str, str | None] = {}
@@ -93,7 +82,7 @@ class Watch:
         )
         self._all_runs = self._bars.add_task(self._summary(), total=sum(job.config.train.steps for job in jobs))
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> SweepProgress:
         self._bars.start()
         return self
 
@@ -120,7 +109,7 @@ class Watch:
             say(f"finished {name} in {time.monotonic() - since:.0f} s ({self._summary()})")
 
     def refresh(self) -> None:
-        """Read how far the running jobs are; only for eyes, so nothing where there is no terminal."""
+        """Read how far the running jobs are; display only, so it does nothing without a terminal."""
         if not console.is_terminal:
             return
         for name, (job, _) in self._running.items():

@@ -1,24 +1,67 @@
-"""One run in a process of its own: how it is started, what it does, and what is known when it ends.
+"""One run in its own process: how it is started, what it does, and what is known when it ends.
 
-The process is `hero train --resume RUN` with its output in `RUN/output.log`. Its standard input is a pipe from its
-parent: when the parent dies, by whatever cause, the pipe ends and so does the process, and the run is free again.
+The process is `python -m hero train --resume RUN` with its output in `RUN/output.log`. Its standard input is a pipe
+from its parent: when the parent dies, for whatever reason, the pipe ends and so does the process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import runpy
 import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from hero.files import write_atomic
+from hero.errors import OUT_OF_MEMORY, HeroError, is_out_of_memory
+from hero.files import append, write_atomic
+from hero.runs.config import RunConfig
 
 LOG = "output.log"
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Where runs are computed: `count` local processes, 0 for this one; or the Ray cluster at an address.
+
+    On a cluster each run gets `cpus` and `gpus`, which may be fractions, and is tried again `retries` times if its
+    worker dies; without `cpus`, `count` runs share the smallest machine.
+    """
+
+    count: int = 1
+    cluster: str | None = None
+    cpus: float | None = None
+    gpus: float = 0.0
+    retries: int = 3
+
+    def __post_init__(self) -> None:
+        if self.count < (0 if self.cluster is None else 1):
+            raise HeroError(f"`workers`={self.count} is too few; use 1 or more.")
+        if self.cluster not in (None, "local", "auto") and not self.cluster.rpartition(":")[2].isdigit():
+            raise HeroError(f"`cluster`={self.cluster!r} is not an address; use host:port, auto or local.")
+        if self.cluster is None and (self.cpus is not None or self.gpus):
+            raise HeroError("`cpus` and `gpus` are for a cluster; set `cluster` as well, or only `workers`.")
+        if self.cpus is not None and not 0 < self.cpus < float("inf"):
+            raise HeroError(f"`cpus`={self.cpus:g} is not possible; use a number above 0.")
+        if not (0 <= self.gpus <= 1 or (self.gpus > 1 and self.gpus % 1 == 0)):
+            raise HeroError(f"`gpus`={self.gpus:g} is not possible; use a fraction up to 1, or a whole number.")
+        if self.retries < 0:
+            raise HeroError(f"`retries`={self.retries} is too few; use 0 or more.")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to be computed."""
+
+    config: RunConfig
+    run: Path
+    data_dir: Path
 
 
 class Failure(NamedTuple):
@@ -93,6 +136,18 @@ def failure_of(run: Path, code: int) -> Failure | None:
     return Failure(with_log(f"its process was ended by {name}{cause}.", run), output[-12:])
 
 
+def crash_of(run: Path, error: Exception) -> Failure:
+    """The failure of a run that raised `error` in this process; its traceback goes to the log of the run."""
+    if isinstance(error, HeroError):
+        return Failure(str(error), [])
+    if is_out_of_memory(error):
+        return Failure(OUT_OF_MEMORY, [])
+    lines = traceback.format_exception(error)
+    run.mkdir(parents=True, exist_ok=True)
+    append(run / LOG, "".join(lines))
+    return Failure(with_log(f"it crashed ({type(error).__name__}: {error}).", run), [])
+
+
 def with_log(sentence: str, run: Path) -> str:
     """The sentence with the place of the log at its end."""
     return f"{sentence.rstrip('.')} (log: {run / LOG})."
@@ -117,12 +172,12 @@ def end_with_parent() -> None:
     os._exit(1)
 
 
-def main(run: str, data_dir: str) -> int:
+def main(run: str, data_dir: str) -> None:
+    """The worker process."""
     threading.Thread(target=end_with_parent, daemon=True).start()
-    from hero.cli import main as command
-
-    return command(["train", "--resume", run, "--data", data_dir])
+    sys.argv = ["hero", "train", "--resume", run, "--data", data_dir]
+    runpy.run_module("hero", run_name="__main__")
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    main(*sys.argv[1:])
