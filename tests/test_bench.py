@@ -1,28 +1,32 @@
-"""`hero bench`: every participant really runs, in its own process, on tiny work; no test depends on a time."""
+"""`python -m benchmarks`: every participant really runs, in its own process, on tiny work; no test times it."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import statistics
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hero.bench import compare, measure_scaling, print_comparison, scaling_figure
-from hero.bench.limits import least_bytes, limit_of
-from hero.bench.peers import PAPER, paper_workloads
-from hero.bench.scaling import paper_sweeps
-from hero.bench.worker import Workload
+from benchmarks.__main__ import main
+from benchmarks.limits import least_bytes, limit_of
+from benchmarks.participant import Workload
+from benchmarks.peers import PAPER, compare, paper_workloads
+from benchmarks.scaling import measure_scaling, paper_sweeps, scaling_figure
+from benchmarks.tables import print_comparison
 from hero.console import console
 from hero.files import write_json
 from hero.report.figures.style import save
 
 pytestmark = pytest.mark.xdist_group("bench")  # its fixtures are slow: made once
 
-pytest.importorskip("jax", reason="APEBench's part needs the extra bench")
-pytest.importorskip("neuralop", reason="the peer neuraloperator needs the extra bench")
+pytest.importorskip("jax", reason="APEBench's part needs the extra test")
+pytest.importorskip("neuralop", reason="the peer neuraloperator needs the extra test")
 
 TRAINING = Workload("training", 1, points=16, width=3, modes=4, depth=1, batch=2, steps=2)
 INFERENCE = Workload("inference", 1, points=16, width=3, modes=4, depth=1, batch=3, steps=4)
@@ -76,13 +80,13 @@ def test_the_tables_show_every_participant(result: dict[str, Any]) -> None:
         assert word in text
 
 
-def test_a_missing_peer_is_named_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_peer_is_named_and_the_others_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "neuralop.py").write_text("raise ImportError('No module named neuralop')\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     sweeps = [("1D, 16 points per axis", "batch", [TRAINING])]
     ours, missing, other = measure_scaling(sweeps, rounds=1, threads=1, eager=True)
     assert (ours["sweep"], ours["varies"], ours["batch"]) == ("1D, 16 points per axis", "batch", 2)
-    assert "pip install 'hero[bench]'" in missing["failed"]
+    assert "pip install -e '.[test]'" in missing["failed"]
     assert "median_seconds" not in missing
     assert ours["ratio_to_hero"] == 1
     assert other["median_seconds"] > 0
@@ -143,6 +147,41 @@ def test_the_figure_draws_every_participant(tmp_path: Path) -> None:
         assert tuple(axes.get_legend_handles_labels()[1]) == names
         assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert save(figure, tmp_path / "speed.png").stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["peers", "--rounds", "0"], ("--rounds", "0 is too few", "1 or more")),
+        (["scaling", "speed.png", "--threads", "-1"], ("--threads", "-1 is too few")),
+        (["scaling", "speed.txt"], ("speed.txt", ".png")),
+        (["memory", "memory.txt"], ("memory.txt", ".png")),
+    ],
+)
+def test_mistakes_are_told(arguments: list[str], words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    message = capsys.readouterr().err
+    assert all(word in message for word in words)
+
+
+def test_the_command_measures_memory_and_draws_it(tmp_path: Path) -> None:
+    figure, numbers = tmp_path / "memory.png", tmp_path / "memory.json"
+    assert main(["memory", str(figure), "--dims", "1", "--json", str(numbers)]) == 0
+    assert figure.stat().st_size > 0
+    rows = json.loads(numbers.read_text())
+    kept = {recompute: [row["bytes"] for row in rows if row["recompute"] == recompute] for recompute in (False, True)}
+    assert kept[False] == sorted(kept[False])
+    assert kept[True][-1] < kept[False][-1] / 5
+
+
+def test_a_participant_of_jax_never_loads_torch() -> None:
+    """Its memory would be counted, and the two libraries would share the cores."""
+    code = "import sys, benchmarks.participant as p; p.Session('apebench', 1); print('torch' in sys.modules)"
+    root = Path(__file__).parent.parent
+    ended = subprocess.run([sys.executable, "-c", code], cwd=root, check=True, capture_output=True, text=True)
+    assert ended.stdout.split() == ["False"]
 
 
 def test_the_networks_are_the_papers() -> None:

@@ -1,4 +1,4 @@
-"""The participants of `hero bench` are the same network: the peers' weights in our FNO give the peers' outputs.
+"""The participants of the benchmarks are the same network: the peers' weights in our FNO give the peers' outputs.
 
 Everything is compared in float64. neuraloperator writes its spectrum into a `torch.cfloat` array whatever the input is,
 so that name stands for complex128 here.
@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from hero.bench.peers import PAPER
-from hero.bench.torch_work import neuralop_model
-from hero.bench.worker import Workload
+from benchmarks.participant import Workload
+from benchmarks.participants_torch import neuralop_model
+from benchmarks.peers import PAPER
 from hero.models import FNO, count_parameters
 
 jax = pytest.importorskip("jax")

@@ -1,13 +1,20 @@
-"""Memory of this process and its device: what is available, and the most that was held at once."""
+"""Memory of this process and its device: how much is available, and the most that was held at once.
+
+torch is imported where a device is asked for: processes without torch (`benchmarks/`) read their memory here too.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
 
 def status_bytes(file: str, name: str) -> int | None:
@@ -22,6 +29,8 @@ def status_bytes(file: str, name: str) -> int | None:
 def available_memory(device: torch.device) -> int | None:
     """Bytes that this process may hold on the device, with those it holds already; None where this is not known."""
     if device.type == "cuda":
+        import torch
+
         return torch.cuda.mem_get_info(device)[0]
     free, own = status_bytes("meminfo", "MemAvailable"), status_bytes("self/status", "VmRSS")
     if free is None or own is None or device.type != "cpu":
@@ -31,18 +40,34 @@ def available_memory(device: torch.device) -> int | None:
     return min(free + own, int(text)) if text.isdigit() else free + own
 
 
-def reset_peak(device: torch.device) -> None:
+def release_memory() -> None:
+    """Return freed memory to the system, so that resident memory is memory in use."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # glibc alone has it
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def resident_memory() -> int | None:
+    """Bytes that this process holds now; where this is not known, the most it ever held, or None."""
+    return status_bytes("self/status", "VmRSS") or peak_memory()
+
+
+def reset_peak(device: torch.device | None = None) -> None:
     """Forget the high-water mark of what came before."""
-    if device.type == "cuda":
+    if device is not None and device.type == "cuda":
+        import torch
+
         torch.cuda.reset_peak_memory_stats(device)
     elif sys.platform == "linux":
         with contextlib.suppress(OSError):  # where this is forbidden, the peak includes what came before
             Path("/proc/self/clear_refs").write_text("5")
 
 
-def peak_memory(device: torch.device) -> int | None:
-    """The most bytes held at once since `reset_peak`; None where this is not known."""
-    if device.type == "cuda":
+def peak_memory(device: torch.device | None = None) -> int | None:
+    """The most bytes held at once since `reset_peak`, on the GPU or by the process; None where this is not known."""
+    if device is not None and device.type == "cuda":
+        import torch
+
         return torch.cuda.max_memory_allocated(device)
     found = status_bytes("self/status", "VmHWM")
     if found is not None:
@@ -63,6 +88,8 @@ class KeptForBackward:
 
     def hooks(self) -> torch.autograd.graph.saved_tensors_hooks:
         """A context in which every saved tensor is noted."""
+        import torch
+
         return torch.autograd.graph.saved_tensors_hooks(self._keep, lambda saved: saved)
 
     def _keep(self, saved: Tensor) -> Tensor:

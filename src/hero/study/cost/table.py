@@ -21,8 +21,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from hero.bench.torch_work import synchronise
-from hero.bench.worker import give_back, resident
 from hero.console import progress_bar
 from hero.data.windows import Context
 from hero.errors import HeroError
@@ -35,7 +33,7 @@ from hero.runs.old import load_run
 from hero.study.compare import seconds_per_update
 from hero.study.cost.count import describe
 from hero.study.cost.measure import Rehearsal, seconds_of
-from hero.training.memory import peak_memory, reset_peak
+from hero.training.memory import peak_memory, release_memory, reset_peak, resident_memory
 
 ROUNDS = 5
 STEPS = 200
@@ -195,7 +193,8 @@ class FreeRollout:
     def __call__(self, steps: int) -> None:
         self.model.eval()
         self.context = self.context.advance(rollout(self.step, self.context, steps))
-        synchronise()
+        if self.context.states.is_cuda:
+            torch.cuda.synchronize()
         self.model.train()
 
 
@@ -237,8 +236,8 @@ def print_peak(work: str, folder: str, data_dir: str, steps: str, threads: str) 
     device = choose_device(config.train.device)
     small = {"strategy": config.strategy, **SMALL}
     do_work(work, make_config(overrides={**small, "train.device": str(device)}), Path(folder), 2)  # loads libraries
-    give_back()
-    before = torch.cuda.memory_allocated(device) if device.type == "cuda" else resident("VmRSS")
+    release_memory()
+    before = torch.cuda.memory_allocated(device) if device.type == "cuda" else resident_memory() or 0
     reset_peak(device)
     do_work(work, config, Path(data_dir), int(steps))
     peak = (peak_memory(device) or 0) - before

@@ -9,7 +9,6 @@ import torch
 from matplotlib.figure import Figure
 from torch import Generator
 
-from hero.bench.strategies import TASK_OF_DIM
 from hero.console import progress_bar
 from hero.data.windows import Batch, Context
 from hero.report.figures.style import BLUE, VERMILION, new_figure
@@ -17,6 +16,7 @@ from hero.runs.config import make_config
 from hero.training.memory import KeptForBackward
 
 LENGTHS = (1, 2, 5, 10, 20, 50)
+TASK_OF_DIM = {1: "burgers", 2: "decaying_turbulence", 3: "swift_hohenberg"}
 
 
 def unroll_memory(dims: int, lengths: Sequence[int] = LENGTHS) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The torch participants of `hero bench`: our FNO as a user gets it, and neuraloperator's layers as the same."""
+"""The torch participants: our FNO as a user gets it, and neuraloperator's layers as the same network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from hero.bench.worker import LR, WEIGHT_DECAY, Prepared, Workload
+from benchmarks.participant import LR, WEIGHT_DECAY, Prepared, Workload
 from hero.data.windows import Batch, Context
 from hero.method.rollout import as_stepper, rollout, unroll
 from hero.models import FNO, count_parameters

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from hero.bench.torch_work import hero_work, synchronise
-from hero.bench.worker import Workload
+from benchmarks.participant import Workload
+from benchmarks.participants_torch import hero_work, synchronise
 from hero.runs.folder import choose_device
 
 FLOAT = 4

@@ -1,28 +1,25 @@
-"""One participant of `hero bench` in a process of its own: JSON lines in, JSON lines out.
+"""One participant in its own process, started by `peers.py`: JSON lines in, JSON lines out.
 
-The driver (`peers.py`) runs this file by its path, not as a module of the package, so that the process of a JAX
-participant never loads torch; for the same reason libraries are imported where they are needed.
+The process of a JAX participant never loads torch, so libraries are imported where they are needed.
 
-A participant turns a workload into a `Prepared` piece of work: APEBench's here, the torch ones in `torch_work.py`. All
-compute the same function with the same number of parameters (`tests/test_peers.py`), on one batch that stays on the
-device.
+A participant turns a workload into a `Prepared` piece of work: APEBench's here, the torch ones in
+`participants_torch.py`. All compute the same function with the same number of parameters (`tests/test_peers.py`), on
+one batch that stays on the device.
 """
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import importlib
 import json
 import os
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
+
+from hero.training.memory import peak_memory, release_memory, reset_peak, resident_memory
 
 LR, WEIGHT_DECAY = 1e-6, 0.01
 """Small steps: the weights stay where they are however often an update is repeated."""
@@ -101,8 +98,8 @@ def apebench_work(work: Workload, compiled: bool) -> Prepared:
 
 
 LIBRARIES = {
-    "hero": ("hero.bench.torch_work",),
-    "neuralop": ("neuralop.layers.fno_block", "hero.bench.torch_work"),
+    "hero": ("benchmarks.participants_torch",),
+    "neuralop": ("neuralop.layers.fno_block", "benchmarks.participants_torch"),
     "apebench": ("optax", "pdequinox", "trainax"),
 }
 """What each participant imports before anything is measured; that of a peer first, so that its absence shows soon."""
@@ -132,8 +129,8 @@ class Session:
             rehearsal = Workload(workload.kind, 1, points=8, width=2, modes=2, depth=1, batch=1, steps=2)
             self.build(rehearsal, compiled).run()
             self.rehearsed.add(workload.kind)
-        give_back()
-        self.before = resident("VmRSS")
+        release_memory()
+        self.before = resident_memory() or 0
         begin = time.perf_counter()
         self.work = self.build(workload, compiled)
         self.work.run()
@@ -154,46 +151,22 @@ class Session:
     def memory(self) -> dict[str, Any]:
         """Most memory while working, beyond what the library held before the work, and in all."""
         torch = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_available():
-            torch.cuda.reset_peak_memory_stats()
-            self.time(1)
-            peak = torch.cuda.max_memory_allocated()
-            return {"peak_bytes": peak, "resident_bytes": peak}
-        give_back()
-        with suppress(OSError):  # where the mark cannot be reset it is that of the whole life
-            Path("/proc/self/clear_refs").write_text("5")
+        device = torch.device("cuda") if torch is not None and torch.cuda.is_available() else None
+        release_memory()
+        reset_peak(device)
         self.time(1)
-        peak = resident("VmHWM")
-        return {"peak_bytes": peak - self.before, "resident_bytes": peak}
+        peak = peak_memory(device) or 0
+        return {"peak_bytes": peak - (0 if device else self.before), "resident_bytes": peak}
 
     def machine(self) -> dict[str, Any]:
-        from hero.bench.limits import measure_machine
+        from benchmarks.limits import measure_machine
 
         return measure_machine()
 
     def flops(self, work: dict[str, Any]) -> dict[str, Any]:
-        from hero.bench.limits import count_flops
+        from benchmarks.limits import count_flops
 
         return count_flops(Workload(**work))
-
-
-def resident(field: str) -> int:
-    """Bytes of VmRSS or VmHWM; where Linux's /proc is missing, the peak of the whole life of this process."""
-    try:
-        status = Path("/proc/self/status").read_text()
-        return 1024 * int(next(line for line in status.splitlines() if line.startswith(field)).split()[1])
-    except (OSError, StopIteration):
-        import resource
-
-        unit = 1 if sys.platform == "darwin" else 1024
-        return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def give_back() -> None:
-    """Return freed memory to the system, so that what is resident is in use."""
-    gc.collect()
-    with suppress(OSError, AttributeError):  # glibc alone has it
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def main(name: str, threads: int) -> None:

@@ -1,7 +1,7 @@
-"""Our FNO against neuraloperator and APEBench on the same work, in one run: the driver of `hero bench`.
+"""Our FNO against neuraloperator and APEBench on the same work, in one run: `python -m benchmarks peers`.
 
-Each participant is a child process (`worker.py`). All are prepared, then they take turns while the others wait, so that
-a slow moment of the machine meets everyone; medians are compared, and only within one run.
+Each participant is a child process (`participant.py`). All are prepared, then they take turns while the others wait,
+so that a slow moment of the machine meets everyone; medians are compared, and only within one run.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from hero.bench import worker
-from hero.bench.limits import limit_of
-from hero.bench.worker import Workload
+from benchmarks.limits import limit_of
+from benchmarks.participant import Workload
 from hero.console import progress_bar
 from hero.errors import HeroError
 from hero.runs.folder import versions
@@ -73,7 +73,7 @@ def taking_part(kind: str, eager: bool) -> dict[str, tuple[str, bool]]:
 
 
 class ChildError(Exception):
-    """A participant cannot take part, and why: it is shown in its place, the others go on."""
+    """A participant cannot take part, and why: this is shown in its place, the others continue."""
 
 
 class Child:
@@ -88,7 +88,8 @@ class Child:
     def _start(self) -> None:
         self._messages = tempfile.TemporaryFile("w+")  # noqa: SIM115  # lives as long as the process
         self._process = subprocess.Popen(
-            [sys.executable, "-P", worker.__file__, self.name, self.threads],
+            [sys.executable, "-m", "benchmarks.participant", self.name, self.threads],
+            cwd=Path(__file__).parent.parent,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._messages,
@@ -115,7 +116,7 @@ class Child:
             raise ChildError(f"its process ended with code {code}: {last}")
         reply: Row = json.loads(line)
         if reply.get("missing"):
-            raise ChildError(f"{reply['error']}; install the peers with: pip install 'hero[bench]'")
+            raise ChildError(f"{reply['error']}; install the peers with: pip install -e '.[test]'")
         if "error" in reply:
             raise ChildError(reply["error"])
         return reply
@@ -205,7 +206,7 @@ def compare(works: Sequence[Workload], rounds: int, threads: int, eager: bool) -
     labels = {kind: taking_part(kind, eager) for kind in ("training", "inference")}
     keys = {key for part in labels.values() for key in part.values()}
     total = sum(len(labels[work.kind]) for work in works) * (rounds + 2)
-    with progress_bar("hero bench", total) as advance, children(keys, threads) as pool:
+    with progress_bar("peers", total) as advance, children(keys, threads) as pool:
         try:
             advance(0, note="limits of the machine")
             ours = pool["hero", False]
@@ -213,7 +214,7 @@ def compare(works: Sequence[Workload], rounds: int, threads: int, eager: bool) -
             needs = [ours.ask("flops", work=asdict(work)) for work in works]
         except ChildError as error:
             raise HeroError(
-                f"the limits of the machine cannot be measured ({error}); mend the torch install."
+                f"the limits of the machine cannot be measured ({error}); check the installation of torch."
             ) from None
         result["machine"]["versions"] = peer_versions()
         for work, need in zip(works, needs, strict=True):

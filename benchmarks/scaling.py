@@ -1,4 +1,4 @@
-"""Cost of one update against grid size and batch, ours and the peers': the plot of `hero bench --figure`."""
+"""Cost of one update against grid size and batch, ours and the peers': the plot of `python -m benchmarks scaling`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
-from hero.bench.peers import PAPER, PEERS, alternate, children
-from hero.bench.worker import Workload
+from benchmarks.participant import Workload
+from benchmarks.peers import PAPER, PEERS, alternate, children
 from hero.console import progress_bar
 from hero.report.figures.style import BLUE, GREEN, VERMILION, new_figure
 

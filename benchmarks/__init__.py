@@ -1,0 +1,1 @@
+"""Speed of our FNO next to its peers and the limits of the machine; `python -m benchmarks --help`."""

@@ -1,0 +1,97 @@
+"""`python -m benchmarks`: measure, print, write. Run it in the root of the repository.
+
+python -m benchmarks peers --dims 1 --eager       a first look
+python -m benchmarks peers --json speed.json      all of it; in 3D compiling alone takes minutes
+python -m benchmarks scaling speed.png            cost of an update against grid size and batch
+python -m benchmarks memory memory.png            memory of an update against the length of its unroll
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from benchmarks.peers import compare, paper_workloads
+from benchmarks.scaling import measure_scaling, paper_sweeps, scaling_figure
+from benchmarks.tables import print_comparison
+from benchmarks.unroll_memory import unroll_memory, unroll_memory_figure
+from hero.errors import HeroError
+from hero.files import write_json
+from hero.report.figures.style import save
+
+
+def run_peers(args: argparse.Namespace) -> None:
+    """Our FNO next to neuraloperator and APEBench: updates at batch 20, rollouts of 200 steps at batch 1 and 30."""
+    result = compare(paper_workloads(args.dims), args.rounds, args.threads, args.eager)
+    print_comparison(result)
+    if args.json:
+        write_json(args.json, result)
+
+
+def run_scaling(args: argparse.Namespace) -> None:
+    """Cost of one update against grid size and batch, in 1D and 2D."""
+    rows = measure_scaling(paper_sweeps(), args.rounds, args.threads, args.eager)
+    save(scaling_figure(rows), args.figure)
+    if args.json:
+        write_json(args.json, rows)
+
+
+def run_memory(args: argparse.Namespace) -> None:
+    """Memory that one update keeps for its backward pass, with and without recomputation."""
+    rows = unroll_memory(args.dims)
+    save(unroll_memory_figure(rows), args.figure)
+    if args.json:
+        write_json(args.json, rows)
+
+
+def at_least_one(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is too few; use 1 or more")
+    return int(text)
+
+
+def png(text: str) -> Path:
+    if not text.lower().endswith(".png"):
+        raise argparse.ArgumentTypeError(f"{text} is not a PNG file; use a name that ends in .png")
+    return Path(text)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The commands and their options."""
+    top = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    for name, call, rounds in (("peers", run_peers, 10), ("scaling", run_scaling, 3), ("memory", run_memory, None)):
+        command = commands.add_parser(name, help=call.__doc__, description=call.__doc__)
+        command.set_defaults(call=call)
+        command.add_argument("--json", type=Path, metavar="FILE", help="also write every number here")
+        if name != "peers":
+            command.add_argument("figure", type=png, metavar="PNG", help="the figure")
+        if rounds is not None:
+            threads = min(2, os.cpu_count() or 1)
+            command.add_argument("--rounds", type=at_least_one, default=rounds, help=f"turns (default {rounds})")
+            command.add_argument("--threads", type=at_least_one, default=threads, help=f"cores (default {threads})")
+            command.add_argument("--eager", action="store_true", help="ours without torch.compile: saves minutes")
+        if name == "peers":
+            command.add_argument("--dims", type=int, nargs="+", choices=(1, 2, 3), default=(1, 2, 3))
+        if name == "memory":
+            command.add_argument("--dims", type=int, choices=(1, 2, 3), default=2)
+    return top
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code 2 for a mistake of the user."""
+    args = parser().parse_args(arguments)
+    try:
+        args.call(args)
+    except HeroError as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
