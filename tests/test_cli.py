@@ -15,7 +15,7 @@ import pytest
 
 from conftest import Call, assert_refused, hero, options, parse, tiny
 from hero.cli import main
-from hero.cli.options import REGISTRIES, OneRun, names
+from hero.cli.options import REGISTRIES, OneRun, Settings, names
 from hero.data import TASKS
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
@@ -158,7 +158,8 @@ def test_the_same_command_after_the_end_shows_the_result_and_touches_nothing(
 def test_options_and_overrides_mean_the_same() -> None:
     options = ["--strategy", "push_forward", "--seed", "7", "--backbone", "fno", "--preset", "quick"]
     values = parse("train", "kdv", *options, "--set", "train.lr=.5")
-    parsed = OneRun(**{item.name: values[item.name] for item in fields(OneRun)}).resolved("train")
+    run, settings = (cls(**{item.name: values[item.name] for item in fields(cls)}) for cls in (OneRun, Settings))
+    parsed = run.resolve(settings, "train")
     values = {"task.name": "kdv", "strategy": "push_forward", "seed": 7, "train.lr": 0.5}
     assert parsed == make_config("quick", overrides=values)
 

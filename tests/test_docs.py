@@ -37,7 +37,7 @@ def test_commands_parse_and_their_settings_exist(document: str, command: str) ->
     values = parse(*shlex.split(command)[1:])
     if values.get("task"):
         named = {name: values.get(name) for name in ("task", "strategy", "backbone", "seed")}
-        Settings(values["preset"], values["config"], values["overrides"]).resolve(**named)
+        Settings(values["preset"], values["config"], values["set"]).resolve(**named)
 
 
 @pytest.mark.parametrize("path", [p for p in DOCUMENTS if blocks(p, "python")], ids=lambda p: p.name)

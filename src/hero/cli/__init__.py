@@ -8,19 +8,20 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version as installed_version
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from hero.cli import export, plan, runs, train
+from hero.cli import plan, runs, train
 from hero.cli.options import flat
 from hero.errors import OUT_OF_MEMORY, HeroError, is_out_of_memory, unknown_name
 
 GROUPS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Train": (train.train, train.compare, train.study),
     "Look at runs": (runs.runs, runs.evaluate, runs.report, runs.animate, runs.landscape, runs.probe),
-    "Use a trained operator": (export.export, export.predict),
+    "Use a trained operator": (runs.export, runs.predict),
     "Before training": (plan.settings, plan.describe, plan.estimate),
 }
 DATA_ACTIONS: dict[str, Callable[..., Any]] = {"list": plan.list_tasks, "make": plan.make_data, "show": plan.show_data}
@@ -39,12 +40,8 @@ USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 """Base class of the usage errors of Click, which Typer contains or imports, depending on its version."""
 
 
-class Words:
-    """Takes the place of the conversion of values by pydantic during completion, which has no use for values."""
-
-    @staticmethod
-    def coerce(value: Any, **context: Any) -> Any:
-        return value
+AS_TYPED = SimpleNamespace(coerce=lambda value, **_: value)
+"""Replaces the conversion of values by pydantic during completion, which only needs their names."""
 
 
 class Quick:
@@ -56,7 +53,7 @@ class Quick:
             if getattr(param, "is_flag", False):
                 param.metavar, param.default = "", param.default or False
             if ctx.resilient_parsing:
-                param._runtime_param = Words
+                param._runtime_param = AS_TYPED
         return params
 
 
@@ -74,6 +71,7 @@ class Commands(Quick, TyperGroup):
 
 
 def print_version(wanted: bool) -> None:
+    """Print the version and stop."""
     if wanted:
         print(f"hero {installed_version('hero')}")
         raise typer.Exit
@@ -137,10 +135,8 @@ def fail(sentence: str) -> int:
 def usage_sentence(error: Any) -> str:
     """A usage error of Click as one of our sentences."""
     if hasattr(error, "possibilities") and error.ctx is not None:  # NoSuchOption
-        known = [
-            name for param in error.ctx.command.get_params(error.ctx) for name in (*param.opts, *param.secondary_opts)
-        ]
-        return str(unknown_name("option", error.option_name, [name for name in known if name.startswith("-")]))
+        known = [name for param in error.ctx.command.get_params(error.ctx) for name in param.opts if name[0] == "-"]
+        return str(unknown_name("option", error.option_name, known))
     message = " ".join(error.format_message().split()).rstrip(".")
     path = error.ctx.command_path if error.ctx else "hero"
     return f"{message[0].lower()}{message[1:]}; see `{path} --help`."

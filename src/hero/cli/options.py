@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -63,13 +63,21 @@ def complete(kind: str) -> Callable[..., list[str]]:
     return run_ids if kind == "run" else matches
 
 
-def option(flag: str, metavar: str, text: str, kind: str | None = None, panel: str | None = None, **more: Any) -> Any:
-    """An option with a value; `kind` completes it from a registry, whose names take the place of NAMES in `text`."""
-    if kind:
-        more["autocompletion"] = complete(kind)
-    if "NAMES" in text and kind:
-        text = text.replace("NAMES", ", ".join(names(kind)))
-    return typer.Option(flag, metavar=metavar, help=text, rich_help_panel=panel, **more)
+def option(metavar: str, text: str, kind: str | None = None, *flags: str, **more: Any) -> Any:
+    """An option with a value; `kind` completes it from a registry, whose names replace NAMES in `text`."""
+    settings: Any = {"metavar": metavar, **described(text, kind), **more}
+    return typer.Option(*flags, **settings)
+
+
+def argument(metavar: str, text: str, kind: str) -> Any:
+    """A positional argument, likewise."""
+    return typer.Argument(metavar=metavar, **described(text, kind))
+
+
+def described(text: str, kind: str | None) -> dict[str, Any]:
+    """Help and completion of a parameter."""
+    listed = ", ".join(names(kind)) if kind and "NAMES" in text else ""
+    return {"help": text.replace("NAMES", listed), "autocompletion": complete(kind) if kind else None}
 
 
 def flag(name: str, text: str) -> Any:
@@ -77,25 +85,21 @@ def flag(name: str, text: str) -> Any:
     return typer.Option(name, help=text)
 
 
-def argument(metavar: str, text: str, kind: str) -> Any:
-    """A positional argument, completed from the registry `kind`."""
-    return typer.Argument(metavar=metavar, help=text, autocompletion=complete(kind))
-
-
-Task = Annotated[str | None, argument("TASK", "Benchmark; `hero data list` shows all.", "task")]
+TASK = argument("TASK", "Benchmark; `hero data list` shows all.", "task")
+Task = Annotated[str | None, TASK]
+RequiredTask = Annotated[str, TASK]
 RunName = Annotated[str, argument("RUN", "Run folder, run id, or a unique part of the id.", "run")]
-Backbone = Annotated[
-    str | None, option("--backbone", "NAME", "One of: NAMES, or package.module:Class (default fno).", "backbone")
-]
-JsonFile = Annotated[Path | None, option("--json", "FILE", "Also write all numbers to this file.")]
+Backbone = Annotated[str | None, option("NAME", "One of: NAMES, or package.module:Class (default fno).", "backbone")]
+JsonFile = Annotated[Path | None, option("FILE", "Also write all numbers to this file.", None, "--json")]
 
 
 @dataclass
 class Folders:
     """Where runs and data are."""
 
-    runs: Annotated[Path, option("--runs", "DIR", "Runs.", panel="Folders", envvar="HERO_RUNS")] = Path("runs")
-    data: Annotated[Path, option("--data", "DIR", "Data.", panel="Folders", envvar="HERO_DATA")] = Path("data")
+    panel: ClassVar = "Folders"
+    runs: Annotated[Path, option("DIR", "Folder of the runs.", envvar="HERO_RUNS")] = Path("runs")
+    data: Annotated[Path, option("DIR", "Folder of the data.", envvar="HERO_DATA")] = Path("data")
 
     def find(self, run: str) -> Path:
         """The folder of a run."""
@@ -108,19 +112,18 @@ class Folders:
 class Settings:
     """A configuration: preset, then file, then single settings."""
 
-    preset: Annotated[str, option("--preset", "NAME", "Base values: NAMES.", "preset", "Settings")] = "paper"
-    config: Annotated[Path | None, option("--config", "FILE", "TOML file, such as a run's.", panel="Settings")] = None
-    overrides: Annotated[
-        list[str] | None, option("--set", "KEY=VALUE", "One setting of `hero settings`; repeatable.", panel="Settings")
-    ] = None
+    panel: ClassVar = "Settings"
+    preset: Annotated[str, option("NAME", "Base values: NAMES.", "preset")] = "paper"
+    config: Annotated[Path | None, option("FILE", "TOML file, such as config.toml of a run.")] = None
+    set: Annotated[list[str] | None, option("KEY=VALUE", "Change one of `hero settings`; repeatable.")] = None
 
     def values(self, **named: Any) -> dict[str, Any]:
-        """Single settings as dotted keys; `named` has the settings with an option of their own, where given."""
+        """Single settings as dotted keys; `named` has the settings with their own option, where given."""
         from hero.config import parse_override
 
         keys = {"task": "task.name", "backbone": "backbone.name"}
         given = {keys.get(name, name): value for name, value in named.items() if value is not None}
-        return dict(map(parse_override, self.overrides or ())) | given
+        return dict(map(parse_override, self.set or ())) | given
 
     def resolve(self, **named: Any) -> "RunConfig":
         """The configuration."""
@@ -128,44 +131,38 @@ class Settings:
 
         return make_config(self.preset, self.config, self.values(**named))
 
-    def require_task(self, task: str | None, command: str) -> None:
+    def require_task(self, command: str, task: str | None) -> None:
         """Refuse a command that names no benchmark."""
         if not (task or self.config):
             raise HeroError(f"name a benchmark, for example `hero {command} burgers`; `hero data list` shows all.")
 
 
 @dataclass
-class OneRun(Settings):
-    """The configuration of one run."""
+class OneRun:
+    """The names of one run."""
 
+    panel: ClassVar = None
     task: Task = None
-    strategy: Annotated[str | None, option("--strategy", "NAME", "One of: NAMES (default hero).", "strategy")] = None
+    strategy: Annotated[str | None, option("NAME", "One of: NAMES (default hero).", "strategy")] = None
     backbone: Backbone = None
-    seed: Annotated[int | None, option("--seed", "N", "Of initial weights and batch order (default 0).")] = None
+    seed: Annotated[int | None, option("N", "Seed of initial weights and batch order (default 0).")] = None
 
-    def resolved(self, command: str) -> "RunConfig":
+    def resolve(self, settings: Settings, command: str) -> "RunConfig":
         """The configuration of the run."""
-        self.require_task(self.task, command)
-        return self.resolve(task=self.task, strategy=self.strategy, backbone=self.backbone, seed=self.seed)
-
-
-PLACE = {"panel": "Where the runs are computed"}
+        settings.require_task(command, self.task)
+        return settings.resolve(**vars(self))
 
 
 @dataclass
 class WorkerOptions:
     """Where the runs of a command are computed."""
 
-    workers: Annotated[
-        int, option("--workers", "N", "Runs at a time, each a process; 0: in this process; or per machine.", **PLACE)
-    ] = 1
-    cluster: Annotated[
-        str | None,
-        option("--cluster", "ADDRESS", "Use a Ray cluster: host:port, auto, or local to start it.", **PLACE),
-    ] = None
-    cpus: Annotated[float | None, option("--cpus", "X", "On a cluster: CPUs of each run.", **PLACE)] = None
-    gpus: Annotated[float, option("--gpus", "X", "On a cluster: GPUs of each run; 0.5 shares one.", **PLACE)] = 0.0
-    retries: Annotated[int, option("--retries", "N", "On a cluster: tries after a worker died.", **PLACE)] = 3
+    panel: ClassVar = "Where the runs are computed"
+    workers: Annotated[int, option("N", "Runs at a time (on a cluster: per machine); 0 computes in this process.")] = 1
+    cluster: Annotated[str | None, option("ADDRESS", "Ray cluster: host:port, auto, or local to start one.")] = None
+    cpus: Annotated[float | None, option("X", "On a cluster: CPUs of each run (default: smallest machine / N).")] = None
+    gpus: Annotated[float, option("X", "On a cluster: GPUs of each run, such as 0.5 to share one.")] = 0.0
+    retries: Annotated[int, option("N", "On a cluster: further tries of a run whose worker died.")] = 3
 
     def build(self) -> "Workers":
         """The workers."""
@@ -186,7 +183,9 @@ def flat(function: Callable[..., Any]) -> Callable[..., Any]:
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
         if dataclasses.is_dataclass(parameter.annotation):
             groups[name] = parameter.annotation
-            parameters += inspect.signature(groups[name]).parameters.values()
+            for part in inspect.signature(groups[name]).parameters.values():
+                part.annotation.__metadata__[0].rich_help_panel = groups[name].panel
+                parameters.append(part)
         else:
             parameters.append(parameter)
 

@@ -5,10 +5,8 @@ from typing import Annotated
 
 from rich.table import Table
 
-from hero.cli.options import Folders, JsonFile, OneRun, Settings, Task, argument, flag, option
+from hero.cli.options import Folders, JsonFile, OneRun, RequiredTask, Settings, Task, flag, option
 from hero.console import console, say
-
-Benchmark = Annotated[str, argument("TASK", "Benchmark; `hero data list` shows all.", "task")]
 
 
 def list_tasks(where: Folders) -> None:
@@ -24,7 +22,7 @@ def list_tasks(where: Folders) -> None:
     console.print(table)
 
 
-def make_data(task: Benchmark, settings: Settings, where: Folders) -> None:
+def make_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
     """Solve and store the training, validation and test trajectories."""
     from hero.data import load_split, split_path
 
@@ -34,7 +32,7 @@ def make_data(task: Benchmark, settings: Settings, where: Folders) -> None:
         say(str(split_path(config.make_task(), config.split(name), where.data)))
 
 
-def show_data(task: Benchmark, settings: Settings, where: Folders) -> None:
+def show_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
     """Print settings and provenance, and draw the fields."""
     from hero.data import data_summary, load_split, split_path
     from hero.report.figures.tasks import draw_split
@@ -80,12 +78,12 @@ def settings(
     console.print(table)
 
 
-def describe(run: OneRun, where: Folders, json_file: JsonFile = None) -> None:
+def describe(run: OneRun, settings: Settings, where: Folders, json_file: JsonFile = None) -> None:
     """Count parameters, FLOPs, memory and files of a run, before anything is computed."""
     from hero.files import write_json
     from hero.study.cost.count import describe, print_description
 
-    numbers = describe(run.resolved("describe"))
+    numbers = describe(run.resolve(settings, "describe"))
     print_description(numbers)
     if json_file:
         write_json(json_file, numbers)
@@ -93,15 +91,16 @@ def describe(run: OneRun, where: Folders, json_file: JsonFile = None) -> None:
 
 def estimate(
     run: OneRun,
+    settings: Settings,
     where: Folders,
-    updates: Annotated[int, option("--updates", "N", "Updates measured per phase.")] = 10,
+    updates: Annotated[int, option("N", "Updates measured per phase.")] = 10,
     json_file: JsonFile = None,
 ) -> None:
     """Predict time and peak memory of a run from a few real updates."""
     from hero.files import write_json
     from hero.study.cost.measure import estimate, print_estimate
 
-    numbers = estimate(run.resolved("estimate"), where.data, updates)
+    numbers = estimate(run.resolve(settings, "estimate"), where.data, updates)
     print_estimate(numbers)
     if json_file:
         write_json(json_file, numbers)

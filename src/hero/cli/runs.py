@@ -1,9 +1,11 @@
-"""Commands on runs that exist: `hero runs`, `evaluate`, `report`, `animate`, `landscape` and `probe`."""
+"""Commands on runs that exist, from `hero runs` to `hero predict`."""
 
 import sys
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.table import Table
 
 from hero.cli.options import Folders, RunName, argument, flag, option
 from hero.console import console, say
@@ -62,10 +64,11 @@ def show_result(metrics: "Metrics", run: Path) -> None:
 def report(
     where: Folders,
     names: Annotated[
-        list[str] | None, argument("RUN|STUDY|COMPARISON", "Folders or ids (default: all finished runs).", "run")
+        list[str] | None,
+        argument("RUN|STUDY|COMPARISON", "Folder, id or unique part of the id (default: all finished runs).", "run"),
     ] = None,
-    out: Annotated[Path | None, option("--out", "FILE.html", "The page (default: next to its subject).")] = None,
-    figures: Annotated[Path | None, option("--figures", "DIR", "Also write every figure as PDF and PNG here.")] = None,
+    out: Annotated[Path | None, option("FILE.html", "The page (default: report.html in the folder named).")] = None,
+    figures: Annotated[Path | None, option("DIR", "Also write every figure as PDF and PNG here.")] = None,
     open: Annotated[bool, flag("--open", "Show the page in a browser.")] = False,
 ) -> None:
     """Write one HTML page of runs, a study or a comparison."""
@@ -91,9 +94,9 @@ def report(
 def animate(
     run: RunName,
     where: Folders,
-    out: Annotated[Path | None, option("--out", "FILE", ".gif or .mp4 (default: rollout.gif in the run).")] = None,
-    steps: Annotated[int | None, option("--steps", "N", "The first N rollout steps (default: all).")] = None,
-    fps: Annotated[int, option("--fps", "N", "Frames per second.")] = 12,
+    out: Annotated[Path | None, option("FILE", ".gif or .mp4 (default: rollout.gif in the run).")] = None,
+    steps: Annotated[int | None, option("N", "The first N rollout steps (default: all).")] = None,
+    fps: Annotated[int, option("N", "Frames per second.")] = 12,
 ) -> None:
     """Draw the rollout of an evaluated run as GIF or MP4."""
     from hero.report.figures import animation
@@ -115,9 +118,9 @@ def landscape(run: RunName, where: Folders) -> None:
 def probe(
     run: RunName,
     where: Folders,
-    step: Annotated[list[int] | None, option("--step", "N", "Only after N updates; repeatable (default: all).")] = None,
-    horizon: Annotated[int, option("--horizon", "N", "Steps of the long-horizon risk.")] = 50,
-    windows: Annotated[int, option("--windows", "N", "Validation windows measured.")] = 120,
+    step: Annotated[list[int] | None, option("N", "Checkpoint after N updates; repeatable (default: all).")] = None,
+    horizon: Annotated[int, option("N", "Steps of the long-horizon risk.")] = 50,
+    windows: Annotated[int, option("N", "Validation windows measured.")] = 120,
 ) -> None:
     """Measure the quantities of HERO's theory on the checkpoints of a HERO run."""
     from hero.evaluation import probe
@@ -134,3 +137,50 @@ def show_figure(run: Path, name: str) -> None:
     """Print the place of a figure, and the command that shows it on the page."""
     say(f"figure: {run / 'figures' / name}.png")
     say(f"`hero report {run.name}` adds it to the report", style="dim")
+
+
+DIFFERENCES = {
+    "one_step": "one step, largest along its rollout",
+    "rollout@1": "free rollout, step 1",
+    "rollout@10": "free rollout, step 10",
+    "rollout@100": "free rollout, step 100",
+    "nrmse@100": "test nRMSE@100 of the file",
+    "original_nrmse@100": "test nRMSE@100 of the original",
+}
+
+
+def export(
+    run: RunName,
+    where: Folders,
+    format: Annotated[str, option("NAME", "One of: NAMES, or both.", "format")] = "both",
+    out: Annotated[Path | None, option("DIR", "Folder of the files (default: RUN/export).")] = None,
+) -> None:
+    """Write a run as ONNX and torch.export files, checked over 100 steps."""
+    from hero.evaluation.export import FORMATS, export_run
+
+    folder = where.find(run)
+    say(f"exporting {folder.name}: some seconds without progress", style="dim")
+    results = export_run(folder, where.data, out, tuple(FORMATS) if format == "both" else (format,)).values()
+    table = Table("relative difference from the original", *(Path(row["path"]).name for row in results))
+    for name, text in DIFFERENCES.items():
+        table.add_row(text, *(f"{row[name]:.4g}" for row in results))
+    console.print(table)
+    say(*(f"{row['path']}: {row['bytes'] / 1000:.0f} kB" for row in results))
+
+
+def predict(
+    model: Annotated[str, argument("RUN|FILE", "Run folder or id, or an .onnx or .pt2 file.", "run")],
+    where: Folders,
+    input: Annotated[Path | None, option("FILE", "Initial states: .npy, .npz or .h5 (default: test states).")] = None,
+    steps: Annotated[int, option("N", "Steps to roll out.")] = 200,
+    out: Annotated[Path, option("FILE", "Rollout: .npz or .npy.")] = Path("predictions.npz"),
+    compile: Annotated[bool, flag("--compile", "Compile first: for long rollouts of a run.")] = False,
+) -> None:
+    """Roll out a run or an exported file from your own states."""
+    from hero.evaluation import predict
+
+    result = predict.predict(model, where.runs, where.data, input, steps, out, compile)
+    shape, seconds = "×".join(map(str, result["shape"])), result["seconds"]
+    say(f"prediction {shape} in {seconds:.2f} s, {steps / seconds:.0f} steps/s")
+    say(f"{result['diverged']} of {result['shape'][0]} trajectories left the finite range")
+    say(f"written: {result['path']}")

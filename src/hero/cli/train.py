@@ -3,32 +3,21 @@
 from pathlib import Path
 from typing import Annotated
 
-from hero.cli.options import (
-    Backbone,
-    Folders,
-    JsonFile,
-    OneRun,
-    Settings,
-    Task,
-    WorkerOptions,
-    argument,
-    flag,
-    names,
-    option,
-    split_names,
-)
+from hero.cli import options
+from hero.cli.options import Folders, OneRun, Settings, WorkerOptions, argument, flag, option, split_names
 from hero.cli.runs import measure, show_result
 from hero.console import console, say
 from hero.errors import HeroError
 
+Strategies = Annotated[str, option("A,B,...", "Some of: NAMES.", "strategy")]
+
 
 def train(
     run: OneRun,
+    settings: Settings,
     where: Folders,
-    resume: Annotated[str | None, option("--resume", "RUN", "Continue this run.", "run")] = None,
-    log: Annotated[
-        list[str] | None, option("--log", "NAME", "Also log to: NAMES (default $HERO_LOG).", "logger")
-    ] = None,
+    resume: Annotated[str | None, option("RUN", "Continue this run; it keeps its settings.", "run")] = None,
+    log: Annotated[list[str] | None, option("NAME", "Also log to: NAMES (default $HERO_LOG).", "logger")] = None,
 ) -> None:
     """Train, evaluate and report one run.
 
@@ -38,8 +27,8 @@ def train(
     from hero.training import loop
 
     if resume is None:
-        folder = loop.train(run.resolved("train"), where.runs, where.data, log or None)
-    elif run == OneRun(overrides=run.overrides or None) and not run.overrides:
+        folder = loop.train(run.resolve(settings, "train"), where.runs, where.data, log or None)
+    elif run == OneRun() and settings in (Settings(), Settings(set=[])):
         folder = loop.resume(where.find(resume), where.data, log or None)
     else:
         raise HeroError("--resume keeps the run's own settings; leave out the others, or start a new run.")
@@ -50,20 +39,18 @@ def compare(
     settings: Settings,
     where: Folders,
     workers: WorkerOptions,
-    task: Task = None,
-    strategies: Annotated[
-        str, option("--strategies", "A,B,...", "Some of: NAMES.", "strategy")
-    ] = "one_step,push_forward,hero,fixed_weight",
-    backbone: Backbone = None,
-    seeds: Annotated[int, option("--seeds", "N", "Seeds 0 to N-1.")] = 5,
+    task: options.Task = None,
+    strategies: Strategies = "one_step,push_forward,hero,fixed_weight",
+    backbone: options.Backbone = None,
+    seeds: Annotated[int, option("N", "Seeds 0 to N-1.")] = 5,
     budget: Annotated[
-        str, option("--budget", "NAME", "Equal updates (steps) or equal time (compute).", "budget")
+        str, option("NAME", "Equal for all: updates (steps) or measured time (compute).", "budget")
     ] = "steps",
     baseline: Annotated[
-        str | None, option("--baseline", "NAME", "Compared with (default push_forward).", "strategy")
+        str | None, option("NAME", "Compare with this strategy (default push_forward).", "strategy")
     ] = None,
-    json: JsonFile = None,
-    out: Annotated[Path | None, option("--out", "DIR", "Table and figure (default: RUNS/compare-ID).")] = None,
+    json: options.JsonFile = None,
+    out: Annotated[Path | None, option("DIR", "Folder of table and figure (default: RUNS/compare-ID).")] = None,
 ) -> int:
     """Train strategies with shared seeds and compare them: a table with intervals, and curves."""
     from hero.files import write_json
@@ -71,7 +58,7 @@ def compare(
     from hero.runs.config import merge_settings
     from hero.study import compare as comparison
 
-    settings.require_task(task, "compare")
+    settings.require_task("compare", task)
     values = settings.values(task=task, backbone=backbone)
     if values.keys() & {"strategy", "seed"}:
         raise HeroError("strategy and seed are compared, not set; use --strategies and --seeds instead of --set.")
@@ -87,25 +74,22 @@ def compare(
 
 
 def study(
-    study: Annotated[str, argument("STUDY", f"One of: {', '.join(names('study'))}.", "study")],
+    study: Annotated[str, argument("STUDY", "One of: NAMES.", "study")],
     settings: Settings,
     where: Folders,
     workers: WorkerOptions,
-    tasks: Annotated[str | None, option("--tasks", "A,B,...", "Benchmarks (default: as in the paper).", "task")] = None,
-    backbones: Annotated[
-        str | None, option("--backbones", "A,B,...", "Some of: NAMES, or your own.", "backbone")
-    ] = None,
-    strategies: Annotated[str | None, option("--strategies", "A,B,...", "Some of: NAMES.", "strategy")] = None,
-    seeds: Annotated[int | None, option("--seeds", "N", "Seeds 0 to N-1 (default 5).")] = None,
+    tasks: Annotated[str | None, option("A,B,...", "Benchmarks (default: as in the paper).", "task")] = None,
+    backbones: Annotated[str | None, option("A,B,...", "Some of: NAMES, or package.module:Class.", "backbone")] = None,
+    strategies: Strategies | None = None,
+    seeds: Annotated[int | None, option("N", "Seeds 0 to N-1 (default 5).")] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Only list the runs, their state and estimated time.")] = False,
-    table_only: Annotated[bool, flag("--table-only", "Train nothing; write the table of the finished runs.")] = False,
-    out: Annotated[Path | None, option("--out", "DIR", "Tables and figures (default: RUNS/study-NAME-ID).")] = None,
+    table_only: Annotated[bool, flag("--table-only", "Train nothing; write the tables of the finished runs.")] = False,
+    out: Annotated[Path | None, option("DIR", "Folder of tables and figures (default: RUNS/study-NAME-ID).")] = None,
 ) -> int:
     """Train the runs of a table of the paper; write tables and figures.
 
     Finished runs are found and not repeated: after a kill the same command continues and ends with the same table.
     """
-
     from hero.report.ranks import statistics_tables
     from hero.report.study import study_tables, title
     from hero.study.cost.dry_run import schedule, schedule_sentences, schedule_table
