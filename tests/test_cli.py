@@ -172,7 +172,8 @@ def test_runs_shows_finished_unfinished_and_unevaluated(
     stopped = runs_dir / tiny(seed=2).run_id()
     stopped.mkdir()
     (stopped / "config.toml").write_text(tiny(seed=2).to_toml())
-    (stopped / "log.jsonl").write_text(json.dumps({"step": 7, "loss": 1.0}) + "\n")
+    record = json.loads((finished / "log.jsonl").read_text().splitlines()[6])
+    (stopped / "log.jsonl").write_text(json.dumps({**record, "step": 7}) + "\n")
     code, out, err = call("runs", "--runs", runs_dir)
     assert (code, err) == (0, "")
     lines = {seed: next(line for line in out.splitlines() if f"hero-s{seed}-" in line) for seed in (0, 1, 2)}
@@ -190,7 +191,7 @@ def test_a_run_is_found_by_path_id_or_part_of_it(finished: Path, runs_dir: Path)
         folder = runs_dir / f"burgers-fno-hero-s{seed}-abc"
         folder.mkdir(parents=True)
         (folder / "config.toml").touch()
-    with pytest.raises(HeroError, match=r"fits 2 runs.*give more of the id"):
+    with pytest.raises(HeroError, match=r"fits 2 runs.*use more of the id"):
         find_run("hero", runs_dir)
 
 
