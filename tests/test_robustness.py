@@ -263,7 +263,7 @@ def test_a_disk_that_fills_up_leaves_the_last_checkpoint_to_go_on_from(
     result = call("train", "burgers", *options(**changes), "--runs", runs_dir, "--data", data_dir)
     file_size_limit(resource.RLIM_INFINITY)
     run = runs_dir / whole.name
-    assert_refused(result, str(run / "last" / "state.pt"), "intact")
+    assert_refused(result, str(run / "last" / "state.pt"), "unchanged")
     assert load_state(run / "last" / "state.pt")["step"] == 10
     assert list(run.rglob("*.tmp")) == []
     resume(run, data_dir)
@@ -316,7 +316,7 @@ def test_compiling_without_a_compiler_goes_on_with_a_notice(runs_dir: Path, data
     arguments = options(train__compile="true", train__steps=3, strategy="push_forward")
     code, out, err = hero("train", "burgers", *arguments, "--runs", runs_dir, "--data", data_dir, env=env)
     assert code == 0, err
-    assert len([line for line in out.splitlines() if "goes on without" in line]) == 1
+    assert len([line for line in out.splitlines() if "continues without" in line]) == 1
     assert err == ""
     (run,) = runs_dir.iterdir()
     assert read_log(run)[-2]["compiled"] is False

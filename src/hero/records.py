@@ -24,28 +24,29 @@ class Record(BaseModel):
     version: ClassVar[int] = 1
     """Raised when a field changes its name or meaning."""
     remedy: ClassVar[str] = "repeat the command that wrote it."
-    """How a user replaces a damaged file; the last words of the error."""
+    """How a user replaces a damaged file, in the folder {folder}; the last words of the error."""
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """The record in `path`; HeroError if it is missing, damaged or of another version."""
+        remedy = cls.remedy.format(folder=path.parent.name)
         try:
             text = path.read_bytes()
         except OSError as error:
-            raise HeroError(f"cannot read {path} ({error.strerror or error}); {cls.remedy}") from None
+            raise HeroError(f"cannot read {path} ({error.strerror or error}); {remedy}") from None
         try:
             content = json.loads(text)
             found_version = content.get("version", 1)
         except (ValueError, AttributeError):
-            raise HeroError(f"{path} is damaged (it is not JSON); {cls.remedy}") from None
+            raise HeroError(f"{path} is damaged (it is not JSON); {remedy}") from None
         if found_version != cls.version:
-            raise HeroError(f"{path} has version {found_version}, this hero reads {cls.version}; {cls.remedy}")
+            raise HeroError(f"{path} has version {found_version}, this hero reads {cls.version}; {remedy}")
         try:
             return cls.model_validate(content)
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, found["loc"])) or "the file"
-            raise HeroError(f"{path} is damaged ({where}: {found['msg'].lower()}); {cls.remedy}") from None
+            raise HeroError(f"{path} is damaged ({where}: {found['msg'].lower()}); {remedy}") from None
 
     def write(self, path: Path) -> Path:
         """Write the record atomically."""

@@ -34,7 +34,7 @@ class TrainingCost(Record):
 class Metrics(Record):
     """metrics.json: the evaluation of the best weights of a run."""
 
-    remedy: ClassVar[str] = "`hero evaluate` writes it again."
+    remedy: ClassVar[str] = "`hero evaluate {folder}` writes it again."
 
     run: str
     task: str

@@ -48,20 +48,23 @@ class Checkpoints:
             return None
         return state
 
-    def restore(self, state: dict[str, Any], trainee: Trainee) -> None:
-        """Put a state into the model, optimizer, strategy and averaged weights."""
+    def restore(self, state: dict[str, Any], trainee: Trainee) -> float:
+        """Put a state into the model, optimizer, strategy and averaged weights; returns the seconds trained so far."""
         try:
             trainee.model.load_state_dict(state["model"])
             trainee.optimizer.load_state_dict(state["optimiser"])
             trainee.strategy.load_state_dict(state["strategy"], trainee.model)
             trainee.average.load_state_dict(state["average"])
-            self.best = Best(**state["best"])
+            self.best, seconds = Best(**state["best"]), float(state["seconds"])
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError):
             raise HeroError(
                 f"the checkpoint {self.state_path} belongs to another model; "
                 f"delete the folder {self.run} to start again."
             ) from None
-        self.save_best()  # the file may hold the weights of a later update, which is repeated
+        finished = state["step"] >= self.settings.steps or state.get("stopped")
+        if not (finished and (self.run / "model.safetensors").is_file()):
+            self.save_best()  # the file may hold the weights of a later update, which is repeated
+        return seconds
 
     def save(self, done: int, trainee: Trainee, seconds: float, stopped: bool) -> None:
         """The state after `done` updates."""

@@ -66,10 +66,11 @@ def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device, l
     journal.compiled = unroll is not None
     trainee = Trainee.of(config, model, unroll)
     trainee.strategy.begin(model, data)
+    seconds = 0.0
     if state:
-        checkpoints.restore(state, trainee)
+        seconds = checkpoints.restore(state, trainee)
         console.print(f"resuming {run.name} after update {first} of {settings.steps}", highlight=False)
-    journal.begin(first, state["seconds"] if state else 0.0)
+    journal.begin(first, seconds)
 
     with open_loggers(log, run, config) as journal.loggers, watched(journal, first) as interrupted:
         for step in range(first, settings.steps):
