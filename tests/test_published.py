@@ -72,6 +72,7 @@ def test_the_preset_is_the_papers_protocol(task: str, strategy: str) -> None:
         {"train.device": "cpu", "train.compile": "false"},
         {"data.val_trajectories": 5, "data.val_seed": 9},
         {"strategy": "refiner", "refiner.steps": 1},
+        {"task.name": "kuramoto_sivashinsky", "task.gradient_norm": -2.0, "task.kept_mean": 1.0},
     ],
 )
 def test_what_the_paper_does_not_fix_is_no_difference(free: dict[str, Any]) -> None:
@@ -82,6 +83,7 @@ def test_what_the_paper_does_not_fix_is_no_difference(free: dict[str, Any]) -> N
     ("changed", "words"),
     [
         ({"task.viscosity": 0.01}, ["task.viscosity=0.01"]),
+        ({"task.name": "kuramoto_sivashinsky", "task.gradient_norm": -2.0}, ["gradient_norm=-2.0 (paper: -1.0)"]),
         ({"task.name": "kdv_difficulty"}, ["task kdv_difficulty is not in the paper"]),
         ({"strategy": "fixed_weight"}, ["strategy fixed_weight is not in the paper"]),
         (

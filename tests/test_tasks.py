@@ -54,7 +54,7 @@ def test_every_coefficient_changes_the_solution(name: str) -> None:
     u = task.initial_states(1, seed=0)
     before = task.stepper()(u)
     for parameter, value in get_task(name).parameters.items():
-        changed = (np.asarray(value) * 2).tolist()
+        changed = (np.asarray(value) * 2).tolist() or 1.0
         other = get_task(name, {"resolution": 32, parameter: changed})
         assert not torch.allclose(other.stepper()(u), before, rtol=1e-9, atol=1e-12), parameter
 

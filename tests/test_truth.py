@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -119,6 +120,48 @@ def test_the_mean_is_conserved(name: str) -> None:
     u0 = task.initial_states(2, seed=1) + 0.3
     mean = solve(task.stepper(), u0, 50).flatten(2).mean(2)
     torch.testing.assert_close(mean, torch.full_like(mean, 0.3), rtol=0, atol=1e-12)
+
+
+PRINTED_KS = {"gradient_norm": -2.0, "kept_mean": 1.0}
+"""-1.0 (u_x)², as the paper prints it: without the factor ½ and with its mean."""
+
+
+def test_kuramoto_sivashinsky_as_printed() -> None:
+    """u_t = -u_xx - u_xxxx - (u_x)² in numpy, by the classical Runge-Kutta method with a hundred steps per snapshot."""
+    task = get_task("kuramoto_sivashinsky", {**PRINTED_KS, "resolution": 96, "substeps": 16})
+    u0 = task.initial_states(1, seed=2)
+    k = 2 * np.pi / 60 * np.fft.rfftfreq(96, 1 / 96)
+
+    def derivative(u: np.ndarray, order: int) -> np.ndarray:
+        return np.fft.irfft((1j * k) ** order * np.fft.rfft(u), 96)
+
+    def printed(u: np.ndarray) -> np.ndarray:
+        return -derivative(u, 2) - derivative(u, 4) - 1.0 * derivative(u, 1) ** 2
+
+    u, h = u0[0, 0].numpy(), 0.1 / 100
+    for _ in range(1000):
+        a = printed(u)
+        b = printed(u + h / 2 * a)
+        c = printed(u + h / 2 * b)
+        u = u + h / 6 * (a + 2 * b + 2 * c + printed(u + h * c))
+    ours = solve(task.stepper(), u0, 10)[0, -1, 0].numpy()
+    assert u.mean() < u0.mean().item() - 0.01  # the mean that the default removes
+    np.testing.assert_allclose(ours, u, rtol=0, atol=1e-7 * np.abs(u).max())
+
+
+def test_the_printed_kuramoto_sivashinsky_converges_and_is_half_the_default() -> None:
+    """With the mean removed, v = u/2 solves the equation with twice the coefficient: only the size differs."""
+
+    def steps(substeps: int, count: int) -> torch.Tensor:
+        task = get_task("kuramoto_sivashinsky", {**PRINTED_KS, "substeps": substeps})
+        return solve(task.stepper(), task.initial_states(1, seed=0), count)[:, -1]
+
+    a, b, c = (steps(8 * m, 2) for m in (1, 2, 4))
+    assert 3.6 < math.log2(float((a - b).norm() / (b - c).norm())) < 4.4
+    default = get_task("kuramoto_sivashinsky")
+    u = solve(default.stepper(), 2 * default.initial_states(1, seed=0), 30)[:, -1]
+    v = steps(1, 30)
+    torch.testing.assert_close(2 * (v - v.mean()), u, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["dispersion", "unbalanced_advection"])

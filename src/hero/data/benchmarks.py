@@ -65,11 +65,11 @@ def ks_symbol(task: Task, grid: Grid) -> Tensor:
 
 
 def ks_gradient_norm(task: Task, grid: Grid) -> Nonlinearity:
-    """b·½(u_x)² without its spatial mean, which would only make the mean of u drift."""
+    """b·½((u_x)² - (1 - kept_mean)·mean of (u_x)²); the mean makes the mean of u drift and changes nothing else."""
     band = grid.band(2)
     inner = grid.gradient[0] * band
     outer = 0.5 * task.parameters["gradient_norm"] * band
-    outer[0] = 0
+    outer[0] *= task.parameters["kept_mean"]
 
     def n(u: Tensor) -> Tensor:
         return outer * grid.to_modes(grid.to_space(inner * u) ** 2)
@@ -191,9 +191,9 @@ ROWS = (
     Task(
         name="kuramoto_sivashinsky",
         title="Kuramoto–Sivashinsky",
-        equation="u_t = diffusion·u_xx + hyperdiffusion·u_xxxx + gradient_norm·½((u_x)² - mean)",
+        equation="u_t = diffusion·u_xx + hyperdiffusion·u_xxxx + gradient_norm·½((u_x)² - (1 - kept_mean)·mean)",
         dims=1,
-        parameters={"diffusion": -1.0, "hyperdiffusion": -1.0, "gradient_norm": -1.0},
+        parameters={"diffusion": -1.0, "hyperdiffusion": -1.0, "gradient_norm": -1.0, "kept_mean": 0.0},
         linear=ks_symbol,
         nonlinear=ks_gradient_norm,
         degree=2,
