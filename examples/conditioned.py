@@ -16,10 +16,9 @@ from pathlib import Path
 import torch
 from torch import Generator, Tensor
 
-from hero import FNO, Context, HeroObjective, as_stepper, get_task, load_split, rollout
+from hero import FNO, Context, Domain, Every, Hero, Ramp, SpectralNoise, as_stepper, get_task, load_split, rollout
 from hero.data import Split
 from hero.method.metrics import nrmse, nrmse_at
-from hero.method.perturbations import SpectralNoise
 
 HISTORY, CHANNELS, UNROLL, BATCH, HORIZON = 2, 2, 5, 20, 50
 SEEN, UNSEEN = (2e-3, 4e-3, 8e-3), (2.8e-3, 5.6e-3)
@@ -74,11 +73,12 @@ def main() -> None:
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, args.steps)
     watched = Watched(SpectralNoise(0.01))
     fifth = args.steps // 5
-    objective = HeroObjective(start=2 * fifth, refresh=fifth, warmup=fifth, perturbation=watched)
+    hero = Hero(2 * fifth, refresh=Every(fifth), weight=Ramp(fifth), domain=Domain(perturbation=watched))
+    state = hero.init()
     generator, begin = Generator().manual_seed(0), time.perf_counter()
     for step in range(args.steps):
         context, truth = window(data, mu, generator)
-        loss = objective(model, context, truth)
+        loss, state, _ = hero(model, context, truth, state)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

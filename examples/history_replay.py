@@ -22,8 +22,9 @@ from hero.config import Settings, Share, setting
 from hero.data.solver import solve
 from hero.data.windows import Batch, Context
 from hero.errors import HeroError
-from hero.method.rollout import Stepper, Unroll, norm, rollout
-from hero.method.schedule import refresh_due
+from hero.method.distance import norm
+from hero.method.objective import Every
+from hero.method.rollout import Stepper, Unroll, rollout
 from hero.seeding import seed_of
 from hero.strategies.base import Loss, Setup, Strategy
 
@@ -65,7 +66,7 @@ class HistoryReplay(Strategy[HistoryReplaySettings]):
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         settings = self.settings
-        if self.data is not None and refresh_due(batch.step, settings.start, settings.refresh):
+        if self.data is not None and Every(settings.refresh)(batch.step - settings.start):
             self.buffer = self.refilled(model, self.data, batch.step)
         size = 0 if self.buffer is None else len(self.buffer)
         rows = min(round(settings.share * len(batch.truth)), size)

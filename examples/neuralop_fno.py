@@ -4,7 +4,7 @@
     python examples/neuralop_fno.py                  # train, save, print the error of a 100-step rollout
     python examples/neuralop_fno.py --steps 2000     # go on from the checkpoint; the bits are those of one long run
 
-`HeroObjective` stands where a loss function stands; its state (step, lagged weights) is saved beside the optimiser's.
+`Hero` takes the place of a loss function; its state (step, lagged weights) is saved next to the optimizer's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from neuralop.layers.spectral_convolution import SpectralConv
 from neuralop.models import FNO
 from torch import Tensor
 
-from hero import Context, HeroObjective, as_stepper, get_task, load_split, rollout
+from hero import Context, Every, Hero, Ramp, as_stepper, get_task, load_split, rollout
 from hero.data import Split
 from hero.method.metrics import nrmse, nrmse_at
 
@@ -51,20 +51,21 @@ def main() -> None:
     torch.manual_seed(0)
     model = FNO(n_modes=(28,), in_channels=1, out_channels=1, hidden_channels=28, n_layers=1)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    objective = HeroObjective(start=args.start, refresh=200, warmup=200)
+    hero = Hero(start=args.start, refresh=Every(200), weight=Ramp(200))
+    hero_state = hero.init()
     first = 0
     if args.checkpoint.exists():
         state = torch.load(args.checkpoint, weights_only=True)
         model.load_state_dict(state["model"])
         optimiser.load_state_dict(state["optimiser"])
-        objective.load_state_dict(state["objective"], model)
+        hero_state = hero.load(state["hero"], model)
         first = state["step"]
         print(f"resumed at step {first}")
 
     begin = time.perf_counter()
     for step in range(first, args.steps):
         batch = window(data, step)
-        loss = objective(model, batch[:, 0], batch[:, 1:])
+        loss, hero_state, _ = hero(model, batch[:, 0], batch[:, 1:], hero_state)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -75,7 +76,7 @@ def main() -> None:
         "step": max(first, args.steps),
         "model": model.state_dict(),
         "optimiser": optimiser.state_dict(),
-        "objective": objective.state_dict(),
+        "hero": hero_state.state_dict(),
     }
     torch.save(state, args.checkpoint)
     with torch.no_grad():

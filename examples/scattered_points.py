@@ -15,10 +15,10 @@ import matplotlib as mpl
 import torch
 from torch import Tensor, nn
 
-from hero import Context, HeroObjective, as_stepper, get_task, rollout
+from hero import Context, Domain, Every, Hero, Ramp, as_stepper, get_task, rollout
 from hero.data.solver import solve
+from hero.method.distance import state_distance
 from hero.method.pointcloud import GraphSpectralNoise, PointCloud
-from hero.method.rollout import state_distance
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -69,15 +69,16 @@ class MessagePassing(nn.Module):
         return u + (weight * (u[..., self.neighbours] - u[..., None])).sum(-1)
 
 
-def train(model: nn.Module, objective: HeroObjective, data: Tensor, steps: int) -> None:
+def train(model: nn.Module, hero: Hero, data: Tensor, steps: int) -> None:
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
     generator, begin = torch.Generator().manual_seed(0), time.perf_counter()
+    state = hero.init()
     for step in range(steps):
         pick = torch.randint(len(data), (BATCH,), generator=generator)
         start = torch.randint(data.shape[1] - UNROLL, (BATCH, 1), generator=generator)
         window = data[pick[:, None], start + torch.arange(UNROLL + 1)]  # (batch, K+1, 1, P)
-        loss = objective(model, window[:, 0], window[:, 1:])
+        loss, state, _ = hero(model, window[:, 0], window[:, 1:], state)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -122,15 +123,10 @@ def main() -> None:
     cloud = PointCloud(points, neighbours=12, period=1.0)
     data, test = trajectories(points, 40, seed=1), trajectories(points, 10, seed=2)
     model = MessagePassing(cloud)
-    objective = HeroObjective(
-        start=2 * args.steps // 5,
-        refresh=args.steps // 5,
-        warmup=args.steps // 5,
-        weights=cloud.weights,
-        spectrum=cloud.amplitudes,
-        perturbation=GraphSpectralNoise(cloud, 0.01),
-    )
-    train(model, objective, data, args.steps)
+    fifth = args.steps // 5
+    domain = Domain(cloud.weights, cloud.amplitudes, GraphSpectralNoise(cloud, 0.01))
+    hero = Hero(2 * args.steps // 5, refresh=Every(fifth), weight=Ramp(fifth), domain=domain)
+    train(model, hero, data, args.steps)
 
     with torch.no_grad():
         prediction = rollout(as_stepper(model), Context(test[:, :1]), HORIZON)

@@ -209,7 +209,6 @@ CHANGED: dict[str, Any] = {
     "backbone.residual": True,
     "hero.candidates": ["lag", "self"],
     "hero.diagnostics": ["roll"],
-    "hero.single_candidate": True,
 }
 
 

@@ -13,8 +13,8 @@ from conftest import Call, assert_refused, options, tiny
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.method.cache import WindowTable
+from hero.method.objective import Every
 from hero.method.rollout import unroll
-from hero.method.schedule import refresh_due
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import load_data
 from hero.runs.old import read_log
@@ -74,7 +74,7 @@ def test_hero_counts_its_candidates_and_what_the_cache_saves() -> None:
     assert numbers["flops"]["run"] == sum(row["updates"] * row["flops"] for row in numbers["flops"]["updates"])
     windows = numbers["windows"]
     assert numbers["memory"]["strategy state"] == numbers["memory"]["parameters"]
-    spectrum = 5 * (1 + 17)  # K x (energy and 17 coefficients)
+    spectrum = 5 * 17  # K x coefficients
     assert numbers["memory"]["strategy caches"] == 4 * windows * (5 + spectrum)
 
 
@@ -123,7 +123,7 @@ def misses(config: RunConfig) -> int:
 
     for step in range(config.method.start, config.train.steps):
         index = windows.indices(step)
-        if refresh_due(step, config.method.start or 0, config.method.refresh or 1):
+        if Every(config.method.refresh)(step - config.method.start):
             table.clear()
         table.get(index, compute)
     return count

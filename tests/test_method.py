@@ -14,14 +14,13 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor, nn
 
 from hero.data.windows import Context
-from hero.method.candidates import CANDIDATES, Scene
-from hero.method.diagnostics import DIAGNOSTICS, WORST, Instrument, Truth, fourier_amplitudes
-from hero.method.lagged import LaggedOperator
-from hero.method.objective import HeroObjective, activation, margin_loss
-from hero.method.perturbations import SpectralNoise
-from hero.method.rollout import EPS, as_stepper, energy, rollout, state_distance, trajectory_distance, unroll
-from hero.method.schedule import refresh_due, relative_weight
-from hero.method.selection import scores, select
+from hero.method.cache import WindowCache
+from hero.method.candidates import CANDIDATES, CandidateInputs, lag, self_candidate
+from hero.method.diagnostics import DIAGNOSTICS, WORST, TrajectoryErrors, Truth, bounded, scores, worst
+from hero.method.distance import EPS, energy, state_distance, trajectory_distance
+from hero.method.domain import Domain, SpectralNoise
+from hero.method.objective import Every, Hero, HeroState, Margin, Ramp
+from hero.method.rollout import as_stepper, rollout, unroll
 from hero.training.schedule import learning_rate
 
 
@@ -34,11 +33,8 @@ def trajectories(*space: int, batch: int = 3, steps: int = 4, channels: int = 2)
 
 def diagnose(tau: Tensor, truth: Tensor, weights: Tensor | None = None) -> Tensor:
     """All four diagnostics: (batch, diagnostic)."""
-    instrument = Instrument(DIAGNOSTICS, weights, fourier_amplitudes)
-    true = Truth(truth, instrument.energy(truth), instrument.amplitudes(truth))
-    values = instrument.measure(tau, true)
-    assert torch.equal(values[:, 0], values[:, 1])  # D comes first, and is E_roll
-    return values[:, 1:]
+    errors = TrajectoryErrors(tau, Truth(truth, Domain(weights)))
+    return bounded(torch.stack([diagnostic.value(errors) for diagnostic in DIAGNOSTICS.values()], dim=1))
 
 
 SPACES = [(6,), (5,), (4, 6), (3, 5), (2, 3, 4)]
@@ -113,7 +109,7 @@ def test_a_candidate_that_blows_up_is_the_worst_and_stays_finite() -> None:
     exploded[2, 1:] = float("nan")
     values = torch.stack([diagnose(truth, truth), diagnose(exploded, truth), diagnose(tau, truth)], dim=1)
     assert bool(values.isfinite().all())
-    assert select(values)[1:].tolist() == [1, 1]
+    assert worst(values)[1:].tolist() == [1, 1]
     assert values[1, 1, 0] == WORST
 
 
@@ -149,30 +145,29 @@ def test_scores_do_not_depend_on_the_scale_of_a_diagnostic(table: np.ndarray, q:
 def test_ties_go_to_the_first_candidate(table: np.ndarray) -> None:
     s = scores(torch.from_numpy(table)).numpy()
     expected = [next(j for j in range(3) if row[j] == max(row)) for row in s]
-    assert select(torch.from_numpy(table)).tolist() == expected
+    assert worst(torch.from_numpy(table)).tolist() == expected
 
 
 def test_equal_candidates_select_the_lag() -> None:
     tau, truth = trajectories(6)
     same = diagnose(tau, truth)
-    assert select(torch.stack([same, same, same], dim=1)).tolist() == [list(CANDIDATES).index("lag")] * 3
+    assert worst(torch.stack([same, same, same], dim=1)).tolist() == [list(CANDIDATES).index("lag")] * 3
 
 
 @given(st.floats(0, 10), st.floats(0, 10), st.floats(1e-3, 1), st.floats(0.1, 20))
 def test_margin_loss_and_activation(d_cur: float, d_fail: float, margin: float, beta: float) -> None:
     x = torch.tensor([d_cur], dtype=torch.float64, requires_grad=True)
     fail = torch.tensor([d_fail], dtype=torch.float64)
-    loss = margin_loss(x, fail, margin, beta)
+    loss, alpha = Margin(margin, beta)(x, fail)
     expected = np.logaddexp(0, beta * (d_cur - d_fail + margin)) / beta
     assert math.isclose(loss.item(), expected, rel_tol=1e-9, abs_tol=1e-9)
-    alpha = activation(x.detach(), fail, margin, beta)
     assert 0 <= alpha.item() <= 1
     torch.testing.assert_close(torch.autograd.grad(loss.sum(), x)[0], alpha, rtol=1e-6, atol=1e-8)
 
 
 @given(st.integers(0, 20_000), st.integers(0, 9000), st.integers(1, 5000), st.floats(0, 1))
 def test_relative_weight(step: int, start: int, warmup: int, lambda_max: float) -> None:
-    value = relative_weight(step, start, warmup, lambda_max)
+    value = Ramp(warmup, lambda_max)(step - start)
     assert 0 <= value <= lambda_max
     if step <= start:
         assert value == 0
@@ -182,15 +177,15 @@ def test_relative_weight(step: int, start: int, warmup: int, lambda_max: float) 
 
 @given(st.integers(0, 200), st.integers(1, 50))
 def test_the_lag_is_refreshed_exactly_at_s0_plus_multiples_of_r(start: int, refresh: int) -> None:
-    due = [s for s in range(start + 4 * refresh) if refresh_due(s, start, refresh)]
+    due = [s for s in range(start + 4 * refresh) if Every(refresh)(s - start)]
     assert due == [start + n * refresh for n in range(4)]
 
 
 def test_schedules_at_the_numbers_of_the_paper() -> None:
-    assert relative_weight(4000, 4000, 2000, 0.02) == 0
-    assert math.isclose(relative_weight(5000, 4000, 2000, 0.02), 0.01)
-    assert relative_weight(6000, 4000, 2000, 0.02) == 0.02
-    assert [s for s in range(10_000) if refresh_due(s, 4000, 2000)] == [4000, 6000, 8000]
+    assert Ramp()(0) == 0
+    assert math.isclose(Ramp()(1000), 0.01)
+    assert Ramp()(2000) == 0.02
+    assert [s for s in range(10_000) if Every()(s - Hero().start)] == [4000, 6000, 8000]
     assert math.isclose(learning_rate(1999, 1e-3, 2000, 10_000), 1e-3)
     assert math.isclose(learning_rate(6000, 1e-3, 2000, 10_000), 0.5e-3)
     assert learning_rate(9999, 1e-3, 2000, 10_000) < 1e-9
@@ -257,51 +252,57 @@ def test_rollout_with_history_and_conditioning_against_a_loop() -> None:
 
 
 def test_lagged_operator_refreshes_exactly_when_the_paper_says() -> None:
-    lagged, model = LaggedOperator(start=4, refresh=3), Scale(0.0)
-    seen = {}
-    for step in range(4, 14):
+    hero, model = Hero(start=4, refresh=Every(3)), Scale(0.0)
+    window = torch.randn(2, 3, 1, 5, dtype=torch.float64)
+    state, seen = hero.init(), {}
+    for step in range(14):
         model.a.data.fill_(float(step))
-        refreshed = lagged.update(model, step)
-        seen[step] = lagged.model.a.item()
-        assert refreshed == (seen[step] == step)
+        _, state, comparison = hero(model, window[:, 0], window[:, 1:], state)
+        assert state.step == step + 1
+        assert (comparison is None) == (state.lagged is None) == (step < 4)
+        if state.lagged is not None:
+            seen[step] = state.lagged.a.item()
     assert seen == {4: 4, 5: 4, 6: 4, 7: 7, 8: 7, 9: 7, 10: 10, 11: 10, 12: 10, 13: 13}
-    restored = LaggedOperator(4, 3)
-    restored.load_state_dict(lagged.state_dict(), model)
+    restored = hero.load(state.state_dict(), model)
     model.a.data.fill_(99.0)
-    assert not restored.update(model, 14)
-    assert restored.model.a.item() == 13
+    _, restored, _ = hero(model, window[:, 0], window[:, 1:], restored)
+    assert restored.step == 15
+    assert restored.lagged.a.item() == 13
 
 
 def test_no_gradient_reaches_a_candidate() -> None:
     model, lagged = Scale(0.9), Scale(0.7)
     context = Context(torch.randn(3, 1, 1, 8, dtype=torch.float64))
     current = rollout(as_stepper(model), context, 4)
-    scene = Scene(model, lagged, context, current, SpectralNoise(), torch.Generator().manual_seed(0), unroll)
-    torch.testing.assert_close(CANDIDATES["lag"](scene), rollout(as_stepper(lagged), context, 4))
-    assert torch.equal(CANDIDATES["self"](scene), current.detach())
+    inputs = CandidateInputs(
+        model, lagged, context, current, SpectralNoise(), torch.Generator().manual_seed(0), unroll, None, WindowCache()
+    )
+    torch.testing.assert_close(lag(inputs), rollout(as_stepper(lagged), context, 4))
+    assert torch.equal(self_candidate(inputs), current)
     truth = torch.randn(3, 4, 1, 8, dtype=torch.float64)
-    term = HeroObjective().compare(model, lagged, context, current, truth, torch.Generator().manual_seed(0))
-    for part in (term.alpha, term.d_cur, term.d_fail, term.diagnostics):
+    hero = Hero(start=0, refresh=lambda since: False)
+    _, state, comparison = hero(model, context, truth, HeroState(lagged=lagged))
+    assert state.lagged is lagged
+    for part in (comparison.alpha, comparison.d_cur, comparison.reference.d_fail, comparison.reference.E):
         assert not part.requires_grad
-    gradients = torch.autograd.grad(term.loss.sum(), [model.a, lagged.a], allow_unused=True)
+    gradients = torch.autograd.grad(comparison.loss.sum(), [model.a, lagged.a], allow_unused=True)
     assert gradients[1] is None
-    direct = torch.autograd.grad((term.alpha * trajectory_distance(unroll(model, context, 4), truth)).sum(), model.a)
-    torch.testing.assert_close(gradients[0], direct[0])
+    direct = (comparison.alpha * trajectory_distance(unroll(model, context, 4), truth)).sum()
+    torch.testing.assert_close(gradients[0], torch.autograd.grad(direct, model.a)[0])
 
 
 @settings(deadline=None, max_examples=25)
 @given(st.floats(0.3, 1.2), st.floats(0.3, 1.2), st.integers(0, 2**31))
 def test_weights_of_the_gradient_lie_between_one_and_one_plus_lambda(a: float, b: float, seed: int) -> None:
-    objective = HeroObjective(start=0, refresh=100, warmup=1)
+    hero = Hero(start=0, refresh=lambda since: False, weight=Ramp(warmup=1))
     model, lagged = Scale(a), Scale(b)
     generator = torch.Generator().manual_seed(seed)
     context = Context(torch.randn(4, 1, 1, 8, generator=generator, dtype=torch.float64))
     truth = rollout(as_stepper(Scale(0.8)), context, 5).detach()
-    current = rollout(as_stepper(model), context, 5)
-    term = objective.compare(model, lagged, context, current, truth, generator)
-    assert bool(((term.alpha > 0) & (term.alpha < 1)).all())
     for step in (0, 1, 50):
-        w = 1 + objective.schedule(step) * term.alpha
+        _, _, comparison = hero(model, context, truth, HeroState(step, lagged), generator=generator)
+        assert bool(((comparison.alpha > 0) & (comparison.alpha < 1)).all())
+        w = 1 + comparison.weight * comparison.alpha
         assert bool(((w >= 1) & (w <= 1 + 0.02)).all())
-    # The reference is at least as bad as the best candidate.
-    assert bool((term.d_fail >= term.diagnostics[:, :, 0].amin(dim=1)).all())
+        # The reference is at least as bad as the best candidate.
+        assert bool((comparison.reference.d_fail >= comparison.reference.E[:, :, 0].amin(dim=1)).all())

@@ -1,9 +1,12 @@
-"""HeroObjective as a user meets it: in a plain loop, with parts replaced, cached, with weights, and resumed."""
+"""Hero as a user meets it: in a plain loop, with parts replaced, cached, with weights, and resumed."""
 
 from __future__ import annotations
 
 import copy
 import io
+import math
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,16 +14,20 @@ import torch
 from torch import Tensor, nn
 
 from conftest import tiny
-from hero import Context, HeroObjective
+from hero import CANDIDATES, DIAGNOSTICS, Candidate, Context, Diagnostic, Domain, FailureReference, Hero
 from hero.data.windows import Windows
 from hero.errors import HeroError
-from hero.method.cache import LIMIT, WindowTable, is_stochastic
-from hero.method.candidates import CANDIDATES, Scene
-from hero.method.objective import RelativeTerm
-from hero.method.rollout import energy, norm, state_distance, trajectory_distance, unroll
+from hero.method.cache import LIMIT, WindowTable, is_cacheable
+from hero.method.candidates import Cached, CandidateInputs, lag
+from hero.method.diagnostics import WORST, TrajectoryErrors
+from hero.method.distance import energy, norm, state_distance, trajectory_distance
+from hero.method.domain import SpectralNoise
+from hero.method.objective import Comparison, Every, FixedWeight, HeroState, Margin, Ramp
+from hero.method.rollout import unroll
 from hero.models import FNO, Normalised
 
-EARLY: dict[str, Any] = {"start": 3, "refresh": 4, "warmup": 2, "lambda_max": 0.3}
+EARLY = Hero(start=3, refresh=Every(4), weight=Ramp(2, 0.3))
+AT_ONCE = replace(EARLY, start=0)
 
 
 def data(trajectories: int = 4, steps: int = 9, channels: int = 1, space: tuple[int, ...] = (12,)) -> Tensor:
@@ -32,74 +39,155 @@ def model_of(in_channels: int = 1, out_channels: int = 1, dims: int = 1) -> nn.M
     return FNO(in_channels, out_channels, width=4, modes=(3,) * dims, depth=1)
 
 
-def train(objective: HeroObjective, model: nn.Module, windows: Windows, first: int, last: int, optimiser: Any) -> None:
+def train(
+    hero: Hero, model: nn.Module, windows: Windows, state: HeroState, last: int, optimiser: Any, **options: Any
+) -> tuple[HeroState, list[Comparison]]:
     """The loop of a user, numbering its windows."""
-    for step in range(first, last):
+    comparisons = []
+    for step in range(state.step, last):
         batch = windows(step)
-        loss = objective(model, batch.context, batch.truth, batch.index)
+        loss, state, comparison = hero(model, batch.context, batch.truth, state, index=batch.index, **options)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
+        comparisons += [] if comparison is None else [comparison]
+    return state, comparisons
 
 
-def weights_after(steps: int, **options: Any) -> tuple[list[Tensor], HeroObjective]:
-    model = model_of()
-    objective = HeroObjective(**EARLY, **options)
-    train(objective, model, Windows(data(), 4, 6, seed=0), 0, steps, torch.optim.Adam(model.parameters(), lr=1e-2))
-    return [p.detach() for p in model.parameters()], objective
+def trained(hero: Hero, steps: int, dims: int = 1) -> tuple[list[Tensor], HeroState, list[Comparison]]:
+    """Weights, state and comparisons after `steps` updates of a small operator."""
+    model = model_of(dims=dims)
+    windows = Windows(data(space=(12,) * dims), 4, 6, seed=0)
+    state, comparisons = train(hero, model, windows, hero.init(), steps, torch.optim.Adam(model.parameters(), lr=1e-2))
+    return [p.detach() for p in model.parameters()], state, comparisons
+
+
+def uncached(hero: Hero) -> Hero:
+    """The same with every candidate measured at every update."""
+    candidates = {name: c.candidate if isinstance(c, Cached) else c for name, c in hero.reference.candidates.items()}
+    return replace(hero, reference=replace(hero.reference, candidates=candidates))
+
+
+def with_candidates(*names: str) -> Hero:
+    return replace(EARLY, reference=FailureReference(CANDIDATES.only(*names)))
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_the_cache_is_exact_to_the_bit(dims: int) -> None:
-    def run(cached: bool) -> tuple[list[Tensor], HeroObjective]:
-        model = model_of(dims=dims)
-        objective = HeroObjective(**EARLY, cached=cached)
-        windows = Windows(data(space=(12,) * dims), 4, 6, seed=0)
-        train(objective, model, windows, 0, 30, torch.optim.Adam(model.parameters(), lr=1e-2))
-        return [p.detach() for p in model.parameters()], objective
-
-    kept, objective = run(cached=True)
-    plain, uncached = run(cached=False)
+    kept, state, _ = trained(EARLY, 30, dims)
+    plain, plain_state, _ = trained(uncached(EARLY), 30, dims)
     assert all(torch.equal(a, b) for a, b in zip(kept, plain, strict=True))
     coefficients = 12 ** (dims - 1) * 7
-    # 20 windows of 4 steps: D and four diagnostics, an energy and the amplitudes per step, 4 bytes each
-    assert objective.cache_bytes() == 20 * 4 * (5 + 4 + 4 * coefficients)
-    assert uncached.cache_bytes() == 0
+    # 20 windows of 4 steps, 4 bytes each: D and four diagnostics, and the amplitudes per step
+    assert state.cache.nbytes() == 20 * 4 * (5 + 4 * coefficients)
+    assert not plain_state.cache.lagged
 
 
 def test_the_cache_saves_rollouts_of_the_lagged_operator() -> None:
-    """Twenty windows and a refresh every twelve steps: the lag is rolled out about once per window and refresh."""
+    """Twenty windows and a refresh every forty updates: the lag is rolled out once per window and refresh."""
     calls = {"lagged": 0, "current": 0}
     model = model_of()
-    objective = HeroObjective(start=0, refresh=40, warmup=1)
 
     def counting(operator: nn.Module, context: Context, steps: int) -> Tensor:
         calls["current" if operator is model else "lagged"] += 1
         return unroll(operator, context, steps)
 
-    objective.unroll = counting
+    hero = Hero(start=0, refresh=Every(40), weight=Ramp(1))
     windows = Windows(data(), 4, 5, seed=0)  # 20 windows, 4 batches an epoch
-    train(objective, model, windows, 0, 40, torch.optim.SGD(model.parameters(), lr=1e-3))
+    optimiser = torch.optim.SGD(model.parameters(), lr=1e-3)
+    train(hero, model, windows, hero.init(), 40, optimiser, unroll=counting)
     assert calls == {"lagged": 4, "current": 80}
 
 
-def test_without_numbers_or_with_dropout_nothing_is_cached() -> None:
-    class Dropping(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner, self.drop = model_of(), nn.Dropout(0.5)
+class Dropping(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.drop = model_of(), nn.Dropout(0.5)
 
-        def forward(self, u: Tensor) -> Tensor:
-            return self.drop(self.inner(u))
+    def forward(self, u: Tensor) -> Tensor:
+        return self.drop(self.inner(u))
 
-    for model, index in ((model_of(), None), (Dropping(), torch.arange(5))):
-        objective = HeroObjective(**{**EARLY, "start": 0})
-        window = data(5, 5)
-        objective(model, window[:, 0], window[:, 1:], index)
-        assert objective.cache_bytes() == 0
-    assert is_stochastic(Dropping())
-    assert not is_stochastic(Dropping().eval())
-    assert not is_stochastic(model_of())
+
+class Normalising(nn.Module):
+    """A convolution and a normalisation layer, with a buffer that no state dict holds."""
+
+    def __init__(self, layer: nn.Module | None = None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner, self.layer = nn.Conv1d(1, 3, 3, padding=1), layer or nn.BatchNorm1d(3)
+        self.outer = nn.Conv1d(3, 1, 1)
+        self.register_buffer("scale", torch.ones(()), persistent=False)
+
+    def forward(self, u: Tensor) -> Tensor:
+        return u + 0.1 * self.scale * self.outer(torch.tanh(self.layer(self.inner(u))))
+
+
+def test_without_numbers_or_with_dropout_no_candidate_is_cached() -> None:
+    window = data(5, 5)
+    for model, index in ((model_of(), None), (Dropping(), torch.arange(5)), (Normalising(), torch.arange(5))):
+        _, state, _ = AT_ONCE(model, window[:, 0], window[:, 1:], AT_ONCE.init(), index=index)
+        assert not state.cache.lagged
+
+
+@pytest.mark.parametrize(
+    ("layer", "cacheable"),
+    [
+        (nn.Dropout(0.5), False),
+        (nn.Dropout(0.0), True),
+        (nn.Dropout(0.5).eval(), True),
+        (nn.BatchNorm1d(3), False),
+        (nn.BatchNorm1d(3).eval(), True),
+        (nn.BatchNorm1d(3, track_running_stats=False).eval(), False),
+        (nn.SyncBatchNorm(3), False),
+        (nn.InstanceNorm1d(3), True),
+        (nn.GroupNorm(1, 3), True),
+        (nn.MultiheadAttention(4, 2, dropout=0.1), False),
+        (nn.MultiheadAttention(4, 2), True),
+        (nn.RReLU(), False),
+        (nn.Identity(), True),
+    ],
+)
+def test_modules_that_draw_or_mix_samples_are_not_cached(layer: nn.Module, cacheable: bool) -> None:
+    assert is_cacheable(nn.Sequential(nn.Linear(3, 3), layer)) == cacheable
+
+
+@pytest.mark.parametrize("attribute", ["stochastic", "mixes_batch"])
+def test_a_module_can_say_that_it_must_not_be_cached(attribute: str) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Identity())
+    setattr(model[1], attribute, True)
+    assert not is_cacheable(model)
+
+
+def test_a_candidate_is_cached_for_what_it_is_and_not_for_its_name() -> None:
+    """A user's candidate called "lag" that draws noise is drawn at every update; another name may be cached."""
+    calls = {"lag": 0, "frozen": 0}
+
+    def noisy(inputs: CandidateInputs) -> Tensor:
+        calls["lag"] += 1
+        return inputs.current + torch.randn(inputs.current.shape, generator=inputs.generator)
+
+    def frozen(inputs: CandidateInputs) -> Tensor:
+        calls["frozen"] += 1
+        return lag(inputs)
+
+    candidates = {"lag": Candidate("noise", noisy), "frozen": Cached(Candidate("frozen", frozen))}
+    hero = replace(EARLY, start=0, refresh=Every(100), reference=FailureReference(candidates))
+    window, state, seen = data(5, 5), hero.init(), []
+    for _ in range(4):
+        _, state, comparison = hero(model_of(), window[:, 0], window[:, 1:], state, index=torch.arange(5))
+        seen.append(comparison.reference.E[:, 0])
+    assert calls == {"lag": 4, "frozen": 1}
+    assert not any(torch.equal(seen[0], other) for other in seen[1:])
+
+
+def test_a_curriculum_with_numbered_windows_finds_the_rows_of_its_length() -> None:
+    window, model = data(5, 6), model_of()
+    state = AT_ONCE.init()
+    for steps in (2, 5, 2, 3):
+        args = (model, window[:, 0], window[:, 1 : 1 + steps])
+        expected = AT_ONCE(*args, HeroState(state.step, state.lagged))[0]
+        loss, state, _ = AT_ONCE(*args, state, index=torch.arange(5))
+        assert torch.equal(loss, expected)
 
 
 def test_window_table_grows_and_respects_its_limit() -> None:
@@ -121,123 +209,169 @@ def test_window_table_grows_and_respects_its_limit() -> None:
 
 
 def test_a_plain_loop_saves_and_resumes_with_torch_save() -> None:
-    def fresh() -> tuple[nn.Module, HeroObjective, Any]:
+    hero = replace(EARLY, seed=7)
+
+    def fresh() -> tuple[nn.Module, Any]:
         model = model_of()
-        return model, HeroObjective(**EARLY, seed=7), torch.optim.Adam(model.parameters(), lr=1e-2)
+        return model, torch.optim.Adam(model.parameters(), lr=1e-2)
 
     windows = Windows(data(), 4, 6, seed=0)
-    whole, objective, optimiser = fresh()
-    train(objective, whole, windows, 0, 16, optimiser)
+    whole, optimiser = fresh()
+    train(hero, whole, windows, hero.init(), 16, optimiser)
 
-    part, objective, optimiser = fresh()
-    train(objective, part, windows, 0, 9, optimiser)
+    part, optimiser = fresh()
+    state, _ = train(hero, part, windows, hero.init(), 9, optimiser)
     buffer = io.BytesIO()
-    state = {"model": part.state_dict(), "optimiser": optimiser.state_dict(), "objective": objective.state_dict()}
-    torch.save(state, buffer)
+    torch.save({"model": part.state_dict(), "optimiser": optimiser.state_dict(), "hero": state.state_dict()}, buffer)
     buffer.seek(0)
-    state = torch.load(buffer, weights_only=True)
-    model, objective, optimiser = fresh()
-    model.load_state_dict(state["model"])
-    optimiser.load_state_dict(state["optimiser"])
-    objective.load_state_dict(state["objective"], model)
-    assert objective.step == 9
-    train(objective, model, windows, 9, 16, optimiser)
+    saved = torch.load(buffer, weights_only=True)
+    model, optimiser = fresh()
+    model.load_state_dict(saved["model"])
+    optimiser.load_state_dict(saved["optimiser"])
+    state = hero.load(saved["hero"], model)
+    assert state.step == 9
+    train(hero, model, windows, state, 16, optimiser)
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), model.parameters(), strict=True))
+    assert hero.load(hero.init().state_dict(), model).lagged is None
 
 
 def test_a_state_is_as_good_as_a_context() -> None:
     window = data(3, 5)
     values = [
-        HeroObjective(**{**EARLY, "start": 0})(model_of(), context, window[:, 1:])
+        AT_ONCE(model_of(), context, window[:, 1:], AT_ONCE.init())[0]
         for context in (window[:, 0], Context(window[:, :1]))
     ]
     assert torch.equal(*values)
 
 
 @pytest.mark.parametrize(
-    ("names", "single"),
-    [
-        (("self",), True),
-        (("lag",), True),
-        (("perturbed", "self"), False),
-        (("lag", "self"), False),
-        (("lag", "perturbed"), False),
-    ],
+    "names", [("self",), ("lag",), ("perturbed", "self"), ("lag", "self"), ("lag", "perturbed")], ids="-".join
 )
-def test_each_ablation_of_the_paper_is_one_replacement(names: tuple[str, ...], single: bool) -> None:
-    seen: list[RelativeTerm] = []
-    weights_after(12, candidates=names, single_candidate=single, callback=lambda step, term: seen.append(term))
+def test_each_ablation_of_the_paper_is_one_replacement(names: tuple[str, ...]) -> None:
+    _, _, seen = trained(with_candidates(*names), 12)
     assert len(seen) == 9
-    for term in seen:
-        assert term.candidates == names
-        assert bool((term.selected < len(names)).all())
-        assert term.diagnostics.shape[1:] == (len(names), 4)
+    for comparison in seen:
+        reference = comparison.reference
+        assert reference.candidates == names
+        assert bool((reference.j_star < len(names)).all())
+        assert reference.E.shape[1:] == (len(names), 4)
         if names == ("self",):
-            assert torch.equal(term.d_fail, term.d_cur)
+            assert torch.equal(reference.d_fail, comparison.d_cur)
 
 
-def test_without_the_relative_term_training_is_push_forward() -> None:
-    without, objective = weights_after(12, schedule=lambda step: 0.0)
-    assert objective.term is not None  # candidates and diagnostics are still made
+def push_forward(steps: int) -> list[Tensor]:
+    """The weights of plain training on D."""
     model = model_of()
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
     windows = Windows(data(), 4, 6, seed=0)
-    for step in range(12):
+    for step in range(steps):
         batch = windows(step)
         optimiser.zero_grad()
         trajectory_distance(unroll(model, batch.context, 4), batch.truth).mean().backward()
         optimiser.step()
-    for a, b in zip(without, model.parameters(), strict=True):
-        torch.testing.assert_close(a, b.detach())
+    return [p.detach() for p in model.parameters()]
 
 
-def test_too_few_candidates_and_unknown_parts_are_refused() -> None:
-    with pytest.raises(HeroError, match="leaves nothing to select from; give at least two"):
-        HeroObjective(candidates=("lag",))
-    with pytest.raises(HeroError, match="leaves nothing to select from"):
-        HeroObjective(candidates=(), single_candidate=True)
+def test_without_the_relative_term_training_is_push_forward_to_the_bit_and_makes_no_candidate() -> None:
+    weights, state, seen = trained(replace(EARLY, relative=None), 12)
+    assert all(torch.equal(a, b) for a, b in zip(weights, push_forward(12), strict=True))
+    assert not seen
+    assert state.lagged is None
+
+
+def test_the_control_makes_no_candidate_and_scales_the_loss() -> None:
+    """L = (1 + λ α₀) mean D: under SGD the same as a learning rate that is larger by that factor."""
+    hero = replace(AT_ONCE, relative=FixedWeight(0.5), weight=lambda since: 0.3)
+    window, model = data(3, 5), model_of()
+    loss, state, comparison = hero(model, window[:, 0], window[:, 1:], hero.init())
+    expected = 1.15 * trajectory_distance(unroll(model, Context(window[:, :1]), 4), window[:, 1:]).mean()
+    torch.testing.assert_close(loss, expected)
+    assert state.lagged is None
+    assert comparison.reference is None
+    assert comparison.statistics() == {"lambda": 0.3}
+
+
+def test_unknown_and_missing_parts_are_refused() -> None:
+    with pytest.raises(HeroError, match="candidates is empty"):
+        FailureReference(candidates={})
+    with pytest.raises(HeroError, match="diagnostics is empty"):
+        FailureReference(diagnostics={})
     with pytest.raises(HeroError, match="unknown candidate 'lagg'; did you mean 'lag'"):
-        HeroObjective(candidates=("lagg", "self"))
+        CANDIDATES.only("lagg", "self")
     with pytest.raises(HeroError, match="unknown diagnostic 'spek'; did you mean 'spec'"):
-        HeroObjective(diagnostics=("spek",))
-    with pytest.raises(HeroError, match="no candidate can be ranked"):
-        HeroObjective(diagnostics=("spec",), spectrum=None)
-    with pytest.raises(HeroError, match=r"hero.single_candidate=true"):
-        tiny(hero__candidates="lag")
-    assert tiny(hero__candidates="lag", hero__single_candidate=True).hero.candidates == ("lag",)
+        DIAGNOSTICS.only("spek")
+    with pytest.raises(HeroError, match=r"the diagnostic 'spec' reads a spectrum and the domain has none"):
+        Hero(domain=Domain(spectrum=None))
+    assert Hero(domain=Domain(spectrum=None), reference=FailureReference(diagnostics=DIAGNOSTICS.only("roll")))
 
 
 def test_order_of_names_does_not_change_the_priority() -> None:
-    assert list(HeroObjective(candidates=("self", "lag")).candidates) == ["lag", "self"]
+    assert list(CANDIDATES.only("self", "lag")) == ["lag", "self"]
     assert tiny(hero__candidates="self,lag").run_id() == tiny(hero__candidates=["lag", "self"]).run_id()
 
 
-def test_parts_of_ones_own() -> None:
-    """A candidate, a diagnostic, a selector and a perturbation that the paper does not name."""
+def test_parts_of_the_user() -> None:
+    """A candidate, a diagnostic, a selection and a perturbation that the paper does not name."""
 
-    def frozen(scene: Scene) -> Tensor:  # persistence: the last state, repeated
-        return scene.context.states[:, -1:].expand_as(scene.current)
+    def frozen(inputs: CandidateInputs) -> Tensor:  # persistence: the last state, repeated
+        return inputs.context.states[:, -1:].expand_as(inputs.current)
 
-    def largest(reading: Any) -> Tensor:
-        return reading.tau.abs().flatten(1).amax(dim=1)
+    def largest(tau: TrajectoryErrors) -> Tensor:
+        return tau.states.abs().flatten(1).amax(dim=1)
 
-    seen: list[RelativeTerm] = []
-    _, objective = weights_after(
-        8,
-        candidates={"persistence": frozen, "lag": CANDIDATES["lag"]},
-        diagnostics={"largest": largest},
-        selector=lambda table: torch.zeros(len(table), dtype=torch.int64),
-        perturbation=lambda context, generator: context,
-        callback=lambda step, term: seen.append(term),
+    def spectrum(u: Tensor) -> Tensor:
+        raise AssertionError("no diagnostic asks for spectra, so none are made")
+
+    hero = replace(
+        EARLY,
+        reference=FailureReference(
+            candidates={"persistence": Candidate("persistence", frozen), "lag": CANDIDATES["lag"]},
+            diagnostics={"largest": Diagnostic("largest value", largest)},
+            select=lambda E: torch.zeros(len(E), dtype=torch.int64),
+        ),
+        domain=Domain(spectrum=spectrum, perturbation=lambda context, generator: context),
     )
+    _, _, seen = trained(hero, 8)
     assert seen
-    assert all(bool((term.selected == 0).all()) for term in seen)
-    assert set(seen[0].statistics()) >= {"persistence", "lag", "persistence.largest", "alpha", "alpha_std", "margin"}
-    assert objective.instrument.spectrum is None  # nobody asks for spectra, so none are made
+    assert all(bool((comparison.reference.j_star == 0).all()) for comparison in seen)
+    assert set(seen[0].statistics()) == {
+        "lambda", "relative_loss", "alpha", "alpha_std", "margin", "persistence", "lag", "persistence.largest",
+        "lag.largest",
+    }  # fmt: skip
 
 
-def test_leaving_out_the_spectrum_leaves_out_its_diagnostic() -> None:
-    assert list(HeroObjective(spectrum=None).instrument.diagnostics) == ["roll", "energy", "growth"]
+def test_statistics_are_means_over_the_batch() -> None:
+    _, _, seen = trained(EARLY, 6)
+    comparison = seen[-1]
+    reference, values = comparison.reference, comparison.statistics()
+    assert values["lambda"] == 0.3
+    torch.testing.assert_close(values["alpha"], comparison.alpha.mean())
+    torch.testing.assert_close(values["alpha_std"], comparison.alpha.std(correction=0))
+    torch.testing.assert_close(values["margin"], (reference.d_fail - comparison.d_cur).mean())
+    torch.testing.assert_close(values["relative_loss"], comparison.loss.detach().mean())
+    for j, candidate in enumerate(("lag", "perturbed", "self")):
+        assert values[candidate].item() == pytest.approx((reference.j_star == j).double().mean().item())
+        for q, diagnostic in enumerate(("roll", "spec", "energy", "growth")):
+            torch.testing.assert_close(values[f"{candidate}.{diagnostic}"], reference.E[:, j, q].mean())
+
+
+def test_each_distance_is_computed_once() -> None:
+    """e_k of the current rollout: one norm of v - u for L_roll, d_cur, the diagnostics and the self candidate."""
+    from torch.overrides import TorchFunctionMode
+
+    class Counting(TorchFunctionMode):
+        norms = 0
+
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            Counting.norms += function is torch.linalg.vector_norm
+            return function(*args, **(kwargs or {}))
+
+    window, model, index = data(5, 5), model_of(), torch.arange(5)
+    state = AT_ONCE(model, window[:, 0], window[:, 1:], AT_ONCE.init(), index=index)[1]
+    with Counting():
+        AT_ONCE(model, window[:, 0], window[:, 1:], state, index=index)
+    # ‖u‖; ‖v - u‖ and ‖v‖ of the current and of the perturbed rollout; two norms in the perturbation
+    assert Counting.norms == 1 + 2 + 2 + 2
 
 
 def test_quadrature_weights() -> None:
@@ -270,8 +404,7 @@ def test_conditioning_is_never_perturbed() -> None:
     window = data(3, 7, channels=2)
     for mu in (torch.randn(3, 3), torch.randn(3, 3, 12)):
         seen.clear()
-        objective = HeroObjective(**{**EARLY, "start": 0})
-        objective(Spy(), Context(window[:, :2], mu), window[:, 2:])
+        AT_ONCE(Spy(), Context(window[:, :2], mu), window[:, 2:], AT_ONCE.init())
         field = mu[:, :, None].expand(3, 3, 12) if mu.dim() == 2 else mu
         assert len(seen) == 3 * 5
         assert all(torch.equal(x, field) for x in seen)
@@ -315,7 +448,167 @@ def test_history_and_normalisation_in_the_trainer(name: str, data_dir: Any, runs
 
     config = tiny(strategy=name, train__history=2, train__normalise=True, data__val_steps=101, data__test_steps=101)
     run = train_run(config, runs_dir, data_dir)
-    rows = evaluate(run, data_dir)
-    assert rows["test"]["nrmse@100"] > 0
+    metrics = evaluate(run, data_dir)
+    assert metrics.test["nrmse@100"] > 0
     with pytest.raises(HeroError, match=r"data.val_steps=100 leaves less than the 100 steps"):
         tiny(train__history=2)
+
+
+def hero_of(model: nn.Module, hero: Hero, updates: int, index: Tensor | None = None) -> tuple[HeroState, Tensor]:
+    """The state and the last loss after some updates without an optimiser."""
+    window = data(5, 5)
+    state, loss = hero.init(), torch.zeros(())
+    for _ in range(updates):
+        loss, state, _ = hero(model, window[:, 0], window[:, 1:], state, index=index)
+    return state, loss
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_running_statistics_are_changed_by_the_trained_rollout_alone(compiled: bool) -> None:
+    """Candidates leave BatchNorm as the K calls of the current rollout made it, and the lagged copy stays frozen."""
+    roll = torch.compile(unroll, dynamic=False, backend="aot_eager") if compiled else unroll
+    window, model, alone = data(5, 5), Normalising(), Normalising()
+    hero = replace(AT_ONCE, refresh=lambda since: False)
+    state = HeroState(lagged=copy.deepcopy(model))
+    before = copy.deepcopy(state.lagged.state_dict())
+    for _ in range(3):
+        loss, state, _ = hero(model, window[:, 0], window[:, 1:], state, unroll=roll)
+        loss.backward()  # the graph of the current rollout is intact
+        unroll(alone, Context(window[:, :1]), 4)
+    torch.testing.assert_close(model.layer.running_mean, alone.layer.running_mean)
+    torch.testing.assert_close(model.layer.running_var, alone.layer.running_var)
+    assert model.layer.num_batches_tracked == alone.layer.num_batches_tracked == 12
+    assert all(torch.equal(value, before[name]) for name, value in state.lagged.state_dict().items())
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(3), nn.GroupNorm(1, 3)])
+def test_numbered_windows_change_nothing_with_normalisation_layers(layer: nn.Module) -> None:
+    losses = [hero_of(Normalising(copy.deepcopy(layer)), AT_ONCE, 6, index)[1] for index in (None, torch.arange(5))]
+    assert torch.equal(*losses)
+
+
+def test_a_refresh_copies_every_buffer_and_so_does_a_checkpoint() -> None:
+    hero, model, window = replace(AT_ONCE, refresh=Every(2)), Normalising(), data(5, 5)
+    state, seen = hero.init(), []
+    for step in range(4):
+        model.scale.fill_(1.0 + step)
+        _, state, _ = hero(model, window[:, 0], window[:, 1:], state)
+        seen.append(state.lagged.scale.item())
+    assert seen == [1, 1, 3, 3]
+    model.scale.fill_(9.0)
+    restored = hero.load(state.state_dict(), model)
+    assert restored.lagged.scale.item() == 3
+    assert all(torch.equal(a, b) for a, b in zip(restored.lagged.buffers(), state.lagged.buffers(), strict=True))
+
+
+def test_a_module_that_grows_a_buffer_is_copied_as_it_is() -> None:
+    hero, model, window = replace(AT_ONCE, refresh=Every(1)), Normalising(), data(5, 5)
+    _, state, _ = hero(model, window[:, 0], window[:, 1:], hero.init())
+    model.register_buffer("later", torch.ones(2))
+    _, state, _ = hero(model, window[:, 0], window[:, 1:], state)
+    assert torch.equal(state.lagged.later, torch.ones(2))
+
+
+def test_the_lagged_operator_of_another_model_is_refused() -> None:
+    state, _ = hero_of(model_of(), AT_ONCE, 1)
+    with pytest.raises(HeroError, match=r"lagged operator has no parameter lifting.weight of shape \(4, 2\)"):
+        AT_ONCE.load(state.state_dict(), model_of(in_channels=2))
+
+
+BAD_NUMBERS: list[tuple[Callable[[], object], tuple[str, ...]]] = [
+    (lambda: Ramp(warmup=0), ("warmup=0", "at least 1")),
+    (lambda: Ramp(warmup=2.5), ("warmup=2.5", "whole number")),
+    (lambda: Ramp(lambda_max=-0.1), ("lambda_max=-0.1", "at least 0")),
+    (lambda: Ramp(lambda_max=math.nan), ("lambda_max=nan", "finite")),
+    (lambda: Every(0), ("refresh=0", "at least 1")),
+    (lambda: Every(-3), ("refresh=-3", "at least 1")),
+    (lambda: Margin(beta=0.0), ("beta=0.0", "above 0")),
+    (lambda: Margin(beta=-5), ("beta=-5", "above 0")),
+    (lambda: Margin(beta=math.inf), ("beta=inf", "finite")),
+    (lambda: Margin(m=0), ("m=0", "above 0")),
+    (lambda: Margin(m=math.nan), ("m=nan", "finite")),
+    (lambda: FixedWeight(-1.0), ("alpha=-1.0", "at least 0")),
+    (lambda: Hero(start=-1), ("start=-1", "at least 0")),
+    (lambda: Hero(start=True), ("start=True", "whole number")),
+    (lambda: SpectralNoise(-0.1), ("scale=-0.1", "at least 0")),
+    (lambda: SpectralNoise(math.nan), ("scale=nan", "finite")),
+    (lambda: Domain(weights=torch.tensor([0.5, -0.5])), ("quadrature weights", "zero or more")),
+    (lambda: Domain(weights=torch.tensor([0.5, math.nan])), ("quadrature weights", "zero or more")),
+]
+
+
+@pytest.mark.parametrize(("make", "words"), BAD_NUMBERS)
+def test_parts_refuse_bad_numbers(make: Callable[[], object], words: tuple[str, ...]) -> None:
+    with pytest.raises(HeroError) as refused:
+        make()
+    assert str(refused.value).endswith(".")
+    assert all(word in str(refused.value) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("context", "truth", "options", "words"),
+    [
+        (torch.zeros(3, 12), torch.zeros(3, 4, 1, 12), {}, ("(3, 1, 12)", "(3, 4, 1, 12)", "batch, channel, *space")),
+        (torch.zeros(3, 1, 12), torch.zeros(3, 1, 12), {}, ("do not belong together",)),
+        (torch.zeros(3, 1, 1, 12), torch.zeros(3, 4, 1, 12), {}, ("in a Context",)),
+        (torch.zeros(2, 1, 12), torch.zeros(3, 4, 1, 12), {}, ("(2, 1, 1, 12)",)),
+        (torch.zeros(3, 1, 12), torch.zeros(3, 4, 2, 12), {}, ("(3, 4, 2, 12)",)),
+        (torch.zeros(3, 1, 12), torch.zeros(3, 4, 1, 10), {}, ("(3, 4, 1, 10)",)),
+        (torch.zeros(3, 1, 12), torch.zeros(3, 0, 1, 12), {}, ("holds nothing",)),
+        (torch.zeros(3, 1, 12), torch.zeros(3, 4, 1, 12), {"index": torch.arange(2)}, ("index", "3 window numbers")),
+        (torch.zeros(3, 1, 12), torch.zeros(3, 4, 1, 12), {"index": torch.zeros(3)}, ("float32", "int64")),
+        (torch.zeros(3, 2, 12), torch.zeros(3, 4, 2, 12), {}, ("(3, 1, 12)", "(2, 12)", "channels")),
+    ],
+)
+def test_tensors_that_do_not_belong_together_are_refused(
+    context: Tensor, truth: Tensor, options: dict[str, Tensor], words: tuple[str, ...]
+) -> None:
+    class OneChannel(nn.Module):
+        def forward(self, u: Tensor) -> Tensor:
+            return u[:, :1]
+
+    with pytest.raises(HeroError) as refused:
+        AT_ONCE(OneChannel(), context, truth, AT_ONCE.init(), **options)
+    assert str(refused.value).endswith(".")
+    assert all(word in str(refused.value) for word in words)
+
+
+def test_quadrature_weights_of_another_grid_are_refused() -> None:
+    hero = replace(AT_ONCE, domain=Domain(weights=torch.ones(10) / 10))
+    with pytest.raises(HeroError, match=r"quadrature weights \(10,\) do not fit the space \(12,\)"):
+        hero(model_of(), torch.zeros(3, 1, 12), torch.zeros(3, 4, 1, 12), hero.init())
+
+
+class Exploding(nn.Module):
+    """u ↦ a u with a large a."""
+
+    def __init__(self, a: float) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.tensor(a))
+
+    def forward(self, u: Tensor) -> Tensor:
+        return self.a * u
+
+
+@pytest.mark.parametrize("a", [1e5, 1e12, math.inf, math.nan])
+def test_a_current_rollout_that_explodes_is_bounded_like_its_reference(a: float) -> None:
+    """d_cur and d_fail are at most WORST, so the relative term of such a sample is finite; L_roll says the truth."""
+    window = data(3, 5)
+    hero = replace(AT_ONCE, refresh=lambda since: False)
+    loss, _, comparison = hero(Exploding(a), window[:, 0], window[:, 1:], HeroState(lagged=Exploding(0.5)))
+    assert torch.equal(comparison.d_cur, torch.full((3,), WORST))
+    assert bool((comparison.reference.d_fail <= WORST).all())
+    assert bool(comparison.loss.isfinite().all())
+    assert all(math.isfinite(float(value)) for value in comparison.statistics().values())
+    assert not loss < WORST
+
+
+def test_a_bounded_distance_has_no_gradient_and_a_small_one_all_of_it() -> None:
+    window = data(3, 5)
+    hero = replace(AT_ONCE, refresh=lambda since: False, weight=lambda since: 0.3)
+    for a, share in ((1e3, 0.0), (0.7, 0.3)):
+        model = Exploding(a)
+        loss, _, comparison = hero(model, window[:, 0], window[:, 1:], HeroState(lagged=Exploding(0.5)))
+        d = trajectory_distance(unroll(model, Context(window[:, :1]), 4), window[:, 1:])
+        expected = torch.autograd.grad(((1 + share * comparison.alpha) * d).mean(), model.a)[0]
+        torch.testing.assert_close(torch.autograd.grad(loss, model.a)[0], expected)

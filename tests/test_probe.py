@@ -18,8 +18,9 @@ from hero.data.windows import Context
 from hero.evaluation import theory
 from hero.evaluation.gradients import dot, long_gradient, long_risk, parameters_of, task_gradients
 from hero.evaluation.probe import Measured, Tasks, conclusion, describe, draw_tasks, finite_step, measure
-from hero.method.objective import HeroObjective
-from hero.method.rollout import trajectory_distance, unroll
+from hero.method.distance import trajectory_distance
+from hero.method.objective import Hero, HeroState
+from hero.method.rollout import unroll
 from hero.models import FNO
 from hero.training.loop import train
 
@@ -47,7 +48,7 @@ def measured(dims: int = 1, batch: int = 4, chunk: int | None = None) -> tuple[M
     net, data = model(dims), tasks(dims)
     _, slope = long_gradient(net, parameters_of(net), data.states, data.truth, 4)
     generator = Generator().manual_seed(2)
-    args = (net, model(dims, seed=9), HeroObjective(), data, slope, LAMBDA, generator)
+    args = (net, model(dims, seed=9), Hero(), data, slope, LAMBDA, generator)
     return measure(*args, steps=3, batch=batch, chunk=chunk), slope
 
 
@@ -96,13 +97,13 @@ def test_the_long_gradient_equals_plain_back_propagation(batch: int) -> None:
 
 def test_the_measured_direction_is_the_gradient_of_the_hero_loss() -> None:
     """d^H = -∇ mean_i (ℓ_tr + λ ℓ_rel), with ℓ_rel as training computes it."""
-    net, lagged, data, objective = model(), model(seed=9), tasks(), HeroObjective()
+    net, lagged, data = model(), model(seed=9), tasks()
     context, truth = Context(data.states), data.truth[:, :3]
-    current = unroll(net, context, 3)
-    term = objective.compare(net, lagged, context, current, truth, Generator().manual_seed(2))
-    loss = trajectory_distance(current, truth).mean() + LAMBDA * term.loss.mean()
+    hero = Hero(start=0, refresh=lambda since: False, weight=lambda since: LAMBDA)
+    generator = Generator().manual_seed(2)
+    loss, _, comparison = hero(net, context, truth, HeroState(lagged=lagged), generator=generator)
     found, _ = measured(batch=10)
-    torch.testing.assert_close(found.alpha, term.alpha)
+    torch.testing.assert_close(found.alpha, comparison.alpha)
     for name, value in naive_gradient(net, loss).items():
         torch.testing.assert_close(found.d_hero[name], -value, rtol=1e-10, atol=1e-14)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Generator, Tensor, nn
 
 from hero.data.windows import Batch, Context
-from hero.method.perturbations import SpectralNoise
-from hero.method.rollout import EPS
+from hero.method.distance import EPS
+from hero.method.domain import SpectralNoise
 from hero.models import FNO
 from hero.runs.config import RunConfig, make_config
-from hero.strategies import STRATEGIES
 
 K, START, REFRESH, WARMUP = 4, 3, 2, 4
 
@@ -131,7 +131,7 @@ def assert_same(model: nn.Module, ours: Tensor, twin: Tensor) -> None:
 @pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("name", ["one_step", "push_forward", "fixed_weight"])
 def test_strategy_equals_its_naive_twin(name: str, dims: int, loss: str) -> None:
-    strategy, model = STRATEGIES[name](config_for(name, loss)), model_of(dims)
+    strategy, model = config_for(name, loss).make_strategy(), model_of(dims)
     for step in (0, 5, 19):
         u, truth, generator = window(dims, step)
         ours = strategy.loss(model, batch_of(u, truth, step, generator)).value
@@ -142,7 +142,7 @@ def test_strategy_equals_its_naive_twin(name: str, dims: int, loss: str) -> None
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_hero_equals_algorithm_1(dims: int, loss: str) -> None:
     """Over a short training in which the lag is refreshed twice and every candidate is selected at times."""
-    strategy, model = STRATEGIES["hero"](config_for("hero", loss)), model_of(dims)
+    strategy, model = config_for("hero", loss).make_strategy(), model_of(dims)
     lagged = None
     for step in range(9):
         if step >= START and (step - START) % REFRESH == 0:
@@ -162,7 +162,7 @@ def test_hero_equals_algorithm_1(dims: int, loss: str) -> None:
 
 def test_gradient_of_hero_is_the_reweighted_sum() -> None:
     """∇L_H = (1/B) Σ_i (1 + λ α_i) g_i with g_i = ∇D_i, the identity behind the theory section."""
-    strategy, model = STRATEGIES["hero"](config_for("hero", "relative")), model_of(1)
+    strategy, model = config_for("hero", "relative").make_strategy(), model_of(1)
     u, truth, generator = window(1, 6)
     strategy.loss(model, batch_of(u, truth, 3, Generator().manual_seed(0)))  # makes the lagged operator
     with torch.no_grad():
@@ -172,23 +172,21 @@ def test_gradient_of_hero_is_the_reweighted_sum() -> None:
     parameters = list(model.parameters())
     whole = torch.autograd.grad(loss.value, parameters)
 
-    objective = strategy.objective
-    current = torch.stack([torch.stack(unroll(model, x, K)) for x in u])
-    noise = Generator().manual_seed(1006)
-    term = objective.compare(model, objective.lagged.model, Context(u[:, None]), current, truth, noise)
-    weight = objective.schedule(6)
+    noise, state = Generator().manual_seed(1006), replace(strategy.state, step=6)
+    _, _, comparison = replace(strategy.hero, refresh=lambda since: False)(model, u, truth, state, generator=noise)
+    weight = strategy.hero.weight(6 - START)
     expected = [torch.zeros_like(p) for p in parameters]
     for i in range(len(u)):
         g = torch.autograd.grad(absolute(unroll(model, u[i], K), truth[i], "relative"), parameters)
         for total, part in zip(expected, g, strict=True):
-            total += (1 + weight * term.alpha[i]) * part / len(u)
+            total += (1 + weight * comparison.alpha[i]) * part / len(u)
     for a, b in zip(whole, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
-    assert math.isclose(term.alpha.mean().item(), float(loss.statistics["alpha"]), rel_tol=1e-12)
+    assert math.isclose(comparison.alpha.mean().item(), float(loss.statistics["alpha"]), rel_tol=1e-12)
 
 
 def test_shares_of_the_candidates_add_up_to_one() -> None:
-    strategy, model = STRATEGIES["hero"](config_for("hero", "relative")), model_of(1)
+    strategy, model = config_for("hero", "relative").make_strategy(), model_of(1)
     u, truth, generator = window(1, 4)
     statistics = strategy.loss(model, batch_of(u, truth, 4, generator)).statistics
     assert math.isclose(sum(float(statistics[name]) for name in ("lag", "perturbed", "self")), 1.0, rel_tol=1e-6)

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from hero.data.windows import Context
     from hero.errors import HeroError
     from hero.evaluation.evaluate import evaluate
-    from hero.method.objective import HeroObjective
+    from hero.method.candidates import CANDIDATES, Cached, Candidate
+    from hero.method.diagnostics import DIAGNOSTICS, Diagnostic
+    from hero.method.domain import Domain, SpectralNoise
+    from hero.method.objective import Every, FailureReference, FixedWeight, Hero, Margin, Ramp
     from hero.method.rollout import as_stepper, rollout
     from hero.models import FNO, Transolver, build_backbone
     from hero.runs.config import RunConfig, make_config
@@ -25,7 +28,19 @@ _HOME = {
     "STRATEGIES": "hero.strategies",
     "Context": "hero.data.windows",
     "HeroError": "hero.errors",
-    "HeroObjective": "hero.method.objective",
+    "Hero": "hero.method.objective",
+    "FailureReference": "hero.method.objective",
+    "Margin": "hero.method.objective",
+    "FixedWeight": "hero.method.objective",
+    "Ramp": "hero.method.objective",
+    "Every": "hero.method.objective",
+    "CANDIDATES": "hero.method.candidates",
+    "Candidate": "hero.method.candidates",
+    "Cached": "hero.method.candidates",
+    "DIAGNOSTICS": "hero.method.diagnostics",
+    "Diagnostic": "hero.method.diagnostics",
+    "Domain": "hero.method.domain",
+    "SpectralNoise": "hero.method.domain",
     "RunConfig": "hero.runs.config",
     "Strategy": "hero.strategies",
     "Transolver": "hero.models",
@@ -41,12 +56,24 @@ _HOME = {
 """Where each public name lives."""
 
 __all__ = [
+    "CANDIDATES",
+    "DIAGNOSTICS",
     "FNO",
     "STRATEGIES",
+    "Cached",
+    "Candidate",
     "Context",
+    "Diagnostic",
+    "Domain",
+    "Every",
+    "FailureReference",
+    "FixedWeight",
+    "Hero",
     "HeroError",
-    "HeroObjective",
+    "Margin",
+    "Ramp",
     "RunConfig",
+    "SpectralNoise",
     "Strategy",
     "Transolver",
     "as_stepper",

@@ -6,7 +6,9 @@ Arguments stand in backticks, as in "`seeds` is empty": the command line prints 
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
+from numbers import Integral, Real
 
 
 class HeroError(Exception):
@@ -31,3 +33,17 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and any(words in str(error) for words in refused)
     )
+
+
+def check_number(
+    name: str, value: float, *, low: float | None = None, above: float | None = None, whole: bool = False
+) -> None:
+    """Refuse the argument `name` if it is below `low`, not above `above`, not finite, or not whole where it must be."""
+    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
+        raise HeroError(f"{name}={value!r} is not a {'whole ' if whole else ''}number; give one.")
+    if not math.isfinite(value):
+        raise HeroError(f"{name}={value!r} is not a finite number; give one.")
+    if low is not None and value < low:
+        raise HeroError(f"{name}={value!r} is too small; it must be at least {low:g}.")
+    if above is not None and value <= above:
+        raise HeroError(f"{name}={value!r} is too small; it must be above {above:g}.")

@@ -82,7 +82,7 @@ def strategy_cost(dims: int, compiled: bool, rounds: int, windows_kept: int = 10
     # At the paper's settings the first 115 to 230 of every 2000 steps after a refresh roll the lagged operator out.
     share = 1.5 * 115 / base.method.plain()["refresh"]
     ratios["hero, mean over a refresh"] = (1 - share) * ratios["hero"] + share * ratios["hero, cache not yet filled"]
-    cached = getattr(arms["hero"].strategy, "objective").cache_bytes() / windows.count * 2300  # noqa: B009
+    cached = getattr(arms["hero"].strategy, "state").cache.nbytes() / windows.count * 2300  # noqa: B009
     return {"dims": dims, "compiled": compiled, "seconds": medians, "ratio": ratios, "cache_megabytes": cached / 2**20}
 
 

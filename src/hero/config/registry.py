@@ -28,6 +28,12 @@ class Registry(dict[str, Part]):
             return part
         raise unknown_name(self.kind, name, [*self, "package.module:Name"] if self.importable else self)
 
+    def only(self, *names: str) -> dict[str, Part]:
+        """The parts called `names`, in the order of registration."""
+        for name in names:
+            self[name]
+        return {name: part for name, part in self.items() if name in names}
+
 
 def import_part(kind: str, name: str) -> Any:
     """The object called `package.module:Name`."""

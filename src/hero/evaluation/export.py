@@ -34,7 +34,8 @@ from hero.data.windows import Context
 from hero.errors import HeroError, unknown_name
 from hero.files import write_atomic
 from hero.method import metrics
-from hero.method.rollout import EPS, Stepper, as_stepper, norm, rollout, state_distance
+from hero.method.distance import EPS, norm, state_distance
+from hero.method.rollout import Stepper, as_stepper, rollout
 from hero.models.wrappers import MixedPrecision
 from hero.runs.checkpoint import load_weights
 from hero.runs.config import RunConfig

@@ -14,7 +14,8 @@ from torch.func import functional_call, grad, vmap
 
 from hero.console import console
 from hero.data.windows import Context
-from hero.method.rollout import rollout, state_distance, trajectory_distance
+from hero.method.distance import state_distance, trajectory_distance
+from hero.method.rollout import rollout
 
 Vector = dict[str, Tensor]
 

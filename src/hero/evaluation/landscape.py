@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from hero.console import progress_bar
 from hero.errors import HeroError
 from hero.files import write_json
+from hero.method.distance import EPS
 from hero.method.metrics import rollout_errors
-from hero.method.rollout import EPS
 from hero.report.figures.analysis import landscape_figure
 from hero.report.figures.style import save
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_weights

@@ -7,10 +7,9 @@ float64, so that an identity that fails by more than rounding is a mistake and n
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,8 @@ from hero.errors import HeroError
 from hero.evaluation import theory
 from hero.evaluation.gradients import Vector, combine, dot, long_gradient, long_risk, parameters_of, task_gradients
 from hero.files import write_json
-from hero.method.objective import HeroObjective
-from hero.method.rollout import unroll
+from hero.method.candidates import restored_lagged
+from hero.method.objective import Hero, HeroState
 from hero.report.figures.analysis import probe_figure
 from hero.report.figures.style import save
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_state
@@ -32,8 +31,7 @@ from hero.runs.config import RunConfig
 from hero.runs.folder import choose_device, load_data
 from hero.runs.old import load_run
 from hero.seeding import seed_of
-from hero.strategies import STRATEGIES
-from hero.strategies.hero import Hero
+from hero.strategies.hero import HeroStrategy
 
 TARGET = 0.9
 """ε of the finite-step bound, as a share of J_L at the checkpoint: constants measured at one point do not reach far."""
@@ -74,7 +72,7 @@ class Measured:
 def measure(
     model: nn.Module,
     lagged: nn.Module,
-    objective: HeroObjective,
+    hero: Hero,
     tasks: Tasks,
     slope: Vector,
     lam: float,
@@ -94,9 +92,12 @@ def measure(
         part = slice(first, min(first + batch, count))
         states, truth = tasks.states[part], tasks.truth[part, :steps]
         with torch.no_grad():
-            current = unroll(model, Context(states), steps)
-            term = objective.compare(model, lagged, Context(states), current, truth, generator)
-        weight = theory.task_weight(term.alpha, lam)
+            # The relative term of this checkpoint, whatever its step: the lagged operator is given and stays.
+            given = replace(hero, start=0, refresh=lambda since: False)
+            _, _, comparison = given(model, Context(states), truth, HeroState(lagged=lagged), generator=generator)
+        assert comparison is not None
+        assert comparison.reference is not None
+        weight = theory.task_weight(comparison.alpha, lam)
         sum_g, sum_wg, inner, square, done = zero, zero, [], [], 0
         for g in task_gradients(model, states, truth, chunk):
             rows = {name: value.flatten(1) for name, value in g.items()}
@@ -107,7 +108,7 @@ def measure(
             sum_g = {name: sum_g[name] + value.sum(dim=0) for name, value in g.items()}
             sum_wg = {name: sum_wg[name] + (w @ rows[name]).view_as(slope[name]) for name in g}
             done += size
-        columns.append((term.alpha, torch.cat(inner), torch.cat(square).sqrt(), term.selected))
+        columns.append((comparison.alpha, torch.cat(inner), torch.cat(square).sqrt(), comparison.reference.j_star))
         batches.append((part, -dot(slope, sum_wg) / done, -dot(slope, sum_g) / done))
         d_hero, d_standard = combine(d_hero, sum_wg, -1 / count), combine(d_standard, sum_g, -1 / count)
     alpha, a, norm, selected = (torch.cat(column).cpu() for column in zip(*columns, strict=True))
@@ -229,9 +230,7 @@ def load_point(run: Path, step: int, model: nn.Module) -> nn.Module | None:
         weights = state["strategy"]["lagged"]
     if not weights:
         return None
-    lagged = copy.deepcopy(model)
-    lagged.load_state_dict(weights)
-    return lagged
+    return restored_lagged(model, weights)
 
 
 def available(run: Path) -> list[int]:
@@ -243,9 +242,10 @@ def available(run: Path) -> list[int]:
 
 def check_probe(config: RunConfig, run: Path, horizon: int, windows: int) -> None:
     """Refuse what cannot be measured."""
-    if not issubclass(STRATEGIES[config.strategy], Hero):
+    strategy = config.make_strategy()
+    if not isinstance(strategy, HeroStrategy) or not strategy.hero.compares:
         raise HeroError(
-            f"run {run.name} was trained with {config.strategy!r}, which has no lagged operator and so no alpha; "
+            f"run {run.name} was trained with {config.strategy!r} and no lagged operator, so there is no alpha; "
             "probe a run of strategy hero."
         )
     longest = config.data.val_steps + 1 - config.train.history
@@ -308,10 +308,10 @@ def probe_step(run: Path, config: RunConfig, step: int, tasks: Tasks, device: to
         return None
     model, lagged = model.to(device).double().eval(), lagged.to(device).double().eval()
     strategy = config.make_strategy()
-    assert isinstance(strategy, Hero)
+    assert isinstance(strategy, HeroStrategy)
     batch = config.train.batch
     # θ_s is what iteration s - 1 made, with the λ and the lagged operator of that iteration.
-    lam = strategy.objective.schedule(step - 1)
+    lam = strategy.hero.weight(step - 1 - strategy.hero.start)
     risk, slope = long_gradient(model, parameters_of(model), tasks.states, tasks.truth, batch)
     if not math.isfinite(risk + dot(slope, slope)):
         raise HeroError(
@@ -320,11 +320,11 @@ def probe_step(run: Path, config: RunConfig, step: int, tasks: Tasks, device: to
         )
     generator = Generator(device=device).manual_seed(seed_of(config.seed, "probe noise", step))
     measured = measure(
-        model, lagged, strategy.objective, tasks, slope, lam, generator, steps=config.train.unroll, batch=batch
+        model, lagged, strategy.hero, tasks, slope, lam, generator, steps=config.train.unroll, batch=batch
     )
     # Trajectories are numbered from 0 without gaps, as the bootstrap wants them.
     groups = torch.unique(tasks.trajectory, return_inverse=True)[1]
-    names = list(strategy.objective.candidates)
+    names = list(strategy.hero.reference.candidates)
     row = {"step": step, "loss": config.train.loss, "risk": risk, **describe(measured, slope, lam, groups)}
     row["finite_step"] = finite_step(model, tasks, risk, slope, measured.d_hero, batch)
     row["per_window"] = {

@@ -1,15 +1,16 @@
-"""What depends on a training window alone is computed once: the truth's spectra, and the lagged operator's failures.
+"""What follows from a training window alone is computed once: its true spectrum, and how its lagged rollout fails.
 
 The lagged operator is frozen between refreshes and the windows are finitely many, so its diagnostics are a few numbers
-per window and refresh. Memory: 4 bytes x (1 + diagnostics) per window, and for the truth 4 bytes x K x (1 +
-coefficients) per window. The values are those of the uncached path to the bit, because no operator mixes samples.
+per window and refresh. Memory: 4 bytes x (1 + diagnostics) per window, and for the truth 4 bytes x K x coefficients.
+The values equal the ones computed without a cache to the bit, because no sample of a batch depends on the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor, nn
 
 LIMIT = 2**28
@@ -21,19 +22,18 @@ class WindowTable:
 
     def __init__(self) -> None:
         self.rows: Tensor | None = None
-        self.valid = torch.zeros(0, dtype=torch.bool)
+        self.valid = bytearray()
 
     def clear(self) -> None:
-        """Forget everything, for example when the lagged operator is refreshed."""
-        self.valid.zero_()
+        """Forget the rows and keep their memory."""
+        self.valid[:] = bytes(len(self.valid))
 
     def get(self, index: Tensor, compute: Callable[[], Tensor]) -> Tensor:
         """The rows of the windows `index` (on the CPU); `compute` gives them all if one is missing."""
-        size = int(index.max()) + 1
-        if size > len(self.valid):
-            self.valid = torch.cat([self.valid, torch.zeros(size - len(self.valid), dtype=torch.bool)])
-        if self.rows is not None and bool(self.valid[index].all()):
-            return self.rows[index.to(self.rows.device)]
+        numbers = index.tolist()
+        self.valid.extend(bytes(max(0, max(numbers) + 1 - len(self.valid))))
+        if self.rows is not None and all(map(self.valid.__getitem__, numbers)):
+            return self.rows.index_select(0, index.to(self.rows.device))
         fresh = compute()
         if len(self.valid) * fresh[0].numel() * fresh.element_size() > LIMIT:
             return fresh
@@ -43,7 +43,8 @@ class WindowTable:
                 grown[: len(self.rows)] = self.rows
             self.rows = grown
         self.rows[index.to(fresh.device)] = fresh
-        self.valid[index] = True
+        for number in numbers:
+            self.valid[number] = 1
         return fresh
 
     def nbytes(self) -> int:
@@ -51,7 +52,39 @@ class WindowTable:
         return 0 if self.rows is None else self.rows.numel() * self.rows.element_size()
 
 
-def is_stochastic(model: nn.Module) -> bool:
-    """Whether two calls may differ: dropout is active, or the model says so with an attribute `stochastic`."""
-    dropout = any(isinstance(m, nn.modules.dropout._DropoutNd) and m.training and m.p > 0 for m in model.modules())
-    return dropout or bool(getattr(model, "stochastic", False))
+@dataclass(frozen=True)
+class WindowCache:
+    """Tables by what their rows hold: of the truth, which stay, and of the lagged operator, until it is refreshed."""
+
+    truth: defaultdict[Hashable, WindowTable] = field(default_factory=lambda: defaultdict(WindowTable))
+    lagged: defaultdict[Hashable, WindowTable] = field(default_factory=lambda: defaultdict(WindowTable))
+
+    def forget_lagged(self) -> None:
+        """Start again after a refresh."""
+        for table in self.lagged.values():
+            table.clear()
+
+    def nbytes(self) -> int:
+        """Memory of all tables."""
+        return sum(table.nbytes() for tables in (self.truth, self.lagged) for table in tables.values())
+
+
+def is_cacheable(model: nn.Module) -> bool:
+    """Whether a window always gives the same rollout: no module draws numbers, and none mixes the samples of a batch.
+
+    Dropout and batch normalisation are known; other modules say so by an attribute `stochastic` or `mixes_batch`.
+    """
+    for module in model.modules():
+        if getattr(module, "stochastic", False) or getattr(module, "mixes_batch", False):
+            return False
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
+            return False
+        if module.training and _drops(module):
+            return False
+    return True
+
+
+def _drops(module: nn.Module) -> bool:
+    """Whether a module of torch draws numbers in training: dropout layers, and layers with dropout inside."""
+    share = module.p if isinstance(module, nn.modules.dropout._DropoutNd) else getattr(module, "dropout", 0)
+    return isinstance(module, nn.RReLU) or (isinstance(share, int | float) and share > 0)

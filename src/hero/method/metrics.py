@@ -22,7 +22,8 @@ from torch import Tensor
 from hero.config.registry import Registry
 from hero.data.windows import Context
 from hero.errors import HeroError
-from hero.method.rollout import EPS, Stepper, rollout
+from hero.method.distance import EPS
+from hero.method.rollout import Stepper, rollout
 
 TAU = 0.1
 CORRELATION_THRESHOLD = 0.8

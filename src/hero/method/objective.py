@@ -1,229 +1,296 @@
-"""Stage 5 of HERO, and the whole objective put together from its parts: L_total = L_roll + λ_s L_rel.
+"""HERO as a composition of its parts, with explicit state (paper, Algorithm 1):  L_total = L_roll + λ_s mean_i ℓ_rel,i.
 
-`HeroObjective` works in anyone's training loop; our trainer uses the same class.
+    hero = Hero()
+    state = hero.init()
+    loss, state, comparison = hero(model, context, truth, state)   # once per update, then loss.backward()
+
+A `Hero` is a value: `dataclasses.replace` of one part gives a variant, such as an ablation or the control.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn.functional import softplus
+from torch.nn.functional import one_hot, softplus
 
 from hero.data.windows import Context
-from hero.errors import HeroError, unknown_name
-from hero.method.cache import WindowTable, is_stochastic
-from hero.method.candidates import CANDIDATES, Candidate, Scene
-from hero.method.diagnostics import DIAGNOSTICS, Diagnostic, Instrument, Spectrum, Truth, fourier_amplitudes
-from hero.method.lagged import LaggedOperator
-from hero.method.perturbations import Perturbation, SpectralNoise
-from hero.method.rollout import Unroll, trajectory_distance, unroll
-from hero.method.schedule import relative_weight
-from hero.method.selection import select
+from hero.errors import HeroError, check_number
+from hero.method.cache import WindowCache, is_cacheable
+from hero.method.candidates import (
+    CANDIDATES,
+    PAPER_CANDIDATES,
+    Cached,
+    Candidate,
+    CandidateInputs,
+    lagged_copy,
+    restored_lagged,
+    tensors_of,
+    unchanged_buffers,
+)
+from hero.method.diagnostics import (
+    DIAGNOSTICS,
+    PAPER_DIAGNOSTICS,
+    Diagnostic,
+    TrajectoryErrors,
+    Truth,
+    bounded,
+    worst,
+)
+from hero.method.domain import Domain
+from hero.method.rollout import Unroll, unroll
 from hero.seeding import seed_of
-
-Part = TypeVar("Part")
-
-
-def margin_loss(d_cur: Tensor, d_fail: Tensor, margin: float, beta: float) -> Tensor:
-    """ℓ_rel = (1/β) log(1 + exp(β [d_cur - d_fail + m])), per sample."""
-    return softplus(d_cur - d_fail + margin, beta=beta)
-
-
-def activation(d_cur: Tensor, d_fail: Tensor, margin: float, beta: float) -> Tensor:
-    """α = σ(β [d_cur - d_fail + m]), the factor by which the relative term scales the gradient of d_cur."""
-    return torch.sigmoid(beta * (d_cur - d_fail + margin))
 
 
 @dataclass(frozen=True)
-class RelativeTerm:
-    """What one comparison with the failure reference gives; all but `loss` is detached."""
+class Ramp:
+    """λ_s = λ_max clip((s - s_0) / W, 0, 1), called with s - s_0."""
 
-    loss: Tensor  # ℓ_rel per sample, (batch,)
-    alpha: Tensor  # (batch,)
-    d_cur: Tensor  # (batch,)
-    d_fail: Tensor  # (batch,)
-    selected: Tensor  # index into `candidates` per sample, (batch,)
-    diagnostics: Tensor  # (batch, candidate, diagnostic)
+    warmup: int = 2000  # W
+    lambda_max: float = 0.02
+
+    def __post_init__(self) -> None:
+        check_number("warmup", self.warmup, low=1, whole=True)
+        check_number("lambda_max", self.lambda_max, low=0)
+
+    def __call__(self, since: int) -> float:
+        return self.lambda_max * min(max(since / self.warmup, 0.0), 1.0)
+
+
+@dataclass(frozen=True)
+class Every:
+    """Whether θ̄ is copied before update s: at s_0 and where (s - s_0) mod R = 0 after it; called with s - s_0."""
+
+    refresh: int = 2000  # R
+
+    def __post_init__(self) -> None:
+        check_number("refresh", self.refresh, low=1, whole=True)
+
+    def __call__(self, since: int) -> bool:
+        return since >= 0 and since % self.refresh == 0
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The failure reference of each sample, detached."""
+
+    d_fail: Tensor  # D(τ^(j*), τ_*), (batch,)
+    j_star: Tensor  # index into the candidates, (batch,)
+    E: Tensor  # (batch, candidate, diagnostic)
     candidates: tuple[str, ...]
-    diagnostic_names: tuple[str, ...]
-
-    def statistics(self) -> dict[str, Tensor]:
-        """Scalars for the log, still on the device: α, the margin d_fail - d_cur, shares, and E_q per candidate."""
-        out = {
-            "relative_loss": self.loss.detach().mean(),
-            "alpha": self.alpha.mean(),
-            "alpha_std": self.alpha.std(correction=0),
-            "margin": (self.d_fail - self.d_cur).mean(),
-        }
-        means = self.diagnostics.mean(dim=0)
-        for j, candidate in enumerate(self.candidates):
-            out[candidate] = (self.selected == j).float().mean()
-            for q, diagnostic in enumerate(self.diagnostic_names):
-                out[f"{candidate}.{diagnostic}"] = means[j, q]
-        return out
+    diagnostics: tuple[str, ...]
 
 
-class HeroObjective:
-    """HERO as a loss: `loss = objective(model, context, truth)`, once per optimiser step.
+@dataclass(frozen=True)
+class FailureReference:
+    """Stages 2 to 4: the worst of the candidates, as the diagnostics rank them."""
 
-    Every part can be replaced: candidates and diagnostics by name or as a mapping of callables, the selector, the
-    perturbation, the schedule. Numbers default to the paper's. State (step, lagged weights) is in `state_dict`.
-    """
+    candidates: Mapping[str, Candidate | Cached] = field(default_factory=lambda: CANDIDATES.only(*PAPER_CANDIDATES))
+    diagnostics: Mapping[str, Diagnostic] = field(default_factory=lambda: DIAGNOSTICS.only(*PAPER_DIAGNOSTICS))
+    select: Callable[[Tensor], Tensor] = worst  # E -> j*
 
-    def __init__(
-        self,
-        start: int = 4000,
-        refresh: int = 2000,
-        warmup: int = 2000,
-        lambda_max: float = 0.02,
-        margin: float = 0.02,
-        beta: float = 5.0,
-        *,
-        candidates: Sequence[str] | Mapping[str, Candidate] = tuple(CANDIDATES),
-        diagnostics: Sequence[str] | Mapping[str, Diagnostic] = tuple(DIAGNOSTICS),
-        perturbation: Perturbation | None = None,
-        selector: Callable[[Tensor], Tensor] = select,
-        schedule: Callable[[int], float] | None = None,
-        absolute: Callable[[Tensor, Tensor], Tensor] | None = None,
-        weights: Tensor | None = None,
-        spectrum: Spectrum | None = fourier_amplitudes,
-        single_candidate: bool = False,
-        cached: bool = True,
-        callback: Callable[[int, RelativeTerm], None] | None = None,
-        seed: int = 0,
-    ) -> None:
-        """`weights`: quadrature weights ω; `spectrum`: |F u|, or None to leave "spec" out; `absolute`: replaces mean D;
-        `single_candidate`: allow M = 1, as two ablations need; `callback(step, term)`: sees each comparison."""
-        self.start, self.margin, self.beta, self.seed = start, margin, beta, seed
-        self.schedule = schedule or (lambda step: relative_weight(step, start, warmup, lambda_max))
-        self.candidates = named_parts("candidate", candidates, CANDIDATES)
-        if len(self.candidates) < (1 if single_candidate else 2):
+    def __post_init__(self) -> None:
+        for name in ("candidates", "diagnostics"):
+            if not getattr(self, name):
+                raise HeroError(f"{name} is empty, so there is no failure reference; give at least one.")
+
+    @torch.no_grad()
+    def __call__(self, inputs: CandidateInputs, current: TrajectoryErrors) -> Reference:
+        def measure(states: Tensor) -> Tensor:
+            """D and the diagnostics of τ^(j), which has been measured already if it is the current rollout."""
+            tau = current if states is current.states else TrajectoryErrors(states, current.truth)
+            return bounded(torch.stack([tau.D, *(q.value(tau) for q in self.diagnostics.values())], dim=1))
+
+        with unchanged_buffers(inputs.model, inputs.lagged):
+            rows = [candidate.measured(inputs, measure) for candidate in self.candidates.values()]
+        D, *_ = table = torch.stack(rows, dim=2).unbind(dim=1)  # 1 + diagnostics of (batch, candidate)
+        E = torch.stack(table[1:], dim=2)
+        j_star = self.select(E)
+        return Reference(D.gather(1, j_star[:, None])[:, 0], j_star, E, tuple(self.candidates), tuple(self.diagnostics))
+
+
+class Relative(Protocol):
+    """Stage 5, per sample: ℓ_rel, and its derivative α by d_cur. `d_fail` is `d_cur` unless `compares`."""
+
+    compares: ClassVar[bool]
+
+    def __call__(self, d_cur: Tensor, d_fail: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+@dataclass(frozen=True)
+class Margin:
+    """ℓ_rel = (1/β) log(1 + exp(β [d_cur - d_fail + m])) and α = σ(β [d_cur - d_fail + m])."""
+
+    m: float = 0.02
+    beta: float = 5.0
+    compares: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_number("m", self.m, above=0)
+        check_number("beta", self.beta, above=0)
+
+    def __call__(self, d_cur: Tensor, d_fail: Tensor) -> tuple[Tensor, Tensor]:
+        gap = d_cur - d_fail + self.m
+        return softplus(gap, beta=self.beta), torch.sigmoid(self.beta * gap.detach())
+
+
+@dataclass(frozen=True)
+class FixedWeight:
+    """The control, ℓ_rel = α₀ d_cur: HERO's schedule and added distance without its history."""
+
+    alpha: float = 0.5  # α₀
+    compares: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_number("alpha", self.alpha, low=0)
+
+    def __call__(self, d_cur: Tensor, d_fail: Tensor) -> tuple[Tensor, Tensor]:
+        return self.alpha * d_cur, torch.full_like(d_cur, self.alpha)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the relative term saw in one batch; all but `loss` is detached."""
+
+    loss: Tensor  # ℓ_rel, (batch,)
+    alpha: Tensor  # α = ∂ℓ_rel/∂d_cur, (batch,)
+    d_cur: Tensor  # (batch,)
+    reference: Reference | None  # None where no history is compared with
+    weight: float  # λ_s
+
+    def statistics(self) -> dict[str, Tensor | float]:
+        """Scalars for the log, still on the device: α, the margin d_fail - d_cur, shares of the candidates, mean E."""
+        reference = self.reference
+        if reference is None:
+            return {"lambda": self.weight}
+        names = ["relative_loss", "alpha", "margin", *reference.candidates]
+        names += [f"{candidate}.{q}" for candidate in reference.candidates for q in reference.diagnostics]
+        shares = one_hot(reference.j_star, len(reference.candidates)).to(self.alpha.dtype)
+        columns = torch.stack([self.loss.detach(), self.alpha, reference.d_fail - self.d_cur], dim=1)
+        means = torch.cat([columns, shares, reference.E.flatten(1)], dim=1).mean(dim=0)
+        values = dict(zip(names, means.unbind(), strict=True))
+        return {"lambda": self.weight, "alpha_std": self.alpha.std(correction=0), **values}
+
+
+@dataclass(frozen=True)
+class HeroState:
+    """Everything that changes from update to update. The modules and tables in it are renewed in place."""
+
+    step: int = 0  # s
+    lagged: nn.Module | None = None  # G_θ̄, None before s_0
+    cache: WindowCache = field(default_factory=WindowCache)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What resuming needs, see `Hero.load`. The cache is not in it: it fills again with the same bits."""
+        return {"step": self.step, "lagged": {} if self.lagged is None else tensors_of(self.lagged)}
+
+
+@dataclass(frozen=True)
+class Hero:
+    """The objective of history-enriched rollout training; numbers default to the paper's."""
+
+    start: int = 4000  # s_0, the first update with a relative term
+    reference: FailureReference = field(default_factory=FailureReference)
+    relative: Relative | None = Margin()  # None: push-forward
+    weight: Callable[[int], float] = Ramp()  # s - s_0 -> λ_s
+    refresh: Callable[[int], bool] = Every()  # s - s_0 -> whether θ̄ is copied
+    domain: Domain = field(default_factory=Domain)
+    absolute: Callable[[Tensor, Tensor], Tensor] | None = None  # (τ_θ, τ_*) -> L_roll; None: the mean of D
+    seed: int = 0  # of the perturbations, unless a generator is given
+
+    def __post_init__(self) -> None:
+        check_number("start", self.start, low=0, whole=True)
+        spectral = [name for name, q in self.reference.diagnostics.items() if q.needs_spectrum]
+        if spectral and self.domain.spectrum is None:
             raise HeroError(
-                f"candidates={list(self.candidates)} leaves nothing to select from; "
-                "give at least two, or set single_candidate (hero.single_candidate=true) for an ablation."
+                f"the diagnostic {spectral[0]!r} reads a spectrum and the domain has none; give the domain a spectrum "
+                "or leave the diagnostic out."
             )
-        active = named_parts("diagnostic", diagnostics, DIAGNOSTICS)
-        if spectrum is None:
-            active.pop("spec", None)
-        if not active:
-            raise HeroError("diagnostics is empty, so no candidate can be ranked; give at least one.")
-        self.instrument = Instrument(active, weights, spectrum if "spec" in active else None)
-        self.perturbation = perturbation or SpectralNoise()
-        self.selector, self.callback, self.cached = selector, callback, cached
-        self.absolute = absolute or (lambda tau, truth: trajectory_distance(tau, truth, weights).mean())
-        self.lagged = LaggedOperator(start, refresh)
-        self.unroll: Unroll = unroll
-        self.step = 0
-        self.term: RelativeTerm | None = None
-        self._lag_table, self._energy_table, self._amplitude_table = WindowTable(), WindowTable(), WindowTable()
+
+    @property
+    def compares(self) -> bool:
+        """Whether there is a failure reference, and so a lagged operator, from s_0 on."""
+        return self.relative is not None and self.relative.compares
+
+    def init(self) -> HeroState:
+        """The state before the first update."""
+        return HeroState()
+
+    def load(self, saved: Mapping[str, Any], model: nn.Module) -> HeroState:
+        """The state whose `state_dict` is `saved`; `model` gives the architecture of the lagged operator."""
+        return HeroState(saved["step"], restored_lagged(model, saved["lagged"]) if saved["lagged"] else None)
 
     def __call__(
         self,
         model: nn.Module,
         context: Context | Tensor,
         truth: Tensor,
+        state: HeroState,
+        *,
         index: Tensor | None = None,
         generator: Generator | None = None,
-    ) -> Tensor:
-        """L_total of one batch: a context or state (batch, channel, *space) and its future (batch, K, channel, *space).
+        unroll: Unroll = unroll,
+    ) -> tuple[Tensor, HeroState, Comparison | None]:
+        """L_total of one batch, the state of the next update, and the comparison, None without a relative term.
 
-        `index` numbers the windows of a finite training set (int64, on the CPU); with it, what depends on a window
-        alone is computed once per refresh. The comparison is left in `self.term`, None before s_0.
+        `context` is a `Context` or a state (batch, channel, *space), `truth` its future (batch, K, channel, *space).
+        `index` numbers the windows of a finite training set (int64, on the CPU); with it, what follows from a window
+        alone is computed once per refresh. `unroll` may be a compiled form of `rollout.unroll`.
         """
-        if isinstance(context, Tensor):
-            context = Context(context[:, None])
-        current = self.unroll(model, context, truth.shape[1])
-        loss = self.absolute(current, truth)
-        self.term = None
-        if self.step >= self.start:
+        context = checked_context(context, truth, index, self.domain)
+        since = state.step - self.start
+        compares = self.compares and since >= 0
+        if compares and (state.lagged is None or self.refresh(since)):
+            state = replace(state, lagged=lagged_copy(model, state.lagged))  # stage 1
+            state.cache.forget_lagged()
+
+        tau = unroll(model, context, truth.shape[1])  # τ_θ
+        current = TrajectoryErrors(tau, Truth(truth, self.domain, index, state.cache))
+        d_cur = bounded(current.D)  # with gradient, before the diagnostics read the same numbers without
+        loss = current.D.mean() if self.absolute is None else self.absolute(tau, truth)  # L_roll
+        following = replace(state, step=state.step + 1)
+        if self.relative is None or since < 0:
+            return loss, following, None
+
+        reference = None
+        if compares and state.lagged is not None:
             if generator is None:
-                generator = Generator(device=truth.device).manual_seed(seed_of(self.seed, "noise", self.step))
-            if self.lagged.update(model, self.step):
-                self._lag_table.clear()
-            assert self.lagged.model is not None
-            self.term = self.compare(model, self.lagged.model, context, current, truth, generator, index)
-            loss = loss + self.weight() * self.term.loss.mean()
-            if self.callback is not None:
-                self.callback(self.step, self.term)
-        self.step += 1
-        return loss
+                generator = Generator(device=truth.device).manual_seed(seed_of(self.seed, "noise", state.step))
+            numbers = index if is_cacheable(state.lagged) else None
+            inputs = CandidateInputs(
+                model, state.lagged, context, tau, self.domain.perturbation, generator, unroll, numbers, state.cache
+            )
+            reference = self.reference(inputs, current)  # stages 2 to 4
+        rel, alpha = self.relative(d_cur, d_cur if reference is None else reference.d_fail)  # stage 5
+        comparison = Comparison(rel, alpha, d_cur.detach(), reference, self.weight(since))
+        return loss + comparison.weight * rel.mean(), following, comparison
 
-    def weight(self) -> float:
-        """λ_s of the present step."""
-        return self.schedule(self.step)
 
-    def compare(
-        self,
-        model: nn.Module,
-        lagged: nn.Module,
-        context: Context,
-        current: Tensor,
-        truth: Tensor,
-        generator: Generator,
-        index: Tensor | None = None,
-    ) -> RelativeTerm:
-        """Stages 2 to 5: candidates, diagnostics, selection, margin loss of τ_θ = `current`."""
-        if not self.cached or is_stochastic(model):
-            index = None
-        true = self._truth(truth, index)
-        scene = Scene(model, lagged, context, current, self.perturbation, generator, self.unroll)
-        rows = [self._measure(name, scene, true, index) for name in self.candidates]
-        table = torch.stack(rows, dim=1)  # (batch, candidate, 1 + diagnostics)
-        selected = self.selector(table[:, :, 1:])
-        d_fail = table[:, :, 0].gather(1, selected[:, None])[:, 0]
-        d_cur = trajectory_distance(current, truth, self.instrument.weights)
-        return RelativeTerm(
-            loss=margin_loss(d_cur, d_fail, self.margin, self.beta),
-            alpha=activation(d_cur.detach(), d_fail, self.margin, self.beta),
-            d_cur=d_cur.detach(),
-            d_fail=d_fail,
-            selected=selected,
-            diagnostics=table[:, :, 1:],
-            candidates=tuple(self.candidates),
-            diagnostic_names=tuple(self.instrument.diagnostics),
+def checked_context(context: Context | Tensor, truth: Tensor, index: Tensor | None, domain: Domain) -> Context:
+    """`context` as a `Context`; refuses shapes that do not belong together."""
+    if isinstance(context, Tensor):
+        context = Context(context[:, None])
+    states, weights = tuple(context.states.shape), domain.weights
+    future = tuple(truth.shape)
+    if len(states) < 4 or len(future) != len(states) or states[:1] + states[2:] != future[:1] + future[2:]:
+        raise HeroError(
+            f"a context of states {states} and a truth {future} do not belong together; give states (batch, history, "
+            "channel, *space) in a Context, or the last one alone (batch, channel, *space), and a truth (batch, time, "
+            "channel, *space)."
         )
-
-    @torch.no_grad()
-    def _measure(self, name: str, scene: Scene, truth: Truth, index: Tensor | None) -> Tensor:
-        def fresh() -> Tensor:
-            return self.instrument.measure(self.candidates[name](scene), truth)
-
-        return self._lag_table.get(index, fresh) if name == "lag" and index is not None else fresh()
-
-    @torch.no_grad()
-    def _truth(self, states: Tensor, index: Tensor | None) -> Truth:
-        instrument = self.instrument
-        if index is None:
-            return Truth(states, instrument.energy(states), instrument.amplitudes(states))
-        energy = self._energy_table.get(index, lambda: instrument.energy(states))
-        spectrum = instrument.spectrum
-        amplitudes = None if spectrum is None else self._amplitude_table.get(index, lambda: spectrum(states))
-        return Truth(states, energy, amplitudes)
-
-    def cache_bytes(self) -> int:
-        """Memory of everything that is kept per window."""
-        return sum(t.nbytes() for t in (self._lag_table, self._energy_table, self._amplitude_table))
-
-    def state_dict(self) -> dict[str, Any]:
-        """What resuming needs. The caches are not in it: they fill again with the same bits."""
-        return {"step": self.step, "lagged": self.lagged.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any], model: nn.Module) -> None:
-        """Undo `state_dict`; `model` gives the architecture of the lagged operator."""
-        self.step = state["step"]
-        self.lagged.load_state_dict(state["lagged"], model)
-        self._lag_table.clear()
-
-
-def named_parts(kind: str, chosen: Sequence[str] | Mapping[str, Part], known: dict[str, Part]) -> dict[str, Part]:
-    """The chosen parts by name: known ones in the order of their registry, which is their priority, or one's own."""
-    if isinstance(chosen, Mapping):
-        return dict(chosen)
-    for name in chosen:
-        if name not in known:
-            raise unknown_name(kind, name, known)
-    return {name: part for name, part in known.items() if name in chosen}
+    if 0 in future:
+        raise HeroError(f"the truth {future} holds nothing; give at least one window of one step.")
+    if weights is not None and tuple(weights.shape) != future[3:]:
+        raise HeroError(
+            f"quadrature weights {tuple(weights.shape)} do not fit the space {future[3:]} of the truth; "
+            "give one weight per point."
+        )
+    if index is not None and (index.shape != future[:1] or index.dtype != torch.int64 or index.device.type != "cpu"):
+        raise HeroError(
+            f"index is {index.dtype} {tuple(index.shape)} on {index.device}; give {future[0]} window "
+            "numbers as int64 on the CPU."
+        )
+    return context

@@ -1,10 +1,10 @@
 """Scattered points and meshes: quadrature weights, neighbours, a graph spectrum, and perturbations of point values.
 
 A trajectory on a cloud of P points has one space axis, (batch, time, channel, P). `PointCloud` holds what HERO needs to
-know about the points; the parts that replace the ones of regular grids are
+know about the points, and its parts make a `Domain`:
 
     cloud = PointCloud(coords)                                    # (P, d)
-    HeroObjective(weights=cloud.weights, spectrum=cloud.amplitudes, perturbation=GraphSpectralNoise(cloud, 0.01))
+    Hero(domain=Domain(cloud.weights, cloud.amplitudes, GraphSpectralNoise(cloud, 0.01)))
 
 with `LocalSmoothing` and `NeighbourhoodJitter` as the other perturbations.
 """
@@ -20,7 +20,7 @@ from torch import Generator, Tensor
 
 from hero.data.windows import Context
 from hero.errors import HeroError
-from hero.method.rollout import EPS
+from hero.method.distance import EPS
 
 MAX_DENSE = 10_000
 """Most points for which the graph spectrum is computed: a dense P x P matrix of 800 MB, and minutes of work."""

@@ -1,4 +1,4 @@
-"""Contexts, autoregressive rollouts, and the distances between states and trajectories that everything else uses.
+"""Autoregressive rollouts.
 
 Layout: a state is (batch, channel, *space), a trajectory (batch, time, channel, *space).
 """
@@ -13,11 +13,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from hero.data.windows import Context
+from hero.errors import HeroError
 from hero.models.once import frozen_weights
-
-EPS = 1e-12
-"""ε of the paper. Small, because states may decay by many orders of magnitude (kdv) and their errors stay relative."""
-
 
 Stepper = Callable[[Context], Tensor]
 Unroll = Callable[[nn.Module, Context, int], Tensor]
@@ -36,13 +33,24 @@ def rollout(step: Stepper, context: Context, steps: int) -> Tensor:
     if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
         with frozen_weights():
             return _rollout_in_place(step, context, steps)
-    channels, parts, count = context.states.shape[2], [], 0
+    parts, count = [], 0
     while count < steps:
-        made = step(context).unflatten(1, (-1, channels))
+        made = steps_in(step(context), context)
         parts.append(made)
         count += made.shape[1]
         context = context.advance(made)
     return torch.cat(parts, dim=1)[:, :steps]
+
+
+def steps_in(output: Tensor, context: Context) -> Tensor:
+    """The steps that one call made, (batch, steps, channel, *space)."""
+    state = tuple(context.states.shape[2:])  # (channel, *space)
+    if output.shape[1] % state[0] or tuple(output.shape[2:]) != state[1:]:
+        raise HeroError(
+            f"the model returned {tuple(output.shape)} for states of (channel, *space) {state}; its output must have "
+            "the channels of a state, or a multiple of them, on the same grid."
+        )
+    return output.unflatten(1, (-1, state[0]))
 
 
 def _rollout_in_place(step: Stepper, context: Context, steps: int) -> Tensor:
@@ -51,7 +59,7 @@ def _rollout_in_place(step: Stepper, context: Context, steps: int) -> Tensor:
     tau = torch.empty(states.shape[0], steps, *states.shape[2:], dtype=states.dtype, device=states.device)
     count = 0
     while count < steps:
-        made = step(context).unflatten(1, (-1, states.shape[2]))[:, : steps - count]
+        made = steps_in(step(context), context)[:, : steps - count]
         tau[:, count : count + made.shape[1]] = made
         count += made.shape[1]
         context = context.advance(made)
@@ -74,29 +82,3 @@ def recomputed_unroll(model: nn.Module, context: Context, steps: int) -> Tensor:
     if not torch.is_grad_enabled():
         return unroll(model, context, steps)
     return rollout(lambda z: checkpoint(model, z.inputs(), use_reentrant=False), context, steps)
-
-
-def norm(u: Tensor, weights: Tensor | None = None) -> Tensor:
-    """‖u‖_X = (Σ_i ω_i ‖u(x_i)‖²₂)^½ of a trajectory (batch, time, channel, *space): (batch, time).
-
-    `weights` are the quadrature weights ω, in the shape of space; None means a regular grid, ω_i = 1/N_x.
-    """
-    # vector_norm has gradient 0 at 0, where the square root of a sum would give NaN.
-    if weights is None:
-        return torch.linalg.vector_norm(u.flatten(2), dim=2) / u[0, 0, 0].numel() ** 0.5
-    return torch.linalg.vector_norm((u * weights.sqrt().to(u.dtype)).flatten(2), dim=2)
-
-
-def energy(u: Tensor, weights: Tensor | None = None) -> Tensor:
-    """𝓔(u) = ‖u‖²_X, a proxy of the energy: (batch, time)."""
-    return norm(u, weights).square()
-
-
-def state_distance(v: Tensor, w: Tensor, weights: Tensor | None = None) -> Tensor:
-    """d_X(v, w) = ‖v - w‖_X / (‖w‖_X + ε), per trajectory and step: (batch, time)."""
-    return norm(v - w, weights) / (norm(w, weights) + EPS)
-
-
-def trajectory_distance(tau: Tensor, truth: Tensor, weights: Tensor | None = None) -> Tensor:
-    """D(τ, τ_*) = (1/K) Σ_k d_X(v_k, u_{n+k}), per sample: (batch,)."""
-    return state_distance(tau, truth, weights).mean(dim=1)

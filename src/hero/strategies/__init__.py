@@ -7,7 +7,7 @@ from typing import Any
 from hero.config import Registry
 from hero.strategies.base import Loss, Setup, Strategy
 from hero.strategies.diverted_chain import DivertedChain
-from hero.strategies.hero import FixedWeight, Hero
+from hero.strategies.hero import FixedWeightStrategy, HeroStrategy
 from hero.strategies.one_step import OneStep
 from hero.strategies.push_forward import PushForward, Recurrent
 from hero.strategies.refiner import Refiner
@@ -22,8 +22,8 @@ STRATEGIES: Registry[type[Strategy[Any]]] = Registry(
         "push_forward": PushForward,
         "recurrent": Recurrent,
         "diverted_chain": DivertedChain,
-        "hero": Hero,
-        "fixed_weight": FixedWeight,
+        "hero": HeroStrategy,
+        "fixed_weight": FixedWeightStrategy,
         "refiner": Refiner,
     },
     importable=True,

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from hero.config import Settings as BaseSettings
 from hero.data import Task
 from hero.data.windows import Batch
-from hero.method.rollout import Stepper, Unroll, as_stepper, recomputed_unroll, trajectory_distance, unroll
+from hero.method.distance import trajectory_distance
+from hero.method.rollout import Stepper, Unroll, as_stepper, recomputed_unroll, unroll
 from hero.models.wrappers import Normalised, Residual
 from hero.strategies.settings import TrainSettings
 

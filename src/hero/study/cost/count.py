@@ -20,7 +20,8 @@ from hero.console import console
 from hero.data.windows import Batch, Context
 from hero.models import count_parameters
 from hero.runs.config import RunConfig
-from hero.study.cost.phases import Phase, empty_windows, numbered, objective_of, phases_of
+from hero.strategies.hero import HeroStrategy
+from hero.study.cost.phases import Phase, empty_windows, numbered, phases_of
 from hero.training.memory import KeptForBackward
 
 SPLITS = ("train", "val", "test")
@@ -142,12 +143,11 @@ def count_at(config: RunConfig, model: nn.Module, phases: list[Phase], size: int
         with FlopCounterMode(display=False) as counter, kept.hooks():
             strategy.loss(model, batch).value.backward()
         model.zero_grad(set_to_none=True)
-        objective = objective_of(strategy)
         count = Count(
             flops=counter.get_total_flops(),
             activations=kept.nbytes(),
             state=sum(map(nbytes, tensors_in(strategy.state_dict()))),
-            caches=0 if objective is None else objective.cache_bytes(),
+            caches=strategy.state.cache.nbytes() if isinstance(strategy, HeroStrategy) else 0,
         )
         counts.append(count)
     return counts

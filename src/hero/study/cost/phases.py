@@ -10,9 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from hero.data.windows import Windows
-from hero.method.objective import HeroObjective
 from hero.runs.config import RunConfig
-from hero.strategies import Strategy
 from hero.strategies.hero import HeroSettings, RelativeSettings
 
 
@@ -34,7 +32,9 @@ def phases_of(config: RunConfig) -> list[Phase]:
     start, refresh = method.start, method.refresh if isinstance(method, HeroSettings) else steps
     last_refresh = start + (steps - 1 - start) // refresh * refresh
     between = steps - 1 if steps - 1 != last_refresh else steps - 2
-    filling = filling_updates(config, method) if isinstance(method, HeroSettings) and numbered(config) else 0
+    filling = 0
+    if isinstance(method, HeroSettings) and method.lambda_max and numbered(config):
+        filling = filling_updates(config, method)
     found = [
         Phase("before hero.start", start, start - 1),
         Phase("cache filling", filling, last_refresh),
@@ -69,9 +69,3 @@ def empty_windows(config: RunConfig) -> Windows:
 def numbered(config: RunConfig) -> bool:
     """Whether windows are identical on every visit, so that results can be cached per window."""
     return config.train.curriculum == "fixed" and not config.train.noise
-
-
-def objective_of(strategy: Strategy) -> HeroObjective | None:
-    """The part of a strategy that caches per window, if it has one."""
-    found = getattr(getattr(strategy, "base", strategy), "objective", None)
-    return found if isinstance(found, HeroObjective) else None
