@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from conftest import parse
+from hero import CANDIDATES, DIAGNOSTICS
 from hero.cli.options import Settings
 
 ROOT = Path(__file__).parent.parent
@@ -44,8 +45,14 @@ def test_commands_parse_and_their_settings_exist(document: str, command: str) ->
 def test_python_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    for block in blocks(path, "python"):
-        exec(compile(block, path.name, "exec"), names)
+    before = [(registry, dict(registry)) for registry in (CANDIDATES, DIAGNOSTICS)]
+    try:
+        for block in blocks(path, "python"):
+            exec(compile(block, path.name, "exec"), names)
+    finally:  # a document registers parts, which no other test should see
+        for registry, parts in before:
+            registry.clear()
+            registry.update(parts)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.name)

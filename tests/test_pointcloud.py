@@ -54,7 +54,7 @@ def naive_neighbours(x: np.ndarray, k: int, period: list[float] | None) -> tuple
 def test_neighbours_and_estimated_weights(
     period: list[float] | None, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hero.pointcloud, "BLOCK", block)  # any number of rows at a time gives the same
+    monkeypatch.setattr(hero.method.pointcloud, "BLOCK", block)  # any number of rows at a time gives the same
     cloud = PointCloud(scattered(), neighbours=5, period=period)
     distances, indices = naive_neighbours(cloud.coords.numpy(), 5, period)
     np.testing.assert_allclose(cloud.distances.numpy(), distances, rtol=1e-12)

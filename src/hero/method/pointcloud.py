@@ -19,7 +19,7 @@ import torch
 from torch import Generator, Tensor
 
 from hero.data.windows import Context
-from hero.errors import HeroError
+from hero.errors import HeroError, check_number
 from hero.method.distance import EPS
 
 MAX_DENSE = 10_000
@@ -106,8 +106,8 @@ class PointCloud:
         points, dims = self.coords.shape
         if points > MAX_DENSE:
             raise HeroError(
-                f"the graph spectrum of {points} points needs a dense matrix; it is computed up to {MAX_DENSE}. "
-                "Leave it out (spectrum=None) and perturb by LocalSmoothing, or use fewer points."
+                f"the graph spectrum of {points} points needs a dense matrix and is computed up to {MAX_DENSE}; use "
+                "fewer points, or Domain(spectrum=None) with LocalSmoothing and no spectral diagnostic."
             )
         omega, distances = self.weights.double(), self.distances.double()
         scale = distances[:, -1:] * distances[self.neighbours, -1]  # r_i r_j, (P, k)
@@ -163,11 +163,18 @@ class PointCloud:
 
 
 @dataclass(frozen=True)
-class LocalSmoothing:
-    """u ← (1 - s ξ) u + s ξ ū with ū the mean of the neighbours and ξ ~ U(0, 1), one per sample."""
+class CloudPerturbation:
+    """P_ζ of size s on a cloud; each state is rescaled to the weighted norm it had, which moves its mean by O(s)."""
 
     cloud: PointCloud
-    size: float = 0.01
+    size: float = 0.01  # s
+
+    def __post_init__(self) -> None:
+        check_number("size", self.size, low=0)
+
+
+class LocalSmoothing(CloudPerturbation):
+    """u ← (1 - s ξ) u + s ξ ū with ū the mean of the neighbours and ξ ~ U(0, 1), one per sample."""
 
     def __call__(self, context: Context, generator: Generator) -> Context:
         u = context.states  # (batch, H, channel, P)
@@ -176,15 +183,11 @@ class LocalSmoothing:
         return self.cloud.perturbed(context, u + self.size * xi * (self.cloud.neighbour_mean(u) - u))
 
 
-@dataclass(frozen=True)
-class NeighbourhoodJitter:
+class NeighbourhoodJitter(CloudPerturbation):
     """u_i ← (1 - s) u_i + s u_j(i) with j(i) a random neighbour: the sample point moves towards it by the share s.
 
     The points of one sample move once, the same for all its states and channels.
     """
-
-    cloud: PointCloud
-    size: float = 0.01
 
     def __call__(self, context: Context, generator: Generator) -> Context:
         u = context.states  # (batch, H, channel, P)
@@ -195,18 +198,14 @@ class NeighbourhoodJitter:
         return self.cloud.perturbed(context, torch.lerp(u, u.gather(3, j.expand_as(u)), self.size))
 
 
-@dataclass(frozen=True)
-class GraphSpectralNoise:
-    """c_m ← (1 + s ξ_m) c_m with ξ_m ~ N(0, 1) and ξ_0 = 0 in the graph basis; what lies outside it stays."""
-
-    cloud: PointCloud
-    size: float = 0.01
+class GraphSpectralNoise(CloudPerturbation):
+    """c_m ← (1 + s ξ_m) c_m with ξ_m ~ N(0, 1) and ξ_0 = 0 in the graph basis; the part outside of it is kept."""
 
     def __call__(self, context: Context, generator: Generator) -> Context:
         u = context.states  # (batch, H, channel, P)
         c = self.cloud.coefficients(u)
         xi = torch.randn(c.shape, generator=generator, device=u.device, dtype=u.dtype)
-        xi[..., 0] = 0  # the mean is untouched
+        xi[..., 0] = 0  # no noise on the mean
         return self.cloud.perturbed(context, u + self.cloud.synthesis(self.size * xi * c))
 
 
@@ -243,7 +242,7 @@ def _check_coords(coords: Tensor, neighbours: int) -> None:
         )
     if not bool(torch.isfinite(coords).all()):
         i = int((~torch.isfinite(coords)).any(1).nonzero()[0])
-        raise HeroError(f"the coordinates of point {i} are not finite; remove the point or mend the file.")
+        raise HeroError(f"the coordinates of point {i} are not finite; remove the point or repair the file.")
 
 
 def _checked_weights(weights: Tensor, points: int) -> Tensor:
