@@ -70,7 +70,7 @@ def test_a_run_whose_ray_worker_is_killed_goes_on_to_the_same_bits(
     started, finished, *_ = out.splitlines()  # nothing of Ray before or between them
     assert started == f"started {run.name}"
     assert finished.startswith(f"finished {run.name} in ")
-    assert f"resuming {run.name} after step" in (run / "output.log").read_text()
+    assert f"resuming {run.name} after update" in (run / "output.log").read_text()
     assert_same_results([KILLED], runs_dir, expected)
     assert [path for folder in (runs_dir, data_dir) for path in folder.glob(".cluster-*")] == []
 

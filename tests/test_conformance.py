@@ -107,7 +107,9 @@ def test_the_test_time_stepper_rolls_out(strategy: str, backbone: str, dims: int
 def test_history_normalisation_and_the_practices(strategy: str) -> None:
     """Two states of history, noise and a curriculum go with every strategy."""
     config = config_for(strategy, "fno", 1)
-    train = replace(config.train, history=2, normalise=True, noise=0.01, curriculum="random", recompute=True)
+    train = config.train.model_copy(
+        update={"history": 2, "normalise": True, "noise": 0.01, "curriculum": "random", "recompute": True}
+    )
     config = replace(config, train=train)
     made, model, windows = begin(config)
     made.begin(model, windows.data)

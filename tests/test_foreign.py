@@ -38,8 +38,8 @@ def test_neuraloperators_models_train_and_are_measured(name: str, runs_dir: Path
     config = config_of(name, train__steps=6, hero__start=2)
     run = train(config, runs_dir, data_dir)
     metrics = evaluate(run, data_dir)
-    assert metrics["backbone"] == name
-    assert metrics["test"]["nrmse@1"] < float("inf")
+    assert metrics.backbone == name
+    assert metrics.test["nrmse@1"] < float("inf")
 
 
 MODULE = """
@@ -104,7 +104,7 @@ def test_a_class_in_the_current_folder_from_the_command_line(call: Call, runs_di
     ("name", "words"),
     [
         ("no_such_package:Net", ("no_such_package", "install")),
-        ("my_own_models:Nett", ("no nn.Module called 'Nett'", "package.module:Class")),
+        ("my_own_models:Nett", ("my_own_models has no 'Nett'", "package.module:Class")),
         ("my_own_models:function", ("no nn.Module called 'function'",)),
         ("my_own_models:Short", ("(2, 1, 32) to (2, 1, 31)", "not to (2, 1, 32)")),
         ("my_own_models:Last", ("fails on an input of shape (2, 1, 32)",)),

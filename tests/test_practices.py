@@ -13,16 +13,15 @@ import torch
 from torch import Generator, Tensor, nn
 
 from conftest import options, start_hero, tiny, wait_until
-from hero.data.windows import Batch, Context, noisy
+from hero.data.windows import Batch, Context
 from hero.evaluation.evaluate import evaluate
 from hero.method.rollout import as_stepper, recomputed_unroll, rollout, unroll
 from hero.models import FNO
 from hero.runs.old import read_log
-from hero.strategies import STRATEGIES
 from hero.training.ema import AveragedWeights
 from hero.training.loop import resume, train
 from hero.training.memory import KeptForBackward
-from hero.training.schedule import augment, unroll_length
+from hero.training.schedule import augment, noisy, unroll_length
 from test_strategies import absolute, assert_same, batch_of, model_of, window
 from test_train import assert_same_run
 
@@ -42,7 +41,7 @@ class Scale(nn.Module):
 
 def push_forward(variant: str, step: int = 0, **changes: Any) -> Any:
     config = tiny(strategy="push_forward", push_forward__variant=variant, train__loss="mse", **changes)
-    return STRATEGIES["push_forward"](config)
+    return config.make_strategy()
 
 
 def scalar_gradient(variant: str, x: float, ys: list[float], step: int = 0, **changes: Any) -> tuple[float, float]:
@@ -92,7 +91,7 @@ def test_variants_equal_their_naive_twins(variant: str, dims: int) -> None:
         kept = slice(-1, None) if variant == "last" else slice(None)
         values.append(absolute(tau[kept], truth[i, kept], "relative"))
     config = tiny(strategy="push_forward", push_forward__variant=variant, push_forward__cut_every=3)
-    ours = STRATEGIES["push_forward"](config).loss(model, batch_of(u, truth, 0, generator)).value
+    ours = config.make_strategy().loss(model, batch_of(u, truth, 0, generator)).value
     assert_same(model, ours, sum(values) / len(values))
 
 
@@ -210,7 +209,7 @@ def test_relative_term_on_top_of_another_objective() -> None:
         strategy="hero", train__loss="mse", train__bundle=2, train__noise=0.05, train__curriculum="steps",
         train__unroll=K, hero__start=0, hero__warmup=1, hero__lambda_max=0.3,
     )  # fmt: skip
-    strategy = STRATEGIES["hero"](config)
+    strategy = config.make_strategy()
     torch.manual_seed(0)
     model = FNO(1, 2, width=3, modes=(2,), depth=1).double()
     u, truth, _ = window(1, 0)
@@ -257,4 +256,4 @@ def test_a_killed_run_with_every_practice_is_resumed_to_the_same_bits(tmp_path: 
     process.communicate()
     resume(run, data_dir)
     assert_same_run(whole, run)
-    assert evaluate(run, data_dir)["test"]["nrmse@1"] < float("inf")
+    assert evaluate(run, data_dir).test["nrmse@1"] < float("inf")

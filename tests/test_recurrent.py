@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hero.strategies.recurrent import Recurrent
 from torch import Generator, Tensor, nn
 
 from conftest import tiny
@@ -14,7 +13,6 @@ from hero.data.windows import Batch, Context
 from hero.models import FNO
 from hero.runs.config import RunConfig
 from hero.runs.old import read_log
-from hero.strategies import STRATEGIES
 from hero.training.loop import train
 from hero.training.memory import KeptForBackward
 from test_strategies import absolute, assert_same, unroll
@@ -47,7 +45,7 @@ def test_it_equals_its_naive_twin(residual: bool, loss: str) -> None:
     twin = torch.zeros((), dtype=torch.float64)
     for u, truth in zip(batch.context.states[:, 0], batch.truth, strict=True):
         twin = twin + absolute(unroll(step, u, 8), truth, loss) / len(batch.truth)
-    assert_same(model, Recurrent(config).loss(model, batch).value, twin)
+    assert_same(model, config.make_strategy().loss(model, batch).value, twin)
 
 
 @pytest.mark.parametrize(("other", "steps"), [("one_step", 1), ("push_forward", 5)])
@@ -69,7 +67,7 @@ def test_the_gradient_flows_through_the_first_prediction() -> None:
     _, whole = gradients(config, model, batch)
     first = model(batch.context.inputs())
     second = model(first.detach())
-    detached = STRATEGIES["recurrent"](config).absolute(torch.stack([first, second], dim=1), batch.truth)
+    detached = config.make_strategy().absolute(torch.stack([first, second], dim=1), batch.truth)
     cut = torch.autograd.grad(detached, list(model.parameters()))
     assert max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(whole, cut, strict=True)) > 0.01
 
@@ -82,7 +80,7 @@ def test_recomputing_changes_no_gradient_and_keeps_less() -> None:
         model, batch = operator(config), batch_of(10)
         noted = KeptForBackward(model)
         with noted.hooks():
-            value = STRATEGIES["recurrent"](config).loss(model, batch).value
+            value = config.make_strategy().loss(model, batch).value
         kept.append(noted.nbytes())
         found.append([value.detach(), *torch.autograd.grad(value, list(model.parameters()))])
     for a, b in zip(*found, strict=True):
@@ -112,7 +110,7 @@ def test_dropout_is_the_same_when_it_is_computed_again() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(FNO(1, 1, width=3, modes=(4,), depth=1).double(), nn.Dropout(0.3))
     found = []
-    for strategy in (Recurrent(config), STRATEGIES["push_forward"](tiny(strategy="push_forward"))):
+    for strategy in (config.make_strategy(), tiny(strategy="push_forward").make_strategy()):
         torch.manual_seed(5)
         value = strategy.loss(model, batch_of(3)).value
         found.append(torch.autograd.grad(value, list(model.parameters())))

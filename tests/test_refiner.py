@@ -118,15 +118,15 @@ def test_the_deviations_of_form_paper_are_the_published_ones(least: float, publi
 
 def test_defaults_are_the_published_ones() -> None:
     config = make_config(overrides={"strategy": "refiner"})
-    assert (config.refiner.form, config.refiner.steps, config.refiner.noise) == ("pdearena", 3, 4e-7)
+    assert (config.method.form, config.method.steps, config.method.noise) == ("pdearena", 3, 4e-7)
     assert config.train.ema == 0.995
-    assert make_config(overrides={"strategy": "refiner", "refiner.form": "paper"}).refiner.noise == 2e-7
+    assert make_config(overrides={"strategy": "refiner", "refiner.form": "paper"}).method.noise == 2e-7
 
 
 @BOTH
 @pytest.mark.parametrize("steps", [1, 3, 4])
 def test_the_network_is_called_once_more_than_it_refines(form: str, steps: int) -> None:
-    strategy = Refiner(config_of(form, refiner__steps=steps))
+    strategy = config_of(form, refiner__steps=steps).make_strategy()
     recorded = Recorded(lambda guess, k: torch.zeros_like(guess), steps)
     data = data_of()
     strategy.stepper(operator_of(strategy, lambda i, o: recorded, data))(Context(data[:, :1]))
@@ -148,7 +148,7 @@ def oracle(form: Form, y: Tensor) -> Callable[[Tensor, int], Tensor]:
 def test_a_network_that_knows_the_target_gives_the_target_for_every_seed(form: str, s: float, difference: bool) -> None:
     data = data_of()
     for seed in range(3):
-        strategy = Refiner(config_of(form, refiner__noise=s, refiner__difference=difference, seed=seed))
+        strategy = config_of(form, refiner__noise=s, refiner__difference=difference, seed=seed).make_strategy()
         recorded = Recorded(lambda guess, k: guess)
         model = operator_of(strategy, lambda i, o, network=recorded: network, data)
         recorded.answer = oracle(model.form, model.target(data[:, 0], data[:, 1]))
@@ -169,7 +169,7 @@ def test_what_is_learnt_without_any_guess_does_not_see_the_target(form: str) -> 
 
 
 def test_a_network_that_gives_zero_leaves_the_shrunk_last_sample() -> None:
-    strategy, data = Refiner(config_of()), data_of()
+    strategy, data = config_of().make_strategy(), data_of()
     recorded = Recorded(lambda guess, k: torch.zeros_like(guess))
     model = operator_of(strategy, lambda i, o: recorded, data)
     made = strategy.stepper(model)(Context(data[:, :1]))
@@ -180,7 +180,7 @@ def test_a_network_that_gives_zero_leaves_the_shrunk_last_sample() -> None:
 
 @BOTH
 def test_every_index_is_trained_equally_often(form: str) -> None:
-    strategy, count = Refiner(config_of(form)), 4000
+    strategy, count = config_of(form).make_strategy(), 4000
     indices = list[Tensor]()
 
     class Noting(nn.Module):
@@ -199,7 +199,7 @@ def test_every_index_is_trained_equally_often(form: str) -> None:
 
 @BOTH
 def test_the_loss_does_not_depend_on_the_order_of_the_samples(form: str) -> None:
-    strategy, data = Refiner(config_of(form)), data_of()
+    strategy, data = config_of(form).make_strategy(), data_of()
     model = operator_of(strategy, fno(1), data)
     x, k = data[:, 0], torch.tensor([0, 1, 2, 3, 1])
     y, epsilon = model.target(x, data[:, 1]), torch.randn(5, 1, 6, dtype=torch.float64)
@@ -288,8 +288,8 @@ VARIANTS = [
 def test_loss_and_sampler_equal_their_naive_twins(
     form: str, dims: int, variant: dict[str, Any], backbone: Callable[[int], Callable[[int, int], nn.Module]]
 ) -> None:
-    strategy, data = Refiner(config_of(form, **variant)), data_of(dims, channels=2)
-    model, history = operator_of(strategy, backbone(dims), data), strategy.config.train.history
+    strategy, data = config_of(form, **variant).make_strategy(), data_of(dims, channels=2)
+    model, history = operator_of(strategy, backbone(dims), data), strategy.train.history
 
     ours = strategy.loss(model, batch_of(data, history)).value
     twin = naive_loss(form, model, batch_of(data, history), 1e-3)
@@ -311,12 +311,12 @@ def test_loss_and_sampler_equal_their_naive_twins(
 @BOTH
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: "-".join(variant) or "plain")
 def test_what_is_learnt_is_of_order_one_whatever_the_units(form: str, variant: dict[str, Any]) -> None:
-    strategy, data = Refiner(config_of(form, **variant)), 1e4 * data_of(channels=2, samples=50)
-    model, history = operator_of(strategy, fno(1), data), strategy.config.train.history
+    strategy, data = config_of(form, **variant).make_strategy(), 1e4 * data_of(channels=2, samples=50)
+    model, history = operator_of(strategy, fno(1), data), strategy.train.history
     y = model.target(data[:, :history].flatten(1, 2), data[:, history])
     deviation = y.movedim(1, 0).flatten(1).std(dim=1)
     assert bool(((deviation > 0.5) & (deviation < 2)).all()), deviation
-    assert (bool((model.std != 1).all()), bool((model.mean != 0).all())) == (strategy.config.train.normalise,) * 2
+    assert (bool((model.std != 1).all()), bool((model.mean != 0).all())) == (strategy.train.normalise,) * 2
 
 
 @BOTH
@@ -324,7 +324,7 @@ def test_the_stepper_is_decided_by_the_seed_of_the_run(form: str) -> None:
     data = data_of()
 
     def rolled(seed: int) -> Tensor:
-        strategy = Refiner(config_of(form, seed=seed))
+        strategy = config_of(form, seed=seed).make_strategy()
         model = operator_of(strategy, fno(1), data)  # the same weights for every seed
         with torch.no_grad():
             return rollout(strategy.stepper(model), Context(data[:, :1]), 3)
@@ -335,7 +335,7 @@ def test_the_stepper_is_decided_by_the_seed_of_the_run(form: str) -> None:
 
 @BOTH
 def test_the_generator_of_the_caller_is_left_alone(form: str) -> None:
-    strategy, data = Refiner(config_of(form)), data_of()
+    strategy, data = config_of(form).make_strategy(), data_of()
     model = operator_of(strategy, fno(1), data)
     before = torch.random.get_rng_state()
     strategy.stepper(model)(Context(data[:, :1]))
@@ -346,7 +346,7 @@ def test_the_generator_of_the_caller_is_left_alone(form: str) -> None:
 @BOTH
 def test_the_stepper_draws_anew_for_every_step_and_trajectory(form: str) -> None:
     recorded = Recorded(lambda guess, k: torch.zeros_like(guess))
-    strategy, same = Refiner(config_of(form)), data_of()[:1].expand(2, -1, -1, -1)
+    strategy, same = config_of(form).make_strategy(), data_of()[:1].expand(2, -1, -1, -1)
     model = operator_of(strategy, lambda i, o: recorded, data_of())
     step = strategy.stepper(model)
     one, two = step(Context(same[:, :1])), step(Context(same[:, :1]))
@@ -356,7 +356,7 @@ def test_the_stepper_draws_anew_for_every_step_and_trajectory(form: str) -> None
 
 @pytest.mark.parametrize(("channels", "history"), [(1, 1), (2, 1), (2, 3)])
 def test_it_adds_the_least_number_of_parameters(channels: int, history: int) -> None:
-    strategy = Refiner(config_of(train__history=history))
+    strategy = config_of(train__history=history).make_strategy()
     plain = count_parameters(fno(1)(history * channels, channels))
     width = 3
     added = count_parameters(strategy.operator(fno(1), channels)) - plain
@@ -386,7 +386,7 @@ def test_what_it_cannot_use_is_refused_with_a_remedy(key: str, value: object) ->
 
 
 def test_an_export_is_refused_for_the_numbers_that_it_could_not_draw() -> None:
-    strategy, data = Refiner(config_of()), data_of()
+    strategy, data = config_of().make_strategy(), data_of()
     model = operator_of(strategy, fno(1), data)
     with pytest.raises(HeroError, match="hero predict"):
         torch.export.export(model, (data[:, 0],))
@@ -396,13 +396,13 @@ def test_the_loss_is_the_same_under_either_absolute_loss() -> None:
     data = data_of()
     values = []
     for loss in ("relative", "mse"):
-        strategy = Refiner(config_of(train__loss=loss))
+        strategy = config_of(train__loss=loss).make_strategy()
         values.append(strategy.loss(operator_of(strategy, fno(1), data), batch_of(data)).value)
     assert torch.equal(values[0], values[1])
 
 
 def test_only_the_first_step_of_a_window_is_used() -> None:
-    strategy, data = Refiner(config_of()), data_of()
+    strategy, data = config_of().make_strategy(), data_of()
     model, batch = operator_of(strategy, fno(1), data), batch_of(data)
     short = replace(batch_of(data), truth=batch.truth[:, :1])
     assert torch.equal(strategy.loss(model, batch).value, strategy.loss(model, short).value)
@@ -433,7 +433,7 @@ def test_a_run_is_evaluated_to_the_same_numbers_every_time() -> None:
     config = tiny(strategy="refiner")
     model = config.build_operator()
     data = torch.randn(3, 6, 1, 32, generator=Generator().manual_seed(0))
-    errors = [rollout_errors(Refiner(config).stepper(model), data, 5, "cpu")["nrmse"] for _ in range(2)]
+    errors = [rollout_errors(config.make_strategy().stepper(model), data, 5, "cpu")["nrmse"] for _ in range(2)]
     assert torch.equal(errors[0], errors[1])
 
 
@@ -443,7 +443,7 @@ def test_it_learns_to_predict_and_to_refine(form: str) -> None:
     config = config_of(form, refiner__noise=1e-2, refiner__steps=2)
     start = torch.randn(64, 1, 1, 8, generator=Generator().manual_seed(1))
     data = torch.cat([start, 0.5 * start], dim=1)
-    strategy = Refiner(config)
+    strategy = config.make_strategy()
     model = operator_of(strategy, lambda i, o: FNO(i, o, width=8, modes=(5,), depth=2), data)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
     for step in range(200):

@@ -114,7 +114,7 @@ def test_a_stop_signal_saves_says_so_and_the_same_command_goes_on(
     if number == signal.SIGINT:
         code, out, err = hero(*command)
         assert (code, err) == (0, "")
-        assert f"resuming {run.name} after step" in out
+        assert f"resuming {run.name} after update" in out
         assert (run / "metrics.json").is_file()
     else:
         resume(run, data_dir)

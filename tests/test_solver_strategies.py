@@ -14,7 +14,6 @@ from hero.data.windows import Batch, Context
 from hero.method.rollout import unroll
 from hero.models import FNO
 from hero.runs.config import RunConfig
-from hero.strategies.diverted_chain import DivertedChain
 from test_strategies import absolute, assert_same
 
 K = 5
@@ -59,12 +58,12 @@ def test_diverted_chain_equals_its_naive_twin(bundle: int, through: bool, loss: 
             tau += [made[:, j] for j in range(bundle)]
         targets = [solver((v if through else v.detach())[None])[0] for v in [u, *tau[:-1]]]
         twin = twin + absolute(tau, targets, loss) / len(u0)
-    assert_same(model, DivertedChain(config).loss(model, batch).value, twin)
+    assert_same(model, config.make_strategy().loss(model, batch).value, twin)
 
 
 def test_without_the_solver_s_gradient_targets_are_constants() -> None:
     config = tiny(strategy="diverted_chain", diverted_chain__through_solver=False)
-    strategy, model, u0 = DivertedChain(config), fno(), states(config)
+    strategy, model, u0 = config.make_strategy(), fno(), states(config)
     context = Context(u0[:, None])
     with torch.no_grad():
         constants = strategy.targets(context, unroll(model, context, K)).clone()
@@ -81,6 +80,5 @@ def test_the_true_operator_has_no_loss(name: str, through: bool) -> None:
     u0 = states(config, 2)
     model = Map(config.make_task().stepper())
     batch = Batch(Context(u0[:, None]), u0[:, None].expand(-1, K, *u0.shape[1:]), 0, None, Generator())
-    loss = DivertedChain(config).loss(model, batch)
+    loss = config.make_strategy().loss(model, batch)
     assert loss.value.item() < 1e-12
-    assert 0 < float(loss.statistics["solver_share"]) < 1

@@ -108,7 +108,7 @@ def test_workers_give_the_bits_of_one_process_and_failures_stay_alone(
 
     again = sweep([KILLED, GOOD[0]], runs_dir, data_dir, Workers(2))
     assert [outcome.failed for outcome in again] == [None, None]
-    assert f"resuming {KILLED.run_id()} after step" in (again[0].run / "output.log").read_text()
+    assert f"resuming {KILLED.run_id()} after update" in (again[0].run / "output.log").read_text()
     out = capsys.readouterr().out
     assert "1 of 2 runs are there already" in out
     assert GOOD[0].run_id() not in out

@@ -16,9 +16,10 @@ from conftest import tiny
 from hero.data.windows import Batch
 from hero.evaluation.evaluate import evaluate
 from hero.models import build_backbone
-from hero.runs.checkpoint import load_state
+from hero.runs.checkpoint import kept_steps, load_state
 from hero.runs.config import RunConfig
-from hero.runs.old import load_run, read_log
+from hero.runs.folder import Run, choose_device
+from hero.runs.old import read_log
 from hero.strategies import STRATEGIES, Loss
 from hero.training.loop import train
 from hero.training.schedule import learning_rate
@@ -102,14 +103,15 @@ def test_a_run_folder_holds_what_the_design_promises(runs_dir: Path, data_dir: P
     rows = evaluate(run, data_dir)
     assert run == runs_dir / config.run_id()
     files = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
-    promised = {"config.toml", "log.jsonl", "metrics.json", "errors.npz", "model.safetensors", "report.html"}
+    promised = {"config.toml", "log.jsonl", "metrics.json", "errors.npz", "model.safetensors", "rollout.npz"}
     assert promised | {"last/state.pt"} <= files
     assert not [name for name in files if name.endswith(".tmp")]
-    assert load_run(run) == config
-    assert json.loads((run / "metrics.json").read_text(encoding="utf-8")) == rows
+    assert Run(run).config == config
+    assert Run(run).metrics == rows
+    assert json.loads((run / "metrics.json").read_text(encoding="utf-8"))["version"] == 1
     with np.load(run / "errors.npz") as errors:
         assert errors["nrmse"].shape == (2, 100)
-        assert errors["nrmse"][:, 99].mean() == pytest.approx(rows["test"]["nrmse@100"], rel=1e-12)
+        assert errors["nrmse"][:, 99].mean() == pytest.approx(rows.test["nrmse@100"], rel=1e-12)
 
 
 def test_the_log_has_every_update_once_with_all_that_the_screen_shows(runs_dir: Path, data_dir: Path) -> None:
@@ -137,7 +139,7 @@ def test_the_best_checkpoint_is_the_one_with_the_least_logged_validation_error(r
     assert best != max(scores)
     with safetensors.safe_open(run / "model.safetensors", framework="pt") as file:
         assert json.loads(file.metadata()["hero"]) == {"step": best, "val_gm100": str(scores[best])}
-    assert evaluate(run, data_dir)["val"]["gm100"] == pytest.approx(scores[best], rel=1e-9)
+    assert evaluate(run, data_dir).val["gm100"] == pytest.approx(scores[best], rel=1e-9)
     # The stored weights are those after `best` updates: a run that stops there has the same.
     state = load_state(run / "last" / "state.pt")
     assert state["step"] == 30
@@ -152,7 +154,7 @@ def test_one_update_is_adamw_on_the_clipped_gradient_of_the_strategys_loss(runs_
 
     config = tiny(strategy="push_forward", train__steps=3, train__warmup=2, train__clip=0.05, train__weight_decay=0.1)
     run = train(config, runs_dir, data_dir)
-    model = build_backbone(config.backbone, 1, 1, 1, config.seed)
+    model = build_backbone(config.backbone, (32,), 1, 1, config.seed)
     windows = Windows(load_data(config, "train", data_dir, "cpu"), 5, 5, config.seed)
     moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in model.parameters()]
     for step, lr in enumerate((0.5e-3, 1e-3, 1e-3)):
@@ -193,3 +195,43 @@ def test_the_logged_rate_is_the_one_that_was_used(runs_dir: Path, data_dir: Path
     for record in read_log(train(config, runs_dir, data_dir)):
         if "lr" in record:
             assert record["lr"] == learning_rate(record["step"] - 1, 1e-3, config.train.warmup, 20)
+
+
+def test_early_stopping_ends_a_run_that_no_longer_improves(runs_dir: Path, data_dir: Path) -> None:
+    config = tiny(train__lr=1e-12, train__patience=2, train__steps=60, train__validate_every=5)
+    run = Run(train(config, runs_dir, data_dir))
+    scores = [record.val_gm100 for record in run.log.validation]
+    best = scores.index(min(scores))
+    assert len(scores) == best + 3 < 12
+    assert run.log.stopped_early
+    assert run.status == "not evaluated"
+    assert evaluate(run.path, data_dir).training.stopped_early
+    assert run.status == "finished"
+    state = (run.path / "last" / "state.pt").read_bytes()
+    train(config, runs_dir, data_dir)  # a stopped run is finished: nothing is trained again
+    assert (run.path / "last" / "state.pt").read_bytes() == state
+    assert run.metrics is not None
+
+
+def test_patience_is_off_by_default() -> None:
+    assert tiny().train.patience == 0
+
+
+def test_checkpoints_asked_for_later_are_made_in_the_same_folder(runs_dir: Path, data_dir: Path) -> None:
+    run = train(tiny(), runs_dir, data_dir)
+    weights = (run / "model.safetensors").read_bytes()
+    assert train(tiny(train__keep_every=10), runs_dir, data_dir) == run
+    assert kept_steps(run) == [10, 20]
+    assert (run / "model.safetensors").read_bytes() == weights
+    written = (run / "last" / "state.pt").stat().st_mtime_ns
+    train(tiny(train__keep_every=10), runs_dir, data_dir)
+    train(tiny(), runs_dir, data_dir)
+    assert (run / "last" / "state.pt").stat().st_mtime_ns == written
+
+
+@pytest.mark.parametrize("kind", ["cuda", "mps", "xpu"])
+def test_auto_takes_any_accelerator(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hero.runs.folder.is_available", lambda found: found == kind)
+    assert choose_device("auto").type == kind
+    monkeypatch.setattr("hero.runs.folder.is_available", lambda found: False)
+    assert choose_device("auto").type == "cpu"

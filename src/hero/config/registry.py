@@ -14,7 +14,7 @@ Part = TypeVar("Part")
 class Registry(dict[str, Part]):
     """Parts of one kind by name, in order of registration; an unknown name is answered with the nearest known one.
 
-    `TASKS["toy"] = task` registers. Where `importable`, a name may also be `package.module:Name`; it is imported on
+    `TASKS["toy"] = task` registers. Where `importable`, a name may also be `package.module:Class`; it is imported on
     look-up, also from the current folder.
     """
 
@@ -26,7 +26,7 @@ class Registry(dict[str, Part]):
         if self.importable and ":" in name:
             part: Part = import_part(self.kind, name)
             return part
-        raise unknown_name(self.kind, name, [*self, "package.module:Name"] if self.importable else self)
+        raise unknown_name(self.kind, name, [*self, "package.module:Class"] if self.importable else self)
 
     def only(self, *names: str) -> dict[str, Part]:
         """The parts called `names`, in the order of registration."""
@@ -36,7 +36,7 @@ class Registry(dict[str, Part]):
 
 
 def import_part(kind: str, name: str) -> Any:
-    """The object called `package.module:Name`."""
+    """The object called `package.module:Class`."""
     module_name, _, part_name = name.partition(":")
     if "" not in sys.path:
         sys.path.insert(0, "")  # as `python -c` does: a file in the current folder is a module
@@ -45,5 +45,5 @@ def import_part(kind: str, name: str) -> Any:
     except ImportError as error:
         raise HeroError(f"{kind} {name} cannot be imported ({error}); install it or correct the name.") from error
     if found is None:
-        raise HeroError(f"{module_name} has no {part_name!r}; name the {kind} as package.module:Name.")
+        raise HeroError(f"{module_name} has no {part_name!r}; name the {kind} as package.module:Class.")
     return found

@@ -142,13 +142,14 @@ def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] 
 def build(values: Mapping[str, Any]) -> RunConfig:
     """Dotted keys to a configuration; refuses unknown names, wrong types and combinations that cannot work."""
     sections = by_section(values)
-    top = TopSettings.from_values("", sections.pop("", {}), Facts())
+    given_top = sections.pop("", {})
+    top = TopSettings.from_values("", {k: v for k, v in given_top.items() if k in TopSettings.model_fields}, Facts())
     strategy = STRATEGIES[top.strategy]
     given_task = sections.pop("task", {})
     task = get_task(given_task.pop("name", "burgers"), given_task)
     given_backbone = sections.pop("backbone", {})
     backbone = get_backbone(given_backbone.get("name", "fno"))
-    check_names(values, strategy, backbone.Settings)
+    check_names({key: value for key, value in values.items() if value is not None}, strategy, backbone.Settings)
 
     given_train = sections.pop("train", {})
     updates = given_train.get("steps", TrainSettings.model_fields["steps"].default)
@@ -179,6 +180,8 @@ def by_section(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for key, value in values.items():
         if isinstance(value, int) and abs(value) > LARGEST_INT:
             raise HeroError(f"{key} is too large; use a number below 2^63.")
+        if value is None:  # as if it were not given
+            continue
         section, dot, name = key.partition(".")
         given = sections.setdefault(section if dot else "", {})
         if dot and name.startswith("kwargs."):  # arguments of a user's own backbone
