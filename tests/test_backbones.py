@@ -62,6 +62,35 @@ def test_parameter_counts_of_the_paper(dims: int, count: int) -> None:
     assert count_parameters(build_backbone(config.backbone, (32,) * dims, 1, 1, seed=0)) == count
 
 
+def test_the_size_that_has_the_parameters_of_the_papers_table_of_costs() -> None:
+    def parameters(**settings: object) -> int:
+        overrides = {"task.name": "decaying_turbulence", **{f"backbone.{k}": v for k, v in settings.items()}}
+        return count_parameters(make_config(overrides=overrides).build_operator())
+
+    assert parameters(size="paper_count") == 30_541
+    assert parameters(size="paper_count", spectral_bias=False) == 30_541 - 20
+    assert parameters(size="paper_count", modes=8) == 30_541 + 3 * 25_600  # an explicit setting wins
+    assert parameters(size="apebench") == parameters() == 102_881
+    with pytest.raises(HeroError, match=r"backbone.size=paper_count exists in 2D only"):
+        make_config(overrides={"task.name": "burgers", "backbone.size": "paper_count"})
+
+
+def test_a_spectral_bias_is_a_constant_next_to_the_bypass() -> None:
+    """Also where the lifting is folded into the first block."""
+    torch.manual_seed(0)
+    model = FNO(1, 1, width=5, modes=(3, 2), depth=2, spectral_bias=True).double()
+    with torch.no_grad():
+        for block in model.blocks:
+            block.spectral_bias.normal_()
+    plain = FNO(1, 1, width=5, modes=(3, 2), depth=2).double()
+    state = model.state_dict()
+    for i in range(2):
+        state[f"blocks.{i}.bypass.bias"] = state[f"blocks.{i}.bypass.bias"] + state.pop(f"blocks.{i}.spectral_bias")
+    plain.load_state_dict(state)
+    u = torch.randn(2, 1, 8, 9, dtype=torch.float64)
+    torch.testing.assert_close(model(u), fft_fno(plain, u), rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize(
     ("space", "modes", "depth", "channels"),
     [

@@ -73,6 +73,7 @@ def test_the_preset_is_the_papers_protocol(task: str, strategy: str) -> None:
         {"data.val_trajectories": 5, "data.val_seed": 9},
         {"strategy": "refiner", "refiner.steps": 1},
         {"task.name": "kuramoto_sivashinsky", "task.gradient_norm": -2.0, "task.kept_mean": 1.0},
+        {"task.name": "kolmogorov_flow", "backbone.size": "paper_count"},
     ],
 )
 def test_what_the_paper_does_not_fix_is_no_difference(free: dict[str, Any]) -> None:

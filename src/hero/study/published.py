@@ -59,10 +59,11 @@ def differences(config: RunConfig, own: Collection[str] = ()) -> list[str]:
     ):
         if name not in {key[i] for key in published}:
             return [f"{kind} {name} is not in the paper"]
-    names = {"task.name": config.task.name, "backbone.name": config.backbone.name, "strategy": config.strategy}
-    # Schedules are derived from the number of updates: other updates are one difference, not five.
-    same_steps = make_config(overrides={**names, "train.steps": config.train.steps})
-    protocol, found = _flat(same_steps.to_dict()) | {"train.steps": STEPS}, _flat(config.to_dict())
+    found = _flat(config.to_dict())
+    # Settings that others are derived from: another number of updates is one difference, not five.
+    shared = ("task.name", "backbone.name", "backbone.size", "strategy", "train.steps")
+    protocol = _flat(make_config(overrides={name: found[name] for name in shared if name in found}).to_dict())
+    protocol["train.steps"] = STEPS
     if (second := SECOND_READINGS.get(config.task.name, {})).items() <= found.items():
         protocol |= second
     return [
