@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import shutil
@@ -11,7 +10,6 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import h5py
@@ -26,7 +24,7 @@ from hero.errors import HeroError
 from hero.evaluation import export
 from hero.evaluation.export import (
     FORMATS,
-    About,
+    ModelCard,
     Step,
     check,
     decode,
@@ -73,22 +71,20 @@ def states(data_dir: Path, trained: Path) -> np.ndarray:
     return load_data(tiny(**CHANGES), "test", data_dir, "cpu")[:, :2].numpy()
 
 
-def about_of(config: RunConfig, run: str = "x", step: int = 0) -> About:
-    task = config.make_task()
-    test = {"name": "test", "trajectories": 3, "steps": 110, "seed": 773}
-    grid = [task.resolution] * task.dims
-    return About(
-        run,
-        step,
-        task.name,
-        task.settings(),
-        test,
-        grid,
-        task.dt,
-        config.train.history,
-        1,
-        config.train.bundle,
-        "0.1.0",
+def card_of(config: RunConfig, run: str = "x", step: int = 0) -> ModelCard:
+    task, train = config.make_task(), config.train
+    return ModelCard(
+        run=run,
+        step=step,
+        task=task.name,
+        settings=task.settings(),
+        test={"name": "test", "trajectories": 3, "steps": 110, "seed": 773},
+        grid=(task.resolution,) * task.dims,
+        dt=task.dt,
+        history=train.history,
+        channels=1,
+        bundle=train.bundle,
+        hero="0.1.0",
     )
 
 
@@ -162,9 +158,9 @@ def load_shape(path: Path) -> tuple[int, ...]:
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_describes_itself_and_steps_in_python(name: str, trained: Path, states: np.ndarray) -> None:
     step = load_stepper(trained / "export" / name)
-    expected = about_of(tiny(**CHANGES), trained.name, step.about.step)
-    assert step.about == expected
-    assert step.about.step == 5
+    expected = card_of(tiny(**CHANGES), trained.name, step.card.step)
+    assert step.card == expected
+    assert step.card.step == 5
     assert rollout(step, Context(torch.from_numpy(states)), 4).shape == (3, 4, 1, 32)
     with pytest.raises(HeroError, match=r"\(3, 1, 32\) do not fit .* \(batch, 2, 32\)"):
         step(Context(torch.zeros(3, 1, 1, 32)))
@@ -205,17 +201,17 @@ def untrained(config: RunConfig) -> Step:
 )
 def test_every_backbone_exports(task: str, backbone: str) -> None:
     config = small(task, backbone)
-    about, step = about_of(config), untrained(config)
-    data = 0.1 * torch.randn(3, 101, 1, *about.grid, generator=torch.Generator().manual_seed(0))
-    program = trace(step, about)
+    card, step = card_of(config), untrained(config)
+    data = 0.1 * torch.randn(3, 101, 1, *card.grid, generator=torch.Generator().manual_seed(0))
+    program = trace(step, card)
     for kind in FORMATS.values():
         with explained("this format", "see the reason"):
-            content = kind.encode(program, json.dumps(asdict(about)))
+            content = kind.encode(program, card.model_dump_json())
         exported = decode(content, kind, Path(kind.file))
-        assert check(exported, as_stepper(step), data, 1, Path(kind.file))["one_step"] < 1e-5
+        assert check(exported, as_stepper(step), data, 1, Path(kind.file)).one_step < 1e-5
         for batch in (1, 5):
-            shape = exported(Context(torch.ones(batch, 1, 1, *about.grid))).shape
-            assert shape == (batch, about.bundle, *about.grid)
+            shape = exported(Context(torch.ones(batch, 1, 1, *card.grid))).shape
+            assert shape == (batch, card.bundle, *card.grid)
 
 
 def test_a_file_of_other_weights_is_refused(trained: Path, data_dir: Path) -> None:
@@ -231,8 +227,8 @@ def test_a_refused_export_leaves_the_earlier_file(
     trained: Path, data_dir: Path, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = (files / "model.pt2").read_bytes()
-    program = trace(untrained(tiny(**CHANGES, seed=1)), about_of(tiny(**CHANGES)))
-    monkeypatch.setattr(export, "trace", lambda step, about: program)
+    program = trace(untrained(tiny(**CHANGES, seed=1)), card_of(tiny(**CHANGES)))
+    monkeypatch.setattr(export, "trace", lambda step, card: program)
     with pytest.raises(HeroError, match="is not the operator"):
         export_run(trained, data_dir, files, ["torch"])
     assert (files / "model.pt2").read_bytes() == before
@@ -248,8 +244,8 @@ def linear(factor: float, error: float = 0.0) -> Callable[[Context], Tensor]:
 def test_the_check_judges_single_steps_on_the_scale_of_the_rollout() -> None:
     data, path = torch.ones(4, 101, 1, 8), Path("f")
     # A state decayed below the rounding of larger ones has no digits to compare; a growing one hides no early error.
-    assert check(linear(0.5, 1e-7), linear(0.5), data, 1, path)["one_step"] == pytest.approx(1e-7, rel=0.3)
-    assert check(linear(0.5, 1e-7), linear(0.5), data, 1, path)["rollout@100"] > 1
+    assert check(linear(0.5, 1e-7), linear(0.5), data, 1, path).one_step == pytest.approx(1e-7, rel=0.3)
+    assert check(linear(0.5, 1e-7), linear(0.5), data, 1, path).rollout[100] > 1
     with pytest.raises(HeroError, match=r"differs by 0\.001 "):
         check(linear(1.0, 1e-3), linear(1.0), data, 1, path)
     with pytest.raises(HeroError, match="differs by"):
@@ -257,7 +253,7 @@ def test_the_check_judges_single_steps_on_the_scale_of_the_rollout() -> None:
     with pytest.raises(HeroError, match="differs by inf"):
         check(linear(float("nan")), linear(1.0), data, 1, path)
     # The original may diverge, and the file with it; what came before is still compared.
-    assert check(linear(10.0), linear(10.0), data, 1, path)["original_nrmse@100"] == float("inf")
+    assert check(linear(10.0), linear(10.0), data, 1, path).original_nrmse_100 == float("inf")
     with pytest.raises(HeroError, match="differs by"):
         check(linear(10.1), linear(10.0), data, 1, path)
     with pytest.raises(HeroError, match="cannot be checked"):
@@ -277,8 +273,8 @@ def test_an_export_computes_in_float32_where_the_run_has_mixed_precision() -> No
 def test_a_model_too_large_for_one_onnx_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "ONNX_LIMIT", 100)
     model = torch.nn.Linear(32, 32)
-    program = trace(Step(model, as_stepper(model), 1), about_of(tiny()))
-    with pytest.raises(HeroError, match=r"2 GB; use --format torch\.$"), explained("it", "try"):
+    program = trace(Step(model, as_stepper(model), 1), card_of(tiny()))
+    with pytest.raises(HeroError, match=r"2 GB; use the format torch\.$"), explained("it", "try"):
         FORMATS["onnx"].encode(program, "{}")
 
 
@@ -393,7 +389,7 @@ def small_disk() -> Iterator[None]:
 def test_a_full_disk_leaves_no_partial_file(trained: Path, data_dir: Path, tmp_path: Path, call: Call) -> None:
     folders = ("--runs", trained.parent, "--data", data_dir)
     result = call("export", trained.name, *folders, "--format", "torch", "--out", tmp_path / "out")
-    assert_refused(result, str(tmp_path / "out" / "model.pt2"), "free space")
+    assert_refused(result, str(tmp_path / "out" / "model.pt2"), "disk space")
     assert list((tmp_path / "out").iterdir()) == []
     assert_refused(call("predict", trained, *folders, "--out", tmp_path / "p.npz"), str(tmp_path / "p.npz"))
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -33,6 +33,7 @@ Examples:
   hero train --resume RUN                      continue an interrupted run
   hero compare burgers --seeds 5               table and figure of strategies
   hero study main --dry-run                    list the runs of a table
+  hero export RUN                              ONNX and torch.export files
   hero predict RUN --input states.npy          roll out your own states
 """
 

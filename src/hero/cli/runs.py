@@ -139,16 +139,6 @@ def show_figure(run: Path, name: str) -> None:
     say(f"`hero report {run.name}` adds it to the report", style="dim")
 
 
-DIFFERENCES = {
-    "one_step": "one step, largest along its rollout",
-    "rollout@1": "free rollout, step 1",
-    "rollout@10": "free rollout, step 10",
-    "rollout@100": "free rollout, step 100",
-    "nrmse@100": "test nRMSE@100 of the file",
-    "original_nrmse@100": "test nRMSE@100 of the original",
-}
-
-
 def export(
     run: RunName,
     where: Folders,
@@ -160,12 +150,16 @@ def export(
 
     folder = where.find(run)
     say(f"exporting {folder.name}: some seconds without progress", style="dim")
-    results = export_run(folder, where.data, out, tuple(FORMATS) if format == "both" else (format,)).values()
-    table = Table("relative difference from the original", *(Path(row["path"]).name for row in results))
-    for name, text in DIFFERENCES.items():
-        table.add_row(text, *(f"{row[name]:.4g}" for row in results))
+    checks = export_run(folder, where.data, out, tuple(FORMATS) if format == "both" else (format,)).values()
+    table = Table("relative difference from the original", *(check.path.name for check in checks))
+    rows = {"one step, largest along its rollout": [check.one_step for check in checks]}
+    rows |= {f"free rollout, step {k}": [check.rollout[k] for check in checks] for k in (1, 10, 100)}
+    rows["test nRMSE@100 of the file"] = [check.nrmse_100 for check in checks]
+    rows["test nRMSE@100 of the original"] = [check.original_nrmse_100 for check in checks]
+    for text, values in rows.items():
+        table.add_row(text, *(f"{value:.4g}" for value in values))
     console.print(table)
-    say(*(f"{row['path']}: {row['bytes'] / 1000:.0f} kB" for row in results))
+    say(*(f"{check.path}: {check.path.stat().st_size / 1000:.0f} kB" for check in checks))
 
 
 def predict(
@@ -180,7 +174,6 @@ def predict(
     from hero.evaluation import predict
 
     result = predict.predict(model, where.runs, where.data, input, steps, out, compile)
-    shape, seconds = "×".join(map(str, result["shape"])), result["seconds"]
-    say(f"prediction {shape} in {seconds:.2f} s, {steps / seconds:.0f} steps/s")
-    say(f"{result['diverged']} of {result['shape'][0]} trajectories left the finite range")
-    say(f"written: {result['path']}")
+    shape = "×".join(map(str, result.shape))
+    say(f"prediction {shape} in {result.seconds:.2f} s, {steps / result.seconds:.0f} steps/s")
+    say(f"{result.diverged} of {result.shape[0]} trajectories left the finite range", f"written: {result.path}")

@@ -1,13 +1,13 @@
-"""A trained run -> one file that needs none of our code: ONNX, or a program of torch.export.
+"""A trained run -> one file that needs no code of hero: ONNX, or a program of torch.export.
 
     from hero.evaluation.export import export_run, load_stepper
-    export_run(run, data_dir)                          # checks what it writes
+    export_run(run, data_dir)                          # checks each file before it is written
     step = load_stepper(run / "export" / "model.onnx")
     rollout(step, Context(states), 200)
 
 A file maps `states` (batch, H*channels, *space) in physical units to `next` (batch, channels, *space): normalisation is
-inside, the batch is free, the grid is the one of the run. With `train.bundle` it gives so many times the channels. It
-carries a JSON description of where it comes from.
+inside, the batch is free, the grid is the grid of the run. With `train.bundle` it returns that many times the channels.
+It carries its model card as JSON.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-import json
 import logging
 import types
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from hero.console import console, progress_bar
+from hero.console import progress_bar
 from hero.data.windows import Context
 from hero.errors import HeroError, unknown_name
 from hero.files import write_atomic
@@ -37,10 +36,8 @@ from hero.method import metrics
 from hero.method.distance import EPS, norm, state_distance
 from hero.method.rollout import Stepper, as_stepper, rollout
 from hero.models.wrappers import MixedPrecision
-from hero.runs.checkpoint import load_weights
-from hero.runs.config import RunConfig
-from hero.runs.folder import choose_device, load_data, versions
-from hero.runs.old import load_run
+from hero.records import Record
+from hero.runs.folder import Run, choose_device, load_data, versions
 from hero.strategies import Strategy
 
 CHECK_STEPS = 100
@@ -49,14 +46,14 @@ BOUND = 1e-4
 TRACED_BATCH = 2  # torch.export takes a batch of 1 for a constant
 ONNX_LIMIT = 2**31 - 2**20
 """Bytes that one protobuf message can hold, less room for the graph itself."""
-DESCRIPTION = "hero.json"
+CARD = "hero.json"
+"""Name of the model card inside a file."""
 
 Apply = Callable[[Tensor], Tensor]
 
 
-@dataclass(frozen=True)
-class About:
-    """What an exported file says about itself."""
+class ModelCard(Record):
+    """The origin and the shapes of an exported operator."""
 
     run: str
     step: int
@@ -65,8 +62,8 @@ class About:
     settings: dict[str, Any]
     """Coefficients and numerics of the task."""
     test: dict[str, Any]
-    """The test split, from which `hero predict` starts if no other states are given."""
-    grid: list[int]
+    """The test split, from which predictions start if no other states are given."""
+    grid: tuple[int, ...]
     dt: float
     history: int
     channels: int
@@ -74,6 +71,24 @@ class About:
     """Steps per call."""
     hero: str
     """Version of this library."""
+
+    @classmethod
+    def of(cls, run: Run) -> ModelCard:
+        """The card of a trained run."""
+        config, task = run.config, run.config.make_task()
+        return cls(
+            run=run.path.resolve().name,
+            step=run.best_step,
+            task=task.name,
+            settings=task.settings(),
+            test=vars(config.split("test")),
+            grid=(task.resolution,) * task.dims,
+            dt=task.dt,
+            history=config.train.history,
+            channels=task.channels,
+            bundle=config.train.bundle,
+            hero=versions()["hero"],
+        )
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -85,31 +100,44 @@ class About:
 class Operator:
     """One step of a trained run, from its folder or from an exported file: a Stepper that knows its shapes."""
 
-    about: About
+    card: ModelCard
     step: Stepper
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     model: nn.Module | None = None
-    """The network, where it is at hand and a step is one call of it."""
+    """The network, if it is available and a step is one call of it."""
 
     def __call__(self, context: Context) -> Tensor:
         shape = tuple(context.inputs().shape)
-        if shape[1:] != self.about.input_shape:
+        if shape[1:] != self.card.input_shape:
             raise HeroError(
-                f"states of shape {shape} do not fit run {self.about.run}; "
-                f"give (batch, {', '.join(map(str, self.about.input_shape))})."
+                f"states of shape {shape} do not fit run {self.card.run}; "
+                f"use (batch, {', '.join(map(str, self.card.input_shape))})."
             )
         return self.step(context)
 
 
 @dataclass(frozen=True)
 class Format:
-    """How a kind of file is made and read."""
+    """How one kind of file is written and read."""
 
     file: str
     packages: tuple[str, ...]
     encode: Callable[[ExportedProgram, str], bytes]
     decode: Callable[[bytes], tuple[Apply, str]]
-    """The program and its description."""
+    """The program and its model card."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Relative differences of an exported file from the original, and the test error of both."""
+
+    path: Path
+    one_step: float
+    """Largest along the rollout of the original."""
+    rollout: dict[int, float]
+    """Of the two free rollouts, at some steps."""
+    nrmse_100: float
+    original_nrmse_100: float
 
 
 class Step(nn.Module):
@@ -125,72 +153,50 @@ class Step(nn.Module):
 
 def export_run(
     run: Path, data_dir: Path, out: Path | None = None, formats: Sequence[str] = ("onnx", "torch")
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Check]:
     """Export the best checkpoint of `run` into `out` (default RUN/export), each file checked before it is written.
 
-    Returns path, bytes and the figures of `check` per format; HeroError, and that file unwritten, if it differs.
+    Returns the checks by format; raises HeroError, and leaves that file unwritten, if it differs from the original.
     """
     for name in formats:
         if name not in FORMATS:
             raise unknown_name("format", name, FORMATS)
         for package in FORMATS[name].packages:
             require(package)
-    config, model, about = load_model(run)
-    model = in_float32(model)
-    step = Step(model, config.make_strategy().stepper(model), about.history)
-    test = load_data(config, "test", data_dir, "cpu")
-    console.print(f"exporting {run.name}: some seconds without progress", style="dim", highlight=False, soft_wrap=True)
-    program = trace(step, about)
-    results: dict[str, dict[str, Any]] = {}
+    opened = Run(run)
+    card, model = ModelCard.of(opened), in_float32(opened.operator("cpu").requires_grad_(False))
+    step = Step(model, opened.stepper(model), card.history)
+    test = load_data(opened.config, "test", data_dir, "cpu")
+    program = trace(step, card)
+    checks: dict[str, Check] = {}
     for name in formats:
         kind = FORMATS[name]
         path = (out or run / "export") / kind.file
-        with explained(f"run {run.name} cannot be exported to {kind.file}", "try the other --format"):
-            data = kind.encode(program, json.dumps(asdict(about)))
-        figures = check(decode(data, kind, path), as_stepper(step), test, about.history, path)
-        results[name] = {"path": str(write_atomic(path, data)), "bytes": len(data), **figures}
-    return results
+        with explained(f"run {run.name} cannot be exported to {kind.file}", "try the other format"):
+            data = kind.encode(program, card.model_dump_json())
+        checks[name] = check(decode(data, kind, path), as_stepper(step), test, card.history, path)
+        write_atomic(path, data)
+    return checks
 
 
 def load_stepper(path: Path) -> Operator:
-    """An exported file as a Stepper for `hero.rollout`; what it says about itself is in `.about`."""
+    """An exported file as a Stepper for `hero.rollout`; `.card` describes it."""
     path = Path(path)
     kind = {Path(kind.file).suffix: kind for kind in FORMATS.values()}.get(path.suffix)
     if kind is None:
-        raise HeroError(f"{path} is neither an .onnx nor a .pt2 file; make one with `hero export RUN`.")
+        raise HeroError(f"{path} is neither an .onnx nor a .pt2 file; write one with `hero export RUN`.")
     if not path.is_file():
-        raise HeroError(f"there is no file {path}; make it with `hero export RUN`.")
+        raise HeroError(f"there is no file {path}; write it with `hero export RUN`.")
     return decode(path.read_bytes(), kind, path)
 
 
 def run_stepper(run: Path) -> Operator:
     """The same from the folder of a run, on the device of the run."""
-    config, model, about = load_model(run)
-    device, strategy = choose_device(config.train.device), config.make_strategy()
-    plain = type(strategy).stepper is Strategy.stepper
-    return Operator(about, strategy.stepper(model.to(device)), device, model if plain else None)
-
-
-def load_model(run: Path) -> tuple[RunConfig, nn.Module, About]:
-    """The best checkpoint of a run, ready to be applied, and its description."""
-    config = load_run(run)
-    task = config.make_task()
-    model = config.build_operator().eval().requires_grad_(False)
-    stored = load_weights(run / "model.safetensors", model)
-    about = About(
-        run=run.resolve().name,
-        step=stored["step"],
-        task=task.name,
-        settings=task.settings(),
-        test=asdict(config.split("test")),
-        grid=[task.resolution] * task.dims,
-        dt=task.dt,
-        history=config.train.history,
-        channels=task.channels,
-        bundle=config.train.bundle,
-        hero=versions()["hero"],
-    )
-    return config, model, about
+    opened = Run(run)
+    device = choose_device(opened.config.train.device)
+    model = opened.operator(device).requires_grad_(False)
+    plain = type(opened.config.make_strategy()).stepper is Strategy.stepper
+    return Operator(ModelCard.of(opened), opened.stepper(model), device, model if plain else None)
 
 
 def in_float32(model: nn.Module) -> nn.Module:
@@ -203,19 +209,19 @@ def in_float32(model: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def trace(step: Step, about: About) -> ExportedProgram:
+def trace(step: Step, card: ModelCard) -> ExportedProgram:
     """The graph of `step` for any batch on the grid of the run."""
-    states = torch.zeros(TRACED_BATCH, *about.input_shape)
+    states = torch.zeros(TRACED_BATCH, *card.input_shape)
     step(states)  # fills the caches of the model with real tensors, outside of the trace
-    with explained(f"run {about.run} cannot be traced by torch.export", "change what its backbone does with shapes"):
+    with explained(f"run {card.run} cannot be traced by torch.export", "remove shape-dependent code from its backbone"):
         return torch.export.export(step, (states,), dynamic_shapes={"states": {0: Dim("batch")}})
 
 
 @torch.no_grad()
-def check(exported: Stepper, original: Stepper, test: Tensor, history: int, path: Path) -> dict[str, float]:
+def check(exported: Stepper, original: Stepper, test: Tensor, history: int, path: Path) -> Check:
     """Compare over 100 steps from test states (batch, time, channel, *space); HeroError if one step differs.
 
-    Judged is every single call along the rollout û of the original:  ‖E(ẑ_k) - G(ẑ_k)‖ ≤ 1e-4 max_{j≤k} ‖û_j‖.
+    Every call along the rollout û of the original must satisfy  ‖E(ẑ_k) - G(ẑ_k)‖ ≤ 1e-4 max_{j≤k} ‖û_j‖.
     The two free rollouts are only reported: a chaotic equation makes any rounding large within 100 steps. The scale is
     the largest state so far, since a state that has decayed below the rounding inside the operator has no digits left.
     """
@@ -239,14 +245,11 @@ def check(exported: Stepper, original: Stepper, test: Tensor, history: int, path
     if worst > BOUND:
         raise HeroError(
             f"{path} is not the operator of the run: one step differs by {worst:.2g} relative, more than {BOUND:g}; "
-            "it was not written, try the other --format."
+            "it was not written, try the other format."
         )
     apart = state_distance(free.double(), reference.double()).nan_to_num(nan=torch.inf).amax(dim=0)
-    errors = {
-        name: metrics.nrmse_at(metrics.nrmse(rolled, truth), CHECK_STEPS)
-        for name, rolled in (("nrmse@100", free), ("original_nrmse@100", reference))
-    }
-    return {"one_step": worst, **{f"rollout@{k}": float(apart[k - 1]) for k in (1, 10, CHECK_STEPS)}, **errors}
+    errors = [metrics.nrmse_at(metrics.nrmse(rolled, truth), CHECK_STEPS) for rolled in (free, reference)]
+    return Check(path, worst, {k: float(apart[k - 1]) for k in (1, 10, CHECK_STEPS)}, *errors)
 
 
 def counted(step: Stepper, advance: Callable[..., None]) -> Stepper:
@@ -262,19 +265,19 @@ def counted(step: Stepper, advance: Callable[..., None]) -> Stepper:
 def decode(data: bytes, kind: Format, path: Path) -> Operator:
     """The operator in the bytes of `path`, tried once, so that a file of another kind is refused here."""
     with explained(f"{path} is damaged or was not written by `hero export`", "export the run again"):
-        apply, description = kind.decode(data)
-        about = About(**json.loads(description))
-        shape = tuple(apply(torch.zeros(1, *about.input_shape)).shape)
-        if shape != (1, about.bundle * about.channels, *about.grid):
-            raise ValueError(f"it gives {shape}")
+        apply, text = kind.decode(data)
+        card = ModelCard.model_validate_json(text)
+        shape = tuple(apply(torch.zeros(1, *card.input_shape)).shape)
+        if shape != (1, card.bundle * card.channels, *card.grid):
+            raise ValueError(f"it returns {shape}")
 
     def step(context: Context) -> Tensor:
         return apply(context.inputs().detach().cpu().float().contiguous()).to(context.states.device)
 
-    return Operator(about, step)
+    return Operator(card, step)
 
 
-def encode_onnx(program: ExportedProgram, description: str) -> bytes:
+def encode_onnx(program: ExportedProgram, card: str) -> bytes:
     """One self-contained file."""
     onnx = torch.onnx.export(
         program,
@@ -288,9 +291,9 @@ def encode_onnx(program: ExportedProgram, description: str) -> bytes:
     size = sum(value.const_value.nbytes for value in onnx.model.graph.initializers.values() if value.const_value)
     if size > ONNX_LIMIT:
         raise HeroError(
-            f"the operator has {size / 1e9:.1f} GB of weights and one ONNX file holds at most 2 GB; use --format torch."
+            f"the operator has {size / 1e9:.1f} GB of weights, an ONNX file holds at most 2 GB; use the format torch."
         )
-    onnx.model.metadata_props[DESCRIPTION] = description
+    onnx.model.metadata_props[CARD] = card
     return bytes(onnx.model_proto.SerializeToString())
 
 
@@ -300,26 +303,26 @@ def decode_onnx(data: bytes) -> tuple[Apply, str]:
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 4  # errors arrive as exceptions
     session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    description = session.get_modelmeta().custom_metadata_map.get(DESCRIPTION)
-    if description is None:
-        raise ValueError(f"it has no {DESCRIPTION}")
-    return lambda states: torch.from_numpy(session.run(["next"], {"states": states.numpy()})[0]), description
+    card = session.get_modelmeta().custom_metadata_map.get(CARD)
+    if card is None:
+        raise ValueError(f"it has no {CARD}")
+    return lambda states: torch.from_numpy(session.run(["next"], {"states": states.numpy()})[0]), card
 
 
-def encode_torch(program: ExportedProgram, description: str) -> bytes:
+def encode_torch(program: ExportedProgram, card: str) -> bytes:
     buffer = io.BytesIO()
-    torch.export.save(program, buffer, extra_files={DESCRIPTION: description})
+    torch.export.save(program, buffer, extra_files={CARD: card})
     return buffer.getvalue()
 
 
 def decode_torch(data: bytes) -> tuple[Apply, str]:
-    # The description comes first: a file without it is refused before torch.export.load, which may run code from it.
+    # The card is read first: a file without it is refused before torch.export.load, which may run code from it.
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        names = [name for name in archive.namelist() if name.endswith(f"/extra/{DESCRIPTION}")]
+        names = [name for name in archive.namelist() if name.endswith(f"/extra/{CARD}")]
         if not names:
-            raise ValueError(f"it has no {DESCRIPTION}")
-        description = archive.read(names[0]).decode()
-    return torch.export.load(io.BytesIO(data)).module(), description
+            raise ValueError(f"it has no {CARD}")
+        card = archive.read(names[0]).decode()
+    return torch.export.load(io.BytesIO(data)).module(), card
 
 
 FORMATS: dict[str, Format] = {

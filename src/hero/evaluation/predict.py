@@ -1,4 +1,4 @@
-"""States in a file -> their rollout in a file, by a run or by what was exported from it."""
+"""States in a file -> their rollout in a file, by a run or by a file exported from it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import io
 import time
 import zipfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -18,16 +18,26 @@ from hero.console import progress_bar
 from hero.data import Split, get_task, load_split, split_path
 from hero.data.windows import Context
 from hero.errors import HeroError
-from hero.evaluation.export import About, Operator, counted, load_stepper, run_stepper
+from hero.evaluation.export import ModelCard, Operator, counted, load_stepper, run_stepper
 from hero.files import write_atomic
 from hero.method.rollout import rollout, unroll
 from hero.runs.folder import find_run
 from hero.training.compile import compiled
 
-INPUTS = (".npy", ".npz", ".h5")
 OUTPUTS = (".npz", ".npy")
 CHUNK = 5
 """Steps per call of compiled code: each call has a fixed cost, each step has to be compiled."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A rollout that was written; its shape is (batch, time, channel, *space)."""
+
+    path: Path
+    shape: tuple[int, ...]
+    seconds: float
+    diverged: int
+    """Trajectories that left the finite range."""
 
 
 def predict(
@@ -38,31 +48,27 @@ def predict(
     steps: int = 200,
     out: Path = Path("predictions.npz"),
     compile: bool = False,
-) -> dict[str, Any]:
+) -> Prediction:
     """Roll out `model` (a run, an .onnx or a .pt2 file) from the states in `source`, by default the test states.
 
-    Writes `out` when all is computed; returns path, shape, seconds and how many diverged.
+    Writes `out` once everything is computed.
     """
     if out.suffix not in OUTPUTS:
-        raise HeroError(f"predictions cannot be written as {out}; give a name that ends in {' or '.join(OUTPUTS)}.")
+        raise HeroError(f"predictions cannot be written as {out}; use a name that ends in {' or '.join(OUTPUTS)}.")
     if source is not None and out.resolve() == source.resolve():
-        raise HeroError(f"{out} is the input and would be overwritten; give another --out.")
+        raise HeroError(f"{out} is the input and would be overwritten; use another `out`.")
     if steps < 1:
-        raise HeroError(f"--steps {steps} is too small; it must be at least 1.")
+        raise HeroError(f"`steps` {steps} is too small; it must be at least 1.")
     operator = open_operator(model, runs_dir)
     if compile and operator.model is None:
-        raise HeroError(f"{model} cannot be compiled, only the plain network of a run can; leave --compile out.")
-    states = read_states(source, operator.about) if source else default_states(operator.about, data_dir)
+        raise HeroError(f"{model} cannot be compiled, only the plain network of a run can; leave out `compile`.")
+    states = read_states(source, operator.card) if source else default_states(operator.card, data_dir)
     clock = time.perf_counter()
     prediction = compiled_roll(operator, states, steps) if compile else roll(operator, states, steps)
     seconds = time.perf_counter() - clock
     write_prediction(out, prediction.numpy())
-    return {
-        "path": str(out),
-        "shape": list(prediction.shape),
-        "seconds": seconds,
-        "diverged": int((~prediction.isfinite().flatten(1).all(dim=1)).sum()),
-    }
+    diverged = int((~prediction.isfinite().flatten(1).all(dim=1)).sum())
+    return Prediction(out, tuple(prediction.shape), seconds, diverged)
 
 
 def open_operator(name: str, runs_dir: Path) -> Operator:
@@ -82,38 +88,38 @@ def roll(operator: Operator, states: Tensor, steps: int) -> Tensor:
 
 @torch.no_grad()
 def compiled_roll(operator: Operator, states: Tensor, steps: int) -> Tensor:
-    """The same by compiled code, a few steps per call; it takes a minute to make and pays in long rollouts."""
+    """The same by compiled code, a few steps per call; compiling takes a minute and pays in long rollouts."""
     assert operator.model is not None
     context, parts, some_steps = Context(states.to(operator.device)), [], compiled(unroll, operator.device)
     operator(context)  # fills the caches of the model outside of the compiled code, and checks the shapes
     with progress_bar("compiling, then predicting", steps) as advance:
         for first in range(0, steps, CHUNK):
-            tau = some_steps(operator.model, context, CHUNK)  # the last may make more than are asked for
+            tau = some_steps(operator.model, context, CHUNK)  # the last call may compute more steps than needed
             context = context.advance(tau)
             parts.append(tau[:, : steps - first].cpu())
             advance(parts[-1].shape[1])
     return torch.cat(parts, dim=1)
 
 
-def default_states(about: About, data_dir: Path) -> Tensor:
-    """The first H states of the test trajectories of the operator's own task, which are made if they are missing."""
-    task, split = get_task(about.task, about.settings), Split(**about.test)
+def default_states(card: ModelCard, data_dir: Path) -> Tensor:
+    """The first H states of the test trajectories of the operator's task, which are solved if they are missing."""
+    task, split = get_task(card.task, card.settings), Split(**card.test)
     data = load_split(task, split, data_dir)
-    return checked_states(data[:, : about.history].numpy(), about, split_path(task, split, data_dir))
+    return checked_states(data[:, : card.history].numpy(), card, split_path(task, split, data_dir))
 
 
-def read_states(path: Path, about: About) -> Tensor:
+def read_states(path: Path, card: ModelCard) -> Tensor:
     """Initial states (batch, H, channel, *space), float32; the H may be left out where it is 1."""
-    if path.suffix not in INPUTS:
-        raise HeroError(f"{path} is no input; give states as one of: {', '.join(INPUTS)}.")
+    if path.suffix not in READERS:
+        raise HeroError(f"cannot read states from {path}; expected {', '.join(READERS)}.")
     if not path.is_file():
         raise HeroError(f"there is no file {path}; check the path.")
     try:
-        array = READERS[path.suffix](path, about.history)
+        array = READERS[path.suffix](path, card.history)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise HeroError(f"{path} holds no states ({reason}); see docs/export.md for what is read.") from error
-    return checked_states(array, about, path)
+        raise HeroError(f"{path} holds no states ({reason}); see docs/export.md for the layouts.") from error
+    return checked_states(array, card, path)
 
 
 def read_npz(path: Path, history: int) -> np.ndarray:
@@ -126,7 +132,7 @@ def read_npz(path: Path, history: int) -> np.ndarray:
 
 
 def read_h5(path: Path, history: int) -> np.ndarray:
-    """The first states of the trajectories `u`, as in our own data files."""
+    """The first states of the trajectories `u`, as in data files of hero."""
     with h5py.File(path, "r") as file:
         array: np.ndarray = file["u"][:, :history]
     return array
@@ -139,15 +145,15 @@ READERS: dict[str, Callable[[Path, int], np.ndarray]] = {
 }
 
 
-def checked_states(array: np.ndarray, about: About, path: Path) -> Tensor:
+def checked_states(array: np.ndarray, card: ModelCard, path: Path) -> Tensor:
     """`array` as float32 (batch, H, channel, *space); HeroError if shape or values do not fit."""
-    wanted = (about.history, about.channels, *about.grid)
-    if about.history == 1 and array.ndim == len(wanted):
+    wanted = (card.history, card.channels, *card.grid)
+    if card.history == 1 and array.ndim == len(wanted):
         array = array[:, None]
     if array.dtype.kind not in "fiu" or array.shape[1:] != wanted or len(array) == 0:
-        sizes = ", ".join(map(str, wanted[1:] if about.history == 1 else wanted))
+        sizes = ", ".join(map(str, wanted[1:] if card.history == 1 else wanted))
         raise HeroError(f"{path} holds {array.dtype} {array.shape}, not states of shape (batch, {sizes}); reshape it.")
-    with np.errstate(over="ignore"):  # what overflows is found below
+    with np.errstate(over="ignore"):  # overflows are found below
         states = torch.from_numpy(array.astype(np.float32))
     bad = ~states.isfinite().flatten(1).all(dim=1)
     if bool(bad.any()):
@@ -156,7 +162,7 @@ def checked_states(array: np.ndarray, about: About, path: Path) -> Tensor:
 
 
 def write_prediction(path: Path, prediction: np.ndarray) -> None:
-    """`prediction` (batch, time, channel, *space), as one array or under that name, whole or not at all."""
+    """`prediction` (batch, time, channel, *space), as one array or under that name, atomically."""
     buffer = io.BytesIO()
     if path.suffix == ".npy":
         np.save(buffer, prediction, allow_pickle=False)

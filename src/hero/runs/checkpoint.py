@@ -30,26 +30,25 @@ def save_weights(path: Path, weights: dict[str, Tensor], about: dict[str, Any]) 
 
 def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
     """Put the stored weights into `model`; returns what is stored about them. HeroError if they are another model's."""
-    weights, metadata = read_weights(path)
+    weights, about = read_weights(path)
     try:
         model.load_state_dict(weights)
-        about: dict[str, Any] = json.loads(metadata["hero"])
-    except (RuntimeError, KeyError, ValueError):
+    except RuntimeError:
         raise HeroError(
             f"{path} holds the weights of another model; use the configuration it was trained with."
         ) from None
     return about
 
 
-def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the metadata of a safetensors file."""
+def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a safetensors file and what `save_weights` stored about them."""
     if not path.is_file():
         raise HeroError(f"there are no weights {path}; train the run first.")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118 (not a dict)
-    except (safetensors.SafetensorError, OSError) as error:
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            return weights, json.loads((file.metadata() or {})["hero"])
+    except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
         raise HeroError(f"{path} is damaged ({error}); train the run again.") from error
 
 

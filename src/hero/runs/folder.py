@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hero.data import load_split, split_path
 from hero.errors import HeroError
 from hero.method.rollout import Stepper
-from hero.runs.checkpoint import load_weights
+from hero.runs.checkpoint import load_weights, read_weights
 from hero.runs.config import RunConfig, make_config
 from hero.runs.records import Errors, Log, Metrics
 from hero.runs.rollouts import Rollout, read_rollout
@@ -76,6 +76,11 @@ class Run:
         log, updates = self.log, self.config.train.steps
         trained = log.steps >= updates or log.stopped_early
         return "not evaluated" if trained else f"at step {log.steps} of {updates}"
+
+    @property
+    def best_step(self) -> int:
+        """The update of the best weights."""
+        return int(read_weights(self.path / "model.safetensors")[1]["step"])
 
     def operator(self, device: torch.device | str | None = None) -> nn.Module:
         """G_θ with the best weights, in evaluation mode, on `device` or the one that the configuration names."""
