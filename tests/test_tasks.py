@@ -246,7 +246,7 @@ def test_a_full_disk_leaves_no_partial_file(tmp_path: Path) -> None:
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
-        with pytest.raises(HeroError, match=r"cannot store .*burgers-train.*free space or choose another"):
+        with pytest.raises(HeroError, match=r"cannot write .*burgers-train.*check disk space and permissions"):
             load_split(task, Split("train", 20, 20, seed=0), tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -1,4 +1,4 @@
-"""Files that survive a kill: written whole or not at all, and run folders owned by one process at a time."""
+"""Files that survive a kill: written atomically, and run folders locked by one process at a time."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hero.errors import HeroError
 
 
-def write_atomic(path: Path, data: bytes) -> Path:
-    """Write `data` beside `path`, flush it to the disk, then rename it into place."""
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path next to `path`; on success it is flushed to the disk and renamed into place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
+        yield temporary
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
@@ -31,6 +31,12 @@ def write_atomic(path: Path, data: bytes) -> Path:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def write_atomic(path: Path, data: bytes) -> Path:
+    """Write `data` to `path`, the whole of it or nothing."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
     return path
 
 
@@ -75,16 +81,26 @@ def run_lock(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise HeroError(f"cannot write in {folder} ({error.strerror or error}); choose another folder.") from error
     with file:
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock(file, wait=False):
             raise HeroError(
                 f"run {folder.name} is in use by another process; wait for it, or change a setting or the seed."
-            ) from None
-        except (ImportError, OSError):
-            pass  # a system or file system without locks: one process per run is then up to the user
+            )
         for leftover in folder.rglob(".*.tmp"):  # of a process killed while it wrote
             leftover.unlink(missing_ok=True)
         yield
+
+
+def lock(file: IO[str], wait: bool) -> bool:
+    """Lock an open file until it is closed; False if another process holds it and we do not wait.
+
+    On a system or file system without locks it returns True: keeping processes apart is then up to the user.
+    """
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        pass
+    return True

@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -29,6 +27,7 @@ from hero.console import progress_bar
 from hero.data.solver import SOLVER_NAME, SOLVER_VERSION, frames
 from hero.data.task import Task
 from hero.errors import HeroError
+from hero.files import lock, replacing
 
 CHUNK_POINTS = 2**15  # grid points stepped at once by a CPU thread: its working set then stays in cache
 
@@ -85,8 +84,7 @@ def load_split(task: Task, split: Split, directory: Path, device: torch.device |
             data = generate(task, split, device)
             _write(path, data, task, split)
     except OSError as error:
-        reason = error.strerror or error
-        raise HeroError(f"cannot store {path} ({reason}); free space or choose another data directory.") from error
+        raise HeroError(f"cannot store {path} ({error.strerror or error}); choose another data folder.") from error
     return data
 
 
@@ -156,20 +154,13 @@ def data_summary(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, data: Tensor, task: Task, split: Split) -> None:
-    """Write beside the target under a name of our own, then rename: a reader sees a whole file or none."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".tmp", dir=path.parent)
-    os.close(handle)
-    try:
-        with h5py.File(temporary, "w") as file:
-            file.create_dataset("u", data=data.numpy())
-            file.attrs.update(_provenance(task, split))
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, RuntimeError):  # how HDF5 reports a disk that fills up while a file is closed
+    with replacing(path) as temporary:
+        try:
+            with h5py.File(temporary, "w") as file:
+                file.create_dataset("u", data=data.numpy())
+                file.attrs.update(_provenance(task, split))
+        except RuntimeError as error:  # how HDF5 reports a disk that fills up while a file is closed
             raise OSError(str(error)) from error
-        raise
 
 
 def _provenance(task: Task, split: Split) -> dict[str, str | int]:
@@ -218,13 +209,10 @@ def _opened(path: Path) -> Iterator[h5py.File]:
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Let one process at a time make `path`. Where locks do not exist, both make it and the last rename wins."""
-    lock = path.with_suffix(".lock")
-    with lock.open("w") as file:
-        with contextlib.suppress(ImportError, OSError):
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
+    name = path.with_suffix(".lock")
+    with name.open("w") as file:
+        lock(file, wait=True)
         try:
             yield
         finally:
-            lock.unlink(missing_ok=True)
+            name.unlink(missing_ok=True)
