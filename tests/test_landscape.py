@@ -13,9 +13,12 @@ import torch
 from conftest import Call, assert_refused, tiny
 from hero.data.windows import Context
 from hero.evaluation.evaluate import evaluate
-from hero.evaluation.landscape import error_ratio, landscape
+from hero.evaluation.landscape import landscape
+from hero.evaluation.records import Landscape, error_ratio
 from hero.method.rollout import unroll
-from hero.report.figures.analysis import landscape_figure, landscape_sentence
+from hero.report import write_run_page
+from hero.report.figures.analysis import landscape_figure
+from hero.report.notes import landscape_sentence
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_state, read_weights, save_weights
 from hero.runs.config import RunConfig
 from hero.runs.folder import load_data
@@ -31,7 +34,7 @@ def test_keeping_checkpoints_changes_no_bit_and_keeps_what_it_says(tmp_path: Pat
     config = tiny(train__keep_every=8)
     runs = [train(config, tmp_path / name, data_dir) for name in "bc"]
     assert not (without / "checkpoints").exists()
-    assert without.name != runs[0].name
+    assert without.name == runs[0].name
     for run in runs:
         assert (run / "model.safetensors").read_bytes() == (without / "model.safetensors").read_bytes()
         assert kept_steps(run) == [8, 16]
@@ -93,6 +96,7 @@ def test_landscape_on_the_command_line(call: Call, runs_dir: Path, data_dir: Pat
 
     assert (run / "figures" / "landscape.png").stat().st_size > 5_000
     evaluate(run, data_dir)
+    write_run_page(run)
     assert "Checkpoint landscape" in (run / "report.html").read_text()
 
 
@@ -102,15 +106,16 @@ def test_a_diverged_checkpoint_is_shown_as_such(runs_dir: Path, data_dir: Path) 
     weights = {name: 1e4 * value for name, value in model_of(config).state_dict().items()}
     save_weights(kept_path(run, 5), weights, {"step": 5})
     result = landscape(run, data_dir)
-    assert math.isinf(result["log10_ratio"][0][-1])
+    assert math.isinf(result.log10_ratio[0][-1])
     assert json.loads((run / "landscape.json").read_text())["log10_ratio"][0][-1] == "inf"
     assert "diverged at checkpoint 5." in landscape_sentence(result)
 
 
 def test_the_figure_marks_every_kind_of_divergence() -> None:
-    ratio = np.linspace(-1, 3, 60).reshape(2, 30)
-    ratio[0, 20:], ratio[1, 25:], ratio[1, 28:] = np.inf, -np.inf, np.nan
-    figure = landscape_figure([10, 20], ratio, 30, "title")
+    errors, final = 10 ** np.linspace(-1, 3, 60).reshape(2, 30), np.ones(30)
+    errors[0, 20:], final[25:], errors[1, 28:] = np.inf, np.inf, np.inf
+    found = Landscape(run="x", final_step=30, steps=(10, 20), errors=errors.tolist(), final_errors=final.tolist())
+    figure = landscape_figure(found, "title")
     (legend,) = figure.legends
     assert legend.get_texts()[0].get_text() == "a rollout of the checkpoint or of the final model or of both diverged"
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["10", "20", "final (30)"]

@@ -15,10 +15,10 @@ import pytest
 from conftest import tiny
 from hero.evaluation.evaluate import evaluate
 from hero.files import write_json
+from hero.report.inputs import gather
 from hero.report.page.page import write_page
 from hero.report.page.player import LEVELS
-from hero.report.page.sources import gather
-from hero.report.tables import as_float, format_number
+from hero.report.tables import format_number
 from hero.runs.rollouts import read_rollout
 from hero.study.records import (
     ROLLOUT_COLUMNS,
@@ -77,7 +77,7 @@ def write_study(folder: Path) -> None:
         found = [metrics_of(folder, method, seed) for seed in SEEDS]
         cells: dict[str, Cell | None] = {}
         for column in ROLLOUT_COLUMNS:
-            values = [as_float(one[column.split][column.metric]) for one in found]
+            values = [float(one[column.split][column.metric]) for one in found]
             cells[column.key] = Cell.of(values, Published(mean=0.5, std=0.01))
         states = tuple(RunEntry(seed=one["seed"], run=one["run"], status="finished") for one in found)
         rows.append(Row(label=f"FNO-{method}", method=method, strategy=method, cells=cells, runs=states, rollouts=4))
@@ -190,7 +190,7 @@ def test_every_number_of_the_table_of_runs_is_that_of_the_metrics(shown: Watched
     for row in rows.all():
         metrics = json.loads((runs / row.locator("th").inner_text() / "metrics.json").read_text())
         cells = row.locator("td").all()
-        numbers = [as_float(metrics[column.split][column.metric]) for column in ROLLOUT_COLUMNS]
+        numbers = [float(metrics[column.split][column.metric]) for column in ROLLOUT_COLUMNS]
         for cell, number in zip(cells[2:7], numbers, strict=True):
             assert cell.locator("span").inner_text() == format_number(number)
             assert float(cell.get_attribute("data-value")) == number
@@ -385,10 +385,10 @@ def test_training_curves_follow_the_choice_of_the_run(fresh: Watched, runs: Path
     assert page.locator("#training-charts h3").all_text_contents()[:2] == ["Training loss", "Validation GM100"]
     page.select_option("#training-run", label="Burgers, FNO: HERO, seed 1")
     titles = page.locator("#training-charts h3").all_text_contents()
-    assert {"HERO’s weights", "Selected reference, share"} <= set(titles)
+    assert {"Relative term", "Selected reference, share"} <= set(titles)
     log = [json.loads(line) for line in (runs / run_name(runs, "hero", 1) / "log.jsonl").read_text().splitlines()]
     last = [record for record in log if "alpha" in record][-1]
-    chart = page.locator("#training-charts .chart").nth(titles.index("HERO’s weights"))
+    chart = page.locator("#training-charts .chart").nth(titles.index("Relative term"))
     chart.locator(".plot").focus()
     chart.locator(".plot").press("End")
     assert chart.locator(".reading").text_content() == f"step {last['step']}"
@@ -461,8 +461,8 @@ def test_a_small_screen_needs_no_sideways_scrolling(browser: Any, page_of_runs: 
 
 
 def test_the_page_of_a_study(browser: Any, runs: Path, tmp_path: Path) -> None:
-    sources = gather(["study-main"], runs)
-    watched = Watched(browser, write_page(sources, tmp_path / "study.html"))
+    inputs = gather(["study-main"], runs)
+    watched = Watched(browser, write_page(inputs, tmp_path / "study.html"))
     page = watched.page
     assert page.locator("h1").inner_text() == "Main results"
     lead = page.locator(".lead").inner_text()

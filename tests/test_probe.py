@@ -17,7 +17,8 @@ from hero.console import console
 from hero.data.windows import Context
 from hero.evaluation import theory
 from hero.evaluation.gradients import dot, long_gradient, long_risk, parameters_of, task_gradients
-from hero.evaluation.probe import Measured, Tasks, conclusion, describe, draw_tasks, finite_step, measure
+from hero.evaluation.probe import Measured, Tasks, describe, draw_tasks, finite_step, measure
+from hero.evaluation.records import ProbePoint
 from hero.method.distance import trajectory_distance
 from hero.method.objective import Hero, HeroState
 from hero.method.rollout import unroll
@@ -112,15 +113,11 @@ def test_the_measured_direction_is_the_gradient_of_the_hero_loss() -> None:
 def test_the_measured_identities_hold_to_rounding(dims: int) -> None:
     found, slope = measured(dims)
     row = describe(found, slope, LAMBDA, torch.arange(10) // 2)
-    assert row["minibatch"]["batches"] == 3  # of 4, 4 and 2 windows
-    for residual in (
-        row["decomposition"]["residual"],
-        row["normalised"]["residual"],
-        row["minibatch"]["largest_residual"],
-    ):
+    assert row.minibatch.batches == 3  # of 4, 4 and 2 windows
+    for residual in (row.decomposition.residual, row.normalised.residual, row.minibatch.largest_residual):
         assert residual < 1e-10
-    assert row["along_standard"] == pytest.approx(-row["a_mean"], rel=1e-10)
-    assert row["alpha_std"] > 0
+    assert row.along_standard == pytest.approx(-row.a_mean, rel=1e-10)
+    assert row.alpha_std > 0
 
 
 def test_chunks_change_nothing() -> None:
@@ -221,11 +218,11 @@ def test_smoothness_is_at_least_the_curvature_along_the_direction() -> None:
     assert isinstance(along, Tensor)
     second = naive_gradient(net, along)
     exact = math.sqrt(dot(second, second) / dot(direction, direction))
-    assert found["smoothness"] >= 0.99 * exact
-    assert found["gamma"] == pytest.approx(dot(slope, slope))
-    assert found["rate"] == pytest.approx(found["gamma"] / (found["smoothness"] * found["direction_norm"] ** 2))
-    assert found["entry_bound"] == math.ceil(2 * 0.1 * risk / (found["rate"] * found["gamma"]))
-    assert found["measured_decrease"] >= found["promised_decrease"] > 0
+    assert found.smoothness >= 0.99 * exact
+    assert found.gamma == pytest.approx(dot(slope, slope))
+    assert found.rate == pytest.approx(found.gamma / (found.smoothness * found.direction_norm**2))
+    assert found.entry_bound == math.ceil(2 * 0.1 * risk / (found.rate * found.gamma))
+    assert found.measured_decrease >= found.promised_decrease > 0
 
 
 def test_correlation_and_its_interval() -> None:
@@ -253,21 +250,19 @@ def test_tasks_are_distinct_windows_from_the_starts_of_training() -> None:
 
 
 def test_the_conclusion_says_what_the_interval_allows() -> None:
-    row = {
-        "step": 8,
-        "correlation": -0.03,
-        "correlation_interval": (-0.2, 0.1),
-        "effect": 0.001,
-        "along_standard": -1.0,
-    }
-    row["loss"] = "relative"
-    assert "no correlation" in conclusion(row)
-    assert "+0.1 %" in conclusion(row)
-    assert "positively" in conclusion(row | {"correlation": 0.5, "correlation_interval": (0.3, 0.7)})
-    assert "ascends" in conclusion(row | {"along_standard": 1.0})
-    assert "squared" in conclusion(row | {"loss": "mse"})
-    assert "the same for all" in conclusion(row | {"correlation": math.nan})
-    assert "positively" not in conclusion(row | {"correlation": 0.9, "correlation_interval": (math.nan, math.nan)})
+    facts = {"step": 8, "correlation": -0.03, "correlation_interval": (-0.2, 0.1), "effect": 0.001,
+             "along_standard": -1.0, "loss": "relative"}  # fmt: skip
+
+    def conclusion(**changes: object) -> str:
+        return ProbePoint.model_construct(**facts | changes).conclusion
+
+    assert "no correlation" in conclusion()
+    assert "+0.1 %" in conclusion()
+    assert "positively" in conclusion(correlation=0.5, correlation_interval=(0.3, 0.7))
+    assert "ascends" in conclusion(along_standard=1.0)
+    assert "squared" in conclusion(loss="mse")
+    assert "the same for all" in conclusion(correlation=math.nan)
+    assert "positively" not in conclusion(correlation=0.9, correlation_interval=(math.nan, math.nan))
 
 
 def test_probe_on_the_command_line(call: Call, runs_dir: Path, data_dir: Path) -> None:
@@ -292,9 +287,9 @@ def test_probe_on_the_command_line(call: Call, runs_dir: Path, data_dir: Path) -
 
     assert_refused(call("probe", run.name, *folders, "--step", 7), "step 7", "keep_every")
     assert_refused(call("probe", run.name, *folders, "--step", 5), "step 5", "hero.start")
-    assert_refused(call("probe", run.name, *folders, "--horizon", 3), "--horizon 3")
-    assert_refused(call("probe", run.name, *folders, "--horizon", 1000), "--horizon 1000")
-    assert_refused(call("probe", run.name, *folders, "--windows", 1), "--windows 1")
+    assert_refused(call("probe", run.name, *folders, "--horizon", 3), "horizon=3")
+    assert_refused(call("probe", run.name, *folders, "--horizon", 1000), "horizon=1000")
+    assert_refused(call("probe", run.name, *folders, "--windows", 1), "windows=1")
 
 
 def test_probe_takes_the_last_state_and_refuses_a_strategy_without_history(

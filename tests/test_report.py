@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,42 +21,37 @@ import torch
 from rich.console import Console
 
 from conftest import Call, assert_refused, tiny
+from hero.data import Task, get_task
 from hero.errors import HeroError
-from hero.files import json_line, write_json
 from hero.method import metrics as m
-from hero.report import report_run
-from hero.report.content import metrics_table, runs_table
+from hero.report import write_run_page
+from hero.report.content import metrics_table, published_numbers, runs_table
+from hero.report.figures.curves import error_figure
 from hero.report.figures.fields import fields_figure, spectrum_figure
-from hero.report.figures.style import error_figure, save, series, training_figure
+from hero.report.figures.style import save
+from hero.report.figures.training import history_figure, series, training_figure
 from hero.report.headline import group_sentence, main_column, summary_sentence
+from hero.report.inputs import gather
 from hero.report.page.page import render, write_page
-from hero.report.page.panels import panels_of
 from hero.report.page.payload import payload
 from hero.report.page.player import LEVELS, averaged, kept_steps, player, quantise
-from hero.report.page.sources import Sources, gather
-from hero.report.tables import Row, Text, as_float, format_number
+from hero.report.panels import panels_of
+from hero.report.tables import Row, Text, format_number
+from hero.runs.config import RunConfig, make_config
+from hero.runs.folder import Run
+from hero.runs.records import Errors, Log, Metrics, TrainingCost, TrainingRecord, ValidationRecord
 from hero.runs.rollouts import Rollout, radial_spectrum, read_rollout, write_rollout
-from hero.study.published import paper_value
 from hero.study.records import ROLLOUT_COLUMNS, Cell, Group, PairedTest, RunEntry, StudyResult
 from hero.study.records import Row as StudyRow
 
 GRIDS = {1: (32,), 2: (16, 16), 3: (8, 8, 8)}
-TASKS = (
-    "dispersion",
-    "burgers",
-    "kdv",
-    "kuramoto_sivashinsky",
-    "anisotropic_diffusion",
-    "kolmogorov_flow",
-    "decaying_turbulence",
-    "swift_hohenberg",
-    "unbalanced_advection",
-)
-STRATEGIES = ("one_step", "push_forward", "refiner", "recurrent", "hero")
+STATISTICS = {"alpha": 0.5, "alpha_std": 0.1, "lambda": 0.1, "margin": 0.2}
+CANDIDATES, DIAGNOSTICS = ("lag", "perturbed", "self"), ("roll", "spec", "energy", "growth")
 
 
-def task(dims: int) -> SimpleNamespace:
-    return SimpleNamespace(name="burgers", title="Burgers", dims=dims, extent=2.0, dt=0.1)
+def task(dims: int) -> Task:
+    name = {1: "burgers", 2: "decaying_turbulence", 3: "swift_hohenberg"}[dims]
+    return replace(get_task(name), extent=2.0, dt=0.1)
 
 
 def trajectory(dims: int, length: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
@@ -79,44 +74,34 @@ def error_array(diverged: int = 0) -> np.ndarray:
     return errors
 
 
-def records() -> list[dict]:
-    log: list[dict] = [
-        {
-            "step": 50 * i,
-            "loss": 1 / i,
-            "lr": 1e-3 / i,
-            "alpha": 0.5,
-            "lambda": 0.1,
-            "lag": 0.5,
-            "perturbed": 0.3,
-            "self": 0.2,
-        }
-        for i in range(1, 21)
-    ]
-    return [
-        *log,
-        {"step": 500, "val_gm100": "inf", "val_diverged": 2},
-        {"step": 1000, "val_gm100": 0.2, "val_diverged": 0},
-    ]
+def trained(step: int, loss: float, **statistics: float) -> TrainingRecord:
+    facts = {"grad_norm": 1.0, "steps_per_second": 9.0, "seconds": step / 9, "compiled": False, "device": "cpu"}
+    return TrainingRecord(step=step, loss=loss, lr=1e-3, **facts, **statistics)
 
 
-def run_metrics(diverged: int = 0, strategy: str = "hero") -> dict:
-    errors = error_array(diverged)
+def logged(candidates: Sequence[str] = CANDIDATES, diagnostics: Sequence[str] = DIAGNOSTICS) -> Log:
+    """A log with the statistics of HERO, and a validation that diverged."""
+    shares = dict.fromkeys(candidates, 1 / len(candidates))
+    errors = {f"{c}.{q}": 0.1 * (i + 1) for i, c in enumerate(candidates) for q in diagnostics}
+    training = tuple(trained(50 * i, 1 / i, **STATISTICS, **shares, **errors) for i in range(1, 21))
+    validation = (ValidationRecord(step=500, val_gm100=math.inf, val_diverged=2),
+                  ValidationRecord(step=1000, val_gm100=0.2, val_diverged=0))  # fmt: skip
+    return Log(training, validation)
+
+
+def paper_config(strategy: str = "hero") -> RunConfig:
+    return make_config(overrides={"task.name": "burgers", "strategy": strategy})
+
+
+def run_metrics(diverged: int = 0, config: RunConfig | None = None, **changes: Any) -> Metrics:
+    errors, config = error_array(diverged), config or paper_config()
     values = m.summarise({"nrmse": errors, "correlation": 1 - np.minimum(errors, 1), "apebench_nrmse": errors})
-    stored = {name: "inf" if math.isinf(value) else value for name, value in values.items()}
-    return {
-        "run": "ab12cd",
-        "task": "burgers",
-        "backbone": "fno",
-        "strategy": strategy,
-        "seed": 3,
-        "parameters": 44801,
-        "best_step": 9500,
-        "val": stored,
-        "test": stored,
-        "training": {"steps": 10000, "seconds": 93.4, "compiled": True, "device": "cpu"},
-        "versions": {"torch": "2.9.0"},
-    }
+    training = TrainingCost(steps=config.train.steps, seconds=93.4, steps_per_second=107.1, compiled=True, device="cpu",
+                            threads=2)  # fmt: skip
+    facts: dict[str, Any] = {"run": config.run_id(), **config.identity(), "training": training,
+                             "versions": {"torch": "2.9.0"}, "parameters": 44801, "best_step": 9500,
+                             "trajectories": 30, "val": values, "test": values}  # fmt: skip
+    return Metrics(**{**facts, **changes})
 
 
 def assert_png(path: Path) -> None:
@@ -161,22 +146,6 @@ def parsed(path: Path) -> Balanced:
     return parser
 
 
-@pytest.mark.parametrize("name", TASKS)
-@pytest.mark.parametrize("backbone", ["fno", "transolver"])
-def test_the_paper_has_every_combination(name: str, backbone: str) -> None:
-    for strategy in STRATEGIES:
-        value = paper_value(name, backbone, strategy)
-        assert value is not None
-        assert set(value) == {"val_gm100", "test_gm100", "nrmse@1", "nrmse@100", "stable_step"}
-        assert all(set(entry) == {"mean", "std"} for entry in value.values())
-
-
-def test_the_paper_has_no_more() -> None:
-    assert paper_value("kdv_difficulty", "fno", "hero") is None
-    assert paper_value("burgers", "fno", "fixed_weight") is None
-    assert paper_value("burgers", "unet", "hero") is None
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -200,7 +169,7 @@ def test_numbers(value: float | None, text: str) -> None:
 @pytest.mark.parametrize("diverged", [0, 4, 30])
 @pytest.mark.parametrize("strategy", ["hero", "fixed_weight"])
 def test_error_figure(tmp_path: Path, diverged: int, strategy: str) -> None:
-    figure = error_figure(error_array(diverged), paper_value("burgers", "fno", strategy), "title")
+    figure = error_figure(error_array(diverged), published_numbers(paper_config(strategy)), "title")
     labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert any("paper" in label for label in labels) == (strategy == "hero")
     assert any(f"{diverged} of 30" in label for label in labels) == (diverged > 0)
@@ -209,7 +178,7 @@ def test_error_figure(tmp_path: Path, diverged: int, strategy: str) -> None:
 
 @pytest.mark.parametrize("errors", [np.zeros((2, 40)), np.full((3, 40), np.inf), np.full((1, 40), np.nan)])
 def test_error_figure_of_extreme_errors(tmp_path: Path, errors: np.ndarray) -> None:
-    assert_png(save(error_figure(errors, None, "extreme"), tmp_path / "error.png"))
+    assert_png(save(error_figure(errors, {}, "extreme"), tmp_path / "error.png"))
 
 
 @pytest.mark.parametrize(
@@ -255,76 +224,97 @@ def test_spectrum_of_a_wave_lies_in_its_shell(dims: int) -> None:
 @pytest.mark.parametrize(
     "log",
     [
-        records(),
-        [],
-        [{"step": 1, "loss": "nan", "lr": 0.0}, {"step": 1, "val_gm100": "inf", "val_diverged": 30}],
-        [{"step": 50, "loss": 0.1, "lr": 0.1}],
+        logged(),
+        Log(),
+        Log((trained(1, math.nan),), (ValidationRecord(step=1, val_gm100=math.inf, val_diverged=30),)),
+        Log((trained(50, 0.1),)),
     ],
 )
-def test_training_figure(tmp_path: Path, log: list[dict]) -> None:
+def test_training_figure(tmp_path: Path, log: Log) -> None:
     assert_png(save(training_figure(log), tmp_path / "training.png"))
 
 
 def test_a_step_logged_twice_counts_once() -> None:
-    steps, values = series([{"step": 100, "loss": 3.0}, {"step": 50, "loss": 2.0}, {"step": 100, "loss": 1.0}], "loss")
+    steps, values = series(Log((trained(100, 3.0), trained(50, 2.0), trained(100, 1.0))), "loss")
     assert steps.tolist() == [50, 100]
     assert values.tolist() == [2.0, 1.0]
 
 
-def texts_of(metrics: dict) -> dict[str, list[str]]:
+def test_candidates_and_diagnostics_of_others_are_drawn_with_ours(tmp_path: Path) -> None:
+    """Six candidates and five diagnostics, some of which nobody has registered; one is called like a method."""
+    candidates, diagnostics = (*CANDIDATES, "mine", "copy", "json"), (*DIAGNOSTICS, "shock")
+    log = logged(candidates, diagnostics)
+    figure = history_figure(log)
+    assert figure is not None
+    shown = [axes for axes in figure.axes if axes.get_visible()]
+    assert len(shown) == 2 + len(diagnostics)
+    assert shown[-1].get_title() == "shock"
+    assert len(shown[-1].lines) == len(candidates)
+    assert len({line.get_color() for line in shown[-1].lines}) == len(candidates)
+    labels = [text.get_text() for text in training_figure(log).axes[-1].get_legend().get_texts()]
+    assert len(labels) == len(candidates)
+    assert {"mine", "copy", "json"} < set(labels)
+    assert_png(save(figure, tmp_path / "history.png"))
+    assert history_figure(Log((trained(50, 0.1),))) is None
+
+
+def texts_of(metrics: Metrics, config: RunConfig | None = None) -> dict[str, list[str]]:
     """Label -> the other cells of the table of one run."""
-    return {row.cells[0].text: [cell.text for cell in row.cells[1:]] for row in metrics_table(metrics).rows}
+    table = metrics_table(metrics, config or paper_config())
+    return {row.cells[0].text: [cell.text for cell in row.cells[1:]] for row in table.rows}
 
 
 def test_table_rows_equal_metrics() -> None:
-    metrics = run_metrics()
-    rows = texts_of({**metrics, "trajectories": 30})
-    published = paper_value("burgers", "fno", "hero")
-    assert published is not None
+    metrics, published = run_metrics(), published_numbers(paper_config())
+    rows = texts_of(metrics)
     for label, name, key in (("Test GM100", "gm100", "test_gm100"), ("Stable step", "stable_step", "stable_step")):
         ours, paper, ratio, _ = rows[label]
-        assert ours == format_number(metrics["test"][name])
-        assert paper == f"{published[key]['mean']:g} ±{published[key]['std']:g}"
-        assert float(ratio) == pytest.approx(metrics["test"][name] / published[key]["mean"], rel=5e-3)
+        assert ours == format_number(metrics.test[name])
+        assert paper == f"{published[key].mean:g} ±{published[key].std:g}"
+        assert float(ratio) == pytest.approx(metrics.test[name] / published[key].mean, rel=5e-3)
     assert rows["Diverged"][0] == "0 of 30"
     assert rows["nRMSE@200"][1:] == ["–", "–", ""]
-    labels = list(texts_of(metrics))
+    labels = list(rows)
     assert labels[:5] == ["Val GM100", "Test GM100", "nRMSE@1", "nRMSE@100", "Stable step"]
     assert len(labels) == len(m.METRICS) + 1
 
 
+def test_the_papers_numbers_stand_next_to_its_own_runs_only() -> None:
+    config = make_config(overrides={"task.name": "burgers", "train.steps": 400})
+    table = metrics_table(run_metrics(config=config), config)
+    assert [column.label for column in table.columns] == ["Metric", "Ours"]
+    assert "train.steps=400 (paper: 10000)" in " ".join(table.notes)
+    assert published_numbers(config) == {}
+    assert "paper" not in summary_sentence(run_metrics(config=config), config)
+
+
 def test_verdicts_follow_the_direction_of_the_metric() -> None:
-    metrics = run_metrics()
-    published = paper_value("burgers", "fno", "hero")
-    assert published is not None
-    metrics["test"] = {
-        "gm100": 0.5 * published["test_gm100"]["mean"],
-        "stable_step": 0.5 * published["stable_step"]["mean"],
-    }
-    metrics["val"] = {"gm100": published["val_gm100"]["mean"]}
-    rows = metrics_table(metrics).rows
+    published = published_numbers(paper_config())
+    test = {"gm100": 0.5 * published["test_gm100"].mean, "stable_step": 0.5 * published["stable_step"].mean}
+    metrics = run_metrics(test=test, val={"gm100": published["val_gm100"].mean})
+    rows = metrics_table(metrics, paper_config()).rows
     verdicts = {row.cells[0].text: (row.cells[-1].text, row.cells[-1].verdict) for row in rows}
     assert verdicts["Test GM100"] == ("better", "better")
     assert verdicts["Stable step"] == ("worse", "worse")
     assert verdicts["Val GM100"][0] == "within one std"
-    assert verdicts["nRMSE@100"][0] == "–"
+    assert verdicts["nRMSE@100"][0] == ""
 
 
 def test_terminal_tables() -> None:
     console = Console(width=200, record=True, file=io.StringIO())
     diverged = run_metrics(diverged=2)
-    runs = [run_metrics(), diverged, {"run": "new"}]
-    for table in (metrics_table({**diverged, "trajectories": 30}), runs_table(runs)):
+    runs = [("ab12cd", run_metrics(), "finished"), ("other", diverged, "finished"), ("new", None, "at step 3 of 20")]
+    for table in (metrics_table(diverged, paper_config()), runs_table(runs)):
         console.print(table.to_rich())
     text = console.export_text()
-    for expected in ("2 of 30", "∞", "0.153 ±0.007", "ab12cd", "10000", "unfinished"):
+    for expected in ("2 of 30", "∞", "0.153 ±0.007", "ab12cd", "10000", "at step 3 of 20"):
         assert expected in text
 
 
 def test_summary_sentence() -> None:
-    metrics = {**run_metrics(), "test": {"nrmse@100": 0.031, "diverged": 0}, "trajectories": 30}
+    metrics = run_metrics(test={"nrmse@100": 0.031, "diverged": 0})
     expected = "FNO trained with HERO on Burgers: nRMSE@100 0.0310, paper 0.153; 0 of 30 rollouts diverged."
-    assert summary_sentence(metrics, "Burgers") == expected
+    assert summary_sentence(metrics, paper_config()) == expected
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
@@ -392,21 +382,26 @@ def test_thinning_and_averaging() -> None:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder as evaluation leaves it before the metrics are written, made by hand."""
+    """A run folder as evaluation leaves it, made by hand."""
     config = tiny(task__name="burgers", train__steps=1000)
     folder = tmp_path_factory.mktemp("template") / config.run_id()
     folder.mkdir()
     (folder / "config.toml").write_text(config.to_toml(), encoding="utf-8")
-    write_run(folder, run_metrics(), error_array(), *trajectory(1))
+    write_run(folder, error_array(), *trajectory(1))
     return folder
 
 
-def write_run(folder: Path, metrics: dict, errors: np.ndarray, truth: torch.Tensor, prediction: torch.Tensor) -> None:
-    metrics = {**metrics, "training": {**metrics["training"], "steps": 1000}}
-    write_json(folder / "metrics.json", metrics)
-    np.savez(folder / "errors.npz", nrmse=errors, correlation=1 / (1 + errors), apebench_nrmse=errors)
-    (folder / "log.jsonl").write_text("".join(json_line(record) for record in records()), encoding="utf-8")
+def write_run(folder: Path, errors: np.ndarray, truth: torch.Tensor, prediction: torch.Tensor, **more: Any) -> Metrics:
+    metrics = run_metrics(int(np.isinf(errors).any(axis=1).sum()), Run(folder).config, **more)
+    metrics.write(folder / "metrics.json")
+    Errors({"nrmse": errors, "correlation": 1 / (1 + errors), "apebench_nrmse": errors}, errors).write(
+        folder / "errors.npz"
+    )
+    log = logged()
+    lines = [json.dumps(record.plain()).replace("Infinity", '"inf"') for record in (*log.training, *log.validation)]
+    (folder / "log.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     write_rollout(folder, truth[0], truth, prediction, trajectory=1)
+    return metrics
 
 
 @pytest.fixture
@@ -416,21 +411,19 @@ def run(template: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("diverged", [0, 30])
 def test_report_of_a_run(run: Path, diverged: int) -> None:
-    errors, metrics = error_array(diverged), {**run_metrics(diverged), "trajectories": 30}
     truth, prediction = trajectory(1)
     if diverged:
         prediction[60:] = math.nan
-    write_run(run, metrics, errors, truth, prediction)
-    metrics["training"]["steps"] = 1000
-    page = report_run(run, metrics)
+    metrics = write_run(run, error_array(diverged), truth, prediction)
+    page = write_run_page(run)
     assert page == run / "report.html"
     parser = parsed(page)
     assert "http://www.w3.org/2000/svg" in page.read_text(encoding="utf-8")
     assert page.read_text(encoding="utf-8").count("http") == 2  # that name, and http-equiv
     assert parser.resources == [f"#{key}" for key in ("tables", "curves", "players", "training", "provenance")]
     assert f"{diverged} of 30 rollouts diverged" in parser.text
-    for name, value in metrics["test"].items():
-        assert name == "diverged" or format_number(as_float(value)) in parser.text
+    for name, value in metrics.test.items():
+        assert name == "diverged" or format_number(value) in parser.text
     for fact in (run.name, "44801", "9500", "1000", "93.4", "2.9.0"):
         assert fact in parser.text
     assert not (run / "figures").exists()
@@ -438,14 +431,13 @@ def test_report_of_a_run(run: Path, diverged: int) -> None:
 
 def test_page_escapes_what_others_named(run: Path) -> None:
     hostile = "<img src=x onerror=1></script><script>alert(1)</script>"
-    sources = Sources()
-    sources.add(run, {**run_metrics(), "training": {"steps": 1000, "device": hostile}, "versions": {hostile: hostile}})
-    sources.named.add(run.name)
-    sources.notices.append(hostile)
-    data = payload(sources)
+    write_run(run, error_array(), *trajectory(1), versions={hostile: hostile})
+    inputs = gather([run.name], run.parent)
+    inputs.notices.append(hostile)
+    data = payload(inputs)
     data["training"][0]["label"] = hostile
     cell = Text(hostile, detail=hostile, verdict=hostile)
-    data["tables"][0] = replace(data["tables"][0], title=hostile, notes=[hostile], rows=[Row([cell] * 5, hostile)])
+    data["tables"][0] = replace(data["tables"][0], title=hostile, notes=[hostile], rows=[Row([cell] * 2, hostile)])
     path = run / "hostile.html"
     path.write_text(render(data), encoding="utf-8")
     parser = parsed(path)
@@ -455,12 +447,12 @@ def test_page_escapes_what_others_named(run: Path) -> None:
 
 
 def test_a_failed_write_leaves_the_earlier_page(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sources = gather([run.name], run.parent)
-    page = write_page(sources, run / "report.html")
+    inputs = gather([run.name], run.parent)
+    page = write_page(inputs, run / "report.html")
     before = page.read_bytes()
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(HeroError, match="disk full"):
-        write_page(sources, page)
+        write_page(inputs, page)
     assert page.read_bytes() == before
     assert list(run.glob(".*")) == []
 
@@ -470,7 +462,8 @@ def test_report_command_writes_page_and_figures(run: Path, call: Call, tmp_path:
     assert (code, err) == (0, "")
     assert "report.html" in out
     assert (run.parent / "report.html").is_file()
-    stems = {"curves_burgers_fno", *(f"{run.name}_{name}" for name in ("error", "fields", "spectrum", "training"))}
+    drawn_names = ("error", "fields", "spectrum", "training", "history")
+    stems = {"curves_burgers_fno", *(f"{run.name}_{name}" for name in drawn_names)}
     assert {path.name for path in (tmp_path / "drawn").iterdir()} == {f"{s}.{e}" for s in stems for e in ("pdf", "png")}
     drawn = (tmp_path / "drawn" / "curves_burgers_fno.pdf").read_bytes()
     assert drawn.startswith(b"%PDF")
@@ -514,7 +507,7 @@ def test_missing_pictures_are_named_and_do_not_stop_the_page(run: Path, call: Ca
         "landscape.json is damaged",
     ):
         assert said in text
-    assert format_number(run_metrics()["test"]["gm100"]) in text
+    assert format_number(run_metrics().test["gm100"]) in text
 
 
 def test_bad_names_are_refused(run: Path, call: Call, tmp_path: Path) -> None:
@@ -619,9 +612,9 @@ def test_the_headline_keeps_the_verdict_of_the_study() -> None:
 
 
 def test_a_long_table_of_runs_is_folded(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sources = gather([run.name], run.parent)
-    sources.runs *= 2
-    page = write_page(sources, run / "report.html").read_text(encoding="utf-8")
+    inputs = gather([run.name], run.parent)
+    inputs.runs *= 2
+    page = write_page(inputs, run / "report.html").read_text(encoding="utf-8")
     assert "<h3>Runs</h3>" in page
     monkeypatch.setattr("hero.report.page.payload.FOLDED_RUNS", 1)
-    assert "<details><summary>Runs (2)</summary>" in write_page(sources, run / "report.html").read_text("utf-8")
+    assert "<details><summary>Runs (2)</summary>" in write_page(inputs, run / "report.html").read_text("utf-8")

@@ -23,7 +23,7 @@ from hero.data.windows import Batch
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
 from hero.files import write_atomic
-from hero.report import report_run
+from hero.report import write_run_page
 from hero.runs.checkpoint import load_state, save_state
 from hero.runs.folder import load_data
 from hero.runs.old import read_log
@@ -370,7 +370,7 @@ def test_a_run_in_three_dimensions_is_evaluated_and_drawn(tmp_path: Path, data_d
     run = train(tiny(**changes, train__steps=2, train__validate_every=2), tmp_path, data_dir)
     metrics = evaluate(run, data_dir)
     assert metrics.task == "unbalanced_advection"
-    report_run(run, metrics.plain())
+    write_run_page(run)
     assert (run / "report.html").stat().st_size > 1000
 
 

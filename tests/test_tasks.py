@@ -17,7 +17,8 @@ import torch
 from hero.data import TASKS, Split, data_summary, generate, get_task, load_split, split_path
 from hero.data import store as store_module
 from hero.errors import HeroError
-from hero.report.figures.tasks import draw_split
+from hero.report.figures.fields import split_figure
+from hero.report.figures.style import save
 
 SMALL = Split("train", 3, 4, seed=0)
 
@@ -279,5 +280,5 @@ def test_two_that_want_the_same_file_at_once_make_it_once(tmp_path: Path, monkey
 @pytest.mark.parametrize("name", ["burgers", "kolmogorov_flow", "unbalanced_advection"])
 def test_a_picture_is_drawn_in_every_dimension(tmp_path: Path, name: str) -> None:
     task = get_task(name, {"resolution": 24, "warmup": 0})
-    draw_split(generate(task, SMALL), task, tmp_path / "picture.png")
+    save(split_figure(generate(task, SMALL), task), tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes()[:4] == b"\x89PNG"

@@ -35,7 +35,8 @@ def make_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
 def show_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
     """Print settings and provenance, and draw the fields."""
     from hero.data import data_summary, load_split, split_path
-    from hero.report.figures.tasks import draw_split
+    from hero.report.figures.fields import split_figure
+    from hero.report.figures.style import save
 
     config = settings.resolve(task=task)
     benchmark, split = config.make_task(), config.split("test")
@@ -44,8 +45,7 @@ def show_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
     for key, value in data_summary(path).items():
         table.add_row(key, str(value))
     console.print(table)
-    draw_split(states, benchmark, path.with_suffix(".png"))
-    say(f"picture: {path.with_suffix('.png')}")
+    say(f"picture: {save(split_figure(states, benchmark), path.with_suffix('.png'))}")
 
 
 def settings(

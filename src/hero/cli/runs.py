@@ -3,7 +3,7 @@
 import sys
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from rich.table import Table
 
@@ -12,6 +12,8 @@ from hero.console import console, say
 from hero.errors import HeroError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from hero.runs.records import Metrics
 
 
@@ -20,15 +22,13 @@ def runs(where: Folders) -> None:
     from hero.report.content import runs_table
     from hero.runs.folder import Run, list_runs
 
-    rows: list[dict[str, Any]] = []
+    rows: list[tuple[str, Metrics | None, str]] = []
     notices: list[str] = []
     for run in map(Run, list_runs(where.runs)):
         try:
-            metrics = run.metrics
-            unfinished = {"run": run.name, **run.config.identity(), "training": {"steps": run.log.steps}}
-            rows.append(metrics.plain() if metrics else {**unfinished, "status": run.status})
+            rows.append((run.name, run.metrics, run.status))
         except HeroError as error:
-            rows.append({"run": run.name, "status": "unreadable"})
+            rows.append((run.name, None, "unreadable"))
             notices.append(str(error))
     if not rows:
         raise HeroError(f"there are no runs in {where.runs}; start one with `hero train burgers`.")
@@ -46,18 +46,21 @@ def evaluate(run: RunName, where: Folders) -> None:
 def measure(run: Path, data_dir: Path) -> "Metrics":
     """Evaluate a run and write its page."""
     from hero.evaluation.evaluate import evaluate
-    from hero.report import report_run
+    from hero.report import write_run_page
 
     metrics = evaluate(run, data_dir)
-    report_run(run, metrics.plain())
+    write_run_page(run)
     return metrics
 
 
 def show_result(metrics: "Metrics", run: Path) -> None:
     """Print the metrics of a run and the place of its page."""
     from hero.report.content import metrics_table
+    from hero.runs.folder import Run
 
-    console.print(metrics_table(metrics.plain()).to_rich())
+    table = metrics_table(metrics, Run(run).config)
+    console.print(table.to_rich())
+    say(*table.notes, style="dim")
     say(f"report: {run / 'report.html'}")
 
 
@@ -72,21 +75,18 @@ def report(
     open: Annotated[bool, flag("--open", "Show the page in a browser.")] = False,
 ) -> None:
     """Write one HTML page of runs, a study or a comparison."""
-    from hero.report.figures.of_run import write_figures
+    from hero.report.figures.runs import write_figures
+    from hero.report.inputs import gather
     from hero.report.page.page import write_page
-    from hero.report.page.sources import gather
 
     if out and out.suffix.lower() not in (".html", ".htm"):
         raise HeroError(f"--out {out} is not an HTML file; use a name that ends in .html.")
-    sources = gather(names or [], where.runs)
-    folders = [document.folder for document in sources.studies]
-    folders += [run.folder for run in sources.runs if run.name in sources.named]
-    single = len(names or []) == len(folders) == 1
-    page = write_page(sources, out or (folders[0] if single else where.runs) / "report.html")
-    say(*sources.notices, style="yellow")
+    inputs = gather(names or [], where.runs)
+    page = write_page(inputs, out or (inputs.folder if len(names or []) == 1 else where.runs) / "report.html")
+    say(*inputs.notices, style="yellow")
     say(f"report: {page} ({page.stat().st_size / 1e6:.1f} MB)")
     if figures:
-        say(f"figures: {len(write_figures(sources, figures))} as PDF and PNG in {figures}")
+        say(f"figures: {len(write_figures(inputs, figures))} as PDF and PNG in {figures}")
     if open:
         webbrowser.open(page.resolve().as_uri())
 
@@ -108,11 +108,15 @@ def animate(
 def landscape(run: RunName, where: Folders) -> None:
     """Draw kept checkpoints (train.keep_every) against the final one, along the rollout."""
     from hero.evaluation import landscape
-    from hero.report.figures.analysis import landscape_sentence
+    from hero.report.figures.analysis import landscape_figure
+    from hero.report.notes import landscape_sentence
+    from hero.runs.folder import Run
 
     folder = where.find(run)
-    say(landscape_sentence(landscape.landscape(folder, where.data)))
-    show_figure(folder, "landscape")
+    found = landscape.landscape(folder, where.data)
+    say(landscape_sentence(found))
+    title = Run(folder).config.make_task().title
+    show_figure(folder, "landscape", landscape_figure(found, title))
 
 
 def probe(
@@ -124,18 +128,23 @@ def probe(
 ) -> None:
     """Measure the quantities of HERO's theory on the checkpoints of a HERO run."""
     from hero.evaluation import probe
-    from hero.report.figures.analysis import probe_table
+    from hero.report.content import probe_table
+    from hero.report.figures.analysis import probe_figure
 
     folder = where.find(run)
-    rows = probe.probe(folder, where.data, step or [], horizon, windows)
-    console.print(probe_table(rows))
-    say(*(row["conclusion"] for row in rows))
-    show_figure(folder, "probe")
+    found = probe.probe(folder, where.data, step or [], horizon, windows)
+    table = probe_table(found)
+    console.print(table.to_rich())
+    say(*table.notes, style="dim")
+    say(*(point.conclusion for point in found.checkpoints))
+    show_figure(folder, "probe", probe_figure(found.checkpoints))
 
 
-def show_figure(run: Path, name: str) -> None:
-    """Print the place of a figure, and the command that shows it on the page."""
-    say(f"figure: {run / 'figures' / name}.png")
+def show_figure(run: Path, name: str, figure: "Figure") -> None:
+    """Write a figure into the run folder; print its place, and the command that shows it on the page."""
+    from hero.report.figures.style import save
+
+    say(f"figure: {save(figure, run / 'figures' / f'{name}.png')}")
     say(f"`hero report {run.name}` adds it to the report", style="dim")
 
 

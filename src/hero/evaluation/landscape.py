@@ -6,7 +6,6 @@ The paper's second figure. "Final" means the weights that are deployed: the best
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,37 +13,24 @@ from torch import Tensor, nn
 
 from hero.console import progress_bar
 from hero.errors import HeroError
-from hero.files import write_json
-from hero.method.distance import EPS
+from hero.evaluation.records import Landscape
 from hero.method.metrics import rollout_errors
-from hero.report.figures.analysis import landscape_figure
-from hero.report.figures.style import save
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_weights
 from hero.runs.config import RunConfig
 from hero.runs.folder import choose_device, load_data
 from hero.runs.old import load_run
 
 
-def error_ratio(errors: np.ndarray, final: np.ndarray) -> np.ndarray:
-    """Δ_s(t) = log10((E_s(t) + ε) / (E_final(t) + ε)), from mean errors (.., steps); NaN where both have diverged.
-
-    +∞ where the checkpoint has diverged and the final model has not, -∞ the other way round.
-    """
-    with np.errstate(invalid="ignore"):  # ∞ - ∞ is NaN on purpose
-        return np.log10(errors + EPS) - np.log10(final + EPS)
-
-
-def landscape(run: Path, data_dir: Path) -> dict[str, Any]:
-    """Measure all kept checkpoints and the final model on the test split; writes `landscape.json` and the figure."""
+def landscape(run: Path, data_dir: Path) -> Landscape:
+    """Measure all kept checkpoints and the final model on the test split; writes `landscape.json`."""
     config = load_run(run)
     steps = kept_steps(run)
     if not steps:
         raise HeroError(
-            f"run {run.name} kept no checkpoints; train it anew with `--set train.keep_every=N`, "
+            f"run {run.name} kept no checkpoints; train it again with train.keep_every=N, "
             f"for example N={max(1, config.train.steps // 5)}."
         )
     device = choose_device(config.train.device)
-    task = config.make_task()
     model = config.build_operator()
     best = load_weights(run / "model.safetensors", model)["step"]
     test = load_data(config, "test", data_dir, device)
@@ -56,18 +42,14 @@ def landscape(run: Path, data_dir: Path) -> dict[str, Any]:
             load_kept(kept_path(run, step), model)
             rows.append(mean_errors(config, model, test, device))
             advance()
-    errors = np.stack(rows)
-    result = {
-        "run": run.name,
-        "final_step": best,
-        "steps": steps,
-        "errors": errors.tolist(),  # E_s(t), one row per kept checkpoint
-        "final_errors": final.tolist(),
-        "log10_ratio": error_ratio(errors, final).tolist(),  # Δ_s(t)
-    }
-    write_json(run / "landscape.json", result)
-    title = f"{task.title}: error of kept checkpoints over that of the final model"
-    save(landscape_figure(steps, error_ratio(errors, final), best, title), run / "figures" / "landscape.png")
+    result = Landscape(
+        run=run.name,
+        final_step=best,
+        steps=tuple(steps),
+        errors=tuple(tuple(errors.tolist()) for errors in rows),
+        final_errors=tuple(final.tolist()),
+    )
+    result.write(run / "landscape.json")
     return result
 
 

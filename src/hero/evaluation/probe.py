@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -21,11 +20,19 @@ from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.evaluation import theory
 from hero.evaluation.gradients import Vector, combine, dot, long_gradient, long_risk, parameters_of, task_gradients
-from hero.files import write_json
+from hero.evaluation.records import (
+    Correction,
+    FiniteStep,
+    FirstOrder,
+    Identity,
+    Minibatches,
+    PerWindow,
+    Preservation,
+    Probe,
+    ProbePoint,
+)
 from hero.method.candidates import restored_lagged
 from hero.method.objective import Hero, HeroState
-from hero.report.figures.analysis import probe_figure
-from hero.report.figures.style import save
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_state
 from hero.runs.config import RunConfig
 from hero.runs.folder import choose_device, load_data
@@ -115,8 +122,8 @@ def measure(
     return Measured(alpha, a, norm, selected, d_hero, d_standard, batches)
 
 
-def describe(measured: Measured, slope: Vector, lam: float, groups: Tensor) -> dict[str, Any]:
-    """Everything of `theory.py` that follows from the first-order quantities, as plain numbers."""
+def describe(measured: Measured, slope: Vector, lam: float, groups: Tensor) -> FirstOrder:
+    """Everything of `theory.py` that follows from the first-order quantities."""
     alpha, a = measured.alpha, measured.a
     along_hero, along_standard = dot(slope, measured.d_hero), dot(slope, measured.d_standard)
     mean, cov = float(alpha.mean()), theory.covariance(alpha, a)
@@ -127,43 +134,43 @@ def describe(measured: Measured, slope: Vector, lam: float, groups: Tensor) -> d
     preserved = theory.preservation(along_standard, cov, mean, lam)
     corrected = theory.correction(along_standard, cov, mean, lam)
     slope_norm = math.sqrt(dot(slope, slope))
-    return {
-        "lambda": lam,
-        "windows": len(alpha),
-        "alpha_mean": mean,
-        "alpha_std": float(alpha.std(correction=0)),
-        "a_mean": float(a.mean()),
-        "a_std": float(a.std(correction=0)),
-        "a_positive": float((a > 0).double().mean()),
-        "cosine_mean": float((a / (measured.norm * slope_norm)).mean()) if slope_norm else math.nan,
-        "covariance": cov,
-        "correlation": theory.correlation(alpha, a),
-        "correlation_interval": theory.correlation_interval(alpha, a, groups),
-        "slope_norm": slope_norm,
-        "along_standard": along_standard,
-        "along_hero": along_hero,
-        "decomposition": {"left": population.left, "right": population.right, "residual": population.residual},
-        "minibatch": {
-            "batches": len(batches),
-            "largest_residual": max(identity.residual for identity in batches),
-            "covariance_mean": float(cov_batches.mean()),
-            "covariance_positive": float((cov_batches > 0).double().mean()),
-        },
-        "normalised": {"left": normalised.left, "right": normalised.right, "residual": normalised.residual},
-        "effect": theory.reweighting_effect(along_standard, cov, mean, lam),
-        "preservation": {"holds": preserved.holds, "bound": preserved.bound},
-        "correction": {
-            "adverse": along_standard >= 0,
-            "holds": corrected.holds,
-            "conservative": theory.conservative_correction(along_standard, cov, lam),
-            "bound": corrected.bound,
-        },
-    }
+    return FirstOrder(
+        weight=lam,
+        windows=len(alpha),
+        alpha_mean=mean,
+        alpha_std=float(alpha.std(correction=0)),
+        a_mean=float(a.mean()),
+        a_std=float(a.std(correction=0)),
+        a_positive=float((a > 0).double().mean()),
+        cosine_mean=float((a / (measured.norm * slope_norm)).mean()) if slope_norm else math.nan,
+        covariance=cov,
+        correlation=theory.correlation(alpha, a),
+        correlation_interval=theory.correlation_interval(alpha, a, groups),
+        slope_norm=slope_norm,
+        along_standard=along_standard,
+        along_hero=along_hero,
+        decomposition=Identity(left=population.left, right=population.right, residual=population.residual),
+        normalised=Identity(left=normalised.left, right=normalised.right, residual=normalised.residual),
+        minibatch=Minibatches(
+            batches=len(batches),
+            largest_residual=max(identity.residual for identity in batches),
+            covariance_mean=float(cov_batches.mean()),
+            covariance_positive=float((cov_batches > 0).double().mean()),
+        ),
+        effect=theory.reweighting_effect(along_standard, cov, mean, lam),
+        preservation=Preservation(holds=preserved.holds, bound=preserved.bound),
+        correction=Correction(
+            adverse=along_standard >= 0,
+            holds=corrected.holds,
+            conservative=theory.conservative_correction(along_standard, cov, lam),
+            bound=corrected.bound,
+        ),
+    )
 
 
 def finite_step(
     model: nn.Module, tasks: Tasks, risk: float, slope: Vector, direction: Vector, batch: int
-) -> dict[str, float]:
+) -> FiniteStep:
     """γ, D, L̂ and the bound that they imply for plain steps θ ← θ + η d^H.
 
     γ = -⟨∇J_L, d^H⟩ and D = ‖d^H‖ here. L̂ = ‖∇J_L(θ + t d^H) - ∇J_L(θ)‖ / (t D), the larger of two values: at a t that
@@ -189,34 +196,15 @@ def finite_step(
         eta = theory.largest_rate(gamma, smoothness, norm)
     if math.isfinite(eta):
         decrease = risk - long_risk(model, combine(theta, direction, eta), tasks.states, tasks.truth, batch)
-    return {
-        "gamma": gamma,
-        "direction_norm": norm,
-        "smoothness": smoothness,
-        "rate": eta,
-        "epsilon": epsilon,
-        "entry_bound": theory.entry_bound(risk, epsilon, eta, gamma),
-        "promised_decrease": eta * gamma / 2,
-        "measured_decrease": decrease,
-    }
-
-
-def conclusion(row: dict[str, Any]) -> str:
-    """One sentence: the correlation, whether it can be told from zero, and what it changes."""
-    r, (low, high) = row["correlation"], row["correlation_interval"]
-    here = f"At step {row['step']}, "
-    if math.isnan(r):
-        return here + "alpha is the same for all windows: history scales the update and does not turn it."
-    if low > 0 or high < 0:
-        verdict = f"alpha and usefulness are {'positively' if r > 0 else 'negatively'} correlated"
-    else:
-        verdict = "no correlation of alpha and usefulness can be told from zero"
-    interval = "no interval from one trajectory" if math.isnan(low) else f"95 % interval {low:+.2f} to {high:+.2f}"
-    adverse = " (which here ascends)" if row["along_standard"] >= 0 else ""
-    note = " The run minimised the mean squared error, of which this is not the update." if row["loss"] == "mse" else ""
-    return (
-        f"{here}{verdict} (r = {r:+.2f}, {interval}): history reweighting changes the descent of the long-horizon risk "
-        f"by {100 * row['effect']:+.2g} % of that of the unweighted direction{adverse}.{note}"
+    return FiniteStep(
+        gamma=gamma,
+        direction_norm=norm,
+        smoothness=smoothness,
+        rate=eta,
+        epsilon=epsilon,
+        entry_bound=theory.entry_bound(risk, epsilon, eta, gamma),
+        promised_decrease=eta * gamma / 2,
+        measured_decrease=decrease,
     )
 
 
@@ -253,17 +241,15 @@ def check_probe(config: RunConfig, run: Path, horizon: int, windows: int) -> Non
         raise HeroError(f"run {run.name} makes {config.train.bundle} steps per call; probe one with train.bundle=1.")
     if not config.train.unroll <= horizon <= longest:
         raise HeroError(
-            f"--horizon {horizon} must be between train.unroll={config.train.unroll} and the {longest} steps that "
+            f"horizon={horizon} must be between train.unroll={config.train.unroll} and the {longest} steps that "
             "validation trajectories have; change it."
         )
     if windows < 2:
-        raise HeroError(f"--windows {windows} is too small for a covariance; give at least 2.")
+        raise HeroError(f"windows={windows} is too small for a covariance; use at least 2.")
 
 
-def probe(
-    run: Path, data_dir: Path, steps: Sequence[int] = (), horizon: int = 50, windows: int = 120
-) -> list[dict[str, Any]]:
-    """Measure the checkpoints after `steps` updates, all with a lagged operator by default; writes JSON and figure."""
+def probe(run: Path, data_dir: Path, steps: Sequence[int] = (), horizon: int = 50, windows: int = 120) -> Probe:
+    """Measure the checkpoints after `steps` updates, all with a lagged operator by default; writes `probe.json`."""
     config = load_run(run)
     check_probe(config, run, horizon, windows)
     possible = available(run)
@@ -295,12 +281,12 @@ def probe(
                     f"hero.start={config.method.plain()['start']}; probe a later checkpoint."
                 )
             advance()
-    write_json(run / "probe.json", {"run": run.name, "horizon": horizon, "checkpoints": rows})
-    save(probe_figure(rows), run / "figures" / "probe.png")
-    return rows
+    found = Probe(run=run.name, horizon=horizon, checkpoints=tuple(rows))
+    found.write(run / "probe.json")
+    return found
 
 
-def probe_step(run: Path, config: RunConfig, step: int, tasks: Tasks, device: torch.device) -> dict[str, Any] | None:
+def probe_step(run: Path, config: RunConfig, step: int, tasks: Tasks, device: torch.device) -> ProbePoint | None:
     """All numbers of one checkpoint; None if it has no lagged operator."""
     model = config.build_operator()
     lagged = load_point(run, step, model)
@@ -316,7 +302,7 @@ def probe_step(run: Path, config: RunConfig, step: int, tasks: Tasks, device: to
     if not math.isfinite(risk + dot(slope, slope)):
         raise HeroError(
             f"a rollout of checkpoint {step} leaves the finite range within {tasks.truth.shape[1]} steps, "
-            "so the long-horizon risk has no gradient; lower --horizon or choose other checkpoints with --step."
+            "so the long-horizon risk has no gradient; lower `horizon` or choose other checkpoints."
         )
     generator = Generator(device=device).manual_seed(seed_of(config.seed, "probe noise", step))
     measured = measure(
@@ -325,14 +311,17 @@ def probe_step(run: Path, config: RunConfig, step: int, tasks: Tasks, device: to
     # Trajectories are numbered from 0 without gaps, as the bootstrap wants them.
     groups = torch.unique(tasks.trajectory, return_inverse=True)[1]
     names = list(strategy.hero.reference.candidates)
-    row = {"step": step, "loss": config.train.loss, "risk": risk, **describe(measured, slope, lam, groups)}
-    row["finite_step"] = finite_step(model, tasks, risk, slope, measured.d_hero, batch)
-    row["per_window"] = {
-        "alpha": measured.alpha.tolist(),
-        "a": measured.a.tolist(),
-        "gradient_norm": measured.norm.tolist(),
-        "selected": [names[j] for j in measured.selected],
-        "trajectory": tasks.trajectory.tolist(),
-    }
-    row["conclusion"] = conclusion(row)
-    return row
+    return ProbePoint(
+        step=step,
+        loss=config.train.loss,
+        risk=risk,
+        **dict(describe(measured, slope, lam, groups)),
+        finite_step=finite_step(model, tasks, risk, slope, measured.d_hero, batch),
+        per_window=PerWindow(
+            alpha=tuple(measured.alpha.tolist()),
+            a=tuple(measured.a.tolist()),
+            gradient_norm=tuple(measured.norm.tolist()),
+            selected=tuple(names[j] for j in measured.selected),
+            trajectory=tuple(tasks.trajectory.tolist()),
+        ),
+    )

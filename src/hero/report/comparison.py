@@ -13,16 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import StrMethodFormatter
 from rich import box
 from rich.console import JustifyMethod
 from rich.table import Table
 
 from hero.files import write_atomic, write_json
-from hero.report.figures.curves import COLOURS, error_curves, save_png_and_pdf
-from hero.report.figures.style import BLACK, new_figure
 from hero.report.tables import COMPARED, MISSING, as_float, format_number
 
 # The validation score selects checkpoints and is left to the CSV: the table shows what was tested.
@@ -34,7 +29,6 @@ Row = Mapping[str, Any]
 
 def write_comparison(folder: Path, result: Result, errors: Mapping[str, np.ndarray]) -> None:
     """All files of a comparison; `errors` is the nRMSE (seed, trajectory, step) of each strategy that has runs."""
-    save_png_and_pdf(comparison_figure(result, errors), folder, "curves")
     write_atomic(folder / "comparison.md", markdown(result).encode())
     write_atomic(folder / "comparison.csv", csv_text(result).encode())
     write_json(folder / "comparison.json", result)
@@ -161,43 +155,3 @@ def csv_text(result: Result) -> str:
     writer.writeheader()
     writer.writerows(lines)
     return buffer.getvalue()
-
-
-def comparison_figure(result: Result, errors: Mapping[str, np.ndarray]) -> Figure:
-    """Error curves of all strategies over each other, and beside them the paired differences."""
-    paired = [row for row in result["rows"] if row["difference"]]
-    figure = new_figure(11.5 if paired else 7.5, 4.8)
-    colours = {row["strategy"]: COLOURS[i % len(COLOURS)] for i, row in enumerate(result["rows"])}
-    left, *right = figure.subplots(1, 1 + bool(paired), squeeze=False, width_ratios=[1.6, 1][: 1 + bool(paired)])[0]
-    diverged = {row["strategy"]: row["diverged"] for row in result["rows"]}
-    error_curves(left, errors, diverged, colours)
-    if paired:
-        _differences(right[0], result, paired, colours)
-    figure.suptitle(title(result), fontsize=11)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
-    return figure
-
-
-def _differences(axes: Axes, result: Result, paired: list[Row], colours: Mapping[str, str]) -> None:
-    axes.axvline(0, color=colours[result["baseline"]], linewidth=1.5)
-    for height, row in enumerate(paired):
-        difference, colour = row["difference"], colours[row["strategy"]]
-        if difference["interval"] is None:
-            axes.annotate("diverged", (0.5, height), xycoords=("axes fraction", "data"), ha="center", va="center",
-                          color=colour)  # fmt: skip
-            continue
-        seeds = difference["per_seed"]
-        axes.plot(difference["interval"], [height] * 2, color=colour, linewidth=3, alpha=0.5, solid_capstyle="butt")
-        axes.plot(difference["percent"], height, "D", color=colour, markersize=7, markeredgecolor=BLACK)
-        axes.plot(seeds, np.full(len(seeds), height + 0.2), "o", color=colour, markersize=4.5, alpha=0.8)
-    left, right = axes.get_xlim()
-    label = f"difference of nRMSE@100 from {result['baseline']}, %"
-    if max(-left, right) > 100:  # one strategy far off must not squeeze the others
-        label += "\n(logarithmic beyond ±10)"
-        axes.set_xscale("symlog", linthresh=10)
-        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axes.set_yticks(range(len(paired)), [row["strategy"] for row in paired])
-    axes.set_ylim(len(paired) - 0.4, -0.6)
-    axes.set_xlabel(label)
-    axes.set_title("◆ all seeds, bar: 95 % interval; ● each seed", fontsize=10)
-    axes.grid(axis="x", alpha=0.25)

@@ -8,46 +8,44 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from operator import attrgetter
 
+from hero.evaluation.records import Probe
 from hero.method.metrics import METRICS
-from hero.report.figures.analysis import probe_lines
 from hero.report.notes import PAPER_NOTE, statistics_notes, study_notes
-from hero.report.tables import (
-    MISSING,
-    Cell,
-    Column,
-    Number,
-    Row,
-    Table,
-    Text,
-    as_float,
-    format_p,
-    format_published,
-)
+from hero.report.tables import MISSING, Cell, Column, Number, Row, Table, Text, format_number, format_p
+from hero.report.tables import format_published as format_paper
+from hero.runs.config import RunConfig
+from hero.runs.records import Metrics
 from hero.study import records
-from hero.study.published import paper_value
-from hero.study.records import ROLLOUT_COLUMNS, StudyResult, Summary
+from hero.study.published import differences, published_row
+from hero.study.records import ROLLOUT_COLUMNS, Published, StudyResult, Summary
 
 VERDICTS = {"better": "better", "worse": "worse", "within": "within one std"}
 
-Data = Mapping[str, Any]
+
+def published_numbers(config: RunConfig) -> dict[str, Published]:
+    """The paper's numbers for a run, by key of their column; none unless the run follows the paper's protocol."""
+    names = (config.task.name, config.backbone.name, config.strategy)
+    row = {} if differences(config) else published_row("complete", *names) or {}
+    return {key: Published(mean=number.mean, std=number.std) for key, number in row.items()}
 
 
-def metrics_table(metrics: Data) -> Table:
-    """One run: the paper's five numbers next to ours, then all else that was measured on the test set."""
-    published = paper_value(metrics["task"], metrics["backbone"], metrics["strategy"]) or {}
+def metrics_table(metrics: Metrics, config: RunConfig) -> Table:
+    """One run: the paper's five numbers next to ours, then everything else that was measured on the test set."""
+    published = published_numbers(config)
+    splits = {"val": metrics.val, "test": metrics.test}
     rows = [
-        _metric_row(one.label, one.metric, metrics.get(one.split, {}).get(one.metric), published.get(one.key))
-        for one in ROLLOUT_COLUMNS
+        _metric_row(column.label, column.metric, splits[column.split].get(column.metric), published.get(column.key))
+        for column in ROLLOUT_COLUMNS
     ]
     compared = {column.metric for column in ROLLOUT_COLUMNS if column.split == "test"}
-    for name, metric in METRICS.items():
-        if name in metrics.get("test", {}) and name not in compared:
-            shown = diverged_text(metrics) if name == "diverged" else ""
-            rows.append(_metric_row(metric.title, name, metrics["test"][name], None, shown))
+    for name, value in metrics.test.items():
+        if name not in compared:
+            shown = f"{value:.0f} of {metrics.trajectories}" if name == "diverged" else ""
+            rows.append(_metric_row(METRICS[name].title if name in METRICS else name, name, value, None, shown))
     columns = [
         Column("Metric", "metric", words=True),
         Column("Ours", "ours"),
@@ -55,46 +53,27 @@ def metrics_table(metrics: Data) -> Table:
         Column("Ratio", "ratio", optional=True),
         Column("Ours is", "verdict", words=True, optional=True),
     ]
-    title = f"{metrics['run']}: {metrics['task']}, {metrics['backbone']}, {metrics['strategy']}"
-    return Table(title, columns, rows, ["Ours is this one run. " + PAPER_NOTE]).compact()
+    title = f"{metrics.run}: {metrics.task}, {metrics.backbone}, {metrics.strategy}"
+    differs = differences(config)
+    note = PAPER_NOTE if published else f"The paper’s numbers are left out: {'; '.join(differs[:3])}."
+    return Table(title, columns, rows, [f"Ours is this one run. {note}"] if published or differs else []).compact()
 
 
-def _metric_row(label: str, name: str, value: Any, published: Mapping[str, float] | None, shown: str = "") -> Row:
-    metric, ours = METRICS[name], Number(as_float(value), shown=shown)
-    first = Text(label, detail=metric.definition)
-    if not published:
-        return Row([first, ours, Number(None), Number(None), Text("")])
-    mean, std = published["mean"], published["std"]
-    verdict = _verdict(as_float(value), mean, std, metric.direction)
-    return Row([
-        first,
-        ours,
-        Number(mean, std, shown=format_published(mean, std)),
-        Number(as_float(value) / mean if mean else None),
-        Text(VERDICTS.get(verdict, MISSING), verdict=verdict),
-    ])  # fmt: skip
+def _metric_row(label: str, name: str, value: float | None, published: Published | None, shown: str = "") -> Row:
+    definition = METRICS[name].definition if name in METRICS else ""
+    cells: list[Cell] = [Text(label, detail=definition), Number(value, shown=shown)]
+    if published is None or value is None:
+        return Row([*cells, Number(None), Number(None), Text("")])
+    verdict = "better" if (value < published.mean) == (METRICS[name].direction == "lower") else "worse"
+    if abs(value - published.mean) <= (published.std or 0):
+        verdict = "within"
+    paper = Number(published.mean, published.std, shown=format_paper(published.mean, published.std))
+    ratio = Number(value / published.mean if published.mean else None)
+    return Row([*cells, paper, ratio, Text(VERDICTS[verdict], verdict=verdict)])
 
 
-def _verdict(ours: float, mean: float, std: float, direction: str) -> str:
-    """ "better" or "worse" than the paper's mean, or "within" one of its stds."""
-    if math.isnan(ours):
-        return ""
-    if abs(ours - mean) <= std:
-        return "within"
-    return "better" if (ours < mean) == (direction == "lower") else "worse"
-
-
-def diverged_text(metrics: Data) -> str:
-    """Diverged rollouts of the test set, as "2 of 30"; the total is left out if it is unknown."""
-    count = as_float(metrics.get("test", {}).get("diverged"))
-    if math.isnan(count):
-        return MISSING
-    total = metrics.get("trajectories")
-    return f"{count:.0f}" if total is None else f"{count:.0f} of {total}"
-
-
-def runs_table(runs: Iterable[Data], title: str = "") -> Table:
-    """One line per run; a run without results says its `status`."""
+def runs_table(runs: Iterable[tuple[str, Metrics | None, str]], title: str = "") -> Table:
+    """One line per run, given by its name, its metrics if it has results, and its status."""
     columns = [
         Column("Run", "run", words=True),
         Column("Seed", "seed"),
@@ -105,25 +84,16 @@ def runs_table(runs: Iterable[Data], title: str = "") -> Table:
         Column("Status", "status", words=True),
     ]
     rows = []
-    for run in runs:
-        training = run.get("training") or {}
-        found = {split: run.get(split) or {} for split in ("val", "test")}
-        count = found["test"].get("diverged")
-        status = run.get("status") or ("finished" if found["test"] else "unfinished")
-        rows.append(Row([
-            Text(str(run.get("run", MISSING))),
-            _whole(run.get("seed")),
-            _whole(training.get("steps")),
-            *(Number(as_float(found[column.split].get(column.metric))) for column in ROLLOUT_COLUMNS),
-            Number(as_float(count), shown=diverged_text(run)),
-            Number(as_float(training.get("seconds"))),
-            Text(str(status)),
-        ]))  # fmt: skip
+    for name, found, status in runs:
+        cells: list[Cell] = [Number(None) for _ in columns[1:-1]]
+        if found:
+            splits, steps, lost = {"val": found.val, "test": found.test}, found.training.steps, found.test["diverged"]
+            cells = [Number(found.seed, shown=str(found.seed)), Number(steps, shown=str(steps))]
+            cells += [Number(splits[column.split].get(column.metric)) for column in ROLLOUT_COLUMNS]
+            cells.append(Number(lost, n=found.trajectories, shown=f"{lost:.0f} of {found.trajectories}"))
+            cells.append(Number(found.training.seconds))
+        rows.append(Row([Text(name), *cells, Text(status)]))
     return Table(title, columns, rows).compact()
-
-
-def _whole(value: int | None) -> Number:
-    return Number(value, shown="" if value is None else str(value))
 
 
 def _column(column: records.Column) -> Column:
@@ -271,11 +241,63 @@ def ranks_table(summary: Summary) -> Table:
     return Table("average ranks", columns, rows)
 
 
-def probe_table(points: Sequence[Data]) -> Table:
+def probe_table(probe: Probe) -> Table:
     """The quantities of the theory, a column for each checkpoint."""
-    columns = [Column("Quantity", words=True), *(Column(f"step {point['step']}") for point in points)]
-    rows = [Row([Text(label), *(Text(show(point)) for point in points)]) for label, show in probe_lines()]
-    return Table("The theory, measured", columns, rows, sortable=False)
+    columns = [Column("Quantity", words=True), *(Column(f"step {point.step}") for point in probe.checkpoints)]
+    rows = [
+        Row([Text(label), *(Text(show(attrgetter(name)(point))) for point in probe.checkpoints)])
+        for label, name, show in PROBE_LINES
+    ]
+    note = "docs/theory.md says what each line means and does not prove."
+    return Table("The theory, measured", columns, rows, [note], sortable=False)
+
+
+def _share(value: float) -> str:
+    return MISSING if math.isnan(value) else f"{100 * value:.3g} %"
+
+
+def _interval(ends: tuple[float, float]) -> str:
+    return MISSING if math.isnan(ends[0]) else f"{ends[0]:+.2f} to {ends[1]:+.2f}"
+
+
+def _applies(holds: bool) -> str:
+    return "applies" if holds else "does not apply"
+
+
+PROBE_LINES: Sequence[tuple[str, str, Callable[..., str]]] = (
+    ("long-horizon risk J_L", "risk", format_number),
+    ("‖∇J_L‖", "slope_norm", format_number),
+    ("weight λ", "weight", format_number),
+    ("activation α, mean", "alpha_mean", format_number),
+    ("activation α, std", "alpha_std", format_number),
+    ("usefulness a, mean", "a_mean", format_number),
+    ("usefulness a, std", "a_std", format_number),
+    ("windows with a > 0", "a_positive", _share),
+    ("cos(g_i, ∇J_L), mean", "cosine_mean", format_number),
+    ("Cov(α, a)", "covariance", format_number),
+    ("Corr(α, a)", "correlation", lambda r: MISSING if math.isnan(r) else f"{r:+.3f}"),
+    ("  95 % interval", "correlation_interval", _interval),
+    ("⟨∇J_L, d⁰⟩", "along_standard", format_number),
+    ("⟨∇J_L, d^H⟩", "decomposition.left", "{:.6e}".format),
+    ("(1+λᾱ)⟨∇J_L, d⁰⟩ − λ Cov", "decomposition.right", "{:.6e}".format),
+    ("  difference", "decomposition.residual", "{:.0e}".format),
+    ("⟨∇J_L, d̃^H⟩", "normalised.left", "{:.6e}".format),
+    ("⟨∇J_L, d⁰⟩ − λ Cov/(1+λᾱ)", "normalised.right", "{:.6e}".format),
+    ("  difference", "normalised.residual", "{:.0e}".format),
+    ("  mini-batches, largest", "minibatch.largest_residual", "{:.0e}".format),
+    ("mini-batches with Cov > 0", "minibatch.covariance_positive", _share),
+    ("reweighting adds descent", "effect", lambda x: MISSING if math.isnan(x) else f"{100 * x:+.2g} %"),
+    ("corollary 1 (preserves)", "preservation.holds", _applies),
+    ("corollary 2 (corrects)", "correction", lambda x: _applies(x.holds) if x.adverse else "not needed"),
+    ("descent margin γ", "finite_step.gamma", format_number),
+    ("‖d^H‖", "finite_step.direction_norm", format_number),
+    ("smoothness L̂", "finite_step.smoothness", format_number),
+    ("largest rate γ / (L̂ D²)", "finite_step.rate", format_number),
+    ("steps to 0.9 J_L, at most", "finite_step.entry_bound", lambda x: f"{x:.0f}" if math.isfinite(x) else MISSING),
+    ("one step: promised fall", "finite_step.promised_decrease", format_number),
+    ("one step: measured fall", "finite_step.measured_decrease", format_number),
+)
+"""Label, attribute of `ProbePoint` and form of each line."""
 
 
 def _letter(i: int) -> str:

@@ -8,47 +8,45 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from hero.method.metrics import diverged
-from hero.report.content import diverged_text, study_number
+from hero.method.metrics import METRICS, diverged
+from hero.report.content import published_numbers, study_number
+from hero.report.inputs import ReportInputs
 from hero.report.names import backbone_title, method_phrase, method_title
-from hero.report.page.panels import Panel, group_of, own_panels, task_title
-from hero.report.page.sources import Sources
-from hero.report.tables import as_float, format_number, format_p
-from hero.study.published import paper_value
+from hero.report.panels import Panel, group_of, own_panels
+from hero.report.tables import format_number, format_p
+from hero.runs.config import RunConfig
+from hero.runs.records import Metrics
 from hero.study.records import ROLLOUT_COLUMNS, Column, Group, PairedTest, Row, Summary
 from hero.study.statistics import ALPHA, compare_pairs, holm
 
-Data = Mapping[str, Any]
 
-
-def page_title(sources: Sources, panels: Sequence[Panel]) -> str:
+def page_title(inputs: ReportInputs, panels: Sequence[Panel]) -> str:
     """The studies by name, else the number of runs."""
-    if sources.studies:
-        return "; ".join(study.result.title for study in sources.studies)
-    if len(sources.runs) == 1:
-        return f"{panels[0].title}, {method_title(sources.runs[0].metrics['strategy'])}"
-    return f"{len(sources.runs)} runs" if len(panels) > 1 else f"{panels[0].title}: {len(sources.runs)} runs"
+    if inputs.studies:
+        return "; ".join(study.result.title for study in inputs.studies)
+    if inputs.single:
+        return f"{panels[0].title}, {method_title(inputs.single.config.strategy)}"
+    return f"{len(inputs.runs)} runs" if len(panels) > 1 else f"{panels[0].title}: {len(inputs.runs)} runs"
 
 
-def lead(sources: Sources) -> list[str]:
+def lead(inputs: ReportInputs) -> list[str]:
     """One run in a sentence; else the result of each group, the number of runs, and the conclusion of a study."""
-    if len(sources.runs) == 1 and not sources.studies:
-        return [summary_sentence(sources.runs[0].metrics, task_title(sources.runs[0]))]
+    if inputs.single:
+        return [summary_sentence(inputs.single.metrics, inputs.single.config)]
     found: list[str] = []
     rows: list[Row] = []
-    for study in sources.studies:
+    for study in inputs.studies:
         tests = [test for summary in study.result.statistics for test in summary.tests]
         column = main_column(study.result.columns)
         found += [group_sentence(group, column, tests) for group in study.result.groups]
         rows += study.result.rows
-    own = [group_of(panel) for panel in own_panels(sources)]
+    own = [group_of(panel) for panel in own_panels(inputs)]
     found += [group_sentence(group, main_column(ROLLOUT_COLUMNS)) for group in own]
     rows += [row for group in own for row in group.rows]
-    found.append(_counted(sources, rows))
-    for study in sources.studies:
+    found.append(_counted(inputs, rows))
+    for study in inputs.studies:
         if study.result.changed:
             settings = ", ".join(f"{key} = {value}" for key, value in study.result.changed.items())
             found.append(f"Set for all rows, so not as in the paper: {settings}.")
@@ -69,16 +67,16 @@ def tested_sentence(summary: Summary) -> str:
     )
 
 
-def summary_sentence(metrics: Data, title: str) -> str:
+def summary_sentence(metrics: Metrics, config: RunConfig) -> str:
     """ "FNO trained with HERO on Burgers: nRMSE@100 0.0310, paper 0.153; 0 of 30 rollouts diverged." """
-    test = metrics.get("test") or {}
-    name = "nrmse@100" if "nrmse@100" in test else "nrmse@1"
-    published = paper_value(metrics["task"], metrics["backbone"], metrics["strategy"])
-    beside = f", paper {published[name]['mean']:g}" if published else ""
+    name = "nrmse@100" if "nrmse@100" in metrics.test else "nrmse@1"
+    published = published_numbers(config).get(name)
+    paper = f", paper {published.mean:g}" if published else ""
+    number = format_number(metrics.test.get(name))
     return (
-        f"{backbone_title(metrics['backbone'])} trained with {method_phrase(metrics['strategy'])} on {title}: "
-        f"{name.replace('nrmse', 'nRMSE')} {format_number(as_float(test.get(name)))}{beside}; "
-        f"{diverged_text(metrics)} rollouts diverged."
+        f"{backbone_title(config.backbone.name)} trained with {method_phrase(config.strategy)} on "
+        f"{config.make_task().title}: {METRICS[name].title} {number}{paper}; "
+        f"{metrics.test.get('diverged', 0):.0f} of {metrics.trajectories} rollouts diverged."
     )
 
 
@@ -146,10 +144,10 @@ def main_column(columns: Sequence[Column]) -> Column:
     return next((column for column in columns if column.key == "nrmse@100"), columns[0])
 
 
-def _counted(sources: Sources, rows: Sequence[Row]) -> str:
-    errors = [run.errors["nrmse"] for run in sources.runs if run.errors]
+def _counted(inputs: ReportInputs, rows: Sequence[Row]) -> str:
+    errors = [run.errors.nrmse for run in inputs.runs if run.errors]
     states = Counter(run.status for row in rows for run in row.runs)
     others = "".join(f", {states[state]} {state}" for state in ("failed", "unfinished", "not run") if states[state])
-    plural = "s" if len(sources.runs) != 1 else ""
+    plural = "s" if len(inputs.runs) != 1 else ""
     lost, rollouts = sum(map(diverged, errors)), sum(map(len, errors))
-    return f"{len(sources.runs)} finished run{plural}{others}; {lost} of {rollouts} rollouts diverged."
+    return f"{len(inputs.runs)} finished run{plural}{others}; {lost} of {rollouts} rollouts diverged."

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
+from hero.evaluation.records import Landscape
+from hero.report.tables import format_number
 from hero.study.records import Group, StudyResult, Summary
 from hero.study.statistics import ALPHA, ROUGH_GROUPS
 
@@ -143,3 +147,21 @@ def _rank_notes(summary: Summary, groups: Sequence[Group]) -> list[str]:
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def landscape_sentence(found: Landscape) -> str:
+    """The worst and the best moment of the kept checkpoints against the final model."""
+    ratio = np.array(found.log10_ratio, dtype=np.float64)
+    diverged = [step for step, row in zip(found.steps, found.errors, strict=True) if not np.isfinite(row[-1])]
+    note = f" Rollouts diverged at checkpoint {', '.join(map(str, diverged))}." if diverged else ""
+    if not np.isfinite(ratio).any():
+        return "No checkpoint can be compared with the final model: rollouts diverged everywhere." + note
+    parts = []
+    for word, pick in (("worse", np.max), ("better", np.min)):
+        extreme = pick(ratio[np.isfinite(ratio)])
+        row, column = np.argwhere(ratio == extreme)[0]
+        if (extreme > 0) == (word == "worse") and extreme != 0:
+            factor = format_number(10 ** abs(extreme))
+            parts.append(f"at most {factor} times {word} (checkpoint {found.steps[row]}, rollout step {column + 1})")
+    verdict = "; ".join(parts) if parts else "equal everywhere"
+    return f"Against the final model of step {found.final_step}, kept checkpoints are {verdict}.{note}"

@@ -7,16 +7,13 @@ The summary is that of `hero.significance.summarise`, fresh or read back from st
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping
 from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from rich import box
 from rich.table import Table
 
-from hero.report.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_figure
+from hero.report.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
 from hero.report.tables import MISSING, format_number
 
 Summary = Mapping[str, Any]
@@ -75,71 +72,6 @@ def p_text(p: float | None) -> str:
     if p is None:
         return MISSING
     return "< 0.001" if p < 0.001 else f"{p:.2g}"
-
-
-def critical_difference_figure(summary: Summary) -> Figure | None:
-    """Methods on an axis of average ranks; a bar joins those that the critical difference does not separate.
-
-    The diagram of Demšar (2006). None if there is nothing to rank.
-    """
-    methods, joined = summary["ranks"]["methods"], summary["ranks"]["joined"]
-    if not methods:
-        return None
-    count, left_count = len(methods), math.ceil(len(methods) / 2)
-    margin = 0.4 + CHARACTER * max(len(f"{entry['rank']:.2f}  {entry['method']}") for entry in methods)
-    length = max(3.2, 0.55 * (count - 1))
-    width, axis = 2 * margin + length, 1.25
-    first_line = axis + 0.25 + BAR * len(joined)
-    height = first_line + LINE * left_count
-    figure = new_figure(width, height)
-    figure.set_layout_engine("none")
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(height, 0))  # the units are inches
-    axes.set_axis_off()
-
-    def place(rank: float) -> float:
-        return margin + (rank - 1) / (count - 1) * length
-
-    _axis(axes, summary, count, axis, place(1), place(count))
-    for i, entry in enumerate(methods):
-        left = i < left_count
-        line = first_line + LINE * (i if left else count - 1 - i)
-        _leader(axes, entry, place(entry["rank"]), axis, line, margin - 0.25 if left else width - margin + 0.25, left,
-                COLOURS[i % len(COLOURS)])  # fmt: skip
-    ranks = {entry["method"]: entry["rank"] for entry in methods}
-    for i, names in enumerate(joined):
-        ends = [place(ranks[names[0]]) - 0.05, place(ranks[names[-1]]) + 0.05]
-        axes.plot(ends, [axis + 0.2 + BAR * i] * 2, color=BLACK, linewidth=4, solid_capstyle="round", zorder=3)
-    return figure
-
-
-def _axis(axes: Axes, summary: Summary, count: int, height: float, left: float, right: float) -> None:
-    """The ranks 1 to `count`, above them the length of the critical difference, and what is ranked."""
-    axes.plot([left, right], [height] * 2, color=BLACK, linewidth=1.2)
-    unit = (right - left) / (count - 1)
-    for rank in range(1, count + 1):
-        x = left + unit * (rank - 1)
-        axes.plot([x, x], [height - 0.08, height], color=BLACK, linewidth=1.2)
-        axes.text(x, height - 0.12, str(rank), ha="center", va="bottom", fontsize=9)
-    axes.text(left - 0.25, height, "best", ha="right", va="center", fontsize=9, color=GREY)
-    axes.text(right + 0.25, height, "worst", ha="left", va="center", fontsize=9, color=GREY)
-    ranks = summary["ranks"]
-    title = f"average rank of {summary['metric']} over {ranks['groups']} groups"
-    axes.text((left + right) / 2, 0.2, title, ha="center", va="center", fontsize=10)
-    # A difference longer than the axis separates nothing: it is cut there and says its length.
-    reach = left + unit * min(ranks["critical_difference"], count - 1)
-    axes.plot([left, left, left, reach, reach, reach], [0.66, 0.78, 0.72, 0.72, 0.66, 0.78], color=BLACK, linewidth=1.2)
-    label = f"critical difference {ranks['critical_difference']:.2f}"
-    axes.text((left + reach) / 2, 0.62, label, ha="center", va="bottom", fontsize=9)
-
-
-def _leader(
-    axes: Axes, entry: Mapping[str, Any], x: float, top: float, line: float, end: float, left: bool, colour: str
-) -> None:
-    """A method: from its rank on the axis down and out to its name."""
-    axes.plot([x, x, end], [top, line, line], color=colour, linewidth=1.5)
-    axes.plot(x, top, "o", color=colour, markersize=5, zorder=4)
-    text = f"{entry['method']}  {entry['rank']:.2f}" if left else f"{entry['rank']:.2f}  {entry['method']}"
-    axes.text(end + (-0.06 if left else 0.06), line, text, ha="right" if left else "left", va="center", fontsize=10)
 
 
 def _parts(summary: Summary) -> list[tuple[str, Lines]]:

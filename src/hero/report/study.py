@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from hero.files import write_atomic, write_json
-from hero.report.figures.curves import save_png_and_pdf
+from hero.report.figures.style import save_png_and_pdf
 from hero.report.ranks import statistics_markdown
 from hero.report.tables import MISSING, format_number
 

@@ -180,7 +180,7 @@ def stored_landscape(run: Path, data_dir: Path) -> dict[str, Any]:
             return result
     except (OSError, ValueError, LookupError, TypeError):
         pass
-    return landscape(run, data_dir)
+    return landscape(run, data_dir).plain()
 
 
 def cost_group(plan: Plan, group: PlannedGroup, data_dir: Path, out: Path) -> dict[str, Any]:

@@ -1,13 +1,13 @@
-"""Pictures of one rollout: truth, prediction and error as fields, and their spectra.
+"""Pictures of states: space against time in 1D, snapshots in 2D, the central slice along the last axis in 3D.
 
-The first channel is drawn, and of a 3D field its central slice along the last axis. Truth and prediction share one
-colour scale, the error has its own, both symmetric about zero.
+The first channel is drawn. Truth and prediction share one colour scale, the error has its own, both symmetric about
+zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import colormaps
@@ -15,7 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from torch import Tensor
 
+from hero.data import Task
 from hero.report.figures.style import BLACK, ORANGE, new_figure
 from hero.report.tables import format_number
 from hero.runs.rollouts import Rollout
@@ -27,23 +29,8 @@ FIELD_MAP, ERROR_MAP, GONE = "RdBu_r", "PuOr_r", "#b8b8b8"
 # A state that decays further than this fades out of a fixed colour scale; it is then drawn relative to its own size.
 DECAY = 20.0
 
-
 Extent = tuple[float, float, float, float]
-
-
-class TaskInfo(Protocol):
-    """What a picture needs to know of a task; `extent` is the side length of the domain."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def dims(self) -> int: ...
-    @property
-    def extent(self) -> float: ...
-    @property
-    def dt(self) -> float: ...
+"""Left, right, bottom and top end of an image."""
 
 
 class Scaled(NamedTuple):
@@ -56,17 +43,140 @@ class Scaled(NamedTuple):
     error_limit: float
     unit: str
 
+    def parts(self) -> tuple[tuple[str, np.ndarray, float, str], ...]:
+        """Name, field, colour limit and colour map of each of the three."""
+        return (
+            ("truth", self.truth, self.limit, FIELD_MAP),
+            ("prediction", self.prediction, self.limit, FIELD_MAP),
+            ("error", self.error, self.error_limit, ERROR_MAP),
+        )
 
-def fields_figure(rollout: Rollout, errors: Sequence[float], task: TaskInfo) -> Figure:
+
+def scale_fields(rollout: Rollout) -> Scaled:
+    """The first channel as it is drawn; a state that decays far is drawn relative to its size at each step."""
+    truth, prediction = rollout.truth[:, 0].astype(np.float64), rollout.prediction[:, 0].astype(np.float64)
+    size = np.abs(truth).max(axis=tuple(range(1, truth.ndim)), keepdims=True)
+    unit = "u"
+    if size.max() > DECAY * size.min() > 0:
+        truth, prediction, unit = truth / size, prediction / size, "u / max|u| at that step"
+    prediction = np.where(np.isfinite(prediction), prediction, np.nan)
+    error = prediction - truth
+    limit = float(np.abs(truth).max()) or 1.0
+    finite = np.abs(error[np.isfinite(error)])
+    # An exploding prediction must not blank out the steps before: the error scale ends at the size of the truth.
+    error_limit = min(float(finite.max(initial=0.0)), limit) or limit
+    return Scaled(truth, prediction, error, limit, error_limit, unit)
+
+
+def draw_field(
+    axes: Axes, field: np.ndarray, limit: float, extent: Extent, cmap: str = FIELD_MAP, **options: Any
+) -> AxesImage:
+    """`field` (horizontal, vertical) in colours symmetric about zero; grey, and said so, where it is not finite."""
+    image = axes.imshow(
+        field.T,
+        origin="lower",
+        extent=extent,
+        cmap=colormaps[cmap].with_extremes(bad=GONE),
+        norm=Normalize(-limit, limit),
+        interpolation="nearest",
+        **options,
+    )
+    if not np.isfinite(field).all():
+        axes.text(0.98, 0.04, "grey: diverged", transform=axes.transAxes, ha="right", fontsize=8)
+    return image
+
+
+def draw_lines(axes: Axes, x: np.ndarray, truth: np.ndarray, lines: Mapping[str, tuple[np.ndarray, str, str]]) -> None:
+    """The truth and predictions (values, style, colour) by label over space; the truth sets the frame.
+
+    There is room for a prediction that is wrong but not lost; one that leaves the frame is noted.
+    """
+    axes.plot(x, truth, color=BLACK, linewidth=2.0, label="truth")
+    middle, half = (truth.max() + truth.min()) / 2, max((truth.max() - truth.min()) / 2, 1e-30)
+    reach = half
+    for label, (values, style, colour) in lines.items():
+        axes.plot(x, np.where(np.isfinite(values), values, np.nan), style, color=colour, linewidth=1.6, label=label)
+        far = np.abs(values - middle)
+        reach = max(reach, min(far[np.isfinite(far)].max(initial=0.0), 3 * half))
+        if not np.isfinite(far).all():
+            _note(axes, "diverged")
+        elif far.max() > 3 * half:
+            _note(axes, f"a prediction reaches {np.abs(values).max():.1e}")
+    axes.set_ylim(middle - 1.1 * reach, middle + 1.1 * reach)
+    axes.set_xlabel("x")
+    axes.grid(alpha=0.25)
+
+
+def _note(axes: Axes, text: str) -> None:
+    axes.text(0.5, 0.93, text, transform=axes.transAxes, ha="center", va="top", backgroundcolor=GONE, fontsize=8)
+
+
+def grid_points(task: Task, count: int) -> np.ndarray:
+    """The coordinates of `count` points along an axis."""
+    return np.arange(count) * task.extent / count
+
+
+def square(task: Task) -> Extent:
+    """The domain of a 2D picture."""
+    return (0.0, task.extent, 0.0, task.extent)
+
+
+def fields_figure(rollout: Rollout, errors: Sequence[float], task: Task) -> Figure:
     """Truth, prediction and error of one trajectory: over space and time in 1D, as snapshots in 2D and 3D.
 
     `errors` is the nRMSE of the whole fields at each step.
     """
-    truth, prediction = rollout.truth[:, 0].astype(np.float64), rollout.prediction[:, 0].astype(np.float64)
-    scaled = scale_fields(truth, prediction)
-    if truth.ndim == 2:
-        return _space_time_figure(scaled, task, errors, truth, prediction)
-    return _snapshot_figure(scaled, task, errors)
+    scaled = scale_fields(rollout)
+    figure = _space_time(scaled, rollout, errors, task) if scaled.truth.ndim == 2 else _snapshots(scaled, errors, task)
+    where = ", central slice in z" if task.dims == 3 else ""
+    figure.suptitle(f"{task.title}{where}: test trajectory with median GM100")
+    return figure
+
+
+def _space_time(scaled: Scaled, rollout: Rollout, errors: Sequence[float], task: Task) -> Figure:
+    figure = new_figure(10.0, 6.4)
+    upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.25, 1))[:, 0]
+    maps = upper.subplots(1, 3, sharey=True)
+    extent = (0.5, len(scaled.truth) + 0.5, 0.0, task.extent)
+    images = []
+    for axes, (name, field, limit, cmap) in zip(maps, scaled.parts(), strict=True):
+        images.append(draw_field(axes, field, limit, extent, cmap, aspect="auto"))
+        axes.set(title=name, xlabel=f"rollout step (dt = {task.dt:g})")
+    maps[0].set_ylabel("x")
+    upper.colorbar(images[0], ax=list(maps[:2]), extend="both", label=scaled.unit, pad=0.02)
+    upper.colorbar(images[2], ax=maps[2], extend="both", label="prediction − truth")
+    steps = _present(LINE_STEPS, len(scaled.truth))
+    panels = lower.subplots(1, len(steps), sharex=True, squeeze=False)[0]
+    for axes, step in zip(panels, steps, strict=True):
+        truth, prediction = rollout.truth[step - 1, 0], rollout.prediction[step - 1, 0].astype(np.float64)
+        draw_lines(axes, grid_points(task, len(truth)), truth, {"prediction": (prediction, "--", ORANGE)})
+        axes.set_title(f"step {step}: nRMSE {format_number(errors[step - 1])}", fontsize=10)
+    panels[0].set_ylabel("u")
+    panels[0].legend(fontsize=8, loc="best")
+    return figure
+
+
+def _snapshots(scaled: Scaled, errors: Sequence[float], task: Task) -> Figure:
+    steps = _present(FIELD_STEPS, len(scaled.truth))
+    figure = new_figure(2.05 * len(steps) + 1.4, 7.0)
+    grid = figure.subplots(3, len(steps), sharex=True, sharey=True, squeeze=False)
+    images = []
+    for row, (name, field, limit, cmap) in zip(grid, scaled.parts(), strict=True):
+        for axes, step in zip(row, steps, strict=True):
+            image = draw_field(axes, field[step - 1], limit, square(task), cmap)
+        images.append(image)
+        row[0].set_ylabel(f"{name}\ny")
+    for top, bottom, step in zip(grid[0], grid[-1], steps, strict=True):
+        top.set_title(f"step {step}\n(t = {step * task.dt:g})", fontsize=10)
+        bottom.set_title(f"nRMSE {format_number(errors[step - 1])}", fontsize=9)
+        bottom.set_xlabel("x")
+    figure.colorbar(images[0], ax=grid[:2].ravel().tolist(), extend="both", label=scaled.unit, shrink=0.8)
+    figure.colorbar(images[2], ax=grid[2].tolist(), extend="both", label="prediction − truth")
+    return figure
+
+
+def _present(steps: Sequence[int], length: int) -> list[int]:
+    return [step for step in steps if step <= length] or [length]
 
 
 def spectrum_figure(rollout: Rollout) -> Figure:
@@ -91,121 +201,29 @@ def spectrum_figure(rollout: Rollout) -> Figure:
     return figure
 
 
-def _note(axes: Axes, text: str) -> None:
-    axes.text(0.5, 0.93, text, transform=axes.transAxes, ha="center", va="top", backgroundcolor=GONE, fontsize=8)
-
-
-def _present(steps: Sequence[int], length: int) -> list[int]:
-    return [step for step in steps if step <= length] or [length]
-
-
-def scale_fields(truth: np.ndarray, prediction: np.ndarray) -> Scaled:
-    """Fields (time, x[, y]) as they are drawn; a state that decays far is drawn relative to its size at each step."""
-    space = tuple(range(1, truth.ndim))
-    size = np.abs(truth).max(axis=space, keepdims=True)
-    unit = "u"
-    if size.max() > DECAY * size.min() > 0:
-        truth, prediction, unit = truth / size, prediction / size, "u / max|u| at that step"
-    prediction = np.where(np.isfinite(prediction), prediction, np.nan)
-    error = prediction - truth
-    limit = float(np.abs(truth).max()) or 1.0
-    finite = np.abs(error[np.isfinite(error)])
-    # An exploding prediction must not blank out the steps before: the error scale ends at the size of the truth.
-    error_limit = min(float(finite.max(initial=0.0)), limit) or limit
-    return Scaled(truth, prediction, error, limit, error_limit, unit)
-
-
-def _image(axes: Axes, field: np.ndarray, limit: float, cmap: str, extent: Extent, **options: Any) -> AxesImage:
-    """`field` (horizontal, vertical) in colours symmetric about zero, grey where it is not finite."""
-    colours = colormaps[cmap].with_extremes(bad=GONE)
-    return axes.imshow(
-        field.T,
-        origin="lower",
-        extent=extent,
-        cmap=colours,
-        norm=Normalize(-limit, limit),
-        interpolation="nearest",
-        **options,
-    )
-
-
-def _space_time_figure(
-    scaled: Scaled, task: TaskInfo, errors: Sequence[float], truth: np.ndarray, prediction: np.ndarray
-) -> Figure:
-    steps = _present(LINE_STEPS, len(truth))
-    figure = new_figure(10.0, 6.4)
-    upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.25, 1))[:, 0]
-    maps = upper.subplots(1, 3, sharey=True)
-    extent = (0.5, len(truth) + 0.5, 0.0, task.extent)
-    panels = (("truth", scaled.truth), ("prediction", scaled.prediction), ("error (prediction − truth)", scaled.error))
-    images = []
-    for axes, (name, field) in zip(maps, panels, strict=True):
-        is_error = field is scaled.error
-        limit, cmap = (scaled.error_limit, ERROR_MAP) if is_error else (scaled.limit, FIELD_MAP)
-        images.append(_image(axes, field, limit, cmap, extent, aspect="auto"))
-        axes.set(title=name, xlabel=f"rollout step (dt = {task.dt:g})")
-        if np.isnan(field).all(axis=1).any():
-            axes.text(0.98, 0.04, "grey: diverged", transform=axes.transAxes, ha="right", fontsize=8)
-    maps[0].set_ylabel("x")
-    upper.colorbar(images[0], ax=list(maps[:2]), extend="both", label=scaled.unit, pad=0.02)
-    upper.colorbar(images[2], ax=maps[2], extend="both", label="error")
-    x = np.arange(truth.shape[1]) * task.extent / truth.shape[1]
-    lines = lower.subplots(1, len(steps), sharex=True, squeeze=False)[0]
-    for axes, step in zip(lines, steps, strict=True):
-        _profile(axes, x, truth[step - 1], prediction[step - 1])
-        axes.set_title(f"step {step}: nRMSE {format_number(errors[step - 1])}", fontsize=10)
-        axes.set_xlabel("x")
-    lines[0].set_ylabel("u")
-    lines[0].legend(fontsize=8, loc="best")
-    figure.suptitle(f"{task.title}: test trajectory with median GM100")
-    return figure
-
-
-def _profile(axes: Axes, x: np.ndarray, truth: np.ndarray, prediction: np.ndarray) -> None:
-    axes.plot(x, truth, color=BLACK, linewidth=1.8, label="truth")
-    axes.plot(
-        x,
-        np.where(np.isfinite(prediction), prediction, np.nan),
-        color=ORANGE,
-        linewidth=1.6,
-        linestyle="--",
-        label="prediction",
-    )
-    # The truth sets the frame, with room for a prediction that is wrong but not lost.
-    middle, half = (truth.max() + truth.min()) / 2, max((truth.max() - truth.min()) / 2, 1e-300)
-    far = np.abs(prediction - middle)
-    reach = np.clip(far[np.isfinite(far)].max(initial=0.0), half, 3 * half)
-    axes.set_ylim(middle - 1.1 * reach, middle + 1.1 * reach)
-    axes.grid(alpha=0.25)
-    if not np.isfinite(far).all():
-        _note(axes, "diverged")
-    elif far.max() > 3 * half:
-        _note(axes, f"prediction reaches {np.abs(prediction).max():.1e}")
-
-
-def _snapshot_figure(scaled: Scaled, task: TaskInfo, errors: Sequence[float]) -> Figure:
-    steps = _present(FIELD_STEPS, len(scaled.truth))
-    figure = new_figure(2.05 * len(steps) + 1.4, 7.0)
-    grid = figure.subplots(3, len(steps), sharex=True, sharey=True, squeeze=False)
-    extent = (0.0, task.extent, 0.0, task.extent)
-    images: list[AxesImage] = []
-    rows = (("truth", scaled.truth), ("prediction", scaled.prediction), ("error", scaled.error))
-    for row, (name, field) in zip(grid, rows, strict=True):
-        is_error = name == "error"
-        limit, cmap = (scaled.error_limit, ERROR_MAP) if is_error else (scaled.limit, FIELD_MAP)
-        for axes, step in zip(row, steps, strict=True):
-            image = _image(axes, field[step - 1], limit, cmap, extent)
-            if not np.isfinite(field[step - 1]).all():
-                axes.text(0.5, 0.5, "diverged", transform=axes.transAxes, ha="center", va="center", fontsize=9)
-        images.append(image)
-        row[0].set_ylabel(f"{name}\ny")
-    for axes, step in zip(grid[0], steps, strict=True):
-        axes.set_title(f"step {step}\n(t = {step * task.dt:g})", fontsize=10)
-    for axes, step in zip(grid[-1], steps, strict=True):
-        axes.set_title(f"nRMSE {format_number(errors[step - 1])}", fontsize=9)
-        axes.set_xlabel("x")
-    figure.colorbar(images[0], ax=grid[:2].ravel().tolist(), extend="both", label=scaled.unit, shrink=0.8)
-    figure.colorbar(images[2], ax=grid[2].tolist(), extend="both", label="error")
-    where = ", central slice in z" if task.dims == 3 else ""
-    figure.suptitle(f"{task.title}{where}: test trajectory with median GM100")
+def split_figure(data: Tensor, task: Task, count: int = 4) -> Figure:
+    """The first `count` trajectories of `data` (trajectory, time, channel, *space), in 2D and 3D at several times."""
+    u = data[:count, :, 0].double().numpy()  # (trajectory, time, *space)
+    u = u[..., u.shape[-1] // 2] if task.dims == 3 else u
+    peak, unit = np.abs(u).max(axis=(0, *range(2, u.ndim)), keepdims=True), "u"
+    if 0 < DECAY * peak[:, -1].max() < peak[:, 0].max():  # a decaying field would fade to blank
+        u, unit = u / peak, "u / max |u(t)|"
+    limit = float(np.quantile(np.abs(u), 0.999)) or 1.0  # a few extreme values must not wash out the rest
+    times = np.unique(np.linspace(0, u.shape[1] - 1, 5).round().astype(int)) if task.dims > 1 else np.zeros(1, int)
+    rows, columns = len(u), len(times)
+    size = (8, 1.0 + 1.5 * rows) if task.dims == 1 else (0.8 + 1.9 * columns, 1.3 + 1.8 * rows)
+    figure = new_figure(*size)
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for i, row in enumerate(grid.tolist()):
+        for axes, t in zip(row, times, strict=True):
+            if task.dims == 1:
+                end = (u.shape[1] - 1) * task.dt
+                image = draw_field(axes, u[i], limit, (0, end, 0, task.extent), aspect="auto")
+            else:
+                image = draw_field(axes, u[i, t], limit, square(task))
+                axes.set_title(f"t = {t * task.dt:g}" if i == 0 else "", fontsize=9)
+            axes.set_xlabel(("time" if task.dims == 1 else "x") if i == rows - 1 else "")
+        row[0].set_ylabel(f"trajectory {i}\n{'x' if task.dims == 1 else 'y'}", fontsize=9)
+    figure.colorbar(image, ax=grid.ravel().tolist(), extend="both", label=unit, shrink=0.8, pad=0.02)
+    figure.suptitle(task.title if task.dims < 3 else f"{task.title}, central slice in z")
     return figure

@@ -17,17 +17,17 @@ from typing import Any
 from markupsafe import Markup
 
 from hero.files import write_atomic
+from hero.report.inputs import ReportInputs
 from hero.report.page.payload import payload
-from hero.report.page.sources import Sources
 from hero.report.tables import template
 
 FOLDED_NOTICES = 6
 """More notices than this are folded."""
 
 
-def write_page(sources: Sources, path: Path) -> Path:
+def write_page(inputs: ReportInputs, path: Path) -> Path:
     """Write the report of all that was gathered."""
-    return write_atomic(path, render(payload(sources)).encode("utf-8"))
+    return write_atomic(path, render(payload(inputs)).encode("utf-8"))
 
 
 def render(data: Mapping[str, Any]) -> str:

@@ -10,18 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from hero.errors import HeroError
 from hero.method.metrics import TAU, diverged
 from hero.report.content import group_table, metrics_table, probe_table, runs_table, statistics_tables, study_tables
-from hero.report.figures.analysis import landscape_sentence
-from hero.report.figures.style import series as log_series
+from hero.report.figures.training import logged_parts
+from hero.report.figures.training import series as log_series
 from hero.report.headline import lead, page_title
-from hero.report.notes import PAPER_NOTE, statistics_notes, study_notes
-from hero.report.page.panels import Panel, Series, group_of, own_panels, panels_of
+from hero.report.inputs import ReportedRun, ReportedStudy, ReportInputs, readable_rollout
+from hero.report.notes import PAPER_NOTE, landscape_sentence, statistics_notes, study_notes
 from hero.report.page.player import colour_tables, finite_or_none, player
-from hero.report.page.sources import Document, Sources, StoredRun
-from hero.report.tables import MISSING, Table, format_number
-from hero.runs.rollouts import read_rollout
+from hero.report.panels import Panel, Series, group_of, own_panels, panels_of
+from hero.report.tables import Table, format_number
 from hero.study.records import ROLLOUT_COLUMNS
 
 PLAYER_BYTES, LEAST_PLAYER_BYTES, ALL_PLAYERS_BYTES = 1_000_000, 250_000, 25_000_000
@@ -41,12 +39,7 @@ TRAINING_CHARTS = (
     ("Training loss", "log", (("loss", "loss"),)),
     ("Validation GM100", "log", (("val_gm100", "GM100"),)),
     ("Learning rate", "linear", (("lr", "learning rate"),)),
-    ("HERO’s weights", "linear", (("alpha", "gate α"), ("lambda", "weight λ"))),
-    (
-        "Selected reference, share",
-        "linear",
-        (("lag", "lagged operator"), ("perturbed", "perturbed"), ("self", "itself")),
-    ),
+    ("Relative term", "linear", (("alpha", "gate α"), ("lambda", "weight λ"))),
     ("Margin d_fail − d_cur", "linear", (("margin", "margin"),)),
 )
 
@@ -62,40 +55,40 @@ CAPTIONS = {
 Data = dict[str, Any]
 
 
-def payload(sources: Sources) -> Data:
+def payload(inputs: ReportInputs) -> Data:
     """Everything on the page, in the order of the page."""
-    panels = panels_of(sources)
+    panels = panels_of(inputs)
     players, left_out = _players(panels)
     training, not_shown = _training(panels)
     return {
-        "title": page_title(sources, panels),
-        "lead": lead(sources),
-        "notices": [*sources.notices, *left_out, *not_shown],
-        "tables": result_tables(sources),
+        "title": page_title(inputs, panels),
+        "lead": lead(inputs),
+        "notices": [*inputs.notices, *left_out, *not_shown],
+        "tables": result_tables(inputs),
         "curves": {"tau": TAU, "metrics": CURVE_METRICS, "panels": [_curves(panel) for panel in panels]},
         "players": {"colours": colour_tables() if players else {}, "runs": players},
         "training": training,
-        "analyses": [part for run in sources.runs for part in _analyses(run)],
-        "studies": [found for study in sources.studies if (found := _study(study))],
-        "runs": [_provenance(run) for run in sources.runs],
+        "analyses": [part for run in inputs.runs for part in _analyses(run)],
+        "studies": [found for study in inputs.studies if (found := _study(study))],
+        "runs": [_provenance(run) for run in inputs.runs],
     }
 
 
-def result_tables(sources: Sources) -> list[Table]:
+def result_tables(inputs: ReportInputs) -> list[Table]:
     """One run next to the paper; or the groups of studies and runs, and then every run."""
-    if len(sources.runs) == 1 and not sources.studies:
-        return [metrics_table(sources.runs[0].metrics)]
+    if inputs.single:
+        return [metrics_table(inputs.single.metrics, inputs.single.config)]
     tables: list[Table] = []
-    for study in sources.studies:
+    for study in inputs.studies:
         *others, last = study_tables(study.result)
         tables += [*others, replace(last, notes=study_notes(study.result))]
-    own = [group_table([group_of(panel)], ROLLOUT_COLUMNS) for panel in own_panels(sources)]
+    own = [group_table([group_of(panel)], ROLLOUT_COLUMNS) for panel in own_panels(inputs)]
     if own:
         note = "Mean ± standard deviation over seeds; bold is the best of its column. " + PAPER_NOTE
         tables += [*own[:-1], replace(own[-1], notes=[note])]
-    if sources.runs:
-        runs = runs_table([run.metrics for run in sources.runs], "Runs")
-        tables.append(replace(runs, folded=len(sources.runs) > FOLDED_RUNS))
+    if inputs.runs:
+        runs = runs_table([(run.name, run.metrics, "finished") for run in inputs.runs], "Runs")
+        tables.append(replace(runs, folded=len(inputs.runs) > FOLDED_RUNS))
     return tables
 
 
@@ -144,13 +137,9 @@ def _players(panels: Sequence[Panel]) -> tuple[list[Data], list[str]]:
         if room < allowed:
             crowded.append(run.name)
             continue
-        try:
-            rollout = read_rollout(run.folder)
-        except HeroError as error:
-            notices.append(str(error))
-            continue
+        rollout, reason = readable_rollout(run)
         if rollout is None:
-            notices.append(f"run {run.name} has no rollout.npz; `hero evaluate {run.name}` draws its rollout.")
+            notices.append(reason)
             continue
         task = run.config.make_task()
         data = player(rollout, run.errors_of(rollout), task.dims, allowed)
@@ -175,51 +164,47 @@ def _training(panels: Sequence[Panel]) -> tuple[list[Data], list[str]]:
         runs = {series.runs[0].name: (panel, series, series.runs[0]) for panel in panels for series in panel.series}
     found = []
     for panel, series, run in runs.values():
-        charts = [chart for chart in (_chart(run, *spec) for spec in TRAINING_CHARTS) if chart["series"]]
+        shares = ("Selected reference, share", "linear", tuple(logged_parts(run.log)[0].items()))
+        found_charts = [_chart(run, *spec) for spec in (*TRAINING_CHARTS, shares)]
+        charts = [chart for chart in found_charts if chart["series"]]
         if charts:
             label = f"{panel.title}: {series.label}, seed {run.config.seed}"
             found.append({"run": run.name, "label": label, "charts": charts})
     return found, notices
 
 
-def _chart(run: StoredRun, title: str, scale: str, keys: Sequence[tuple[str, str]]) -> Data:
+def _chart(run: ReportedRun, title: str, scale: str, keys: Sequence[tuple[str, str]]) -> Data:
     lines = []
     for key, label in keys:
         steps, values = log_series(run.log, key)
         if len(steps):
             kept = np.unique(np.linspace(0, len(steps) - 1, min(LOG_POINTS, len(steps))).round().astype(int))
             line = {"label": label, "x": steps[kept].tolist(), "y": [finite_or_none(y) for y in values[kept]]}
-            _, deviation = log_series(run.log, f"{key}_std")
-            if len(deviation) == len(values):
-                line |= {"low": [finite_or_none(y) for y in (values - deviation)[kept]]}
-                line |= {"high": [finite_or_none(y) for y in (values + deviation)[kept]]}
+            _, std = log_series(run.log, f"{key}_std")
+            if len(std) == len(values):
+                line |= {"low": [finite_or_none(y) for y in (values - std)[kept]]}
+                line |= {"high": [finite_or_none(y) for y in (values + std)[kept]]}
             lines.append(line)
     return {"title": title, "scale": scale, "series": lines}
 
 
-def _analyses(run: StoredRun) -> list[Data]:
-    """What `hero probe` and `hero landscape` found."""
+def _analyses(run: ReportedRun) -> list[Data]:
+    """The results of `hero probe` and `hero landscape`, for the runs in which they were called."""
     found: list[Data] = []
-    for kind, title, content in (
-        ("probe", "The theory, measured", run.probe),
-        ("landscape", "Checkpoint landscape", run.landscape),
-    ):
-        if content:
-            try:
-                if kind == "probe":
-                    points = content["checkpoints"]
-                    sentences, table = [str(point["conclusion"]) for point in points], probe_table(points)
-                else:
-                    sentences, table = [landscape_sentence(content)], None
-            except (LookupError, TypeError, ValueError):
-                sentences, table = [f"{kind}.json is damaged; `hero {kind} {run.name}` writes it anew."], None
-            drawn = image(run.folder / "figures" / f"{kind}.png")
-            if drawn is None:
-                sentences.append(f"`hero {kind} {run.name}` draws its figure.")
-            part: Data = {"run": run.name, "title": title, "caption": CAPTIONS[kind], "sentences": sentences}
-            part["table"] = table and replace(table, title="All numbers of the probe", folded=True)
-            found.append({**part, "image": drawn})
+    if run.probe:
+        table = replace(probe_table(run.probe), title="All numbers of the probe", folded=True)
+        sentences = [point.conclusion for point in run.probe.checkpoints]
+        found.append(_analysis(run, "probe", "The theory, measured", sentences, table))
+    if run.landscape:
+        found.append(_analysis(run, "landscape", "Checkpoint landscape", [landscape_sentence(run.landscape)], None))
     return found
+
+
+def _analysis(run: ReportedRun, kind: str, title: str, sentences: list[str], table: Table | None) -> Data:
+    drawn = image(run.run.path / "figures" / f"{kind}.png")
+    sentences += [] if drawn else [f"`hero {kind} {run.name}` draws its figure."]
+    facts = {"run": run.name, "title": title, "caption": CAPTIONS[kind], "sentences": sentences}
+    return {**facts, "table": table, "image": drawn}
 
 
 def image(path: Path) -> str | None:
@@ -230,7 +215,7 @@ def image(path: Path) -> str | None:
         return None
 
 
-def _study(study: Document) -> Data | None:
+def _study(study: ReportedStudy) -> Data | None:
     """Figures and statistics of a study; None if it has neither."""
     figures, room = [], IMAGE_BYTES
     for path in sorted(study.folder.glob("*.png")):
@@ -246,25 +231,27 @@ def _study(study: Document) -> Data | None:
     return {"title": study.result.title, "figures": figures, "tables": tables} if figures or tables else None
 
 
-def _provenance(run: StoredRun) -> Data:
+def _provenance(run: ReportedRun) -> Data:
     metrics = run.metrics
     facts: Data = {
         "run": run.name,
         "hash of the configuration": run.name.rpartition("-")[2],
-        **{key: metrics.get(key) for key in ("task", "backbone", "strategy", "seed", "parameters")},
-        "best checkpoint at step": metrics.get("best_step"),
-        "validations": len(log_series(run.log, "val_gm100")[0]),
-        "trajectories": metrics.get("trajectories"),
+        "task": metrics.task,
+        "backbone": metrics.backbone,
+        "strategy": metrics.strategy,
+        "seed": metrics.seed,
+        "parameters": metrics.parameters,
+        "best checkpoint at step": metrics.best_step,
+        "validations": len(run.log.validation),
+        "trajectories": metrics.trajectories,
     }
-    facts |= {key.replace("_", " "): value for key, value in metrics["training"].items()}
-    facts |= {f"version of {name}": value for name, value in (metrics.get("versions") or {}).items()}
-    config = (run.folder / "config.toml").read_text(encoding="utf-8")
+    facts |= {key.replace("_", " "): value for key, value in metrics.training.plain().items()}
+    facts |= {f"version of {name}": value for name, value in metrics.versions.items()}
+    config = (run.run.path / "config.toml").read_text(encoding="utf-8")
     return {"run": run.name, "facts": {name: _fact(value) for name, value in facts.items()}, "config": config}
 
 
 def _fact(value: Any) -> str:
-    if value is None:
-        return MISSING
     if isinstance(value, bool):
         return "yes" if value else "no"
     return format_number(value) if isinstance(value, float) else str(value)

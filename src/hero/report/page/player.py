@@ -25,7 +25,7 @@ FLOOR = 1e-40
 
 def player(rollout: Rollout, errors: np.ndarray | None, dims: int, bytes_allowed: int) -> dict[str, Any]:
     """What the page needs to show `rollout`; `errors` is the nRMSE of that trajectory at each step, if known."""
-    scaled = scale_fields(rollout.truth[:, 0].astype(np.float64), rollout.prediction[:, 0].astype(np.float64))
+    scaled = scale_fields(rollout)
     block = block_size(scaled.truth.shape[1:])
     frames = (averaged(scaled.truth, block), averaged(scaled.prediction, block), averaged(scaled.error, block))
     steps = kept_steps(len(scaled.truth), frames_that_fit(frames[0][0].size, rollout, bytes_allowed))

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from hero.method.metrics import diverged
+from hero.report.content import published_numbers
+from hero.report.inputs import ReportedRun, ReportedStudy, ReportInputs
 from hero.report.names import backbone_title, method_title
-from hero.report.page.sources import Document, Sources, StoredRun
-from hero.report.tables import as_float
 from hero.strategies import STRATEGIES
-from hero.study.published import paper_value
 from hero.study.records import ROLLOUT_COLUMNS, Cell, Group, Published, Row, RunEntry, best_marked
 
 NAMED_SETTINGS = 3
@@ -31,12 +30,12 @@ class Series:
 
     label: str
     strategy: str
-    runs: tuple[StoredRun, ...]
+    runs: tuple[ReportedRun, ...]
     paper: Mapping[str, Published]
 
     def stacked(self, name: str) -> list[np.ndarray]:
         """The arrays (trajectory, step) of the runs that have them."""
-        return [run.errors[name] for run in self.runs if run.errors]
+        return [run.errors.test[name] for run in self.runs if run.errors]
 
 
 @dataclass(frozen=True)
@@ -49,24 +48,24 @@ class Panel:
     series: tuple[Series, ...]
 
 
-def panels_of(sources: Sources) -> list[Panel]:
+def panels_of(inputs: ReportInputs) -> list[Panel]:
     """Panels of the studies and of the runs that were named by themselves."""
-    found = [panel for study in sources.studies for panel in _study_panels(study, sources)]
-    return [panel for panel in (*found, *own_panels(sources)) if panel.series]
+    found = [panel for study in inputs.studies for panel in _study_panels(study, inputs)]
+    return [panel for panel in (*found, *own_panels(inputs)) if panel.series]
 
 
-def own_panels(sources: Sources) -> list[Panel]:
+def own_panels(inputs: ReportInputs) -> list[Panel]:
     """The panels of runs that were named by themselves."""
-    return run_panels([run for run in sources.runs if run.name in sources.named])
+    return run_panels([run for run in inputs.runs if run.name in inputs.named])
 
 
-def task_title(run: StoredRun) -> str:
+def task_title(run: ReportedRun) -> str:
     return run.config.make_task().title
 
 
-def run_panels(runs: Sequence[StoredRun]) -> list[Panel]:
+def run_panels(runs: Sequence[ReportedRun]) -> list[Panel]:
     """One panel per task and backbone, in the order in which they appear."""
-    found: dict[tuple[str, str], list[StoredRun]] = {}
+    found: dict[tuple[str, str], list[ReportedRun]] = {}
     for run in runs:
         found.setdefault((run.config.task.name, run.config.backbone.name), []).append(run)
     return [
@@ -81,8 +80,8 @@ def group_of(panel: Panel) -> Group:
     for series in panel.series:
         cells: dict[str, Cell | None] = {}
         for column in ROLLOUT_COLUMNS:
-            found = [run.metrics[column.split].get(column.metric) for run in series.runs]
-            values = [as_float(value) for value in found if value is not None]
+            found = [getattr(run.metrics, column.split).get(column.metric) for run in series.runs]
+            values = [value for value in found if value is not None]
             cells[column.key] = Cell.of(values, series.paper.get(column.key)) if values else None
         errors = series.stacked("nrmse")
         rows.append(Row(
@@ -97,26 +96,23 @@ def group_of(panel: Panel) -> Group:
     return Group(title=panel.title, task=panel.task, backbone=panel.backbone, rows=best_marked(rows, ROLLOUT_COLUMNS))
 
 
-def _series(runs: Sequence[StoredRun]) -> list[Series]:
+def _series(runs: Sequence[ReportedRun]) -> list[Series]:
     order = list(STRATEGIES)
-    classes: dict[str, list[StoredRun]] = {}
+    classes: dict[str, list[ReportedRun]] = {}
     for run in sorted(runs, key=lambda run: (order.index(run.config.strategy), run.config.seed)):
         classes.setdefault(dataclasses.replace(run.config, seed=0).run_id(), []).append(run)
-    by_strategy: dict[str, list[list[StoredRun]]] = {}
+    by_strategy: dict[str, list[list[ReportedRun]]] = {}
     for seeds in classes.values():
         by_strategy.setdefault(seeds[0].config.strategy, []).append(seeds)
     found = []
     for strategy, methods in by_strategy.items():
         labels = [method_title(strategy) + suffix for suffix in _suffixes([seeds[0] for seeds in methods])]
         for label, seeds in zip(labels, methods, strict=True):
-            config = seeds[0].config
-            paper = paper_value(config.task.name, config.backbone.name, strategy) or {}
-            published = {key: Published(**numbers) for key, numbers in paper.items()}
-            found.append(Series(label, strategy, tuple(seeds), published))
+            found.append(Series(label, strategy, tuple(seeds), published_numbers(seeds[0].config)))
     return found
 
 
-def _suffixes(runs: Sequence[StoredRun]) -> list[str]:
+def _suffixes(runs: Sequence[ReportedRun]) -> list[str]:
     """In which settings each run differs from the others, as " (train.steps=300)"; nothing for a single one."""
     flat = [_flat(run.config.to_dict()) for run in runs]
     keys = dict.fromkeys(key for settings in flat for key in settings)
@@ -138,15 +134,15 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _study_panels(study: Document, sources: Sources) -> Iterable[Panel]:
+def _study_panels(study: ReportedStudy, inputs: ReportInputs) -> Iterable[Panel]:
     """The groups of a study, except shifted ones: those are other data than the runs' own error curves."""
     for group in study.result.groups:
         if not group.shift:
-            series = (_row_series(row, sources) for row in group.rows)
+            series = (_row_series(row, inputs) for row in group.rows)
             yield Panel(group.title, group.task, group.backbone, tuple(one for one in series if one.runs))
 
 
-def _row_series(row: Row, sources: Sources) -> Series:
-    runs = [sources.run(run.run) for run in row.runs]
+def _row_series(row: Row, inputs: ReportInputs) -> Series:
+    runs = [inputs.run(run.run) for run in row.runs]
     paper = {key: cell.paper for key, cell in row.cells.items() if cell and cell.paper}
     return Series(row.label, row.strategy, tuple(run for run in runs if run is not None), paper)

@@ -1,0 +1,56 @@
+"""All figures of a report as files: of one run, and of all runs of a panel together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from hero.report.content import published_numbers
+from hero.report.figures.analysis import landscape_figure, probe_figure
+from hero.report.figures.curves import curves_figure, error_figure
+from hero.report.figures.fields import fields_figure, spectrum_figure
+from hero.report.figures.style import PAPER_DPI, save_png_and_pdf
+from hero.report.figures.training import history_figure, training_figure
+from hero.report.inputs import ReportedRun, ReportInputs, readable_rollout
+from hero.report.panels import panels_of
+
+
+def run_figures(run: ReportedRun) -> Iterator[tuple[str, Figure]]:
+    """The figures of a run, one at a time; a file that cannot be read leaves its figure out."""
+    task, rollout = run.config.make_task(), readable_rollout(run)[0]
+    if run.errors is not None:
+        title = f"{task.title}: error along the rollout"
+        yield "error", error_figure(run.errors.nrmse, published_numbers(run.config), title)
+    errors = None if rollout is None else run.errors_of(rollout)
+    if rollout is not None and errors is not None:
+        yield "fields", fields_figure(rollout, errors.tolist(), task)
+        yield "spectrum", spectrum_figure(rollout)
+    yield "training", training_figure(run.log)
+    history = history_figure(run.log)
+    if history is not None:
+        yield "history", history
+    if run.landscape:
+        yield "landscape", landscape_figure(run.landscape, task.title)
+    if run.probe:
+        yield "probe", probe_figure(run.probe.checkpoints)
+
+
+def write_figures(inputs: ReportInputs, folder: Path) -> list[str]:
+    """PDF and PNG of the error curves of each panel, and of all figures of each method's first seed; their names."""
+    written: list[str] = []
+    panels = panels_of(inputs)
+    for panel in panels:
+        errors = {series.label: np.stack(found) for series in panel.series if (found := series.stacked("nrmse"))}
+        if errors:
+            name = re.sub(r"[^\w.-]+", "_", f"curves_{panel.title}").strip("_").lower()
+            save_png_and_pdf(curves_figure(panel.title, errors), folder, name, PAPER_DPI)
+            written.append(name)
+    for run in {series.runs[0].name: series.runs[0] for panel in panels for series in panel.series}.values():
+        for name, figure in run_figures(run):
+            save_png_and_pdf(figure, folder, f"{run.name}_{name}", PAPER_DPI)
+            written.append(f"{run.name}_{name}")
+    return written
