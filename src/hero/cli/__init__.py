@@ -4,6 +4,8 @@ A command is a function whose signature is its options. Modules that load torch 
 help and completion are immediate. A function returns its exit code unless it is 0.
 """
 
+import importlib
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -84,6 +86,18 @@ def hero(
     ] = False,
 ) -> None:
     """Train neural operators whose autoregressive rollouts stay accurate for hundreds of steps, and measure it."""
+    import_parts(os.environ.get("HERO_IMPORT", ""))
+
+
+def import_parts(names: str) -> None:
+    """Import the modules, separated by commas, that register parts of the user; also from the current folder."""
+    for name in filter(None, (name.strip() for name in names.split(","))):
+        if "" not in sys.path:
+            sys.path.insert(0, "")
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise HeroError(f"HERO_IMPORT names {name}, which cannot be imported ({error}); correct it.") from error
 
 
 def make_app() -> typer.Typer:

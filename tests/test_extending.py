@@ -1,0 +1,85 @@
+"""A part of each kind, registered from outside by one line, goes through `hero train`, a study and the page."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import options
+from hero.runs.folder import Run
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SMALL = {"task__resolution": 32, "task__substeps": 1, "backbone__width": None, "backbone__modes": None}
+
+
+def extended(*arguments: Any, cwd: Path = EXAMPLES) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, with the parts of examples/extending.py."""
+    command = [sys.executable, "-m", "hero", *map(str, arguments)]
+    env = {**os.environ, "HERO_IMPORT": "extending", "COLUMNS": "200"}
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=env)
+
+
+def settings(**changes: Any) -> list[str]:
+    """Options of a tiny run, without the settings of the FNO."""
+    found = options(**changes)
+    pairs = [found[i : i + 2] for i in range(0, len(found), 2)]
+    return [part for pair in pairs if "=None" not in pair[1] for part in pair]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of the toy strategy and one of HERO with the toy candidate and diagnostic."""
+    folder = tmp_path_factory.mktemp("extended")
+    folders = ["--runs", folder, "--data", folder / "data"]
+    stencil = settings(backbone__width=None, backbone__modes=None, weighted_steps__ratio=3)
+    result = extended(
+        "train", "damped_advection", *folders, "--backbone", "stencil", "--strategy", "weighted_steps", *stencil
+    )
+    assert result.returncode == 0, result.stderr
+    parts = settings(hero__start=4, hero__candidates="lag,frozen", hero__diagnostics="roll,mean")
+    result = extended("train", "damped_advection", *folders, *parts)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+def test_a_toy_task_backbone_strategy_and_metric_are_trained_and_measured(runs: Path) -> None:
+    (path,) = runs.glob("damped_advection-stencil-weighted_steps-*")
+    metrics = json.loads((path / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics["test"]["worst@50"] >= metrics["test"]["nrmse@50"] > 0
+    log = (path / "log.jsonl").read_text(encoding="utf-8")
+    assert "last_step_error" in log
+    assert "ratio = 3.0" in (path / "config.toml").read_text(encoding="utf-8")
+
+
+def test_a_toy_candidate_and_diagnostic_are_ranked_and_logged(runs: Path) -> None:
+    (path,) = runs.glob("damped_advection-fno-hero-*")
+    last = Run(path).log.training[-1].statistics
+    assert last["lag"] + last["frozen"] == pytest.approx(1)
+    assert last["frozen.mean"] >= 0
+
+
+def test_they_are_on_the_page_under_their_display_names(runs: Path, tmp_path: Path) -> None:
+    result = extended("report", "--runs", runs, "--data", runs / "data", "--out", tmp_path / "page.html")
+    assert result.returncode == 0, result.stderr
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    for name in ("Weighted steps", "Stencil", "Damped advection", "Worst nRMSE@50", "frozen state"):
+        assert name in page, name
+
+
+def test_they_are_settings_like_any_other() -> None:
+    result = extended(
+        "settings", "damped_advection", "--set", "strategy=weighted_steps", "--set", "backbone.name=stencil"
+    )
+    assert "weighted_steps.ratio" in result.stdout
+    assert "backbone.points" in result.stdout
+    result = extended("train", "damped_advection", "--set", "weighted_steps.ratio=-1")
+    assert result.returncode == 2
+    assert result.stderr == "hero: weighted_steps.ratio=-1.0 is too small; it must be above 0.\n"
+    result = extended("train", "damped_advection", "--set", "hero.candidates=lag,frozn")
+    assert "choose from: lag, perturbed, self, frozen" in result.stderr
