@@ -48,7 +48,7 @@ def test_python_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.Monke
     before = [(registry, dict(registry)) for registry in (CANDIDATES, DIAGNOSTICS)]
     try:
         for block in blocks(path, "python"):
-            exec(compile(block, path.name, "exec"), names)
+            exec(compile(block, path.name, "exec", dont_inherit=True), names)
     finally:  # a document registers parts, which no other test should see
         for registry, parts in before:
             registry.clear()

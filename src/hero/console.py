@@ -20,7 +20,7 @@ def say(*sentences: str, style: str | None = None) -> None:
 
 
 class NotedProgress(Progress):
-    """A bar with a line of its own for what is known so far, so that both fit a narrow terminal."""
+    """A bar with a note on the line below it, so that both fit a narrow terminal."""
 
     note = ""
 

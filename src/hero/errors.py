@@ -12,7 +12,7 @@ from numbers import Integral, Real
 
 
 class HeroError(Exception):
-    """A mistake in what the user asked for or handed in, told in one sentence; never a bug of ours."""
+    """A mistake in the user's request or input, told in one sentence; never a bug of hero."""
 
 
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> HeroError:

@@ -25,7 +25,7 @@ LARGEST_INT = 2**63 - 1
 
 @dataclass(frozen=True)
 class Facts:
-    """Values from other sections that derived settings depend on; the defaults are those of the paper."""
+    """Values from other sections that derived settings depend on; the defaults are the paper's."""
 
     steps: int = 10_000
     """Updates of the run."""
@@ -199,7 +199,7 @@ KINDS = {
 
 
 def _sentence(cls: type[Settings], section: str, error: ValidationError) -> str:
-    """The first error of pydantic as one sentence of ours."""
+    """The first error of pydantic as one sentence."""
     found = error.errors(include_url=False)[0]
     name = str(found["loc"][0]) if found["loc"] else ""
     key = f"{section}.{name}" if section else name

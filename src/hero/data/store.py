@@ -1,4 +1,4 @@
-"""Trajectories on disk: one HDF5 file per task, settings and split, made once and then read.
+"""Trajectories on disk: one HDF5 file per task, settings and split, solved once and then read.
 
 The file name carries a hash of everything that determines the numbers, so that a changed setting finds no stale file.
 """
@@ -79,7 +79,7 @@ def load_split(task: Task, split: Split, directory: Path, device: torch.device |
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path):
-            if path.exists():  # another process made it while we waited
+            if path.exists():  # another process solved it while we waited
                 return _read(path, task, split)
             data = generate(task, split, device)
             _write(path, data, task, split)
@@ -102,7 +102,7 @@ def generate(task: Task, split: Split, device: torch.device | str = "cpu") -> Te
         for i, u in enumerate(frames(stepper, initial[part].to(device), split.steps, task.warmup)):
             if stopped.is_set():
                 return
-            snapshot = u.to("cpu", torch.float32)  # rounded as it is made, to bound the memory
+            snapshot = u.to("cpu", torch.float32)  # rounded at once, to bound the memory
             if not bool(torch.isfinite(snapshot).all()):
                 raise HeroError(
                     f"the solution of task {task.name!r} (split {split.name!r}) left the finite range at "
@@ -198,12 +198,12 @@ def _read(path: Path, task: Task, split: Split) -> Tensor:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[h5py.File]:
     if not Path(path).is_file():
-        raise HeroError(f"there is no data file {path}; make it with: hero data make.")
+        raise HeroError(f"there is no data file {path}; create it with `hero data make`.")
     try:
         with h5py.File(path, "r") as file:
             yield file
     except (OSError, RuntimeError, KeyError, ValueError) as error:
-        raise HeroError(f"{path} is damaged or not a file of ours; delete it and repeat.") from error
+        raise HeroError(f"{path} is damaged or not written by hero; delete it and repeat the command.") from error
 
 
 @contextlib.contextmanager

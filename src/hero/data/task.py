@@ -1,4 +1,4 @@
-"""What a task is: an equation with its coefficients, a box, a grid, a time step and a law for initial states."""
+"""A benchmark task: an equation with its coefficients, a box, a grid, a time step and a law for initial states."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def pointwise(u: Tensor, weight: Tensor, plus: Tensor) -> Tensor:
     """A u(x) + plus(x) at every grid point: (batch, in, *space) -> (batch, out, *space); `plus` may be constant."""
     out_channels, in_channels = weight.shape
     if fusing() and (in_channels <= 4 or out_channels == 1):
-        # Written without a matrix product, a thin map fuses with the activation beside it: one pass over memory.
+        # Written without a matrix product, a thin map fuses with the activation next to it: one pass over memory.
         per_channel = (u.shape[0], -1, *(1,) * (u.dim() - 2))
         weight = weight.expand(u.shape[0], -1, -1)  # a gradient per sample, summed later, fuses as well
         if out_channels == 1:

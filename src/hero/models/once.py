@@ -1,4 +1,4 @@
-"""Weights do not change during a rollout: what is derived from them alone is made once for all of its steps."""
+"""Cache tensors that depend only on the weights for the duration of one rollout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _made: ContextVar[dict[Hashable, Any] | None] = ContextVar("made", default=None)
 
 @contextmanager
 def frozen_weights() -> Iterator[None]:
-    """A scope in which no weight changes; what `once` made in it is forgotten at its end."""
+    """A scope in which no weight changes; the results of `once` in it are dropped at its end."""
     token = _made.set({})
     try:
         yield
@@ -25,7 +25,7 @@ def frozen_weights() -> Iterator[None]:
 
 
 def once(key: Hashable, make: Callable[[], Made]) -> Made:
-    """make(), or what it gave before for this key in the present scope. A compiler finds repeated work by itself."""
+    """make(), or its earlier result for this key in the present scope. A compiler finds repeated work by itself."""
     kept = None if torch.compiler.is_compiling() else _made.get()
     if kept is None:
         return make()

@@ -33,7 +33,7 @@ def full_precision(u: Tensor) -> AbstractContextManager[object]:
 
 
 def fusing() -> bool:
-    """Whether a compiler fuses what is written without matrix products; an exporter and eager code gain nothing."""
+    """Whether a compiler fuses code without matrix products; an exporter and eager code gain nothing."""
     return torch.compiler.is_compiling() and not torch.compiler.is_exporting()
 
 
@@ -126,7 +126,7 @@ class SpectralConv(nn.Module):
     def forward(self, u: Tensor, bias: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
         """K(u) + bias: (batch, in, *space) -> (batch, out, *space); `weight` replaces the layer's own.
 
-        The bias is the mean mode of a constant, added where the spectrum is small; its gradient so costs nothing.
+        A constant has only a mean mode, so the bias is added in the truncated spectrum, where it is almost free.
         """
         u = u.to(self.weight.dtype)  # under autocast it may come in sixteen bits
         space = tuple(u.shape[2:])

@@ -119,12 +119,12 @@ class Transolver(nn.Module):
     """v = MLP([x, u]) + placeholder, `depth` blocks, linear head after a last LayerNorm.
 
     Maps (batch, in_channels, *space) to (batch, out_channels, *space). With `dims` given, space is a regular grid of
-    any size and the coordinates x, one channel an axis over the unit box, are made here. With dims=None space is
+    any size and the coordinates x, one channel per axis over the unit box, are computed here. With dims=None space is
     (points,) and u holds the coordinates already, in any of its channels.
 
-    Two deviations from the authors' code. On a periodic grid convolutions wrap around and coordinates are i/N; theirs
+    Two differences from the authors' code. On a periodic grid convolutions wrap around and coordinates are i/N; theirs
     pad with zeros and include both ends, as periodic=False does here. And the placeholder is always added; their 2D and
-    3D models leave it unused. Beside the bias of the MLP it adds no function, only a parameter that is trained.
+    3D models leave it unused. Next to the bias of the MLP it adds no function, only a trained parameter.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Transolver(nn.Module):
         self._coordinates: dict[tuple[object, ...], Tensor] = {}
 
     def coordinates(self, space: tuple[int, ...], like: Tensor) -> Tensor:
-        """The coordinates of this grid in the dtype and on the device of `like`, made once."""
+        """The coordinates of this grid in the dtype and on the device of `like`, computed once."""
         if torch.compiler.is_compiling():  # a traced graph makes its own; no symbolic tensor may stay behind
             return grid_coordinates(space, self.periodic, like)
         key = (space, like.dtype, like.device)
@@ -178,7 +178,7 @@ class Transolver(nn.Module):
 
 
 def check_heads(width: int, heads: int, slices: int) -> None:
-    """Refuse settings of which no model can be made."""
+    """Refuse settings that describe no model."""
     if heads < 1 or width % heads:
         raise HeroError(
             f"backbone.width={width} does not split into backbone.heads={heads} equal parts; "

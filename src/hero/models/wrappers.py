@@ -1,4 +1,4 @@
-"""What may surround a backbone to make the operator G_θ: normalisation, residual prediction, mixed precision.
+"""Wrappers around a backbone that make it the operator G_θ: normalisation, residual prediction, mixed precision.
 
 Each is a module that takes and gives states in physical units, so that nothing outside needs to know of it.
 """

@@ -29,7 +29,7 @@ def save_weights(path: Path, weights: dict[str, Tensor], about: dict[str, Any]) 
 
 
 def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
-    """Put the stored weights into `model`; returns what is stored about them. HeroError if they are another model's."""
+    """Put the stored weights into `model`; returns the stored facts about them. HeroError if they are another model's."""
     weights, about = read_weights(path)
     try:
         model.load_state_dict(weights)
@@ -92,7 +92,9 @@ def load_state(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]
             f"delete the folder {path.parent.parent} to start again."
         ) from error
     if not isinstance(state, dict) or "step" not in state:
-        raise HeroError(f"{path} is not a checkpoint of ours; delete the folder {path.parent.parent} to start again.")
+        raise HeroError(
+            f"{path} is not a checkpoint written by hero; delete the folder {path.parent.parent} to start again."
+        )
     return state
 
 

@@ -20,7 +20,7 @@ FILE = "rollout.npz"
 class Rollout(NamedTuple):
     """One test trajectory and its prediction from rollout step 1 on, float32; space is 2D for a 3D task.
 
-    Of a 3D field the slice `slice` along the last axis is kept. The spectra are those of the whole field, of its first
+    Of a 3D field the slice `slice` along the last axis is kept. The spectra belong to the whole field, to its first
     channel; they are infinite where the prediction has left the finite range.
     """
 
@@ -85,7 +85,7 @@ def radial_spectrum(state: np.ndarray) -> np.ndarray:
 
 
 def _damaged(path: Path) -> HeroError:
-    return HeroError(f"{path} is damaged; `hero evaluate {path.parent.name}` writes it anew.")
+    return HeroError(f"{path} is damaged; `hero evaluate {path.parent.name}` writes it again.")
 
 
 def _spectra(trajectory: np.ndarray) -> np.ndarray:

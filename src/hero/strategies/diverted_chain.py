@@ -1,6 +1,6 @@
 """Diverted chain (`div` of APEBench): the solver corrects each step of the model's own rollout, where it happens to be.
 
-A rollout is compared with what the solver makes of the model's states, not with data that it has left behind. No error
+A rollout is compared with the solver's step from the model's own states, not with data that it has left behind. No error
 of earlier steps is held against a later one, and no future beyond the first state of a window is read.
 """
 
@@ -34,7 +34,7 @@ class DivertedChain(Strategy[DivertedChainSettings]):
 
     def __init__(self, setup: Setup, unroll_with: Unroll | None = None) -> None:
         super().__init__(setup, unroll_with)
-        self.solver = cache(setup.task.stepper)  # S, made once per device
+        self.solver = cache(setup.task.stepper)  # S, built once per device
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         tau = self.unroll(model, batch.context, batch.truth.shape[1])

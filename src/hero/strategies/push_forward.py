@@ -31,7 +31,7 @@ class PushForwardSettings(Settings):
 
 
 class PushForward(Strategy[PushForwardSettings]):
-    """ℓ(τ_θ, τ_*) with τ_θ a K-step rollout; the variant says where gradients flow and what is supervised."""
+    """ℓ(τ_θ, τ_*) with τ_θ a K-step rollout; the variant decides where gradients flow and which steps are supervised."""
 
     title: ClassVar[str] = "Push-forward"
     suffix: ClassVar[str] = "-PF"
@@ -83,7 +83,7 @@ class RecurrentSettings(Settings):
 class Recurrent(Strategy[RecurrentSettings]):
     """RNO (Ye, Zhang and Wang 2025): L = (1/N) Σ_{n=1..N} ℓ(û_n, u_n) with û_0 = u_0 and û_n = G_θ(û_{n-1}).
 
-    The loss is that of push-forward; it differs in the length of its windows, up to a whole trajectory, at a memory
+    The loss is push-forward's; it differs in the length of its windows, up to a whole trajectory, at a memory
     that does not grow with the activations, because they are recomputed in the backward pass.
     """
 

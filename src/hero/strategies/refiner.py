@@ -1,7 +1,7 @@
 """PDE-Refiner (Lippe et al. 2023): predict a step, then remove noise of falling, known amplitude from the prediction.
 
-One network does both: f_θ(z_n, guess, k) sees the context, a guess of what it is to give, and the index k of the call.
-What it learns is y = (u_{n+1} - u_n) / w, of order one. The authors' code and their paper noise y in different ways.
+One network does both: f_θ(z_n, guess, k) sees the context, a guess of its target, and the index k of the call.
+The target is y = (u_{n+1} - u_n) / w, of order one. The authors' code and their paper noise y in different ways.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Form(Protocol):
     def __init__(self, steps: int, noise: float) -> None: ...
 
     def corrupt(self, y: Tensor, k: Tensor, epsilon: Tensor) -> tuple[Tensor, Tensor]:
-        """The guess that the network sees and what it is to give, with an index k per sample."""
+        """The guess that the network sees and its target, with an index k per sample."""
 
     def sample(self, network: Network, like: Tensor, generator: Generator | None) -> Tensor:
         """ŷ, of the shape of `like`."""
@@ -111,7 +111,7 @@ def noise_like(like: Tensor, generator: Generator | None) -> Tensor:
 class RefinedOperator(nn.Module):
     """G_θ(z_n) = u_n + w ŷ, with ŷ from K + 1 calls of the backbone, whose input is [states | guess | k/K].
 
-    The index k is one constant channel, in the direction of the form: the least that any backbone can be told it by.
+    The index k enters as one constant input channel, the minimum any backbone accepts.
     Without `difference` the mean of the states, 0 unless they are normalised, is in the place of u_n.
     """
 
@@ -137,7 +137,7 @@ class RefinedOperator(nn.Module):
         self.register_buffer("w", torch.ones(channels))
 
     def fit(self, data: Tensor) -> None:
-        """Take the scales from trajectories (batch, time, channel, *space): w is the deviation of what is learnt."""
+        """Take the scales from trajectories (batch, time, channel, *space): w is the standard deviation of y w."""
         learnt = data[:, 1:] - data[:, :-1] if self.difference else data
         self.w.copy_(learnt.movedim(2, 0).flatten(1).std(dim=1).clamp(min=1e-12))
         if self.normalise:
@@ -257,9 +257,9 @@ class Refiner(Strategy[RefinerSettings]):
         return (prediction - target).square().mean()
 
     def stepper(self, model: nn.Module) -> Stepper:
-        """Seeded when it is made, so that it gives the same rollouts every time it is made anew.
+        """Seeded on construction, so that each new stepper gives the same rollouts.
 
-        Numbers are drawn for a whole batch at once: which of them a trajectory gets depends on those beside it.
+        Numbers are drawn for a whole batch at once: the numbers of a trajectory depend on the rest of its batch.
         """
         generator = Generator(device=next(model.parameters()).device)
         generator.manual_seed(seed_of(self.seed, "refine"))
@@ -267,6 +267,6 @@ class Refiner(Strategy[RefinerSettings]):
 
 
 def refined(model: nn.Module) -> RefinedOperator:
-    """`model`, which this strategy has made itself."""
+    """`model`, which this strategy has built."""
     assert isinstance(model, RefinedOperator)
     return model

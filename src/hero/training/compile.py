@@ -27,7 +27,7 @@ def compiled(function: Unroll, device: torch.device) -> Unroll:
 
 
 def compiled_unroll(config: RunConfig, model: nn.Module, batch: Batch) -> Unroll | None:
-    """The compiled unroll where that pays or is asked for and the machine can, else None; it reports what it does."""
+    """The compiled unroll where that pays or is asked for and the machine can, else None; it reports its choice."""
     choice = config.train.compile
     if choice == "false" or (choice == "auto" and not compiling_pays(config, model, batch)):
         return None

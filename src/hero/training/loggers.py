@@ -1,8 +1,8 @@
 """Records of a run to TensorBoard and Weights & Biases as well; `log.jsonl` is always written and stays the truth.
 
-A logger is no part of the configuration: it changes neither the run id nor a bit of the run. Each session of a run
-hands it the whole log anew, so that after a kill and a resume every step is there once, also if the logger was switched
-on later. A logger that fails says so once, and training goes on.
+A logger is not part of the configuration: it changes neither the run id nor a bit of the run. Each session of a run
+hands it the whole log again, so that after a kill and a resume every step is there once, also if the logger was switched
+on later. A logger that fails reports it once, and training continues.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ VALIDATION = "validation/val_gm100"
 
 
 class Logger(Protocol):
-    """Where the numbers of a run go; it is made from the run folder and the configuration."""
+    """Receives the numbers of a run; built from the run folder and the configuration."""
 
     def record(self, step: int, values: Mapping[str, float]) -> None:
         """Take the values of a step; steps never decrease."""
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the rest."""
 
 
 class TensorBoard:
@@ -42,7 +42,7 @@ class TensorBoard:
         from torch.utils.tensorboard import SummaryWriter
         from torch.utils.tensorboard.summary import hparams
 
-        # purge_step: what earlier sessions wrote is no longer shown, for this one writes it again.
+        # purge_step hides the records of earlier sessions, which this one writes again.
         self.writer = SummaryWriter(str(run / "tensorboard"), purge_step=0, flush_secs=10)
         self.writer.add_text("config", f"```\n{config.to_toml()}```")
         for summary in hparams(flat(config.to_dict()), {VALIDATION: 0.0}):
@@ -70,7 +70,7 @@ class WeightsAndBiases:
             dir=run,
             config=config.to_dict(),
             resume="allow",
-            reinit="create_new",  # a run of the user's own goes on
+            reinit="create_new",  # a run that the user has open continues
             settings=wandb.Settings(console="off", silent=True, **waiting),
         )
         self.run.define_metric(VALIDATION, summary="min")
@@ -86,7 +86,7 @@ class WeightsAndBiases:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def record(self, step: int, values: Mapping[str, float]) -> None:
-        if step >= self.run.step:  # what the server has already is of a session that was killed
+        if step >= self.run.step:  # the server has the earlier ones from a session that was killed
             self.run.log(dict(values), step=step)
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ LOGGERS: dict[str, Callable[[Path, RunConfig], Logger]] = {"tensorboard": Tensor
 
 
 def chosen_loggers(names: Sequence[str] | None) -> list[str]:
-    """The loggers to use, those of $HERO_LOG for None; HeroError for one that is unknown or not installed.
+    """The loggers to use, by default the ones in $HERO_LOG; HeroError for one that is unknown or not installed.
 
     A name may be a list with commas, as on the command line.
     """
@@ -118,14 +118,14 @@ class Loggers:
         self.open: dict[str, Logger] = {}
 
     def add(self, name: str, run: Path, config: RunConfig) -> None:
-        """Open a logger and hand it what is in the log already."""
+        """Open a logger and hand it the log so far."""
         with self._forgiven(name):
             self.open[name] = LOGGERS[name](run, config)
             for record in read_lines(run / "log.jsonl"):
                 self.open[name].record(record["step"], numbers(record))
 
     def record(self, record: Mapping[str, Any]) -> None:
-        """Hand on what was written to the log."""
+        """Hand a log record on."""
         for name, logger in list(self.open.items()):
             with self._forgiven(name):
                 logger.record(record["step"], numbers(record))
@@ -143,7 +143,7 @@ class Loggers:
             self.open.pop(name, None)
             reason = (str(error).splitlines() or [""])[0]
             console.print(
-                f"the logger {name} failed ({type(error).__name__}: {reason}); training goes on without it",
+                f"the logger {name} failed ({type(error).__name__}: {reason}); training continues without it",
                 style="yellow",
                 highlight=False,
                 markup=False,
@@ -173,7 +173,7 @@ def numbers(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
-    """Nested settings as dotted ones; what is no plain value as text."""
+    """Nested settings as dotted ones; values that are not plain as text."""
     found: dict[str, bool | int | float | str] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
