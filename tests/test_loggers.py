@@ -196,7 +196,7 @@ def test_a_service_that_cannot_be_reached_does_not_stop_training(
     process.kill()
     out, err = process.communicate()
     assert out.count("the logger wandb failed") == 1, out + err
-    assert "training goes on" in out
+    assert "training continues" in out
     assert_same_run(train(tiny(), runs_dir, data_dir), plain)
 
 

@@ -1,7 +1,7 @@
 """Diverted chain (`div` of APEBench): the solver corrects each step of the model's own rollout, where it happens to be.
 
-A rollout is compared with the solver's step from the model's own states, not with data that it has left behind. No error
-of earlier steps is held against a later one, and no future beyond the first state of a window is read.
+A rollout is compared with the solver's step from the model's own states, not with data that it has left behind. No
+error of earlier steps is held against a later one, and no future beyond the first state of a window is read.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class PushForwardSettings(Settings):
 
 
 class PushForward(Strategy[PushForwardSettings]):
-    """ℓ(τ_θ, τ_*) with τ_θ a K-step rollout; the variant decides where gradients flow and which steps are supervised."""
+    """ℓ(τ_θ, τ_*) with τ_θ a K-step rollout; the variant decides where gradients flow and which steps count."""
 
     title: ClassVar[str] = "Push-forward"
     suffix: ClassVar[str] = "-PF"

@@ -1,8 +1,8 @@
 """Records of a run to TensorBoard and Weights & Biases as well; `log.jsonl` is always written and stays the truth.
 
 A logger is not part of the configuration: it changes neither the run id nor a bit of the run. Each session of a run
-hands it the whole log again, so that after a kill and a resume every step is there once, also if the logger was switched
-on later. A logger that fails reports it once, and training continues.
+hands it the whole log again, so that after a kill and a resume every update is there once, also if the logger was
+switched on later. A logger that fails reports it once, and training continues.
 """
 
 from __future__ import annotations
