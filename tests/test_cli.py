@@ -182,6 +182,18 @@ def test_runs_shows_finished_unfinished_and_unevaluated(
     assert "at step 7 of 20" in lines[2]
 
 
+@pytest.mark.parametrize("environment", [{"COLUMNS": "80"}, {}], ids=["80 columns", "pipe"])
+def test_names_are_whole_on_a_narrow_screen_and_in_a_pipe(environment: dict[str, str], finished: Path) -> None:
+    code, out, _ = hero("runs", "--runs", finished.parent, env=environment)
+    assert code == 0
+    assert any(finished.name in line and "finished" in line for line in out.splitlines())
+    assert max(map(len, out.splitlines())) <= int(environment.get("COLUMNS", 160))
+    assert ("Seconds" in out) == (environment == {})
+    code, out, _ = hero("settings", env=environment)
+    for name, _ in all_settings():
+        assert f" {name} " in out
+
+
 def test_a_run_is_found_by_path_id_or_part_of_it(finished: Path, runs_dir: Path) -> None:
     runs = finished.parent
     for name in (str(finished), finished.name, finished.name[-8:], f"{finished}/"):

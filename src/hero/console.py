@@ -1,7 +1,9 @@
-"""Progress on long work: a live bar on a terminal, silence in a log file."""
+"""The console of library and command line; progress of long work is a live bar on a terminal, silence in a log file."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -9,8 +11,11 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-console = Console()
-"""The only console: library and command line print through it."""
+PIPE_WIDTH = 160
+"""Columns of a pipe or file unless $COLUMNS says otherwise: room for every table with whole names."""
+
+console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH)
+"""The only console: everything is printed through it."""
 
 
 def say(*sentences: str, style: str | None = None) -> None:

@@ -32,7 +32,7 @@ def runs(where: Folders) -> None:
             notices.append(str(error))
     if not rows:
         raise HeroError(f"there are no runs in {where.runs}; start one with `hero train burgers`.")
-    console.print(runs_table(rows).to_rich())
+    console.print(runs_table(rows).fitting(console.width).to_rich())
     for notice in notices:
         print(f"hero: {notice}", file=sys.stderr)
 

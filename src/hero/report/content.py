@@ -76,11 +76,11 @@ def runs_table(runs: Iterable[tuple[str, Metrics | None, str]], title: str = "")
     """One line per run, given by its name, its metrics if it has results, and its status."""
     columns = [
         Column("Run", "run", words=True),
-        Column("Seed", "seed"),
-        Column("Updates", "updates", meaning="Optimiser steps that the run has made."),
-        *map(_column, ROLLOUT_COLUMNS),
-        Column("Diverged", "diverged", meaning=METRICS["diverged"].definition, optional=True),
-        Column("Seconds", "seconds", meaning="Time of the training.", optional=True),
+        Column("Seed", "seed", minor=True),
+        Column("Updates", "updates", meaning="Optimiser steps that the run has made.", minor=True),
+        *(replace(_column(column), minor=column.key not in ("test_gm100", "nrmse@100")) for column in ROLLOUT_COLUMNS),
+        Column("Diverged", "diverged", meaning=METRICS["diverged"].definition, optional=True, minor=True),
+        Column("Seconds", "seconds", meaning="Time of the training.", optional=True, minor=True),
         Column("Status", "status", words=True),
     ]
     rows = []
@@ -122,7 +122,7 @@ def group_table(groups: Sequence[records.Group], columns: Sequence[records.Colum
         Column("Method", "method", words=True),
         Column("Note", "note", words=True, optional=True),
         *map(_column, columns),
-        Column("Diverged", "diverged", meaning=METRICS["diverged"].definition, optional=True),
+        Column("Diverged", "diverged", meaning=METRICS["diverged"].definition, optional=True, minor=True),
     ]
     rows = []
     for group in groups:

@@ -105,6 +105,8 @@ class Column:
     """Text, aligned left and free to wrap; numbers are aligned right and kept whole."""
     optional: bool = False
     """Left out where no cell of it says anything."""
+    minor: bool = False
+    """Left out of a terminal that is too narrow for all columns."""
 
     @property
     def heading(self) -> str:
@@ -230,6 +232,22 @@ class Table:
         rows = [replace(row, cells=[row.cells[i] for i in kept]) for row in self.rows]
         return replace(self, columns=[self.columns[i] for i in kept], rows=rows)
 
+    def fitting(self, width: int) -> Table:
+        """The table without as many minor columns, from the right, as `width` characters have no room for."""
+        kept = list(range(len(self.columns)))
+        needed = [self._narrowest(i) + 2 for i in kept]
+        for i in reversed(kept):
+            if self.columns[i].minor and sum(needed[k] for k in kept) > width:
+                kept = [k for k in kept if k != i]
+        rows = [replace(row, cells=[row.cells[i] for i in kept]) for row in self.rows]
+        return replace(self, columns=[self.columns[i] for i in kept], rows=rows)
+
+    def _narrowest(self, column: int) -> int:
+        """Characters of the longest word in a column: names and numbers are not broken."""
+        heading = self.columns[column].heading
+        words = [*_broken(heading).split("\n"), *(w for row in self.rows for w in row.cells[column].text.split())]
+        return max(map(len, words), default=0)
+
     def sections(self) -> Iterator[tuple[str, list[Row]]]:
         """The rows in their sections; a table without headings has one section, called ""."""
         for section, rows in itertools.groupby(self.rows, key=lambda row: row.section):
@@ -244,12 +262,10 @@ class Table:
             padding=(0, 1, 0, 0),
         )
         for i, column in enumerate(self.columns):
-            # A std may move below its mean and an interval may be broken; half a number would be worse.
-            words = [word for row in self.rows for word in row.cells[i].text.split()]
-            narrowest = None if column.words else max(map(len, words), default=0)
+            # A std may move below its mean and an interval may be broken; half a number or name would be worse.
             heading = column.heading if column.words else _broken(column.heading)
             side: JustifyMethod = "left" if column.words else "right"
-            table.add_column(RichText(heading), justify=side, overflow="fold", min_width=narrowest)
+            table.add_column(RichText(heading), justify=side, overflow="fold", min_width=self._narrowest(i))
         for section, rows in self.sections():
             if section:
                 table.add_section()
