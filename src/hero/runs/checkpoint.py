@@ -29,7 +29,7 @@ def save_weights(path: Path, weights: dict[str, Tensor], about: dict[str, Any]) 
 
 
 def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
-    """Put the stored weights into `model`; returns the facts stored with them. HeroError for another model's weights."""
+    """Put the stored weights into `model`; returns the facts stored with them. HeroError for other weights."""
     weights, about = read_weights(path)
     try:
         model.load_state_dict(weights)
