@@ -59,3 +59,14 @@ def test_python_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.Monke
 def test_relative_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\((?!http|#)([^)#]+)", path.read_text(encoding="utf-8")):
         assert (path.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.name)
+def test_files_of_the_package_that_a_document_names_exist(path: Path) -> None:
+    known = [
+        str(file.relative_to(ROOT))
+        for folder in ("src", "tests", "benchmarks", "examples")
+        for file in (ROOT / folder).rglob("*.py")
+    ]
+    for name in re.findall(r"`([\w/]+\.py)`", path.read_text(encoding="utf-8")):
+        assert any(file == name or file.endswith(f"/{name}") for file in known), name
