@@ -1,4 +1,4 @@
-"""Strategies that ask the solver, diverted chain and history replay: naive twins and independent solver calls."""
+"""The strategy that asks the solver, the diverted chain: a naive twin and independent solver calls."""
 
 from __future__ import annotations
 

@@ -97,9 +97,9 @@ def group_of(panel: Panel) -> Group:
 
 
 def _series(runs: Sequence[ReportedRun]) -> list[Series]:
-    order = list(STRATEGIES)
+    order = {name: place for place, name in enumerate(STRATEGIES)}  # a user's own strategies follow
     classes: dict[str, list[ReportedRun]] = {}
-    for run in sorted(runs, key=lambda run: (order.index(run.config.strategy), run.config.seed)):
+    for run in sorted(runs, key=lambda run: (order.get(run.config.strategy, len(order)), run.config.seed)):
         classes.setdefault(dataclasses.replace(run.config, seed=0).run_id(), []).append(run)
     by_strategy: dict[str, list[list[ReportedRun]]] = {}
     for seeds in classes.values():

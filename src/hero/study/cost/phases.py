@@ -1,7 +1,4 @@
-"""The phases of a run: updates that cost the same.
-
-HERO adds its candidates at s_0, and a cache saves much of them; history_replay fills its buffer now and then.
-"""
+"""The phases of a run: updates that cost the same. HERO adds its candidates at s_0, and a cache saves much of them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,227 @@
+"""The worked example of your own strategy, examples/history_replay.py: naive twins, a resume, and `hero train`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conftest import options, tiny
+from hero.data.solver import solve
+from hero.data.windows import Batch
+from hero.errors import HeroError
+from hero.models import FNO
+from hero.strategies import Loss
+from hero.training.loop import resume, train
+from history_replay import HistoryReplay
+from test_resume import assert_same_run
+
+NAME = "history_replay:HistoryReplay"
+EXAMPLES = Path(__file__).parent.parent / "examples"
+K = 5
+
+
+def fno(history: int = 1) -> nn.Module:
+    torch.manual_seed(0)
+    return FNO(history, 1, width=3, modes=(5,), depth=1).double()
+
+
+class Map(nn.Module):
+    """Any function of a state as a model."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function, self.weight = function, nn.Parameter(torch.ones((), dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.weight * x)
+
+
+def replay(**changes: Any) -> tuple[HistoryReplay, Callable[[int], Batch], Tensor]:
+    """The strategy after `begin`, its batches by step, and its data in float64."""
+    settings = {"start": 0, "refresh": 4, "horizon": 12, "buffer": 20, "largest": 100.0, **changes}
+    others = {key: settings.pop(key) for key in list(settings) if "__" in key}
+    others |= {"data__val_steps": 110, "data__test_steps": 110}  # room for a history
+    config = tiny(strategy=NAME, **others, **{f"history_replay__{k}": v for k, v in settings.items()})
+    task = config.make_task()
+    data = solve(task.stepper(), task.initial_states(4, 0), 10)
+    strategy = config.make_strategy()
+    assert isinstance(strategy, HistoryReplay)
+    strategy.begin(nn.Identity(), data)
+    return strategy, config.windows(data), data
+
+
+def filled(strategy: HistoryReplay, model: nn.Module, batch: Batch) -> Tensor:
+    strategy.loss(model, batch)
+    assert strategy.buffer is not None
+    return strategy.buffer
+
+
+class LaggedStates:
+    """All contexts of H states in the rollouts from the data, one step after the other, and where each is from."""
+
+    def __init__(self, model: nn.Module, data: Tensor, history: int, horizon: int = 12) -> None:
+        path, self.origins, contexts = list(data[:, :history].unbind(1)), [], []
+        for t in range(1, horizon + 1):
+            with torch.no_grad():
+                path.append(model(torch.cat(path[-history:], dim=1)))
+            contexts.append(torch.stack(path[-history:], dim=1))
+            self.origins += [(i, t) for i in range(len(data))]
+        self.contexts = torch.cat(contexts)
+
+    def origin(self, context: Tensor) -> tuple[int, int]:
+        """Trajectory and time; fails for a context that is none of them."""
+        distance = (self.contexts - context).flatten(1).norm(dim=1)
+        assert distance.min() < 1e-12 * context.norm()
+        return self.origins[int(distance.argmin())]
+
+
+@pytest.mark.parametrize("history", [1, 2])
+def test_the_buffer_holds_states_of_the_lagged_rollout_and_their_true_continuation(history: int) -> None:
+    strategy, windows, data = replay(train__history=history)
+    model = fno(history)
+    buffer, known = filled(strategy, model, windows(0)), LaggedStates(model, data, history)
+    assert buffer.shape == (20, history + K, 1, 32)
+    assert len({known.origin(window[:history]) for window in buffer}) == 20
+    solver = strategy.setup.task.stepper()
+    for window in buffer:
+        u = window[history - 1][None]
+        for k in range(K):
+            u = solver(u)
+            torch.testing.assert_close(window[history + k][None], u, rtol=1e-12, atol=1e-14)
+    with torch.no_grad():  # between refreshes the buffer stays, at the next one it is filled again
+        next(iter(model.parameters())).mul_(1.1)
+    assert filled(strategy, model, windows(3)) is buffer
+    known = LaggedStates(model, data, history)
+    for window in filled(strategy, model, windows(4)):
+        known.origin(window[:history])
+
+
+def test_states_are_drawn_uniformly_and_all_if_there_is_room() -> None:
+    strategy, windows, data = replay(buffer=1000)
+    model = fno()
+    known = LaggedStates(model, data, 1)
+    assert {known.origin(window[:1]) for window in filled(strategy, model, windows(0))} == set(known.origins)
+    strategy, windows, data = replay()
+    seen = torch.zeros(4, 13)
+    for step in range(0, 200, 4):
+        for window in filled(strategy, model, windows(step)):
+            seen[known.origin(window[:1])] += 1
+    assert seen[:, 1:].min() > 8  # 20 of 48 in each of 50 draws: 21 on average, std 3.5
+    assert seen[:, 1:].max() < 34
+
+
+def test_large_and_non_finite_states_never_enter() -> None:
+    strategy, windows, data = replay(buffer=1000, largest=3.0)
+    sick = data[0, 0, 0, 0]
+    growing = Map(lambda x: torch.where(x[:, :1, :1] * sick > 0, 1.5 * x, torch.nan))  # 1.5^t u, or NaN at once
+    rms = data.square().mean(dim=(2, 3)).sqrt()
+    bound, expected = 3 * rms.max(), 0
+    for i in range(len(data)):
+        if data[i, 0, 0, 0] * sick > 0:
+            expected += sum(bool(1.5**t * rms[i, 0] <= bound) for t in range(1, 13))
+    buffer = filled(strategy, growing, windows(0))
+    assert 0 < len(buffer) == expected < 48
+    assert bool((buffer.square().mean(dim=(2, 3)).sqrt() <= bound).all())
+
+
+def test_a_state_that_the_solver_cannot_continue_is_left_out() -> None:
+    strategy, windows, _ = replay(buffer=1000)
+    true = strategy.setup.task.stepper()
+    strategy.solver = lambda device: lambda u: torch.where(u[:, :1, :1] > 0, true(u), torch.inf)
+    buffer = filled(strategy, Map(lambda x: x.roll(3, dims=-1)), windows(0))
+    assert 0 < len(buffer) < 48
+    assert bool(buffer.isfinite().all())
+
+
+@pytest.mark.parametrize(("share", "rows"), [(0.2, 1), (0.5, 2), (0.6, 3), (1.0, 5)])
+def test_the_loss_is_push_forward_on_the_mixed_batch(share: float, rows: int) -> None:
+    strategy, windows, _ = replay(share=share)
+    model = fno()
+    for step in (0, 1):
+        batch = windows(step)
+        loss = strategy.loss(model, batch)
+        assert (loss.statistics["replayed"], loss.statistics["buffer"]) == (rows / 5, 20.0)
+        mixed = strategy.mixed(batch, rows)
+        assert mixed.index is None
+        assert mixed.truth.stride() == batch.truth.stride()  # what code is compiled for
+        whole = torch.cat([mixed.context.states, mixed.truth], dim=1)
+        plain = torch.cat([batch.context.states, batch.truth], dim=1)
+        assert torch.equal(whole[: 5 - rows], plain[: 5 - rows])
+        known = {window.numpy().tobytes() for window in strategy.buffer}
+        replayed = {window.numpy().tobytes() for window in whole[5 - rows :]}
+        assert replayed <= known
+        assert len(replayed) == rows
+        twin = tiny(strategy="push_forward").make_strategy().loss(model, mixed)
+        assert torch.equal(loss.value, twin.value)
+
+
+def test_before_its_start_and_for_a_shorter_unroll() -> None:
+    strategy, windows, _ = replay(start=3)
+    batch, model = windows(2), fno()
+    plain = tiny(strategy="push_forward").make_strategy()
+    assert torch.equal(strategy.loss(model, batch).value, plain.loss(model, batch).value)
+    assert strategy.buffer is None
+    assert bool(strategy.loss(model, replace(batch, step=3, truth=batch.truth[:, :2])).value.isfinite())
+    assert filled(strategy, model, windows(3)).shape[1] == 1 + K
+
+
+def test_the_model_rolls_out_as_in_validation() -> None:
+    strategy, windows, data = replay()
+    backbone = fno()
+    model = nn.Sequential(backbone, nn.Dropout(0.5))
+    known = LaggedStates(backbone, data, 1)
+    for window in filled(strategy, model, windows(0)):
+        known.origin(window[:1])
+    assert model.training
+
+
+def test_ten_updates_are_five_a_kill_and_five(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {"history_replay__start": 1, "history_replay__refresh": 3, "history_replay__buffer": 20}
+    config = tiny(strategy=NAME, train__steps=10, **changes)  # refreshed at 1, 4, 7; saved after 5
+    whole = train(config, tmp_path / "whole", data_dir)
+    original = HistoryReplay.loss
+
+    def killed(self: HistoryReplay, model: nn.Module, batch: Batch) -> Loss:
+        if batch.step == 6:
+            raise MemoryError
+        return original(self, model, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HistoryReplay, "loss", killed)
+        with pytest.raises(MemoryError):
+            train(config, tmp_path / "parts", data_dir)
+    assert_same_run(resume(tmp_path / "parts" / config.run_id(), data_dir), whole)
+
+
+@pytest.mark.parametrize(("setting", "value", "remedy"), [("share", 1.5, "at most 1"), ("start", 20, "lower it")])
+def test_settings_that_cannot_act_are_refused(setting: str, value: float, remedy: str) -> None:
+    with pytest.raises(HeroError, match=rf"history_replay\.{setting}={value} .*{remedy}"):
+        tiny(strategy=NAME, **{f"history_replay__{setting}": value})
+
+
+def test_the_command_of_its_docstring(tmp_path: Path, data_dir: Path) -> None:
+    """As a reader types it, in the folder of the example: training, evaluation and the page."""
+    command = ["train", "burgers", "--strategy", NAME, "--set", "history_replay.share=0.2", *options()]
+    folders = ["--runs", str(tmp_path), "--data", str(data_dir)]
+    ended = subprocess.run(
+        [sys.executable, "-m", "hero", *command, *folders],
+        cwd=EXAMPLES,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert ended.returncode == 0, ended.stderr
+    (run,) = tmp_path.iterdir()
+    assert run.name.startswith("burgers-fno-HistoryReplay-s0-")
+    assert '"replayed": 0.2' in (run / "log.jsonl").read_text()
+    assert "HistoryReplay" in (run / "report.html").read_text(encoding="utf-8")
