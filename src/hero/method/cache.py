@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -74,17 +75,24 @@ def is_cacheable(model: nn.Module) -> bool:
 
     Dropout and batch normalisation are known; other modules say so by an attribute `stochastic` or `mixes_batch`.
     """
-    for module in model.modules():
-        if getattr(module, "stochastic", False) or getattr(module, "mixes_batch", False):
-            return False
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
-            return False
-        if module.training and _drops(module):
-            return False
-    return True
+    return not any(_draws(module) or _mixes(module) for module in model.modules())
 
 
-def _drops(module: nn.Module) -> bool:
-    """Whether a module of torch draws numbers in training: dropout layers, and layers with dropout inside."""
-    share = module.p if isinstance(module, nn.modules.dropout._DropoutNd) else getattr(module, "dropout", 0)
-    return isinstance(module, nn.RReLU) or (isinstance(share, int | float) and share > 0)
+def _draws(module: nn.Module) -> bool:
+    """Whether two calls may differ: dropout layers and layers with dropout inside, in training."""
+    if _attribute(module, "stochastic"):
+        return True
+    share = _attribute(module, "p" if isinstance(module, nn.modules.dropout._DropoutNd) else "dropout")
+    return module.training and (isinstance(module, nn.RReLU) or (isinstance(share, int | float) and share > 0))
+
+
+def _mixes(module: nn.Module) -> bool:
+    """Whether samples of a batch depend on each other."""
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        return module.training or module.running_mean is None
+    return bool(_attribute(module, "mixes_batch"))
+
+
+def _attribute(module: nn.Module, name: str) -> Any:
+    """A plain attribute, None if there is none; `getattr` searches parameters and submodules, at every update."""
+    return vars(module).get(name, getattr(type(module), name, None))

@@ -59,7 +59,7 @@ def unchanged_buffers(*models: nn.Module) -> Iterator[None]:
 
     Copies are put in and taken out again, because writing the old values back would spoil the graph of τ_θ.
     """
-    modules = (module for model in models for module in model.modules() if module.training)
+    modules = [module for model in models for module in model.modules() if module._buffers and module.training]
     kept = [(module._buffers, name, b) for module in modules for name, b in module._buffers.items() if b is not None]
     for buffers, name, tensor in kept:
         buffers[name] = tensor.clone()

@@ -22,8 +22,8 @@ WORST = 1e6
 
 
 def bounded(values: Tensor) -> Tensor:
-    """`values` between -WORST and WORST, and WORST for NaN: no gradient flows from where that changes them."""
-    return values.nan_to_num(nan=WORST).clamp(-WORST, WORST)
+    """min(values, WORST), and WORST for NaN; no gradient flows from where that changes them."""
+    return torch.fmin(values, values.new_full((), WORST))
 
 
 class Truth:
@@ -36,6 +36,11 @@ class Truth:
     def norm(self) -> Tensor:
         """‖u_k‖_X: (batch, K)."""
         return norm(self.states, self.domain.weights)
+
+    @cached_property
+    def energy(self) -> Tensor:
+        """𝓔(u_k) = ‖u_k‖²_X: (batch, K)."""
+        return self.norm.square()
 
     @cached_property
     def amplitudes(self) -> Tensor:
@@ -88,7 +93,7 @@ def spectral_mismatch(tau: TrajectoryErrors) -> Tensor:
 
 def energy_drift(tau: TrajectoryErrors) -> Tensor:
     """E_energy = (1/K) Σ_k |𝓔(v_k) - 𝓔(u_k)| / (𝓔(u_k) + ε)."""
-    true = tau.truth.norm.square()
+    true = tau.truth.energy
     return ((tau.energy - true).abs() / (true + EPS)).mean(dim=1)
 
 
@@ -127,7 +132,7 @@ def scores(E: Tensor) -> Tensor:
 
     (batch, candidate, diagnostic) -> (batch, candidate), each in [0, 1].
     """
-    low, high = E.amin(dim=1, keepdim=True), E.amax(dim=1, keepdim=True)
+    low, high = torch.aminmax(E, dim=1, keepdim=True)
     return ((E - low) / (high - low + EPS)).mean(dim=2)
 
 

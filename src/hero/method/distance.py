@@ -6,6 +6,8 @@ None means a regular grid, ω_i = 1/N_x.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -17,7 +19,7 @@ def norm(u: Tensor, weights: Tensor | None = None) -> Tensor:
     """‖u‖_X = (Σ_i ω_i ‖u(x_i)‖²₂)^½ of each state of a trajectory: (batch, time)."""
     # vector_norm has gradient 0 at 0, where the square root of a sum would give NaN.
     if weights is None:
-        return torch.linalg.vector_norm(u.flatten(2), dim=2) / u[0, 0, 0].numel() ** 0.5
+        return torch.linalg.vector_norm(u.flatten(2), dim=2) / math.prod(u.shape[3:]) ** 0.5
     return torch.linalg.vector_norm((u * weights.sqrt().to(u.dtype)).flatten(2), dim=2)
 
 

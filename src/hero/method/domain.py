@@ -26,7 +26,7 @@ def fourier_amplitudes(u: Tensor) -> Tensor:
     """|F u| on a periodic grid, each coefficient of the full transform counted."""
     amplitudes = torch.fft.rfftn(u, dim=tuple(range(3, u.dim()))).abs()
     # The half spectrum holds each coefficient of a real field once; all but k = 0 and Nyquist stand for two.
-    amplitudes[..., 1 : (u.shape[-1] + 1) // 2] *= 2
+    amplitudes[..., 1 : (u.shape[-1] + 1) // 2].mul_(2)
     return amplitudes.flatten(2)
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn.functional import one_hot, softplus
+from torch.nn.functional import softplus
 
 from hero.data.windows import Context
 from hero.errors import HeroError, check_number
@@ -102,12 +102,12 @@ class FailureReference:
         def measure(states: Tensor) -> Tensor:
             """D and the diagnostics of τ^(j), which has been measured already if it is the current rollout."""
             tau = current if states is current.states else TrajectoryErrors(states, current.truth)
-            return bounded(torch.stack([tau.D, *(q.value(tau) for q in self.diagnostics.values())], dim=1))
+            return torch.stack([tau.D, *(q.value(tau) for q in self.diagnostics.values())], dim=1)
 
         with unchanged_buffers(inputs.model, inputs.lagged):
             rows = [candidate.measured(inputs, measure) for candidate in self.candidates.values()]
-        D, *_ = table = torch.stack(rows, dim=2).unbind(dim=1)  # 1 + diagnostics of (batch, candidate)
-        E = torch.stack(table[1:], dim=2)
+        table = bounded(torch.stack(rows, dim=1))  # (batch, candidate, 1 + diagnostics)
+        D, E = table[..., 0], table[..., 1:]
         j_star = self.select(E)
         return Reference(D.gather(1, j_star[:, None])[:, 0], j_star, E, tuple(self.candidates), tuple(self.diagnostics))
 
@@ -168,11 +168,11 @@ class Comparison:
             return {"lambda": self.weight}
         names = ["relative_loss", "alpha", "margin", *reference.candidates]
         names += [f"{candidate}.{q}" for candidate in reference.candidates for q in reference.diagnostics]
-        shares = one_hot(reference.j_star, len(reference.candidates)).to(self.alpha.dtype)
+        order = torch.arange(len(reference.candidates), device=self.alpha.device)
         columns = torch.stack([self.loss.detach(), self.alpha, reference.d_fail - self.d_cur], dim=1)
-        means = torch.cat([columns, shares, reference.E.flatten(1)], dim=1).mean(dim=0)
-        values = dict(zip(names, means.unbind(), strict=True))
-        return {"lambda": self.weight, "alpha_std": self.alpha.std(correction=0), **values}
+        shares = reference.j_star[:, None] == order
+        std, mean = torch.std_mean(torch.cat([columns, shares, reference.E.flatten(1)], dim=1), dim=0, correction=0)
+        return {"lambda": self.weight, "alpha_std": std[1], **dict(zip(names, mean.unbind(), strict=True))}
 
 
 @dataclass(frozen=True)
