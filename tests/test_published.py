@@ -68,7 +68,7 @@ def test_the_preset_is_the_papers_protocol(task: str, strategy: str) -> None:
     "free",
     [
         {"seed": 4},
-        {"train.loss": "mse"},
+        {"train.loss": "mse", "train.patience": 5},
         {"train.device": "cpu", "train.compile": "false"},
         {"data.val_trajectories": 5, "data.val_seed": 9},
         {"strategy": "refiner", "refiner.steps": 1},

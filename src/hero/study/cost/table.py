@@ -33,6 +33,7 @@ from hero.runs.old import load_run
 from hero.study.compare import seconds_per_update
 from hero.study.cost.count import describe
 from hero.study.cost.measure import Rehearsal, seconds_of
+from hero.study.published import COST_NOTE
 from hero.training.memory import peak_memory, release_memory, reset_peak, resident_memory
 
 ROUNDS = 5
@@ -116,6 +117,7 @@ def conditions(configs: Mapping[str, RunConfig], rounds: int, steps: int) -> dic
     batches = sorted({config.train.batch for config in configs.values()})
     threads = torch.get_num_threads()
     words = " and ".join({False: "uncompiled", True: "compiled"}[choice] for choice in compiled)
+    of_paper = any(config.backbone.name == "fno" and config.make_task().dims == 2 for config in configs.values())
     return {
         "device": ", ".join(devices),
         "threads": threads,
@@ -128,7 +130,7 @@ def conditions(configs: Mapping[str, RunConfig], rounds: int, steps: int) -> dic
             f"{', '.join(map(str, batches))}, in {rounds} turns of all strategies; times are medians. Inference is a "
             f"free rollout of {steps} steps, its time that of one step of the whole batch. Training is {words}, its "
             "rate averaged over the phases of a run without validation. Memory is the peak beyond what an idle process "
-            "holds, in MB of 10⁶ bytes, each in a process of its own."
+            f"holds, in MB of 10⁶ bytes, each in its own process.{f' {COST_NOTE}' if of_paper else ''}"
         ),
     }
 
