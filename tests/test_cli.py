@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ from hero.cli.options import REGISTRIES, OneRun, Settings, names
 from hero.data import TASKS
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
+from hero.models import BACKBONES
 from hero.runs.config import all_settings, make_config
 from hero.runs.folder import find_run
 from hero.runs.old import load_run
@@ -95,6 +97,18 @@ def test_settings_lists_every_setting_with_its_value_and_meaning(call: Call) -> 
     rows = {cells[1].strip(): cells for line in out.splitlines() if len(cells := line.split("│")) > 3}
     expected = {"task.drag": "0.25", "hero.start": "400", "backbone.width": "20", "task.name": "kolmogorov_flow"}
     assert {name: rows[name][2].strip() for name in expected} == expected
+
+
+def test_the_schema_takes_every_configuration_and_refuses_a_slip(call: Call) -> None:
+    validate = pytest.importorskip("jsonschema").Draft202012Validator
+    code, out, err = call("settings", "--schema")
+    assert (code, err) == (0, "")
+    schema = validate(json.loads(out))
+    for strategy, backbone in itertools.product(STRATEGIES, BACKBONES):
+        config = make_config(overrides={"strategy": strategy, "backbone.name": backbone})
+        assert schema.is_valid(json.loads(json.dumps(config.to_dict())))
+    for slip in ({"train": {"stepz": 3}}, {"train": {"steps": "few"}}, {"seeds": 1}, {"backbone": {"width": 0}}):
+        assert not schema.is_valid(slip), slip
 
 
 def test_data_list_names_every_task_and_its_equation(call: Call) -> None:
@@ -310,7 +324,6 @@ def test_completion_is_shown_and_installed_for_the_shell(tmp_path: Path) -> None
 
 def test_names_read_from_the_sources_are_those_registered() -> None:
     from hero.evaluation.export import FORMATS
-    from hero.models import BACKBONES
     from hero.runs.config import PRESETS
     from hero.study.compare import BUDGETS
     from hero.study.plans import STUDIES

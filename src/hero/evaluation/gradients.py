@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from hero.console import console
+from hero.console import say
 from hero.data.windows import Context
 from hero.method.distance import state_distance, trajectory_distance
 from hero.method.rollout import rollout
@@ -67,7 +67,7 @@ def task_gradients(model: nn.Module, states: Tensor, truth: Tensor, chunk: int |
             gradients = batched(theta, u, v)
         except (RuntimeError, NotImplementedError) as error:
             reason = str(error).splitlines()[0][:100]
-            console.print(f"per-task gradients one by one, torch.func.vmap cannot batch them ({reason})", style="dim")
+            say(f"per-task gradients one by one, torch.func.vmap cannot batch them ({reason})", style="dim")
             batched = one_by_one(grad(loss))
             gradients = batched(theta, u, v)
         yield gradients
