@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import os
@@ -281,6 +282,17 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
 
 def test_importing_hero_loads_nothing_heavy() -> None:
     assert loaded_by("import hero; hero.HeroError")[0] == set()
+
+
+def test_public_names_exist_and_type_checkers_see_them() -> None:
+    import hero
+
+    block = next(node for node in ast.parse(Path(hero.__file__).read_text()).body if isinstance(node, ast.If))
+    typed = {alias.asname: node.module for node in block.body for alias in node.names}  # type: ignore[attr-defined]
+    assert typed == {name: module for module, names in hero._PUBLIC.items() for name in names}
+    for name in hero.__all__:
+        assert getattr(hero, name) is getattr(sys.modules[typed[name]], name)
+    assert set(hero.__all__) <= set(dir(hero))
 
 
 @pytest.mark.parametrize(

@@ -8,83 +8,46 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from hero.data import get_task, load_split
-    from hero.data.windows import Context
-    from hero.errors import HeroError
-    from hero.evaluation.evaluate import evaluate
-    from hero.method.candidates import CANDIDATES, Cached, Candidate
-    from hero.method.diagnostics import DIAGNOSTICS, Diagnostic
-    from hero.method.domain import Domain, SpectralNoise
-    from hero.method.objective import Every, FailureReference, FixedWeight, Hero, Margin, Ramp
-    from hero.method.rollout import as_stepper, rollout
-    from hero.models import FNO, Transolver, build_backbone
-    from hero.runs.config import RunConfig, make_config
-    from hero.strategies import STRATEGIES, Strategy
-    from hero.training.loop import train
+if TYPE_CHECKING:  # the same names for type checkers
+    from hero.data import get_task as get_task, load_split as load_split
+    from hero.data.windows import Context as Context
+    from hero.errors import HeroError as HeroError
+    from hero.evaluation.evaluate import evaluate as evaluate
+    from hero.method.candidates import CANDIDATES as CANDIDATES, Cached as Cached, Candidate as Candidate
+    from hero.method.diagnostics import DIAGNOSTICS as DIAGNOSTICS, Diagnostic as Diagnostic
+    from hero.method.domain import Domain as Domain, SpectralNoise as SpectralNoise
+    from hero.method.objective import (
+        Every as Every,
+        FailureReference as FailureReference,
+        FixedWeight as FixedWeight,
+        Hero as Hero,
+        Margin as Margin,
+        Ramp as Ramp,
+    )
+    from hero.method.rollout import as_stepper as as_stepper, rollout as rollout
+    from hero.models import FNO as FNO, Transolver as Transolver, build_backbone as build_backbone
+    from hero.runs.config import RunConfig as RunConfig, make_config as make_config
+    from hero.strategies import STRATEGIES as STRATEGIES, Strategy as Strategy
+    from hero.training.loop import train as train
 
-_HOME = {
-    "FNO": "hero.models",
-    "STRATEGIES": "hero.strategies",
-    "Context": "hero.data.windows",
-    "HeroError": "hero.errors",
-    "Hero": "hero.method.objective",
-    "FailureReference": "hero.method.objective",
-    "Margin": "hero.method.objective",
-    "FixedWeight": "hero.method.objective",
-    "Ramp": "hero.method.objective",
-    "Every": "hero.method.objective",
-    "CANDIDATES": "hero.method.candidates",
-    "Candidate": "hero.method.candidates",
-    "Cached": "hero.method.candidates",
-    "DIAGNOSTICS": "hero.method.diagnostics",
-    "Diagnostic": "hero.method.diagnostics",
-    "Domain": "hero.method.domain",
-    "SpectralNoise": "hero.method.domain",
-    "RunConfig": "hero.runs.config",
-    "Strategy": "hero.strategies",
-    "Transolver": "hero.models",
-    "as_stepper": "hero.method.rollout",
-    "build_backbone": "hero.models",
-    "evaluate": "hero.evaluation.evaluate",
-    "get_task": "hero.data",
-    "load_split": "hero.data",
-    "make_config": "hero.runs.config",
-    "rollout": "hero.method.rollout",
-    "train": "hero.training.loop",
+_PUBLIC = {
+    "hero.data": ("get_task", "load_split"),
+    "hero.data.windows": ("Context",),
+    "hero.errors": ("HeroError",),
+    "hero.evaluation.evaluate": ("evaluate",),
+    "hero.method.candidates": ("CANDIDATES", "Cached", "Candidate"),
+    "hero.method.diagnostics": ("DIAGNOSTICS", "Diagnostic"),
+    "hero.method.domain": ("Domain", "SpectralNoise"),
+    "hero.method.objective": ("Every", "FailureReference", "FixedWeight", "Hero", "Margin", "Ramp"),
+    "hero.method.rollout": ("as_stepper", "rollout"),
+    "hero.models": ("FNO", "Transolver", "build_backbone"),
+    "hero.runs.config": ("RunConfig", "make_config"),
+    "hero.strategies": ("STRATEGIES", "Strategy"),
+    "hero.training.loop": ("train",),
 }
-"""Where each public name lives."""
-
-__all__ = [
-    "CANDIDATES",
-    "DIAGNOSTICS",
-    "FNO",
-    "STRATEGIES",
-    "Cached",
-    "Candidate",
-    "Context",
-    "Diagnostic",
-    "Domain",
-    "Every",
-    "FailureReference",
-    "FixedWeight",
-    "Hero",
-    "HeroError",
-    "Margin",
-    "Ramp",
-    "RunConfig",
-    "SpectralNoise",
-    "Strategy",
-    "Transolver",
-    "as_stepper",
-    "build_backbone",
-    "evaluate",
-    "get_task",
-    "load_split",
-    "make_config",
-    "rollout",
-    "train",
-]
+"""Public names by module."""
+_HOME = {name: module for module, names in _PUBLIC.items() for name in names}
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
