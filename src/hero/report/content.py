@@ -81,7 +81,7 @@ def runs_table(runs: Iterable[tuple[str, Metrics | None, str]], title: str = "")
         *(replace(_column(column), minor=column.key not in ("test_gm100", "nrmse@100")) for column in ROLLOUT_COLUMNS),
         Column("Diverged", "diverged", meaning=METRICS["diverged"].definition, optional=True, minor=True),
         Column("Seconds", "seconds", meaning="Time of the training.", optional=True, minor=True),
-        Column("Status", "status", words=True),
+        Column("Status", "status", words=True, optional=True),
     ]
     rows = []
     for name, found, status in runs:

@@ -22,7 +22,7 @@ def study_notes(result: StudyResult) -> list[str]:
     """The notes below the tables of a study, and the runs that are not in them."""
     cells = [cell for row in result.rows for cell in row.cells.values() if cell]
     found = ["Mean ± standard deviation over seeds."] if len(result.seeds) > 1 else []
-    found.append("In bold: the best of each group.")
+    found.append("In bold: the best mean of each group.")
     if any(cell.paper for cell in cells):
         source = "five seeds after 10,000 updates on its own data" if result.seeds else "its own hardware"
         found.append(f"Paper: the published numbers, of {source}; ratio: ours over the paper's.")

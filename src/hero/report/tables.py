@@ -74,7 +74,7 @@ def format_std(std: float | None) -> str:
     """ " ±0.0043": two significant digits, as many as a few seeds support; nothing where there is no std."""
     if std is None:
         return ""
-    return f" ±{std:.0f}" if std >= 100 else f" ±{std:#.2g}".removesuffix(".")
+    return f" ±{std:.0f}" if std >= 100 or std == 0 else f" ±{std:#.2g}".removesuffix(".")
 
 
 def format_published(mean: float | None, std: float | None = None) -> str:
@@ -259,7 +259,7 @@ class Table:
             title=RichText(self.title) if self.title else None,
             title_justify="left",
             box=box.SIMPLE_HEAD,
-            padding=(0, 1, 0, 0),
+            padding=0,
         )
         for i, column in enumerate(self.columns):
             # A std may move below its mean and an interval may be broken; half a number or name would be worse.
@@ -355,8 +355,8 @@ def _tex_line(cells: Sequence[str]) -> str:
 
 
 def _broken(heading: str) -> str:
-    """A heading in short lines: the arrow stays with the last word."""
-    return heading.replace("@", "\n@").replace(" ", "\n", max(0, heading.count(" ") - (heading[-1:] in "↓↑")))
+    """A heading in short lines, for a narrow terminal."""
+    return heading.replace("@", "\n@").replace(" ", "\n")
 
 
 def _rich_cell(cell: Cell) -> RichText:

@@ -9,13 +9,16 @@ import logging
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO, Any, cast
 
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -25,7 +28,7 @@ from hero.errors import HeroError
 from hero.files import write_atomic
 from hero.report.figures.curves import error_axes
 from hero.report.figures.fields import GONE, Scaled, draw_field, grid_points, scale_fields, square
-from hero.report.figures.style import BLACK, ORANGE, VERMILION, new_figure
+from hero.report.figures.style import BLACK, ORANGE, VERMILION
 from hero.report.tables import format_number
 from hero.runs.folder import Run
 from hero.runs.rollouts import Rollout
@@ -42,6 +45,26 @@ DPI = 100
 
 Move = Callable[[int], None]
 """Show a rollout step."""
+
+
+class MovingFigure(Figure):
+    """A figure whose frames redraw the artists in `moving` alone, on top of everything else drawn once."""
+
+    moving: Sequence[Artist] = ()
+    background: Any = None
+
+    def savefig(self, file: IO[bytes], **_: Any) -> None:  # type: ignore[override]
+        """Write the pixels of a frame, as the writers of matplotlib ask for them."""
+        canvas = cast(FigureCanvasAgg, self.canvas)
+        if self.background is None:
+            for artist in self.moving:
+                artist.set_animated(True)
+            canvas.draw()
+            self.background = canvas.copy_from_bbox(self.bbox)
+        canvas.restore_region(self.background)
+        for artist in self.moving:
+            self.draw_artist(artist)
+        file.write(canvas.buffer_rgba())
 
 
 def animate(run: Path, out: Path | None = None, steps: int | None = None, fps: int = 12) -> Path:
@@ -98,12 +121,14 @@ def find_ffmpeg() -> str:
     return found
 
 
-def picture(rollout: Rollout, errors: np.ndarray, task: Task) -> tuple[Figure, Move]:
+def picture(rollout: Rollout, errors: np.ndarray, task: Task) -> tuple[MovingFigure, Move]:
     """The figure, and the function that shows a step in it; `errors` is the nRMSE of the whole field at each step."""
     scaled = scale_fields(rollout)
     errors = np.where(np.isnan(errors), np.inf, errors)
-    figure = new_figure(9.0, 3.9) if scaled.truth.ndim == 2 else new_figure(9.6, 3.7)
-    notes, move = (_lines if scaled.truth.ndim == 2 else _fields)(figure, scaled, errors, task)
+    figure = MovingFigure(figsize=(9.0, 3.9) if scaled.truth.ndim == 2 else (9.6, 3.7), dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    moving, move = (_lines if scaled.truth.ndim == 2 else _fields)(figure, scaled, errors, task)
+    notes = [artist for artist in moving if isinstance(artist, Text)]
     where = f", slice {rollout.slice} in z" if rollout.slice is not None else ""
     title = figure.suptitle("step 1", fontsize=12)
 
@@ -114,13 +139,14 @@ def picture(rollout: Rollout, errors: np.ndarray, task: Task) -> tuple[Figure, M
         number = format_number(errors[step - 1])
         title.set_text(f"{task.title}{where}: step {step} (t = {step * task.dt:g}), nRMSE {number}")
 
+    figure.moving = [*moving, title]
     show(1)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # as laid out now, so that nothing jumps
     return figure, show
 
 
-def _fields(figure: Figure, scaled: Scaled, errors: np.ndarray, task: Task) -> tuple[list[Text], Move]:
+def _fields(figure: Figure, scaled: Scaled, errors: np.ndarray, task: Task) -> tuple[list[Artist], Move]:
     """Truth and prediction on one colour scale, and their difference on its own."""
     grid = figure.subplots(1, 3, sharex=True, sharey=True)
     images = []
@@ -136,10 +162,10 @@ def _fields(figure: Figure, scaled: Scaled, errors: np.ndarray, task: Task) -> t
         for image, (_, field, *_) in zip(images, scaled.parts(), strict=True):
             image.set_data(field[step - 1].T)
 
-    return [_diverged_note(axes) for axes in grid[1:]], move
+    return [*images, *map(_diverged_note, grid[1:])], move
 
 
-def _lines(figure: Figure, scaled: Scaled, errors: np.ndarray, task: Task) -> tuple[list[Text], Move]:
+def _lines(figure: Figure, scaled: Scaled, errors: np.ndarray, task: Task) -> tuple[list[Artist], Move]:
     """The state over space, and a marker on the error along the rollout."""
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
     low, high = float(scaled.truth.min()), float(scaled.truth.max())
@@ -165,7 +191,7 @@ def _lines(figure: Figure, scaled: Scaled, errors: np.ndarray, task: Task) -> tu
         prediction.set_ydata(np.clip(scaled.prediction[step - 1], *bounds))
         marker.set_data([step], [heights[step - 1]])
 
-    return [_diverged_note(left)], move
+    return [truth, prediction, marker, _diverged_note(left)], move
 
 
 def _diverged_note(axes: Axes) -> Text:

@@ -115,7 +115,8 @@ def curves_figure(title: str, errors: Errors, tests: Sequence[PairedTest] = ()) 
     widths = [1.6, 1] if tests else [1]
     left, *right = figure.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
     draw_methods(left, errors)
-    left.axhline(TAU, color=GREEN, linewidth=1.0, linestyle=":", label=f"τ = {TAU}")
+    if left.get_ylim()[0] < TAU < left.get_ylim()[1]:
+        left.axhline(TAU, color=GREEN, linewidth=1.0, linestyle=":", label=f"τ = {TAU}")
     if tests:
         _draw_ratios(right[0], tests, colours_of(errors))
     figure.suptitle(title, fontsize=11)

@@ -140,6 +140,6 @@ def _diagnostic_panel(axes: Axes, log: Log, name: str, title: str, candidates: d
             shown = np.where(values > 0, values, np.nan)
             axes.plot(steps, shown, color=colours[candidate], linewidth=1.2, label=label)
     if axes.lines:
-        axes.set_yscale("log")
+        log_scale(axes, np.concatenate([line.get_ydata() for line in axes.lines]))
         axes.legend(fontsize=8)
     axes.set_title(title, fontsize=10)

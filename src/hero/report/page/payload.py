@@ -84,10 +84,11 @@ def result_tables(inputs: ReportInputs) -> list[Table]:
         tables += [*others, replace(last, notes=study_notes(study.result))]
     own = [group_table([group_of(panel)], ROLLOUT_COLUMNS) for panel in own_panels(inputs)]
     if own:
-        note = "Mean ± standard deviation over seeds; bold is the best of its column. " + PAPER_NOTE
-        tables += [*own[:-1], replace(own[-1], notes=[note])]
+        published = any(series.paper for panel in own_panels(inputs) for series in panel.series)
+        notes = ["Mean ± standard deviation over seeds; bold is the best mean of its column."]
+        tables += [*own[:-1], replace(own[-1], notes=[*notes, *([PAPER_NOTE] if published else [])])]
     if inputs.runs:
-        runs = runs_table([(run.name, run.metrics, "finished") for run in inputs.runs], "Runs")
+        runs = runs_table([(run.name, run.metrics, "") for run in inputs.runs], "Runs")
         tables.append(replace(runs, folded=len(inputs.runs) > FOLDED_RUNS))
     return tables
 
