@@ -174,7 +174,7 @@ def test_options_and_overrides_mean_the_same() -> None:
     options = ["--strategy", "push_forward", "--seed", "7", "--backbone", "fno", "--preset", "quick"]
     values = parse("train", "kdv", *options, "--set", "train.lr=.5")
     run, settings = (cls(**{item.name: values[item.name] for item in fields(cls)}) for cls in (OneRun, Settings))
-    parsed = run.resolve(settings, "train")
+    parsed = settings.resolve("train", **vars(run))
     values = {"task.name": "kdv", "strategy": "push_forward", "seed": 7, "train.lr": 0.5}
     assert parsed == make_config("quick", overrides=values)
 

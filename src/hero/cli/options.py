@@ -5,6 +5,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -63,21 +64,17 @@ def complete(kind: str) -> Callable[..., list[str]]:
     return run_ids if kind == "run" else matches
 
 
-def option(metavar: str, text: str, kind: str | None = None, *flags: str, **more: Any) -> Any:
+def option(
+    metavar: str, text: str, kind: str | None = None, make: Callable[..., Any] = typer.Option, **more: Any
+) -> Any:
     """An option with a value; `kind` completes it from a registry, whose names replace NAMES in `text`."""
-    settings: Any = {"metavar": metavar, **described(text, kind), **more}
-    return typer.Option(*flags, **settings)
+    if kind:
+        more["autocompletion"] = complete(kind)
+        text = text.replace("NAMES", ", ".join(names(kind))) if "NAMES" in text else text
+    return make(metavar=metavar, help=text, **more)
 
 
-def argument(metavar: str, text: str, kind: str) -> Any:
-    """A positional argument, likewise."""
-    return typer.Argument(metavar=metavar, **described(text, kind))
-
-
-def described(text: str, kind: str | None) -> dict[str, Any]:
-    """Help and completion of a parameter."""
-    listed = ", ".join(names(kind)) if kind and "NAMES" in text else ""
-    return {"help": text.replace("NAMES", listed), "autocompletion": complete(kind) if kind else None}
+argument = partial(option, make=typer.Argument)
 
 
 def flag(name: str, text: str) -> Any:
@@ -90,7 +87,7 @@ Task = Annotated[str | None, TASK]
 RequiredTask = Annotated[str, TASK]
 RunName = Annotated[str, argument("RUN", "Run folder, run id, or a unique part of the id.", "run")]
 Backbone = Annotated[str | None, option("NAME", "One of: NAMES, or package.module:Class (default fno).", "backbone")]
-JsonFile = Annotated[Path | None, option("FILE", "Also write all numbers to this file.", None, "--json")]
+JsonFile = Annotated[Path | None, option("FILE", "Also write all numbers to this file.")]
 
 
 @dataclass
@@ -117,24 +114,21 @@ class Settings:
     config: Annotated[Path | None, option("FILE", "TOML file, such as config.toml of a run.")] = None
     set: Annotated[list[str] | None, option("KEY=VALUE", "Change one of `hero settings`; repeatable.")] = None
 
-    def values(self, **named: Any) -> dict[str, Any]:
-        """Single settings as dotted keys; `named` has the settings with their own option, where given."""
+    def values(self, command: str | None = None, **named: Any) -> dict[str, Any]:
+        """Single settings as dotted keys: `set` and those with their own option; `command` needs a benchmark."""
         from hero.config import parse_override
 
+        if command and not (named["task"] or self.config):
+            raise HeroError(f"name a benchmark, for example `hero {command} burgers`; `hero data list` shows all.")
         keys = {"task": "task.name", "backbone": "backbone.name"}
         given = {keys.get(name, name): value for name, value in named.items() if value is not None}
         return dict(map(parse_override, self.set or ())) | given
 
-    def resolve(self, **named: Any) -> "RunConfig":
+    def resolve(self, command: str | None = None, **named: Any) -> "RunConfig":
         """The configuration."""
         from hero.runs.config import make_config
 
-        return make_config(self.preset, self.config, self.values(**named))
-
-    def require_task(self, command: str, task: str | None) -> None:
-        """Refuse a command that names no benchmark."""
-        if not (task or self.config):
-            raise HeroError(f"name a benchmark, for example `hero {command} burgers`; `hero data list` shows all.")
+        return make_config(self.preset, self.config, self.values(command, **named))
 
 
 @dataclass
@@ -146,11 +140,6 @@ class OneRun:
     strategy: Annotated[str | None, option("NAME", "One of: NAMES (default hero).", "strategy")] = None
     backbone: Backbone = None
     seed: Annotated[int | None, option("N", "Seed of initial weights and batch order (default 0).")] = None
-
-    def resolve(self, settings: Settings, command: str) -> "RunConfig":
-        """The configuration of the run."""
-        settings.require_task(command, self.task)
-        return settings.resolve(**vars(self))
 
 
 @dataclass

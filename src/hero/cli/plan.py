@@ -1,6 +1,6 @@
 """Commands before training: `hero data`, `hero settings`, `hero describe` and `hero estimate`."""
 
-import json
+from json import dumps
 from typing import Annotated
 
 from rich.table import Table
@@ -58,7 +58,7 @@ def settings(
     from hero.runs.config import all_settings, json_schema
 
     if schema:
-        print(json.dumps(json_schema(), indent=2))
+        print(dumps(json_schema(), indent=2))
         return
     config = settings.resolve(task=task)
     values, section = config.to_dict(), "task"
@@ -78,15 +78,15 @@ def settings(
     console.print(table)
 
 
-def describe(run: OneRun, settings: Settings, where: Folders, json_file: JsonFile = None) -> None:
+def describe(run: OneRun, settings: Settings, where: Folders, json: JsonFile = None) -> None:
     """Count parameters, FLOPs, memory and files of a run, before anything is computed."""
     from hero.files import write_json
     from hero.study.cost.count import describe, print_description
 
-    numbers = describe(run.resolve(settings, "describe"))
+    numbers = describe(settings.resolve("describe", **vars(run)))
     print_description(numbers)
-    if json_file:
-        write_json(json_file, numbers)
+    if json:
+        write_json(json, numbers)
 
 
 def estimate(
@@ -94,13 +94,13 @@ def estimate(
     settings: Settings,
     where: Folders,
     updates: Annotated[int, option("N", "Updates measured per phase.")] = 10,
-    json_file: JsonFile = None,
+    json: JsonFile = None,
 ) -> None:
     """Predict time and peak memory of a run from a few real updates."""
     from hero.files import write_json
     from hero.study.cost.measure import estimate, print_estimate
 
-    numbers = estimate(run.resolve(settings, "estimate"), where.data, updates)
+    numbers = estimate(settings.resolve("estimate", **vars(run)), where.data, updates)
     print_estimate(numbers)
-    if json_file:
-        write_json(json_file, numbers)
+    if json:
+        write_json(json, numbers)

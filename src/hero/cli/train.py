@@ -27,7 +27,7 @@ def train(
     from hero.training import loop
 
     if resume is None:
-        folder = loop.train(run.resolve(settings, "train"), where.runs, where.data, log or None)
+        folder = loop.train(settings.resolve("train", **vars(run)), where.runs, where.data, log or None)
     elif run == OneRun() and settings in (Settings(), Settings(set=[])):
         folder = loop.resume(where.find(resume), where.data, log or None)
     else:
@@ -58,8 +58,7 @@ def compare(
     from hero.runs.config import merge_settings
     from hero.study import compare as comparison
 
-    settings.require_task("compare", task)
-    values = settings.values(task=task, backbone=backbone)
+    values = settings.values("compare", task=task, backbone=backbone)
     if values.keys() & {"strategy", "seed"}:
         raise HeroError("strategy and seed are compared, not set; use --strategies and --seeds instead of --set.")
     chosen = merge_settings(settings.preset, settings.config, values), split_names(strategies) or [], range(seeds)
