@@ -102,11 +102,11 @@ LIBRARIES = {
     "neuralop": ("neuralop.layers.fno_block", "benchmarks.participants_torch"),
     "apebench": ("optax", "pdequinox", "trainax"),
 }
-"""What each participant imports before anything is measured; that of a peer first, so that its absence shows soon."""
+"""Modules that are imported before anything is measured, the library of a peer first, so that its absence shows soon."""
 
 
 class Session:
-    """What the driver can ask for: each public method is a request, its result the reply."""
+    """Requests of the driver: each public method is a request, its result the reply."""
 
     def __init__(self, name: str, threads: int) -> None:
         for module in LIBRARIES[name]:
@@ -122,7 +122,7 @@ class Session:
         return {}
 
     def prepare(self, work: dict[str, Any], compiled: bool) -> dict[str, Any]:
-        """Build, compile and run the work. What the library needs for any work at all is not counted."""
+        """Build, compile and run the work. Memory that the library needs for any work at all is not counted."""
         self.work = None
         workload = Workload(**work)
         if workload.kind not in self.rehearsed:
@@ -181,7 +181,7 @@ def main(name: str, threads: int) -> None:
         try:
             session = session or Session(name, threads)
             answer = getattr(session, request.pop("do"))(**request)
-        except Exception as error:  # the driver shows it and goes on with the others
+        except Exception as error:  # the driver shows it and continues with the others
             missing = session is None and isinstance(error, ImportError)
             text = next(iter(str(error).splitlines()), "")
             answer = {"error": f"{type(error).__name__}: {text}", "missing": missing}

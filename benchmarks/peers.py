@@ -62,7 +62,7 @@ PEERS = ("neuralop", "apebench")
 def taking_part(kind: str, eager: bool) -> dict[str, tuple[str, bool]]:
     """By label: whose process, and whether compiled.
 
-    `hero` is what a user gets: training compiles, `hero.rollout` does not. The other way is shown beside it.
+    `hero` runs as a user runs it: training compiles, `hero.rollout` does not. The other way has its own row.
     """
     peers = {name: (name, False) for name in PEERS}
     if eager:

@@ -82,10 +82,10 @@ def test_neuralop_fno_resumes_to_the_same_bits(tmp_path: Path) -> None:
     assert all(map(math.isfinite, errors(whole)))
     # The file is one that this test has just written itself; neuralop stores classes beside the weights.
     one, two = (torch.load(tmp_path / name, weights_only=False) for name in ("whole.pt", "parts.pt"))
-    assert one["objective"]["step"] == two["objective"]["step"] == 8
+    assert one["hero"]["step"] == two["hero"]["step"] == 8
     for key, value in one["model"].items():
         if isinstance(value, torch.Tensor):
             assert torch.equal(value, two["model"][key]), key
-    for key, value in one["objective"]["lagged"].items():
+    for key, value in one["hero"]["lagged"].items():
         if isinstance(value, torch.Tensor):
-            assert torch.equal(value, two["objective"]["lagged"][key]), key
+            assert torch.equal(value, two["hero"]["lagged"][key]), key
