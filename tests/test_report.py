@@ -29,7 +29,7 @@ from hero.report.content import metrics_table, published_numbers, runs_table
 from hero.report.figures.curves import error_figure
 from hero.report.figures.fields import fields_figure, spectrum_figure
 from hero.report.figures.style import save
-from hero.report.figures.training import history_figure, series, training_figure
+from hero.report.figures.training import diagnostic_charts, series, training_charts, training_figure
 from hero.report.headline import group_sentence, main_column, summary_sentence
 from hero.report.inputs import gather
 from hero.report.page.page import render, write_page
@@ -244,18 +244,18 @@ def test_candidates_and_diagnostics_of_others_are_drawn_with_ours(tmp_path: Path
     """Six candidates and five diagnostics, some of which nobody has registered; one is called like a method."""
     candidates, diagnostics = (*CANDIDATES, "mine", "copy", "json"), (*DIAGNOSTICS, "shock")
     log = logged(candidates, diagnostics)
-    figure = history_figure(log)
-    assert figure is not None
-    shown = [axes for axes in figure.axes if axes.get_visible()]
-    assert len(shown) == 2 + len(diagnostics)
-    assert shown[-1].get_title() == "shock"
-    assert len(shown[-1].lines) == len(candidates)
-    assert len({line.get_color() for line in shown[-1].lines}) == len(candidates)
-    labels = [text.get_text() for text in training_figure(log).axes[-1].get_legend().get_texts()]
-    assert len(labels) == len(candidates)
-    assert {"mine", "copy", "json"} < set(labels)
-    assert_png(save(figure, tmp_path / "history.png"))
-    assert history_figure(Log((trained(50, 0.1),))) is None
+    charts = diagnostic_charts(log)
+    assert [chart.title for chart in charts][-1] == "shock"
+    assert len(charts) == len(diagnostics)
+    for chart in (*charts, training_charts(log)[-1]):
+        assert len(chart.lines) == len({line.colour for line in chart.lines}) == len(candidates)
+        assert {"mine", "copy", "json"} < {line.label for line in chart.lines}
+    few = diagnostic_charts(logged(candidates[1:]))[0]
+    assert few.lines[0].colour == charts[0].lines[1].colour  # a candidate has its colour in every run
+    figure = training_figure(log)
+    assert len([axes for axes in figure.axes if axes.get_visible()]) == 6 + len(diagnostics)
+    assert_png(save(figure, tmp_path / "training.png"))
+    assert diagnostic_charts(Log((trained(50, 0.1),))) == []
 
 
 def texts_of(metrics: Metrics, config: RunConfig | None = None) -> dict[str, list[str]]:
@@ -462,8 +462,7 @@ def test_report_command_writes_page_and_figures(run: Path, call: Call, tmp_path:
     assert (code, err) == (0, "")
     assert "report.html" in out
     assert (run.parent / "report.html").is_file()
-    drawn_names = ("error", "fields", "spectrum", "training", "history")
-    stems = {"curves_burgers_fno", *(f"{run.name}_{name}" for name in drawn_names)}
+    stems = {"curves_burgers_fno", *(f"{run.name}_{name}" for name in ("error", "fields", "spectrum", "training"))}
     assert {path.name for path in (tmp_path / "drawn").iterdir()} == {f"{s}.{e}" for s in stems for e in ("pdf", "png")}
     drawn = (tmp_path / "drawn" / "curves_burgers_fno.pdf").read_bytes()
     assert drawn.startswith(b"%PDF")
@@ -530,7 +529,7 @@ def test_runs_are_seeds_of_one_series_only_if_nothing_else_differs(run: Path) ->
         (folder / "config.toml").write_text(config.to_toml(), encoding="utf-8")
     (panel,) = panels_of(gather([], run.parent))
     assert sorted(len(series.runs) for series in panel.series) == [1, 2]
-    assert sorted(series.label for series in panel.series) == ["HERO (train.lr=0.001)", "HERO (train.lr=0.5)"]
+    assert sorted(series.row.label for series in panel.series) == ["HERO (train.lr=0.001)", "HERO (train.lr=0.5)"]
 
 
 def study_row(label: str, values: Sequence[float], runs: Sequence[str] = (), failed: int = 0) -> StudyRow:

@@ -1,4 +1,4 @@
-"""The first lines of the page: its title, and the result in a few sentences.
+"""The first lines of the page: the result in a few sentences.
 
 A method is called the best of its group only where the paired test over seeds separates it from the others. Where it
 does not, the sentence says that there is no difference.
@@ -13,44 +13,30 @@ from collections.abc import Sequence
 from hero.method.metrics import METRICS, diverged
 from hero.report.content import published_numbers, study_number
 from hero.report.inputs import ReportInputs
-from hero.report.names import backbone_title, method_phrase, method_title
-from hero.report.panels import Panel, group_of, own_panels
+from hero.report.names import backbone_title, method_phrase
+from hero.report.panels import results_of
 from hero.report.tables import format_number, format_p
 from hero.runs.config import RunConfig
 from hero.runs.records import Metrics
-from hero.study.records import ROLLOUT_COLUMNS, Column, Group, PairedTest, Row, Summary
+from hero.study.records import Column, Group, PairedTest, Row, Summary
 from hero.study.statistics import ALPHA, compare_pairs, holm
-
-
-def page_title(inputs: ReportInputs, panels: Sequence[Panel]) -> str:
-    """The studies by name, else the number of runs."""
-    if inputs.studies:
-        return "; ".join(study.result.title for study in inputs.studies)
-    if inputs.single:
-        return f"{panels[0].title}, {method_title(inputs.single.config.strategy)}"
-    return f"{len(inputs.runs)} runs" if len(panels) > 1 else f"{panels[0].title}: {len(inputs.runs)} runs"
 
 
 def lead(inputs: ReportInputs) -> list[str]:
     """One run in a sentence; else the result of each group, the number of runs, and the conclusion of a study."""
     if inputs.single:
         return [summary_sentence(inputs.single.metrics, inputs.single.config)]
-    found: list[str] = []
-    rows: list[Row] = []
-    for study in inputs.studies:
-        tests = [test for summary in study.result.statistics for test in summary.tests]
-        column = main_column(study.result.columns)
-        found += [group_sentence(group, column, tests) for group in study.result.groups]
-        rows += study.result.rows
-    own = [group_of(panel) for panel in own_panels(inputs)]
-    found += [group_sentence(group, main_column(ROLLOUT_COLUMNS)) for group in own]
-    rows += [row for group in own for row in group.rows]
-    found.append(_counted(inputs, rows))
-    for study in inputs.studies:
-        if study.result.changed:
-            settings = ", ".join(f"{key} = {value}" for key, value in study.result.changed.items())
+    results = results_of(inputs)
+    found = []
+    for result in results:
+        tests = [test for summary in result.statistics for test in summary.tests]
+        found += [group_sentence(group, main_column(result.columns), tests) for group in result.groups]
+    found.append(_counted(inputs, [row for result in results for row in result.rows]))
+    for result in results:
+        if result.changed:
+            settings = ", ".join(f"{key} = {value}" for key, value in result.changed.items())
             found.append(f"Set for all rows, so not as in the paper: {settings}.")
-        found += map(tested_sentence, study.result.statistics)
+        found += map(tested_sentence, result.statistics)
     return list(filter(None, found))
 
 

@@ -14,7 +14,7 @@ from hero.report.figures.analysis import landscape_figure, probe_figure
 from hero.report.figures.curves import curves_figure, error_figure
 from hero.report.figures.fields import fields_figure, spectrum_figure
 from hero.report.figures.style import PAPER_DPI, save_png_and_pdf
-from hero.report.figures.training import history_figure, training_figure
+from hero.report.figures.training import training_figure
 from hero.report.inputs import ReportedRun, ReportInputs, readable_rollout
 from hero.report.panels import panels_of
 
@@ -30,9 +30,6 @@ def run_figures(run: ReportedRun) -> Iterator[tuple[str, Figure]]:
         yield "fields", fields_figure(rollout, errors.tolist(), task)
         yield "spectrum", spectrum_figure(rollout)
     yield "training", training_figure(run.log)
-    history = history_figure(run.log)
-    if history is not None:
-        yield "history", history
     if run.landscape:
         yield "landscape", landscape_figure(run.landscape, task.title)
     if run.probe:
@@ -42,9 +39,9 @@ def run_figures(run: ReportedRun) -> Iterator[tuple[str, Figure]]:
 def write_figures(inputs: ReportInputs, folder: Path) -> list[str]:
     """PDF and PNG of the error curves of each panel, and of all figures of each method's first seed; their names."""
     written: list[str] = []
-    panels = panels_of(inputs)
+    panels = list(panels_of(inputs))
     for panel in panels:
-        errors = {series.label: np.stack(found) for series in panel.series if (found := series.stacked("nrmse"))}
+        errors = {series.row.label: np.stack(found) for series in panel.series if (found := series.stacked("nrmse"))}
         if errors:
             name = re.sub(r"[^\w.-]+", "_", f"curves_{panel.title}").strip("_").lower()
             save_png_and_pdf(curves_figure(panel.title, errors), folder, name, PAPER_DPI)

@@ -11,16 +11,14 @@ from typing import Any
 import numpy as np
 
 from hero.method.metrics import TAU, diverged
-from hero.report.content import group_table, metrics_table, probe_table, runs_table, statistics_tables, study_tables
-from hero.report.figures.training import logged_parts
-from hero.report.figures.training import series as log_series
-from hero.report.headline import lead, page_title
+from hero.report.content import metrics_table, probe_table, runs_table, statistics_tables, study_tables
+from hero.report.figures.training import Line, training_charts
+from hero.report.headline import lead
 from hero.report.inputs import ReportedRun, ReportedStudy, ReportInputs, readable_rollout
-from hero.report.notes import PAPER_NOTE, landscape_sentence, statistics_notes, study_notes
+from hero.report.notes import landscape_sentence, statistics_notes, study_notes
 from hero.report.page.player import colour_tables, finite_or_none, player
-from hero.report.panels import Panel, Series, group_of, own_panels, panels_of
+from hero.report.panels import Panel, Series, panels_of, results_of
 from hero.report.tables import Table, format_number
-from hero.study.records import ROLLOUT_COLUMNS
 
 PLAYER_BYTES, LEAST_PLAYER_BYTES, ALL_PLAYERS_BYTES = 1_000_000, 250_000, 25_000_000
 TRAINING_RUNS = 100
@@ -35,14 +33,6 @@ CURVE_METRICS = [
     {"key": "median", "label": "nRMSE, median over trajectories"},
     {"key": "correlation", "label": "correlation, mean over trajectories"},
 ]
-TRAINING_CHARTS = (
-    ("Training loss", "log", (("loss", "loss"),)),
-    ("Validation GM100", "log", (("val_gm100", "GM100"),)),
-    ("Learning rate", "linear", (("lr", "learning rate"),)),
-    ("Relative term", "linear", (("alpha", "gate α"), ("lambda", "weight λ"))),
-    ("Margin d_fail − d_cur", "linear", (("margin", "margin"),)),
-)
-
 CAPTIONS = {
     "landscape": "Mean test error of checkpoints kept during training, divided by that of the final model (the weights "
     "with the best validation score) at the same rollout step, as a logarithm. Red: worse than the final model; blue: "
@@ -57,11 +47,11 @@ Data = dict[str, Any]
 
 def payload(inputs: ReportInputs) -> Data:
     """Everything on the page, in the order of the page."""
-    panels = panels_of(inputs)
+    panels = list(panels_of(inputs))
     players, left_out = _players(panels)
     training, not_shown = _training(panels)
     return {
-        "title": page_title(inputs, panels),
+        "title": "; ".join(result.title for result in results_of(inputs)),
         "lead": lead(inputs),
         "notices": [*inputs.notices, *left_out, *not_shown],
         "tables": result_tables(inputs),
@@ -79,18 +69,11 @@ def result_tables(inputs: ReportInputs) -> list[Table]:
     if inputs.single:
         return [metrics_table(inputs.single.metrics, inputs.single.config)]
     tables: list[Table] = []
-    for study in inputs.studies:
-        *others, last = study_tables(study.result)
-        tables += [*others, replace(last, notes=study_notes(study.result))]
-    own = [group_table([group_of(panel)], ROLLOUT_COLUMNS) for panel in own_panels(inputs)]
-    if own:
-        published = any(series.paper for panel in own_panels(inputs) for series in panel.series)
-        notes = ["Mean ± standard deviation over seeds; bold is the best mean of its column."]
-        tables += [*own[:-1], replace(own[-1], notes=[*notes, *([PAPER_NOTE] if published else [])])]
-    if inputs.runs:
-        runs = runs_table([(run.name, run.metrics, "") for run in inputs.runs], "Runs")
-        tables.append(replace(runs, folded=len(inputs.runs) > FOLDED_RUNS))
-    return tables
+    for result in results_of(inputs):
+        *others, last = study_tables(result)
+        tables += [*others, replace(last, notes=study_notes(result))]
+    runs = runs_table([(run.name, run.metrics, "") for run in inputs.runs], "Runs")
+    return [*tables, *([replace(runs, folded=len(inputs.runs) > FOLDED_RUNS)] if inputs.runs else [])]
 
 
 def _curves(panel: Panel) -> Data:
@@ -99,7 +82,7 @@ def _curves(panel: Panel) -> Data:
 
 
 def _series_curves(series: Series) -> Data:
-    errors = [np.where(np.isnan(e), np.inf, e) for e in series.stacked("nrmse")]
+    errors, cells = [np.where(np.isnan(e), np.inf, e) for e in series.stacked("nrmse")], series.row.cells
     per_seed = {
         "nrmse": [e.mean(axis=0) for e in errors],
         # A rank without interpolation: between a finite and an infinite value there is nothing to interpolate.
@@ -107,11 +90,11 @@ def _series_curves(series: Series) -> Data:
         "correlation": [c.mean(axis=0) for c in series.stacked("correlation")],
     }
     return {
-        "label": series.label,
+        "label": series.row.label,
         "seeds": len(errors),
         "diverged": sum(map(diverged, errors)),
         "rollouts": sum(map(len, errors)),
-        "paper": [[t, series.paper[f"nrmse@{t}"].mean] for t in (1, 100) if f"nrmse@{t}" in series.paper],
+        "paper": [[t, cell.paper.mean] for t in (1, 100) if (cell := cells.get(f"nrmse@{t}")) and cell.paper],
         **{key: _band(curves) for key, curves in per_seed.items()},
     }
 
@@ -126,15 +109,26 @@ def _band(curves: Sequence[np.ndarray]) -> Data:
     return {name: [finite_or_none(x) for x in row] for name, row in rows.items()}
 
 
+def _labelled(panels: Sequence[Panel], all_seeds: bool) -> list[tuple[str, ReportedRun]]:
+    """Every run once, or the first seed of every method, under a label such as "Burgers, FNO: HERO, seed 0"."""
+    found = {
+        run.name: (f"{panel.title}: {series.row.label}, seed {run.config.seed}", run)
+        for panel in panels
+        for series in panel.series
+        for run in series.runs[: None if all_seeds else 1]
+    }
+    return list(found.values())
+
+
 def _players(panels: Sequence[Panel]) -> tuple[list[Data], list[str]]:
     """One player per method of a panel, of its first seed, while there is room; and what was left out."""
-    chosen = {series.runs[0].name: (panel, series, series.runs[0]) for panel in panels for series in panel.series}
+    chosen = _labelled(panels, all_seeds=False)
     allowed = min(PLAYER_BYTES, max(LEAST_PLAYER_BYTES, ALL_PLAYERS_BYTES // max(1, len(chosen))))
     found: list[Data] = []
     notices: list[str] = []
     crowded: list[str] = []
     room = ALL_PLAYERS_BYTES
-    for panel, series, run in chosen.values():
+    for label, run in chosen:
         if room < allowed:
             crowded.append(run.name)
             continue
@@ -145,7 +139,6 @@ def _players(panels: Sequence[Panel]) -> tuple[list[Data], list[str]]:
         task = run.config.make_task()
         data = player(rollout, run.errors_of(rollout), task.dims, allowed)
         room -= sum(map(len, (*data["fields"], *data["spectra"])))
-        label = f"{panel.title}: {series.label}, seed {run.config.seed}"
         found.append({"run": run.name, "label": label, "extent": task.extent, "dt": task.dt, **data})
     if crowded:
         size = ALL_PLAYERS_BYTES // 1_000_000
@@ -158,35 +151,28 @@ def _players(panels: Sequence[Panel]) -> tuple[list[Data], list[str]]:
 
 def _training(panels: Sequence[Panel]) -> tuple[list[Data], list[str]]:
     """The course of training of every run, or of one run per method if there are very many; and what was left out."""
-    runs = {run.name: (panel, series, run) for panel in panels for series in panel.series for run in series.runs}
-    notices = []
+    runs, notices = _labelled(panels, all_seeds=True), []
     if len(runs) > TRAINING_RUNS:
         notices.append(f"Training is shown of the first seed of each method only, as there are {len(runs)} runs.")
-        runs = {series.runs[0].name: (panel, series, series.runs[0]) for panel in panels for series in panel.series}
+        runs = _labelled(panels, all_seeds=False)
     found = []
-    for panel, series, run in runs.values():
-        shares = ("Selected reference, share", "linear", tuple(logged_parts(run.log)[0].items()))
-        found_charts = [_chart(run, *spec) for spec in (*TRAINING_CHARTS, shares)]
-        charts = [chart for chart in found_charts if chart["series"]]
+    for label, run in runs:
+        charts = [{"title": chart.title, "scale": "log" if chart.log else "linear",
+                   "series": [_line(line) for line in chart.lines]} for chart in training_charts(run.log)]  # fmt: skip
         if charts:
-            label = f"{panel.title}: {series.label}, seed {run.config.seed}"
             found.append({"run": run.name, "label": label, "charts": charts})
     return found, notices
 
 
-def _chart(run: ReportedRun, title: str, scale: str, keys: Sequence[tuple[str, str]]) -> Data:
-    lines = []
-    for key, label in keys:
-        steps, values = log_series(run.log, key)
-        if len(steps):
-            kept = np.unique(np.linspace(0, len(steps) - 1, min(LOG_POINTS, len(steps))).round().astype(int))
-            line = {"label": label, "x": steps[kept].tolist(), "y": [finite_or_none(y) for y in values[kept]]}
-            _, std = log_series(run.log, f"{key}_std")
-            if len(std) == len(values):
-                line |= {"low": [finite_or_none(y) for y in (values - std)[kept]]}
-                line |= {"high": [finite_or_none(y) for y in (values + std)[kept]]}
-            lines.append(line)
-    return {"title": title, "scale": scale, "series": lines}
+def _line(line: Line) -> Data:
+    """A logged number, thinned, with a band of one std where that was logged too."""
+    count = len(line.steps)
+    kept = np.unique(np.linspace(0, count - 1, min(LOG_POINTS, count)).round().astype(int))
+    curves = {"y": line.values}
+    if line.std is not None:
+        curves |= {"low": line.values - line.std, "high": line.values + line.std}
+    numbers = {name: [finite_or_none(y) for y in values[kept]] for name, values in curves.items()}
+    return {"label": line.label, "x": line.steps[kept].tolist(), **numbers}
 
 
 def _analyses(run: ReportedRun) -> list[Data]:
