@@ -102,7 +102,7 @@ LIBRARIES = {
     "neuralop": ("neuralop.layers.fno_block", "benchmarks.participants_torch"),
     "apebench": ("optax", "pdequinox", "trainax"),
 }
-"""Modules that are imported before anything is measured, the library of a peer first, so that its absence shows soon."""
+"""Modules that are imported before anything is measured, a peer's library first, so that its absence shows soon."""
 
 
 class Session:
