@@ -13,42 +13,44 @@ from torch import nn
 from conftest import tiny
 from hero.errors import HeroError
 from hero.models import FNO, count_parameters
-from hero.runs.config import RunConfig
 from hero.strategies import STRATEGIES
-from hero.study.cost.table import FIGURES, HOW, FreeRollout, for_measuring, measure, peak_of_process, read_costs, timed
+from hero.study.cost.table import (
+    Costs,
+    FreeRollout,
+    conditions,
+    for_measuring,
+    measure_costs,
+    peak_of_process,
+    read_costs,
+    timed,
+)
 
 pytestmark = pytest.mark.xdist_group("cost")  # its fixtures are slow: made once
 
 NO_DATA = Path("no data")
 
 
-def configs() -> dict[str, RunConfig]:
-    return {"FNO-HERO": tiny(strategy="hero")}
-
-
-def ids() -> dict[str, str]:
-    return {label: config.run_id() for label, config in configs().items()}
+CONFIG = tiny(strategy="hero")
+FIGURES = ("parameters", "inference_ms_per_step", "peak_memory_mb", "train_steps_per_s", "train_peak_memory_mb")
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A measurement, in a file."""
     path = tmp_path_factory.mktemp("costs") / "costs.json"
-    measure(configs(), NO_DATA, rounds=1, path=path)
+    measure_costs([CONFIG], NO_DATA, rounds=1, path=path)
     return path
 
 
 def test_every_figure_is_there(kept: Path) -> None:
-    costs = measure(configs(), NO_DATA, rounds=1, path=kept)
-    assert list(costs) == ["FNO-HERO", HOW]
-    row = costs["FNO-HERO"]
-    assert set(row) == {*FIGURES, "batch", "compiled"}
-    assert all(0 < row[figure] < float("inf") for figure in FIGURES), row
-    assert (row["batch"], row["compiled"]) == (5, False)
-    how = costs[HOW]
-    assert (how["device"], how["threads"], how["compiled"], how["rollout_steps"]) == ("cpu", 1, False, 200)
+    found = Costs.read(kept)
+    assert list(found.costs) == [CONFIG.run_id()]
+    cost = found.costs[CONFIG.run_id()]
+    assert all(0 < getattr(cost, figure) < float("inf") for figure in FIGURES), cost
+    assert (cost.batch, cost.compiled) == (5, False)
+    assert (found.device, found.threads, found.compiled, found.rollout_steps) == ("cpu", 1, "uncompiled", 200)
     for words in ("1 thread,", "uncompiled", "batch 5", "200 steps"):
-        assert words in how["note"]
+        assert words in found.note
 
 
 def test_all_strategies_are_timed_with_their_own_parameters() -> None:
@@ -65,24 +67,25 @@ def test_all_strategies_are_timed_with_their_own_parameters() -> None:
 
 def test_a_repeated_measurement_is_read_from_the_file(kept: Path) -> None:
     before = kept.stat().st_mtime_ns
-    again = measure(configs(), NO_DATA, rounds=1, path=kept)
+    again = measure_costs([CONFIG], NO_DATA, rounds=1, path=kept)
     assert kept.stat().st_mtime_ns == before
-    stored = json.loads(kept.read_text())
-    assert again == {label: stored["costs"][run] for label, run in ids().items()} | {HOW: stored[HOW]}
+    assert again == Costs.read(kept)
 
 
-def test_what_was_measured_otherwise_does_not_count(kept: Path, tmp_path: Path) -> None:
+def test_a_measurement_under_other_conditions_does_not_count(kept: Path, tmp_path: Path) -> None:
+    runs = {CONFIG.run_id(): CONFIG}
+    planned = conditions([for_measuring(CONFIG)], 1, 200)
+    assert read_costs(kept, planned, runs) is not None
+    assert read_costs(kept, planned.model_copy(update={"threads": 2}), runs) is None
+    other = tiny(strategy="one_step")
+    assert read_costs(kept, planned, {**runs, other.run_id(): other}) is None
     stored = json.loads(kept.read_text())
-    assert read_costs(kept, ids(), stored[HOW]) is not None
-    assert read_costs(kept, ids(), {**stored[HOW], "threads": 2}) is None
-    assert read_costs(kept, {**ids(), "FNO": tiny(strategy="one_step").run_id()}, stored[HOW]) is None
-    other = tmp_path / "costs.json"
-    broken = json.loads(kept.read_text())
-    del broken["costs"][ids()["FNO-HERO"]]["peak_memory_mb"]
-    for content in ("", "{", "[]", json.dumps({HOW: stored[HOW], "costs": 3}), json.dumps(broken)):
-        other.write_text(content)
-        assert read_costs(other, ids(), stored[HOW]) is None
-    assert read_costs(tmp_path / "missing.json", ids(), stored[HOW]) is None
+    del stored["costs"][CONFIG.run_id()]["peak_memory_mb"]
+    damaged = tmp_path / "costs.json"
+    for content in ("", "{", "[]", json.dumps({**stored, "costs": 3}), json.dumps(stored)):
+        damaged.write_text(content)
+        assert read_costs(damaged, planned, runs) is None
+    assert read_costs(tmp_path / "missing.json", planned, runs) is None
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -94,7 +97,7 @@ def test_only_a_refiner_calls_the_network_more_than_once_a_step(strategy: str) -
         if isinstance(module, FNO):
             module.register_forward_hook(lambda module, given, made: calls.append(len(made)))
     FreeRollout(config, model)(7)
-    each = config.refiner.steps + 1 if strategy == "refiner" else 1
+    each = config.to_dict()["refiner"]["steps"] + 1 if strategy == "refiner" else 1
     assert calls == [config.train.batch] * 7 * each
     assert model.training  # as training left it
 
@@ -111,7 +114,7 @@ def test_the_memory_of_a_rollout_is_that_of_its_states() -> None:
     """200 steps of 100 fields of 256 numbers of 4 bytes are 20.5 MB; the network adds little."""
     config = for_measuring(tiny(strategy="one_step", task__resolution=256, train__batch=100))
     states = 200 * 100 * 256 * 4
-    assert states < peak_of_process("FNO", config, "rollout", NO_DATA, 200) < 1.5 * states
+    assert states < peak_of_process(config, "rollout", NO_DATA, 200) < 1.5 * states
 
 
 class OnlyHere(nn.Module):
@@ -128,13 +131,13 @@ class OnlyHere(nn.Module):
 
 def test_a_process_that_fails_says_why() -> None:
     own: dict[str, Any] = {"backbone.name": "test_cost:OnlyHere", "backbone.width": None, "backbone.modes": None}
-    with pytest.raises(HeroError, match=r"memory of FNO \(rollout\) cannot be measured.*test_cost:OnlyHere"):
-        measure({"FNO": tiny(strategy="one_step", **own)}, NO_DATA)
+    with pytest.raises(
+        HeroError, match=r"memory of burgers-OnlyHere.* \(rollout\) cannot be measured.*test_cost:OnlyHere"
+    ):
+        measure_costs([tiny(strategy="one_step", **own)], NO_DATA)
 
 
 def test_what_cannot_be_measured_is_refused() -> None:
     for wrong in ({"rounds": 0}, {"steps": 0}):
         with pytest.raises(HeroError, match="at least 1"):
-            measure(configs(), NO_DATA, **wrong)  # type: ignore[arg-type]
-    with pytest.raises(HeroError, match="another label"):
-        measure({HOW: tiny()}, NO_DATA)
+            measure_costs([CONFIG], NO_DATA, **wrong)  # type: ignore[arg-type]

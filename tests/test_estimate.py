@@ -10,18 +10,18 @@ import torch
 from torch import nn
 
 from conftest import Call, assert_refused, options, tiny
+from hero.cli.plan import show_estimate
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.method.cache import WindowTable
 from hero.method.objective import Every
 from hero.method.rollout import unroll
 from hero.runs.config import RunConfig, make_config
-from hero.runs.folder import load_data
-from hero.runs.old import read_log
+from hero.runs.folder import Run, load_data
 from hero.strategies import STRATEGIES
-from hero.study.cost.count import count_at, describe, without_numbers
-from hero.study.cost.measure import Rehearsal, estimate, print_estimate
-from hero.study.cost.phases import empty_windows, filling_updates, phases_of
+from hero.strategies.hero import filling_updates
+from hero.study.cost.count import Description, count_at, describe, empty_windows, phases_of, without_numbers
+from hero.study.cost.measure import DryRun, Work, estimate
 from hero.training.loop import train
 from hero.training.memory import available_memory, peak_memory, reset_peak
 
@@ -31,10 +31,10 @@ from hero.training.memory import available_memory, peak_memory, reset_peak
 )
 def test_the_parameters_are_those_of_the_paper(task: str, parameters: int) -> None:
     numbers = describe(make_config(overrides={"task.name": task, "strategy": "one_step"}))
-    assert numbers["parameters"] == sum(numbers["parts"].values()) == parameters
-    assert list(numbers["parts"]) == ["lifting", "blocks", "projection"]
-    assert numbers["files"]["weights"] == numbers["memory"]["parameters"] == 4 * parameters
-    assert numbers["memory"]["optimiser"] == 2 * numbers["memory"]["gradients"] == 8 * parameters
+    assert numbers.parameters == sum(numbers.parts.values()) == parameters
+    assert list(numbers.parts) == ["lifting", "blocks", "projection"]
+    assert numbers.files["weights"] == numbers.memory["parameters"] == 4 * parameters
+    assert numbers.memory["optimizer"] == 2 * numbers.memory["gradients"] == 8 * parameters
 
 
 def test_the_flops_of_a_step_are_those_of_its_matrix_products() -> None:
@@ -53,13 +53,13 @@ def test_the_flops_of_a_step_are_those_of_its_matrix_products() -> None:
         (1, points, width),  # projection
     ]
     numbers = describe(tiny(strategy="one_step", backbone__depth=depth))
-    assert numbers["flops"]["step"] == sum(2 * a * b * inner for a, b, inner in products)
+    assert numbers.step_flops == sum(2 * a * b * inner for a, b, inner in products)
 
 
 def test_the_flops_of_an_update_grow_with_the_unroll() -> None:
     def update(unroll: int) -> int:
-        (row,) = describe(tiny(strategy="push_forward", train__unroll=unroll))["flops"]["updates"]
-        return int(row["flops"])
+        (phase,) = describe(tiny(strategy="push_forward", train__unroll=unroll)).phases
+        return phase.flops
 
     two, four, eight = map(update, (2, 4, 8))
     assert eight - four == 2 * (four - two)
@@ -68,19 +68,19 @@ def test_the_flops_of_an_update_grow_with_the_unroll() -> None:
 
 def test_hero_counts_its_candidates_and_what_the_cache_saves() -> None:
     numbers = describe(tiny(train__steps=100, hero__start=40, hero__refresh=30))
-    before, filling, filled = (row["flops"] for row in numbers["flops"]["updates"])
+    before, filling, filled = (phase.flops for phase in numbers.phases)
     rollout = filling - filled  # of one candidate, without gradient
     assert 0 < rollout == filled - before
-    assert numbers["flops"]["run"] == sum(row["updates"] * row["flops"] for row in numbers["flops"]["updates"])
-    windows = numbers["windows"]
-    assert numbers["memory"]["strategy state"] == numbers["memory"]["parameters"]
+    assert numbers.run_flops == sum(phase.updates * phase.flops for phase in numbers.phases)
+    windows = numbers.windows
+    assert numbers.memory["strategy state"] == numbers.memory["parameters"]
     spectrum = 5 * 17  # K x coefficients
-    assert numbers["memory"]["strategy caches"] == 4 * windows * (5 + spectrum)
+    assert numbers.memory["strategy caches"] == 4 * windows * (5 + spectrum)
 
 
 def test_activations_follow_the_batch_and_the_unroll() -> None:
     def kept(**changes: int) -> int:
-        return int(describe(tiny(strategy="push_forward", **changes))["memory"]["activations"])
+        return describe(tiny(strategy="push_forward", **changes)).memory["activations"]
 
     small, large, largest = (kept(train__batch=batch) for batch in (4, 8, 16))
     assert largest - large == 2 * (large - small)
@@ -135,7 +135,8 @@ def misses(config: RunConfig) -> int:
 def test_the_share_that_fills_the_cache_is_what_a_count_gives(start: int, refresh: int, batch: int) -> None:
     values = {"hero.start": start, "hero.refresh": refresh, "train.batch": batch, "train.steps": 1000}
     config = make_config(overrides={**values, "data.train_trajectories": 10})
-    assert filling_updates(config) == pytest.approx(misses(config), rel=0.03, abs=2)
+    found = filling_updates(empty_windows(config), start, 1000, refresh)
+    assert found == pytest.approx(misses(config), rel=0.03, abs=2)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -146,34 +147,35 @@ def test_an_estimate_covers_every_update_and_adds_up(
     before = torch.get_rng_state()
     config = tiny(strategy=strategy)
     numbers = estimate(config, tmp_path / "data", updates=1)
-    assert sum(phase["times"] for phase in numbers["phases"]) == config.train.steps
-    assert all(phase["seconds_each"] > 0 for phase in numbers["phases"])
-    others = {row["name"]: row for row in numbers["others"]}
-    assert {name: row["times"] for name, row in others.items()} == {
+    assert sum(phase.times for phase in numbers.phases) == config.train.steps
+    assert all(phase.seconds_each > 0 for phase in numbers.phases)
+    others = {work.name: work for work in numbers.others}
+    assert {name: work.times for name, work in others.items()} == {
         "making the data": 1,
         "compiling": 0,
         "validation": 4,
         "checkpoints": 4,
         "evaluation": 1,
     }
-    assert numbers["seconds"] == pytest.approx(sum(row["seconds"] for row in [*numbers["phases"], *numbers["others"]]))
-    assert numbers["peak_memory"] > describe(config)["memory"]["total"]
+    assert numbers.seconds == pytest.approx(sum(work.seconds for work in (*numbers.phases, *numbers.others)))
+    assert numbers.peak_memory is not None
+    assert numbers.peak_memory > describe(config).memory["total"]
     assert torch.equal(torch.get_rng_state(), before)
     assert not list(tmp_path.iterdir())
 
 
 def test_each_phase_is_measured_in_its_own_state(tmp_path: Path) -> None:
     config = tiny(train__steps=100, hero__start=40, hero__refresh=30)
-    rehearsal = Rehearsal(config, tmp_path, torch.device("cpu"))
+    dry_run = DryRun(config, tmp_path, torch.device("cpu"))
     rollouts: list[int] = []
 
     def counted(model: nn.Module, context: Context, steps: int) -> torch.Tensor:
         rollouts.append(steps)
         return unroll(model, context, steps)
 
-    rehearsal.strategy.unroll = counted
+    dry_run.trainee.strategy.unroll = counted
     for phase, expected in zip(phases_of(config) * 2, (1, 3, 2) * 2, strict=True):  # current; perturbed, lag; no lag
-        rehearsal.update(0, phase.step)
+        dry_run.update(0, phase.step)
         assert rollouts == [config.train.unroll] * expected
         rollouts.clear()
 
@@ -182,9 +184,9 @@ def test_a_prediction_is_of_the_right_order(data_dir: Path, runs_dir: Path) -> N
     config = tiny(train__steps=100, train__validate_every=50, train__checkpoint_every=50)
     run = train(config, runs_dir, data_dir)
     numbers = estimate(config, data_dir)
-    parts = {row["name"]: row["seconds"] for row in [*numbers["phases"], *numbers["others"]]}
-    trained = numbers["seconds"] - parts["making the data"] - parts["evaluation"]
-    real = [record["seconds"] for record in read_log(run) if "seconds" in record][-1]
+    parts = {work.name: work.seconds for work in (*numbers.phases, *numbers.others)}
+    trained = numbers.seconds - parts["making the data"] - parts["evaluation"]
+    real = Run(run).log.training[-1].seconds
     assert real / 5 < trained < 5 * real
 
 
@@ -194,15 +196,15 @@ def test_data_that_exist_take_no_time_to_make(data_dir: Path) -> None:
         load_data(config, name, data_dir, "cpu")
     times = [path.stat().st_mtime_ns for path in sorted(data_dir.iterdir())]
     numbers = estimate(config, data_dir, updates=1)
-    assert numbers["others"][0] == {"name": "making the data", "times": 0, "seconds_each": 0.0, "seconds": 0.0}
+    assert numbers.others[0] == Work(name="making the data", times=0, seconds_each=0.0)
     assert [path.stat().st_mtime_ns for path in sorted(data_dir.iterdir())] == times
 
 
 def test_a_run_that_compiles_is_measured_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hero.study.cost.measure.compile_unroll", lambda strategy, model, config, batch: True)
+    monkeypatch.setattr("hero.study.cost.measure.compiled_unroll", lambda config, model, batch: unroll)
     numbers = estimate(tiny(train__batch=7), tmp_path, updates=1)
-    assert numbers["compiled"]
-    assert next(row for row in numbers["others"] if row["name"] == "compiling")["seconds"] > 0
+    assert numbers.compiled
+    assert next(work for work in numbers.others if work.name == "compiling").seconds > 0
 
 
 def test_a_run_that_cannot_fit_is_refused(tmp_path: Path) -> None:
@@ -213,9 +215,9 @@ def test_a_run_that_cannot_fit_is_refused(tmp_path: Path) -> None:
 def test_a_peak_above_the_available_memory_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     numbers = estimate(tiny(), tmp_path, updates=1)
     capsys.readouterr()
-    print_estimate(numbers)
+    show_estimate(numbers)
     assert "warning" not in capsys.readouterr().out
-    print_estimate({**numbers, "available_memory": 10**6})
+    show_estimate(numbers.model_copy(update={"available_memory": 10**6}))
     assert "warning: only 1 MB of memory are available" in capsys.readouterr().out
 
 
@@ -252,8 +254,8 @@ def test_the_numbers_are_printed_and_written(
     numbers = json.loads(file.read_text())
     assert numbers["strategy"] == "push_forward"
     if command == "describe":
-        assert numbers == json.loads(json.dumps(describe(tiny(strategy="push_forward"))))
-        words = ("fno", "modes (6,)", "1×32 -> 1×32", f"{numbers['parameters']:,}", "FLOP", "activations", "optimiser")
+        assert Description.read(file) == describe(tiny(strategy="push_forward"))
+        words = ("fno", "modes [6]", "1×32 -> 1×32", f"{numbers['parameters']:,}", "FLOP", "activations", "optimizer")
     else:
         words = ("training", "validation", "checkpoints", "predicted:", "peak memory")
     for word in words:
@@ -269,7 +271,7 @@ def test_the_numbers_are_printed_and_written(
         (["estimate", "burgers", "--strategy", "hiro"], ("did you mean 'hero'",)),
         (["estimate", "burgers", "--backbone", "fmo"], ("did you mean 'fno'",)),
         (["describe", "burgers", "--set", "train.step=5"], ("did you mean 'train.steps'",)),
-        (["estimate", "burgers", "--updates", "0"], ("updates=0", "at least 1")),
+        (["estimate", "burgers", "--updates", "0"], ("--updates=0", "at least 1")),
         (["describe", "burgers", "--preset", "big"], ("unknown preset 'big'",)),
     ],
 )

@@ -67,8 +67,8 @@ def test_no_shift_gives_the_stored_metrics_bit_for_bit(run: Path, data_dir: Path
     stored = read_metrics(run)
     assert stored is not None
     result = shifted(run, data_dir, Shift.parse([]))
-    assert result["test"] == stored["test"]
-    assert {key: result[key] for key in ("task", "strategy", "seed")} == {
+    assert result.test == stored["test"]
+    assert {key: getattr(result, key) for key in ("task", "strategy", "seed")} == {
         "task": "burgers",
         "strategy": "push_forward",
         "seed": 0,
@@ -87,8 +87,8 @@ def test_the_shift_reaches_the_truth(run: Path, data_dir: Path) -> None:
     with torch.no_grad():
         u = model.eval()(truth[:, :2].flatten(1, 2))
     error = ((u - truth[:, 2]).double().norm(dim=(1, 2)) / truth[:, 2].double().norm(dim=(1, 2))).mean()
-    assert result["test"]["nrmse@1"] == pytest.approx(float(error), rel=1e-6)
-    assert result["test"] != read_metrics(run)["test"]  # type: ignore[index]
+    assert result.test["nrmse@1"] == pytest.approx(float(error), rel=1e-6)
+    assert result.test != read_metrics(run)["test"]  # type: ignore[index]
 
 
 def test_a_result_is_kept_until_the_checkpoint_changes(run: Path, data_dir: Path) -> None:
@@ -103,14 +103,14 @@ def test_a_result_is_kept_until_the_checkpoint_changes(run: Path, data_dir: Path
     changed = {name: 0.9 * tensor for name, tensor in weights.items()}
     save_weights(run / "model.safetensors", changed, {"step": 1, "val_gm100": "1"})
     second = shifted(run, data_dir, WEAKER)
-    assert second["test"] != first["test"]
-    assert json.loads(kept.read_text())["test"] == second["test"]
+    assert second.test != first.test
+    assert json.loads(kept.read_text())["test"] == second.test
 
 
 def test_a_result_belongs_to_its_settings(run: Path, data_dir: Path) -> None:
     """A shift that was redefined under the same name is measured again."""
     first = shifted(run, data_dir, Shift("mine", "mine", {"viscosity": 1e-3}))
-    assert shifted(run, data_dir, Shift("mine", "mine", {"viscosity": 2e-3}))["test"] != first["test"]
+    assert shifted(run, data_dir, Shift("mine", "mine", {"viscosity": 2e-3})).test != first.test
 
 
 @pytest.mark.parametrize("suffix", ["json", "npz"])
@@ -136,8 +136,8 @@ def test_divergence_survives_the_file(run: Path, data_dir: Path) -> None:
     weights, _ = read_weights(run / "model.safetensors")
     save_weights(run / "model.safetensors", {n: 30 * w for n, w in weights.items()}, {"step": 1, "val_gm100": "1"})
     first = shifted(run, data_dir, FINER)
-    assert first["test"]["diverged"] == 2
-    assert first["test"]["gm100"] == float("inf")
+    assert first.test["diverged"] == 2
+    assert first.test["gm100"] == float("inf")
     assert shifted(run, data_dir, FINER) == first
 
 
@@ -295,13 +295,13 @@ def test_the_true_step_of_the_shifted_task_scores_zero(
     texts: list[str], knows: dict[str, Any], tmp_path: Path, data_dir: Path
 ) -> None:
     run = untrained(foreign("SolverStep", **knows), tmp_path)
-    assert shifted(run, data_dir, Shift.parse(texts))["test"]["nrmse@100"] < 1e-5
+    assert shifted(run, data_dir, Shift.parse(texts)).test["nrmse@100"] < 1e-5
 
 
 def test_the_true_step_of_the_unshifted_task_does_not(tmp_path: Path, data_dir: Path) -> None:
     run = untrained(foreign("SolverStep"), tmp_path)
-    assert shifted(run, data_dir, Shift.parse([]))["test"]["nrmse@100"] < 1e-5
-    assert shifted(run, data_dir, WEAKER)["test"]["nrmse@100"] > 0.1
+    assert shifted(run, data_dir, Shift.parse([])).test["nrmse@100"] < 1e-5
+    assert shifted(run, data_dir, WEAKER).test["nrmse@100"] > 0.1
 
 
 # Which models can work on another grid.
@@ -329,14 +329,14 @@ def test_models_work_on_a_finer_grid(changes: dict[str, Any], tmp_path: Path, da
     config = tiny(**changes)
     run = untrained(config, tmp_path)
     result = shifted(run, data_dir, FINER)
-    assert 0 < result["test"]["nrmse@1"] < float("inf")
+    assert 0 < result.test["nrmse@1"] < float("inf")
     with np.load(run / "ood" / "finer.npz") as arrays:
         assert arrays["nrmse"].shape == (2, 100)
 
 
 def test_a_model_that_holds_its_grid_says_so(tmp_path: Path, data_dir: Path) -> None:
     run = untrained(foreign("Bound"), tmp_path)
-    assert shifted(run, data_dir, WEAKER)["test"]["nrmse@1"] > 0
+    assert shifted(run, data_dir, WEAKER).test["nrmse@1"] > 0
     with pytest.raises(HeroError, match=r"test_ood:Bound, trained on 32 points, .* on 48 .*'finer' out"):
         shifted(run, data_dir, FINER)
     assert not (run / "ood" / "finer.json").exists()

@@ -23,18 +23,24 @@ from rich.console import Console
 
 from conftest import TINY, Call, assert_refused, options, start_hero, tiny, wait_until
 from hero.cli import main
+from hero.cli.train import duration
 from hero.errors import HeroError
 from hero.evaluation import shifts as ood
-from hero.report.cells import mark_best
-from hero.report.study import latex, markdown, missing_word, study_tables, tex
-from hero.report.tables import COMPARED, format_number
+from hero.method.metrics import METRICS
+from hero.report import write_study
+from hero.report.content import missing_word, study_latex, study_markdown, study_tables
+from hero.report.figures.studies import predicted
+from hero.report.tables import format_number
 from hero.runs.config import RunConfig
-from hero.study.collect import stored_landscape
+from hero.runs.folder import Run, load_data
+from hero.runs.records import Errors, Metrics
+from hero.study.collect import PlannedGroup, paper_of, stored_landscape
 from hero.study.cost import table as cost
-from hero.study.cost.dry_run import duration, passes_per_window, schedule
-from hero.study.plans import STUDIES, plan
-from hero.study.published import paper_value
-from hero.study.run import carry_out, run_study
+from hero.study.cost.dry_run import schedule
+from hero.study.plans import STUDIES, Plan, plan, same_loss
+from hero.study.published import COST_NOTE
+from hero.study.records import FILE, ROLLOUT_COLUMNS, Row, StudyResult
+from hero.study.run import run, run_study
 from hero.study.worker import Workers
 
 
@@ -65,7 +71,21 @@ TASKS = ("burgers", "dispersion")
 
 def command(runs: Path, data: Path, *more: object) -> list[object]:
     axes = ["--tasks", ",".join(TASKS), "--backbones", "fno", "--strategies", ",".join(NAMES), "--seeds", len(SEEDS)]
-    return ["study", "main", *axes, *options(), "--workers", 0, "--runs", runs, "--data", data, *more]
+    return [
+        "study",
+        "main",
+        *axes,
+        "--loss",
+        "relative",
+        *options(),
+        "--workers",
+        0,
+        "--runs",
+        runs,
+        "--data",
+        data,
+        *more,
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +108,34 @@ def folder_of(runs: Path, name: str = "main") -> Path:
     return folder
 
 
-def stored(runs: Path, name: str = "main") -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((folder_of(runs, name) / "study.json").read_text())
-    return content
+def stored(runs: Path, name: str = "main") -> StudyResult:
+    return StudyResult.read(folder_of(runs, name) / FILE)
+
+
+def mean_of(row: Row, key: str) -> float:
+    cell = row.cells[key]
+    assert cell is not None
+    return cell.mean
+
+
+def evaluated(runs: Path, config: RunConfig, value: float = 0.5) -> None:
+    """The folder of a finished run of `config` whose every number is `value`, without the training."""
+    folder = runs / config.run_id()
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(config.to_toml())
+    training = {"steps": config.train.steps, "seconds": 1.0, "steps_per_second": 1.0, "compiled": False,
+                "device": "cpu", "threads": 1}  # fmt: skip
+    Metrics.model_validate({
+        "run": folder.name, **config.identity(), "training": training, "versions": {}, "parameters": 1,
+        "best_step": 1, "trajectories": 2, "val": dict.fromkeys(METRICS, value), "test": dict.fromkeys(METRICS, value),
+    }).write(folder / "metrics.json")  # fmt: skip
+    errors = np.full((2, 200), value)
+    Errors({"nrmse": errors, "correlation": errors}, errors).write(folder / "errors.npz")
+
+
+def table_of(planned: Plan, runs: Path, data: Path) -> StudyResult:
+    """The table of runs that are there."""
+    return run(planned, runs, data, table_only=True)
 
 
 def run_of(runs: Path, task: str, strategy: str, seed: int) -> Path:
@@ -99,64 +144,83 @@ def run_of(runs: Path, task: str, strategy: str, seed: int) -> Path:
 
 def test_cells_are_what_the_run_folders_say(studied: Path) -> None:
     result = stored(studied)
-    assert (result["study"], result["seeds"], result["folder"]) == ("main", [0, 1], folder_of(studied).name)
-    assert [group["title"] for group in result["groups"]] == ["Burgers, FNO", "Dispersion, FNO"]
-    for group, task in zip(result["groups"], TASKS, strict=True):
-        assert [row["label"] for row in group["rows"]] == ["FNO-PF", "FNO-HERO"]
+    assert (result.study, result.seeds, result.folder) == ("main", (0, 1), folder_of(studied).name)
+    assert [group.title for group in result.groups] == ["Burgers, FNO, relative loss", "Dispersion, FNO, relative loss"]
+    assert result.columns == ROLLOUT_COLUMNS
+    for group, task in zip(result.groups, TASKS, strict=True):
+        assert [row.label for row in group.rows] == ["FNO-PF", "FNO-HERO"]
         means: dict[str, list[float]] = {}
-        for row, strategy in zip(group["rows"], NAMES, strict=True):
+        for row, strategy in zip(group.rows, NAMES, strict=True):
             runs = [run_of(studied, task, strategy, seed) for seed in SEEDS]
-            for (split, metric, _, key), column in zip(COMPARED, result["columns"], strict=True):
-                values = [json.loads((run / "metrics.json").read_text())[split][metric] for run in runs]
-                cell, published = row["cells"][key], PAPER["complete"][task]["fno"][strategy][key]
-                assert column["key"] == key
-                assert cell["values"] == values
-                assert cell["mean"] == pytest.approx(sum(values) / 2, rel=1e-12)
-                assert cell["std"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5, rel=1e-9)
-                assert cell["paper"] == published
-                assert cell["ratio"] == pytest.approx(sum(values) / 2 / published["mean"], rel=1e-12)
-                means.setdefault(key, []).append(cell["mean"])
+            for column in result.columns:
+                metrics = [json.loads((run / "metrics.json").read_text()) for run in runs]
+                values = [found[column.split][column.metric] for found in metrics]
+                cell = row.cells[column.key]
+                assert cell is not None
+                assert list(cell.values) == values
+                assert cell.mean == pytest.approx(sum(values) / 2, rel=1e-12)
+                assert cell.std == pytest.approx(abs(values[0] - values[1]) / 2**0.5, rel=1e-9)
+                assert cell.paper is cell.ratio is None  # a tiny run is not the paper's
+                means.setdefault(column.key, []).append(cell.mean)
             errors = [np.load(run / "errors.npz")["nrmse"] for run in runs]
-            assert row["cells"]["nrmse@100"]["values"] == pytest.approx([e[:, 99].mean() for e in errors], rel=1e-12)
-            assert row["rollouts"] == sum(map(len, errors))
-            assert row["diverged"] == sum(int((~np.isfinite(e)).any(axis=1).sum()) for e in errors)
-            assert [(run["seed"], run["run"], run["status"]) for run in row["runs"]] == [
+            assert mean_of(row, "nrmse@100") == pytest.approx(np.mean([e[:, 99].mean() for e in errors]), rel=1e-12)
+            assert row.rollouts == sum(map(len, errors))
+            assert row.diverged == sum(int((~np.isfinite(e)).any(axis=1).sum()) for e in errors)
+            assert [(run.seed, run.run, run.status) for run in row.runs] == [
                 (seed, run.name, "finished") for seed, run in zip(SEEDS, runs, strict=True)
             ]
-        for column in result["columns"]:
-            found = means[column["key"]]
-            best = (min if column["direction"] == "lower" else max)(found)
-            marked = [row["cells"][column["key"]]["best"] for row in group["rows"]]
+            assert any(text.startswith("train.steps=20") for text in row.differs)
+        for column in result.columns:
+            found = means[column.key]
+            best = (min if column.direction == "lower" else max)(found)
+            marked = [cell.best for row in group.rows if (cell := row.cells[column.key])]
             assert marked == [mean == best and len(set(found)) > 1 for mean in found]
+
+
+def test_the_papers_numbers_stand_next_to_the_papers_runs_only(runs_dir: Path, data_dir: Path) -> None:
+    chosen: dict[str, Any] = {"tasks": ["burgers"], "backbones": ["fno"], "seeds": [0], "loss": "both"}
+    paper, quick = plan("main", **chosen), plan("main", preset="quick", **chosen)
+    for config in (*paper.configs, *quick.configs):
+        evaluated(runs_dir, config)
+    for group in table_of(paper, runs_dir, data_dir).groups:
+        for row in group.rows:
+            published = PAPER["complete"]["burgers"]["fno"].get(row.strategy)
+            for key, cell in row.cells.items():
+                assert cell is not None
+                if published is None:
+                    assert (row.strategy, cell.paper, row.differs) == ("fixed_weight", None, ())
+                    continue
+                assert cell.paper is not None
+                assert (cell.paper.mean, cell.paper.std) == (published[key]["mean"], published[key]["std"])
+                assert cell.ratio == pytest.approx(0.5 / published[key]["mean"])
+    result = table_of(quick, runs_dir, data_dir)
+    assert {row.differs for row in result.rows if row.strategy != "fixed_weight"} == {
+        ("train.steps=1000 (paper: 10000)",)
+    }
+    assert not any(cell.paper or cell.ratio for row in result.rows for cell in row.cells.values() if cell)
+    text = study_markdown(result)
+    assert "left out of 10 rows, whose settings are not the paper's: train.steps=1000 (paper: 10000)." in text
 
 
 def test_the_files_say_the_same(studied: Path) -> None:
     folder, result = folder_of(studied), stored(studied)
-    lines = list(csv.DictReader(io.StringIO((folder / "table.csv").read_text())))
     text = (folder / "table.md").read_text()
-    assert len(lines) == len(TASKS) * len(NAMES) * len(COMPARED)
-    for group in result["groups"]:
-        for row in group["rows"]:
-            for key, cell in row["cells"].items():
-                (line,) = [
-                    x for x in lines if (x["group"], x["label"], x["metric"]) == (group["title"], row["label"], key)
-                ]
-                assert float(line["mean"]) == cell["mean"]
-                assert float(line["paper_std"]) == cell["paper"]["std"]
-                assert line["best"] == str(cell["best"])
-                ours = f"{format_number(cell['mean'])} ±{cell['std']:#.2g}"
-                ours = f"**{ours}**" if cell["best"] else ours
-                assert (
-                    f"{ours} ({cell['paper']['mean']:g} ±{cell['paper']['std']:g}, ×{format_number(cell['ratio'])})"
-                    in text
-                )
+    for row in result.rows:
+        for cell in row.cells.values():
+            assert cell is not None
+            ours = f"{format_number(cell.mean)} ±{cell.std:#.2g}".removesuffix(".")
+            assert (f"**{ours}**" if cell.best else ours) in text
     assert "Set here for all rows, so not as in the paper: task.resolution = 32" in text
-    assert result["figures"] == ["curves-burgers-fno.png", "curves-dispersion-fno.png", "ranks.png"]
-    assert result["statistics"]["baseline"] == "push_forward"
-    for name in result["figures"]:
+    figures = sorted(path.name for path in folder.glob("*.png"))
+    assert figures == ["curves-burgers-fno-relative.png", "curves-dispersion-fno-relative.png", "ranks-relative.png"]
+    (summary,) = result.statistics
+    assert (summary.loss, summary.metric, summary.baseline) == ("relative", "nrmse@100", "push_forward")
+    for name in figures:
         assert imread(folder / name)[..., :3].std() > 0.02
         assert (folder / name).with_suffix(".pdf").read_bytes().startswith(b"%PDF")
     assert list(folder.glob(".*")) == []
+    lines = list(csv.DictReader(io.StringIO((folder / "table.csv").read_text())))
+    assert len(lines) == len(TASKS) * len(NAMES)
 
 
 def columns_in(line: str) -> int:
@@ -186,7 +250,6 @@ def test_the_latex_is_a_table(studied: Path, tmp_path: Path) -> None:
     text = (folder_of(studied) / "table.tex").read_text()
     assert_sane_latex(text)
     assert r"\textbf{" in text
-    assert tex("a_b & 50 % ±∞ {x}") == r"a\_b \& 50 \% $\pm$$\infty$ \{x\}"
     if shutil.which("pdflatex"):
         (tmp_path / "all.tex").write_text(
             "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n" + text + "\\end{document}\n"
@@ -196,17 +259,13 @@ def test_the_latex_is_a_table(studied: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", [100, 80])
 def test_the_terminal_table_fits(width: int, studied: Path) -> None:
-    result = stored(studied)
-    for row in result["groups"][0]["rows"]:
-        row["cells"]["nrmse@1"] |= {"mean": 0.00123456, "std": 0.000123, "ratio": 0.000123}
     console = Console(width=width, file=io.StringIO())
-    for table in study_tables(result):
-        console.print(table)
+    for table in study_tables(stored(studied)):
+        console.print(table.to_rich())
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    whole = ("0.00123 ±0.00012", "0.208 ±0.009") if width == 100 else ("0.00123", "±0.00012", "0.208", "±0.009")
-    for expected in (*whole, "FNO-HERO", "  paper", "  ratio"):
-        assert expected in text
+    assert "FNO-HERO" in text
     assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
 
 
 def test_repeating_runs_nothing_and_writes_the_same(call: Call, again: Path, data_dir: Path) -> None:
@@ -218,8 +277,9 @@ def test_repeating_runs_nothing_and_writes_the_same(call: Call, again: Path, dat
     assert {path: path.stat().st_mtime_ns for path in weights} == weights
     assert {path: path.read_bytes() for path in folder_of(again).iterdir()} == before
     assert "step 20/20" not in out
-    for expected in ("Main results (study main, preset paper, 2 seeds)", "Burgers, FNO", "FNO-HERO", "table.md",
-                     "curves-burgers-fno.png", "ratio to push_forward", f"hero report {folder_of(again)}"):  # fmt: skip
+    for expected in ("Main results (study main, preset paper, 2 seeds)", "Burgers", "FNO-HERO", "table.md",
+                     "curves-burgers-fno-relative.png", "ratio to push_forward",
+                     f"hero report {folder_of(again)}"):  # fmt: skip
         assert expected in out
 
 
@@ -254,12 +314,14 @@ def test_an_interrupted_study_leaves_the_table_so_far(
 
     monkeypatch.setattr(sweep, "train", interrupted)
     assert call(*command(runs_dir, data_dir, "--tasks", "burgers"))[0] == 130
-    row = stored(runs_dir)["groups"][0]["rows"][1]
-    assert [run["status"] for run in row["runs"]] == ["finished", "not run"]
-    assert row["cells"]["nrmse@100"]["std"] is None
+    row = stored(runs_dir).groups[0].rows[1]
+    assert [run.status for run in row.runs] == ["finished", "not run"]
+    cell = row.cells["nrmse@100"]
+    assert cell is not None
+    assert cell.std is None
     text = (folder_of(runs_dir) / "table.md").read_text()
     assert "| FNO-HERO (1 of 2 seeds) |" in text
-    assert "2 of 4 runs are not finished; the same command goes on with them." in text
+    assert "2 of 4 runs are not finished; the same command resumes them." in text
 
 
 def test_a_failed_run_is_shown_and_the_others_are_there(call: Call, again: Path, data_dir: Path) -> None:
@@ -270,21 +332,22 @@ def test_a_failed_run_is_shown_and_the_others_are_there(call: Call, again: Path,
     run_of(again, "dispersion", "hero", 1).joinpath("errors.npz").write_bytes(b"broken")
     code, out, _ = call(*command(again, data_dir))
     assert code == 1
-    burgers, dispersion = (group["rows"] for group in stored(again)["groups"])
-    assert {run["status"] for run in burgers[1]["runs"]} == {"failed"}
-    assert burgers[1]["cells"] == dict.fromkeys(burgers[1]["cells"])
-    assert burgers[0]["cells"]["nrmse@100"]["values"]
-    assert not burgers[0]["cells"]["nrmse@100"]["best"]
-    assert [run["status"] for run in dispersion[1]["runs"]] == ["finished", "failed"]
-    assert dispersion[1]["rollouts"] == 2
-    assert "errors.npz is missing or damaged" in dispersion[1]["runs"][1]["failed"]
+    burgers, dispersion = (group.rows for group in stored(again).groups)
+    assert {run.status for run in burgers[1].runs} == {"failed"}
+    assert set(burgers[1].cells.values()) == {None}
+    reference = burgers[0].cells["nrmse@100"]
+    assert reference is not None
+    assert not reference.best
+    assert [run.status for run in dispersion[1].runs] == ["finished", "failed"]
+    assert dispersion[1].rollouts == 2
+    assert "errors.npz is missing or damaged" in (dispersion[1].runs[1].reason or "")
     assert f"{run_of(again, 'burgers', 'hero', 0).name} failed: the checkpoint" in out
     assert "| FNO-HERO | failed | failed |" in (folder_of(again) / "table.md").read_text()
 
 
 def test_a_study_of_which_nothing_can_be_run_says_why(call: Call, runs_dir: Path, data_dir: Path) -> None:
     for config in plan(
-        "main", overrides=TINY, tasks=["burgers"], backbones=["fno"], strategies=["hero"], seeds=[0]
+        "main", overrides=TINY, tasks=["burgers"], backbones=["fno"], strategies=["hero"], seeds=[0], loss="relative"
     ).configs:
         (runs_dir / config.run_id() / "last").mkdir(parents=True)
         (runs_dir / config.run_id() / "last" / "state.pt").write_bytes(b"broken")
@@ -304,30 +367,14 @@ def test_what_is_not_there_is_said(call: Call, again: Path, data_dir: Path) -> N
     code, out, _ = call(*command(again, data_dir, "--table-only"))
     assert code == 0
     assert "step 20/20" not in out
-    burgers, dispersion = (group["rows"] for group in stored(again)["groups"])
-    assert [run["status"] for run in burgers[1]["runs"]] == ["unfinished", "not run"]
+    burgers, dispersion = (group.rows for group in stored(again).groups)
+    assert [run.status for run in burgers[1].runs] == ["unfinished", "not run"]
     assert missing_word(burgers[1]) == "unfinished"
-    assert dispersion[1]["cells"] == dict.fromkeys(dispersion[1]["cells"])
+    assert set(dispersion[1].cells.values()) == {None}
     text = (folder_of(again) / "table.md").read_text()
     assert "| FNO-HERO | not run | not run | not run | not run | not run | – |" in text
-    assert "not run" in latex(stored(again))
+    assert "not run" in study_latex(stored(again))
     assert len(before) - 3 == len(list(again.iterdir()))
-
-
-def test_divergence_is_shown_and_never_best(studied: Path) -> None:
-    result = stored(studied)
-    row = result["groups"][0]["rows"][1]
-    row["cells"]["nrmse@100"] |= {"mean": float("inf"), "std": None, "ratio": float("inf")}
-    row["diverged"] = 3
-    cells = [row["cells"]["nrmse@100"] for row in result["groups"][0]["rows"]]
-    mark_best(cells, "lower")
-    assert [cell["best"] for cell in cells] == [True, False]
-    assert "| ∞ (" in markdown(result)
-    assert "3 of 4" in markdown(result)
-    assert_sane_latex(latex(result))
-    same: list[dict[str, Any] | None] = [{"mean": 1.0, "best": False}, None, {"mean": 1.0, "best": False}]
-    mark_best(same, "lower")
-    assert not any(cell["best"] for cell in same if cell)
 
 
 def test_a_dry_run_lists_everything_and_touches_nothing(call: Call, tmp_path: Path) -> None:
@@ -335,12 +382,12 @@ def test_a_dry_run_lists_everything_and_touches_nothing(call: Call, tmp_path: Pa
         "study", "complete", "--dry-run", "--workers", 4, "--runs", tmp_path / "r", "--data", tmp_path / "d"
     )
     assert code == 0
-    lines = re.findall(r"^ (\S+-s[0-4]-\w{8}) +not run +([\d.,]+ (?:s|min|h|days)) +counted", out, re.M)
-    assert len({run for run, _ in lines}) == len(lines) == 540
+    lines = re.findall(r"^ (\S+-s[0-4]-\w{8}) +not run +unknown", out, re.M)
+    assert len(set(lines)) == len(lines) == 540
     for name in PAPER["complete"]:
-        assert sum(run.startswith(f"{name}-") for run, _ in lines) == 60
+        assert sum(run.startswith(f"{name}-") for run in lines) == 60
     assert "540 runs, 0 finished" in out
-    assert "With 4 workers at best" in out
+    assert "Of 540 runs the time is unknown" in out
     assert "trains nothing" in call("study", "cost", "--dry-run", "--runs", tmp_path / "r")[1]
     assert list(tmp_path.iterdir()) == []
 
@@ -348,28 +395,24 @@ def test_a_dry_run_lists_everything_and_touches_nothing(call: Call, tmp_path: Pa
 def test_a_dry_run_knows_what_is_there(again: Path, call: Call, data_dir: Path) -> None:
     (run_of(again, "burgers", "hero", 1) / "metrics.json").unlink()
     shutil.rmtree(run_of(again, "burgers", "hero", 0))
-    planned = plan("main", overrides=TINY, tasks=TASKS, backbones=["fno"], strategies=[*NAMES, "one_step"], seeds=SEEDS)
-    lines = {line["run"]: line for line in schedule(planned, again)}
+    planned = plan("main", overrides=TINY, tasks=TASKS, backbones=["fno"], strategies=[*NAMES, "one_step"], seeds=SEEDS,
+                   loss="relative")  # fmt: skip
+    lines = {line.run: line for line in schedule(planned, again)}
     gone, half = (lines[run_of(again, "burgers", "hero", seed).name] for seed in SEEDS)
-    assert (gone["state"], gone["source"]) == ("not run", "logged")
-    assert (half["state"], half["source"]) == ("at step 20", "logged")
-    assert gone["seconds"] > half["seconds"] == 0
-    assert sum(line["state"] == "finished" for line in lines.values()) == 6
-    assert lines[tiny(strategy="one_step").run_id()]["source"] == "counted"
-    out = call(*command(again, data_dir, "--dry-run"))[1]
+    assert (gone.state, half.state, half.seconds) == ("not run", "not evaluated", 0)
+    assert gone.seconds is not None
+    assert 0 < gone.seconds < 100
+    assert sum(line.state == "finished" for line in lines.values()) == 6
+    assert lines[tiny(strategy="one_step").run_id()].seconds is None
+    out = call(*command(again, data_dir, "--dry-run", "--workers", 2))[1]
     assert "8 runs, 6 finished" in out
+    assert "With 2 workers at best" in out
     assert [duration(s) for s in (40, 720, 12600, 700000)] == ["40 s", "12 min", "3.5 h", "8 days"]
 
 
-def test_strategies_are_counted_in_passes() -> None:
-    # Forward and twice that backward, for each of the five steps of a window; HERO rolls out candidates on top.
-    passes = {
-        name: passes_per_window(tiny(strategy=name)) for name in ("one_step", "push_forward", "fixed_weight", "hero")
-    }
-    assert passes["push_forward"] == pytest.approx(15, rel=0.05)
-    assert passes["one_step"] == pytest.approx(3, rel=0.05)
-    assert passes["fixed_weight"] == pytest.approx(15, rel=0.05)
-    assert 15 + 0.6 * 5 <= passes["hero"] <= 25
+def published_in(group: PlannedGroup, table: dict[str, Any]) -> list[str]:
+    """The rows of the paper's table that stand next to rows of ours."""
+    return [row.published for row in group.rows if row.published in table]
 
 
 def test_the_plans_have_the_papers_rows() -> None:
@@ -379,60 +422,103 @@ def test_the_plans_have_the_papers_rows() -> None:
         (t, b) for t in PAPER["complete"] for b in ("fno", "transolver")
     }
     for group in everything.groups:
-        assert [row.strategy for row in group.rows] == [*PAPER["complete"][group.task][group.backbone], "fixed_weight"]
-        for row in group.rows:
-            assert row.paper == paper_value(group.task, group.backbone, row.strategy)
+        table = PAPER["complete"][group.task][group.backbone]
+        assert published_in(group, table) == list(table)
+        assert [row.strategy for row in group.rows] == [*table, "fixed_weight"]
     main_plan = plan("main")
-    assert len(main_plan.configs) == 360
+    assert len(main_plan.configs) == 720  # both losses
     assert {group.task for group in everything.groups} - {group.task for group in main_plan.groups} == {
         "dispersion", "kdv", "kolmogorov_flow"}  # fmt: skip
-    assert [row.label for row in main_plan.groups[1].rows] == [
+    assert [row.label for row in main_plan.groups[2].rows] == [
         "Trans.", "Trans.-PF", "Trans.-Ref.", "Trans.-RNO", "Trans.-HERO", "Trans.-fixed"]  # fmt: skip
-    # Every run of the main table is one of the complete one: nothing is trained twice.
-    assert {c.run_id() for c in main_plan.configs} <= {c.run_id() for c in everything.configs}
+    # Every run of the main table with D is one of the complete one: nothing is trained twice.
+    relative = plan("main", loss="relative")
+    assert {c.run_id() for c in relative.configs} <= {c.run_id() for c in everything.configs}
     (shifted,) = plan("ood").groups
     for table in OOD_PAPER.values():
         assert [row.strategy for row in shifted.rows] == [*table, "fixed_weight"]
     assert list(ood.SHIFTS) == list(OOD_PAPER)
     (costs,) = plan("cost").groups
-    assert [row.strategy for row in costs.rows] == [*COST_PAPER, "fixed_weight"]
+    assert [row.strategy for row in costs.rows] == [*COST_PAPER, "fixed_weight", "push_forward"]
     assert plan("cost").configs == []
     assert [row.label for row in plan("rollout_figure").groups[0].rows] == ["FNO", "FNO-PF", "FNO-HERO"]
-    assert plan("landscape").configs[0].train.keep_every == 2000
 
 
 @pytest.mark.parametrize("name", ["ablation", "start_step", "refresh"])
-def test_the_tables_of_variants_have_the_papers_rows(name: str) -> None:
-    (group,) = plan(name).groups
+def test_the_tables_of_variants_have_the_papers_rows(name: str, runs_dir: Path, data_dir: Path) -> None:
+    planned = plan(name, seeds=[0], loss="mse")
+    (group,) = planned.groups
     published = PAPER[name]["decaying_turbulence"]["fno"]
+    assert published_in(group, published) == list(published)
     assert [row.label for row in group.rows if row.strategy != "fixed_weight"] == list(published)
-    for row in group.rows:
-        found = {key: value["mean"] for key, value in (row.paper or {}).items()}
-        assert found == published.get(row.label, {})
-    # With a tenth of the steps the settings are the same shares, beside the same published numbers.
-    (tenth,) = plan(name, preset="quick").groups
-    assert [row.paper for row in tenth.rows] == [row.paper for row in group.rows]
-    (elsewhere,) = plan(name, tasks=["burgers"]).groups
-    assert [row.paper for row in elsewhere.rows] == [None] * len(group.rows)
+    for config in planned.configs:
+        evaluated(runs_dir, config)
+    (found,) = table_of(planned, runs_dir, data_dir).groups
+    for row in found.rows:
+        papers = {key: cell.paper.mean for key, cell in row.cells.items() if cell and cell.paper}
+        assert papers == published.get(row.label, {})
+        assert row.differs == ()
+    # With a tenth of the updates the settings are the same shares, but not the paper's runs.
+    quick = plan(name, preset="quick", seeds=[0], loss="mse")
+    for config in quick.configs:
+        evaluated(runs_dir, config)
+    (found,) = table_of(quick, runs_dir, data_dir).groups
+    assert all(row.differs == ("train.steps=1000 (paper: 10000)",) for row in found.rows if row.strategy == "hero")
+    assert not any(cell.paper for row in found.rows for cell in row.cells.values() if cell)
 
 
 def test_the_settings_of_the_variants() -> None:
-    rows = {row.label: row.configs[0] for row in plan("ablation").groups[0].rows}
-    assert rows["Self-relative"].hero.candidates == ("self",)
-    assert rows["HERO w/o Lag"].hero.candidates == ("perturbed", "self")
-    assert rows["HERO w/o Relative"].hero.lambda_max == 0
-    assert (
-        rows["Full HERO"].run_id() == plan("main", tasks=["decaying_turbulence"]).groups[0].rows[4].configs[0].run_id()
-    )
+    (group,) = plan("ablation", loss="relative").groups
+    rows = {row.label: row.configs[0] for row in group.rows}
+    assert rows["Self-relative"].to_dict()["hero"]["candidates"] == ("self",)
+    assert rows["HERO w/o Lag"].to_dict()["hero"]["candidates"] == ("perturbed", "self")
+    assert rows["HERO w/o Relative"].to_dict()["hero"]["lambda_max"] == 0
+    hero = plan("main", tasks=["decaying_turbulence"], loss="relative").groups[0].rows[4].configs[0]
+    assert rows["Full HERO"].run_id() == hero.run_id()
     starts = plan("start_step").groups[0].rows
     assert [row.note for row in starts] == ["", *(f"{s}–10000" for s in (2000, 4000, 6000, 8000))]
-    assert [row.configs[0].hero.start for row in starts[1:]] == [2000, 4000, 6000, 8000]
+    assert [row.setting for row in starts] == [None, 2000, 4000, 6000, 8000]
+    assert [row.method for row in starts] == ["push_forward", *(f"HERO (s0={s})" for s in (2000, 4000, 6000, 8000))]
     refreshed = plan("refresh").groups[0].rows
     assert [row.note for row in refreshed[1:]] == [
         "4000, 4500, …, 9500", "4000, 5000, …, 9000", "4000, 6000, 8000", "4000, 8000"]  # fmt: skip
-    # 30 steps: 0.05 of them is 1.5, which is no setting of the paper's.
-    odd = plan("refresh", overrides={"train.steps": 30}).groups[0].rows
-    assert [row.paper is None for row in odd] == [False, True, False, False, False]
+
+
+def test_each_loss_has_its_groups() -> None:
+    both = plan("main", tasks=["burgers"], backbones=["fno"], seeds=[0])
+    assert [(g.title, g.loss) for g in both.groups] == [
+        ("Burgers, FNO, relative loss", "relative"), ("Burgers, FNO, mse loss", "mse")]  # fmt: skip
+    for group in both.groups:
+        assert {config.train.loss for row in group.rows for config in row.configs} == {group.loss}
+        assert [row.label for row in group.rows] == ["FNO", "FNO-PF", "FNO-Ref.", "FNO-RNO", "FNO-HERO", "FNO-fixed"]
+    for name, losses in (("complete", ["relative"]), ("ablation", ["relative", "mse"]), ("ood", ["relative"]),
+                         ("start_step", ["relative"]), ("refresh", ["relative"])):  # fmt: skip
+        assert list(dict.fromkeys(group.loss for group in plan(name).groups)) == losses
+        assert {group.loss for group in plan(name, loss="mse").groups} == {"mse"}
+        assert {group.loss for group in plan(name, loss="both").groups} == {"relative", "mse"}
+
+
+def test_recurrent_training_sees_whole_trajectories_at_an_equal_budget() -> None:
+    rows = {row.strategy: row for row in plan("main", loss="mse").groups[0].rows}
+    ours, base = rows["recurrent"].configs[0], rows["push_forward"].configs[0]
+    assert ours.make_strategy().first_windows_only
+    assert ours.train.unroll == ours.data.train_steps
+    assert ours.train.batch * ours.train.unroll == base.train.batch * base.train.unroll
+    assert rows["recurrent"].note == f"unroll {ours.train.unroll} from the first state, batch {ours.train.batch}"
+    assert rows["recurrent"].repeats is None
+    assert not same_loss(ours, base)
+
+
+def test_the_same_loss_is_named_as_a_repeat() -> None:
+    settings = {"recurrent.starts": "any"}
+    rows = {row.strategy: row for row in plan("main", overrides=settings, loss="mse").groups[0].rows}
+    assert rows["recurrent"].repeats == "FNO-PF"
+    assert same_loss(rows["recurrent"].configs[0], rows["push_forward"].configs[0])
+    assert {name for name, row in rows.items() if row.repeats} == {"recurrent"}
+    repeated = {row.label: row.repeats for row in plan("ablation").groups[0].rows if row.repeats}
+    assert repeated == {"HERO w/o Relative": "FNO-PF"}
+    one_step = {row.strategy: row.repeats for row in plan("main", overrides={"train.unroll": 1}).groups[0].rows}
+    assert one_step["push_forward"] == "FNO"
 
 
 def test_the_folder_is_named_after_what_is_studied() -> None:
@@ -445,14 +531,21 @@ def test_the_folder_is_named_after_what_is_studied() -> None:
         plan("main", **{**chosen, "seeds": [0, 1]}),
         plan("main", **{**chosen, "tasks": ["kdv"]}),
         plan("main", strategies=["hero"], **chosen),
+        plan("main", loss="mse", **chosen),
     ]
-    assert len({one.folder, *(other.folder for other in others)}) == 6
+    assert len({one.folder, *(other.folder for other in others)}) == 7
 
 
 def test_a_configuration_file_leaves_the_axes_alone(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(tiny(strategy="hero", seed=3).to_toml())
     planned = plan(
-        "main", file=tmp_path / "run.toml", tasks=["burgers"], backbones=["fno"], strategies=NAMES, seeds=SEEDS
+        "main",
+        file=tmp_path / "run.toml",
+        tasks=["burgers"],
+        backbones=["fno"],
+        strategies=NAMES,
+        seeds=SEEDS,
+        loss="relative",
     )
     assert [config.run_id() for config in planned.configs] == [
         tiny(strategy=name, seed=seed).run_id() for seed in SEEDS for name in NAMES
@@ -471,12 +564,18 @@ def test_a_configuration_file_leaves_the_axes_alone(tmp_path: Path) -> None:
         (["main", "--strategies", "hero,one_step,hero"], ("--strategies has hero twice",)),
         (["main", "--tasks", " , "], ("--tasks is empty",)),
         (["main", "--seeds", "0"], ("--seeds is empty",)),
-        (["ablation", "--strategies", "hero"], ("study ablation has no --strategies", "--tasks, --backbones, --seeds")),
+        (
+            ["ablation", "--strategies", "hero"],
+            ("study ablation has no --strategies", "--tasks, --backbones, --loss, --seeds"),
+        ),
         (["ood", "--tasks", "burgers"], ("study ood has no --tasks",)),
         (["cost", "--seeds", "2"], ("study cost has no --seeds",)),
         (["main", "--set", "task.name=kdv"], ("task.name", "--tasks")),
         (["main", "--set", "seed=3"], ("seed", "--seeds")),
-        (["start_step", "--set", "hero.start=5"], ("hero.start is what study start_step sets",)),
+        (["main", "--set", "train.loss=mse"], ("train.loss", "--loss")),
+        (["main", "--loss", "mes"], ("loss 'mes'", "did you mean 'mse'?")),
+        (["cost", "--loss", "mse"], ("study cost has no --loss",)),
+        (["start_step", "--set", "hero.start=5"], ("hero.start is set by study start_step",)),
         (["refresh", "--set", "train.steps=5"], ("train.steps=5 is too short",)),
         (["main", "--preset", "fast"], ("preset", "'fast'")),
         (["main", "--set", "train.step=5"], ("'train.step'",)),
@@ -492,12 +591,14 @@ def test_mistakes_are_refused_before_anything_is_run(
 
 def test_a_study_of_a_setting_from_python(runs_dir: Path, data_dir: Path) -> None:
     result = run_study("refresh", runs_dir, data_dir, overrides=TINY, tasks=["burgers"], seeds=[0], workers=HERE)
-    (group,) = result["groups"]
-    assert [row["label"] for row in group["rows"]] == ["FNO-PF", *(f"HERO (R={r})" for r in (1, 2, 4, 8))]
-    assert [row["note"] for row in group["rows"]] == ["", "8, 9, …, 19", "8, 10, …, 18", "8, 12, 16", "8, 16"]
-    assert result["figures"] == ["curves-burgers-fno.png", "setting-burgers-fno.png"]
+    (group,) = result.groups
+    assert [row.label for row in group.rows] == ["FNO-PF", *(f"HERO (R={r})" for r in (1, 2, 4, 8))]
+    assert [row.note for row in group.rows] == ["", "8, 9, …, 19", "8, 10, …, 18", "8, 12, 16", "8, 16"]
     folder = folder_of(runs_dir, "refresh")
-    assert imread(folder / "setting-burgers-fno.png").shape[1] > 1000
+    figures = write_study(folder, result, runs_dir, data_dir)
+    assert [path.name for path in figures] == [
+        "curves-burgers-fno-relative.png", "setting-burgers-fno-relative.png"]  # fmt: skip
+    assert imread(figures[1]).shape[1] > 1000
     assert "| HERO (R=4) | 8, 12, 16 |" in (folder / "table.md").read_text()
     assert_sane_latex((folder / "table.tex").read_text())
 
@@ -505,41 +606,56 @@ def test_a_study_of_a_setting_from_python(runs_dir: Path, data_dir: Path) -> Non
 def test_the_first_figure_of_the_paper(again: Path, data_dir: Path) -> None:
     planned = plan("rollout_figure", overrides=TINY, tasks=["burgers"], strategies=NAMES, seeds=SEEDS)
     out = again / "elsewhere"
-    result = carry_out(planned, again, data_dir, HERE, out)
-    assert result["figures"] == ["rollout-burgers-fno.png"]
-    picture = imread(out / "rollout-burgers-fno.png")
+    (figure,) = write_study(out, run(planned, again, data_dir, HERE, out), again, data_dir)
+    assert figure == out / "rollout-burgers-fno.png"
+    picture = imread(figure)
     assert picture.shape[1] > 1500
     assert picture[:, picture.shape[1] // 2 :, :3].std() > 0.05
     assert list(again.glob("study-rollout_figure-*")) == []
 
 
 def test_predictions_in_the_figure_are_those_that_were_measured(studied: Path, data_dir: Path) -> None:
-    figures = importlib.import_module("hero.report.figures.of_study")
     config = tiny(strategy="hero", seed=1)
-    run = studied / config.run_id()
-    test = importlib.import_module("hero.evaluation.evaluate").load_data(config, "test", data_dir, "cpu")
-    errors = np.load(run / "errors.npz")["nrmse"]
+    found = Run(studied / config.run_id())
+    test = load_data(config, "test", data_dir, "cpu")
     for trajectory in range(2):
-        u = figures.predicted(run, test[trajectory], 100, torch.device("cpu"))
+        u = predicted(found, test[trajectory], 100, torch.device("cpu"))
         truth = test[trajectory, 100].numpy()
         measured = np.linalg.norm(u - truth) / np.linalg.norm(truth)
-        assert measured == pytest.approx(errors[trajectory, 99], rel=1e-5)
+        assert measured == pytest.approx(found.errors.nrmse[trajectory, 99], rel=1e-5)
 
 
 def test_kept_checkpoints_in_a_table(runs_dir: Path, data_dir: Path) -> None:
-    result = run_study("landscape", runs_dir, data_dir, overrides=TINY, tasks=["burgers"], seeds=[0], workers=HERE)
-    (run,) = [path.parent for path in runs_dir.glob("*/landscape.json")]
-    content = stored_landscape(run, data_dir)
-    rows = result["groups"][0]["rows"]
-    assert [row["label"] for row in rows] == [*(f"FNO-HERO, step {s}" for s in (4, 8, 12, 16, 20)), "FNO-HERO, final"]
-    for row, errors in zip(rows, [*content["errors"], content["final_errors"]], strict=True):
-        assert row["cells"]["nrmse@40"]["mean"] == errors[39]
-        assert row["cells"]["nrmse@160"] is None  # these rollouts have 100 steps
-    assert result["figures"] == [f"landscape-{run.name}.png"]
-    assert result["statistics"] is None
-    times = (run / "landscape.json").stat().st_mtime_ns
-    run_study("landscape", runs_dir, data_dir, overrides=TINY, tasks=["burgers"], seeds=[0], workers=HERE)
-    assert (run / "landscape.json").stat().st_mtime_ns == times
+    chosen: dict[str, Any] = {"overrides": TINY, "tasks": ["burgers"], "seeds": [0], "workers": HERE}
+    result = run_study("landscape", runs_dir, data_dir, **chosen)
+    (folder,) = [path.parent for path in runs_dir.glob("*/landscape.json")]
+    content = stored_landscape(folder, data_dir)
+    rows = list(result.rows)
+    assert [row.label for row in rows] == [*(f"FNO-HERO, step {s}" for s in (4, 8, 12, 16, 20)), "FNO-HERO, final"]
+    for row, errors in zip(rows, [*content.errors, content.final_errors], strict=True):
+        assert mean_of(row, "nrmse@40") == errors[39]
+        assert row.cells["nrmse@160"] is None  # these rollouts have 100 steps
+    out = folder_of(runs_dir, "landscape")
+    assert write_study(out, result, runs_dir, data_dir) == [out / f"landscape-{folder.name}.png"]
+    assert result.statistics == ()
+    times = (folder / "landscape.json").stat().st_mtime_ns
+    run_study("landscape", runs_dir, data_dir, **chosen)
+    assert (folder / "landscape.json").stat().st_mtime_ns == times
+
+
+def test_the_landscape_finds_the_runs_of_the_main_study(again: Path, data_dir: Path) -> None:
+    weights = {path: path.stat().st_mtime_ns for path in again.glob("*/model.safetensors")}
+    chosen: dict[str, Any] = {"overrides": TINY, "tasks": ["burgers"], "seeds": SEEDS, "workers": HERE}
+    result = run_study("landscape", again, data_dir, **chosen)
+    assert {run.status for run in result.runs.values()} == {"finished"}
+    assert {path: path.stat().st_mtime_ns for path in again.glob("*/model.safetensors")} == weights
+    # A run that has lost its checkpoints is trained again, to the same weights.
+    folder = run_of(again, "burgers", "hero", 0)
+    shutil.rmtree(folder / "checkpoints")
+    (folder / "landscape.json").unlink()
+    before = (folder / "model.safetensors").read_bytes()
+    assert run_study("landscape", again, data_dir, **chosen) == result
+    assert (folder / "model.safetensors").read_bytes() == before
 
 
 def test_shifts_of_the_same_checkpoints(runs_dir: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -547,43 +663,59 @@ def test_shifts_of_the_same_checkpoints(runs_dir: Path, data_dir: Path, monkeypa
     monkeypatch.setattr(ood, "SHIFTS", {shift.name: shift})  # finer grids take their time
     settings = {**TINY, "data.test_steps": 200, "task.warmup": 0, "task.substeps": 2}
     result = run_study("ood", runs_dir, data_dir, overrides=settings, strategies=NAMES, seeds=[0], workers=HERE)
-    (group,) = result["groups"]
-    assert (group["shift"], group["task"]) == (shift.name, "kolmogorov_flow")
-    for row in group["rows"]:
-        test = ood.shifted(runs_dir / row["runs"][0]["run"], data_dir, shift)["test"]
-        published = OOD_PAPER[shift.name][row["strategy"]]
+    (group,) = result.groups
+    assert (group.shift, group.task) == (shift.name, "kolmogorov_flow")
+    for row in group.rows:
+        test = ood.shifted(runs_dir / row.runs[0].run, data_dir, shift).test
         for key, name in (
             ("gm100", "gm100"),
             ("nrmse@200", "nrmse@200"),
             ("mean_stability_horizon", "stability_horizon_200"),
         ):
-            assert row["cells"][key]["values"] == [test[name]]
-            assert row["cells"][key]["ratio"] == test[name] / published[key]
-        assert row["rollouts"] == 2
-    assert result["statistics"]["metric"] == "nrmse@200"
+            assert mean_of(row, key) == test[name]
+        assert row.rollouts == 2
+    assert result.statistics[0].metric == "nrmse@200"
+
+
+@pytest.mark.parametrize("shift", OOD_PAPER)
+def test_shifts_stand_next_to_the_papers(shift: str) -> None:
+    (group,) = plan("ood").groups
+    for row in group.rows:
+        numbers, differs = paper_of(group, row, f"ood_{shift}")
+        assert differs == ()
+        assert {key: value.mean for key, value in numbers.items()} == OOD_PAPER[shift].get(row.strategy, {})
 
 
 def test_costs_are_measured_once(runs_dir: Path, data_dir: Path) -> None:
-    planned = plan("cost", overrides={"task.resolution": 32, "train.compile": "false"}, strategies=NAMES)
-    configs = {row.label: row.configs[0] for row in planned.groups[0].rows}
-    out = runs_dir / planned.folder
+    planned = plan("cost", strategies=["refiner", "push_forward"])
+    configs = [row.configs[0] for row in planned.groups[0].rows]
     # What an earlier measurement under the same conditions has left.
-    rows = {
-        config.run_id(): {**dict.fromkeys(cost.FIGURES, 2.0), "train_steps_per_s": 10.0 + i}
-        for i, config in enumerate(configs.values())
-    }
-    how = cost.conditions({k: cost.for_measuring(c) for k, c in configs.items()}, cost.ROUNDS, cost.STEPS)
-    out.mkdir(parents=True)
-    (out / "decaying_turbulence-fno-costs.json").write_text(json.dumps({cost.HOW: how, "costs": rows}))
-    result = carry_out(planned, runs_dir, data_dir, HERE)
-    first, second = (row["cells"] for row in result["groups"][0]["rows"])
-    assert first["train_steps_per_s"]["mean"] == 10
-    assert second["train_steps_per_s"]["best"]
-    assert not first["parameters"]["best"]
-    assert first["inference_ms_per_step"]["ratio"] == 2 / COST_PAPER["push_forward"]["inference_ms_per_step"]
-    assert how["note"] in result["notes"]
-    assert "diverged" not in (out / "table.md").read_text()
-    assert_sane_latex((out / "table.tex").read_text())
+    how = cost.conditions([cost.for_measuring(config) for config in configs], cost.ROUNDS, cost.ROLLOUT_STEPS)
+    counts = {"refiner": 102921, "push_forward": 102881}
+    known = {
+        config.run_id(): cost.RunCost(
+            parameters=30541 if i == 2 else counts[config.strategy], inference_ms_per_step=10.0 if i == 0 else 2.0,
+            peak_memory_mb=2.0, train_steps_per_s=10.0 + i, train_peak_memory_mb=2.0, batch=20, compiled=False,
+        )
+        for i, config in enumerate(configs)
+    }  # fmt: skip
+    path = runs_dir / planned.folder / "decaying_turbulence-fno-costs.json"
+    how.model_copy(update={"costs": known}).write(path)
+    result = run(planned, runs_dir, data_dir, HERE)
+    refiner, ours, published = result.groups[0].rows
+    assert [row.label for row in result.rows] == ["FNO-Ref.", "FNO-PF", "FNO-PF, 30,541 parameters"]
+    assert mean_of(ours, "train_steps_per_s") == 11
+    best = [cell.best for row in result.rows if (cell := row.cells["train_steps_per_s"])]
+    assert best == [False, False, True]
+    # The paper's numbers stand next to its number of parameters.
+    assert not any(cell and cell.paper for cell in (*refiner.cells.values(), *ours.cells.values()))
+    cell = published.cells["inference_ms_per_step"]
+    assert cell is not None
+    assert cell.ratio == 2 / COST_PAPER["push_forward"]["inference_ms_per_step"]
+    assert result.groups[0].notes == (how.note, COST_NOTE)
+    text = study_markdown(result)
+    assert "Diverged" not in text
+    assert_sane_latex(study_latex(result))
 
 
 CRASHING = """
@@ -613,23 +745,23 @@ def test_a_row_that_crashes_is_a_failed_row(
     own = [
         part for key, value in TINY.items() if not key.startswith("backbone") for part in ("--set", f"{key}={value}")
     ]
-    arguments = ["study", "main", "--tasks", "burgers", "--strategies", "push_forward", "--seeds", 1,
+    arguments = ["study", "main", "--tasks", "burgers", "--strategies", "push_forward", "--seeds", 1, "--loss", "mse",
                  "--backbones", "crashing_models:Net,crashing_models:Fine", *own, "--set", "train.steps=2",
                  "--runs", "runs", "--data", data_dir]  # fmt: skip
     code, out, err = call(*arguments, "--workers", 0)
     assert (code, err) == (1, "")
-    crashed, finished = (group["rows"][0] for group in stored(tmp_path / "runs")["groups"])
-    assert [run["status"] for row in (crashed, finished) for run in row["runs"]] == ["failed", "finished"]
-    run = Path("runs", crashed["runs"][0]["run"])
-    reason = f"it crashed (ValueError: broken on purpose) (log: {run / 'output.log'})."
-    assert f"{run.name} failed: {reason}" in out
-    assert "Traceback" in (run / "output.log").read_text()
+    crashed, finished = (group.rows[0] for group in stored(tmp_path / "runs").groups)
+    assert [run.status for row in (crashed, finished) for run in row.runs] == ["failed", "finished"]
+    folder = Path("runs", crashed.runs[0].run)
+    reason = f"it crashed (ValueError: broken on purpose) (log: {folder / 'output.log'})."
+    assert f"{folder.name} failed: {reason}" in out
+    assert "Traceback" in (folder / "output.log").read_text()
     assert "| Net-PF | failed |" in (folder_of(tmp_path / "runs") / "table.md").read_text()
-    assert Path("runs", finished["runs"][0]["run"], "report.html").is_file()  # also without a worker process
+    assert Path("runs", finished.runs[0].run, "report.html").is_file()  # also without a worker process
     # The same from a worker process, whose module is imported there.
     code, out, err = call(*arguments, "--workers", 1)
     assert (code, err) == (1, "")
-    assert f"{run.name} failed: its process crashed with exit code 1 (log: {run / 'output.log'})." in out
+    assert f"{folder.name} failed: its process crashed with exit code 1 (log: {folder / 'output.log'})." in out
 
 
 def test_anyones_own_module(call: Call, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -643,29 +775,42 @@ def test_anyones_own_module(call: Call, tmp_path: Path, data_dir: Path, monkeypa
         part for key, value in TINY.items() if not key.startswith("backbone") for part in ("--set", f"{key}={value}")
     ]
     arguments = ["study", "main", "--tasks", "burgers", "--backbones", "study_models:Net", "--strategies", "one_step",
-                 "--seeds", 1, *own, "--workers", 0, "--runs", tmp_path / "runs", "--data", data_dir]  # fmt: skip
+                 "--seeds", 1, "--loss", "mse", *own, "--workers", 0, "--runs", tmp_path / "runs",
+                 "--data", data_dir]  # fmt: skip
     assert "not run" in call(*arguments, "--dry-run")[1]
     code, out, _ = call(*arguments)
     assert code == 0
     assert "Burgers, Net" in out
-    row = stored(tmp_path / "runs")["groups"][0]["rows"][0]
-    assert (row["label"], row["cells"]["nrmse@1"]["paper"]) == ("Net", None)
-    assert (folder_of(tmp_path / "runs") / "curves-burgers-Net.png").is_file()
+    row = stored(tmp_path / "runs").groups[0].rows[0]
+    assert (row.label, row.differs) == ("Net", ())
+    assert (folder_of(tmp_path / "runs") / "curves-burgers-Net-mse.png").is_file()
 
 
 def test_every_study_can_be_planned_and_described(call: Call) -> None:
     for name, study in STUDIES.items():
         planned = plan(name, preset="quick")
-        assert len(planned.groups) == len(study.tasks) * len(study.backbones)
+        losses = len(study.losses) if "loss" in study.axes else 1
+        assert len(planned.groups) == len(study.tasks) * len(study.backbones) * losses
         assert all(len(row.configs) == (5 if "seeds" in study.axes else 1) for g in planned.groups for row in g.rows)
-    with pytest.raises(HeroError, match="--seeds has 1 twice"):
+    with pytest.raises(HeroError, match="`seeds` has 1 twice"):
         plan("main", seeds=[1, 1])
     out = call("study", "--help")[1]
-    for word in (*STUDIES, "--tasks", "--dry-run", "--table-only", "--workers", "--out", "--preset", "--runs"):
+    for word in (
+        *STUDIES,
+        "--tasks",
+        "--dry-run",
+        "--table-only",
+        "--workers",
+        "--out",
+        "--loss",
+        "--preset",
+        "--runs",
+    ):
         assert word in out
 
 
 def test_the_mean_of_seeds_is_the_plain_one(studied: Path) -> None:
-    cell = stored(studied)["groups"][0]["rows"][0]["cells"]["test_gm100"]
-    assert cell["mean"] == statistics.fmean(cell["values"])
-    assert cell["std"] == statistics.stdev(cell["values"])
+    cell = stored(studied).groups[0].rows[0].cells["test_gm100"]
+    assert cell is not None
+    assert cell.mean == statistics.fmean(cell.values)
+    assert cell.std == statistics.stdev(cell.values)

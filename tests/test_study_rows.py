@@ -5,15 +5,17 @@ The command is the one that a user types. A new study is tested by being registe
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from conftest import Call, options
+from conftest import Call, options, tiny
 from hero.evaluation import shifts
+from hero.runs.folder import Run
+from hero.strategies.hero import HeroSettings
 from hero.study.cost import table
 from hero.study.plans import STUDIES
+from hero.study.records import StudyResult
 
 SMALL = {"tasks": "burgers", "backbones": "fno", "seeds": 1}
 
@@ -31,20 +33,26 @@ def test_every_row_finishes(
     monkeypatch.setattr(table, "peak_of_process", lambda *_: 10**6)  # two processes for each row: in test_cost.py
     first_shift = next(iter(shifts.SHIFTS))
     monkeypatch.setattr(shifts, "SHIFTS", {first_shift: shifts.SHIFTS[first_shift]})  # finer grids take their time
-    axes = {axis: value for axis, value in SMALL.items() if axis in STUDIES[name].axes}
+    study = STUDIES[name]
+    axes = {axis: value for axis, value in SMALL.items() if axis in study.axes}
     narrowed = [part for axis, value in axes.items() for part in (f"--{axis}", value)]
+    settings = options(task__warmup=0)
+    if any(not row.applies(tiny()) for row in study.rows):  # one that burgers does not have
+        narrowed[narrowed.index("burgers")] = "decaying_turbulence"
     code, out, err = call(
-        "study", name, *narrowed, *options(task__warmup=0), "--workers", 0, "--runs", shared_runs, "--data", data_dir
+        "study", name, *narrowed, *settings, "--workers", 0, "--runs", shared_runs, "--data", data_dir
     )
     assert (code, err) == (0, ""), out
     (path,) = shared_runs.glob(f"study-{name}-*/study.json")
-    rows = [row for group in json.loads(path.read_text())["groups"] for row in group["rows"]]
-    assert len(rows) >= len(STUDIES[name].rows)
+    rows = list(StudyResult.read(path).rows)
+    losses = len(study.losses) if "loss" in study.axes else 1
+    assert len(rows) >= losses * len(study.rows)
     for row in rows:
-        assert [run["status"] for run in row["runs"]] == ["finished"] * (1 if "seeds" in STUDIES[name].axes else 0)
-        assert any(row["cells"].values()), row["label"]
-        for run in row["runs"]:
-            log = [json.loads(line) for line in (shared_runs / run["run"] / "log.jsonl").read_text().splitlines()]
-            assert max(record["step"] for record in log) == 20
+        assert [run.status for run in row.runs] == ["finished"] * (1 if "seeds" in study.axes else 0)
+        assert any(row.cells.values()), row.label
+        for run in (Run(shared_runs / entry.run) for entry in row.runs):
+            assert run.log.steps == 20
             # The relative term was logged wherever the strategy has one.
-            assert any("alpha" in record for record in log) == (row["strategy"] == "hero"), row["label"]
+            method = run.config.method
+            relative = isinstance(method, HeroSettings) and method.lambda_max > 0
+            assert any("alpha" in record.statistics for record in run.log.training) == relative, row.label

@@ -1,12 +1,16 @@
 """Commands before training: `hero data`, `hero settings`, `hero describe` and `hero estimate`."""
 
 from json import dumps
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.table import Table
 
 from hero.cli.options import Folders, JsonFile, OneRun, RequiredTask, Settings, Task, flag, option
 from hero.console import console, say
+
+if TYPE_CHECKING:
+    from hero.study.cost.count import Description
+    from hero.study.cost.measure import Estimate
 
 
 def list_tasks(where: Folders) -> None:
@@ -80,13 +84,41 @@ def settings(
 
 def describe(run: OneRun, settings: Settings, where: Folders, json: JsonFile = None) -> None:
     """Count parameters, FLOPs, memory and files of a run, before anything is computed."""
-    from hero.files import write_json
-    from hero.study.cost.count import describe, print_description
+    from hero.study.cost import count
 
-    numbers = describe(settings.resolve("describe", **vars(run)))
-    print_description(numbers)
+    found = count.describe(settings.resolve("describe", **vars(run)))
+    show_description(found)
     if json:
-        write_json(json, numbers)
+        found.write(json)
+
+
+def show_description(found: "Description") -> None:
+    """One table, and the limits of its numbers."""
+    from hero.study.cost.count import readable
+
+    table = Table(show_header=False, title=f"{found.task}: {found.backbone} with {found.strategy}")
+    settings = ", ".join(f"{name} {value}" for name, value in found.settings.items())
+    table.add_row("backbone", f"{found.backbone}: {settings}")
+    table.add_row("parameters", f"{found.parameters:,}")
+    for name, count in found.parts.items():
+        table.add_row(f"  {name}", f"{count:,}")
+    table.add_row("input, output", " -> ".join("×".join(map(str, shape)) for shape in (found.input, found.output)))
+    table.add_row("windows", f"{found.windows:,} of {found.unroll} steps, {found.batch} per update")
+    table.add_section()
+    table.add_row("one step of one sample", readable(found.step_flops, "FLOP"))
+    for phase in found.phases:
+        table.add_row(f"one update, {phase.name}", f"{readable(phase.flops, 'FLOP')}, {phase.updates:,} times")
+    table.add_row("all updates", readable(found.run_flops, "FLOP"))
+    for section, numbers in (("memory", found.memory), ("files", found.files)):
+        table.add_section()
+        for name, count in numbers.items():
+            table.add_row(f"{section}: {name}", readable(count, "B"))
+    console.print(table)
+    say(
+        "FLOP: matrix products and convolutions only, twice their multiplications; no FFT, activation or validation.",
+        "Memory: without PyTorch itself and temporary values; activations as kept without torch.compile.",
+        style="dim",
+    )
 
 
 def estimate(
@@ -97,10 +129,32 @@ def estimate(
     json: JsonFile = None,
 ) -> None:
     """Predict time and peak memory of a run from a few real updates."""
-    from hero.files import write_json
-    from hero.study.cost.measure import estimate, print_estimate
+    from hero.study.cost import measure
 
-    numbers = estimate(settings.resolve("estimate", **vars(run)), where.data, updates)
-    print_estimate(numbers)
+    say(f"measuring {updates} updates of each phase", style="dim")
+    found = measure.estimate(settings.resolve("estimate", **vars(run)), where.data, updates)
+    show_estimate(found)
     if json:
-        write_json(json, numbers)
+        found.write(json)
+
+
+def show_estimate(found: "Estimate") -> None:
+    """One table, the total, and a warning if the memory is too small."""
+    from hero.study.cost.count import readable
+
+    how = f"{found.device}, {found.threads} threads, {'compiled' if found.compiled else 'eager'}"
+    table = Table(title=f"{found.task}: {found.backbone} with {found.strategy} ({how})")
+    table.add_column("phase")
+    for name in ("times", "ms each", "minutes"):
+        table.add_column(name, justify="right")
+    for works in (found.phases, found.others):
+        for work in works:
+            table.add_row(work.name, f"{work.times:,}", f"{1e3 * work.seconds_each:,.1f}", f"{work.seconds / 60:.2f}")
+        table.add_section()
+    console.print(table)
+    peak, available = found.peak_memory, found.available_memory
+    held = "" if peak is None else f", peak memory {readable(peak, 'B')}"
+    say(f"predicted: {found.seconds / 60:.1f} minutes{held}")
+    if peak is not None and available is not None and peak > available:
+        say(f"warning: only {readable(available, 'B')} of memory are available", style="yellow")
+    say("evaluation without its figures; the peak is that of training with validation", style="dim")

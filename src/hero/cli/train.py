@@ -1,13 +1,22 @@
 """Commands that train: `hero train`, `hero compare` and `hero study`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
+
+from rich import box
+from rich.table import Table
 
 from hero.cli import options
 from hero.cli.options import Folders, OneRun, Settings, WorkerOptions, argument, flag, option, split_names
 from hero.cli.runs import measure, show_result
 from hero.console import console, say
 from hero.errors import HeroError
+
+if TYPE_CHECKING:
+    from hero.study.cost.dry_run import ScheduledRun
+    from hero.study.records import StudyResult
 
 Strategies = Annotated[str, option("A,B,...", "Some of: NAMES.", "strategy")]
 
@@ -52,9 +61,7 @@ def compare(
     json: options.JsonFile = None,
     out: Annotated[Path | None, option("DIR", "Folder of table and figure (default: RUNS/compare-ID).")] = None,
 ) -> int:
-    """Train strategies with shared seeds and compare them: a table with intervals, and curves."""
-    from hero.files import write_json
-    from hero.report.comparison import comparison_table, notes
+    """Train strategies with shared seeds and compare them: a table, paired tests, and curves."""
     from hero.runs.config import merge_settings
     from hero.study import compare as comparison
 
@@ -62,14 +69,12 @@ def compare(
     if values.keys() & {"strategy", "seed"}:
         raise HeroError("strategy and seed are compared, not set; use --strategies and --seeds instead of --set.")
     chosen = merge_settings(settings.preset, settings.config, values), split_names(strategies) or [], range(seeds)
-    result = comparison.compare(*chosen, where.runs, where.data, budget, baseline, out, workers.build())
-    console.print(comparison_table(result))
-    say(*notes(result), style="dim")
-    out = out or where.runs / result["comparison"]
-    say(f"table: {out / 'comparison.md'}", f"figure: {out / 'curves.png'}")
+    with written_when_interrupted(out, where):
+        result = comparison.compare(*chosen, where.runs, where.data, budget, baseline, out, workers.build(), measure)
+    show_study(result, out, where)
     if json:
-        write_json(json, result)
-    return int(any("failed" in run for row in result["rows"] for run in row["runs"]))
+        result.write(json)
+    return int(bool(result.failed))
 
 
 def study(
@@ -81,6 +86,7 @@ def study(
     backbones: Annotated[str | None, option("A,B,...", "Some of: NAMES, or package.module:Class.", "backbone")] = None,
     strategies: Strategies | None = None,
     seeds: Annotated[int | None, option("N", "Seeds 0 to N-1 (default 5).")] = None,
+    loss: Annotated[str | None, option("NAME", "Absolute loss: relative, mse or both (default: by study).")] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Only list the runs, their state and estimated time.")] = False,
     table_only: Annotated[bool, flag("--table-only", "Train nothing; write the tables of the finished runs.")] = False,
     out: Annotated[Path | None, option("DIR", "Folder of tables and figures (default: RUNS/study-NAME-ID).")] = None,
@@ -89,32 +95,84 @@ def study(
 
     Finished runs are found and not repeated: after a kill the same command continues and ends with the same table.
     """
-    from hero.report.ranks import statistics_tables
-    from hero.report.study import study_tables, title
-    from hero.study.cost.dry_run import schedule, schedule_sentences, schedule_table
+    from hero.study.cost.dry_run import schedule
     from hero.study.plans import plan
-    from hero.study.run import carry_out
+    from hero.study.run import run
 
     if dry_run and table_only:
         raise HeroError("--dry-run writes nothing, so it excludes --table-only; leave out one of them.")
     chosen = split_names(tasks), split_names(backbones), split_names(strategies)
     values, only = settings.values(), None if seeds is None else range(seeds)
-    planned = plan(study, settings.preset, settings.config, values, *chosen, only)
+    planned = plan(study, settings.preset, settings.config, values, *chosen, only, loss)
     if dry_run:
-        lines = schedule(planned, where.runs)
-        if lines:
-            console.print(schedule_table(lines))
-        say(*schedule_sentences(lines, workers.workers), style="dim")
+        show_schedule(schedule(planned, where.runs), workers.workers)
         return 0
-    result = carry_out(planned, where.runs, where.data, workers.build(), out, table_only, measure)
-    say(title(result), style="bold")
-    console.print(*study_tables(result), sep="\n")
-    say(*result["notes"], style="dim")
-    if result["statistics"]:
-        console.print(*statistics_tables(result["statistics"]), sep="\n")
-        say(*result["statistics"]["notes"], style="dim")
-    out = out or where.runs / planned.folder
-    say(f"table: {out / 'table.md'}", *(f"figure: {out / file}" for file in result["figures"]))
+    with written_when_interrupted(out, where):
+        result = run(planned, where.runs, where.data, workers.build(), out, table_only, measure)
+    show_study(result, out, where)
+    return int(bool(result.failed))
+
+
+@contextmanager
+def written_when_interrupted(out: Path | None, where: Folders) -> Iterator[None]:
+    """After Ctrl-C the tables of the finished runs are written."""
+    from hero.report import write_tables
+    from hero.study.run import InterruptedStudy
+
+    try:
+        yield
+    except InterruptedStudy as stop:
+        if stop.result is not None:
+            write_tables(out or where.runs / stop.result.folder, stop.result)
+        raise
+
+
+def show_study(result: "StudyResult", out: Path | None, where: Folders) -> None:
+    """Write the tables and figures of a study or comparison, and print the tables."""
+    from hero.report import write_study
+    from hero.report.content import statistics_tables, study_tables, study_title
+    from hero.report.notes import statistics_notes, study_notes
+
+    out = out or where.runs / result.folder
+    figures = write_study(out, result, where.runs, where.data)
+    say(study_title(result), style="bold")
+    for table in study_tables(result):
+        console.print(table.to_rich())
+    say(*study_notes(result), style="dim")
+    for summary in result.statistics:
+        for table in statistics_tables(summary):
+            console.print(table.to_rich())
+        say(*statistics_notes(summary, result.groups), style="dim")
+    say(f"table: {out / 'table.md'}", *(f"figure: {figure}" for figure in figures))
     say(f"`hero report {out}` writes it as a page", style="dim")
-    runs = [run for group in result["groups"] for row in group["rows"] for run in row["runs"]]
-    return int(any(run["status"] == "failed" for run in runs))
+
+
+def show_schedule(runs: "list[ScheduledRun]", workers: int) -> None:
+    """The runs of a study, one line each, and the total."""
+    if not runs:
+        say("This study trains nothing: it measures, about a minute for each row.", style="dim")
+        return
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("run", overflow="fold")
+    for name in ("state", "left"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for run in runs:
+        unknown = "unknown" if run.seconds is None else duration(run.seconds)
+        table.add_row(run.run, run.state, "" if run.state == "finished" else unknown)
+    console.print(table)
+    rest = [run.seconds for run in runs if run.state != "finished"]
+    known = [seconds for seconds in rest if seconds is not None]
+    say(f"{len(runs)} runs, {len(runs) - len(rest)} finished; about {duration(sum(known))} left, one after the other.")
+    if workers > 1 and known:
+        best = duration(max(sum(known) / workers, *known))
+        say(f"With {workers} workers at best {best}, if each has its own cores.", style="dim")
+    if len(known) < len(rest):
+        say(f"Of {len(rest) - len(known)} runs the time is unknown: none of their kind was logged here.", style="dim")
+
+
+def duration(seconds: float) -> str:
+    """For people: "40 s", "12 min", "3.5 h", "8 days"."""
+    for unit, size, until in (("s", 1, 90), ("min", 60, 90), ("h", 3600, 48)):
+        if seconds < until * size:
+            return f"{seconds / size:.0f} {unit}" if unit != "h" else f"{seconds / size:.1f} h"
+    return f"{seconds / 86400:,.0f} days"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-import json
 import re
 import zipfile
 import zlib
@@ -28,9 +27,10 @@ from hero.data import Task, load_split
 from hero.data.solver import SOLVER_VERSION
 from hero.data.windows import Context
 from hero.errors import HeroError
-from hero.files import write_atomic, write_json
+from hero.files import write_atomic
 from hero.method.metrics import rollout_errors, summarise
 from hero.models.user import check_shapes
+from hero.records import Record
 from hero.runs.checkpoint import load_weights
 from hero.runs.config import RunConfig
 from hero.runs.folder import choose_device
@@ -84,12 +84,28 @@ class ResampledTask(Task):
         return resample(self.first_states(count, seed).double(), self.resolution, self.dims)
 
 
-def shifted(run: Path, data_dir: Path, shift: Shift) -> dict[str, Any]:
+class ShiftedMetrics(Record):
+    """`<run>/ood/<shift>.json`: a run measured under a shift; `test` has the numbers of `metrics.summarise`."""
+
+    run: str
+    task: str
+    backbone: str
+    strategy: str
+    seed: int
+    shift: str
+    title: str
+    settings: dict[str, Any]
+    trajectories: int
+    test: dict[str, float]
+    identity: dict[str, Any]
+    """What was measured: the result is measured again when this changes."""
+
+
+def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:
     """Measure the best checkpoint of a run on the test split of the shifted task: as many, as long, of the same seed.
 
-    Returns run, task, backbone, strategy, seed, shift, title, settings, trajectories, and as `test` the numbers of
-    `metrics.summarise`: gm100, nrmse@200, stability_horizon_200, diverged and so on. The result is kept in
-    `<run>/ood/<shift>.json`, and the errors per trajectory and step in `.npz` beside it, until the checkpoint changes.
+    The result is kept in `<run>/ood/<shift>.json`, and the errors per trajectory and step in `.npz` next to it, until
+    the checkpoint changes.
     """
     config = load_run(run)
     device = choose_device(config.train.device)
@@ -120,20 +136,20 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> dict[str, Any]:
             return step(context)
 
         errors = rollout_errors(counted, truth, steps, device, history)
-    result = {
-        "run": run.name,
+    result = ShiftedMetrics(
+        run=run.name,
         **config.identity(),
-        "shift": shift.name,
-        "title": shift.title,
-        "settings": dict(shift.settings),
-        "trajectories": len(truth),
-        "test": summarise(errors),
-        "identity": identity,
-    }
+        shift=shift.name,
+        title=shift.title,
+        settings=dict(shift.settings),
+        trajectories=len(truth),
+        test=summarise(errors),
+        identity=identity,
+    )
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **{name: values.numpy() for name, values in errors.items()})
     write_atomic(path.with_name(f"{shift.name}.npz"), buffer.getvalue())
-    write_json(path, result)  # last: its presence says that the measurement is complete
+    result.write(path)  # last: its presence says that the measurement is complete
     return result
 
 
@@ -188,14 +204,14 @@ def check_grid(model: nn.Module, config: RunConfig, task: Task, shift: Shift) ->
         ) from error
 
 
-def read_result(path: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What `shifted` has kept, or None if it is missing, damaged, or of another checkpoint or task."""
+def read_result(path: Path, identity: Mapping[str, Any]) -> ShiftedMetrics | None:
+    """The stored result of `shifted`, or None if it is missing, damaged, or of another checkpoint or task."""
     try:
-        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if result["identity"] != identity:
+        result = ShiftedMetrics.read(path)
+        if result.identity != identity:
             return None
         with np.load(path.with_name(f"{path.stem}.npz"), allow_pickle=False) as arrays:
-            result["test"] = summarise({name: torch.from_numpy(arrays[name]) for name in arrays})
+            test = summarise({name: torch.from_numpy(arrays[name]) for name in arrays})
     except (OSError, EOFError, ValueError, LookupError, TypeError, HeroError, zipfile.BadZipFile, zlib.error):
         return None
-    return result
+    return result.model_copy(update={"test": test})

@@ -107,7 +107,7 @@ def _p_values(best: Row, others: Sequence[Row], column: Column) -> dict[str, flo
         ours, theirs = _values(best, column.key), _values(row, column.key)
         seeds = sorted(ours.keys() & theirs.keys())
         pairs = compare_pairs([ours[s] for s in seeds], [theirs[s] for s in seeds], column.direction) if seeds else None
-        found[row.label] = pairs["p"] if pairs else 1.0
+        found[row.label] = pairs.p if pairs else 1.0
     return dict(zip(found, holm(list(found.values())), strict=True))
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hero.config import Settings as BaseSettings
 from hero.data import Task
-from hero.data.windows import Batch
+from hero.data.windows import Batch, Windows
 from hero.method.distance import trajectory_distance
 from hero.method.rollout import Stepper, Unroll, as_stepper, recomputed_unroll, unroll
 from hero.models.wrappers import Normalised, Residual
@@ -41,13 +41,22 @@ class Setup:
     """The source of the data, with its solver."""
 
 
+@dataclass(frozen=True)
+class Phase:
+    """Updates of a run that cost the same, and an update that stands for them: repeating it repeats that cost."""
+
+    name: str
+    updates: int
+    step: int
+
+
 class Strategy(Generic[S]):
     """Base of all strategies; a subclass is registered in `hero.strategies` and defines `loss`."""
 
     title: ClassVar[str] = ""
     """Display name; the name of the class unless set."""
-    suffix: ClassVar[str] = ""
-    """Follows the name of the backbone in the labels of tables, as in FNO-HERO."""
+    suffix: ClassVar[str | None] = None
+    """Follows the name of the backbone in the labels of tables, as in FNO-HERO; a dash and the name unless set."""
     phrase: ClassVar[str] = ""
     """The training in the words of a sentence: "trained ..."; the title unless set."""
     section: ClassVar[str] = ""
@@ -86,6 +95,24 @@ class Strategy(Generic[S]):
     def first_windows_only(self) -> bool:
         """Whether windows begin with the first state of a trajectory."""
         return False
+
+    @property
+    def reduces_to(self) -> str:
+        """The name of the simplest strategy with the same loss under these settings; empty if there is none."""
+        return ""
+
+    @property
+    def windows_are_cacheable(self) -> bool:
+        """Whether windows are identical on every visit, so that results can be cached per window."""
+        return self.train.curriculum == "fixed" and not self.train.noise
+
+    def phases(self, windows: Windows) -> list[Phase]:
+        """The phases of a run with these windows, in their order; the updates add up to train.steps."""
+        return [Phase("training", self.train.steps, self.train.steps - 1)]
+
+    def cache_bytes(self) -> int:
+        """Bytes of the caches that the strategy holds now."""
+        return 0
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         """The loss of one batch of windows."""

@@ -28,7 +28,7 @@ class DivertedChain(Strategy[DivertedChainSettings]):
     """L = (1/K) Σ_k ℓ(û_k, S(û_{k-1})) with û_0 = u_n, û_k = G_θ(û_{k-1}) and S one step of the solver."""
 
     title: ClassVar[str] = "Diverted chain"
-    suffix: ClassVar[str] = "-div"
+    suffix: ClassVar[str | None] = "-div"
     section: ClassVar[str] = "diverted_chain"
     Settings: ClassVar[type[Settings]] = DivertedChainSettings
 

@@ -13,14 +13,14 @@ from torch import nn
 
 from hero.config import Settings, Share, setting
 from hero.config.settings import one_of
-from hero.data.windows import Batch
+from hero.data.windows import Batch, Windows
 from hero.errors import HeroError
 from hero.method.candidates import CANDIDATES, PAPER_CANDIDATES
 from hero.method.diagnostics import DIAGNOSTICS, PAPER_DIAGNOSTICS
 from hero.method.domain import Domain, SpectralNoise
 from hero.method.objective import Every, FailureReference, FixedWeight, Hero, Margin, Ramp
 from hero.method.rollout import Unroll
-from hero.strategies.base import Loss, Setup, Strategy
+from hero.strategies.base import Loss, Phase, Setup, Strategy
 
 
 class RelativeSettings(Settings):
@@ -70,6 +70,18 @@ class RelativeStrategy(Strategy[Any]):
         self.hero = Hero(settings.start, weight=schedule, absolute=absolute)
         self.state = self.hero.init()
 
+    @property
+    def reduces_to(self) -> str:
+        return "" if self.settings.lambda_max else "push_forward"
+
+    def phases(self, windows: Windows) -> list[Phase]:
+        steps, start = self.train.steps, self.settings.start
+        return [*([Phase("before hero.start", start, start - 1)] if start else []),
+                Phase("after hero.start", steps - start, steps - 1)]  # fmt: skip
+
+    def cache_bytes(self) -> int:
+        return self.state.cache.nbytes()
+
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         value, self.state, comparison = self.hero(
             model,
@@ -93,7 +105,7 @@ class HeroStrategy(RelativeStrategy):
     """The history-enriched objective on top of the absolute rollout loss."""
 
     title: ClassVar[str] = "HERO"
-    suffix: ClassVar[str] = "-HERO"
+    suffix: ClassVar[str | None] = "-HERO"
     Settings: ClassVar[type[Settings]] = HeroSettings
 
     def __init__(self, setup: Setup, unroll_with: Unroll | None = None) -> None:
@@ -107,6 +119,38 @@ class HeroStrategy(RelativeStrategy):
             domain=Domain(perturbation=SpectralNoise(settings.perturbation)),
         )
 
+    def phases(self, windows: Windows) -> list[Phase]:
+        """A cache saves much of the lagged candidate, once it is filled after a refresh."""
+        steps, settings = self.train.steps, self.settings
+        start, refresh = settings.start, settings.refresh
+        last_refresh = start + (steps - 1 - start) // refresh * refresh
+        between = steps - 1 if steps - 1 != last_refresh else steps - 2
+        filling = filling_updates(windows, start, steps, refresh)
+        if not settings.lambda_max or not self.windows_are_cacheable:
+            filling = 0
+        found = [
+            Phase("before hero.start", start, start - 1),
+            Phase("cache filling", filling, last_refresh),
+            Phase("cache filled" if filling else "after hero.start", steps - start - filling, between),
+        ]
+        return [phase for phase in found if phase.updates > 0]
+
+
+def filling_updates(windows: Windows, start: int, steps: int, refresh: int) -> int:
+    """How many updates roll the lagged operator out because a window of theirs is not in the cache: the expectation.
+
+    With E batches of B windows per epoch and a refresh at position p of an epoch, the E - p batches left are all new.
+    Of the next epoch's windows a share p/E is still missing, and a batch meets one with probability 1 - (1 - p/E)^B.
+    """
+    epoch, total = windows.per_epoch, 0.0
+    for step in range(start, steps, refresh):
+        length = min(refresh, steps - step)
+        position = step % epoch
+        first = min(length, epoch - position)
+        second = min(length - first, epoch)
+        total += first + second * (1 - (1 - position / epoch) ** windows.batch)
+    return round(total)
+
 
 class FixedWeightStrategy(RelativeStrategy):
     """The control of HERO: the same schedule with α replaced by a constant, L = L_roll + λ_s α₀ D(τ_θ, τ_*).
@@ -116,7 +160,7 @@ class FixedWeightStrategy(RelativeStrategy):
     """
 
     title: ClassVar[str] = "Fixed weight"
-    suffix: ClassVar[str] = "-fixed"
+    suffix: ClassVar[str | None] = "-fixed"
     Settings: ClassVar[type[Settings]] = FixedWeightSettings
 
     def __init__(self, setup: Setup, unroll_with: Unroll | None = None) -> None:

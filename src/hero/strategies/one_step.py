@@ -15,6 +15,11 @@ class OneStep(Strategy[Settings]):
     """The baseline without any rollout. It draws the same windows as the others so that seeds pair."""
 
     title: ClassVar[str] = "One-step"
+    suffix: ClassVar[str | None] = ""
+
+    @property
+    def reduces_to(self) -> str:
+        return "push_forward" if self.train.unroll == 1 else ""
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         prediction = self.unroll(model, batch.context, 1)

@@ -34,9 +34,13 @@ class PushForward(Strategy[PushForwardSettings]):
     """ℓ(τ_θ, τ_*) with τ_θ a K-step rollout; the variant decides where gradients flow and which steps count."""
 
     title: ClassVar[str] = "Push-forward"
-    suffix: ClassVar[str] = "-PF"
+    suffix: ClassVar[str | None] = "-PF"
     section: ClassVar[str] = "push_forward"
     Settings: ClassVar[type[Settings]] = PushForwardSettings
+
+    @property
+    def reduces_to(self) -> str:
+        return "push_forward" if self.settings.variant == "full" else ""
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         settings, steps = self.settings, batch.truth.shape[1]
@@ -88,7 +92,7 @@ class Recurrent(Strategy[RecurrentSettings]):
     """
 
     title: ClassVar[str] = "RNO"
-    suffix: ClassVar[str] = "-RNO"
+    suffix: ClassVar[str | None] = "-RNO"
     section: ClassVar[str] = "recurrent"
     Settings: ClassVar[type[Settings]] = RecurrentSettings
     recompute: ClassVar[bool] = True
@@ -96,6 +100,10 @@ class Recurrent(Strategy[RecurrentSettings]):
     @property
     def first_windows_only(self) -> bool:
         return self.settings.starts == "first"
+
+    @property
+    def reduces_to(self) -> str:
+        return "push_forward"
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         tau = self.unroll(model, batch.context, batch.truth.shape[1])

@@ -202,7 +202,7 @@ class Refiner(Strategy[RefinerSettings]):
     """Denoising of the first step of each window; at test time K refinements of every predicted step."""
 
     title: ClassVar[str] = "PDE-Refiner"
-    suffix: ClassVar[str] = "-Ref."
+    suffix: ClassVar[str | None] = "-Ref."
     section: ClassVar[str] = "refiner"
     Settings: ClassVar[type[Settings]] = RefinerSettings
     ema: ClassVar[float] = 0.995

@@ -1,30 +1,68 @@
-"""What the run folders of a study say: the groups, rows and cells of study.json, and nothing that is not in them."""
+"""From run folders to groups, rows and cells of study.json. A study names the reader that makes its groups."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from hero.errors import HeroError
 from hero.evaluation import shifts
 from hero.evaluation.landscape import landscape
+from hero.evaluation.records import Landscape
 from hero.method.metrics import diverged
-from hero.report.cells import cell, mark_best
-from hero.report.tables import COMPARED, as_float
 from hero.runs.checkpoint import kept_steps
 from hero.runs.config import RunConfig
-from hero.runs.old import read_errors, read_log, read_metrics
-from hero.study.cost import table as cost
-from hero.study.paired import mean_and_deviation
-from hero.study.plans import Column, Paper, Plan, PlannedGroup
-from hero.study.published import paper_row
+from hero.runs.folder import Run
+from hero.study.cost.table import measure_costs
+from hero.study.published import COST_NOTE, differences, published_row
+from hero.study.records import Cell, Column, Group, Published, Row, RunEntry, Status, best_marked
 
 COSTS = "costs.json"
 
 
-class Measured(NamedTuple):
+@dataclass(frozen=True)
+class PlannedRow:
+    """A row of one group, with a configuration for each seed; without seeds, one with seed 0."""
+
+    label: str
+    method: str
+    strategy: str
+    configs: tuple[RunConfig, ...]
+    note: str = ""
+    published: str = ""
+    """The name of the row in the paper's table."""
+    own: tuple[str, ...] = ()
+    """Settings that the row has beyond those of the study."""
+    setting: float | None = None
+    repeats: str | None = None
+
+
+@dataclass(frozen=True)
+class PlannedGroup:
+    """The rows of one task, backbone and loss; `table` is the paper's table with their numbers."""
+
+    title: str
+    task: str
+    backbone: str
+    loss: str
+    table: str
+    rows: tuple[PlannedRow, ...]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a study is read from, and the runs that failed just now, each with its reason."""
+
+    runs: Path
+    data: Path
+    out: Path
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Measured:
     """The numbers of one run, by column, and how many of its rollouts diverged; without rollouts, 0 of 0."""
 
     values: Mapping[str, float]
@@ -32,167 +70,155 @@ class Measured(NamedTuple):
     rollouts: int = 0
 
 
-class Line(NamedTuple):
-    """A row of the table before it is read: its runs, and how to read one."""
-
-    label: str
-    strategy: str
-    note: str
-    paper: Paper | None
-    configs: Sequence[RunConfig]
-    read: Callable[[Path], Measured]
+Paper = Mapping[str, Published]
+Reader = Callable[[PlannedGroup, Sequence[Column], Places], Iterator[Group]]
 
 
-def study_groups(plan: Plan, runs_dir: Path, data_dir: Path, failed: Mapping[str, str], out: Path) -> list[Any]:
-    """The groups of study.json. `failed` has the reason for each run, by id, that was tried in vain."""
-    if plan.name == "cost":
-        return [cost_group(plan, group, data_dir, out) for group in plan.groups]
-    groups = []
-    for group in plan.groups:
-        lines: dict[shifts.Shift | None, list[Line]]
-        if plan.name == "ood":
-            lines = {shift: shift_lines(group, shift, data_dir) for shift in shifts.SHIFTS.values()}
-        elif plan.name == "landscape":
-            lines = {None: landscape_lines(group, data_dir)}
-        else:
-            lines = {None: [Line(*row, read_run) for row in group.rows]}
-        for shift, found in lines.items():
-            rows = [row_of(line, plan.study.columns, runs_dir, failed) for line in found]
-            groups.append(group_of(group, rows, plan.study.columns, shift))
-    return groups
+def read_rollouts(group: PlannedGroup, columns: Sequence[Column], places: Places) -> Iterator[Group]:
+    """Numbers of metrics.json."""
+
+    def read(run: Run) -> Measured:
+        metrics, errors = run.metrics, run.errors.nrmse  # figures need the errors: a run without them is in neither
+        assert metrics is not None
+        splits = {"val": metrics.val, "test": metrics.test}
+        found = {c.key: splits[c.split][c.metric] for c in columns if c.split and c.metric in splits[c.split]}
+        return Measured(found, diverged(errors), len(errors))
+
+    yield group_of(group, columns, [read_row(row, columns, places, read, paper_of(group, row)) for row in group.rows])
 
 
-def group_of(
-    group: PlannedGroup, rows: list[dict[str, Any]], columns: Sequence[Column], shift: shifts.Shift | None = None
-) -> dict[str, Any]:
-    """A group of study.json, with its best rows marked."""
-    for column in columns:
-        mark_best([row["cells"][column.key] for row in rows], column.direction)
-    return {
-        "title": group.title + (f": {shift.title}" if shift else ""),
-        "task": group.task,
-        "backbone": group.backbone,
-        "shift": shift.name if shift else None,
-        "rows": rows,
-    }
+def read_shifts(group: PlannedGroup, columns: Sequence[Column], places: Places) -> Iterator[Group]:
+    """A group for each of the paper's shifts; a run that was not measured under it yet is measured now."""
+    for shift in shifts.SHIFTS.values():
+
+        def read(run: Run, shift: shifts.Shift = shift) -> Measured:
+            result = shifts.shifted(run.path, places.data, shift)
+            found = {c.key: result.test[c.metric] for c in columns if c.metric in result.test}
+            return Measured(found, int(result.test["diverged"]), result.trajectories)
+
+        rows = [
+            read_row(row, columns, places, read, paper_of(group, row, f"{group.table}_{shift.name}"))
+            for row in group.rows
+        ]
+        found = group_of(group, columns, rows)
+        yield found.model_copy(update={"title": f"{group.title}: {shift.title}", "shift": shift.name})
 
 
-def row_of(line: Line, columns: Sequence[Column], runs_dir: Path, failed: Mapping[str, str]) -> dict[str, Any]:
-    """A row of study.json: its finished runs summarised, the others named."""
-    runs, measured = [], []
-    for config in line.configs:
-        run = runs_dir / config.run_id()
-        entry: dict[str, Any] = {"seed": config.seed, "run": run.name}
-        try:
-            if run.name in failed:
-                raise HeroError(failed[run.name])
-            entry["status"] = state_of(run, config)
-            if entry["status"] == "finished":
-                measured.append(line.read(run))
-        except HeroError as error:
-            entry |= {"status": "failed", "failed": str(error)}
-        runs.append(entry)
-    return {
-        "label": line.label,
-        "strategy": line.strategy,
-        "note": line.note,
-        "cells": {column.key: cell_of(column.key, measured, line.paper) for column in columns},
-        "runs": runs,
-        "diverged": sum(run.diverged for run in measured),
-        "rollouts": sum(run.rollouts for run in measured),
-    }
-
-
-def state_of(run: Path, config: RunConfig) -> str:
-    """ "finished", "unfinished" or "not run"; finished means trained to the end and evaluated after it."""
-    metrics = read_metrics(run)
-    if metrics and metrics["training"]["steps"] == config.train.steps:
-        return "finished"
-    return "unfinished" if (run / "config.toml").is_file() else "not run"
-
-
-def steps_done(run: Path) -> int:
-    """Updates of an unfinished run, as it logged them."""
-    return max((record["step"] for record in read_log(run)), default=0)
-
-
-def cell_of(key: str, measured: Sequence[Measured], paper: Paper | None) -> dict[str, Any] | None:
-    """Mean and deviation over the runs beside the published mean; None where no run has this number."""
-    values = [run.values[key] for run in measured if key in run.values]
-    if not values:
-        return None
-    return cell(mean_and_deviation(values), paper.get(key) if paper else None)
-
-
-def read_run(run: Path) -> Measured:
-    """The paper's five numbers of an evaluated run."""
-    metrics = read_metrics(run)
-    assert metrics is not None
-    errors = read_errors(run)["nrmse"]  # of which the figures are: a run whose file is damaged is in neither
-    try:
-        values = {key: as_float(metrics[split][name]) for split, name, _, key in COMPARED}
-        return Measured(values, diverged(errors), len(errors))
-    except (LookupError, TypeError, ValueError):
-        raise HeroError(f"{run / 'metrics.json'} is damaged; `hero evaluate {run.name}` writes it anew.") from None
-
-
-def shift_lines(group: PlannedGroup, shift: shifts.Shift, data_dir: Path) -> list[Line]:
-    """The rows of a group under a shift; a run that was not measured under it yet is."""
-
-    def read(run: Path) -> Measured:
-        result = shifts.shifted(run, data_dir, shift)
-        test = result["test"]
-        names = {"gm100": "gm100", "nrmse@200": "nrmse@200", "mean_stability_horizon": "stability_horizon_200"}
-        values = {key: as_float(test[name]) for key, name in names.items() if name in test}
-        return Measured(values, int(test["diverged"]), int(result["trajectories"]))
-
-    def published(strategy: str) -> Paper | None:
-        return paper_row("ood_kolmogorov_fno", shift.name, strategy) if group.backbone == "fno" else None
-
-    return [Line(row.label, row.strategy, row.note, published(row.strategy), row.configs, read) for row in group.rows]
-
-
-def landscape_lines(group: PlannedGroup, data_dir: Path) -> list[Line]:
-    """A row for each kept checkpoint and one for the final model: E_s(t) of `hero.landscape`."""
-    lines = []
-    for row in group.rows:
-        settings = row.configs[0].train
-
-        def reader(step: int | None) -> Callable[[Path], Measured]:
-            def read(run: Path) -> Measured:
-                result = stored_landscape(run, data_dir)
-                errors = result["final_errors"] if step is None else result["errors"][result["steps"].index(step)]
-                return Measured({f"nrmse@{t}": as_float(error) for t, error in enumerate(errors, start=1)})
-
-            return read
-
-        for step in range(settings.keep_every, settings.steps + 1, settings.keep_every):
-            lines.append(Line(f"{row.label}, step {step}", row.strategy, "", None, row.configs, reader(step)))
-        lines.append(Line(f"{row.label}, final", row.strategy, "", None, row.configs, reader(None)))
-    return lines
-
-
-def stored_landscape(run: Path, data_dir: Path) -> dict[str, Any]:
-    """`landscape.json` of a run, measured if it is not there or not of the checkpoints that are."""
-    try:
-        result: dict[str, Any] = json.loads((run / "landscape.json").read_text(encoding="utf-8"))
-        if result["steps"] == kept_steps(run) and len(result["errors"]) == len(result["steps"]):
-            return result
-    except (OSError, ValueError, LookupError, TypeError):
-        pass
-    return landscape(run, data_dir).plain()
-
-
-def cost_group(plan: Plan, group: PlannedGroup, data_dir: Path, out: Path) -> dict[str, Any]:
-    """The rows of a group measured now, or as an earlier command of the same study has measured them."""
-    path = out / f"{group.task}-{group.backbone.rpartition(':')[2]}-{COSTS}"
-    found = cost.measure({row.label: row.configs[0] for row in group.rows}, data_dir, path=path)
+def read_landscape(group: PlannedGroup, columns: Sequence[Column], places: Places) -> Iterator[Group]:
+    """A row for each kept checkpoint and one for the final model: E_s(t) of `hero landscape`."""
     rows = []
     for row in group.rows:
-        values = {column.key: as_float(found[row.label][column.key]) for column in plan.study.columns}
-        cells = {key: cell_of(key, [Measured(values)], row.paper) for key in values}
-        rows.append({
-            "label": row.label, "strategy": row.strategy, "note": row.note,
-            "cells": cells, "runs": [], "diverged": 0, "rollouts": 0,
-        })  # fmt: skip
-    return {**group_of(group, rows, plan.study.columns), "how": found[cost.HOW]["note"]}
+        train = row.configs[0].train
+
+        for step in (*range(train.keep_every, train.steps + 1, train.keep_every), None):
+
+            def read(run: Run, step: int | None = step) -> Measured:
+                found = stored_landscape(run.path, places.data)
+                errors = found.final_errors if step is None else found.errors[found.steps.index(step)]
+                return Measured({f"nrmse@{t}": error for t, error in enumerate(errors, start=1)})
+
+            found = read_row(row, columns, places, read, ({}, ()))
+            end = "final" if step is None else f"step {step}"
+            rows.append(found.model_copy(update={"label": f"{row.label}, {end}", "note": ""}))
+    yield group_of(group, columns, rows)
+
+
+def stored_landscape(run: Path, data_dir: Path) -> Landscape:
+    """`landscape.json` of a run, measured if it is not there or not of the checkpoints that are."""
+    with contextlib.suppress(HeroError):
+        found = Landscape.read(run / "landscape.json")
+        if list(found.steps) == kept_steps(run):
+            return found
+    return landscape(run, data_dir)
+
+
+def read_costs(group: PlannedGroup, columns: Sequence[Column], places: Places) -> Iterator[Group]:
+    """The rows measured now, or as an earlier command of the same study has measured them."""
+    path = places.out / f"{group.task}-{group.backbone.rpartition(':')[2]}-{COSTS}"
+    found = measure_costs([row.configs[0] for row in group.rows], places.data, path=path)
+    rows = []
+    dims = group.rows[0].configs[0].make_task().dims
+    for row in group.rows:
+        cost = found.costs[row.configs[0].run_id()]
+        values = {column.key: float(getattr(cost, column.key)) for column in columns}
+        paper, differs = paper_of(group, row, task=f"{dims}d")
+        if paper and paper["parameters"].mean != cost.parameters:
+            paper = {}  # another network; the notes say so
+        rows.append(finished_row(row, columns, [Measured(values)], (), (paper, differs)))
+    of_paper = group.backbone == "fno" and dims == 2
+    notes = (found.note, COST_NOTE) if of_paper else (found.note,)
+    yield group_of(group, columns, rows).model_copy(update={"notes": notes})
+
+
+def group_of(group: PlannedGroup, columns: Sequence[Column], rows: Sequence[Row]) -> Group:
+    """A group with the best of each column marked."""
+    return Group(
+        title=group.title,
+        task=group.task,
+        backbone=group.backbone,
+        loss=group.loss,
+        rows=best_marked(rows, columns),
+    )
+
+
+def paper_of(group: PlannedGroup, row: PlannedRow, table: str = "", task: str = "") -> tuple[Paper, tuple[str, ...]]:
+    """The published numbers of a row if its runs are the paper's, else the settings in which they differ."""
+    found = published_row(table or group.table, task or group.task, group.backbone, row.published) or {}
+    differs = tuple(differences(row.configs[0], row.own)) if found else ()
+    numbers = {} if differs else {key: Published(mean=value.mean, std=value.std) for key, value in found.items()}
+    return numbers, differs
+
+
+def read_row(
+    row: PlannedRow,
+    columns: Sequence[Column],
+    places: Places,
+    read: Callable[[Run], Measured],
+    paper: tuple[Paper, tuple[str, ...]],
+) -> Row:
+    """A row from its finished runs; the others are named."""
+    runs: list[RunEntry] = []
+    measured: list[Measured] = []
+    for config in row.configs:
+        run = Run(places.runs / config.run_id())
+        status: Status = "failed"
+        reason = places.failed.get(run.name)
+        try:
+            status = status if reason else status_of(run)
+            if status == "finished":
+                measured.append(read(run))
+        except HeroError as error:
+            status, reason = "failed", str(error)
+        runs.append(RunEntry(seed=config.seed, run=run.name, status=status, reason=reason))
+    return finished_row(row, columns, measured, runs, paper)
+
+
+def finished_row(
+    row: PlannedRow,
+    columns: Sequence[Column],
+    measured: Sequence[Measured],
+    runs: Sequence[RunEntry],
+    paper: tuple[Paper, tuple[str, ...]],
+) -> Row:
+    """A row of numbers over seeds, next to the published ones."""
+    numbers, differs = paper
+    keys = [column.key for column in columns]
+    values = {key: [run.values[key] for run in measured if key in run.values] for key in keys}
+    return Row(
+        label=row.label,
+        method=row.method,
+        strategy=row.strategy,
+        note=row.note,
+        cells={key: Cell.of(found, numbers.get(key)) if found else None for key, found in values.items()},
+        runs=tuple(runs),
+        diverged=sum(run.diverged for run in measured),
+        rollouts=sum(run.rollouts for run in measured),
+        setting=row.setting,
+        repeats=row.repeats,
+        differs=differs,
+    )
+
+
+def status_of(run: Run) -> Status:
+    """Finished means trained to the end and evaluated after it."""
+    return {"finished": "finished", "not run": "not run"}.get(run.status, "unfinished")  # type: ignore[return-value]

@@ -1,7 +1,8 @@
 """The studies of the paper as plain descriptions, and the runs that they need.
 
-A study is a list of rows (a strategy with settings of its own), the tasks and backbones they are run on, and columns.
-`plan` turns one into configurations: a group for each task and backbone, in it a run for each row and seed.
+A study is one entry of `STUDIES`: its rows (a strategy with settings), the tasks, backbones and losses they are run
+with, the columns, and the reader that takes the numbers from the run folders. `plan` turns a study into configurations:
+a group for each task, backbone and loss, in it a run for each row and seed.
 """
 
 from __future__ import annotations
@@ -9,21 +10,39 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from hero.config import Registry
 from hero.data import TASKS, get_task
 from hero.errors import HeroError, unknown_name
 from hero.evaluation.shifts import PAPER_TASK
-from hero.method.metrics import METRICS
 from hero.models import get_backbone
-from hero.report.tables import COMPARED
 from hero.runs.config import RunConfig, all_settings, make_config, merge_settings
 from hero.strategies import STRATEGIES
-from hero.strategies.hero import HeroSettings
-from hero.study.published import paper_row, paper_value
+from hero.study.collect import (
+    PlannedGroup,
+    PlannedRow,
+    Reader,
+    read_costs,
+    read_landscape,
+    read_rollouts,
+    read_shifts,
+)
+from hero.study.records import ROLLOUT_COLUMNS, Column, Figures
+from hero.study.rows import (
+    FULL_HERO,
+    PUBLISHED_SIZE,
+    StudyRow,
+    ablation_row,
+    refresh_steps,
+    relative_interval,
+    strategy_row,
+    strategy_rows,
+    varied_rows,
+)
 
 MAIN_TASKS = (
     "burgers",
@@ -44,237 +63,167 @@ ALL_TASKS = (
     "swift_hohenberg",
     "unbalanced_advection",
 )
-BACKBONE_NAMES = {"fno": ("FNO", "FNO"), "transolver": ("Transolver", "Trans.")}
-"""In titles and in labels, as the paper writes them."""
-SUFFIXES = {
-    "one_step": "",
-    "push_forward": "-PF",
-    "refiner": "-Ref.",
-    "recurrent": "-RNO",
-    "hero": "-HERO",
-    "fixed_weight": "-fixed",
-}
-PAPER_STEPS = 10_000
 SEEDS = 5
-AXES = ("tasks", "backbones", "strategies", "seeds")
-NAMED_BY_AXES = {"task.name": "--tasks", "backbone.name": "--backbones", "strategy": "--strategies", "seed": "--seeds"}
-
-Paper = Mapping[str, Mapping[str, float | None]]
-
-
-class Column(NamedTuple):
-    """A number of the table; `direction` says whether "lower" or "higher" is better."""
-
-    key: str
-    label: str
-    direction: str
-
-
-ROLLOUT_COLUMNS = tuple(Column(key, label, METRICS[metric].direction) for _, metric, label, key in COMPARED)
-OOD_COLUMNS = (
-    Column("gm100", "GM100", "lower"),
-    Column("nrmse@200", "nRMSE@200", "lower"),
-    Column("mean_stability_horizon", "MSH", "higher"),
-)
-COST_COLUMNS = (
-    Column("parameters", "Parameters", "lower"),
-    Column("inference_ms_per_step", "Inference ms/step", "lower"),
-    Column("peak_memory_mb", "Peak memory MB", "lower"),
-    Column("train_steps_per_s", "Training steps/s", "higher"),
-)
-LANDSCAPE_COLUMNS = tuple(Column(f"nrmse@{t}", f"nRMSE@{t}", "lower") for t in (1, 40, 100, 160))
-
-
-@dataclass(frozen=True)
-class Row:
-    """A line of the table: a strategy, and what is set for it beyond the settings of the study."""
-
-    strategy: str
-    label: str = ""
-    """Default: the paper's name of the strategy on its backbone; {} stands for the value of the share."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    share: tuple[str, float] | None = None
-    """A setting given as a share of train.steps."""
+LOSSES = ("relative", "mse")
+"""The absolute losses of the paper: D in its Method section, push-forward MSE in its implementation section."""
+AXES = ("tasks", "backbones", "loss", "strategies", "seeds")
+OWN_ROWS = ("tasks", "backbones", "loss", "seeds")
+"""Axes of a study whose rows are not one for each strategy."""
+SETTINGS_OF_AXES = {
+    "task.name": "tasks",
+    "backbone.name": "backbones",
+    "train.loss": "loss",
+    "strategy": "strategies",
+    "seed": "seeds",
+}
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is run and shown; `paper` finds the published numbers of a row by its configuration and label."""
+    """The runs of a table, and how they are read, shown and tested."""
 
     title: str
     tasks: tuple[str, ...]
     backbones: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[StudyRow, ...]
     columns: tuple[Column, ...] = ROLLOUT_COLUMNS
+    losses: tuple[str, ...] = ("relative",)
     axes: tuple[str, ...] = AXES
-    """What may be narrowed. Where strategies may, each row is one; other studies have rows of their own."""
-    paper: Callable[[RunConfig, str], Paper | None] = lambda config, label: paper_value(
-        config.task.name, config.backbone.name, config.strategy
-    )
-    note: Callable[[RunConfig], str] = lambda config: ""
-
-
-def from_table(name: str) -> Callable[[RunConfig, str], Paper | None]:
-    """Published numbers of a table on decaying turbulence with FNO, by label."""
-
-    def find(config: RunConfig, label: str) -> Paper | None:
-        of_paper = (config.task.name, config.backbone.name) == ("decaying_turbulence", "fno")
-        return paper_row(name, label) if of_paper else None
-
-    return find
-
-
-def paper_cost(config: RunConfig, label: str) -> Paper | None:
-    """The paper measured one 2D FNO."""
-    of_paper = config.backbone.name == "fno" and config.make_task().dims == 2
-    return paper_row("cost_fno_2d", config.strategy) if of_paper else None
-
-
-def relative_interval(config: RunConfig) -> str:
-    """The updates in which the relative term acts."""
-    return f"{config.method.start}–{config.train.steps}" if isinstance(config.method, HeroSettings) else ""
-
-
-def refresh_steps(config: RunConfig) -> str:
-    """The updates at which the lagged operator is copied: all of a few, else the first two and the last."""
-    if not isinstance(config.method, HeroSettings):
-        return ""
-    steps = list(range(config.method.start, config.train.steps, config.method.refresh))
-    shown = [*steps[:2], "…", steps[-1]] if len(steps) > 4 else steps
-    return ", ".join(map(str, shown))
-
-
-def strategy_rows(*names: str, **more: Any) -> tuple[Row, ...]:
-    """A row for each strategy."""
-    return tuple(Row(name, **more) for name in names)
-
-
-def candidate_row(label: str, *candidates: str) -> Row:
-    """HERO with some of its candidates."""
-    return Row("hero", label, {"hero.candidates": candidates})
-
-
-def share_rows(setting: str, symbol: str, *shares: float) -> tuple[Row, ...]:
-    """Push-forward, and HERO with a setting at these shares of the steps."""
-    hero = (Row("hero", f"HERO ({symbol}={{}})", share=(setting, share)) for share in shares)
-    return (Row("push_forward"), *hero)
+    """What a command may choose; the strategies only where each row is one."""
+    table: str = "complete"
+    """The paper's table with the published numbers of the rows."""
+    read: Reader = read_rollouts
+    measures: bool = False
+    """Whether reading measures what is missing, beyond the runs."""
+    figures: Figures = "curves"
+    setting: str = ""
+    """The display name of the setting that the rows vary."""
+    tested: str | None = "nrmse@100"
+    """The column of the statistics; None where there is nothing to test."""
+    baseline: str = "push_forward"
+    """The strategy, or the label of the row, that the others are tested against."""
 
 
 COMPARED_STRATEGIES = strategy_rows("one_step", "push_forward", "refiner", "recurrent", "hero", "fixed_weight")
 BOTH = ("fno", "transolver")
 TURBULENCE = ("decaying_turbulence",)
-OWN_ROWS = ("tasks", "backbones", "seeds")
 
-STUDIES: dict[str, Study] = {
-    "main": Study("Main results", MAIN_TASKS, BOTH, COMPARED_STRATEGIES),
-    "complete": Study("Complete results", ALL_TASKS, BOTH, COMPARED_STRATEGIES),
-    "ablation": Study(
-        "Ablation of HERO",
-        TURBULENCE,
-        ("fno",),
-        (
-            *strategy_rows("one_step", "push_forward"),
-            candidate_row("Self-relative", "self"),
-            candidate_row("Lag-only HERO", "lag"),
-            candidate_row("HERO w/o Lag", "perturbed", "self"),
-            candidate_row("HERO w/o Pert", "lag", "self"),
-            candidate_row("HERO w/o Self", "lag", "perturbed"),
-            Row("hero", "HERO w/o Relative", {"hero.lambda_max": 0.0}),
-            Row("hero", "Full HERO"),
-            Row("fixed_weight"),
+STUDIES: Registry[Study] = Registry(
+    "study",
+    {
+        "main": Study("Main results", MAIN_TASKS, BOTH, COMPARED_STRATEGIES, losses=LOSSES),
+        "complete": Study("Complete results", ALL_TASKS, BOTH, COMPARED_STRATEGIES),
+        "ablation": Study(
+            "Ablation of HERO",
+            TURBULENCE,
+            ("fno",),
+            (
+                StudyRow("one_step", published="FNO"),
+                StudyRow("push_forward", published="FNO-PF"),
+                ablation_row("Self-relative", candidates=("self",)),
+                ablation_row("Lag-only HERO", candidates=("lag",)),
+                ablation_row("HERO w/o Lag", candidates=("perturbed", "self")),
+                ablation_row("HERO w/o Pert", candidates=("lag", "self")),
+                ablation_row("HERO w/o Self", candidates=("lag", "perturbed")),
+                ablation_row("HERO w/o Relative", lambda_max=0.0),
+                FULL_HERO,
+                StudyRow("fixed_weight"),
+            ),
+            losses=LOSSES,
+            axes=OWN_ROWS,
+            table="ablation",
         ),
-        axes=OWN_ROWS,
-        paper=from_table("ablation_decaying_turbulence_fno"),
-    ),
-    "ood": Study(
-        "Zero-shot under shifts",
-        (PAPER_TASK,),
-        ("fno",),
-        strategy_rows("one_step", "push_forward", "recurrent", "hero", "fixed_weight"),
-        OOD_COLUMNS,
-        axes=("backbones", "strategies", "seeds"),
-    ),
-    "start_step": Study(
-        "Start step of the relative term",
-        TURBULENCE,
-        ("fno",),
-        share_rows("hero.start", "s0", 0.2, 0.4, 0.6, 0.8),
-        axes=OWN_ROWS,
-        paper=from_table("start_step_decaying_turbulence_fno"),
-        note=relative_interval,
-    ),
-    "refresh": Study(
-        "Refresh interval of the lagged operator",
-        TURBULENCE,
-        ("fno",),
-        share_rows("hero.refresh", "R", 0.05, 0.1, 0.2, 0.4),
-        axes=OWN_ROWS,
-        paper=from_table("refresh_interval_decaying_turbulence_fno"),
-        note=refresh_steps,
-    ),
-    "cost": Study(
-        "Cost",
-        TURBULENCE,
-        ("fno",),
-        COMPARED_STRATEGIES,
-        COST_COLUMNS,
-        axes=("tasks", "backbones", "strategies"),
-        paper=paper_cost,
-    ),
-    "rollout_figure": Study(
-        "Error along the rollout", TURBULENCE, ("fno",), strategy_rows("one_step", "push_forward", "hero")
-    ),
-    "landscape": Study(
-        "Kept checkpoints along the rollout",
-        TURBULENCE,
-        ("fno",),
-        strategy_rows("hero", share=("train.keep_every", 0.2)),
-        LANDSCAPE_COLUMNS,
-        paper=lambda config, label: None,
-    ),
-}
-
-
-class PlannedRow(NamedTuple):
-    """A row of one group, with a configuration for each seed; without seeds, `configs` has the one of seed 0."""
-
-    label: str
-    strategy: str
-    note: str
-    paper: Paper | None
-    configs: tuple[RunConfig, ...]
-
-
-class PlannedGroup(NamedTuple):
-    """The rows of one task and backbone."""
-
-    title: str
-    task: str
-    backbone: str
-    rows: tuple[PlannedRow, ...]
+        "ood": Study(
+            "Zero-shot under shifts",
+            (PAPER_TASK,),
+            ("fno",),
+            strategy_rows("one_step", "push_forward", "recurrent", "hero", "fixed_weight"),
+            (
+                Column.of("gm100"),
+                Column.of("nrmse@200"),
+                Column.of("stability_horizon_200", key="mean_stability_horizon", label="MSH"),
+            ),
+            axes=("backbones", "loss", "strategies", "seeds"),
+            table="ood",
+            read=read_shifts,
+            measures=True,
+            figures="none",
+            tested="nrmse@200",
+        ),
+        "start_step": Study(
+            "Start step of the relative term",
+            TURBULENCE,
+            ("fno",),
+            varied_rows("hero.start", "s0", relative_interval, {0.2: 2000, 0.4: 4000, 0.6: 6000, 0.8: 8000}),
+            axes=OWN_ROWS,
+            table="start_step",
+            figures="setting",
+            setting="start step s₀",
+        ),
+        "refresh": Study(
+            "Refresh interval of the lagged operator",
+            TURBULENCE,
+            ("fno",),
+            varied_rows("hero.refresh", "R", refresh_steps, {0.05: 500, 0.1: 1000, 0.2: 2000, 0.4: 4000}),
+            axes=OWN_ROWS,
+            table="refresh",
+            figures="setting",
+            setting="refresh interval R",
+        ),
+        "cost": Study(
+            "Cost",
+            TURBULENCE,
+            ("fno",),
+            (*COMPARED_STRATEGIES, PUBLISHED_SIZE),
+            (
+                Column(key="parameters", label="Parameters", direction="lower"),
+                Column(key="inference_ms_per_step", label="Inference ms/step", direction="lower"),
+                Column(key="peak_memory_mb", label="Peak memory MB", direction="lower"),
+                Column(key="train_steps_per_s", label="Training steps/s", direction="higher"),
+            ),
+            axes=("tasks", "backbones", "strategies"),
+            table="cost",
+            read=read_costs,
+            measures=True,
+            figures="none",
+            tested=None,
+        ),
+        "rollout_figure": Study(
+            "Error along the rollout",
+            TURBULENCE,
+            ("fno",),
+            strategy_rows("one_step", "push_forward", "hero"),
+            axes=("tasks", "backbones", "strategies", "seeds"),
+            figures="rollout",
+        ),
+        "landscape": Study(
+            "Kept checkpoints along the rollout",
+            TURBULENCE,
+            ("fno",),
+            strategy_rows("hero"),
+            tuple(Column(key=f"nrmse@{t}", label=f"nRMSE@{t}", direction="lower") for t in (1, 40, 100, 160)),
+            axes=("tasks", "backbones", "strategies", "seeds"),
+            read=read_landscape,
+            measures=True,
+            figures="landscape",
+            tested=None,
+        ),
+    },
+)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a study will run, and where its table goes."""
+    """All runs of a study; `folder` is the name of the folder of its table."""
 
     name: str
+    folder: str
+    study: Study
     groups: tuple[PlannedGroup, ...]
     seeds: tuple[int, ...]
-    preset: str
-    changed: Mapping[str, Any]
+    preset: str = ""
+    changed: Mapping[str, Any] = field(default_factory=dict)
     """Settings that are not the paper's."""
-
-    @property
-    def study(self) -> Study:
-        return STUDIES[self.name]
-
-    @property
-    def folder(self) -> str:
-        """A name that is the same for the same study and for no other."""
-        runs = [row.configs[0].run_id() for group in self.groups for row in group.rows]
-        digest = hashlib.sha256(json.dumps([self.name, runs, self.seeds]).encode()).hexdigest()[:8]
-        return f"study-{self.name}-{digest}"
 
     @property
     def configs(self) -> list[RunConfig]:
@@ -292,94 +241,153 @@ def plan(
     backbones: Sequence[str] | None = None,
     strategies: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
+    loss: str | None = None,
 ) -> Plan:
-    """The runs of the study `name`; None leaves an axis as the study has it. HeroError for what does not fit."""
-    if name not in STUDIES:
-        raise unknown_name("study", name, STUDIES)
+    """The runs of the study `name`; None leaves an axis as the study has it. HeroError for what does not fit.
+
+    `loss` is an absolute loss, "relative" or "mse", or "both".
+    """
     study = STUDIES[name]
-    given = {"tasks": tasks, "backbones": backbones, "strategies": strategies, "seeds": seeds}
+    given = {"tasks": tasks, "backbones": backbones, "loss": loss, "strategies": strategies, "seeds": seeds}
     for axis, values in given.items():
         if values is not None:
-            check_axis(name, axis, values)
+            check_axis(name, study, axis, [values] if isinstance(values, str) else values)
     for task in tasks or ():
-        if task not in TASKS:
-            raise unknown_name("task", task, TASKS)
-    for backbone in backbones or ():
-        get_backbone(backbone)
-    settings = study_settings(name, preset, file, overrides or {})
+        TASKS[task]  # refuses an unknown name
+    settings = study_settings(name, study, preset, file, overrides or {})
     rows = study.rows if strategies is None else chosen_rows(study, strategies)
     numbers = tuple(range(SEEDS) if seeds is None else seeds) if "seeds" in study.axes else ()
     groups = tuple(
-        planned_group(study, rows, settings, task, backbone, numbers)
+        planned_group(study, rows, settings, task, backbone, chosen_loss, numbers)
         for task in tasks or study.tasks
         for backbone in backbones or study.backbones
+        for chosen_loss in chosen_losses(study, loss)
     )
-    return Plan(name, groups, numbers, preset, not_of_paper(settings))
+    folder = folder_name(f"study-{name}", groups, numbers)
+    return Plan(name, folder, study, groups, numbers, preset, not_of_paper(settings))
 
 
-def check_axis(name: str, axis: str, values: Sequence[Any]) -> None:
+def folder_name(prefix: str, groups: Sequence[PlannedGroup], *more: Any) -> str:
+    """A name that is the same for the same runs and for no others."""
+    runs = [row.configs[0].run_id() for group in groups for row in group.rows]
+    return f"{prefix}-{hashlib.sha256(json.dumps([prefix, runs, *more]).encode()).hexdigest()[:8]}"
+
+
+def check_axis(name: str, study: Study, axis: str, values: Sequence[Any]) -> None:
     """Refuse an axis that the study does not have, an empty one, and doubles."""
-    if axis not in STUDIES[name].axes:
-        has = ", ".join(f"--{axis}" for axis in STUDIES[name].axes)
-        raise HeroError(f"study {name} has no --{axis} to choose from; it takes {has}.")
+    if axis not in study.axes:
+        has = ", ".join(f"`{axis}`" for axis in study.axes)
+        raise HeroError(f"study {name} has no `{axis}` to choose from; it takes {has}.")
     if not values:
-        raise HeroError(f"--{axis} is empty; name at least one, or leave it out for those of the paper.")
+        raise HeroError(f"`{axis}` is empty; name at least one, or leave it out for the paper's.")
     for value in values:
         if list(values).count(value) > 1:
-            raise HeroError(f"--{axis} has {value} twice; name each one once.")
+            raise HeroError(f"`{axis}` has {value} twice; name each one once.")
 
 
-def study_settings(name: str, preset: str, file: Path | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Preset, file and overrides as dotted keys, without what the axes of a study decide."""
-    for key, option in NAMED_BY_AXES.items():
+def chosen_losses(study: Study, loss: str | None) -> tuple[str, ...]:
+    """The losses of the groups; an empty one leaves train.loss to the settings."""
+    if "loss" not in study.axes:
+        return ("",)
+    if loss is None:
+        return study.losses
+    if loss not in (*LOSSES, "both"):
+        raise unknown_name("loss", loss, (*LOSSES, "both"))
+    return LOSSES if loss == "both" else (loss,)
+
+
+def study_settings(
+    name: str, study: Study, preset: str, file: Path | None, overrides: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Preset, file and overrides as dotted keys, without the settings that the axes of a study decide."""
+    decided = {key: axis for key, axis in SETTINGS_OF_AXES.items() if axis != "loss" or axis in study.axes}
+    for key, axis in decided.items():
         if key in overrides:
-            raise HeroError(f"{key} is an axis of a study; give {option} instead of --set.")
-    varied = {row.share[0] for row in STUDIES[name].rows if row.share}
-    for key in varied | {key for row in STUDIES[name].rows for key in row.settings}:
-        if key in overrides:
-            raise HeroError(f"{key} is what study {name} sets for each row; leave it out.")
+            raise HeroError(f"{key} is an axis of a study; use `{axis}` instead.")
+    default = make_config()
+    own = {key for row in study.rows for key in row.settings(default) if key.startswith("hero.")}
+    for key in own & overrides.keys():
+        raise HeroError(f"{key} is set by study {name} for each row; leave it out.")
     settings = merge_settings(preset, file, overrides)
-    return {key: value for key, value in settings.items() if key not in NAMED_BY_AXES}
+    return {key: value for key, value in settings.items() if key not in decided}
 
 
 def not_of_paper(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that are not the defaults, which are the paper's."""
-    defaults = {key: field.default for key, field in all_settings()}
+    defaults = {key: setting.default for key, setting in all_settings()}
     plain = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     return {key: settings[key] for key, value in plain.items() if key not in defaults or defaults[key] != value}
 
 
-def chosen_rows(study: Study, strategies: Sequence[str]) -> tuple[Row, ...]:
-    """Rows for these strategies, which may also be ones that the paper does not have."""
-    for name in strategies:
-        if name not in STRATEGIES:
-            raise unknown_name("strategy", name, STRATEGIES)
-    return tuple(dataclasses.replace(study.rows[0], strategy=name) for name in strategies)
+def chosen_rows(study: Study, strategies: Sequence[str]) -> tuple[StudyRow, ...]:
+    """Rows for these strategies, the study's own where it has one."""
+    own = {name: tuple(row for row in study.rows if row.strategy == name) for name in strategies}
+    return tuple(row for name in strategies for row in own[name] or (strategy_row(name),))
 
 
 def planned_group(
-    study: Study, rows: Sequence[Row], settings: Mapping[str, Any], task: str, backbone: str, seeds: Sequence[int]
+    study: Study,
+    rows: Sequence[StudyRow],
+    settings: Mapping[str, Any],
+    task: str,
+    backbone: str,
+    loss: str,
+    seeds: Sequence[int],
 ) -> PlannedGroup:
-    """The runs of one task and backbone."""
-    title, short = BACKBONE_NAMES.get(backbone, (backbone.rpartition(":")[2],) * 2)
-    named = {**settings, "task.name": task, "backbone.name": backbone}
-    planned = tuple(planned_row(study, row, named, short, seeds) for row in rows)
+    """The runs of one task, backbone and loss."""
+    part = get_backbone(backbone)
+    named = {**settings, "task.name": task, "backbone.name": backbone} | ({"train.loss": loss} if loss else {})
+    default = make_config(overrides={**named, "strategy": "one_step"})
+    rows = [row for row in rows if row.applies(default)]
+    names = [row.strategy for row in rows]
+    planned: list[PlannedRow] = []
+    for row in rows:
+        found = planned_row(row, named, part.short, seeds, by_label=names.count(row.strategy) > 1)
+        known = [first.label for first in planned if same_loss(first.configs[0], found.configs[0])]
+        planned.append(dataclasses.replace(found, repeats=next(iter(known), None)))
     ids = [row.configs[0].run_id() for row in planned]
     if len(set(ids)) < len(ids):
         steps = planned[0].configs[0].train.steps
-        raise HeroError(f"train.steps={steps} is too short to tell the rows of this study apart; give 20 or more.")
-    return PlannedGroup(f"{get_task(task).title}, {title}", task, backbone, planned)
+        raise HeroError(f"train.steps={steps} is too short to tell the rows of this study apart; use 20 or more.")
+    title = f"{get_task(task).title}, {part.title}" + (f", {loss} loss" if loss else "")
+    return PlannedGroup(title, task, backbone, loss, study.table, tuple(planned))
 
 
-def planned_row(study: Study, row: Row, settings: Mapping[str, Any], short: str, seeds: Sequence[int]) -> PlannedRow:
-    """One row with its seeds. Its published numbers are those of the same share of the paper's steps."""
-    own: dict[str, Any] = {**settings, **row.settings, "strategy": row.strategy, "seed": 0}
-    label = published = row.label or short + SUFFIXES.get(row.strategy, f"-{row.strategy}")
-    if row.share:
-        key, share = row.share
-        steps = make_config(overrides={**own, "strategy": "one_step"}).train.steps
-        own[key] = max(1, round(share * steps))
-        label, published = row.label.format(own[key]) or label, row.label.format(f"{own[key] * PAPER_STEPS / steps:g}")
-    config = make_config(overrides=own)
+def same_loss(a: RunConfig, b: RunConfig) -> bool:
+    """Whether two runs minimise the same loss on the same windows, so that they differ by rounding at most."""
+    return loss_key(a) == loss_key(b)
+
+
+def loss_key(config: RunConfig) -> dict[str, Any]:
+    """All that decides the weights of a run, in its simplest form."""
+    content, strategy = config.to_dict(), config.make_strategy()
+    if strategy.reduces_to:
+        content["strategy"] = strategy.reduces_to
+        content.pop(strategy.section, None)
+    practical = ("keep_every", "checkpoint_every", "recompute", "compile", "device")
+    content["train"] = {name: value for name, value in content["train"].items() if name not in practical}
+    return {**content, "first_windows_only": strategy.first_windows_only}
+
+
+def planned_row(
+    row: StudyRow, settings: Mapping[str, Any], short: str, seeds: Sequence[int], by_label: bool
+) -> PlannedRow:
+    """One row with its seeds; statistics know it by its strategy unless several rows share that."""
+    given: dict[str, Any] = {**settings, "strategy": row.strategy, "seed": 0}
+    own = row.settings(make_config(overrides=given))
+    if any(key in settings and key.startswith(f"{STRATEGIES[row.strategy].section}.") for key in own):
+        own = {}  # the command sets what the row would
+    config = make_config(overrides={**given, **own})
+    setting, suffix = own.get(row.varied), STRATEGIES[row.strategy].suffix
+    label = row.label.format(setting) or short + (f"-{row.strategy}" if suffix is None else suffix)
     configs = tuple(dataclasses.replace(config, seed=seed) for seed in seeds) or (config,)
-    return PlannedRow(label, row.strategy, study.note(config), study.paper(config, published or label), configs)
+    return PlannedRow(
+        label,
+        label if by_label else row.strategy,
+        row.strategy,
+        configs,
+        note=row.note(config),
+        published=row.published or row.strategy,
+        own=tuple(own),
+        setting=setting,
+    )

@@ -1,4 +1,7 @@
-"""A study from its plan to its table: run what is missing, read the run folders, write table and figures."""
+"""A study from its plan to study.json: run what is missing, then read the run folders.
+
+Tables and figures are written from the result by `hero.report`.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from hero.evaluation.evaluate import evaluate
-from hero.report.figures.of_study import study_figures
-from hero.report.study import write_study, write_tables
-from hero.study.collect import study_groups
-from hero.study.plans import ROLLOUT_COLUMNS, Plan, plan
+from hero.study.collect import Places
+from hero.study.plans import Plan, plan
+from hero.study.records import FILE, StudyResult
 from hero.study.statistics import summarise
 from hero.study.sweep import sweep
 from hero.study.worker import Workers
 
-TESTED = {"ood": "nrmse@200"}
-"""The metric of the statistics where it is not nRMSE@100."""
-UNTESTED = ("cost", "landscape")
+
+class InterruptedStudy(KeyboardInterrupt):
+    """A study was interrupted; `result` has what is there, None where reading it would have to measure first."""
+
+    def __init__(self, result: StudyResult | None) -> None:
+        super().__init__()
+        self.result = result
 
 
 def run_study(
@@ -32,18 +38,19 @@ def run_study(
     backbones: Sequence[str] | None = None,
     strategies: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
+    loss: str | None = None,
     workers: Workers | None = None,
     out: Path | None = None,
-) -> dict[str, Any]:
-    """Run what is missing of a study; returns what `study.json` in the folder `out` holds.
+) -> StudyResult:
+    """Run what is missing of a study; `study.json` with the result is written to `out`, or `runs_dir/study-NAME-ID`.
 
-    None leaves tasks, backbones, strategies and seeds as the paper has them. `out` is `runs_dir/study-NAME-ID`.
+    None leaves tasks, backbones, strategies, seeds and loss as the study has them.
     """
-    planned = plan(name, preset, file, overrides, tasks, backbones, strategies, seeds)
-    return carry_out(planned, runs_dir, data_dir, workers, out)
+    planned = plan(name, preset, file, overrides, tasks, backbones, strategies, seeds, loss)
+    return run(planned, runs_dir, data_dir, workers, out)
 
 
-def carry_out(
+def run(
     planned: Plan,
     runs_dir: Path,
     data_dir: Path,
@@ -51,10 +58,10 @@ def carry_out(
     out: Path | None = None,
     table_only: bool = False,
     measure: Callable[[Path, Path], object] = evaluate,
-) -> dict[str, Any]:
-    """Run what is missing unless `table_only`, and write all files of the study from the run folders.
+) -> StudyResult:
+    """Run what is missing unless `table_only`, read the run folders and write study.json.
 
-    `measure(run, data_dir)` evaluates a run that was trained in this process.
+    `measure(run, data_dir)` evaluates a run that was trained in this process. A failed run is a part of the result.
     """
     out = out or runs_dir / planned.folder
     failed: dict[str, str] = {}
@@ -62,66 +69,29 @@ def carry_out(
         try:
             outcomes = sweep(planned.configs, runs_dir, data_dir, workers, measure)
         except KeyboardInterrupt:
-            if planned.study.columns is ROLLOUT_COLUMNS:  # others would have to measure first
-                write_tables(out, study_result(planned, runs_dir, data_dir, {}, out))
-            raise
+            unread = planned.study.measures
+            raise InterruptedStudy(None if unread else collect(planned, Places(runs_dir, data_dir, out))) from None
         failed = {outcome.run.name: outcome.failed for outcome in outcomes if outcome.failed is not None}
-    result = study_result(planned, runs_dir, data_dir, failed, out)
-    write_study(out, result, study_figures(result, planned, runs_dir, data_dir))
+    return collect(planned, Places(runs_dir, data_dir, out, failed))
+
+
+def collect(planned: Plan, places: Places) -> StudyResult:
+    """The result of a study as its run folders have it now; written to study.json."""
+    study = planned.study
+    groups = tuple(found for group in planned.groups for found in study.read(group, study.columns, places))
+    directions = {column.key: column.direction for column in study.columns}
+    result = StudyResult(
+        study=planned.name,
+        title=study.title,
+        folder=planned.folder,
+        preset=planned.preset,
+        seeds=planned.seeds,
+        changed=dict(planned.changed),
+        columns=study.columns,
+        groups=groups,
+        statistics=summarise(groups, study.tested, study.baseline, directions[study.tested]) if study.tested else (),
+        figures=study.figures,
+        setting=study.setting,
+    )
+    result.write(places.out / FILE)
     return result
-
-
-def study_result(planned: Plan, runs_dir: Path, data_dir: Path, failed: Mapping[str, str], out: Path) -> dict[str, Any]:
-    """The content of study.json, except for the names of the figures."""
-    groups = study_groups(planned, runs_dir, data_dir, failed, out)
-    statistics = None
-    if planned.name not in UNTESTED:
-        statistics = summarise(groups, TESTED.get(planned.name, "nrmse@100"))
-    return {
-        "study": planned.name,
-        "title": planned.study.title,
-        "folder": planned.folder,
-        "preset": planned.preset,
-        "seeds": list(planned.seeds),
-        "changed": dict(planned.changed),
-        "columns": [column._asdict() for column in planned.study.columns],
-        "groups": groups,
-        "statistics": statistics,
-        "figures": [],
-        "notes": study_notes(planned, groups),
-    }
-
-
-def study_notes(planned: Plan, groups: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What a reader of the table has to know, and which runs are not in it."""
-    rows = [row for group in groups for row in group["rows"]]
-    cells = [cell for row in rows for cell in row["cells"].values() if cell]
-    found = ["In bold: the best of each group."]
-    if len(planned.seeds) > 1:
-        found.insert(0, "Mean ± standard deviation over seeds.")
-    if any(cell["paper"] for cell in cells):
-        what = "five seeds after 10,000 steps on its own data" if planned.seeds else "its own hardware"
-        found.append(f"Paper: the published numbers, of {what}; ratio: ours over the paper's.")
-    if planned.changed:
-        changed = ", ".join(f"{key} = {value}" for key, value in planned.changed.items())
-        found.append(f"Set here for all rows, so not as in the paper: {changed}.")
-    if any(row["rollouts"] for row in rows):
-        found.append("Diverged: test rollouts that left the finite range, over all seeds; they make a mean infinite.")
-    found += dict.fromkeys(group["how"] for group in groups if "how" in group)
-    runs = {run["run"]: run for row in rows for run in row["runs"]}
-    missing = sum(run["status"] in ("not run", "unfinished") for run in runs.values())
-    if missing:
-        found.append(f"{missing} of {len(runs)} runs are not finished; the same command goes on with them.")
-    found += failure_notes({name: run["failed"] for name, run in runs.items() if run["status"] == "failed"})
-    if any(run["status"] != "finished" for run in runs.values()):
-        found.append("Means are over the runs that finished.")
-    return found
-
-
-def failure_notes(failed: Mapping[str, str]) -> list[str]:
-    """One sentence for each reason, with the runs that it stopped."""
-    runs: dict[str, list[str]] = {}
-    for name, reason in failed.items():
-        runs.setdefault(reason, []).append(name)
-    more = {reason: f" and {len(names) - 1} more" if len(names) > 1 else "" for reason, names in runs.items()}
-    return [f"{names[0]}{more[reason]} failed: {reason}" for reason, names in runs.items()]

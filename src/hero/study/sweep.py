@@ -13,8 +13,9 @@ import torch
 
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
+from hero.runs.checkpoint import kept_steps
 from hero.runs.config import RunConfig
-from hero.runs.old import final_metrics
+from hero.runs.folder import Run
 from hero.study.ray import run_on_cluster
 from hero.study.watch import SweepProgress, say
 from hero.study.worker import (
@@ -61,7 +62,7 @@ def sweep(
     jobs = []
     for name, config in {config.run_id(): config for config in configs}.items():
         try:
-            if is_finished(runs_dir / name):
+            if is_finished(config, runs_dir / name):
                 failed[name] = None
             else:
                 jobs.append(Job(config, runs_dir / name, data_dir))
@@ -83,9 +84,12 @@ def sweep(
     return [Outcome(config, runs_dir / config.run_id(), failed[config.run_id()]) for config in configs]
 
 
-def is_finished(run: Path) -> bool:
-    """Whether a run is trained and evaluated; HeroError if what is there cannot be read."""
-    return (run / "config.toml").is_file() and final_metrics(run) is not None
+def is_finished(config: RunConfig, run: Path) -> bool:
+    """Whether a run is trained and evaluated, with the checkpoints that it is to keep; HeroError if it is damaged."""
+    if not (run / "config.toml").is_file() or Run(run).metrics is None:
+        return False
+    every = config.train.keep_every
+    return not every or set(range(every, config.train.steps + 1, every)) <= set(kept_steps(run))
 
 
 def run_here(jobs: Sequence[Job], measure: Callable[[Path, Path], object]) -> dict[str, str | None]:

@@ -79,7 +79,8 @@ def variables_of(threads: int, gpus: str | None = None) -> dict[str, str]:
 
 def start_worker(toml: str, run: Path, data_dir: Path, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Train and evaluate the configuration `toml` in the folder `run`, in a new process with these variables set."""
-    if not (run / "config.toml").is_file():
+    path = run / "config.toml"
+    if not path.is_file() or path.read_bytes() != toml.encode():  # an equal id: it keeps other checkpoints
         write_atomic(run / "config.toml", toml.encode())
     importable = {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}  # what we can import
     with (run / LOG).open("ab") as log:

@@ -1,6 +1,6 @@
 """How long a run will take and how much memory it needs, predicted from a few real updates of its configuration.
 
-Each phase of the run is measured at its own step, with the real batch, unroll, compiler and number of windows. Where
+Each phase of the run is measured at its own update, with the real batch, unroll, compiler and number of windows. Where
 the data do not exist yet, smooth states of their shape stand in for them; no run or data folder is touched.
 """
 
@@ -10,25 +10,22 @@ import dataclasses
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-from rich.table import Table
 from torch import Tensor
 
-from hero.console import console
 from hero.data import Split, Task, generate, split_path
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.method.metrics import CHUNK_VALUES, rollout_errors
 from hero.method.rollout import rollout
+from hero.records import Record
 from hero.runs.checkpoint import save_state, weights_of
 from hero.runs.config import RunConfig
 from hero.runs.folder import choose_device, load_data
-from hero.study.cost.count import SPLITS, describe, readable
-from hero.study.cost.phases import numbered, phases_of
+from hero.study.cost.count import SPLITS, describe, phases_of, readable
 from hero.training.compile import compiled_unroll
 from hero.training.memory import available_memory, peak_memory, reset_peak
 from hero.training.update import Trainee, update
@@ -42,70 +39,86 @@ VALIDATED = 100
 """Steps of a validation rollout."""
 
 
-def estimate(config: RunConfig, data_dir: Path, updates: int = UPDATES, available: int | None = None) -> dict[str, Any]:
-    """Predicted seconds and peak bytes of the run of `config`, from `updates` measured updates per phase.
+class Work(Record):
+    """Something that a run does so many times."""
 
-    `available` is the memory that the run may take, by default what the machine has left; HeroError if that is less
+    name: str
+    times: int
+    seconds_each: float
+
+    @property
+    def seconds(self) -> float:
+        """Of all of it."""
+        return self.times * self.seconds_each
+
+
+class Estimate(Record):
+    """Predicted seconds and peak bytes of a run."""
+
+    task: str
+    backbone: str
+    strategy: str
+    seed: int
+    phases: tuple[Work, ...]
+    others: tuple[Work, ...]
+    seconds: float
+    peak_memory: int | None
+    available_memory: int | None
+    compiled: bool
+    device: str
+    threads: int
+
+
+def estimate(config: RunConfig, data_dir: Path, updates: int = UPDATES, available: int | None = None) -> Estimate:
+    """Predict the run of `config` from `updates` measured updates per phase.
+
+    `available` is the memory that the run may take, by default all that the machine has left; HeroError if that is less
     than must be held at once.
     """
     if updates < 1:
-        raise HeroError(f"updates={updates} measures nothing; give at least 1.")
+        raise HeroError(f"`updates`={updates} measures nothing; use at least 1.")
     device = choose_device(config.train.device)
     available = available_memory(device) if available is None else available
     with torch.random.fork_rng(devices=[]):  # dropout may draw
-        description = describe(config)
-        refuse_too_large(description["memory"], device, available)
+        memory = describe(config).memory
+        refuse_too_large(memory, device, available)
         missing = missing_splits(config, data_dir)
-        note("measuring the solver" if missing else "reading the data")
         solving = data_seconds(config.make_task(), missing, device)
-        rehearsal = Rehearsal(config, data_dir, device)
-        note(f"measuring {updates} updates of each phase")
+        dry_run = DryRun(config, data_dir, device)
         reset_peak(device)
-        phases = rehearsal.phases(updates)
-        validation = rehearsal.validation()
+        phases = dry_run.phases(updates)
+        validation = dry_run.validation()
         peak = peak_memory(device)
-        checkpoint = rehearsal.checkpoint()
-    settings, sizes = config.train, config.data
-    validations = -(-settings.steps // (settings.validate_every or 1))
-    saves = -(-settings.steps // (settings.checkpoint_every or 1))
+        checkpoint = dry_run.checkpoint()
+    train, sizes = config.train, config.data
     evaluated = sizes.val_trajectories * sizes.val_steps + sizes.test_trajectories * sizes.test_steps
-    others = [
-        row("making the data", int(bool(missing)), solving),
-        row("compiling", int(rehearsal.compiled), rehearsal.compiling),
-        row("validation", validations, validation),
-        row("checkpoints", saves, checkpoint),
-        row("evaluation", 1, validation * evaluated / (sizes.val_trajectories * VALIDATED)),
-    ]
+    evaluation = validation * evaluated / (sizes.val_trajectories * VALIDATED)
+    others = (
+        Work(name="making the data", times=int(bool(missing)), seconds_each=solving),
+        Work(name="compiling", times=int(dry_run.compiled), seconds_each=dry_run.compiling),
+        Work(name="validation", times=-(-train.steps // train.validate_every), seconds_each=validation),
+        Work(name="checkpoints", times=-(-train.steps // train.checkpoint_every), seconds_each=checkpoint),
+        Work(name="evaluation", times=1, seconds_each=evaluation),
+    )
     if device.type == "cpu" and peak is not None:
-        peak += description["memory"]["strategy caches"]  # reserved, but hardly a page of them was touched here
-    return {
+        peak += memory["strategy caches"]  # reserved, but hardly a page of them was touched here
+    return Estimate(
         **config.identity(),
-        "phases": phases,
-        "others": others,
-        "seconds": sum(part["seconds"] for part in phases + others),
-        "peak_memory": peak,
-        "available_memory": available,
-        "compiled": rehearsal.compiled,
-        "device": str(device),
-        "threads": torch.get_num_threads(),
-    }
+        phases=phases,
+        others=others,
+        seconds=sum(work.seconds for work in (*phases, *others)),
+        peak_memory=peak,
+        available_memory=available,
+        compiled=dry_run.compiled,
+        device=str(device),
+        threads=torch.get_num_threads(),
+    )
 
 
-def row(name: str, times: int, each: float) -> dict[str, Any]:
-    """A line of the table: something that the run does so many times, the seconds of one and of all."""
-    return {"name": name, "times": times, "seconds_each": each, "seconds": times * each}
-
-
-def note(text: str) -> None:
-    """Say what is going on: some of it takes a while."""
-    console.print(text, style="dim", highlight=False)
-
-
-class Rehearsal:
-    """The run as `train` sets it up, for as many updates as are asked for."""
+class DryRun:
+    """A run as `train` sets it up, for as many updates as are asked for."""
 
     def __init__(self, config: RunConfig, data_dir: Path, device: torch.device) -> None:
-        settings = config.train
         self.config, self.device = config, device
         self.model = config.build_operator().to(device)
         data = stand_in(config, "train", data_dir, device).to(device)
@@ -116,8 +129,8 @@ class Rehearsal:
         self.compiled = unroll is not None
         self.trainee = Trainee.of(config, self.model, unroll)
         self.trainee.strategy.begin(self.model, data)
-        if self.compiled and self.windows.count % settings.batch:
-            self.update(self.windows.per_epoch - 1, settings.steps - 1)  # the short last batch is compiled for as well
+        if self.compiled and self.windows.count % config.train.batch:
+            self.update(self.windows.per_epoch - 1, config.train.steps - 1)  # the short last batch is compiled as well
         self.compiling = time.perf_counter() - begin if self.compiled else 0.0
 
     def update(self, number: int, step: int) -> float:
@@ -127,17 +140,12 @@ class Rehearsal:
         """
         begin = time.perf_counter()
         batch = self.windows(number)
-        batch = dataclasses.replace(batch, step=step, index=batch.index if numbered(self.config) else None)
-        update(self.trainee, batch)
-        self.wait()
+        index = batch.index if self.trainee.strategy.windows_are_cacheable else None
+        update(self.trainee, dataclasses.replace(batch, step=step, index=index))
+        wait_for(self.device)
         return time.perf_counter() - begin
 
-    def wait(self) -> None:
-        """A device works on its own: a clock is read only after it is done."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
-    def phases(self, updates: int) -> list[dict[str, Any]]:
+    def phases(self, updates: int) -> tuple[Work, ...]:
         """Median seconds of an update of each phase, in turn: a slow moment of the machine then meets all of them.
 
         They share their windows, so that a cache is filled by the phase before the one that finds it filled.
@@ -145,11 +153,19 @@ class Rehearsal:
         phases = phases_of(self.config)
         rounds = [[self.update(0, phase.step) for phase in phases] for _ in range(WARM_UP + updates)]
         medians = map(statistics.median, zip(*rounds[WARM_UP:], strict=True))
-        return [row(phase.name, phase.updates, each) for phase, each in zip(phases, medians, strict=True)]
+        return tuple(
+            Work(name=phase.name, times=phase.updates, seconds_each=each)
+            for phase, each in zip(phases, medians, strict=True)
+        )
+
+    def seconds_per_update(self, updates: int) -> float:
+        """The mean over a whole run, from a few updates of each of its phases."""
+        phases = self.phases(updates)
+        return sum(work.seconds for work in phases) / sum(work.times for work in phases)
 
     @torch.no_grad()
     def validation(self) -> float:
-        """Seconds of one validation: a few steps of the model, scaled, and all that is done with the full rollout."""
+        """Seconds of one validation: a few steps of the model, scaled, and the measures of the full rollout."""
         history = self.config.train.history
         step = self.trainee.strategy.stepper(self.model.eval())
         chunk = max(1, CHUNK_VALUES // (VALIDATED * self.val[0, 0].numel()))  # as `rollout_errors` cuts it
@@ -157,7 +173,7 @@ class Rehearsal:
 
         def piece() -> None:
             rollout(step, context, PIECE)
-            self.wait()
+            wait_for(self.device)
 
         each = statistics.median(seconds_of(piece) for _ in range(3)) / PIECE  # the first is slower
         model_seconds = each * VALIDATED * len(self.val) / len(context.states)
@@ -166,11 +182,17 @@ class Rehearsal:
         return model_seconds + rest
 
     def checkpoint(self) -> float:
-        """Seconds of one checkpoint, with the best weights beside the last."""
+        """Seconds of one checkpoint, with the best weights next to the last."""
         state = {"model": weights_of(self.model), "best": weights_of(self.model)}
         state |= {"optimiser": self.trainee.optimizer.state_dict(), "strategy": self.trainee.strategy.state_dict()}
         with tempfile.TemporaryDirectory() as folder:
             return seconds_of(lambda: save_state(Path(folder) / "state.pt", state))
+
+
+def wait_for(device: torch.device) -> None:
+    """A device works on its own: a clock is read only after it is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def seconds_of(work: Callable[[], object]) -> float:
@@ -181,12 +203,12 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 
 def missing_splits(config: RunConfig, data_dir: Path) -> list[Split]:
-    """What the run will have to solve first."""
+    """The splits that the run will have to solve first."""
     task = config.make_task()
     return [split for split in map(config.split, SPLITS) if not split_path(task, split, data_dir).exists()]
 
 
-def data_seconds(task: Task, missing: list[Split], device: torch.device) -> float:
+def data_seconds(task: Task, missing: Sequence[Split], device: torch.device) -> float:
     """Seconds to make the missing splits: a few steps of the solver, scaled by trajectories and frames."""
     if not missing:
         return 0.0
@@ -211,32 +233,11 @@ def stand_in(config: RunConfig, name: str, data_dir: Path, device: torch.device)
     return states[:, None].repeat(1, split.steps + 1, *(1,) * (states.dim() - 1))
 
 
-def refuse_too_large(memory: dict[str, int], device: torch.device, available: int | None) -> None:
-    """Say in time what the kernel would say by a kill."""
+def refuse_too_large(memory: Mapping[str, int], device: torch.device, available: int | None) -> None:
+    """Refuse early instead of being ended by the out-of-memory killer."""
     needed = memory["total"] - (0 if device.type == "cpu" else memory["validation data"])  # which stays on the host
     if available is not None and needed > available:
         raise HeroError(
             f"the run needs {readable(needed, 'B')} ({readable(memory['activations'], 'B')} of them activations) "
             f"and {readable(available, 'B')} are available; lower train.batch, train.unroll or the backbone."
         )
-
-
-def print_estimate(numbers: dict[str, Any]) -> None:
-    """One table, the total, and a warning if the memory will not do."""
-    how = f"{numbers['device']}, {numbers['threads']} threads, {'compiled' if numbers['compiled'] else 'eager'}"
-    table = Table(title=f"{numbers['task']}: {numbers['backbone']} with {numbers['strategy']} ({how})")
-    table.add_column("phase")
-    for name in ("times", "ms each", "minutes"):
-        table.add_column(name, justify="right")
-    for rows in (numbers["phases"], numbers["others"]):
-        for part in rows:
-            each, minutes = 1e3 * part["seconds_each"], part["seconds"] / 60
-            table.add_row(part["name"], f"{part['times']:,}", f"{each:,.1f}", f"{minutes:.2f}")
-        table.add_section()
-    console.print(table)
-    peak, available = numbers["peak_memory"], numbers["available_memory"]
-    held = "" if peak is None else f", peak memory {readable(peak, 'B')}"
-    console.print(f"predicted: {numbers['seconds'] / 60:.1f} minutes{held}", highlight=False)
-    if peak is not None and available is not None and peak > available:
-        console.print(f"warning: only {readable(available, 'B')} of memory are available", style="yellow")
-    console.print("evaluation without its figures; the peak is that of training with validation", style="dim")
