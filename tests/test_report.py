@@ -612,7 +612,7 @@ def test_the_headline_keeps_the_verdict_of_the_study() -> None:
 
 def test_a_long_table_of_runs_is_folded(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = gather([run.name], run.parent)
-    inputs.runs *= 2
+    inputs.runs["copy"] = inputs.runs[run.name]
     page = write_page(inputs, run / "report.html").read_text(encoding="utf-8")
     assert "<h3>Runs</h3>" in page
     monkeypatch.setattr("hero.report.page.payload.FOLDED_RUNS", 1)

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from hero.method.metrics import METRICS, diverged
 from hero.report.content import published_numbers, study_number
 from hero.report.inputs import ReportInputs
-from hero.report.names import backbone_title, method_phrase
+from hero.report.names import backbone_title, method_title
 from hero.report.panels import results_of
 from hero.report.tables import format_number, format_p
 from hero.runs.config import RunConfig
 from hero.runs.records import Metrics
+from hero.strategies import STRATEGIES
 from hero.study.records import Column, Group, PairedTest, Row, Summary
 from hero.study.statistics import ALPHA, compare_pairs, holm
 
@@ -59,8 +60,10 @@ def summary_sentence(metrics: Metrics, config: RunConfig) -> str:
     published = published_numbers(config).get(name)
     paper = f", paper {published.mean:g}" if published else ""
     number = format_number(metrics.test.get(name))
+    strategy = STRATEGIES.get(config.strategy)
+    phrase = (strategy and strategy.phrase) or method_title(config.strategy)
     return (
-        f"{backbone_title(config.backbone.name)} trained with {method_phrase(config.strategy)} on "
+        f"{backbone_title(config.backbone.name)} trained with {phrase} on "
         f"{config.make_task().title}: {METRICS[name].title} {number}{paper}; "
         f"{metrics.test.get('diverged', 0):.0f} of {metrics.trajectories} rollouts diverged."
     )
@@ -131,7 +134,7 @@ def main_column(columns: Sequence[Column]) -> Column:
 
 
 def _counted(inputs: ReportInputs, rows: Sequence[Row]) -> str:
-    errors = [run.errors.nrmse for run in inputs.runs if run.errors]
+    errors = [run.errors.nrmse for run in inputs.runs.values() if run.errors]
     states = Counter(run.status for row in rows for run in row.runs)
     others = "".join(f", {states[state]} {state}" for state in ("failed", "unfinished", "not run") if states[state])
     plural = "s" if len(inputs.runs) != 1 else ""

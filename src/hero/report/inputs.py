@@ -15,7 +15,6 @@ import numpy as np
 
 from hero.errors import HeroError
 from hero.evaluation.records import Landscape, Probe
-from hero.records import Record
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, find_run, list_runs
 from hero.runs.records import Errors, Log, Metrics
@@ -23,13 +22,11 @@ from hero.runs.rollouts import Rollout
 from hero.study.records import FILE, StudyResult
 
 T = TypeVar("T")
-D = TypeVar("D")
-R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True)
 class ReportedRun:
-    """An evaluated run and the files of it that could be read; `notices` name the others."""
+    """An evaluated run and the files of it that could be read."""
 
     run: Run
     metrics: Metrics
@@ -37,7 +34,6 @@ class ReportedRun:
     errors: Errors | None
     probe: Probe | None
     landscape: Landscape | None
-    notices: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -49,70 +45,86 @@ class ReportedRun:
         """Its configuration."""
         return self.run.config
 
-    def errors_of(self, rollout: Rollout) -> np.ndarray | None:
-        """nRMSE of the drawn rollout at each step; None if the two files are not of one evaluation."""
-        nrmse = None if self.errors is None else self.errors.nrmse
-        if nrmse is None or rollout.trajectory >= len(nrmse) or nrmse.shape[1] != len(rollout.truth):
-            return None
-        found: np.ndarray = nrmse[rollout.trajectory]
-        return found
+    def rollout(self, notices: list[str]) -> tuple[Rollout | None, np.ndarray | None]:
+        """The drawn rollout, which is large and read when it is drawn, and its nRMSE at each step.
 
-
-@dataclass(frozen=True)
-class ReportedStudy:
-    """The result of a study or a comparison, and the folder with its figures."""
-
-    folder: Path
-    result: StudyResult
+        `notices` gets the reason why there is none. The errors are None if they are not of the same evaluation.
+        """
+        try:
+            found = self.run.rollout
+        except HeroError as error:
+            notices.append(str(error))
+            return None, None
+        if found is None:
+            notices.append(f"run {self.name} has no rollout.npz; `hero evaluate {self.name}` draws its rollout.")
+            return None, None
+        nrmse = np.zeros((0, 0)) if self.errors is None else self.errors.nrmse
+        fits = found.trajectory < len(nrmse) and nrmse.shape[1] == len(found.truth)
+        return found, nrmse[found.trajectory] if fits else None
 
 
 @dataclass
 class ReportInputs:
     """Runs and studies of one report; `notices` name everything that could not be read."""
 
-    runs: list[ReportedRun] = field(default_factory=list)
-    studies: list[ReportedStudy] = field(default_factory=list)
+    runs: dict[str, ReportedRun] = field(default_factory=dict)
+    """By id."""
+    studies: dict[Path, StudyResult] = field(default_factory=dict)
+    """Results of studies and comparisons by folder."""
     notices: list[str] = field(default_factory=list)
-    named: set[str] = field(default_factory=set)
+    named: list[str] = field(default_factory=list)
     """Runs that were asked for by themselves, not through a study."""
-
-    def run(self, name: str) -> ReportedRun | None:
-        """A run by its id."""
-        return next((run for run in self.runs if run.name == name), None)
 
     @property
     def single(self) -> ReportedRun | None:
         """The run, where the report is about one run alone."""
-        return self.runs[0] if len(self.runs) == 1 and not self.studies else None
+        return next(iter(self.runs.values())) if len(self.runs) == 1 and not self.studies else None
 
     @property
     def folder(self) -> Path:
         """The folder of the first study, or else of the first run."""
-        return self.studies[0].folder if self.studies else self.runs[0].run.path
+        return next(iter(self.studies), None) or next(iter(self.runs.values())).run.path
 
     def add(self, folder: Path, named: bool = False, finished: bool = True) -> None:
-        """One more run; HeroError if it is not evaluated, or not finished where it must be."""
-        if self.run(folder.name) is None:
-            self.runs.append(read_run(folder, finished))
-            self.notices += self.runs[-1].notices
+        """One more run; HeroError if it is not evaluated, or was evaluated before its end and must be `finished`."""
         if named:
-            self.named.add(folder.name)
+            self.named.append(folder.name)
+        if folder.name in self.runs:
+            return
+        run = Run(folder)
+        metrics, resume = run.stored_metrics, f"`hero train --resume {run.name}` continues it."
+        if metrics is None:
+            raise HeroError(f"run {run.name} is not finished; {resume}")
+        if run.metrics is None:
+            early = f"run {run.name} was measured at step {metrics.training.steps} of {run.config.train.steps}"
+            if finished:
+                raise HeroError(f"{early}; {resume}")
+            self.notices.append(f"{early}; {resume}")
+        probe, landscape = folder / "probe.json", folder / "landscape.json"
+        self.runs[run.name] = ReportedRun(
+            run,
+            metrics,
+            self._read(lambda: run.log) or Log(),
+            self._read(lambda: run.errors),
+            self._read(lambda: Probe.read(probe)) if probe.is_file() else None,
+            self._read(lambda: Landscape.read(landscape)) if landscape.is_file() else None,
+        )
 
-    def try_add(self, folder: Path, named: bool = False) -> None:
-        """One more run, or one more notice."""
+    def _read(self, reader: Callable[[], T]) -> T | None:
+        """What `reader` returns; a notice and None where it fails."""
         try:
-            self.add(folder, named)
+            return reader()
         except HeroError as error:
             self.notices.append(str(error))
+            return None
 
     def add_study(self, path: Path, runs_dir: Path) -> None:
         """A study or comparison with its finished runs; a run that is gone gives a notice."""
-        result = StudyResult.read(path)
-        self.studies.append(ReportedStudy(path.parent, result))
+        result = self.studies[path.parent] = StudyResult.read(path)
         for name in (name for name, run in result.runs.items() if run.status == "finished"):
             folders = [folder / name for folder in (path.parent.parent, runs_dir) if (folder / name).is_dir()]
             if folders:
-                self.try_add(folders[0])
+                self._read(lambda folder=folders[0]: self.add(folder))  # type: ignore[misc]
             else:
                 self.notices.append(f"run {name} of {path.parent.name} is not in {runs_dir}; its curves are left out.")
 
@@ -127,7 +139,7 @@ def gather(names: Sequence[str], runs_dir: Path) -> ReportInputs:
         else:
             inputs.add_study(study, runs_dir)
     for run in list_runs(runs_dir) if not names else ():
-        inputs.try_add(run, named=True)
+        inputs._read(lambda folder=run: inputs.add(folder, named=True))  # type: ignore[misc]
     if not (inputs.runs or inputs.studies):
         first = f" ({inputs.notices[0]})" if inputs.notices else ""
         raise HeroError(f"there are no finished runs in {runs_dir}; start one with `hero train burgers`{first}.")
@@ -143,52 +155,6 @@ def find_study(name: str, runs_dir: Path) -> Path | None:
     if exact or len(found) == 1:
         return (exact or found)[0]
     if found and not any(name in run.name for run in list_runs(runs_dir)):
-        raise HeroError(
-            f"{name!r} fits {len(found)} folders ({', '.join(path.parent.name for path in found[:4])}); "
-            "use more of the name."
-        )
+        named = ", ".join(path.parent.name for path in found[:4])
+        raise HeroError(f"{name!r} fits {len(found)} folders ({named}); use more of the name.")
     return None
-
-
-def read_run(folder: Path, finished: bool = True) -> ReportedRun:
-    """A run folder; HeroError if it is not evaluated, or was evaluated before its end and must be `finished`."""
-    run, notices = Run(folder), []
-    metrics = run.stored_metrics
-    resume = f"`hero train --resume {run.name}` continues it."
-    if metrics is None:
-        raise HeroError(f"run {run.name} is not finished; {resume}")
-    if run.metrics is None:
-        early = f"run {run.name} was measured at step {metrics.training.steps} of {run.config.train.steps}; {resume}"
-        if finished:
-            raise HeroError(early)
-        notices.append(early)
-
-    def read(reader: Callable[[], T], default: D) -> T | D:
-        try:
-            return reader()
-        except HeroError as error:
-            notices.append(str(error))
-            return default
-
-    return ReportedRun(
-        run,
-        metrics,
-        read(lambda: run.log, Log()),
-        read(lambda: run.errors, None),
-        read(lambda: _optional(Probe, folder / "probe.json"), None),
-        read(lambda: _optional(Landscape, folder / "landscape.json"), None),
-        tuple(notices),
-    )
-
-
-def _optional(kind: type[R], path: Path) -> R | None:
-    return kind.read(path) if path.is_file() else None
-
-
-def readable_rollout(run: ReportedRun) -> tuple[Rollout | None, str]:
-    """The drawn rollout of a run, which may be large and is read when it is drawn; or the reason why there is none."""
-    try:
-        found = run.run.rollout
-    except HeroError as error:
-        return None, str(error)
-    return found, "" if found else f"run {run.name} has no rollout.npz; `hero evaluate {run.name}` draws its rollout."

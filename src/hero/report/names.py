@@ -1,4 +1,4 @@
-"""Display names of parts, which the parts carry themselves; an unregistered part is called by its own name."""
+"""Display names of parts, which the parts carry themselves; a part that is not registered is called by its own name."""
 
 from __future__ import annotations
 
@@ -11,24 +11,19 @@ from hero.models import BACKBONES
 from hero.strategies import STRATEGIES
 
 
-def part_title(registry: Mapping[str, Any], name: str) -> str:
+def title_of(registry: Mapping[str, Any], name: str) -> str:
     """The title of a registered part; of a user's own `package.module:Name` the name."""
     return getattr(registry.get(name), "title", "") or name.rpartition(":")[2]
 
 
 def method_title(strategy: str) -> str:
     """The display name of a strategy."""
-    return part_title(STRATEGIES, strategy)
-
-
-def method_phrase(strategy: str) -> str:
-    """The strategy in a sentence: "trained with ..."."""
-    return getattr(STRATEGIES.get(strategy), "phrase", "") or method_title(strategy)
+    return title_of(STRATEGIES, strategy)
 
 
 def backbone_title(name: str) -> str:
     """The display name of a backbone."""
-    return part_title(BACKBONES, name)
+    return title_of(BACKBONES, name)
 
 
 def candidate_titles(names: Iterable[str]) -> dict[str, str]:
@@ -43,4 +38,4 @@ def diagnostic_titles(names: Iterable[str]) -> dict[str, str]:
 
 def _titles(registry: Mapping[str, Any], names: set[str]) -> dict[str, str]:
     ordered = [*(name for name in registry if name in names), *sorted(names - registry.keys())]
-    return {name: part_title(registry, name) for name in ordered}
+    return {name: title_of(registry, name) for name in ordered}

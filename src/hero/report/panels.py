@@ -47,14 +47,16 @@ class Panel:
 
 def results_of(inputs: ReportInputs) -> list[StudyResult]:
     """The studies, and one more of the runs that were named by themselves."""
-    own = [run for run in inputs.runs if run.name in inputs.named]
-    return [*(study.result for study in inputs.studies), *([study_of_runs(own)] if own else [])]
+    own = [inputs.runs[name] for name in inputs.named if name in inputs.runs]
+    return [*inputs.studies.values(), *([study_of_runs(own)] if own else [])]
 
 
 def panels_of(inputs: ReportInputs) -> Iterator[Panel]:
     """The groups with runs, except shifted ones: those are other data than the runs' own error curves."""
     for group in (group for result in results_of(inputs) for group in result.groups if not group.shift):
-        series = [Series(row, tuple(filter(None, (inputs.run(run.run) for run in row.runs)))) for row in group.rows]
+        series = [
+            Series(row, tuple(inputs.runs[run.run] for run in row.runs if run.run in inputs.runs)) for row in group.rows
+        ]
         if any(one.runs for one in series):
             yield Panel(group.title, tuple(one for one in series if one.runs))
 

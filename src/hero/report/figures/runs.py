@@ -15,17 +15,16 @@ from hero.report.figures.curves import curves_figure, error_figure
 from hero.report.figures.fields import fields_figure, spectrum_figure
 from hero.report.figures.style import PAPER_DPI, save_png_and_pdf
 from hero.report.figures.training import training_figure
-from hero.report.inputs import ReportedRun, ReportInputs, readable_rollout
+from hero.report.inputs import ReportedRun, ReportInputs
 from hero.report.panels import panels_of
 
 
 def run_figures(run: ReportedRun) -> Iterator[tuple[str, Figure]]:
     """The figures of a run, one at a time; a file that cannot be read leaves its figure out."""
-    task, rollout = run.config.make_task(), readable_rollout(run)[0]
+    task, (rollout, errors) = run.config.make_task(), run.rollout([])
     if run.errors is not None:
         title = f"{task.title}: error along the rollout"
         yield "error", error_figure(run.errors.nrmse, published_numbers(run.config), title)
-    errors = None if rollout is None else run.errors_of(rollout)
     if rollout is not None and errors is not None:
         yield "fields", fields_figure(rollout, errors.tolist(), task)
         yield "spectrum", spectrum_figure(rollout)

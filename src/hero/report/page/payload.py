@@ -14,11 +14,12 @@ from hero.method.metrics import TAU, diverged
 from hero.report.content import metrics_table, probe_table, runs_table, statistics_tables, study_tables
 from hero.report.figures.training import Line, training_charts
 from hero.report.headline import lead
-from hero.report.inputs import ReportedRun, ReportedStudy, ReportInputs, readable_rollout
+from hero.report.inputs import ReportedRun, ReportInputs
 from hero.report.notes import landscape_sentence, statistics_notes, study_notes
 from hero.report.page.player import colour_tables, finite_or_none, player
 from hero.report.panels import Panel, Series, panels_of, results_of
 from hero.report.tables import Table, format_number
+from hero.study.records import StudyResult
 
 PLAYER_BYTES, LEAST_PLAYER_BYTES, ALL_PLAYERS_BYTES = 1_000_000, 250_000, 25_000_000
 TRAINING_RUNS = 100
@@ -58,9 +59,9 @@ def payload(inputs: ReportInputs) -> Data:
         "curves": {"tau": TAU, "metrics": CURVE_METRICS, "panels": [_curves(panel) for panel in panels]},
         "players": {"colours": colour_tables() if players else {}, "runs": players},
         "training": training,
-        "analyses": [part for run in inputs.runs for part in _analyses(run)],
-        "studies": [found for study in inputs.studies if (found := _study(study))],
-        "runs": [_provenance(run) for run in inputs.runs],
+        "analyses": [part for run in inputs.runs.values() for part in _analyses(run)],
+        "studies": [found for study in inputs.studies.items() if (found := _study(*study))],
+        "runs": [_provenance(run) for run in inputs.runs.values()],
     }
 
 
@@ -72,7 +73,7 @@ def result_tables(inputs: ReportInputs) -> list[Table]:
     for result in results_of(inputs):
         *others, last = study_tables(result)
         tables += [*others, replace(last, notes=study_notes(result))]
-    runs = runs_table([(run.name, run.metrics, "") for run in inputs.runs], "Runs")
+    runs = runs_table([(name, run.metrics, "") for name, run in inputs.runs.items()], "Runs")
     return [*tables, *([replace(runs, folded=len(inputs.runs) > FOLDED_RUNS)] if inputs.runs else [])]
 
 
@@ -132,12 +133,11 @@ def _players(panels: Sequence[Panel]) -> tuple[list[Data], list[str]]:
         if room < allowed:
             crowded.append(run.name)
             continue
-        rollout, reason = readable_rollout(run)
+        rollout, errors = run.rollout(notices)
         if rollout is None:
-            notices.append(reason)
             continue
         task = run.config.make_task()
-        data = player(rollout, run.errors_of(rollout), task.dims, allowed)
+        data = player(rollout, errors, task.dims, allowed)
         room -= sum(map(len, (*data["fields"], *data["spectra"])))
         found.append({"run": run.name, "label": label, "extent": task.extent, "dt": task.dt, **data})
     if crowded:
@@ -202,20 +202,20 @@ def image(path: Path) -> str | None:
         return None
 
 
-def _study(study: ReportedStudy) -> Data | None:
+def _study(folder: Path, result: StudyResult) -> Data | None:
     """Figures and statistics of a study; None if it has neither."""
     figures, room = [], IMAGE_BYTES
-    for path in sorted(study.folder.glob("*.png")):
+    for path in sorted(folder.glob("*.png")):
         drawn_here = path.stem.startswith("curves")  # the page has the same curves to read off
         found = None if drawn_here else image(path)
         if found and len(found) <= room:
             room -= len(found)
             figures.append({"name": path.stem.replace("_", " "), "image": found})
     tables = []
-    for summary in study.result.statistics:
+    for summary in result.statistics:
         *others, last = statistics_tables(summary) or [Table("", [], [])]
-        tables += [*others, replace(last, notes=statistics_notes(summary, study.result.groups))]
-    return {"title": study.result.title, "figures": figures, "tables": tables} if figures or tables else None
+        tables += [*others, replace(last, notes=statistics_notes(summary, result.groups))]
+    return {"title": result.title, "figures": figures, "tables": tables} if figures or tables else None
 
 
 def _provenance(run: ReportedRun) -> Data:
