@@ -84,7 +84,7 @@ def test_sigterm_cancels_the_tasks_which_save(address: str, runs_dir: Path, data
     driver.send_signal(signal.SIGTERM)
     _, err = driver.communicate(timeout=400)
     assert driver.returncode == 130
-    assert err.splitlines() == ["hero: interrupted; what was finished is saved, the same command goes on from there."]
+    assert err.splitlines() == ["hero: interrupted; progress is saved, run the same command to resume."]
     assert workers_at(run) == []
     assert (run / "last" / "state.pt").is_file()
 

@@ -144,7 +144,7 @@ def test_ctrl_c_lets_the_workers_save(runs_dir: Path, data_dir: Path) -> None:
     os.killpg(parent.pid, signal.SIGINT)  # as a terminal does, to the workers as well
     out, err = parent.communicate(timeout=60)
     assert parent.returncode == 130
-    assert err.splitlines() == ["hero: interrupted; what was finished is saved, the same command goes on from there."]
+    assert err.splitlines() == ["hero: interrupted; progress is saved, run the same command to resume."]
     assert workers_at(run) == []
     assert (run / "last" / "state.pt").is_file()
     assert "failed" not in out
@@ -197,6 +197,7 @@ def test_what_the_end_of_a_worker_means(tmp_path: Path) -> None:
 def test_the_view_shows_every_run_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=160)
     monkeypatch.setattr(watch_module, "console", console)
+    monkeypatch.setattr("hero.console.console", console)
     jobs = [Job(tiny(seed=seed), tmp_path / tiny(seed=seed).run_id(), tmp_path) for seed in range(3)]
     records = [{"step": 5, "val_gm100": 0.25}, {"step": 7, "loss": 0.125, "steps_per_second": 31.4}]
     jobs[0].run.mkdir()

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import torch
 
+from hero.console import say
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
 from hero.runs.checkpoint import kept_steps
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
 from hero.study.ray import run_on_cluster
-from hero.study.watch import SweepProgress, say
+from hero.study.watch import SweepProgress
 from hero.study.worker import (
     Failure,
     Job,

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeE
 from rich.table import Table
 from rich.text import Text
 
-from hero.console import console
+from hero.console import console, say
 from hero.study.worker import Failure, Job, last_lines
 
 
@@ -122,7 +122,3 @@ class SweepProgress:
     def _summary(self) -> str:
         failed = sum(sentence is not None for sentence in self.failed.values())
         return f"{self._finished} of {self._all} finished" + (f", {failed} failed" if failed else "")
-
-
-def say(text: str, style: str | None = None) -> None:
-    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
