@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hero.runs.config import make_config
-from hero.study.published import PublishedValue, _paper, differences, paper_row, paper_value, published_row
+from hero.study.published import PublishedValue, _paper, differences, published_row
 
 ROLLOUT = {"val_gm100", "test_gm100", "nrmse@1", "nrmse@100", "stable_step"}
 COST = {"parameters", "inference_ms_per_step", "peak_memory_mb", "train_steps_per_s"}
@@ -52,8 +52,8 @@ def test_what_the_paper_does_not_have_is_none() -> None:
     assert published_row("complete", "kdv_difficulty", "fno", "hero") is None
     assert published_row("complete", "burgers", "fno", "fixed_weight") is None
     assert published_row("ablation", "burgers", "fno", "Lag-only HERO") is None
-    assert paper_value("burgers", "unet", "hero") is None
-    assert paper_row("cost_fno_2d", "fixed_weight") is None
+    assert published_row("complete", "burgers", "unet", "hero") is None
+    assert published_row("cost", "2d", "fno", "fixed_weight") is None
 
 
 @pytest.mark.parametrize("strategy", ["one_step", "push_forward", "refiner", "recurrent", "hero"])

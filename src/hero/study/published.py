@@ -80,36 +80,6 @@ def differences(config: RunConfig, own: Collection[str] = ()) -> list[str]:
     ]
 
 
-def paper_value(task: str, backbone: str, strategy: str) -> Published | None:
-    """The paper's row for this combination, or None where it has none (`kdv_difficulty`, `fixed_weight`, own models).
-
-    Keys are `val_gm100`, `test_gm100`, `nrmse@1`, `nrmse@100`, `stable_step`, each with its `mean` and `std`.
-    """
-    return _as_dicts(published_row("complete", task, backbone, strategy))
-
-
-Published = dict[str, dict[str, float]]
-_TABLES = {
-    "ablation_decaying_turbulence_fno": "ablation",
-    "start_step_decaying_turbulence_fno": "start_step",
-    "refresh_interval_decaying_turbulence_fno": "refresh",
-}
-
-
-def paper_row(table: str, *keys: str) -> Any:
-    """A row of one of the paper's other tables, where it gives means alone: the `std` is None."""
-    if table in _TABLES:
-        return _as_dicts(published_row(_TABLES[table], "decaying_turbulence", "fno", *keys))
-    if table == "cost_fno_2d":
-        return _as_dicts(published_row("cost", "2d", "fno", *keys))
-    shift, strategy = keys
-    return _as_dicts(published_row(f"ood_{shift}", "kolmogorov_flow", "fno", strategy))
-
-
-def _as_dicts(row: Mapping[str, PublishedValue] | None) -> Any:
-    return row and {name: vars(value).copy() for name, value in row.items()}
-
-
 @cache
 def _paper() -> dict[tuple[str, ...], dict[str, PublishedValue]]:
     """Every row of paper.csv by its key."""
