@@ -19,6 +19,7 @@ lint: .venv/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
 
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -23,8 +23,7 @@ from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
 from hero.models import BACKBONES
 from hero.runs.config import all_settings, make_config
-from hero.runs.folder import find_run
-from hero.runs.old import load_run
+from hero.runs.folder import Run, find_run
 from hero.strategies import STRATEGIES
 from hero.training.loop import train
 
@@ -213,7 +212,7 @@ def test_a_run_is_found_by_path_id_or_part_of_it(finished: Path, runs_dir: Path)
     runs = finished.parent
     for name in (str(finished), finished.name, finished.name[-8:], f"{finished}/"):
         assert find_run(name, runs) == finished
-    assert load_run(finished) == tiny()
+    assert Run(finished).config == tiny()
     for seed in (0, 1):
         folder = runs_dir / f"burgers-fno-hero-s{seed}-abc"
         folder.mkdir(parents=True)

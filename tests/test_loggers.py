@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from conftest import Call, assert_refused, options, start_hero, tiny, wait_until
-from hero.runs.old import read_log
+from hero.runs.records import read_lines
 from hero.training import loggers
 from hero.training.loggers import Loggers, chosen_loggers, flat, numbers
 from hero.training.loop import resume, train
@@ -40,7 +40,7 @@ def quiet_services(monkeypatch: pytest.MonkeyPatch) -> None:
 def of_log(run: Path) -> Series:
     """What log.jsonl says, by name."""
     series: Series = defaultdict(list)
-    for record in read_log(run):
+    for record in read_lines(run / "log.jsonl"):
         for name, value in numbers(record).items():
             series[name].append((record["step"], value))
     return dict(series)

@@ -22,7 +22,7 @@ from hero.evaluation.shifts import SHIFTS, Shift, resample, shifted, shifted_tas
 from hero.files import write_atomic
 from hero.runs.checkpoint import load_weights, read_weights, save_weights
 from hero.runs.config import RunConfig, make_config
-from hero.runs.old import read_metrics
+from hero.runs.folder import Run
 from hero.study.published import published_row
 from hero.training.loop import train
 
@@ -64,10 +64,10 @@ def untrained(config: RunConfig, folder: Path) -> Path:
 
 
 def test_no_shift_gives_the_stored_metrics_bit_for_bit(run: Path, data_dir: Path) -> None:
-    stored = read_metrics(run)
+    stored = Run(run).stored_metrics
     assert stored is not None
     result = shifted(run, data_dir, Shift.parse([]))
-    assert result.test == stored["test"]
+    assert result.test == stored.test
     assert {key: getattr(result, key) for key in ("task", "strategy", "seed")} == {
         "task": "burgers",
         "strategy": "push_forward",
@@ -88,7 +88,7 @@ def test_the_shift_reaches_the_truth(run: Path, data_dir: Path) -> None:
         u = model.eval()(truth[:, :2].flatten(1, 2))
     error = ((u - truth[:, 2]).double().norm(dim=(1, 2)) / truth[:, 2].double().norm(dim=(1, 2))).mean()
     assert result.test["nrmse@1"] == pytest.approx(float(error), rel=1e-6)
-    assert result.test != read_metrics(run)["test"]  # type: ignore[index]
+    assert result.test != Run(run).stored_metrics.test
 
 
 def test_a_result_is_kept_until_the_checkpoint_changes(run: Path, data_dir: Path) -> None:

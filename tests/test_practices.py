@@ -17,7 +17,7 @@ from hero.data.windows import Batch, Context
 from hero.evaluation.evaluate import evaluate
 from hero.method.rollout import as_stepper, recomputed_unroll, rollout, unroll
 from hero.models import FNO
-from hero.runs.old import read_log
+from hero.runs.records import read_lines
 from hero.training.ema import AveragedWeights
 from hero.training.loop import resume, train
 from hero.training.memory import KeptForBackward
@@ -251,7 +251,7 @@ def test_a_killed_run_with_every_practice_is_resumed_to_the_same_bits(tmp_path: 
     whole = train(config, tmp_path / "whole", data_dir)
     run = tmp_path / "killed" / config.run_id()
     process = start_hero("train", "burgers", *options(**PRACTICES), "--runs", run.parent, "--data", data_dir)
-    wait_until(lambda: any(record["step"] >= 12 for record in read_log(run)), process)
+    wait_until(lambda: any(record["step"] >= 12 for record in read_lines(run / "log.jsonl")), process)
     process.kill()
     process.communicate()
     resume(run, data_dir)

@@ -12,7 +12,7 @@ from conftest import tiny
 from hero.data.windows import Batch, Context
 from hero.models import FNO
 from hero.runs.config import RunConfig
-from hero.runs.old import read_log
+from hero.runs.records import read_lines
 from hero.training.loop import train
 from hero.training.memory import KeptForBackward
 from test_strategies import absolute, assert_same, unroll
@@ -100,7 +100,9 @@ def test_windows_from_the_first_state_alone(starts: str) -> None:
 
 def test_a_whole_trajectory_can_be_the_window(runs_dir: Path, data_dir: Path) -> None:
     config = tiny(strategy="recurrent", recurrent__starts="first", train__unroll=10, train__steps=6)
-    losses = [record["loss"] for record in read_log(train(config, runs_dir, data_dir)) if "loss" in record]
+    losses = [
+        record["loss"] for record in read_lines(train(config, runs_dir, data_dir) / "log.jsonl") if "loss" in record
+    ]
     assert len(losses) == 6
     assert losses[-1] < losses[0]
 

@@ -13,7 +13,7 @@ import pytest
 from conftest import hero, options, start_hero, tiny, wait_until
 from hero.evaluation.evaluate import evaluate
 from hero.runs.config import RunConfig
-from hero.runs.old import read_log
+from hero.runs.records import read_lines
 from hero.training.loop import resume, train
 from test_train import assert_same_run
 
@@ -35,7 +35,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> d
 
 
 def last_step(run: Path) -> int:
-    return max((record["step"] for record in read_log(run)), default=0)
+    return max((record["step"] for record in read_lines(run / "log.jsonl")), default=0)
 
 
 def assert_log_is_whole(run: Path) -> None:

@@ -26,7 +26,7 @@ from hero.files import write_atomic
 from hero.report import write_run_page
 from hero.runs.checkpoint import load_state, save_state
 from hero.runs.folder import load_data
-from hero.runs.old import read_log
+from hero.runs.records import read_lines
 from hero.strategies import STRATEGIES, Loss
 from hero.training.loop import resume, train
 from test_train import assert_same_run
@@ -206,10 +206,10 @@ def test_damaged_metrics_are_named_and_evaluating_mends_them(
 
 
 def test_a_log_with_garbage_is_read_up_to_it(run: Path) -> None:
-    whole = read_log(run)
+    whole = read_lines(run / "log.jsonl")
     with (run / "log.jsonl").open("ab") as file:
         file.write(b"\xff\x00\x00 no json\n" + json.dumps({"step": 99}).encode() + b"\n")
-    assert read_log(run) == whole
+    assert read_lines(run / "log.jsonl") == whole
 
 
 def test_foreign_folders_do_not_hide_the_runs(call: Call, run: Path, tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_no_room_for_a_line_of_the_log(
     run = runs_dir / tiny(train__checkpoint_every=20, train__validate_every=20).run_id()
     resume(run, data_dir)
     assert load_state(run / "last/state.pt")["model"].keys() == load_state(whole / "last/state.pt")["model"].keys()
-    assert [r["step"] for r in read_log(run) if "loss" in r] == list(range(1, 21))
+    assert [r["step"] for r in read_lines(run / "log.jsonl") if "loss" in r] == list(range(1, 21))
 
 
 def test_a_failed_write_keeps_the_old_file_and_leaves_no_other(tmp_path: Path, file_size_limit: Any) -> None:
@@ -319,7 +319,7 @@ def test_compiling_without_a_compiler_goes_on_with_a_notice(runs_dir: Path, data
     assert len([line for line in out.splitlines() if "continues without" in line]) == 1
     assert err == ""
     (run,) = runs_dir.iterdir()
-    assert read_log(run)[-2]["compiled"] is False
+    assert read_lines(run / "log.jsonl")[-2]["compiled"] is False
 
 
 def interrupt_at(step: int, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,7 +353,7 @@ def test_every_task_and_every_strategy_trains_and_resumes(
         changes["task__forcing_mode"] = 1
     config = tiny(**changes)
     whole = train(config, tmp_path / "whole", data_dir)
-    losses = [record["loss"] for record in read_log(whole) if "loss" in record]
+    losses = [record["loss"] for record in read_lines(whole / "log.jsonl") if "loss" in record]
     assert len(losses) == 6
     assert np.isfinite(losses).all()
     with monkeypatch.context() as patch:

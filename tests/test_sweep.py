@@ -19,7 +19,8 @@ import hero.study.watch as watch_module
 from conftest import Call, assert_refused, options, start_hero, tiny, wait_until
 from hero.errors import HeroError
 from hero.runs.config import RunConfig
-from hero.runs.old import final_metrics, read_log
+from hero.runs.folder import Run
+from hero.runs.records import read_lines
 from hero.study.sweep import gpu_of, sweep, threads_of_each, visible_gpus
 from hero.study.watch import SweepProgress, read_state
 from hero.study.worker import Failure, Job, Workers, failure_of, last_lines
@@ -55,7 +56,7 @@ def workers_at(run: Path) -> list[int]:
 
 
 def last_step(run: Path) -> int:
-    return max((record["step"] for record in read_log(run)), default=0)
+    return max((record["step"] for record in read_lines(run / "log.jsonl")), default=0)
 
 
 def kill_at(run: Path, step: int, kill: Callable[[int], None]) -> threading.Thread:
@@ -75,10 +76,10 @@ def assert_same_results(configs: Sequence[RunConfig], runs: Path, expected: Path
     for config in configs:
         ours, theirs = runs / config.run_id(), expected / config.run_id()
         assert_same_run(ours, theirs)
-        measured, known = final_metrics(ours), final_metrics(theirs)
+        measured, known = Run(ours).metrics, Run(theirs).metrics
         assert measured
         assert known
-        assert (measured["test"], measured["val"]) == (known["test"], known["val"])
+        assert (measured.test, measured.val) == (known.test, known.val)
         assert (ours / "errors.npz").is_file()
 
 

@@ -19,7 +19,7 @@ from hero.models import build_backbone
 from hero.runs.checkpoint import kept_steps, load_state
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device
-from hero.runs.old import read_log
+from hero.runs.records import read_lines
 from hero.strategies import STRATEGIES, Loss
 from hero.training.loop import train
 from hero.training.schedule import learning_rate
@@ -91,7 +91,7 @@ def test_another_seed_gives_other_weights(runs_dir: Path, data_dir: Path) -> Non
 def test_each_strategy_learns(name: str, runs_dir: Path, data_dir: Path) -> None:
     """All but the refiner, whose loss is mostly noise that so small a network cannot learn (its card has figures)."""
     config = tiny(strategy=name, train__steps=150, train__validate_every=150, train__checkpoint_every=150)
-    losses = [r["loss"] for r in read_log(train(config, runs_dir, data_dir)) if "loss" in r]
+    losses = [r["loss"] for r in read_lines(train(config, runs_dir, data_dir) / "log.jsonl") if "loss" in r]
     assert len(losses) == 150
     # The targets of a diverted chain move with the model, which leaves this small one a higher floor.
     assert np.mean(losses[-10:]) < (0.85 if name == "diverted_chain" else 0.8) * np.mean(losses[:10])
@@ -116,7 +116,7 @@ def test_a_run_folder_holds_what_the_design_promises(runs_dir: Path, data_dir: P
 
 def test_the_log_has_every_update_once_with_all_that_the_screen_shows(runs_dir: Path, data_dir: Path) -> None:
     config = tiny(hero__start=8, hero__refresh=5)
-    log = read_log(train(config, runs_dir, data_dir))
+    log = read_lines(train(config, runs_dir, data_dir) / "log.jsonl")
     updates = [record for record in log if "loss" in record]
     assert [record["step"] for record in updates] == list(range(1, 21))
     assert [record["step"] for record in log if "val_gm100" in record] == [5, 10, 15, 20]
@@ -134,7 +134,7 @@ def test_the_best_checkpoint_is_the_one_with_the_least_logged_validation_error(r
     # A learning rate so high that validation does not fall monotonically.
     config = tiny(train__lr=0.3, train__steps=30, train__validate_every=2, train__warmup=0, strategy="one_step")
     run = train(config, runs_dir, data_dir)
-    scores = {r["step"]: float(r["val_gm100"]) for r in read_log(run) if "val_gm100" in r}
+    scores = {r["step"]: float(r["val_gm100"]) for r in read_lines(run / "log.jsonl") if "val_gm100" in r}
     best = min(scores, key=lambda step: scores[step])
     assert best != max(scores)
     with safetensors.safe_open(run / "model.safetensors", framework="pt") as file:
@@ -192,7 +192,7 @@ def test_the_learning_rate_is_linear_then_cosine() -> None:
 
 def test_the_logged_rate_is_the_one_that_was_used(runs_dir: Path, data_dir: Path) -> None:
     config = tiny(strategy="one_step")
-    for record in read_log(train(config, runs_dir, data_dir)):
+    for record in read_lines(train(config, runs_dir, data_dir) / "log.jsonl"):
         if "lr" in record:
             assert record["lr"] == learning_rate(record["step"] - 1, 1e-3, config.train.warmup, 20)
 

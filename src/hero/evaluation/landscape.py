@@ -17,13 +17,12 @@ from hero.evaluation.records import Landscape
 from hero.method.metrics import rollout_errors
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_weights
 from hero.runs.config import RunConfig
-from hero.runs.folder import choose_device, load_data
-from hero.runs.old import load_run
+from hero.runs.folder import Run, choose_device, load_data
 
 
 def landscape(run: Path, data_dir: Path) -> Landscape:
     """Measure all kept checkpoints and the final model on the test split; writes `landscape.json`."""
-    config = load_run(run)
+    config = Run(run).config
     steps = kept_steps(run)
     if not steps:
         raise HeroError(

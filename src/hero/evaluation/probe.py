@@ -35,8 +35,7 @@ from hero.method.candidates import restored_lagged
 from hero.method.objective import Hero, HeroState
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_state
 from hero.runs.config import RunConfig
-from hero.runs.folder import choose_device, load_data
-from hero.runs.old import load_run
+from hero.runs.folder import Run, choose_device, load_data
 from hero.seeding import seed_of
 from hero.strategies.hero import HeroStrategy
 
@@ -250,7 +249,7 @@ def check_probe(config: RunConfig, run: Path, horizon: int, windows: int) -> Non
 
 def probe(run: Path, data_dir: Path, steps: Sequence[int] = (), horizon: int = 50, windows: int = 120) -> Probe:
     """Measure the checkpoints after `steps` updates, all with a lagged operator by default; writes `probe.json`."""
-    config = load_run(run)
+    config = Run(run).config
     check_probe(config, run, horizon, windows)
     possible = available(run)
     if not possible:

@@ -33,8 +33,7 @@ from hero.models.user import check_shapes
 from hero.records import Record
 from hero.runs.checkpoint import load_weights
 from hero.runs.config import RunConfig
-from hero.runs.folder import choose_device
-from hero.runs.old import load_run
+from hero.runs.folder import Run, choose_device
 
 OF_THE_GRID = ("resolution", "substeps")
 """Settings that say how finely the task is solved, not what it is."""
@@ -107,7 +106,7 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:
     The result is kept in `<run>/ood/<shift>.json`, and the errors per trajectory and step in `.npz` next to it, until
     the checkpoint changes.
     """
-    config = load_run(run)
+    config = Run(run).config
     device = choose_device(config.train.device)
     task = shifted_task(config, shift, data_dir, device)
     split = config.split("test")
