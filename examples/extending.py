@@ -22,6 +22,9 @@ from hero.method.diagnostics import DIAGNOSTICS, Diagnostic, TrajectoryErrors
 from hero.method.metrics import METRICS, Metric
 from hero.models import BACKBONES, Backbone, BackboneSettings
 from hero.strategies import STRATEGIES, Loss, Strategy
+from hero.study.plans import STUDIES, Study
+from hero.study.records import ROLLOUT_COLUMNS, Column
+from hero.study.rows import strategy_rows
 
 # A task: the symbol of its linear part is all that the solver needs.
 TASKS["damped_advection"] = Task(
@@ -105,4 +108,13 @@ METRICS["worst@50"] = Metric(
     "Largest relative error of any trajectory after 50 steps.",
     lambda errors: errors[:, 49].max(),
     steps=50,
+)
+
+# A study: rows, tasks, backbones and columns; the new metric becomes a column of its table.
+STUDIES["stencils"] = Study(
+    "Stencils",
+    tasks=("damped_advection",),
+    backbones=("stencil",),
+    rows=strategy_rows("push_forward", "weighted_steps"),
+    columns=(*ROLLOUT_COLUMNS, Column.of("worst@50")),
 )

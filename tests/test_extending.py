@@ -68,7 +68,24 @@ def test_they_are_on_the_page_under_their_display_names(runs: Path, tmp_path: Pa
     result = extended("report", "--runs", runs, "--data", runs / "data", "--out", tmp_path / "page.html")
     assert result.returncode == 0, result.stderr
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    for name in ("Weighted steps", "Stencil", "Damped advection", "Worst nRMSE@50", "frozen state"):
+    for name in ("Weighted steps", "Stencil", "Damped advection", "frozen state"):
+        assert name in page, name
+    (path,) = runs.glob("damped_advection-stencil-weighted_steps-*")
+    assert "Worst nRMSE@50" in (path / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_toy_study_has_its_rows_and_columns_in_the_table_and_on_the_page(runs: Path, tmp_path: Path) -> None:
+    small = settings(backbone__width=None, backbone__modes=None)
+    folders = ("--runs", runs, "--data", runs / "data")
+    result = extended("study", "stencils", *folders, "--seeds", 2, "--workers", 2, *small, "--out", tmp_path / "study")
+    assert result.returncode == 0, result.stderr
+    table = (tmp_path / "study" / "table.md").read_text(encoding="utf-8")
+    assert "Worst nRMSE@50" in table
+    assert "Sten.-weighted" in table
+    result = extended("report", tmp_path / "study", *folders, "--out", tmp_path / "page.html")
+    assert result.returncode == 0, result.stderr
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    for name in ("Stencils", "Worst nRMSE@50", "Sten.-weighted"):
         assert name in page, name
 
 
