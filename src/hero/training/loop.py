@@ -56,8 +56,7 @@ def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device, l
     state = checkpoints.load(device)
     first = state["step"] if state else 0
     if state and (first >= settings.steps or state.get("stopped")):
-        if not (run / "model.safetensors").is_file():
-            checkpoints.restore(state, Trainee.of(config, model))
+        checkpoints.restore(state, Trainee.of(config, model))  # refuses a damaged state; writes missing weights
         return
 
     data = load_data(config, "train", data_dir, device).to(device)
