@@ -123,7 +123,7 @@ def test_the_files_are_those_of_a_study(compared: Path) -> None:
         "curves-burgers-fno.pdf", "curves-burgers-fno.png", "study.json", "table.csv", "table.md",
         "table.tex"]  # fmt: skip
     text = (folder / "table.md").read_text()
-    for expected in ("FNO-HERO", "Cost", "ratio to push_forward", "p Holm", "Cost: time of an update over the time of"):
+    for expected in ("FNO-HERO", "Cost", "ratio to Push-forward", "p Holm", "Cost: time of an update over the time of"):
         assert expected in text
     picture = imread(folder / "curves-burgers-fno.png")
     assert picture.shape[0] > 400
@@ -141,7 +141,7 @@ def test_repeating_trains_nothing_and_says_the_same(call: Call, compared: Path, 
     assert (tmp_path / "copy.json").read_bytes() == before[folder_of(compared) / FILE]
     assert "4 of 4 runs are there already" in out
     assert "step 20/20" not in out
-    for expected in ("Comparison at equal steps (study compare, 2 seeds)", "Burgers, FNO", "nrmse@100: ratio to",
+    for expected in ("Comparison at equal steps (study compare, 2 seeds)", "Burgers, FNO", "nRMSE@100: ratio to",
                      "curves-burgers-fno.png"):  # fmt: skip
         assert expected in out
 

@@ -492,7 +492,7 @@ def test_the_page_of_a_study(browser: Any, runs: Path, tmp_path: Path) -> None:
             "failed",
         ]
     assert page.locator("#curve-panels .legend button").all_inner_texts() == ["FNO-push_forward", "FNO-hero"]
-    titles = ["Main results", "nrmse@100: ratio to push_forward"]
+    titles = ["Main results", "nRMSE@100: ratio to Push-forward"]
     assert page.locator("#statistics h3").all_text_contents() == titles
     tested = table(page, titles[1])
     assert tested.locator("tbody .section").all_inner_texts() == ["Burgers, FNO, 2 seeds"]

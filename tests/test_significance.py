@@ -367,7 +367,7 @@ def test_nothing_to_compare_is_empty_and_no_baseline_is_said() -> None:
     assert summarise([group("Burgers", row("hero", [0.1]), row("push_forward", []))]) == ()
     found = only(summarise(study(), baseline="refiner"))
     assert found.tests == ()
-    assert any("No test was made: refiner" in note for note in statistics_notes(found, study()))
+    assert any("No test was made: PDE-Refiner" in note for note in statistics_notes(found, study()))
 
 
 def with_divergence() -> list[Group]:
@@ -425,13 +425,14 @@ def test_the_rank_diagram_names_every_method_once(methods: int, tmp_path: Path) 
     found = only(summarise(groups, baseline="method_0"))
     figure = critical_difference_figure(found)
     assert figure is not None
-    texts = [text.get_text() for text in figure.axes[0].texts]
+    labels = figure.axes[0].get_yticklabels()
+    texts = [text.get_text() for text in labels]
     for entry in found.ranks.methods:
         shown = [text for text in texts if set(text.split()) == {entry.method, f"{entry.rank:.2f}"}]
         assert len(shown) == 1
     assert save(figure, tmp_path / "ranks.png").stat().st_size > 5000
     width, _ = figure.get_size_inches()
-    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    boxes = [text.get_window_extent() for text in (*labels, *figure.axes[0].texts)]
     assert min(box.x0 for box in boxes) >= 0
     assert max(box.x1 for box in boxes) <= width * figure.dpi
 

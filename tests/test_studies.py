@@ -279,7 +279,7 @@ def test_repeating_runs_nothing_and_writes_the_same(call: Call, again: Path, dat
     assert {path: path.read_bytes() for path in folder_of(again).iterdir()} == before
     assert "step 20/20" not in out
     for expected in ("Main results (study main, preset paper, 2 seeds)", "Burgers", "FNO-HERO", "table.md",
-                     "curves-burgers-fno-relative.png", "ratio to push_forward",
+                     "curves-burgers-fno-relative.png", "ratio to Push-forward",
                      f"hero report {folder_of(again)}"):  # fmt: skip
         assert expected in out
 

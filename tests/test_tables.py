@@ -193,7 +193,7 @@ def test_statistics_have_the_same_columns_and_number_texts_in_all_five_forms() -
         ["Method", "Ratio", "95 % interval", "p t-test", "p sign-flip", "p Holm", "Verdict"],
         ["hero", "0.975", "0.812 to 1.10", "0.032", "0.5", "< 0.001", "better"],
     ]
-    assert Forms(wins).terminal()[1] == ["A: push_forward", "–", "1.5/2", "1.5/2", "1.5/2"]
+    assert Forms(wins).terminal()[1] == ["A: Push-forward", "–", "1.5/2", "1.5/2", "1.5/2"]
 
 
 def test_papers_numbers_and_ratios_are_in_every_form() -> None:

@@ -14,6 +14,7 @@ from operator import attrgetter
 
 from hero.evaluation.records import Probe
 from hero.method.metrics import METRICS
+from hero.report.names import method_title, metric_title
 from hero.report.notes import PAPER_NOTE, statistics_notes, study_notes
 from hero.report.tables import MISSING, Cell, Column, Number, Row, Table, Text, format_number, format_p
 from hero.report.tables import format_published as format_paper
@@ -212,13 +213,14 @@ def tests_table(summary: Summary) -> Table:
             Text(test.verdict, verdict=test.verdict),
         ]
         rows.append(Row(cells, section=f"{test.group}, {test.n} seed{'s' if test.n != 1 else ''}"))
-    return Table(f"{summary.metric}: ratio to {summary.baseline}", columns, rows)
+    loss = f", {summary.loss} loss" if summary.loss else ""
+    return Table(f"{metric_title(summary.metric)}: ratio to {method_title(summary.baseline)}{loss}", columns, rows)
 
 
 def wins_table(summary: Summary) -> Table:
-    """Wins of the row against the column, of the groups in which both were run; ties count half."""
-    pairs = {(pair.method, pair.against): pair for pair in summary.wins}
-    methods = list(dict.fromkeys(pair.method for pair in summary.wins))
+    """Wins of the row against the column where both were run; ties count half. It is empty for a single group."""
+    pairs = {(pair.method, pair.against): pair for pair in summary.wins if pair.groups + pair.left_out > 1}
+    methods = list(dict.fromkeys(method for method, _ in pairs))
     letters = [_letter(i) for i in range(len(methods))]
 
     def cell(a: str, b: str) -> Number:
@@ -229,16 +231,19 @@ def wins_table(summary: Summary) -> Table:
         return Number(wins, n=pair.groups, shown=f"{wins:g}/{pair.groups}")
 
     columns = [Column("Method", "method", words=True), *map(Column, letters)]
-    names = [f"{letter}: {method}" for letter, method in zip(letters, methods, strict=True)]
+    names = [f"{letter}: {method_title(method)}" for letter, method in zip(letters, methods, strict=True)]
     rows = [Row([Text(name), *(cell(a, b) for b in methods)]) for name, a in zip(names, methods, strict=True)]
-    return Table("groups won by the row against the column", columns, rows, sortable=False)
+    return Table("Groups won by the row against the column", columns, rows, sortable=False)
 
 
 def ranks_table(summary: Summary) -> Table:
     """The methods and their average ranks, best first."""
     columns = [Column("Method", "method", words=True), Column("Average rank", "rank")]
-    rows = [Row([Text(one.method), Number(one.rank, shown=f"{one.rank:.2f}")]) for one in summary.ranks.methods]
-    return Table("average ranks", columns, rows)
+    rows = [
+        Row([Text(method_title(one.method)), Number(one.rank, shown=f"{one.rank:.2f}")])
+        for one in summary.ranks.methods
+    ]
+    return Table("Average ranks", columns, rows)
 
 
 def probe_table(probe: Probe) -> Table:

@@ -13,14 +13,17 @@ from collections.abc import Sequence
 from hero.method.metrics import METRICS, diverged
 from hero.report.content import published_numbers, study_number
 from hero.report.inputs import ReportInputs
-from hero.report.names import backbone_title, method_title
+from hero.report.names import backbone_title, method_title, metric_title
 from hero.report.panels import results_of
 from hero.report.tables import format_number, format_p
 from hero.runs.config import RunConfig
 from hero.runs.records import Metrics
 from hero.strategies import STRATEGIES
 from hero.study.records import Column, Group, PairedTest, Row, Summary
-from hero.study.statistics import ALPHA, compare_pairs, holm
+from hero.study.statistics import counted, paired_tests
+
+NAMED_SETTINGS = 4
+"""So many changed settings are named here; the notes below the tables have all."""
 
 
 def lead(inputs: ReportInputs) -> list[str]:
@@ -35,8 +38,9 @@ def lead(inputs: ReportInputs) -> list[str]:
     found.append(_counted(inputs, [row for result in results for row in result.rows]))
     for result in results:
         if result.changed:
-            settings = ", ".join(f"{key} = {value}" for key, value in result.changed.items())
-            found.append(f"Set for all rows, so not as in the paper: {settings}.")
+            settings = [f"{key} = {value}" for key, value in result.changed.items()]
+            shown = ", ".join(settings[:NAMED_SETTINGS] + ["…"] * (len(settings) > NAMED_SETTINGS))
+            found.append(f"Set for all rows, so not as in the paper: {shown}.")
         found += map(tested_sentence, result.statistics)
     return list(filter(None, found))
 
@@ -45,10 +49,11 @@ def tested_sentence(summary: Summary) -> str:
     """ "Of 10 comparisons of nrmse@100 with push_forward ...: 2 better, 1 worse, the rest open." """
     verdicts = [test.verdict for test in summary.tests]
     if not verdicts:
-        return f"Nothing could be tested against {summary.baseline}."
+        return f"Nothing could be tested against {method_title(summary.baseline)}."
     loss = f", trained with the loss {summary.loss}" if summary.loss else ""
     return (
-        f"Of {len(verdicts)} comparison{'s' if len(verdicts) > 1 else ''} of {summary.metric} with {summary.baseline}"
+        f"Of {len(verdicts)} comparison{'s' if len(verdicts) > 1 else ''} of {metric_title(summary.metric)} with "
+        f"{method_title(summary.baseline)}"
         f"{loss}, paired by seed and corrected for their number: "
         f"{verdicts.count('better')} better, {verdicts.count('worse')} worse, the rest open."
     )
@@ -75,57 +80,33 @@ def group_sentence(group: Group, column: Column, tests: Sequence[PairedTest] = (
     Or, where the paired test does not separate the best from all others, "no difference in nRMSE@100 between HERO
     (0.0310 ±0.0020) and push-forward (0.0320 ±0.0030) ...". `tests` are the study's own, whose verdicts are kept.
     """
-    known = {row.label: (row, cell) for row in group.rows if (cell := row.cells.get(column.key))}
-    numbers = {label: study_number(cell, row) for label, (row, cell) in known.items()}
-    finite = {label: cell.mean for label, (_, cell) in known.items() if math.isfinite(cell.mean)}
-    if not known:
+    cells = {row.label: cell for row in counted(group) if row.runs and (cell := row.cells.get(column.key))}
+    finite = {label: cell.mean for label, cell in cells.items() if math.isfinite(cell.mean)}
+    if not cells:
         return ""
     if not finite:
         return f"{group.title}: {column.label} is infinite for every method, because rollouts diverged."
     lower = column.direction == "lower"
     best = (min if lower else max)(finite, key=finite.__getitem__)
-    number = numbers[best]
-    seeds = f" over {number.n} seeds" if (number.n or 1) > 1 else ""
-    paper = f"; paper {number.published:g}" if number.published is not None else ""
-    if len(known) == 1:
-        return f"{group.title}: {best} has {column.label} {number.text}{seeds}{paper}."
-    extreme = f"{'lowest' if lower else 'highest'} {column.label} of {len(known)}"
-    p_values = _p_values(known[best][0], [row for label, (row, _) in known.items() if label != best], column)
-    tied = [label for label, p in p_values.items() if not _is_separated({label, best}, p, group, tests)]
+    numbers = {row.label: study_number(cells.get(row.label), row) for row in group.rows}
+    seeds = f" over {cells[best].n} seeds" if cells[best].n > 1 else ""
+    paper = f"; paper {numbers[best].paper}" if numbers[best].paper else ""
+    if len(cells) == 1:
+        return f"{group.title}: {best} has {column.label} {numbers[best].text}{seeds}{paper}."
+    tested = {test.label: test for test in paired_tests([group], column.key, best, column.direction)}
+    kept = {frozenset((test.label, test.baseline)): test.verdict for test in tests if test.group == group.title}
+    verdicts = {label: kept.get(frozenset((label, best)), test.verdict) for label, test in tested.items()}
+    tied = [label for label in cells if label != best and verdicts.get(label, "open") == "open"]
+    extreme = f"{'lowest' if lower else 'highest'} {column.label} of {len(cells)}"
     if not tied:
-        return f"{group.title}: {best} has the {extreme}, {number.text}{seeds}{paper}."
-    named = [f"{label} ({numbers[label].text})" for label in (best, *tied)]
-    p = max(p_values[label] for label in tied)
+        return f"{group.title}: {best} has the {extreme}, {numbers[best].text}{seeds}{paper}."
+    names = [f"{label} ({numbers[label].text})" for label in (best, *tied)]
+    p = max((tested[label].p_holm for label in tied if label in tested), default=1.0)
     how = f"by the paired test{seeds} (p = {format_p(p)})" if seeds else "can be shown with one seed"
-    rest = f"; they have the {extreme}" if len(tied) + 1 < len(known) else ""
+    rest = f"; they have the {extreme}" if len(tied) + 1 < len(cells) else ""
     return (
-        f"{group.title}: no difference in {column.label} between {', '.join(named[:-1])} and {named[-1]} {how}{rest}."
+        f"{group.title}: no difference in {column.label} between {', '.join(names[:-1])} and {names[-1]} {how}{rest}."
     )
-
-
-def _p_values(best: Row, others: Sequence[Row], column: Column) -> dict[str, float]:
-    """p of the paired test of `best` against each other row, corrected for their number; 1 without a common seed."""
-    found = {}
-    for row in others:
-        ours, theirs = _values(best, column.key), _values(row, column.key)
-        seeds = sorted(ours.keys() & theirs.keys())
-        pairs = compare_pairs([ours[s] for s in seeds], [theirs[s] for s in seeds], column.direction) if seeds else None
-        found[row.label] = pairs.p if pairs else 1.0
-    return dict(zip(found, holm(list(found.values())), strict=True))
-
-
-def _values(row: Row, key: str) -> dict[int, float]:
-    """Seed -> value of the finished runs."""
-    cell = row.cells[key]
-    return dict(zip((run.seed for run in row.finished), cell.values, strict=False)) if cell else {}
-
-
-def _is_separated(labels: set[str], p: float, group: Group, tests: Sequence[PairedTest]) -> bool:
-    """Whether two rows differ: as the study's own test of the two says, else by `p`."""
-    for test in tests:
-        if test.group == group.title and {test.label, test.baseline} == labels:
-            return test.verdict != "open"
-    return p < ALPHA
 
 
 def main_column(columns: Sequence[Column]) -> Column:

@@ -7,6 +7,7 @@ from typing import Any
 
 from hero.method.candidates import CANDIDATES
 from hero.method.diagnostics import DIAGNOSTICS
+from hero.method.metrics import METRICS
 from hero.models import BACKBONES
 from hero.strategies import STRATEGIES
 
@@ -24,6 +25,11 @@ def method_title(strategy: str) -> str:
 def backbone_title(name: str) -> str:
     """The display name of a backbone."""
     return title_of(BACKBONES, name)
+
+
+def metric_title(name: str) -> str:
+    """The display name of a metric."""
+    return title_of(METRICS, name)
 
 
 def candidate_titles(names: Iterable[str]) -> dict[str, str]:

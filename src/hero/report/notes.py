@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from hero.evaluation.records import Landscape
+from hero.report.names import method_title, metric_title
 from hero.report.tables import format_number
 from hero.study.records import Group, StudyResult, Summary
 from hero.study.statistics import ALPHA, ROUGH_GROUPS
@@ -16,6 +17,9 @@ PAPER_NOTE = (
     "The paper’s values are its published means over five seeds, on its own data; they are printed for reference. "
     "Ratio is ours divided by the paper’s mean. ∞ means that at least one rollout diverged."
 )
+
+NAMED_DIFFERENCES = 4
+"""So many departures from the paper's protocol are named."""
 
 
 def study_notes(result: StudyResult) -> list[str]:
@@ -49,12 +53,11 @@ def study_notes(result: StudyResult) -> list[str]:
 
 def _unpublished_notes(result: StudyResult) -> list[str]:
     """Why rows that the paper has stand without its numbers."""
-    rows = Counter(row.differs for row in result.rows if row.differs)
-    return [
-        f"The paper's numbers are left out of {_counted(count, 'row')}, whose settings are not the paper's: "
-        f"{', '.join(settings)}."
-        for settings, count in rows.items()
-    ]
+    rows = [row for row in result.rows if row.differs]
+    found = list(dict.fromkeys(difference for row in rows for difference in row.differs))
+    shown = ", ".join(found[:NAMED_DIFFERENCES] + ["…"] * (len(found) > NAMED_DIFFERENCES))
+    left_out = f"The paper's numbers are left out of {_counted(len(rows), 'row')}"
+    return [f"{left_out}, whose settings are not the paper's: {shown}."] if rows else []
 
 
 def failure_notes(failed: Mapping[str, str]) -> list[str]:
@@ -73,11 +76,11 @@ def statistics_notes(summary: Summary, groups: Sequence[Group]) -> list[str]:
 
 
 def _test_notes(summary: Summary, groups: Sequence[Group]) -> list[str]:
-    tests, baseline = summary.tests, summary.baseline
+    tests, baseline = summary.tests, method_title(summary.baseline)
     if not tests:
         return [f"No test was made: {baseline} and another method have no seed in common in any group."]
     found = [
-        f"Tests are paired by seed and made on log ratios of {summary.metric} to {baseline}; "
+        f"Tests are paired by seed and made on log ratios of {metric_title(summary.metric)} to {baseline}; "
         f"{'smaller' if summary.direction == 'lower' else 'larger'} is better.",
         _seed_note(sorted({test.n for test in tests})),
         f"{_counted(len(tests), 'comparison')} of this study {'was' if len(tests) == 1 else 'were'} made; "

@@ -10,6 +10,7 @@ import csv
 import io
 import itertools
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -42,21 +43,6 @@ LATEX = {
     "<": r"$<$",
     "χ": r"$\chi$",
 }
-
-
-# (split of metrics.json, name of the metric, label, name in the paper's table), in the order of the paper's columns.
-COMPARED = (
-    ("val", "gm100", "Val GM100", "val_gm100"),
-    ("test", "gm100", "Test GM100", "test_gm100"),
-    ("test", "nrmse@1", "nRMSE@1", "nrmse@1"),
-    ("test", "nrmse@100", "nRMSE@100", "nrmse@100"),
-    ("test", "stable_step", "Stable step", "stable_step"),
-)
-
-
-def as_float(value: Any) -> float:
-    """A number of metrics.json or log.jsonl, where infinity is the string "inf"; NaN for what is missing."""
-    return math.nan if value is None else float(value)
 
 
 def format_number(value: float | None) -> str:
@@ -356,7 +342,7 @@ def _tex_line(cells: Sequence[str]) -> str:
 
 def _broken(heading: str) -> str:
     """A heading in short lines, for a narrow terminal."""
-    return heading.replace("@", "\n@").replace(" ", "\n")
+    return re.sub(" (?!%)", "\n", heading.replace("@", "\n@"))
 
 
 def _rich_cell(cell: Cell) -> RichText:
