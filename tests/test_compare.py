@@ -22,10 +22,12 @@ from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run
 from hero.runs.records import Log, Metrics, TrainingRecord, ValidationRecord
 from hero.strategies import STRATEGIES
-from hero.study.compare import compare, logged_seconds, plan_comparison, relative_costs
+from hero.study.compare import logged_seconds, plan_comparison, relative_costs
 from hero.study.cost.count import empty_windows
 from hero.study.records import FILE, Cell, Row, StudyResult
+from hero.study.run import run
 from hero.study.statistics import compare_pairs
+from hero.study.worker import Workers
 
 NAMES = ["push_forward", "hero"]
 SEEDS = [0, 1]
@@ -58,6 +60,12 @@ def folder_of(runs: Path) -> Path:
 
 def stored(runs: Path) -> StudyResult:
     return StudyResult.read(folder_of(runs) / FILE)
+
+
+def compare(runs: Path, data: Path) -> StudyResult:
+    """The comparison in this process, from Python."""
+    settings = {"task.name": "burgers", **TINY}
+    return run(plan_comparison(settings, NAMES, SEEDS, runs, data), runs, data, Workers(count=0))
 
 
 def cell_of(row: Row, key: str) -> Cell:
@@ -192,7 +200,7 @@ def test_a_failed_run_is_told_and_the_rest_goes_on(
 @pytest.mark.parametrize("file", ["errors.npz", "metrics.json"])
 def test_damaged_results_are_failures(again: Path, data_dir: Path, file: str) -> None:
     (again / tiny(strategy="hero", seed=1).run_id() / file).write_bytes(b"{")
-    result = compare({"task.name": "burgers", **TINY}, NAMES, SEEDS, again, data_dir)
+    result = compare(again, data_dir)
     assert "hero evaluate" in (result.groups[0].rows[1].runs[1].reason or "")
 
 
@@ -264,7 +272,9 @@ def test_equal_compute_shows_the_measured_cost(tmp_path: Path, data_dir: Path) -
     costs = {"baseline": ids["push_forward"], "costs": {ids["one_step"]: 2.0}}
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "costs.json").write_text(json.dumps(costs))
-    result = compare(settings, list(ids), [0], tmp_path, data_dir, "compute", out=tmp_path / "out")
+    out = tmp_path / "out"
+    planned = plan_comparison(settings, list(ids), [0], tmp_path, data_dir, "compute", out=out)
+    result = run(planned, tmp_path, data_dir, Workers(count=0), out)
     ours, base = result.groups[0].rows
     assert (ours.note, base.note) == ("10 updates", "20 updates")
     assert (cell_of(ours, "cost").mean, cell_of(base, "cost").mean) == (2, 1)
@@ -280,9 +290,10 @@ def test_costs_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert 0.02 < costs["one_step"] < 1
     monkeypatch.setattr(module, "DryRun", None)
     assert relative_costs(group, "push_forward", tmp_path, path) == costs
-    path.write_text('{"baseline": 3')
-    with pytest.raises(HeroError, match=r"costs\.json is damaged; delete it"):
-        relative_costs(group, "push_forward", tmp_path, path)
+    for damage in ('{"baseline": 3', '{"baseline": "a", "costs": {"b": -1.0}}'):
+        path.write_text(damage)
+        with pytest.raises(HeroError, match=r"costs\.json is damaged .*; delete it"):
+            relative_costs(group, "push_forward", tmp_path, path)
 
 
 def test_logged_seconds_leave_validations_out() -> None:
@@ -302,7 +313,7 @@ def test_runs_that_were_trained_differently_are_told(again: Path, data_dir: Path
     path = again / tiny(strategy="hero", seed=1).run_id() / "metrics.json"
     metrics = Metrics.read(path)
     metrics.model_copy(update={"training": metrics.training.model_copy(update={"compiled": True})}).write(path)
-    result = compare({"task.name": "burgers", **TINY}, NAMES, SEEDS, again, data_dir)
+    result = compare(again, data_dir)
     assert any("compilation" in note for note in result.groups[0].notes)
 
 

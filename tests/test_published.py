@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from hero.runs.config import make_config
-from hero.study.published import PublishedValue, _paper, differences, published_row
+from hero.study.published import _paper, differences, published_row
+from hero.study.records import Published
 
 ROLLOUT = {"val_gm100", "test_gm100", "nrmse@1", "nrmse@100", "stable_step"}
 COST = {"parameters", "inference_ms_per_step", "peak_memory_mb", "train_steps_per_s"}
@@ -45,7 +46,7 @@ def test_every_table_is_complete() -> None:
 def test_numbers_of_the_paper(key: tuple[str, str, str, str], column: str, mean: float, std: float | None) -> None:
     row = published_row(*key)
     assert row is not None
-    assert row[column] == PublishedValue(mean, std)
+    assert row[column] == Published(mean=mean, std=std)
 
 
 def test_what_the_paper_does_not_have_is_none() -> None:

@@ -32,7 +32,7 @@ from hero.report.content import missing_word, study_latex, study_markdown, study
 from hero.report.figures.studies import predicted
 from hero.report.tables import format_number
 from hero.runs.config import RunConfig
-from hero.runs.folder import Run, load_data
+from hero.runs.folder import Run, load_data, versions
 from hero.runs.records import Errors, Metrics
 from hero.study.collect import PlannedGroup, paper_of, stored_landscape
 from hero.study.cost import table as cost
@@ -40,7 +40,7 @@ from hero.study.cost.dry_run import schedule
 from hero.study.plans import STUDIES, Plan, plan, same_loss
 from hero.study.published import COST_NOTE
 from hero.study.records import FILE, ROLLOUT_COLUMNS, Row, StudyResult
-from hero.study.run import run, run_study
+from hero.study.run import run
 from hero.study.worker import Workers
 
 
@@ -131,6 +131,11 @@ def evaluated(runs: Path, config: RunConfig, value: float = 0.5) -> None:
     }).write(folder / "metrics.json")  # fmt: skip
     errors = np.full((2, 200), value)
     Errors({"nrmse": errors, "correlation": errors}, errors).write(folder / "errors.npz")
+
+
+def studied_here(name: str, runs: Path, data: Path, **chosen: Any) -> StudyResult:
+    """A study in this process, from Python."""
+    return run(plan(name, **chosen), runs, data, HERE)
 
 
 def table_of(planned: Plan, runs: Path, data: Path) -> StudyResult:
@@ -591,7 +596,7 @@ def test_mistakes_are_refused_before_anything_is_run(
 
 
 def test_a_study_of_a_setting_from_python(runs_dir: Path, data_dir: Path) -> None:
-    result = run_study("refresh", runs_dir, data_dir, overrides=TINY, tasks=["burgers"], seeds=[0], workers=HERE)
+    result = studied_here("refresh", runs_dir, data_dir, overrides=TINY, tasks=["burgers"], seeds=[0])
     (group,) = result.groups
     assert [row.label for row in group.rows] == ["FNO-PF", *(f"HERO (R={r})" for r in (1, 2, 4, 8))]
     assert [row.note for row in group.rows] == ["", "8, 9, …, 19", "8, 10, …, 18", "8, 12, 16", "8, 16"]
@@ -627,8 +632,8 @@ def test_predictions_in_the_figure_are_those_that_were_measured(studied: Path, d
 
 
 def test_kept_checkpoints_in_a_table(runs_dir: Path, data_dir: Path) -> None:
-    chosen: dict[str, Any] = {"overrides": TINY, "tasks": ["burgers"], "seeds": [0], "workers": HERE}
-    result = run_study("landscape", runs_dir, data_dir, **chosen)
+    chosen: dict[str, Any] = {"overrides": TINY, "tasks": ["burgers"], "seeds": [0]}
+    result = studied_here("landscape", runs_dir, data_dir, **chosen)
     (folder,) = [path.parent for path in runs_dir.glob("*/landscape.json")]
     content = stored_landscape(folder, data_dir)
     rows = list(result.rows)
@@ -640,14 +645,14 @@ def test_kept_checkpoints_in_a_table(runs_dir: Path, data_dir: Path) -> None:
     assert write_study(out, result, runs_dir, data_dir) == [out / f"landscape-{folder.name}.png"]
     assert result.statistics == ()
     times = (folder / "landscape.json").stat().st_mtime_ns
-    run_study("landscape", runs_dir, data_dir, **chosen)
+    studied_here("landscape", runs_dir, data_dir, **chosen)
     assert (folder / "landscape.json").stat().st_mtime_ns == times
 
 
 def test_the_landscape_finds_the_runs_of_the_main_study(again: Path, data_dir: Path) -> None:
     weights = {path: path.stat().st_mtime_ns for path in again.glob("*/model.safetensors")}
-    chosen: dict[str, Any] = {"overrides": TINY, "tasks": ["burgers"], "seeds": SEEDS, "workers": HERE}
-    result = run_study("landscape", again, data_dir, **chosen)
+    chosen: dict[str, Any] = {"overrides": TINY, "tasks": ["burgers"], "seeds": SEEDS}
+    result = studied_here("landscape", again, data_dir, **chosen)
     assert {run.status for run in result.runs.values()} == {"finished"}
     assert {path: path.stat().st_mtime_ns for path in again.glob("*/model.safetensors")} == weights
     # A run that has lost its checkpoints is trained again, to the same weights.
@@ -655,7 +660,7 @@ def test_the_landscape_finds_the_runs_of_the_main_study(again: Path, data_dir: P
     shutil.rmtree(folder / "checkpoints")
     (folder / "landscape.json").unlink()
     before = (folder / "model.safetensors").read_bytes()
-    assert run_study("landscape", again, data_dir, **chosen) == result
+    assert studied_here("landscape", again, data_dir, **chosen) == result
     assert (folder / "model.safetensors").read_bytes() == before
 
 
@@ -663,7 +668,7 @@ def test_shifts_of_the_same_checkpoints(runs_dir: Path, data_dir: Path, monkeypa
     shift = ood.SHIFTS["viscosity_6.67e-3"]
     monkeypatch.setattr(ood, "SHIFTS", {shift.name: shift})  # finer grids take their time
     settings = {**TINY, "data.test_steps": 200, "task.warmup": 0, "task.substeps": 2}
-    result = run_study("ood", runs_dir, data_dir, overrides=settings, strategies=NAMES, seeds=[0], workers=HERE)
+    result = studied_here("ood", runs_dir, data_dir, overrides=settings, strategies=NAMES, seeds=[0])
     (group,) = result.groups
     assert (group.shift, group.task) == (shift.name, "kolmogorov_flow")
     for row in group.rows:
@@ -691,17 +696,15 @@ def test_costs_are_measured_once(runs_dir: Path, data_dir: Path) -> None:
     planned = plan("cost", strategies=["refiner", "push_forward"])
     configs = [row.configs[0] for row in planned.groups[0].rows]
     # What an earlier measurement under the same conditions has left.
-    how = cost.conditions([cost.for_measuring(config) for config in configs], cost.ROUNDS, cost.ROLLOUT_STEPS)
-    counts = {"refiner": 102921, "push_forward": 102881}
+    note = cost.conditions([cost.for_measuring(config) for config in configs], cost.ROUNDS, cost.ROLLOUT_STEPS)
     known = {
         config.run_id(): cost.RunCost(
-            parameters=30541 if i == 2 else counts[config.strategy], inference_ms_per_step=10.0 if i == 0 else 2.0,
-            peak_memory_mb=2.0, train_steps_per_s=10.0 + i, train_peak_memory_mb=2.0, batch=20, compiled=False,
+            parameters=parameters, inference_ms_per_step=2.0, peak_memory_mb=2.0, train_steps_per_s=rate, compiled=False
         )
-        for i, config in enumerate(configs)
-    }  # fmt: skip
+        for config, parameters, rate in zip(configs, (102921, 102881, 30541), (10.0, 11.0, 12.0), strict=True)
+    }
     path = runs_dir / planned.folder / "decaying_turbulence-fno-costs.json"
-    how.model_copy(update={"costs": known}).write(path)
+    cost.Costs(note=note, versions=versions(), costs=known).write(path)
     result = run(planned, runs_dir, data_dir, HERE)
     refiner, ours, published = result.groups[0].rows
     assert [row.label for row in result.rows] == ["FNO-Ref.", "FNO-PF", "FNO-PF, 30,541 parameters"]
@@ -713,7 +716,7 @@ def test_costs_are_measured_once(runs_dir: Path, data_dir: Path) -> None:
     cell = published.cells["inference_ms_per_step"]
     assert cell is not None
     assert cell.ratio == 2 / COST_PAPER["push_forward"]["inference_ms_per_step"]
-    assert result.groups[0].notes == (how.note, COST_NOTE)
+    assert result.groups[0].notes == (note, COST_NOTE)
     text = study_markdown(result)
     assert "Diverged" not in text
     assert_sane_latex(study_latex(result))

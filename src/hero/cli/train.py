@@ -1,7 +1,5 @@
 """Commands that train: `hero train`, `hero compare` and `hero study`."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +14,9 @@ from hero.errors import HeroError
 
 if TYPE_CHECKING:
     from hero.study.cost.dry_run import ScheduledRun
+    from hero.study.plans import Plan
     from hero.study.records import StudyResult
+    from hero.study.worker import Workers
 
 Strategies = Annotated[str, option("A,B,...", "Some of: NAMES.", "strategy")]
 
@@ -69,9 +69,9 @@ def compare(
     if values.keys() & {"strategy", "seed"}:
         raise HeroError("strategy and seed are compared, not set; use --strategies and --seeds instead of --set.")
     chosen = merge_settings(settings.preset, settings.config, values), split_names(strategies) or [], range(seeds)
-    with written_when_interrupted(out, where):
-        result = comparison.compare(*chosen, where.runs, where.data, budget, baseline, out, workers.build(), measure)
-    show_study(result, out, where)
+    built = workers.build()
+    planned = comparison.plan_comparison(*chosen, where.runs, where.data, budget, baseline, out)
+    result = carry_out(planned, where, built, out)
     if json:
         result.write(json)
     return int(bool(result.failed))
@@ -97,7 +97,6 @@ def study(
     """
     from hero.study.cost.dry_run import schedule
     from hero.study.plans import plan
-    from hero.study.run import run
 
     if dry_run and table_only:
         raise HeroError("--dry-run writes nothing, so it excludes --table-only; leave out one of them.")
@@ -107,33 +106,28 @@ def study(
     if dry_run:
         show_schedule(schedule(planned, where.runs), workers.workers)
         return 0
-    with written_when_interrupted(out, where):
-        result = run(planned, where.runs, where.data, workers.build(), out, table_only, measure)
-    show_study(result, out, where)
-    return int(bool(result.failed))
+    return int(bool(carry_out(planned, where, workers.build(), out, table_only).failed))
 
 
-@contextmanager
-def written_when_interrupted(out: Path | None, where: Folders) -> Iterator[None]:
-    """After Ctrl-C the tables of the finished runs are written."""
-    from hero.report import write_tables
-    from hero.study.run import InterruptedStudy
+def carry_out(
+    planned: "Plan", where: Folders, workers: "Workers", out: Path | None, table_only: bool = False
+) -> "StudyResult":
+    """Run a study or comparison, write its tables and figures, and print the tables.
 
-    try:
-        yield
-    except InterruptedStudy as stop:
-        if stop.result is not None:
-            write_tables(out or where.runs / stop.result.folder, stop.result)
-        raise
-
-
-def show_study(result: "StudyResult", out: Path | None, where: Folders) -> None:
-    """Write the tables and figures of a study or comparison, and print the tables."""
-    from hero.report import write_study
+    After Ctrl-C the tables of the finished runs are written.
+    """
+    from hero.report import write_study, write_tables
     from hero.report.content import statistics_tables, study_tables, study_title
     from hero.report.notes import statistics_notes, study_notes
+    from hero.study.run import InterruptedStudy, run
 
-    out = out or where.runs / result.folder
+    out = out or where.runs / planned.folder
+    try:
+        result = run(planned, where.runs, where.data, workers, out, table_only, measure)
+    except InterruptedStudy as stop:
+        if stop.result is not None:
+            write_tables(out, stop.result)
+        raise
     figures = write_study(out, result, where.runs, where.data)
     say(study_title(result), style="bold")
     for table in study_tables(result):
@@ -145,6 +139,7 @@ def show_study(result: "StudyResult", out: Path | None, where: Folders) -> None:
         say(*statistics_notes(summary, result.groups), style="dim")
     say(f"table: {out / 'table.md'}", *(f"figure: {figure}" for figure in figures))
     say(f"`hero report {out}` writes it as a page", style="dim")
+    return result
 
 
 def show_schedule(runs: "list[ScheduledRun]", workers: int) -> None:

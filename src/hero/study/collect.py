@@ -165,8 +165,7 @@ def paper_of(group: PlannedGroup, row: PlannedRow, table: str = "", task: str = 
     """The published numbers of a row if its runs are the paper's, else the settings in which they differ."""
     found = published_row(table or group.table, task or group.task, group.backbone, row.published) or {}
     differs = tuple(differences(row.configs[0], row.own)) if found else ()
-    numbers = {} if differs else {key: Published(mean=value.mean, std=value.std) for key, value in found.items()}
-    return numbers, differs
+    return {} if differs else found, differs
 
 
 def read_row(

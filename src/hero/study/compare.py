@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import Field
 
 from hero.console import console
 from hero.errors import HeroError, unknown_name
-from hero.evaluation.evaluate import evaluate
-from hero.files import write_json
+from hero.records import Record
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device
 from hero.runs.records import Log, Metrics
@@ -28,10 +27,8 @@ from hero.strategies import STRATEGIES
 from hero.study.collect import Places, PlannedGroup, read_rollouts
 from hero.study.cost.measure import DryRun
 from hero.study.plans import Plan, Study, folder_name, not_of_paper, planned_group
-from hero.study.records import ROLLOUT_COLUMNS, Cell, Column, Group, StudyResult
+from hero.study.records import ROLLOUT_COLUMNS, Cell, Column, Group
 from hero.study.rows import strategy_rows
-from hero.study.run import run
-from hero.study.worker import Workers
 
 BUDGETS = ("steps", "compute")
 TURNS, UPDATES = 5, 4
@@ -40,25 +37,13 @@ COST = Column(key="cost", label="Cost", direction="lower")
 COLUMNS = (*(column for column in ROLLOUT_COLUMNS if column.split == "test"), COST)
 
 
-def compare(
-    settings: Mapping[str, Any],
-    strategies: Sequence[str],
-    seeds: Sequence[int],
-    runs_dir: Path,
-    data_dir: Path,
-    budget: str = "steps",
-    baseline: str | None = None,
-    out: Path | None = None,
-    workers: Workers | None = None,
-    measure: Callable[[Path, Path], object] = evaluate,
-) -> StudyResult:
-    """Train and evaluate every strategy with every seed; `study.json` is written to `out`, or `runs_dir/compare-ID`.
+class UpdateCosts(Record):
+    """Time of an update over the baseline's, by the ids of the runs."""
 
-    `settings` are dotted ones such as {"task.name": "kdv"}, not a configuration: values derived from the strategy or
-    the number of updates are derived for each run. The runs are computed in this process unless `workers` says where.
-    """
-    planned = plan_comparison(settings, strategies, seeds, runs_dir, data_dir, budget, baseline, out)
-    return run(planned, runs_dir, data_dir, workers or Workers(count=0), out, measure=measure)
+    remedy: ClassVar[str] = "delete it, so that the costs are measured again."
+
+    baseline: str
+    costs: dict[str, Annotated[float, Field(gt=0, lt=float("inf"))]]
 
 
 def plan_comparison(
@@ -71,7 +56,12 @@ def plan_comparison(
     baseline: str | None = None,
     out: Path | None = None,
 ) -> Plan:
-    """The runs of a comparison; the cost of an update is measured first if the budget is compute."""
+    """The runs of a comparison, for `hero.study.run.run`: every strategy with every seed.
+
+    `settings` are dotted ones such as {"task.name": "kdv"}, not a configuration: values derived from the strategy or
+    the number of updates are derived for each run. With the budget compute, the cost of an update is measured first and
+    kept in `out`, which is `runs_dir/compare-ID` unless given.
+    """
     baseline = checked_baseline(strategies, seeds, budget, baseline)
     task, backbone = settings.get("task.name", "burgers"), settings.get("backbone.name", "fno")
     study = Study("", (task,), (backbone,), strategy_rows(*strategies), COLUMNS, baseline=baseline)
@@ -130,19 +120,12 @@ def relative_costs(group: PlannedGroup, baseline: str, data_dir: Path, path: Pat
     """
     configs = {row.strategy: row.configs[0] for row in group.rows}
     reference = configs[baseline]
-    known: dict[str, float] = {}
-    if path.is_file():
-        try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
-            known = dict(stored["costs"]) if stored["baseline"] == reference.run_id() else {}
-            if not all(0 < cost < float("inf") for cost in known.values()):
-                raise ValueError
-        except (ValueError, LookupError, TypeError):
-            raise HeroError(f"{path} is damaged; delete it, so that the costs are measured again.") from None
-    known[reference.run_id()] = 1.0
+    known = UpdateCosts.read(path) if path.is_file() else UpdateCosts(baseline="", costs={})
+    costs = dict(known.costs) if known.baseline == reference.run_id() else {}
+    costs[reference.run_id()] = 1.0
     ours: DryRun | None = None
     for name, config in configs.items():
-        if config.run_id() in known:
+        if config.run_id() in costs:
             continue
         console.print(f"measuring the cost of {name} relative to {baseline}", style="dim", highlight=False)
         device = choose_device(config.train.device)
@@ -150,9 +133,9 @@ def relative_costs(group: PlannedGroup, baseline: str, data_dir: Path, path: Pat
             ours = ours or DryRun(reference, data_dir, device)
             other = DryRun(config, data_dir, device)
             ratios = [other.seconds_per_update(UPDATES) / ours.seconds_per_update(UPDATES) for _ in range(TURNS)]
-        known[config.run_id()] = statistics.median(ratios)
-        write_json(path, {"baseline": reference.run_id(), "costs": known})
-    return {name: known[config.run_id()] for name, config in configs.items()}
+        costs[config.run_id()] = statistics.median(ratios)
+        UpdateCosts(baseline=reference.run_id(), costs=costs).write(path)
+    return {name: costs[config.run_id()] for name, config in configs.items()}
 
 
 def read_comparison(

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from hero.runs.config import RunConfig, make_config
+from hero.study.records import Published
 
 KEY = ("table", "task", "backbone", "row")
 STEPS = 10_000
@@ -42,15 +42,7 @@ SECOND_READINGS: dict[str, dict[str, Any]] = {
 """Settings of a task that the paper can be read to mean as well as our default."""
 
 
-@dataclass(frozen=True)
-class PublishedValue:
-    """A number of the paper; `std` over its five seeds where it is given."""
-
-    mean: float
-    std: float | None = None
-
-
-def published_row(table: str, task: str, backbone: str, row: str) -> Mapping[str, PublishedValue] | None:
+def published_row(table: str, task: str, backbone: str, row: str) -> Mapping[str, Published] | None:
     """A row of one of the paper's tables by the name of its columns, or None where the paper has none."""
     return _paper().get((table, task, backbone, row))
 
@@ -81,14 +73,19 @@ def differences(config: RunConfig, own: Collection[str] = ()) -> list[str]:
 
 
 @cache
-def _paper() -> dict[tuple[str, ...], dict[str, PublishedValue]]:
+def _paper() -> dict[tuple[str, ...], dict[str, Published]]:
     """Every row of paper.csv by its key."""
     text = resources.files("hero.study").joinpath("paper.csv").read_text(encoding="utf-8")
     rows = {}
     for line in csv.DictReader(text.splitlines()):
         key = tuple(line.pop(name) for name in KEY)
-        rows[key] = {name: PublishedValue(*map(float, cell.split("±"))) for name, cell in line.items() if cell}
+        rows[key] = {name: _number(cell) for name, cell in line.items() if cell}
     return rows
+
+
+def _number(cell: str) -> Published:
+    mean, _, std = cell.partition("±")
+    return Published(mean=float(mean), std=float(std) if std else None)
 
 
 def _flat(nested: Mapping[str, Any]) -> dict[str, Any]:

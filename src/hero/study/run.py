@@ -5,13 +5,12 @@ Tables and figures are written from the result by `hero.report`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from hero.evaluation.evaluate import evaluate
 from hero.study.collect import Places
-from hero.study.plans import Plan, plan
+from hero.study.plans import Plan
 from hero.study.records import FILE, StudyResult
 from hero.study.statistics import summarise
 from hero.study.sweep import sweep
@@ -24,30 +23,6 @@ class InterruptedStudy(KeyboardInterrupt):
     def __init__(self, result: StudyResult | None) -> None:
         super().__init__()
         self.result = result
-
-
-def run_study(
-    name: str,
-    runs_dir: Path,
-    data_dir: Path,
-    *,
-    preset: str = "paper",
-    file: Path | None = None,
-    overrides: Mapping[str, Any] | None = None,
-    tasks: Sequence[str] | None = None,
-    backbones: Sequence[str] | None = None,
-    strategies: Sequence[str] | None = None,
-    seeds: Sequence[int] | None = None,
-    loss: str | None = None,
-    workers: Workers | None = None,
-    out: Path | None = None,
-) -> StudyResult:
-    """Run what is missing of a study; `study.json` with the result is written to `out`, or `runs_dir/study-NAME-ID`.
-
-    None leaves tasks, backbones, strategies, seeds and loss as the study has them.
-    """
-    planned = plan(name, preset, file, overrides, tasks, backbones, strategies, seeds, loss)
-    return run(planned, runs_dir, data_dir, workers, out)
 
 
 def run(

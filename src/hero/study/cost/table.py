@@ -1,7 +1,7 @@
-"""The cost of runs next to each other: parameters, time and memory of a free rollout, rate and memory of training.
+"""The cost of runs next to each other: parameters, time and memory of a free rollout, and the rate of training.
 
 Timings are comparable only within one measurement: the strategies take turns, so that a slow moment of the machine
-meets all of them, and medians are kept. Memory is measured in its own process for each figure.
+meets all of them, and medians are kept. Memory is measured in its own process for each run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from hero.models import count_parameters
 from hero.records import Record
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run, choose_device, versions
-from hero.study.cost.count import describe
 from hero.study.cost.measure import DryRun, seconds_of, wait_for
 from hero.training.memory import peak_memory, release_memory, reset_peak, resident_memory
 
@@ -38,39 +37,22 @@ ROUNDS, TURN_UPDATES, ROLLOUT_STEPS = 5, 4, 200
 
 
 class RunCost(Record):
-    """A run in the table of costs. Memory in MB (10⁶ bytes); inference is a free rollout of a whole batch."""
+    """A run in the table of costs. Inference is a free rollout of a whole batch; memory in MB (10⁶ bytes)."""
 
     parameters: int
     inference_ms_per_step: float
     peak_memory_mb: float
     train_steps_per_s: float
-    train_peak_memory_mb: float
-    batch: int
     compiled: bool
 
 
 class Costs(Record):
     """Runs measured in turns under the same conditions, by their ids."""
 
-    device: str
-    threads: int
-    batch: str
-    compiled: str
-    rounds: int
-    rollout_steps: int
+    note: str
+    """How it was measured, for a table."""
     versions: dict[str, str]
     costs: dict[str, RunCost]
-
-    @property
-    def note(self) -> str:
-        """How it was measured, for a table."""
-        return (
-            f"Measured on {self.device} with {self.threads} thread{'s' if self.threads > 1 else ''}, batch "
-            f"{self.batch}, in {self.rounds} turns of all rows; times are medians. Inference is a free rollout of "
-            f"{self.rollout_steps} steps, its time that of one step of the whole batch. Training is {self.compiled}, "
-            "its rate averaged over the phases of a run without validation. Memory is the peak beyond what an idle "
-            "process holds, in MB of 10⁶ bytes, each in its own process."
-        )
 
 
 def measure_costs(
@@ -80,7 +62,7 @@ def measure_costs(
     path: Path | None = None,
     steps: int = ROLLOUT_STEPS,
 ) -> Costs:
-    """The cost of each run, by its id: parameters, time and memory of a rollout, rate and memory of training.
+    """The cost of each run, by its id: parameters, time and memory of a rollout of `steps` steps, rate of training.
 
     train.compile=auto counts as uncompiled here: compiling takes minutes. With `path` the result is kept there; it is
     reused if it covers all of `configs` under the same conditions. Otherwise all are measured, since numbers of
@@ -89,24 +71,21 @@ def measure_costs(
     if rounds < 1 or steps < 1:
         raise HeroError(f"`rounds`={rounds} and `steps`={steps} measure nothing; use at least 1 of each.")
     runs = {config.run_id(): for_measuring(config) for config in configs}
-    planned = conditions(list(runs.values()), rounds, steps)
-    known = read_costs(path, planned, runs) if path else None
+    note = conditions(list(runs.values()), rounds, steps)
+    known = read_costs(path, note, runs) if path else None
     if known is not None:
         return known
     with (
-        progress_bar("measuring costs", len(runs) * (2 * rounds + 3)) as advance,
+        progress_bar("measuring costs", len(runs) * (2 * rounds + 2)) as advance,
         torch.random.fork_rng(devices=[]),  # dropout may draw
     ):
-        peaks: dict[str, Any] = {}
+        peaks = {}
         for name, config in runs.items():
             advance(note=f"{name}: memory")
-            peaks[name] = {
-                key: peak_of_process(config, work, data_dir, steps) / 1e6
-                for key, work in (("peak_memory_mb", "rollout"), ("train_peak_memory_mb", "training"))
-            }
+            peaks[name] = peak_of_process(config, steps) / 1e6
         timings = timed(runs, data_dir, rounds, steps, advance)
-    costs = {name: RunCost(**timings[name], **peaks[name]) for name in runs}
-    found = planned.model_copy(update={"costs": costs})
+    costs = {name: RunCost(**timings[name], peak_memory_mb=peaks[name]) for name in runs}
+    found = Costs(note=note, versions=versions(), costs=costs)
     if path:
         found.write(path)
     return found
@@ -121,29 +100,29 @@ def for_measuring(config: RunConfig) -> RunConfig:
     )
 
 
-def conditions(configs: Sequence[RunConfig], rounds: int, steps: int) -> Costs:
-    """How it is measured, without the measurement: to tell an earlier one from this one."""
+def conditions(configs: Sequence[RunConfig], rounds: int, steps: int) -> str:
+    """How it is measured, for the table and to tell an earlier measurement from this one."""
+    devices = ", ".join(sorted({str(choose_device(config.train.device)) for config in configs}))
+    batches = ", ".join(map(str, sorted({config.train.batch for config in configs})))
     words = {"false": "uncompiled", "true": "compiled"}
-    return Costs(
-        device=", ".join(sorted({str(choose_device(config.train.device)) for config in configs})),
-        threads=torch.get_num_threads(),
-        batch=", ".join(map(str, sorted({config.train.batch for config in configs}))),
-        compiled=" and ".join(sorted({words[config.train.compile] for config in configs})),
-        rounds=rounds,
-        rollout_steps=steps,
-        versions=versions(),
-        costs={},
+    compiled = " and ".join(sorted({words[config.train.compile] for config in configs}))
+    threads = torch.get_num_threads()
+    return (
+        f"Measured on {devices} with {threads} thread{'s' if threads > 1 else ''}, batch {batches}, in {rounds} turns "
+        f"of all rows; times are medians. Inference is a free rollout of {steps} steps, its time that of one step of "
+        f"the whole batch. Training is {compiled}, its rate averaged over the phases of a run without validation. "
+        "Memory is the peak of the rollout beyond an idle process, in MB of 10⁶ bytes, in its own process."
     )
 
 
-def read_costs(path: Path, planned: Costs, runs: Mapping[str, RunConfig]) -> Costs | None:
+def read_costs(path: Path, note: str, runs: Collection[str]) -> Costs | None:
     """An earlier measurement; None if it is missing, damaged, measured otherwise or without one of the runs."""
     try:
         found = Costs.read(path)
     except HeroError:
         return None
-    whole = runs.keys() <= found.costs.keys()
-    return found if whole and found.model_copy(update={"costs": {}}) == planned else None
+    same = (found.note, found.versions) == (note, versions())
+    return found if same and set(runs) <= found.costs.keys() else None
 
 
 def timed(
@@ -175,7 +154,6 @@ def timed(
             "parameters": count_parameters(dry_run.model),
             "inference_ms_per_step": 1e3 * statistics.median(inference[name]),
             "train_steps_per_s": 1 / statistics.median(training[name]),
-            "batch": runs[name].train.batch,
             "compiled": dry_run.compiled,
         }
         for name, dry_run in dry_runs.items()
@@ -199,64 +177,39 @@ class FreeRollout:
         self.model.train()
 
 
-SMALL: dict[str, Any] = {
-    "task.name": "burgers",
-    "task.resolution": 16,
-    "backbone.width": 2,
-    "backbone.modes": 2,
-    "data.train_trajectories": 2,
-    "data.train_steps": 10,
-    "data.val_trajectories": 1,
-    "train.steps": 10,
-    "train.batch": 2,
-    "train.compile": "false",
-}
-"""A run that needs hardly any memory but all libraries."""
+SMALL = {"task.name": "burgers", "task.resolution": 16, "backbone.width": 2, "backbone.modes": 2, "train.batch": 2}
+"""A rollout that needs hardly any memory but all libraries."""
 GIVE_BACK_AT_ONCE = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 """glibc otherwise keeps some freed buffers: the same rollout then peaked at 85 or at 98 MB."""
 CHILD = "import sys; from hero.study.cost.table import print_peak; print_peak(*sys.argv[1:])"
 
 
-def peak_of_process(config: RunConfig, work: str, data_dir: Path, steps: int) -> int:
+def peak_of_process(config: RunConfig, steps: int) -> int:
     """Bytes that `print_peak` prints in its own process, which holds nothing of earlier work."""
     threads = str(torch.get_num_threads())
     with tempfile.TemporaryDirectory() as folder:
         write_atomic(Path(folder) / "config.toml", config.to_toml().encode())
         ended = subprocess.run(
-            [sys.executable, "-c", CHILD, work, folder, str(data_dir), str(steps), threads],
+            [sys.executable, "-c", CHILD, folder, str(steps), threads],
             env=os.environ | {"OMP_NUM_THREADS": threads, **GIVE_BACK_AT_ONCE},
             capture_output=True,
             text=True,
         )
     if ended.returncode:
         reason = (ended.stderr.strip().splitlines() or [f"code {ended.returncode}"])[-1]
-        raise HeroError(
-            f"the memory of {config.run_id()} ({work}) cannot be measured: its process ended with {reason}."
-        )
+        raise HeroError(f"the memory of {config.run_id()} cannot be measured: its process ended with {reason}.")
     return int(ended.stdout.splitlines()[-1])
 
 
-def print_peak(work: str, folder: str, data_dir: str, steps: str, threads: str) -> None:
-    """Do the work and print the most bytes that it held, beyond those of this process before."""
+def print_peak(folder: str, steps: str, threads: str) -> None:
+    """Roll out and print the most bytes that this held, beyond those of the process before."""
     torch.set_num_threads(int(threads))
     config = Run(Path(folder)).config
     device = choose_device(config.train.device)
-    small = {"strategy": config.strategy, **SMALL}
-    do_work(work, make_config(overrides={**small, "train.device": str(device)}), Path(folder), 2)  # loads libraries
+    small = make_config(overrides={"strategy": config.strategy, **SMALL})
+    FreeRollout(small, small.build_operator().to(device))(2)  # loads libraries
     release_memory()
     before = torch.cuda.memory_allocated(device) if device.type == "cuda" else resident_memory() or 0
     reset_peak(device)
-    do_work(work, config, Path(data_dir), int(steps))
-    peak = (peak_memory(device) or 0) - before
-    if work == "training" and device.type == "cpu":
-        peak += describe(config).memory["strategy caches"]  # reserved, but hardly a page of them was touched here
-    print(peak)
-
-
-def do_work(work: str, config: RunConfig, data_dir: Path, steps: int) -> None:
-    """A rollout of `steps` steps, or some updates of every phase of a run."""
-    device = choose_device(config.train.device)
-    if work == "rollout":
-        FreeRollout(config, config.build_operator().to(device))(steps)
-    else:
-        DryRun(config, data_dir, device).phases(1)
+    FreeRollout(config, config.build_operator().to(device))(int(steps))
+    print((peak_memory(device) or 0) - before)
