@@ -26,8 +26,8 @@ from hero.errors import HeroError
 from hero.method import metrics as m
 from hero.report import write_run_page
 from hero.report.content import metrics_table, published_numbers, runs_table
-from hero.report.figures.curves import error_figure
 from hero.report.figures.fields import fields_figure, spectrum_figure
+from hero.report.figures.runs import error_figure
 from hero.report.figures.style import save
 from hero.report.figures.training import diagnostic_charts, series, training_charts, training_figure
 from hero.report.headline import group_sentence, main_column, summary_sentence
@@ -170,9 +170,9 @@ def test_numbers(value: float | None, text: str) -> None:
 @pytest.mark.parametrize("strategy", ["hero", "fixed_weight"])
 def test_error_figure(tmp_path: Path, diverged: int, strategy: str) -> None:
     figure = error_figure(error_array(diverged), published_numbers(paper_config(strategy)), "title")
-    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert any("paper" in label for label in labels) == (strategy == "hero")
-    assert any(f"{diverged} of 30" in label for label in labels) == (diverged > 0)
+    assert any(f"({diverged} diverged)" in label for label in labels) == (diverged > 0)
     assert_png(save(figure, tmp_path / "error.png"))
 
 

@@ -1,8 +1,9 @@
-"""Error against rollout step: of all trajectories of one run, and of several methods over each other."""
+"""Error against rollout step, of one method or of several over each other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,18 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
 from hero.method.metrics import TAU, diverged
-from hero.report.figures.style import (
-    BLACK,
-    BLUE,
-    GREEN,
-    ORANGE,
-    SKY,
-    STYLES,
-    VERMILION,
-    colours_of,
-    log_scale,
-    new_figure,
-)
+from hero.report.figures.style import BLACK, GREEN, STYLES, colours_of, log_scale, new_figure
 from hero.study.records import PairedTest, Published
 
 # An exploding rollout passes through 30 decades before it overflows; beyond a thousandfold error nothing can be seen.
@@ -29,6 +19,9 @@ ERROR_RANGE = (1e-8, 1e3)
 
 Errors = Mapping[str, np.ndarray]
 """nRMSE (seed, trajectory, step) of each method."""
+Paper = Mapping[str, Mapping[int, Published]]
+"""The paper's nRMSE of a method by rollout step."""
+NOTHING: Paper = MappingProxyType({})
 Clip = Callable[[np.ndarray], np.ndarray]
 
 
@@ -53,68 +46,34 @@ def error_axes(axes: Axes, errors: np.ndarray, references: Sequence[float] = ())
     return clip
 
 
-def error_figure(errors: np.ndarray, paper: Mapping[str, Published], title: str) -> Figure:
-    """Relative error (trajectory, step) of one run, with the paper's nRMSE@1 and nRMSE@100 if given.
+def draw_methods(axes: Axes, errors: Errors, paper: Paper = NOTHING) -> None:
+    """The mean over trajectories and seeds of each method; every seed as a thin line, all of them as a band.
 
-    The paper's numbers are means over trajectories, so our mean is drawn next to the median that the eye should follow.
+    A cross marks the step from which a seed's mean is infinite, because a rollout diverged; a diamond is the paper's.
     """
-    errors = np.where(np.isnan(errors), np.inf, np.asarray(errors, dtype=np.float64))
-    steps = np.arange(1, errors.shape[1] + 1)
-    figure = new_figure(8.0, 4.6)
-    axes = figure.subplots()
-    published = {t: paper[f"nrmse@{t}"] for t in (1, 100) if f"nrmse@{t}" in paper and t <= len(steps)}
-    clip = error_axes(axes, errors, [TAU / 10, TAU * 10, *(number.mean for number in published.values())])
-    shown = clip(errors)
-    axes.plot(steps, shown.T, color=BLUE, alpha=0.22, linewidth=0.6)
-    axes.plot([], [], color=BLUE, alpha=0.5, linewidth=0.8, label=f"each of {len(errors)} trajectories")
-    # Ranks without interpolation: between a finite and an infinite value there is nothing to interpolate.
-    lower, median, upper = (np.quantile(shown, q, axis=0, method="inverted_cdf") for q in (0.1, 0.5, 0.9))
-    axes.fill_between(steps, lower, upper, color=SKY, alpha=0.35, linewidth=0, label="10–90 % of trajectories")
-    axes.plot(steps, median, color=BLUE, linewidth=2.4, label="median")
-    mean = clip(errors.mean(axis=0))
-    axes.plot(steps, mean, color=BLACK, linewidth=1.3, linestyle="--", label="mean, the nRMSE@t of the tables")
-    _mark_divergence(axes, errors)
-    if published:
-        means, stds = zip(*((number.mean, number.std or 0) for number in published.values()), strict=True)
-        axes.errorbar(list(published), means, yerr=stds, fmt="D", color=ORANGE, ecolor=BLACK, markeredgecolor=BLACK,
-                      markersize=7, capsize=4, elinewidth=1.2, zorder=6,
-                      label="paper, mean ± std of five seeds")  # fmt: skip
-    axes.axhline(TAU, color=GREEN, linewidth=1.2, linestyle=":", label=f"τ = {TAU}")
-    axes.set_title(title)
-    axes.legend(loc="best", fontsize=8, framealpha=0.9)
-    return figure
-
-
-def _mark_divergence(axes: Axes, errors: np.ndarray) -> None:
-    broken = np.flatnonzero(np.isinf(errors).any(axis=1))
-    if broken.size:
-        first = np.isinf(errors[broken]).argmax(axis=1) + 1
-        axes.plot(first, np.full(first.shape, axes.get_ylim()[1]), "x", color=VERMILION, markersize=7,
-                  markeredgewidth=1.8, clip_on=False, linestyle="none", zorder=5,
-                  label=f"diverged: {broken.size} of {len(errors)}, at the step marked")  # fmt: skip
-
-
-def draw_methods(axes: Axes, errors: Errors) -> None:
-    """The mean over trajectories and seeds of each method, its seeds as a band, and the number of diverged rollouts."""
-    of_seed = {name: values.mean(axis=1) for name, values in errors.items()}  # (seed, step)
-    colours = colours_of(errors)
-    clip = error_axes(axes, np.concatenate([curve.ravel() for curve in of_seed.values()]))
+    of_seed = {name: np.nan_to_num(values.mean(axis=1), nan=np.inf, posinf=np.inf) for name, values in errors.items()}
+    colours, numbers = colours_of(errors), [number.mean for found in paper.values() for number in found.values()]
+    clip = error_axes(axes, np.concatenate([curve.ravel() for curve in of_seed.values()]), numbers)
     for i, (name, curve) in enumerate(of_seed.items()):
-        steps, lost = np.arange(1, curve.shape[1] + 1), sum(map(diverged, errors[name]))
+        colour, steps, lost = colours[name], np.arange(1, curve.shape[1] + 1), sum(map(diverged, errors[name]))
         label = f"{name} ({lost} diverged)" if lost else name
-        axes.plot(steps, clip(curve.mean(axis=0)), STYLES[i % len(STYLES)], color=colours[name], linewidth=1.8,
-                  label=label)  # fmt: skip
+        axes.plot(steps, clip(curve.mean(axis=0)), STYLES[i % len(STYLES)], color=colour, linewidth=1.8, label=label)
+        axes.plot(steps, clip(curve).T, color=colour, alpha=0.3, linewidth=0.5)
         low, high = clip(curve.min(axis=0)), clip(curve.max(axis=0))
-        axes.fill_between(steps, low, high, color=colours[name], alpha=0.18, linewidth=0)
-    axes.set_title("mean over trajectories and seeds; band: all seeds", fontsize=10)
+        axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+        first = np.isinf(curve).argmax(axis=1)[np.isinf(curve).any(axis=1)] + 1
+        axes.plot(first, np.full(len(first), axes.get_ylim()[1]), "x", color=colour, markersize=7, clip_on=False)
+        for step, number in paper.get(name, {}).items():
+            axes.errorbar(step, number.mean, number.std or 0, fmt="D", color=colour, ecolor=BLACK, capsize=4,
+                          markeredgecolor=BLACK, label="paper, mean ± std" if step == 1 else None)  # fmt: skip
 
 
-def curves_figure(title: str, errors: Errors, tests: Sequence[PairedTest] = ()) -> Figure:
+def curves_figure(title: str, errors: Errors, tests: Sequence[PairedTest] = (), paper: Paper = NOTHING) -> Figure:
     """Error curves of all methods, and next to them the ratios to the baseline that were tested."""
     figure = new_figure(11.5 if tests else 7.5, 4.8 + 0.12 * len(errors))
     widths = [1.6, 1] if tests else [1]
     left, *right = figure.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
-    draw_methods(left, errors)
+    draw_methods(left, errors, paper)
     if left.get_ylim()[0] < TAU < left.get_ylim()[1]:
         left.axhline(TAU, color=GREEN, linewidth=1.0, linestyle=":", label=f"τ = {TAU}")
     if tests:
@@ -127,21 +86,17 @@ def curves_figure(title: str, errors: Errors, tests: Sequence[PairedTest] = ()) 
 def _draw_ratios(axes: Axes, tests: Sequence[PairedTest], colours: Mapping[str, str]) -> None:
     """The geometric mean ratio of each row to the baseline with its 95 % interval, on a logarithmic axis."""
     axes.axvline(1, color=colours.get(tests[0].baseline, BLACK), linewidth=1.5)
+    labels = []
     for height, test in enumerate(tests):
+        ratio = test.ratio if test.ratio and np.isfinite(test.ratio) else np.nan
+        labels.append(f"{test.label} (diverged)" if np.isnan(ratio) else test.label)
         colour = colours.get(test.label, BLACK)
-        if test.interval:
-            axes.plot(test.interval, [height] * 2, color=colour, linewidth=3, alpha=0.5, solid_capstyle="butt")
-        if test.ratio is not None and 0 < test.ratio < np.inf:
-            axes.plot(test.ratio, height, "D", color=colour, markersize=7, markeredgecolor=BLACK)
-        else:
-            axes.annotate("diverged", (0.5, height), xycoords=("axes fraction", "data"), ha="center", va="center",
-                          color=colour)  # fmt: skip
+        axes.plot(test.interval or (), [height] * 2 * bool(test.interval), color=colour, linewidth=3, alpha=0.5)
+        axes.plot(ratio, height, "D", color=colour, markersize=7, markeredgecolor=BLACK)
     axes.set_xscale("log")
-    for formatter in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
-        formatter(StrMethodFormatter("{x:g}"))
+    for axis in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+        axis(StrMethodFormatter("{x:g}"))
     axes.tick_params(axis="x", which="both", labelsize=8, labelrotation=45)
-    axes.set_yticks(range(len(tests)), [test.label for test in tests])
-    axes.set_ylim(len(tests) - 0.4, -0.6)
-    axes.set_xlabel(f"ratio to {tests[0].baseline}, below 1 is better")
-    axes.set_title("◆ mean over seeds; bar: 95 % interval", fontsize=10)
+    axes.set_yticks(range(len(tests)), labels)
+    axes.set(ylim=(len(tests) - 0.4, -0.6), xlabel=f"ratio to {tests[0].baseline}, bar: 95 % interval")
     axes.grid(axis="x", alpha=0.25)

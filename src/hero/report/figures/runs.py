@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,20 +11,20 @@ from matplotlib.figure import Figure
 
 from hero.report.content import published_numbers
 from hero.report.figures.analysis import landscape_figure, probe_figure
-from hero.report.figures.curves import curves_figure, error_figure
+from hero.report.figures.curves import curves_figure
 from hero.report.figures.fields import fields_figure, spectrum_figure
 from hero.report.figures.style import PAPER_DPI, save_png_and_pdf
 from hero.report.figures.training import training_figure
 from hero.report.inputs import ReportedRun, ReportInputs
 from hero.report.panels import panels_of
+from hero.study.records import Published
 
 
 def run_figures(run: ReportedRun) -> Iterator[tuple[str, Figure]]:
     """The figures of a run, one at a time; a file that cannot be read leaves its figure out."""
     task, (rollout, errors) = run.config.make_task(), run.rollout([])
     if run.errors is not None:
-        title = f"{task.title}: error along the rollout"
-        yield "error", error_figure(run.errors.nrmse, published_numbers(run.config), title)
+        yield "error", error_figure(run.errors.nrmse, published_numbers(run.config), task.title)
     if rollout is not None and errors is not None:
         yield "fields", fields_figure(rollout, errors.tolist(), task)
         yield "spectrum", spectrum_figure(rollout)
@@ -33,6 +33,13 @@ def run_figures(run: ReportedRun) -> Iterator[tuple[str, Figure]]:
         yield "landscape", landscape_figure(run.landscape, task.title)
     if run.probe:
         yield "probe", probe_figure(run.probe.checkpoints)
+
+
+def error_figure(errors: np.ndarray, paper: Mapping[str, Published], title: str) -> Figure:
+    """Relative error (trajectory, step) of one run: each trajectory, and their mean next to the paper's."""
+    label = f"mean of {len(errors)} trajectories"
+    numbers = {t: paper[f"nrmse@{t}"] for t in (1, 100) if f"nrmse@{t}" in paper and t <= errors.shape[1]}
+    return curves_figure(f"{title}: error along the rollout", {label: errors[:, None]}, paper={label: numbers})
 
 
 def write_figures(inputs: ReportInputs, folder: Path) -> list[str]:
