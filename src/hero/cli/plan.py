@@ -9,7 +9,6 @@ from hero.cli.options import Folders, JsonFile, OneRun, RequiredTask, Settings, 
 from hero.console import console, say
 
 if TYPE_CHECKING:
-    from hero.study.cost.count import Description
     from hero.study.cost.measure import Estimate
 
 
@@ -84,41 +83,15 @@ def settings(
 
 def describe(run: OneRun, settings: Settings, where: Folders, json: JsonFile = None) -> None:
     """Count parameters, FLOPs, memory and files of a run, before anything is computed."""
+    from hero.report.content import description_table
     from hero.study.cost import count
 
     found = count.describe(settings.resolve("describe", **vars(run)))
-    show_description(found)
+    table = description_table(found)
+    console.print(table.to_rich())
+    say(*table.notes, style="dim")
     if json:
         found.write(json)
-
-
-def show_description(found: "Description") -> None:
-    """One table, and the limits of its numbers."""
-    from hero.study.cost.count import readable
-
-    table = Table(show_header=False, title=f"{found.task}: {found.backbone} with {found.strategy}")
-    settings = ", ".join(f"{name} {value}" for name, value in found.settings.items())
-    table.add_row("backbone", f"{found.backbone}: {settings}")
-    table.add_row("parameters", f"{found.parameters:,}")
-    for name, count in found.parts.items():
-        table.add_row(f"  {name}", f"{count:,}")
-    table.add_row("input, output", " -> ".join("×".join(map(str, shape)) for shape in (found.input, found.output)))
-    table.add_row("windows", f"{found.windows:,} of {found.unroll} steps, {found.batch} per update")
-    table.add_section()
-    table.add_row("one step of one sample", readable(found.step_flops, "FLOP"))
-    for phase in found.phases:
-        table.add_row(f"one update, {phase.name}", f"{readable(phase.flops, 'FLOP')}, {phase.updates:,} times")
-    table.add_row("all updates", readable(found.run_flops, "FLOP"))
-    for section, numbers in (("memory", found.memory), ("files", found.files)):
-        table.add_section()
-        for name, count in numbers.items():
-            table.add_row(f"{section}: {name}", readable(count, "B"))
-    console.print(table)
-    say(
-        "FLOP: matrix products and convolutions only, twice their multiplications; no FFT, activation or validation.",
-        "Memory: without PyTorch itself and temporary values; activations as kept without torch.compile.",
-        style="dim",
-    )
 
 
 def estimate(
@@ -140,18 +113,10 @@ def estimate(
 
 def show_estimate(found: "Estimate") -> None:
     """One table, the total, and a warning if the memory is too small."""
+    from hero.report.content import estimate_table
     from hero.study.cost.count import readable
 
-    how = f"{found.device}, {found.threads} threads, {'compiled' if found.compiled else 'eager'}"
-    table = Table(title=f"{found.task}: {found.backbone} with {found.strategy} ({how})")
-    table.add_column("phase")
-    for name in ("times", "ms each", "minutes"):
-        table.add_column(name, justify="right")
-    for works in (found.phases, found.others):
-        for work in works:
-            table.add_row(work.name, f"{work.times:,}", f"{1e3 * work.seconds_each:,.1f}", f"{work.seconds / 60:.2f}")
-        table.add_section()
-    console.print(table)
+    console.print(estimate_table(found).to_rich())
     peak, available = found.peak_memory, found.available_memory
     held = "" if peak is None else f", peak memory {readable(peak, 'B')}"
     say(f"predicted: {found.seconds / 60:.1f} minutes{held}")

@@ -21,6 +21,8 @@ from hero.report.tables import format_published as format_paper
 from hero.runs.config import RunConfig
 from hero.runs.records import Metrics
 from hero.study import records
+from hero.study.cost.count import Description, readable
+from hero.study.cost.measure import Estimate
 from hero.study.published import differences, published_row
 from hero.study.records import ROLLOUT_COLUMNS, Published, StudyResult, Summary
 
@@ -303,6 +305,49 @@ PROBE_LINES: Sequence[tuple[str, str, Callable[..., str]]] = (
     ("one step: measured fall", "finite_step.measured_decrease", format_number),
 )
 """Label, attribute of `ProbePoint` and form of each line."""
+
+
+def description_table(found: Description) -> Table:
+    """Parameters, FLOPs, memory and files of a run, as they were counted."""
+    settings = ", ".join(f"{name} {value}" for name, value in found.settings.items())
+    shapes = " -> ".join("×".join(map(str, shape)) for shape in (found.input, found.output))
+    updates = {f"one update, {phase.name}": f"{readable(phase.flops, 'FLOP')}, {phase.updates:,} times"
+               for phase in found.phases}  # fmt: skip
+    sections = {
+        "": {
+            "backbone": f"{found.backbone}: {settings}",
+            "parameters": f"{found.parameters:,}",
+            **{f"  {name}": f"{count:,}" for name, count in found.parts.items()},
+            "input, output": shapes,
+            "windows": f"{found.windows:,} of {found.unroll} steps, {found.batch} per update",
+        },
+        "compute": {
+            "one step of one sample": readable(found.step_flops, "FLOP"),
+            **updates,
+            "all updates": readable(found.run_flops, "FLOP"),
+        },
+        "memory": {name: readable(count, "B") for name, count in found.memory.items()},
+        "files": {name: readable(count, "B") for name, count in found.files.items()},
+    }
+    rows = [Row([Text(key), Text(text)], section) for section, lines in sections.items() for key, text in lines.items()]
+    columns = [Column("Quantity", words=True), Column("Value", words=True)]
+    notes = [
+        "FLOP: matrix products and convolutions only, twice their multiplications; no FFT, activation or validation.",
+        "Memory: without PyTorch itself and temporary values; activations as kept without torch.compile.",
+    ]
+    return Table(f"{found.task}: {found.backbone} with {found.strategy}", columns, rows, notes, sortable=False)
+
+
+def estimate_table(found: Estimate) -> Table:
+    """The predicted time of each phase of a run."""
+    how = f"{found.device}, {found.threads} threads, {'compiled' if found.compiled else 'eager'}"
+    columns = [Column("Phase", words=True), Column("times"), Column("ms each"), Column("minutes")]
+    rows = []
+    for work in (*found.phases, *found.others):
+        each, minutes = 1e3 * work.seconds_each, work.seconds / 60
+        numbers = ((work.times, f"{work.times:,}"), (each, f"{each:,.1f}"), (minutes, f"{minutes:.2f}"))
+        rows.append(Row([Text(work.name), *(Number(value, shown=text) for value, text in numbers)]))
+    return Table(f"{found.task}: {found.backbone} with {found.strategy} ({how})", columns, rows)
 
 
 def _letter(i: int) -> str:
