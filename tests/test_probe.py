@@ -18,7 +18,7 @@ from hero.data.windows import Context
 from hero.evaluation import theory
 from hero.evaluation.gradients import dot, long_gradient, long_risk, parameters_of, task_gradients
 from hero.evaluation.probe import Measured, Tasks, describe, draw_tasks, finite_step, measure
-from hero.evaluation.records import ProbePoint
+from hero.evaluation.theory import ProbePoint
 from hero.method.distance import trajectory_distance
 from hero.method.objective import Hero, HeroState
 from hero.method.rollout import unroll
@@ -158,8 +158,8 @@ def test_a_wrong_direction_breaks_the_identity() -> None:
     ],
 )
 def test_the_corollaries_on_constructed_cases(along: float, cov: float, preserved: bool, corrected: bool) -> None:
-    one = theory.preservation(along, cov, 0.5, 0.1)
-    two = theory.correction(along, cov, 0.5, 0.1)
+    one = theory.Preservation.of(along, cov, 0.5, 0.1)
+    two = theory.Correction.of(along, cov, 0.5, 0.1)
     assert (one.holds, two.holds) == (preserved, corrected)
     truth = (1 + 0.1 * 0.5) * along - 0.1 * cov  # ⟨∇J_L, d^H⟩, by the proposition
     if preserved:
@@ -167,7 +167,7 @@ def test_the_corollaries_on_constructed_cases(along: float, cov: float, preserve
         assert one.bound <= along - 0.1 * cov + 1e-15  # the weaker bound of the paper
     if corrected:
         assert truth <= two.bound < 0
-    if theory.conservative_correction(along, cov, 0.1):
+    if two.conservative:
         assert corrected
 
 

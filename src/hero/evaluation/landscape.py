@@ -6,18 +6,51 @@ The paper's second figure. "Final" means the weights that are deployed: the best
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
+from pydantic import Field, computed_field
 from torch import Tensor, nn
 
 from hero.console import progress_bar
 from hero.errors import HeroError
-from hero.evaluation.records import Landscape
+from hero.method.distance import EPS
 from hero.method.metrics import rollout_errors
+from hero.records import Record
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_weights
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device, load_data
+
+
+def error_ratio(errors: np.ndarray, final: np.ndarray) -> np.ndarray:
+    """Δ_s(t) = log10((E_s(t) + ε) / (E_final(t) + ε)), from mean errors (.., steps); NaN where both have diverged.
+
+    +∞ where the checkpoint has diverged and the final model has not, -∞ the other way round.
+    """
+    with np.errstate(invalid="ignore"):  # ∞ - ∞ is NaN on purpose
+        return np.log10(errors + EPS) - np.log10(final + EPS)
+
+
+class Landscape(Record):
+    """Mean test errors E_s(t) of the kept checkpoints and of the final model, per rollout step."""
+
+    remedy: ClassVar[str] = "`hero landscape` writes it again."
+
+    run: str
+    final_step: int
+    steps: tuple[int, ...] = Field(min_length=1)
+    """Updates after which the checkpoints were kept."""
+    errors: tuple[tuple[float, ...], ...]
+    """One row per kept checkpoint."""
+    final_errors: tuple[float, ...]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def log10_ratio(self) -> list[list[float]]:
+        """Δ_s(t), one row per kept checkpoint."""
+        ratio: list[list[float]] = error_ratio(np.array(self.errors), np.array(self.final_errors)).tolist()
+        return ratio
 
 
 def landscape(run: Path, data_dir: Path) -> Landscape:

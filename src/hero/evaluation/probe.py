@@ -20,17 +20,6 @@ from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.evaluation import theory
 from hero.evaluation.gradients import Vector, combine, dot, long_gradient, long_risk, parameters_of, task_gradients
-from hero.evaluation.records import (
-    Correction,
-    FiniteStep,
-    FirstOrder,
-    Identity,
-    Minibatches,
-    PerWindow,
-    Preservation,
-    Probe,
-    ProbePoint,
-)
 from hero.method.candidates import restored_lagged
 from hero.method.objective import Hero, HeroState
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_state
@@ -121,19 +110,16 @@ def measure(
     return Measured(alpha, a, norm, selected, d_hero, d_standard, batches)
 
 
-def describe(measured: Measured, slope: Vector, lam: float, groups: Tensor) -> FirstOrder:
+def describe(measured: Measured, slope: Vector, lam: float, groups: Tensor) -> theory.FirstOrder:
     """Everything of `theory.py` that follows from the first-order quantities."""
     alpha, a = measured.alpha, measured.a
     along_hero, along_standard = dot(slope, measured.d_hero), dot(slope, measured.d_standard)
     mean, cov = float(alpha.mean()), theory.covariance(alpha, a)
-    population = theory.decomposition(along_hero, along_standard, alpha, a, lam)
-    normalised = theory.normalised_decomposition(along_hero, along_standard, alpha, a, lam)
+    facts = (along_standard, cov, mean, lam)
     batches = [theory.decomposition(h, s, alpha[part], a[part], lam) for part, h, s in measured.batches]
     cov_batches = torch.tensor([theory.covariance(alpha[part], a[part]) for part, *_ in measured.batches])
-    preserved = theory.preservation(along_standard, cov, mean, lam)
-    corrected = theory.correction(along_standard, cov, mean, lam)
     slope_norm = math.sqrt(dot(slope, slope))
-    return FirstOrder(
+    return theory.FirstOrder(
         weight=lam,
         windows=len(alpha),
         alpha_mean=mean,
@@ -148,28 +134,23 @@ def describe(measured: Measured, slope: Vector, lam: float, groups: Tensor) -> F
         slope_norm=slope_norm,
         along_standard=along_standard,
         along_hero=along_hero,
-        decomposition=Identity(left=population.left, right=population.right, residual=population.residual),
-        normalised=Identity(left=normalised.left, right=normalised.right, residual=normalised.residual),
-        minibatch=Minibatches(
+        decomposition=theory.decomposition(along_hero, along_standard, alpha, a, lam),
+        normalised=theory.normalised_decomposition(along_hero, along_standard, alpha, a, lam),
+        minibatch=theory.Minibatches(
             batches=len(batches),
             largest_residual=max(identity.residual for identity in batches),
             covariance_mean=float(cov_batches.mean()),
             covariance_positive=float((cov_batches > 0).double().mean()),
         ),
-        effect=theory.reweighting_effect(along_standard, cov, mean, lam),
-        preservation=Preservation(holds=preserved.holds, bound=preserved.bound),
-        correction=Correction(
-            adverse=along_standard >= 0,
-            holds=corrected.holds,
-            conservative=theory.conservative_correction(along_standard, cov, lam),
-            bound=corrected.bound,
-        ),
+        effect=theory.reweighting_effect(*facts),
+        preservation=theory.Preservation.of(*facts),
+        correction=theory.Correction.of(*facts),
     )
 
 
 def finite_step(
     model: nn.Module, tasks: Tasks, risk: float, slope: Vector, direction: Vector, batch: int
-) -> FiniteStep:
+) -> theory.FiniteStep:
     """γ, D, L̂ and the bound that they imply for plain steps θ ← θ + η d^H.
 
     γ = -⟨∇J_L, d^H⟩ and D = ‖d^H‖ here. L̂ = ‖∇J_L(θ + t d^H) - ∇J_L(θ)‖ / (t D), the larger of two values: at a t that
@@ -195,7 +176,7 @@ def finite_step(
         eta = theory.largest_rate(gamma, smoothness, norm)
     if math.isfinite(eta):
         decrease = risk - long_risk(model, combine(theta, direction, eta), tasks.states, tasks.truth, batch)
-    return FiniteStep(
+    return theory.FiniteStep(
         gamma=gamma,
         direction_norm=norm,
         smoothness=smoothness,
@@ -215,16 +196,13 @@ def load_point(run: Path, step: int, model: nn.Module) -> nn.Module | None:
         state = load_state(run / "last" / "state.pt")
         model.load_state_dict(state["model"])
         weights = state["strategy"]["lagged"]
-    if not weights:
-        return None
-    return restored_lagged(model, weights)
+    return restored_lagged(model, weights) if weights else None
 
 
 def available(run: Path) -> list[int]:
     """The steps that can be probed: kept checkpoints, and the last state of the run."""
     last = run / "last" / "state.pt"
-    steps = set(kept_steps(run)) | ({int(load_state(last)["step"])} if last.is_file() else set())
-    return sorted(steps)
+    return sorted({*kept_steps(run), *([int(load_state(last)["step"])] if last.is_file() else [])})
 
 
 def check_probe(config: RunConfig, run: Path, horizon: int, windows: int) -> None:
@@ -247,7 +225,7 @@ def check_probe(config: RunConfig, run: Path, horizon: int, windows: int) -> Non
         raise HeroError(f"windows={windows} is too small for a covariance; use at least 2.")
 
 
-def probe(run: Path, data_dir: Path, steps: Sequence[int] = (), horizon: int = 50, windows: int = 120) -> Probe:
+def probe(run: Path, data_dir: Path, steps: Sequence[int] = (), horizon: int = 50, windows: int = 120) -> theory.Probe:
     """Measure the checkpoints after `steps` updates, all with a lagged operator by default; writes `probe.json`."""
     config = Run(run).config
     check_probe(config, run, horizon, windows)
@@ -280,12 +258,12 @@ def probe(run: Path, data_dir: Path, steps: Sequence[int] = (), horizon: int = 5
                     f"hero.start={config.method.plain()['start']}; probe a later checkpoint."
                 )
             advance()
-    found = Probe(run=run.name, horizon=horizon, checkpoints=tuple(rows))
+    found = theory.Probe(run=run.name, horizon=horizon, checkpoints=tuple(rows))
     found.write(run / "probe.json")
     return found
 
 
-def probe_step(run: Path, config: RunConfig, step: int, tasks: Tasks, device: torch.device) -> ProbePoint | None:
+def probe_step(run: Path, config: RunConfig, step: int, tasks: Tasks, device: torch.device) -> theory.ProbePoint | None:
     """All numbers of one checkpoint; None if it has no lagged operator."""
     model = config.build_operator()
     lagged = load_point(run, step, model)
@@ -310,13 +288,13 @@ def probe_step(run: Path, config: RunConfig, step: int, tasks: Tasks, device: to
     # Trajectories are numbered from 0 without gaps, as the bootstrap wants them.
     groups = torch.unique(tasks.trajectory, return_inverse=True)[1]
     names = list(strategy.hero.reference.candidates)
-    return ProbePoint(
+    return theory.ProbePoint(
         step=step,
         loss=config.train.loss,
         risk=risk,
         **dict(describe(measured, slope, lam, groups)),
         finite_step=finite_step(model, tasks, risk, slope, measured.d_hero, batch),
-        per_window=PerWindow(
+        per_window=theory.PerWindow(
             alpha=tuple(measured.alpha.tolist()),
             a=tuple(measured.a.tolist()),
             gradient_norm=tuple(measured.norm.tolist()),

@@ -1,17 +1,20 @@
-"""The paper's theory as pure functions of measured numbers; `probe.py` measures them on a run.
+"""The paper's theory: pure functions of measured numbers, and the records of `probe.json` that hold their results.
 
 Symbols. Task i is a window of a trajectory; g_i = ∇ℓ_tr(q_i, θ) its training gradient, ∇J_L the gradient of the
 long-horizon risk, a_i = ⟨∇J_L, g_i⟩ its usefulness, α_i its activation, λ the weight of the relative term. The two
-update directions are d⁰ = -mean g_i and d^H = -mean (1 + λ α_i) g_i.
+update directions are d⁰ = -mean g_i and d^H = -mean (1 + λ α_i) g_i. `probe.py` measures all of them on a run.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
+from pydantic import Field, computed_field
 from torch import Generator, Tensor
+
+from hero.records import Record
 
 
 def task_weight(alpha: Tensor, lam: float) -> Tensor:
@@ -54,18 +57,18 @@ def correlation_interval(x: Tensor, y: Tensor, groups: Tensor, draws: int = 2000
     return float(low), float(high)
 
 
-@dataclass(frozen=True)
-class Identity:
-    """Both sides of an equation, measured on separate paths, and the size of the numbers that were summed for it."""
+class Identity(Record):
+    """Both sides of an equation, measured on separate paths, and their difference."""
 
     left: float
     right: float
-    scale: float
+    residual: float
+    """|left - right|, relative to the size of the numbers summed for it: rounding, if the equation holds."""
 
-    @property
-    def residual(self) -> float:
-        """|left - right| / scale: rounding, if the equation holds."""
-        return abs(self.left - self.right) / self.scale if self.scale else abs(self.left - self.right)
+    @classmethod
+    def of(cls, left: float, right: float, summed: Tensor) -> Identity:
+        """The identity of two sides that are means of `summed`."""
+        return cls(left=left, right=right, residual=abs(left - right) / (float(summed.abs().mean()) or 1.0))
 
 
 def decomposition(along_hero: float, along_standard: float, alpha: Tensor, a: Tensor, lam: float) -> Identity:
@@ -75,7 +78,7 @@ def decomposition(along_hero: float, along_standard: float, alpha: Tensor, a: Te
     from the scalars of each task: the equation tests the whole measurement, not only the algebra.
     """
     right = (1 + lam * float(alpha.mean())) * along_standard - lam * covariance(alpha, a)
-    return Identity(along_hero, right, float((task_weight(alpha, lam) * a).abs().mean()))
+    return Identity.of(along_hero, right, task_weight(alpha, lam) * a)
 
 
 def normalised_decomposition(
@@ -83,38 +86,38 @@ def normalised_decomposition(
 ) -> Identity:
     """⟨∇J_L, d̃^H⟩ = ⟨∇J_L, d⁰⟩ - λ/(1 + λ ᾱ) Cov(α, a) with d̃^H = d^H / (1 + λ ᾱ): direction without length."""
     scaling = 1 + lam * float(alpha.mean())
-    right = along_standard - lam / scaling * covariance(alpha, a)
-    return Identity(along_hero / scaling, right, float(a.abs().mean()))
+    return Identity.of(along_hero / scaling, along_standard - lam / scaling * covariance(alpha, a), a)
 
 
-@dataclass(frozen=True)
-class Corollary:
-    """Whether a corollary's condition holds here, and what it then promises for ⟨∇J_L, d^H⟩."""
+class Preservation(Record):
+    """Corollary 1: ⟨∇J_L, d⁰⟩ ≤ -γ_0 < 0 and Cov ≥ c ≥ 0 give ⟨∇J_L, d^H⟩ ≤ -(1 + λ ᾱ) γ_0 - λ c."""
 
     holds: bool
     bound: float
 
-
-def preservation(along_standard: float, cov: float, alpha_mean: float, lam: float) -> Corollary:
-    """Corollary 1: ⟨∇J_L, d⁰⟩ ≤ -γ_0 < 0 and Cov ≥ c ≥ 0 give ⟨∇J_L, d^H⟩ ≤ -(1 + λ ᾱ) γ_0 - λ c.
-
-    γ_0 and c are taken as large as the measurement allows: -⟨∇J_L, d⁰⟩ and Cov.
-    """
-    return Corollary(along_standard < 0 and cov >= 0, (1 + lam * alpha_mean) * along_standard - lam * cov)
+    @classmethod
+    def of(cls, along_standard: float, cov: float, alpha_mean: float, lam: float) -> Preservation:
+        """γ_0 and c are taken as large as the measurement allows: -⟨∇J_L, d⁰⟩ and Cov."""
+        bound = (1 + lam * alpha_mean) * along_standard - lam * cov
+        return cls(holds=along_standard < 0 and cov >= 0, bound=bound)
 
 
-def correction(along_standard: float, cov: float, alpha_mean: float, lam: float) -> Corollary:
-    """Corollary 2: ⟨∇J_L, d⁰⟩ ≤ B with B ≥ 0, and λ Cov > (1 + λ ᾱ) B, give ⟨∇J_L, d^H⟩ ≤ (1 + λ ᾱ) B - λ Cov < 0.
+class Correction(Record):
+    """Corollary 2: ⟨∇J_L, d⁰⟩ ≤ B with B ≥ 0, and λ Cov > (1 + λ ᾱ) B, give ⟨∇J_L, d^H⟩ ≤ (1 + λ ᾱ) B - λ Cov < 0."""
 
-    B = max(0, ⟨∇J_L, d⁰⟩); where the standard direction descends already there is nothing to correct and B = 0.
-    """
-    bound = (1 + lam * alpha_mean) * max(0.0, along_standard) - lam * cov
-    return Corollary(bound < 0, bound)
+    adverse: bool
+    """Whether the standard direction ascends; otherwise there is nothing to correct."""
+    holds: bool
+    conservative: bool
+    """The sufficient condition λ Cov > (1 + λ) B, which needs no ᾱ."""
+    bound: float
 
-
-def conservative_correction(along_standard: float, cov: float, lam: float) -> bool:
-    """The sufficient condition λ Cov > (1 + λ) B of Corollary 2, which needs no ᾱ."""
-    return lam * cov > (1 + lam) * max(0.0, along_standard)
+    @classmethod
+    def of(cls, along_standard: float, cov: float, alpha_mean: float, lam: float) -> Correction:
+        """With B = max(0, ⟨∇J_L, d⁰⟩)."""
+        b = max(0.0, along_standard)
+        bound = (1 + lam * alpha_mean) * b - lam * cov
+        return cls(adverse=along_standard >= 0, holds=bound < 0, conservative=lam * cov > (1 + lam) * b, bound=bound)
 
 
 def reweighting_effect(along_standard: float, cov: float, alpha_mean: float, lam: float) -> float:
@@ -136,3 +139,107 @@ def entry_bound(risk: float, epsilon: float, eta: float, gamma: float) -> float:
     if math.isnan(eta) or not gamma > 0:
         return math.nan
     return float(math.ceil(2 * max(0.0, risk - epsilon) / (eta * gamma)))
+
+
+class Minibatches(Record):
+    """The decomposition in the mini-batches of training."""
+
+    batches: int
+    largest_residual: float
+    covariance_mean: float
+    covariance_positive: float
+    """Share of the mini-batches with a positive covariance."""
+
+
+class FirstOrder(Record):
+    """The first-order quantities of the theory at one checkpoint, and the conclusions from them."""
+
+    weight: float
+    """λ at the checkpoint."""
+    windows: int
+    alpha_mean: float
+    alpha_std: float
+    a_mean: float
+    a_std: float
+    a_positive: float
+    """Share of the windows with a > 0."""
+    cosine_mean: float
+    covariance: float
+    correlation: float
+    correlation_interval: tuple[float, float]
+    slope_norm: float
+    along_standard: float
+    along_hero: float
+    decomposition: Identity
+    normalised: Identity
+    minibatch: Minibatches
+    effect: float
+    preservation: Preservation
+    correction: Correction
+
+
+class FiniteStep(Record):
+    """γ, D, L̂ and the bound that they imply for plain steps θ ← θ + η d^H."""
+
+    gamma: float
+    direction_norm: float
+    smoothness: float
+    rate: float
+    epsilon: float
+    entry_bound: float
+    promised_decrease: float
+    measured_decrease: float
+
+
+class PerWindow(Record):
+    """The measured numbers of each validation window."""
+
+    alpha: tuple[float, ...]
+    a: tuple[float, ...]
+    gradient_norm: tuple[float, ...]
+    selected: tuple[str, ...]
+    """Name of the candidate that is the reference."""
+    trajectory: tuple[int, ...]
+
+
+class ProbePoint(FirstOrder):
+    """One checkpoint of a probed run."""
+
+    step: int
+    loss: str
+    """The absolute loss that the run minimised."""
+    risk: float
+    """J_L."""
+    finite_step: FiniteStep
+    per_window: PerWindow
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def conclusion(self) -> str:
+        """One sentence: the correlation, whether it can be told from zero, and its effect on the descent."""
+        r, (low, high) = self.correlation, self.correlation_interval
+        here = f"At step {self.step}, "
+        if math.isnan(r):
+            return here + "alpha is the same for all windows: history scales the update and does not turn it."
+        if low > 0 or high < 0:
+            verdict = f"alpha and usefulness are {'positively' if r > 0 else 'negatively'} correlated"
+        else:
+            verdict = "no correlation of alpha and usefulness can be told from zero"
+        interval = "no interval from one trajectory" if math.isnan(low) else f"95 % interval {low:+.2f} to {high:+.2f}"
+        adverse = " (which here ascends)" if self.along_standard >= 0 else ""
+        note = " The run minimised the mean squared error, of which this is not the update." * (self.loss == "mse")
+        return (
+            f"{here}{verdict} (r = {r:+.2f}, {interval}): history reweighting changes the descent of the long-horizon "
+            f"risk by {100 * self.effect:+.2g} % of the descent of the unweighted direction{adverse}.{note}"
+        )
+
+
+class Probe(Record):
+    """The content of `probe.json`."""
+
+    version: ClassVar[int] = 2
+    remedy: ClassVar[str] = "`hero probe` writes it again."
+
+    run: str
+    horizon: int
+    checkpoints: tuple[ProbePoint, ...] = Field(min_length=1)

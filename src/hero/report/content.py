@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from hero.evaluation.records import Probe
+from hero.evaluation.theory import Probe
 from hero.method.metrics import METRICS
 from hero.report.names import method_title, metric_title
 from hero.report.notes import PAPER_NOTE, statistics_notes, study_notes

@@ -14,7 +14,8 @@ from typing import TypeVar
 import numpy as np
 
 from hero.errors import HeroError
-from hero.evaluation.records import Landscape, Probe
+from hero.evaluation.landscape import Landscape
+from hero.evaluation.theory import Probe
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, find_run, list_runs
 from hero.runs.records import Errors, Log, Metrics

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from hero.errors import HeroError
 from hero.evaluation import shifts
-from hero.evaluation.landscape import landscape
-from hero.evaluation.records import Landscape
+from hero.evaluation.landscape import Landscape, landscape
 from hero.method.metrics import diverged
 from hero.runs.checkpoint import kept_steps
 from hero.runs.config import RunConfig
