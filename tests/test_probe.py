@@ -16,7 +16,7 @@ from conftest import Call, assert_refused, options, tiny
 from hero.console import console
 from hero.data.windows import Context
 from hero.evaluation import theory
-from hero.evaluation.gradients import dot, long_gradient, long_risk, parameters_of, task_gradients
+from hero.evaluation.gradients import long_gradient, long_risk, parameters_of, task_gradients
 from hero.evaluation.probe import Measured, Tasks, describe, draw_tasks, finite_step, measure
 from hero.evaluation.theory import ProbePoint
 from hero.method.distance import trajectory_distance
@@ -40,12 +40,11 @@ def tasks(dims: int = 1, count: int = 10, horizon: int = 7, channels: int = 1) -
     return Tasks(window[:, :1], window[:, 1:], torch.arange(count) // 2)
 
 
-def naive_gradient(net: nn.Module, loss: Tensor) -> dict[str, Tensor]:
-    names = [name for name, _ in net.named_parameters()]
-    return dict(zip(names, torch.autograd.grad(loss, list(net.parameters())), strict=True))
+def naive_gradient(net: nn.Module, loss: Tensor) -> Tensor:
+    return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(net.parameters()))])
 
 
-def measured(dims: int = 1, batch: int = 4, chunk: int | None = None) -> tuple[Measured, dict[str, Tensor]]:
+def measured(dims: int = 1, batch: int = 4, chunk: int | None = None) -> tuple[Measured, Tensor]:
     net, data = model(dims), tasks(dims)
     _, slope = long_gradient(net, parameters_of(net), data.states, data.truth, 4)
     generator = Generator().manual_seed(2)
@@ -61,9 +60,7 @@ def test_task_gradients_equal_a_loop_over_tasks(dims: int, chunk: int | None) ->
     assert len(parts) == (1 if chunk is None else -(-5 // chunk))
     for i in range(5):
         loss = trajectory_distance(unroll(net, Context(data.states[i : i + 1]), 4), data.truth[i : i + 1])[0]
-        for name, expected in naive_gradient(net, loss).items():
-            found = torch.cat([part[name] for part in parts])[i]
-            torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-14)
+        torch.testing.assert_close(torch.cat(parts)[i], naive_gradient(net, loss), rtol=1e-10, atol=1e-14)
 
 
 def test_a_backbone_that_cannot_be_batched_is_done_task_by_task_with_a_reason() -> None:
@@ -77,11 +74,11 @@ def test_a_backbone_that_cannot_be_batched_is_done_task_by_task_with_a_reason() 
 
     net, data = Branching(), tasks(count=4, horizon=2)
     with console.capture() as captured:
-        found = torch.cat([part["factor"] for part in task_gradients(net, data.states, data.truth, 2)])
+        found = torch.cat(list(task_gradients(net, data.states, data.truth, 2)))
     assert captured.get().count("one by one") == 1
     for i in range(4):
         loss = trajectory_distance(unroll(net, Context(data.states[i : i + 1]), 2), data.truth[i : i + 1])[0]
-        torch.testing.assert_close(found[i], naive_gradient(net, loss)["factor"], rtol=1e-12, atol=0)
+        torch.testing.assert_close(found[i], naive_gradient(net, loss), rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("batch", [10, 3, 1])
@@ -92,8 +89,7 @@ def test_the_long_gradient_equals_plain_back_propagation(batch: int) -> None:
     risk, slope = long_gradient(net, parameters_of(net), data.states, data.truth, batch)
     assert risk == pytest.approx(loss.item(), rel=1e-13)
     assert long_risk(net, parameters_of(net), data.states, data.truth, batch) == pytest.approx(risk, rel=1e-13)
-    for name, value in expected.items():
-        torch.testing.assert_close(slope[name], value, rtol=1e-10, atol=1e-14)
+    torch.testing.assert_close(slope, expected, rtol=1e-10, atol=1e-14)
 
 
 def test_the_measured_direction_is_the_gradient_of_the_hero_loss() -> None:
@@ -105,8 +101,7 @@ def test_the_measured_direction_is_the_gradient_of_the_hero_loss() -> None:
     loss, _, comparison = hero(net, context, truth, HeroState(lagged=lagged), generator=generator)
     found, _ = measured(batch=10)
     torch.testing.assert_close(found.alpha, comparison.alpha)
-    for name, value in naive_gradient(net, loss).items():
-        torch.testing.assert_close(found.d_hero[name], -value, rtol=1e-10, atol=1e-14)
+    torch.testing.assert_close(found.d_hero, -naive_gradient(net, loss), rtol=1e-10, atol=1e-14)
 
 
 @pytest.mark.parametrize("dims", [1, 2])
@@ -121,12 +116,11 @@ def test_the_measured_identities_hold_to_rounding(dims: int) -> None:
 
 
 def test_chunks_change_nothing() -> None:
-    whole, slope = measured(batch=4)
+    whole, _ = measured(batch=4)
     parts, _ = measured(batch=4, chunk=1)
     for name in ("alpha", "a", "norm", "selected"):
         torch.testing.assert_close(getattr(whole, name), getattr(parts, name), rtol=1e-11, atol=0)
-    for name in slope:
-        torch.testing.assert_close(whole.d_hero[name], parts.d_hero[name], rtol=1e-10, atol=1e-15)
+    torch.testing.assert_close(whole.d_hero, parts.d_hero, rtol=1e-10, atol=1e-15)
 
 
 numbers = st.lists(st.tuples(st.floats(0.001, 0.999), st.floats(-1e3, 1e3)), min_size=1, max_size=30)
@@ -210,16 +204,14 @@ def test_smoothness_is_at_least_the_curvature_along_the_direction() -> None:
     """L̂ against ‖H d‖ / ‖d‖ from a product with the exact Hessian."""
     net, data = model(), tasks()
     risk, slope = long_gradient(net, parameters_of(net), data.states, data.truth, 10)
-    direction = {name: -value for name, value in slope.items()}
+    direction = -slope
     found = finite_step(net, data, risk, slope, direction, 10)
     loss = trajectory_distance(unroll(net, Context(data.states), 7), data.truth).mean()
     first = torch.autograd.grad(loss, list(net.parameters()), create_graph=True)
-    along = sum((g * d).sum() for g, d in zip(first, direction.values(), strict=True))
-    assert isinstance(along, Tensor)
-    second = naive_gradient(net, along)
-    exact = math.sqrt(dot(second, second) / dot(direction, direction))
+    second = naive_gradient(net, torch.cat([g.flatten() for g in first]) @ direction)
+    exact = float(second.norm() / direction.norm())
     assert found.smoothness >= 0.99 * exact
-    assert found.gamma == pytest.approx(dot(slope, slope))
+    assert found.gamma == pytest.approx(float(slope @ slope))
     assert found.rate == pytest.approx(found.gamma / (found.smoothness * found.direction_norm**2))
     assert found.entry_bound == math.ceil(2 * 0.1 * risk / (found.rate * found.gamma))
     assert found.measured_decrease >= found.promised_decrease > 0

@@ -19,7 +19,7 @@ from hero.console import progress_bar
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.evaluation import theory
-from hero.evaluation.gradients import Vector, combine, dot, long_gradient, long_risk, parameters_of, task_gradients
+from hero.evaluation.gradients import long_gradient, long_risk, parameters_of, task_gradients
 from hero.method.candidates import restored_lagged
 from hero.method.objective import Hero, HeroState
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_state
@@ -59,8 +59,8 @@ class Measured:
     a: Tensor
     norm: Tensor  # ‖g_i‖
     selected: Tensor  # index of the candidate
-    d_hero: Vector
-    d_standard: Vector
+    d_hero: Tensor
+    d_standard: Tensor
     batches: list[tuple[slice, float, float]]
 
 
@@ -69,7 +69,7 @@ def measure(
     lagged: nn.Module,
     hero: Hero,
     tasks: Tasks,
-    slope: Vector,
+    slope: Tensor,
     lam: float,
     generator: Generator,
     *,
@@ -78,47 +78,44 @@ def measure(
     chunk: int | None = None,
 ) -> Measured:
     """α_i, a_i = ⟨`slope`, g_i⟩, ‖g_i‖ and the directions d^H and d⁰, with `slope` = ∇J_L; no gradient is kept."""
-    zero = {name: torch.zeros_like(p) for name, p in slope.items()}
-    d_hero, d_standard = zero, zero
+    d_hero, d_standard = torch.zeros_like(slope), torch.zeros_like(slope)
     columns: list[tuple[Tensor, ...]] = []
     batches = []
+    # The relative term of this checkpoint, whatever its step: the lagged operator is given and stays.
+    given = replace(hero, start=0, refresh=lambda since: False)
     count = len(tasks.states)
     for first in range(0, count, batch):
         part = slice(first, min(first + batch, count))
         states, truth = tasks.states[part], tasks.truth[part, :steps]
         with torch.no_grad():
-            # The relative term of this checkpoint, whatever its step: the lagged operator is given and stays.
-            given = replace(hero, start=0, refresh=lambda since: False)
             _, _, comparison = given(model, Context(states), truth, HeroState(lagged=lagged), generator=generator)
         assert comparison is not None
         assert comparison.reference is not None
+        sum_g, sum_wg, inner, norms = torch.zeros_like(slope), torch.zeros_like(slope), [], []
         weight = theory.task_weight(comparison.alpha, lam)
-        sum_g, sum_wg, inner, square, done = zero, zero, [], [], 0
         for g in task_gradients(model, states, truth, chunk):
-            rows = {name: value.flatten(1) for name, value in g.items()}
-            size = len(next(iter(rows.values())))
-            w = weight[done : done + size]
-            inner.append(sum((value @ slope[name].flatten() for name, value in rows.items()), torch.zeros_like(w)))
-            square.append(sum((value.square().sum(dim=1) for value in rows.values()), torch.zeros_like(w)))
-            sum_g = {name: sum_g[name] + value.sum(dim=0) for name, value in g.items()}
-            sum_wg = {name: sum_wg[name] + (w @ rows[name]).view_as(slope[name]) for name in g}
-            done += size
-        columns.append((comparison.alpha, torch.cat(inner), torch.cat(square).sqrt(), comparison.reference.j_star))
-        batches.append((part, -dot(slope, sum_wg) / done, -dot(slope, sum_g) / done))
-        d_hero, d_standard = combine(d_hero, sum_wg, -1 / count), combine(d_standard, sum_g, -1 / count)
+            inner.append(g @ slope)
+            norms.append(g.norm(dim=1))
+            sum_g += g.sum(dim=0)
+            sum_wg += weight[: len(g)] @ g
+            weight = weight[len(g) :]
+        columns.append((comparison.alpha, torch.cat(inner), torch.cat(norms), comparison.reference.j_star))
+        batches.append((part, -float(slope @ sum_wg) / len(states), -float(slope @ sum_g) / len(states)))
+        d_hero -= sum_wg / count
+        d_standard -= sum_g / count
     alpha, a, norm, selected = (torch.cat(column).cpu() for column in zip(*columns, strict=True))
     return Measured(alpha, a, norm, selected, d_hero, d_standard, batches)
 
 
-def describe(measured: Measured, slope: Vector, lam: float, groups: Tensor) -> theory.FirstOrder:
+def describe(measured: Measured, slope: Tensor, lam: float, groups: Tensor) -> theory.FirstOrder:
     """Everything of `theory.py` that follows from the first-order quantities."""
     alpha, a = measured.alpha, measured.a
-    along_hero, along_standard = dot(slope, measured.d_hero), dot(slope, measured.d_standard)
+    along_hero, along_standard = float(slope @ measured.d_hero), float(slope @ measured.d_standard)
     mean, cov = float(alpha.mean()), theory.covariance(alpha, a)
     facts = (along_standard, cov, mean, lam)
     batches = [theory.decomposition(h, s, alpha[part], a[part], lam) for part, h, s in measured.batches]
     cov_batches = torch.tensor([theory.covariance(alpha[part], a[part]) for part, *_ in measured.batches])
-    slope_norm = math.sqrt(dot(slope, slope))
+    slope_norm = float(slope.norm())
     return theory.FirstOrder(
         weight=lam,
         windows=len(alpha),
@@ -149,7 +146,7 @@ def describe(measured: Measured, slope: Vector, lam: float, groups: Tensor) -> t
 
 
 def finite_step(
-    model: nn.Module, tasks: Tasks, risk: float, slope: Vector, direction: Vector, batch: int
+    model: nn.Module, tasks: Tasks, risk: float, slope: Tensor, direction: Tensor, batch: int
 ) -> theory.FiniteStep:
     """γ, D, L̂ and the bound that they imply for plain steps θ ← θ + η d^H.
 
@@ -159,15 +156,14 @@ def finite_step(
     γ / (L̂ D²) is then taken, to see whether J_L falls by the η γ / 2 that the proof needs.
     """
     theta = parameters_of(model)
-    gamma, norm = -dot(slope, direction), math.sqrt(dot(direction, direction))
+    gamma, norm = -float(slope @ direction), float(direction.norm())
 
     def curvature(t: float) -> float:
-        moved = combine(theta, direction, t)
-        change = combine(long_gradient(model, moved, tasks.states, tasks.truth, batch)[1], slope, -1)
-        return math.sqrt(dot(change, change)) / (t * norm)
+        moved = long_gradient(model, theta + t * direction, tasks.states, tasks.truth, batch)[1]
+        return float((moved - slope).norm()) / (t * norm)
 
     epsilon = TARGET * risk
-    smoothness = curvature(1e-4 * math.sqrt(dot(theta, theta)) / norm) if norm else math.nan
+    smoothness = curvature(1e-4 * float(theta.norm()) / norm) if norm else math.nan
     eta = theory.largest_rate(gamma, smoothness, norm)
     decrease = math.nan
     if math.isfinite(eta):
@@ -175,7 +171,7 @@ def finite_step(
         smoothness = max(smoothness, further) if math.isfinite(further) else math.inf
         eta = theory.largest_rate(gamma, smoothness, norm)
     if math.isfinite(eta):
-        decrease = risk - long_risk(model, combine(theta, direction, eta), tasks.states, tasks.truth, batch)
+        decrease = risk - long_risk(model, theta + eta * direction, tasks.states, tasks.truth, batch)
     return theory.FiniteStep(
         gamma=gamma,
         direction_norm=norm,
@@ -276,7 +272,7 @@ def probe_step(run: Path, config: RunConfig, step: int, tasks: Tasks, device: to
     # θ_s is what iteration s - 1 made, with the λ and the lagged operator of that iteration.
     lam = strategy.hero.weight(step - 1 - strategy.hero.start)
     risk, slope = long_gradient(model, parameters_of(model), tasks.states, tasks.truth, batch)
-    if not math.isfinite(risk + dot(slope, slope)):
+    if not math.isfinite(risk + float(slope.norm())):
         raise HeroError(
             f"a rollout of checkpoint {step} leaves the finite range within {tasks.truth.shape[1]} steps, "
             "so the long-horizon risk has no gradient; lower `horizon` or choose other checkpoints."
