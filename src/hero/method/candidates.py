@@ -17,6 +17,7 @@ from hero.config.registry import Registry
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.method.cache import WindowCache
+from hero.method.diagnostics import TrajectoryErrors
 from hero.method.domain import Perturbation
 from hero.method.rollout import Unroll
 
@@ -85,6 +86,10 @@ class CandidateInputs:
     cache: WindowCache
 
 
+Errors = Callable[[Tensor], TrajectoryErrors]
+Row = Callable[[TrajectoryErrors], Tensor]
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A rollout (batch, K, channel, *space) to compare with, made without gradient, and its name in figures."""
@@ -92,9 +97,9 @@ class Candidate:
     title: str
     rollout: Callable[[CandidateInputs], Tensor]
 
-    def measured(self, inputs: CandidateInputs, measure: Callable[[Tensor], Tensor]) -> Tensor:
-        """`measure` of the rollout, a row per sample."""
-        return measure(self.rollout(inputs))
+    def found(self, inputs: CandidateInputs, errors: Errors, row: Row) -> TrajectoryErrors | Tensor:
+        """The rollout against the truth."""
+        return errors(self.rollout(inputs))
 
 
 @dataclass(frozen=True)
@@ -107,13 +112,13 @@ class Cached:
     def title(self) -> str:
         return self.candidate.title
 
-    def measured(self, inputs: CandidateInputs, measure: Callable[[Tensor], Tensor]) -> Tensor:
-        def fresh() -> Tensor:
-            return self.candidate.measured(inputs, measure)
-
+    def found(self, inputs: CandidateInputs, errors: Errors, row: Row) -> TrajectoryErrors | Tensor:
+        """Its row of diagnostics, or the rollout where windows are not numbered."""
+        rollout = self.candidate.rollout
         if inputs.index is None:
-            return fresh()
-        return inputs.cache.lagged[self, inputs.current.shape[1]].get(inputs.index, fresh)
+            return errors(rollout(inputs))
+        table = inputs.cache.lagged[self, inputs.current.shape[1]]
+        return table.get(inputs.index, lambda: row(errors(rollout(inputs))))
 
 
 def lag(inputs: CandidateInputs) -> Tensor:

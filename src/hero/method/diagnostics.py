@@ -5,7 +5,7 @@ A diagnostic is registered by one line, `DIAGNOSTICS["largest"] = Diagnostic("la
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -31,13 +31,9 @@ class Truth:
 
     def __init__(self, states: Tensor, domain: Domain, index: Tensor | None = None, cache: WindowCache | None = None):
         self.states, self.domain, self.index, self.cache = states, domain, index, cache
+        self.norm = norm(states, domain.weights)  # ‖u_k‖_X, (batch, K)
 
-    @cached_property
-    def norm(self) -> Tensor:
-        """‖u_k‖_X: (batch, K)."""
-        return norm(self.states, self.domain.weights)
-
-    @cached_property
+    @property
     def energy(self) -> Tensor:
         """𝓔(u_k) = ‖u_k‖²_X: (batch, K)."""
         return self.norm.square()
@@ -45,30 +41,35 @@ class Truth:
     @cached_property
     def amplitudes(self) -> Tensor:
         """|F u_k|: (batch, K, coefficients)."""
-        spectrum = self.domain.spectrum
-        assert spectrum is not None  # checked by Hero
         if self.index is None or self.cache is None:
-            return spectrum(self.states)
-        return self.cache.truth["amplitudes", self.states.shape[1]].get(self.index, lambda: spectrum(self.states))
+            return self.domain.amplitudes(self.states)
+        table = self.cache.truth["amplitudes", self.states.shape[1]]
+        return table.get(self.index, lambda: self.domain.amplitudes(self.states))
 
 
 class TrajectoryErrors:
-    """A trajectory τ = (v_1, .., v_K) against the truth; each quantity is computed once, when it is first read."""
+    """A trajectory τ = (v_1, .., v_K) against the truth; e_k, D and the spectrum are computed once, when first read."""
 
     def __init__(self, states: Tensor, truth: Truth) -> None:
         self.states, self.truth = states, truth  # (batch, K, channel, *space)
+        self._e: Tensor | None = None
+        self._D: Tensor | None = None
 
-    @cached_property
+    @property
     def e(self) -> Tensor:
         """e_k = d_X(v_k, u_k): (batch, K)."""
-        return norm(self.states - self.truth.states, self.truth.domain.weights) / (self.truth.norm + EPS)
+        if self._e is None:  # not a cached_property, which compilers do not know
+            self._e = norm(self.states - self.truth.states, self.truth.domain.weights) / (self.truth.norm + EPS)
+        return self._e
 
-    @cached_property
+    @property
     def D(self) -> Tensor:
         """D(τ, τ_*) = (1/K) Σ_k e_k: (batch,)."""
-        return self.e.mean(dim=1)
+        if self._D is None:
+            self._D = self.e.mean(dim=1)
+        return self._D
 
-    @cached_property
+    @property
     def energy(self) -> Tensor:
         """𝓔(v_k) = ‖v_k‖²_X: (batch, K)."""
         return norm(self.states, self.truth.domain.weights).square()
@@ -76,8 +77,7 @@ class TrajectoryErrors:
     @cached_property
     def amplitudes(self) -> Tensor:
         """|F v_k|: (batch, K, coefficients)."""
-        assert self.truth.domain.spectrum is not None  # checked by Hero
-        return self.truth.domain.spectrum(self.states)
+        return self.truth.domain.amplitudes(self.states)
 
 
 def rollout_error(tau: TrajectoryErrors) -> Tensor:
@@ -127,6 +127,10 @@ PAPER_DIAGNOSTICS = tuple(DIAGNOSTICS)
 """The paper's; one that is registered later is used where it is named."""
 
 
+Select = Callable[[Tensor], Tensor]
+"""E (batch, candidate, diagnostic) -> j* (batch,)."""
+
+
 def scores(E: Tensor) -> Tensor:
     """S^(j) = mean_q Ẽ_q^(j) with Ẽ_q^(j) = (E_q^(j) - min_l E_q^(l)) / (max_l E_q^(l) - min_l E_q^(l) + ε).
 
@@ -142,3 +146,30 @@ def worst(E: Tensor) -> Tensor:
     order = torch.arange(S.shape[1], device=S.device)
     # argmax promises no order on ties, so the smallest index of a maximum is taken.
     return torch.where(S.amax(dim=1, keepdim=True) == S, order, S.shape[1]).amin(dim=1)
+
+
+def measure(tau: TrajectoryErrors, diagnostics: Sequence[Diagnostic]) -> Tensor:
+    """D and the diagnostics of a trajectory: (batch, 1 + diagnostics)."""
+    return torch.stack([tau.D, *(q.value(tau) for q in diagnostics)], dim=1)
+
+
+def rank(
+    found: Sequence[TrajectoryErrors | Tensor], diagnostics: Sequence[Diagnostic], select: Select
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Stages 3 and 4 as one function of tensors, which can be compiled: d_fail, j*, E, and means over the batch.
+
+    `found` holds the candidates, or their rows of `measure` where these are known. The means are the share of samples
+    that chose each candidate, (candidate,), and E, (candidate * diagnostic,).
+    """
+    rows = [tau if isinstance(tau, Tensor) else measure(tau, diagnostics) for tau in found]
+    table = bounded(torch.stack(rows, dim=1))  # (batch, candidate, 1 + diagnostics)
+    D, E = table[..., 0], table[..., 1:]
+    j_star = select(E)
+    chosen = j_star[:, None] == torch.arange(len(found), device=E.device)
+    means = torch.cat([chosen, E.flatten(1)], dim=1).mean(dim=0)
+    return D.gather(1, j_star[:, None])[:, 0], j_star, E, means
+
+
+Rank = Callable[
+    [Sequence[TrajectoryErrors | Tensor], Sequence[Diagnostic], Select], tuple[Tensor, Tensor, Tensor, Tensor]
+]

@@ -64,6 +64,11 @@ class Domain:
     spectrum: Spectrum | None = fourier_amplitudes
     perturbation: Perturbation = SpectralNoise()
 
+    def amplitudes(self, u: Tensor) -> Tensor:
+        """|F u|; `Hero` checks that there is a spectral basis where a diagnostic asks for it."""
+        assert self.spectrum is not None
+        return self.spectrum(u)
+
     def __post_init__(self) -> None:
         if self.weights is not None and not bool((self.weights >= 0).all() & self.weights.isfinite().all()):
             raise HeroError("the quadrature weights hold negative or non-finite numbers; give weights of zero or more.")

@@ -35,9 +35,13 @@ from hero.method.diagnostics import (
     DIAGNOSTICS,
     PAPER_DIAGNOSTICS,
     Diagnostic,
+    Rank,
+    Select,
     TrajectoryErrors,
     Truth,
     bounded,
+    measure,
+    rank,
     worst,
 )
 from hero.method.domain import Domain
@@ -80,6 +84,7 @@ class Reference:
     d_fail: Tensor  # D(τ^(j*), τ_*), (batch,)
     j_star: Tensor  # index into the candidates, (batch,)
     E: Tensor  # (batch, candidate, diagnostic)
+    means: Tensor  # over the batch: the share of each candidate, then E, (candidate + candidate * diagnostic,)
     candidates: tuple[str, ...]
     diagnostics: tuple[str, ...]
 
@@ -90,7 +95,7 @@ class FailureReference:
 
     candidates: Mapping[str, Candidate | Cached] = field(default_factory=lambda: CANDIDATES.only(*PAPER_CANDIDATES))
     diagnostics: Mapping[str, Diagnostic] = field(default_factory=lambda: DIAGNOSTICS.only(*PAPER_DIAGNOSTICS))
-    select: Callable[[Tensor], Tensor] = worst  # E -> j*
+    select: Select = worst  # E -> j*
 
     def __post_init__(self) -> None:
         for name in ("candidates", "diagnostics"):
@@ -98,18 +103,20 @@ class FailureReference:
                 raise HeroError(f"{name} is empty, so there is no failure reference; give at least one.")
 
     @torch.no_grad()
-    def __call__(self, inputs: CandidateInputs, current: TrajectoryErrors) -> Reference:
-        def measure(states: Tensor) -> Tensor:
-            """D and the diagnostics of τ^(j), which has been measured already if it is the current rollout."""
+    def __call__(self, inputs: CandidateInputs, current: TrajectoryErrors, rank: Rank = rank) -> Reference:
+        diagnostics = tuple(self.diagnostics.values())
+        spectral = any(q.needs_spectrum for q in diagnostics)
+
+        def errors(states: Tensor) -> TrajectoryErrors:
+            """τ^(j), of which e_k is known if it is the current rollout."""
             tau = current if states is current.states else TrajectoryErrors(states, current.truth)
-            return torch.stack([tau.D, *(q.value(tau) for q in self.diagnostics.values())], dim=1)
+            if spectral:
+                _ = tau.amplitudes, tau.truth.amplitudes  # made here, because compilers know no complex numbers
+            return tau
 
         with unchanged_buffers(inputs.model, inputs.lagged):
-            rows = [candidate.measured(inputs, measure) for candidate in self.candidates.values()]
-        table = bounded(torch.stack(rows, dim=1))  # (batch, candidate, 1 + diagnostics)
-        D, E = table[..., 0], table[..., 1:]
-        j_star = self.select(E)
-        return Reference(D.gather(1, j_star[:, None])[:, 0], j_star, E, tuple(self.candidates), tuple(self.diagnostics))
+            found = [c.found(inputs, errors, lambda tau: measure(tau, diagnostics)) for c in self.candidates.values()]
+        return Reference(*rank(found, diagnostics, self.select), tuple(self.candidates), tuple(self.diagnostics))
 
 
 class Relative(Protocol):
@@ -166,13 +173,12 @@ class Comparison:
         reference = self.reference
         if reference is None:
             return {"lambda": self.weight}
-        names = ["relative_loss", "alpha", "margin", *reference.candidates]
-        names += [f"{candidate}.{q}" for candidate in reference.candidates for q in reference.diagnostics]
-        order = torch.arange(len(reference.candidates), device=self.alpha.device)
-        columns = torch.stack([self.loss.detach(), self.alpha, reference.d_fail - self.d_cur], dim=1)
-        shares = reference.j_star[:, None] == order
-        std, mean = torch.std_mean(torch.cat([columns, shares, reference.E.flatten(1)], dim=1), dim=0, correction=0)
-        return {"lambda": self.weight, "alpha_std": std[1], **dict(zip(names, mean.unbind(), strict=True))}
+        columns = torch.stack([self.loss.detach(), self.alpha, reference.d_fail - self.d_cur])
+        std, mean = torch.std_mean(columns, dim=1, correction=0)
+        pairs = [f"{candidate}.{q}" for candidate in reference.candidates for q in reference.diagnostics]
+        names = ["relative_loss", "alpha", "margin", *reference.candidates, *pairs]
+        values = zip(names, (*mean.unbind(), *reference.means.unbind()), strict=True)
+        return {"lambda": self.weight, "alpha_std": std[1], **dict(values)}
 
 
 @dataclass(frozen=True)
@@ -233,12 +239,14 @@ class Hero:
         index: Tensor | None = None,
         generator: Generator | None = None,
         unroll: Unroll = unroll,
+        rank: Rank = rank,
     ) -> tuple[Tensor, HeroState, Comparison | None]:
         """L_total of one batch, the state of the next update, and the comparison, None without a relative term.
 
         `context` is a `Context` or a state (batch, channel, *space), `truth` its future (batch, K, channel, *space).
         `index` numbers the windows of a finite training set (int64, on the CPU); with it, what follows from a window
-        alone is computed once per refresh. `unroll` may be a compiled form of `rollout.unroll`.
+        alone is computed once per refresh. `unroll` and `rank` may be compiled forms of the functions in `rollout` and
+        `diagnostics`.
         """
         context = checked_context(context, truth, index, self.domain)
         since = state.step - self.start
@@ -263,7 +271,7 @@ class Hero:
             inputs = CandidateInputs(
                 model, state.lagged, context, tau, self.domain.perturbation, generator, unroll, numbers, state.cache
             )
-            reference = self.reference(inputs, current)  # stages 2 to 4
+            reference = self.reference(inputs, current, rank)  # stages 2 to 4
         rel, alpha = self.relative(d_cur, d_cur if reference is None else reference.d_fail)  # stage 5
         comparison = Comparison(rel, alpha, d_cur.detach(), reference, self.weight(since))
         return loss + comparison.weight * rel.mean(), following, comparison
