@@ -14,7 +14,7 @@ from hero.models import FNO, count_parameters
 from hero.runs.config import make_config
 from hero.runs.folder import choose_device
 from hero.training.compile import compiled as compiled_function
-from hero.training.compile import compiled_unroll
+from hero.training.compile import find_compiler
 
 
 def hero_work(work: Workload, compiled: bool) -> Prepared:
@@ -33,8 +33,8 @@ def hero_work(work: Workload, compiled: bool) -> Prepared:
     batch = Batch(context, truth, 0, None, torch.Generator(device))
     choice = "auto" if compiled else "false"
     config = make_config(overrides={"strategy": "push_forward", "train.loss": "mse", "train.compile": choice})
-    unroll_with = compiled_unroll(config, model, batch)
-    strategy, compiled = config.make_strategy(unroll_with), unroll_with is not None
+    compiler = find_compiler(config, model, batch)
+    strategy, compiled = config.make_strategy(compiler), compiler is not None
     return Prepared(update_of(model, lambda: strategy.loss(model, batch).value), count, compiled)
 
 

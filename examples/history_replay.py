@@ -24,9 +24,9 @@ from hero.data.windows import Batch, Context
 from hero.errors import HeroError
 from hero.method.distance import norm
 from hero.method.objective import Every
-from hero.method.rollout import Stepper, Unroll, rollout
+from hero.method.rollout import Stepper, rollout
 from hero.seeding import seed_of
-from hero.strategies.base import Loss, Setup, Strategy
+from hero.strategies.base import Compiler, Loss, Setup, Strategy
 
 
 class HistoryReplaySettings(Settings):
@@ -48,8 +48,8 @@ class HistoryReplay(Strategy[HistoryReplaySettings]):
     section: ClassVar[str] = "history_replay"
     Settings: ClassVar[type[Settings]] = HistoryReplaySettings
 
-    def __init__(self, setup: Setup, unroll_with: Unroll | None = None) -> None:
-        super().__init__(setup, unroll_with)
+    def __init__(self, setup: Setup, compile_with: Compiler | None = None) -> None:
+        super().__init__(setup, compile_with)
         if self.settings.start >= self.train.steps:
             raise HeroError(
                 f"history_replay.start={self.settings.start} is not below train.steps={self.train.steps}: nothing "

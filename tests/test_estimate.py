@@ -201,7 +201,7 @@ def test_data_that_exist_take_no_time_to_make(data_dir: Path) -> None:
 
 
 def test_a_run_that_compiles_is_measured_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hero.study.cost.measure.compiled_unroll", lambda config, model, batch: unroll)
+    monkeypatch.setattr("hero.study.cost.measure.find_compiler", lambda config, model, batch: lambda function: function)
     numbers = estimate(tiny(train__batch=7), tmp_path, updates=1)
     assert numbers.compiled
     assert next(work for work in numbers.others if work.name == "compiling").seconds > 0

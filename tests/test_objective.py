@@ -19,7 +19,7 @@ from hero.data.windows import Windows
 from hero.errors import HeroError
 from hero.method.cache import LIMIT, WindowTable, is_cacheable
 from hero.method.candidates import Cached, CandidateInputs, lag
-from hero.method.diagnostics import WORST, TrajectoryErrors
+from hero.method.diagnostics import WORST, TrajectoryErrors, rank
 from hero.method.distance import energy, norm, state_distance, trajectory_distance
 from hero.method.domain import SpectralNoise
 from hero.method.objective import Comparison, Every, FixedWeight, HeroState, Margin, Ramp
@@ -353,6 +353,18 @@ def test_statistics_are_means_over_the_batch() -> None:
         assert values[candidate].item() == pytest.approx((reference.j_star == j).double().mean().item())
         for q, diagnostic in enumerate(("roll", "spec", "energy", "growth")):
             torch.testing.assert_close(values[f"{candidate}.{diagnostic}"], reference.E[:, j, q].mean())
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+def test_ranking_compiles_as_a_whole_and_gives_the_same(dims: int) -> None:
+    compiled = torch.compile(rank, dynamic=False, backend="aot_eager", fullgraph=True)
+    window, model, index = data(5, 5, space=(12,) * dims), model_of(dims=dims), torch.arange(5)
+    state = AT_ONCE(model, window[:, 0], window[:, 1:], AT_ONCE.init(), index=index)[1]
+    for numbers in (index, None):  # a row of the cache, and a rollout of the lagged operator
+        args = (model, window[:, 0], window[:, 1:], state)
+        plain, faster = (AT_ONCE(*args, index=numbers, rank=function)[2].reference for function in (rank, compiled))
+        assert torch.equal(plain.j_star, faster.j_star)
+        torch.testing.assert_close((plain.d_fail, plain.E, plain.means), (faster.d_fail, faster.E, faster.means))
 
 
 def test_each_distance_is_computed_once() -> None:

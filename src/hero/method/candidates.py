@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor, nn
@@ -123,7 +123,9 @@ class Cached:
 
 def lag(inputs: CandidateInputs) -> Tensor:
     """τ_lag = Rollout(G_θ̄, z_n, K)."""
-    return inputs.unroll(inputs.lagged, inputs.context, inputs.current.shape[1])
+    # The memory layout of a perturbed context, so that both candidates share their compiled code.
+    context = replace(inputs.context, states=inputs.context.states.contiguous())
+    return inputs.unroll(inputs.lagged, context, inputs.current.shape[1])
 
 
 def perturbed(inputs: CandidateInputs) -> Tensor:

@@ -51,9 +51,8 @@ class SpectralNoise:
         xi = torch.randn(spectrum.shape, generator=generator, device=u.device, dtype=u.dtype)
         xi.flatten(3)[..., 0] = 0
         noisy = torch.fft.irfftn(spectrum * (1 + self.scale * xi), s=u.shape[3:], dim=axes)
-        before = torch.linalg.vector_norm(u.flatten(3), dim=3)
-        after = torch.linalg.vector_norm(noisy.flatten(3), dim=3)
-        return replace(context, states=noisy * (before / (after + EPS)).reshape(*u.shape[:3], *(1,) * len(axes)))
+        before, after = (torch.linalg.vector_norm(x, dim=axes, keepdim=True) for x in (u, noisy))
+        return replace(context, states=noisy * (before / (after + EPS)))
 
 
 @dataclass(frozen=True, eq=False)

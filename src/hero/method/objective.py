@@ -187,6 +187,7 @@ class HeroState:
 
     step: int = 0  # s
     lagged: nn.Module | None = None  # G_θ̄, None before s_0
+    cacheable: bool = False  # whether its rollout of a window is always the same
     cache: WindowCache = field(default_factory=WindowCache)
 
     def state_dict(self) -> dict[str, Any]:
@@ -227,7 +228,10 @@ class Hero:
 
     def load(self, saved: Mapping[str, Any], model: nn.Module) -> HeroState:
         """The state whose `state_dict` is `saved`; `model` gives the architecture of the lagged operator."""
-        return HeroState(saved["step"], restored_lagged(model, saved["lagged"]) if saved["lagged"] else None)
+        if not saved["lagged"]:
+            return HeroState(saved["step"])
+        lagged = restored_lagged(model, saved["lagged"])
+        return HeroState(saved["step"], lagged, is_cacheable(lagged))
 
     def __call__(
         self,
@@ -252,7 +256,8 @@ class Hero:
         since = state.step - self.start
         compares = self.compares and since >= 0
         if compares and (state.lagged is None or self.refresh(since)):
-            state = replace(state, lagged=lagged_copy(model, state.lagged))  # stage 1
+            lagged = lagged_copy(model, state.lagged)  # stage 1
+            state = replace(state, lagged=lagged, cacheable=is_cacheable(lagged))
             state.cache.forget_lagged()
 
         tau = unroll(model, context, truth.shape[1])  # τ_θ
@@ -267,7 +272,7 @@ class Hero:
         if compares and state.lagged is not None:
             if generator is None:
                 generator = Generator(device=truth.device).manual_seed(seed_of(self.seed, "noise", state.step))
-            numbers = index if is_cacheable(state.lagged) else None
+            numbers = index if state.cacheable else None
             inputs = CandidateInputs(
                 model, state.lagged, context, tau, self.domain.perturbation, generator, unroll, numbers, state.cache
             )

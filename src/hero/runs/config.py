@@ -23,9 +23,8 @@ from hero.config.settings import LARGEST_INT
 from hero.data import DataSettings, Split, Task, get_task
 from hero.data.windows import Windows
 from hero.errors import HeroError, unknown_name
-from hero.method.rollout import Unroll
 from hero.models import BACKBONES, BackboneSettings, build_backbone, get_backbone
-from hero.strategies import STRATEGIES, Setup, Strategy, TrainSettings
+from hero.strategies import STRATEGIES, Compiler, Setup, Strategy, TrainSettings
 
 # `quick` needs one number: the schedules are shares of the updates unless set.
 PRESETS: dict[str, dict[str, Any]] = {"paper": {}, "quick": {"train.steps": 1000}}
@@ -78,10 +77,10 @@ class RunConfig:
         first_only, train = self.make_strategy().first_windows_only, self.train
         return Windows(data, train.unroll, train.batch, self.seed, train.history, first_only=first_only)
 
-    def make_strategy(self, unroll_with: Unroll | None = None) -> Strategy[Any]:
-        """The strategy of this run; `unroll_with` is a compiled unroll."""
+    def make_strategy(self, compile_with: Compiler | None = None) -> Strategy[Any]:
+        """The strategy of this run; `compile_with` compiles its functions."""
         setup = Setup(self.method, self.train, self.seed, self.backbone.residual, self.make_task())
-        return STRATEGIES[self.strategy](setup, unroll_with)
+        return STRATEGIES[self.strategy](setup, compile_with)
 
     def build_operator(self) -> nn.Module:
         """G_θ, untrained: the backbone with the channels that the strategy needs, and its wrappers."""

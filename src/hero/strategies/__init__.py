@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hero.config import Registry
-from hero.strategies.base import Loss, Setup, Strategy
+from hero.strategies.base import Compiler, Loss, Setup, Strategy
 from hero.strategies.diverted_chain import DivertedChain
 from hero.strategies.hero import FixedWeightStrategy, HeroStrategy
 from hero.strategies.one_step import OneStep
@@ -13,7 +13,7 @@ from hero.strategies.push_forward import PushForward, Recurrent
 from hero.strategies.refiner import Refiner
 from hero.strategies.settings import TrainSettings
 
-__all__ = ["STRATEGIES", "Loss", "Setup", "Strategy", "TrainSettings"]
+__all__ = ["STRATEGIES", "Compiler", "Loss", "Setup", "Strategy", "TrainSettings"]
 
 STRATEGIES: Registry[type[Strategy[Any]]] = Registry(
     "strategy",

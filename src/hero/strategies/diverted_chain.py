@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from hero.config import Settings, setting
 from hero.data.windows import Batch, Context
-from hero.method.rollout import Unroll
-from hero.strategies.base import Loss, Setup, Strategy
+from hero.strategies.base import Compiler, Loss, Setup, Strategy
 
 
 class DivertedChainSettings(Settings):
@@ -32,8 +31,8 @@ class DivertedChain(Strategy[DivertedChainSettings]):
     section: ClassVar[str] = "diverted_chain"
     Settings: ClassVar[type[Settings]] = DivertedChainSettings
 
-    def __init__(self, setup: Setup, unroll_with: Unroll | None = None) -> None:
-        super().__init__(setup, unroll_with)
+    def __init__(self, setup: Setup, compile_with: Compiler | None = None) -> None:
+        super().__init__(setup, compile_with)
         self.solver = cache(setup.task.stepper)  # S, built once per device
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:

@@ -16,11 +16,10 @@ from hero.config.settings import one_of
 from hero.data.windows import Batch, Windows
 from hero.errors import HeroError
 from hero.method.candidates import CANDIDATES, PAPER_CANDIDATES
-from hero.method.diagnostics import DIAGNOSTICS, PAPER_DIAGNOSTICS
+from hero.method.diagnostics import DIAGNOSTICS, PAPER_DIAGNOSTICS, rank
 from hero.method.domain import Domain, SpectralNoise
 from hero.method.objective import Every, FailureReference, FixedWeight, Hero, Margin, Ramp
-from hero.method.rollout import Unroll
-from hero.strategies.base import Loss, Phase, Setup, Strategy
+from hero.strategies.base import Compiler, Loss, Phase, Setup, Strategy
 
 
 class RelativeSettings(Settings):
@@ -57,8 +56,8 @@ class RelativeStrategy(Strategy[Any]):
 
     section: ClassVar[str] = "hero"
 
-    def __init__(self, setup: Setup, unroll_with: Unroll | None = None) -> None:
-        super().__init__(setup, unroll_with)
+    def __init__(self, setup: Setup, compile_with: Compiler | None = None) -> None:
+        super().__init__(setup, compile_with)
         settings: RelativeSettings = self.settings
         if settings.start >= self.train.steps:
             raise HeroError(
@@ -69,6 +68,7 @@ class RelativeStrategy(Strategy[Any]):
         absolute = None if self.train.loss == "relative" else self.absolute
         self.hero = Hero(settings.start, weight=schedule, absolute=absolute)
         self.state = self.hero.init()
+        self.rank = self.compile(rank)
 
     @property
     def reduces_to(self) -> str:
@@ -91,6 +91,7 @@ class RelativeStrategy(Strategy[Any]):
             index=batch.index,
             generator=batch.generator,
             unroll=self.unroll,
+            rank=self.rank,
         )
         return Loss(value, {} if comparison is None else comparison.statistics())
 
@@ -108,8 +109,8 @@ class HeroStrategy(RelativeStrategy):
     suffix: ClassVar[str | None] = "-HERO"
     Settings: ClassVar[type[Settings]] = HeroSettings
 
-    def __init__(self, setup: Setup, unroll_with: Unroll | None = None) -> None:
-        super().__init__(setup, unroll_with)
+    def __init__(self, setup: Setup, compile_with: Compiler | None = None) -> None:
+        super().__init__(setup, compile_with)
         settings: HeroSettings = self.settings
         self.hero = replace(
             self.hero,
@@ -163,6 +164,6 @@ class FixedWeightStrategy(RelativeStrategy):
     suffix: ClassVar[str | None] = "-fixed"
     Settings: ClassVar[type[Settings]] = FixedWeightSettings
 
-    def __init__(self, setup: Setup, unroll_with: Unroll | None = None) -> None:
-        super().__init__(setup, unroll_with)
+    def __init__(self, setup: Setup, compile_with: Compiler | None = None) -> None:
+        super().__init__(setup, compile_with)
         self.hero = replace(self.hero, relative=FixedWeight(self.settings.fixed_alpha))

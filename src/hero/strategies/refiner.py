@@ -15,9 +15,9 @@ from torch import Generator, Tensor, nn
 from hero.config import Rule, Settings, setting
 from hero.data.windows import Batch, Context
 from hero.errors import HeroError
-from hero.method.rollout import Stepper, Unroll
+from hero.method.rollout import Stepper
 from hero.seeding import seed_of
-from hero.strategies.base import Loss, Setup, Strategy
+from hero.strategies.base import Compiler, Loss, Setup, Strategy
 
 Network = Callable[[Tensor, int], Tensor]
 """(guess, k) ↦ f_θ(z_n, guess, k) for a fixed context."""
@@ -207,8 +207,8 @@ class Refiner(Strategy[RefinerSettings]):
     Settings: ClassVar[type[Settings]] = RefinerSettings
     ema: ClassVar[float] = 0.995
 
-    def __init__(self, setup: Setup, unroll_with: Unroll | None = None) -> None:
-        super().__init__(setup, unroll_with)
+    def __init__(self, setup: Setup, compile_with: Compiler | None = None) -> None:
+        super().__init__(setup, compile_with)
         if setup.residual:
             raise HeroError(
                 "backbone.residual=true is not for the strategy refiner, whose network gives noise as well as states; "

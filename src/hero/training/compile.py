@@ -1,18 +1,21 @@
-"""Whether compiling the unroll pays, and how it is done."""
+"""Whether compiling pays, and how it is done."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache, partial
+from typing import Any
 
 import torch
 from torch import nn
 
 from hero.console import console
 from hero.data.windows import Batch
-from hero.method.rollout import Unroll
 from hero.runs.config import RunConfig
+from hero.strategies import Compiler
 from hero.training.memory import KeptForBackward
 
 COMPILE_SECONDS = 50
@@ -21,13 +24,14 @@ COMPILED_SAVES = 0.5
 """At least this share of the time of an uncompiled FNO."""
 
 
-def compiled(function: Unroll, device: torch.device) -> Unroll:
+@cache
+def compiled(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
     """`function` compiled for fixed shapes; on a CPU the calls between its kernels are compiled as well."""
     return torch.compile(function, dynamic=False, options={"cpp_wrapper": True} if device.type == "cpu" else None)
 
 
-def compiled_unroll(config: RunConfig, model: nn.Module, batch: Batch) -> Unroll | None:
-    """The compiled unroll where that pays or is asked for and the machine can, else None; it reports its choice."""
+def find_compiler(config: RunConfig, model: nn.Module, batch: Batch) -> Compiler | None:
+    """`compiled` where that pays or is asked for and the machine can, else None; it reports its choice."""
     choice = config.train.compile
     if choice == "false" or (choice == "auto" and not compiling_pays(config, model, batch)):
         return None
@@ -35,9 +39,9 @@ def compiled_unroll(config: RunConfig, model: nn.Module, batch: Batch) -> Unroll
         console.print("no C++ compiler found; training continues without it, two to three times slower", style="yellow")
         return None
     torch.compiler.reset()  # what earlier runs of this process compiled counts towards a limit
-    unroll = compiled(config.make_strategy().unroll, batch.truth.device)
+    compiler = partial(compiled, device=batch.truth.device)
     # A throw-away strategy makes the last update, so that all is compiled now and nothing in the middle of training.
-    trial = config.make_strategy(unroll)
+    trial = config.make_strategy(compiler)
     note = "compiling for speed, once: about a minute, several for a deep backbone"
     if not console.is_terminal:
         console.print(note, style="dim")
@@ -51,7 +55,7 @@ def compiled_unroll(config: RunConfig, model: nn.Module, batch: Batch) -> Unroll
         return None
     finally:
         model.zero_grad(set_to_none=True)
-    return unroll
+    return compiler
 
 
 def compiling_pays(config: RunConfig, model: nn.Module, batch: Batch) -> bool:

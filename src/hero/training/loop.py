@@ -17,7 +17,7 @@ from hero.method import metrics
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device, load_data
 from hero.training.checkpoints import Checkpoints
-from hero.training.compile import compiled_unroll
+from hero.training.compile import find_compiler
 from hero.training.journal import Journal
 from hero.training.loggers import chosen_loggers, open_loggers
 from hero.training.schedule import augment
@@ -62,9 +62,9 @@ def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device, l
     data = load_data(config, "train", data_dir, device).to(device)
     val = load_data(config, "val", data_dir, device)
     windows = config.windows(data)
-    unroll = compiled_unroll(config, model, windows(0))
-    journal.compiled = unroll is not None
-    trainee = Trainee.of(config, model, unroll)
+    compiler = find_compiler(config, model, windows(0))
+    journal.compiled = compiler is not None
+    trainee = Trainee.of(config, model, compiler)
     trainee.strategy.begin(model, data)
     seconds = 0.0
     if state:

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from hero.data.windows import Batch
-from hero.method.rollout import Unroll
 from hero.runs.config import RunConfig
-from hero.strategies import Strategy, TrainSettings
+from hero.strategies import Compiler, Strategy, TrainSettings
 from hero.training.ema import AveragedWeights
 from hero.training.schedule import learning_rate
 
@@ -27,9 +26,9 @@ class Trainee:
     settings: TrainSettings
 
     @classmethod
-    def of(cls, config: RunConfig, model: nn.Module, unroll_with: Unroll | None = None) -> Trainee:
-        """The model of a run with its optimizer, strategy and averaged weights; `unroll_with` is a compiled unroll."""
-        strategy = config.make_strategy(unroll_with)
+    def of(cls, config: RunConfig, model: nn.Module, compile_with: Compiler | None = None) -> Trainee:
+        """The model of a run, its optimizer, strategy and averaged weights; `compile_with` compiles functions."""
+        strategy = config.make_strategy(compile_with)
         average = AveragedWeights(model, config.train.ema)
         return cls(model, make_optimizer(model, config.train), strategy, average, config.train)
 

@@ -26,7 +26,7 @@ from hero.runs.checkpoint import save_state, weights_of
 from hero.runs.config import RunConfig
 from hero.runs.folder import choose_device, load_data
 from hero.study.cost.count import SPLITS, describe, phases_of, readable
-from hero.training.compile import compiled_unroll
+from hero.training.compile import find_compiler
 from hero.training.memory import available_memory, peak_memory, reset_peak
 from hero.training.update import Trainee, update
 
@@ -125,9 +125,9 @@ class DryRun:
         self.val = stand_in(config, "val", data_dir, device)
         self.windows = config.windows(data)
         begin = time.perf_counter()
-        unroll = compiled_unroll(config, self.model, self.windows(0))
-        self.compiled = unroll is not None
-        self.trainee = Trainee.of(config, self.model, unroll)
+        compiler = find_compiler(config, self.model, self.windows(0))
+        self.compiled = compiler is not None
+        self.trainee = Trainee.of(config, self.model, compiler)
         self.trainee.strategy.begin(self.model, data)
         if self.compiled and self.windows.count % config.train.batch:
             self.update(self.windows.per_epoch - 1, config.train.steps - 1)  # the short last batch is compiled as well
