@@ -37,9 +37,10 @@ from hero.runs.records import Errors, Metrics
 from hero.study.collect import PlannedGroup, paper_of, stored_landscape
 from hero.study.cost import table as cost
 from hero.study.cost.dry_run import schedule
-from hero.study.plans import STUDIES, Plan, plan, same_loss
+from hero.study.plans import STUDIES, Plan, Study, plan, same_loss
 from hero.study.published import COST_NOTE
-from hero.study.records import FILE, ROLLOUT_COLUMNS, Row, StudyResult
+from hero.study.records import FILE, ROLLOUT_COLUMNS, Column, Row, StudyResult
+from hero.study.rows import strategy_rows
 from hero.study.run import run
 from hero.study.worker import Workers
 
@@ -664,6 +665,20 @@ def test_the_landscape_finds_the_runs_of_the_main_study(again: Path, data_dir: P
     assert (folder / "model.safetensors").read_bytes() == before
 
 
+def test_a_landscape_of_a_run_that_stopped_early(runs_dir: Path, data_dir: Path) -> None:
+    settings = {**TINY, "train.patience": 1, "train.lr": 1e-9, "train.keep_every": 5, "train.validate_every": 5}
+    chosen: dict[str, Any] = {"overrides": settings, "tasks": ["burgers"], "seeds": [0]}
+    result = studied_here("landscape", runs_dir, data_dir, **chosen)
+    (entry,) = result.runs.values()
+    stop = Run(runs_dir / entry.run).log.steps
+    assert stop < 20
+    there = {row.label: row.cells["nrmse@40"] is not None for row in result.rows}
+    assert there == {f"FNO-HERO, step {s}": s <= stop for s in (5, 10, 15, 20)} | {"FNO-HERO, final": True}
+    times = (runs_dir / entry.run / "model.safetensors").stat().st_mtime_ns
+    studied_here("landscape", runs_dir, data_dir, **chosen)
+    assert (runs_dir / entry.run / "model.safetensors").stat().st_mtime_ns == times
+
+
 def test_shifts_of_the_same_checkpoints(runs_dir: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shift = ood.SHIFTS["viscosity_6.67e-3"]
     monkeypatch.setattr(ood, "SHIFTS", {shift.name: shift})  # finer grids take their time
@@ -788,6 +803,23 @@ def test_anyones_own_module(call: Call, tmp_path: Path, data_dir: Path, monkeypa
     row = stored(tmp_path / "runs").groups[0].rows[0]
     assert (row.label, row.differs) == ("Net", ())
     assert (folder_of(tmp_path / "runs") / "curves-burgers-Net-mse.png").is_file()
+
+
+def test_a_study_of_a_user_is_one_entry(
+    call: Call, again: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy = Study("A toy", ("burgers",), ("fno",), strategy_rows(*NAMES), (Column.of("correlation_time"),),
+                tested="correlation_time", axes=("seeds",))  # fmt: skip
+    monkeypatch.setitem(STUDIES, "toy", toy)
+    where = ["--workers", 0, "--runs", again, "--data", data_dir]
+    code, out, err = call("study", "toy", "--seeds", 2, *options(), *where)
+    assert (code, err) == (0, "")
+    assert "4 of 4 runs are there already" in out
+    assert "A toy (study toy, preset paper, 2 seeds)" in out
+    (summary,) = stored(again, "toy").statistics
+    assert (summary.metric, summary.direction, len(summary.tests)) == ("correlation_time", "higher", 1)
+    assert call("report", folder_of(again, "toy"), "--runs", again)[0] == 0
+    assert "A toy" in (folder_of(again, "toy") / "report.html").read_text()
 
 
 def test_every_study_can_be_planned_and_described(call: Call) -> None:

@@ -113,6 +113,8 @@ def read_landscape(group: PlannedGroup, columns: Sequence[Column], places: Place
 
             def read(run: Run, step: int | None = step) -> Measured:
                 found = stored_landscape(run.path, places.data)
+                if step is not None and step not in found.steps:
+                    return Measured({})  # a run that stopped early
                 errors = found.final_errors if step is None else found.errors[found.steps.index(step)]
                 return Measured({f"nrmse@{t}": error for t, error in enumerate(errors, start=1)})
 

@@ -87,10 +87,11 @@ def sweep(
 
 def is_finished(config: RunConfig, run: Path) -> bool:
     """Whether a run is trained and evaluated, with the checkpoints that it is to keep; HeroError if it is damaged."""
-    if not (run / "config.toml").is_file() or Run(run).metrics is None:
-        return False
+    metrics = Run(run).metrics if (run / "config.toml").is_file() else None
     every = config.train.keep_every
-    return not every or set(range(every, config.train.steps + 1, every)) <= set(kept_steps(run))
+    return metrics is not None and (
+        not every or set(range(every, metrics.training.steps + 1, every)) <= set(kept_steps(run))
+    )
 
 
 def run_here(jobs: Sequence[Job], measure: Callable[[Path, Path], object]) -> dict[str, str | None]:
