@@ -90,7 +90,7 @@ def write_study(folder: Path) -> None:
     group = Group(title="Burgers, FNO", task="burgers", backbone="fno", rows=marked)
     test = PairedTest(group=group.title, label="FNO-hero", method="hero", baseline="FNO-push_forward", seeds=SEEDS,
                       ratio=0.9876, interval=(0.9, 1.05), diverged=0, baseline_diverged=0, t_p=0.3, sign_flip_p=0.5,
-                      p_holm=0.3, verdict="open")  # fmt: skip
+                      is_better=True, p_holm=0.3, verdict="open")  # fmt: skip
     summary = Summary(metric="nrmse@100", baseline="push_forward", direction="lower", alpha=0.05, tests=(test,),
                       wins=(), ranks=Ranks(groups=1))  # fmt: skip
     out = folder / "study-main-00000000"

@@ -601,6 +601,7 @@ def test_the_headline_keeps_the_verdict_of_the_study() -> None:
     group = group_of(study_row("HERO", [0.9 * x + 0.001 * i for i, x in enumerate(BASE)]), study_row("PF", BASE))
     facts = {"group": group.title, "label": "HERO", "method": "hero", "baseline": "PF", "seeds": (0, 1, 2, 3, 4),
              "ratio": 0.9, "interval": None, "diverged": 0, "baseline_diverged": 0, "t_p": 0.01, "sign_flip_p": 0.06,
+             "is_better": True,
              "p_holm": 0.2}  # fmt: skip
     sentences = [
         group_sentence(group, main_column(ROLLOUT_COLUMNS), [PairedTest(**facts, verdict=verdict)])

@@ -38,7 +38,7 @@ def result() -> StudyResult:
     rows = best_marked([a.model_copy(update={"runs": (*a.runs, lost)}), b], [Column.of("nrmse@100")])
     test = PairedTest(
         group="g", label="a", method="a", baseline="b", seeds=(0, 1), ratio=math.inf, interval=None, diverged=1,
-        baseline_diverged=0, t_p=None, sign_flip_p=0.5, p_holm=0.5, verdict="open",
+        baseline_diverged=0, t_p=None, is_better=False, sign_flip_p=0.5, p_holm=0.5, verdict="open",
     )  # fmt: skip
     wins = Wins(method="a", against="b", wins=1, ties=1, losses=0, left_out=0)
     summary = Summary(

@@ -147,7 +147,7 @@ def study(values: dict[str, list[float]], title: str = "Burgers, FNO") -> StudyR
     first, second, *_ = values
     tests = PairedTest(
         group=title, label=second, method=second, baseline=first, seeds=(0, 1), ratio=0.97531, interval=(0.81234, 1.1),
-        diverged=0, baseline_diverged=0, t_p=0.0321, sign_flip_p=0.5, p_holm=0.00012, verdict="better",
+        diverged=0, baseline_diverged=0, t_p=0.0321, is_better=False, sign_flip_p=0.5, p_holm=0.00012, verdict="better",
     )  # fmt: skip
     wins = [Wins(method=a, against=b, wins=1, ties=1, losses=0, left_out=0) for a in values for b in values if a != b]
     summary = Summary(metric="nrmse@100", baseline=first, direction="lower", alpha=0.05, tests=(tests,),

@@ -7,7 +7,6 @@ finished run is found by its id and not repeated.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -17,16 +16,15 @@ from typing import Annotated, Any, ClassVar
 import torch
 from pydantic import Field
 
-from hero.console import console
+from hero.console import say
 from hero.errors import HeroError, unknown_name
 from hero.records import Record
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device
-from hero.runs.records import Log, Metrics
-from hero.strategies import STRATEGIES
 from hero.study.collect import Places, PlannedGroup, read_rollouts
+from hero.study.cost.dry_run import logged_seconds
 from hero.study.cost.measure import DryRun
-from hero.study.plans import Plan, Study, folder_name, not_of_paper, planned_group
+from hero.study.plans import Plan, Study, check_values, folder_name, not_of_paper, planned_group
 from hero.study.records import ROLLOUT_COLUMNS, Cell, Column, Group
 from hero.study.rows import strategy_rows
 
@@ -84,14 +82,8 @@ def plan_comparison(
 
 def checked_baseline(strategies: Sequence[str], seeds: Sequence[int], budget: str, baseline: str | None) -> str:
     """The strategy that the others are compared with; HeroError for a comparison that is not possible."""
-    if not strategies:
-        raise HeroError(f"`strategies` is empty; name some of: {', '.join(STRATEGIES)}.")
-    for name in strategies:
-        STRATEGIES[name]  # refuses an unknown name
-        if strategies.count(name) > 1:
-            raise HeroError(f"`strategies` has {name} twice; name each one once.")
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise HeroError("`seeds` needs at least one seed and no repeats (the paper uses five).")
+    check_values("strategies", strategies)
+    check_values("seeds", seeds)
     if budget not in BUDGETS:
         raise unknown_name("budget", budget, BUDGETS)
     baseline = baseline or ("push_forward" if "push_forward" in strategies else strategies[0])
@@ -127,7 +119,7 @@ def relative_costs(group: PlannedGroup, baseline: str, data_dir: Path, path: Pat
     for name, config in configs.items():
         if config.run_id() in costs:
             continue
-        console.print(f"measuring the cost of {name} relative to {baseline}", style="dim", highlight=False)
+        say(f"measuring the cost of {name} relative to {baseline}", style="dim")
         device = choose_device(config.train.device)
         with torch.random.fork_rng(devices=[]):  # dropout may draw
             ours = ours or DryRun(reference, data_dir, device)
@@ -143,10 +135,8 @@ def read_comparison(
 ) -> Iterator[Group]:
     """Numbers of metrics.json, and the cost of an update: as measured in `costs`, else as the runs logged it."""
     (found,) = read_rollouts(group, columns, places)
-    logged = {
-        row.strategy: {run.seed: logged_seconds(Run(places.runs / run.run).log) for run in row.finished}
-        for row in found.rows
-    }
+    runs = {row.strategy: {run.seed: Run(places.runs / run.run) for run in row.finished} for row in found.rows}
+    logged = {name: {seed: logged_seconds(run.log) for seed, run in of.items()} for name, of in runs.items()}
     rows = []
     for row in found.rows:
         ours, theirs = logged[row.strategy], logged[baseline]
@@ -155,29 +145,8 @@ def read_comparison(
         rows.append(row.model_copy(update={"cells": {**row.cells, "cost": Cell.of(values) if values else None}}))
     how = "measured before the runs" if costs else "as logged by the runs"
     notes = [f"Cost: time of an update over the time of {baseline}, {how}."]
-    ways = {(m.training.compiled, m.training.device, m.training.threads) for m in metrics_of(found, places)}
+    trained = [metrics.training for of in runs.values() for run in of.values() if (metrics := run.metrics)]
+    ways = {(training.compiled, training.device, training.threads) for training in trained}
     if len(ways) > 1 and not costs:
         notes.append("The runs differ in compilation, device or threads (see their metrics.json): the costs mislead.")
     yield found.model_copy(update={"rows": tuple(rows), "notes": tuple(notes)})
-
-
-def metrics_of(group: Group, places: Places) -> Iterator[Metrics]:
-    """The metrics of the finished runs of a group."""
-    for row in group.rows:
-        for entry in row.finished:
-            if metrics := Run(places.runs / entry.run).metrics:
-                yield metrics
-
-
-def logged_seconds(log: Log) -> float:
-    """Mean seconds of an update, from the stretches of a log without a validation: in short runs those dominate.
-
-    A stretch reaches from one record of training to the next; the validation after update n falls into the one that
-    begins at n or holds it. Where every stretch has one, all count.
-    """
-    validated = [record.step for record in log.validation]
-    trained = [(0, 0.0), *((record.step, record.seconds) for record in log.training)]
-    stretches = list(itertools.pairwise(trained))
-    free = [(a, b) for a, b in stretches if not any(a[0] <= step < b[0] for step in validated)]
-    chosen = free or stretches
-    return sum(b[1] - a[1] for a, b in chosen) / sum(b[0] - a[0] for a, b in chosen)

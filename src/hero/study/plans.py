@@ -274,12 +274,17 @@ def folder_name(prefix: str, groups: Sequence[PlannedGroup], *more: Any) -> str:
 
 
 def check_axis(name: str, study: Study, axis: str, values: Sequence[Any]) -> None:
-    """Refuse an axis that the study does not have, an empty one, and doubles."""
+    """Refuse an axis that the study does not have."""
     if axis not in study.axes:
         has = ", ".join(f"`{axis}`" for axis in study.axes)
         raise HeroError(f"study {name} has no `{axis}` to choose from; it takes {has}.")
+    check_values(axis, values)
+
+
+def check_values(axis: str, values: Sequence[Any]) -> None:
+    """Refuse an empty axis, and doubles."""
     if not values:
-        raise HeroError(f"`{axis}` is empty; name at least one, or leave it out for the paper's.")
+        raise HeroError(f"`{axis}` is empty; name at least one, or leave it out for the default.")
     for value in values:
         if list(values).count(value) > 1:
             raise HeroError(f"`{axis}` has {value} twice; name each one once.")

@@ -146,15 +146,9 @@ class Group(Record):
     """How the numbers were measured, where the study does not say."""
 
 
-class PairedTest(Record):
-    """A row against the baseline of its group, paired by seed, on log ratios."""
+class Pairs(Record):
+    """Values of a row compared with the baseline's, paired by seed, on log ratios."""
 
-    group: str
-    label: str
-    method: str
-    baseline: str
-    """Label of the baseline's row."""
-    seeds: tuple[int, ...]
     ratio: float | None
     """Geometric mean of the ratios to the baseline; None if both sides diverged."""
     interval: tuple[float, float] | None
@@ -165,9 +159,8 @@ class PairedTest(Record):
     t_p: float | None
     """Two-sided p of the t-test, which is not defined for every sample."""
     sign_flip_p: float
-    p_holm: float
-    """`p` corrected over all tests of the study."""
-    verdict: Literal["better", "worse", "open"]
+    is_better: bool
+    """Which way the difference goes, certain or not."""
 
     @property
     def test(self) -> Literal["t", "sign-flip"]:
@@ -178,6 +171,20 @@ class PairedTest(Record):
     def p(self) -> float:
         """Of the test that decides."""
         return self.sign_flip_p if self.t_p is None else self.t_p
+
+
+class PairedTest(Pairs):
+    """A row against the baseline of its group."""
+
+    group: str
+    label: str
+    method: str
+    baseline: str
+    """Label of the baseline's row."""
+    seeds: tuple[int, ...]
+    p_holm: float
+    """`p` corrected over all tests of the study."""
+    verdict: Literal["better", "worse", "open"]
 
     @property
     def n(self) -> int:

@@ -11,11 +11,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from hero.study.records import Direction, Group, PairedTest, RankedMethod, Ranks, Row, Summary, Wins
+from hero.study.records import Direction, Group, PairedTest, Pairs, RankedMethod, Ranks, Row, Summary, Wins
 
 ALPHA = 0.05
 EXACT_SEEDS = 20
@@ -26,23 +25,6 @@ ROUGH_GROUPS = 10
 
 Means = Mapping[str, Mapping[str, float]]
 """Method -> title of a group -> mean over seeds."""
-
-
-class Pairs(NamedTuple):
-    """Paired values compared: the fields of a `PairedTest` that need no other test."""
-
-    ratio: float | None
-    interval: tuple[float, float] | None
-    diverged: int
-    baseline_diverged: int
-    t_p: float | None
-    sign_flip_p: float
-    is_better: bool
-
-    @property
-    def p(self) -> float:
-        """Of the t-test where it is defined, else of the sign-flip test."""
-        return self.sign_flip_p if self.t_p is None else self.t_p
 
 
 def summarise(
@@ -112,17 +94,12 @@ def paired_tests(groups: Sequence[Group], metric: str, baseline: str, direction:
     for (group, row, reference, seeds, pairs), corrected in zip(found, holm([x[-1].p for x in found]), strict=True):
         tests.append(
             PairedTest(
+                **pairs.plain(),
                 group=group.title,
                 label=row.label,
                 method=row.method,
                 baseline=reference.label,
                 seeds=tuple(seeds),
-                ratio=pairs.ratio,
-                interval=pairs.interval,
-                diverged=pairs.diverged,
-                baseline_diverged=pairs.baseline_diverged,
-                t_p=pairs.t_p,
-                sign_flip_p=pairs.sign_flip_p,
                 p_holm=corrected,
                 verdict="open" if corrected >= ALPHA else "better" if pairs.is_better else "worse",
             )
@@ -135,9 +112,15 @@ def compare_pairs(ours: Sequence[float], theirs: Sequence[float], direction: Dir
     a, b = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
     logs = log_ratios(a, b)
     interval, t_p = t_test(logs) if np.isfinite([a, b]).all() else (None, None)
-    lost, lost_baseline = int(np.isinf(a).sum()), int(np.isinf(b).sum())
-    is_better = bool(_total(logs) < 0) if direction == "lower" else bool(_total(logs) > 0)
-    return Pairs(mean_ratio(a, b), interval, lost, lost_baseline, t_p, sign_flip_p(logs), is_better)
+    return Pairs(
+        ratio=mean_ratio(a, b),
+        interval=interval,
+        diverged=int(np.isinf(a).sum()),
+        baseline_diverged=int(np.isinf(b).sum()),
+        t_p=t_p,
+        sign_flip_p=sign_flip_p(logs),
+        is_better=_total(logs) < 0 if direction == "lower" else _total(logs) > 0,
+    )
 
 
 def log_ratios(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ is unknown. Making data, evaluation and drawing are left out.
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 from hero.errors import HeroError
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, list_runs
-from hero.study.compare import logged_seconds
+from hero.runs.records import Log
 from hero.study.plans import Plan
 
 WITHOUT_COST = (
@@ -85,3 +86,17 @@ def cost_key(config: RunConfig) -> str:
         if section != "seed"
     }
     return json.dumps(values, sort_keys=True)
+
+
+def logged_seconds(log: Log) -> float:
+    """Mean seconds of an update, from the stretches of a log without a validation: in short runs those dominate.
+
+    A stretch reaches from one record of training to the next; the validation after update n falls into the one that
+    begins at n or holds it. Where every stretch has one, all count.
+    """
+    validated = [record.step for record in log.validation]
+    trained = [(0, 0.0), *((record.step, record.seconds) for record in log.training)]
+    stretches = list(itertools.pairwise(trained))
+    free = [(a, b) for a, b in stretches if not any(a[0] <= step < b[0] for step in validated)]
+    chosen = free or stretches
+    return sum(b[1] - a[1] for a, b in chosen) / sum(b[0] - a[0] for a, b in chosen)
