@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.utils.checkpoint import checkpoint
 
 from hero.console import say
 from hero.data.windows import Context
-from hero.method.distance import trajectory_distance
+from hero.method.distance import state_distance, trajectory_distance
 from hero.method.rollout import rollout
 
 CHUNK_BYTES = 2**28
@@ -75,20 +74,26 @@ def task_gradients(model: nn.Module, states: Tensor, truth: Tensor, chunk: int |
 def long_gradient(model: nn.Module, theta: Tensor, states: Tensor, truth: Tensor, batch: int) -> tuple[float, Tensor]:
     """J_L(θ) = mean_i ℓ_{T_L}(q_i, θ) and ∇J_L(θ), back-propagated through all T_L steps of `truth`.
 
-    `batch` tasks at a time. Only the states are kept for the backward pass, where each step is computed again with its
-    graph: memory is that of one step, whatever T_L.
+    `batch` tasks at a time. Forward, only the states are kept; backward, each step is computed again with its graph,
+    and the derivative by its context is handed on to the step before. So one step takes all the memory, whatever T_L.
     """
-    theta = theta.detach().requires_grad_()
+    leaf = theta.detach().requires_grad_()
+    scale = 1 / (truth.shape[1] * len(states))
     risk, slope = 0.0, torch.zeros_like(theta)
-
-    def step(context: Context) -> Tensor:
-        output: Tensor = checkpoint(apply, model, theta, context.inputs(), use_reentrant=False)
-        return output
-
-    for u, v in zip(states.split(batch), truth.split(batch), strict=True):
-        loss = trajectory_distance(rollout(step, Context(u), truth.shape[1]), v).sum() / len(states)
-        slope += torch.autograd.grad(loss, theta)[0]
-        risk += float(loss.detach())
+    for u, target in zip(states.split(batch), truth.split(batch), strict=True):
+        contexts = [Context(u)]
+        with torch.no_grad():
+            for _ in range(truth.shape[1] - 1):
+                contexts.append(contexts[-1].advance(apply(model, theta, contexts[-1].inputs())[:, None]))
+        handed_on = torch.zeros_like(u)
+        for k, context in reversed(list(enumerate(contexts))):
+            start = Context(context.states.detach().requires_grad_())
+            v = apply(model, leaf, start.inputs())[:, None]
+            loss = scale * state_distance(v, target[:, k : k + 1]).sum()
+            total = loss + (start.advance(v).states * handed_on).sum()
+            handed_on, gradient = torch.autograd.grad(total, (start.states, leaf))
+            slope += gradient
+            risk += float(loss.detach())
     return risk, slope
 
 
