@@ -33,7 +33,7 @@ def trajectories(*space: int, batch: int = 3, steps: int = 4, channels: int = 2)
 
 def diagnose(tau: Tensor, truth: Tensor, weights: Tensor | None = None) -> Tensor:
     """All four diagnostics: (batch, diagnostic)."""
-    errors = TrajectoryErrors(tau, Truth(truth, Domain(weights)))
+    errors = TrajectoryErrors(tau, Truth(truth, Domain(weights), WindowCache()))
     return bounded(torch.stack([diagnostic.value(errors) for diagnostic in DIAGNOSTICS.values()], dim=1))
 
 
@@ -278,12 +278,11 @@ def test_no_gradient_reaches_a_candidate() -> None:
     model, lagged = Scale(0.9), Scale(0.7)
     context = Context(torch.randn(3, 1, 1, 8, dtype=torch.float64))
     current = rollout(as_stepper(model), context, 4)
-    inputs = CandidateInputs(
-        model, lagged, context, current, SpectralNoise(), torch.Generator().manual_seed(0), unroll, None, WindowCache()
-    )
+    truth = torch.randn(3, 4, 1, 8, dtype=torch.float64)
+    tau = TrajectoryErrors(current, Truth(truth, Domain(), WindowCache()))
+    inputs = CandidateInputs(model, lagged, context, tau, (), torch.Generator().manual_seed(0), unroll, False)
     torch.testing.assert_close(lag(inputs), rollout(as_stepper(lagged), context, 4))
     assert torch.equal(self_candidate(inputs), current)
-    truth = torch.randn(3, 4, 1, 8, dtype=torch.float64)
     hero = Hero(start=0, refresh=lambda since: False)
     _, state, comparison = hero(model, context, truth, HeroState(lagged=lagged))
     assert state.lagged is lagged

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 LIMIT = 2**28
 """Bytes that one table may take; larger ones (spectra of big 3D fields) are computed each time instead."""
@@ -48,10 +49,6 @@ class WindowTable:
             self.valid[number] = 1
         return fresh
 
-    def nbytes(self) -> int:
-        """Memory in use."""
-        return 0 if self.rows is None else self.rows.numel() * self.rows.element_size()
-
 
 @dataclass(frozen=True)
 class WindowCache:
@@ -60,14 +57,10 @@ class WindowCache:
     truth: defaultdict[Hashable, WindowTable] = field(default_factory=lambda: defaultdict(WindowTable))
     lagged: defaultdict[Hashable, WindowTable] = field(default_factory=lambda: defaultdict(WindowTable))
 
-    def forget_lagged(self) -> None:
-        """Start again after a refresh."""
-        for table in self.lagged.values():
-            table.clear()
-
     def nbytes(self) -> int:
         """Memory of all tables."""
-        return sum(table.nbytes() for tables in (self.truth, self.lagged) for table in tables.values())
+        rows = [table.rows for table in (*self.truth.values(), *self.lagged.values())]
+        return sum(0 if r is None else r.numel() * r.element_size() for r in rows)
 
 
 def is_cacheable(model: nn.Module) -> bool:
@@ -75,24 +68,10 @@ def is_cacheable(model: nn.Module) -> bool:
 
     Dropout and batch normalisation are known; other modules say so by an attribute `stochastic` or `mixes_batch`.
     """
-    return not any(_draws(module) or _mixes(module) for module in model.modules())
-
-
-def _draws(module: nn.Module) -> bool:
-    """Whether two calls may differ: dropout layers and layers with dropout inside, in training."""
-    if _attribute(module, "stochastic"):
-        return True
-    share = _attribute(module, "p" if isinstance(module, nn.modules.dropout._DropoutNd) else "dropout")
-    return module.training and (isinstance(module, nn.RReLU) or (isinstance(share, int | float) and share > 0))
-
-
-def _mixes(module: nn.Module) -> bool:
-    """Whether samples of a batch depend on each other."""
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        return module.training or module.running_mean is None
-    return bool(_attribute(module, "mixes_batch"))
-
-
-def _attribute(module: nn.Module, name: str) -> Any:
-    """A plain attribute, None if there is none; `getattr` searches parameters and submodules, at every update."""
-    return vars(module).get(name, getattr(type(module), name, None))
+    for m in model.modules():
+        dropout = m.p if isinstance(m, _DropoutNd) else getattr(m, "dropout", 0)  # a layer, or inside of one
+        draws = isinstance(m, nn.RReLU) or (isinstance(dropout, int | float) and dropout > 0)
+        mixes = isinstance(m, _BatchNorm) and (m.training or m.running_mean is None)
+        if (draws and m.training) or mixes or getattr(m, "stochastic", False) or getattr(m, "mixes_batch", False):
+            return False
+    return True

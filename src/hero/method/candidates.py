@@ -1,4 +1,4 @@
-"""Stages 1 and 2 of HERO: the lagged operator G_θ̄, and the candidate rollouts that may serve as failure reference.
+"""Stages 1 and 2 of HERO: the lagged operator G_θ̄ and the candidate rollouts; and the reference found among them.
 
 A candidate is registered by one line, `CANDIDATES["persistence"] = Candidate("persistence", function)`.
 """
@@ -6,9 +6,9 @@ A candidate is registered by one line, `CANDIDATES["persistence"] = Candidate("p
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Generator, Tensor, nn
@@ -16,9 +16,16 @@ from torch import Generator, Tensor, nn
 from hero.config.registry import Registry
 from hero.data.windows import Context
 from hero.errors import HeroError
-from hero.method.cache import WindowCache
-from hero.method.diagnostics import TrajectoryErrors
-from hero.method.domain import Perturbation
+from hero.method.diagnostics import (
+    DIAGNOSTICS,
+    PAPER_DIAGNOSTICS,
+    Diagnostic,
+    Select,
+    TrajectoryErrors,
+    measure,
+    rank,
+    worst,
+)
 from hero.method.rollout import Unroll
 
 
@@ -31,7 +38,7 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
 def lagged_copy(model: nn.Module, lagged: nn.Module | None = None) -> nn.Module:
     """θ̄ = sg(θ): a copy of `model`, made in `lagged` if it has room for it, so that compiled code stays valid."""
     source, target = tensors_of(model), {} if lagged is None else tensors_of(lagged)
-    if lagged is None or any(target.get(name, t[..., None]).shape != t.shape for name, t in source.items()):
+    if lagged is None or {n: t.shape for n, t in source.items()} != {n: t.shape for n, t in target.items()}:
         return copy.deepcopy(model)
     for name, tensor in source.items():
         target[name].copy_(tensor)
@@ -39,18 +46,18 @@ def lagged_copy(model: nn.Module, lagged: nn.Module | None = None) -> nn.Module:
 
 
 @torch.no_grad()
-def restored_lagged(model: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
+def restored_lagged(model: nn.Module, saved: Mapping[str, Tensor]) -> nn.Module:
     """A lagged operator from its stored tensors; `model` gives the architecture."""
     lagged = copy.deepcopy(model)
-    for name, parameter in lagged.named_parameters():
-        if name not in tensors or tensors[name].shape != parameter.shape:
-            raise HeroError(
-                f"the stored lagged operator has no parameter {name} of shape {tuple(parameter.shape)}; "
-                "use the model that it was made from."
-            )
+    parameters = dict(lagged.named_parameters())
     for name, tensor in tensors_of(lagged).items():
-        if name in tensors and tensors[name].shape == tensor.shape:
-            tensor.copy_(tensors[name])
+        if name in saved and saved[name].shape == tensor.shape:
+            tensor.copy_(saved[name])
+        elif name in parameters:
+            raise HeroError(
+                f"the stored lagged operator has no parameter {name} of shape {tuple(tensor.shape)}; use the model "
+                "that it was copied from."
+            )
     return lagged
 
 
@@ -78,16 +85,23 @@ class CandidateInputs:
     model: nn.Module  # G_θ
     lagged: nn.Module  # G_θ̄
     context: Context  # z_n
-    current: Tensor  # τ_θ, (batch, K, channel, *space)
-    perturbation: Perturbation  # P_ζ
+    tau: TrajectoryErrors  # τ_θ against the truth
+    diagnostics: Sequence[Diagnostic]
     generator: Generator
     unroll: Unroll
-    index: Tensor | None  # numbers of the windows, None where nothing may be kept for them
-    cache: WindowCache
+    cacheable: bool  # whether G_θ̄ always rolls a window out in the same way
 
+    @property
+    def current(self) -> Tensor:
+        """τ_θ, (batch, K, channel, *space)."""
+        return self.tau.states
 
-Errors = Callable[[Tensor], TrajectoryErrors]
-Row = Callable[[TrajectoryErrors], Tensor]
+    def errors(self, states: Tensor) -> TrajectoryErrors:
+        """A candidate against the truth, known already if it is the current rollout."""
+        tau = self.tau if states is self.current else TrajectoryErrors(states, self.tau.truth)
+        if any(q.needs_spectrum for q in self.diagnostics):
+            _ = tau.amplitudes, tau.truth.amplitudes  # made here, because compilers know no complex numbers
+        return tau
 
 
 @dataclass(frozen=True)
@@ -97,9 +111,9 @@ class Candidate:
     title: str
     rollout: Callable[[CandidateInputs], Tensor]
 
-    def found(self, inputs: CandidateInputs, errors: Errors, row: Row) -> TrajectoryErrors | Tensor:
-        """The rollout against the truth."""
-        return errors(self.rollout(inputs))
+    def measured(self, inputs: CandidateInputs) -> TrajectoryErrors | Tensor:
+        """The rollout against the truth, or its row of `diagnostics.measure`."""
+        return inputs.errors(self.rollout(inputs))
 
 
 @dataclass(frozen=True)
@@ -112,13 +126,13 @@ class Cached:
     def title(self) -> str:
         return self.candidate.title
 
-    def found(self, inputs: CandidateInputs, errors: Errors, row: Row) -> TrajectoryErrors | Tensor:
-        """Its row of diagnostics, or the rollout where windows are not numbered."""
-        rollout = self.candidate.rollout
-        if inputs.index is None:
-            return errors(rollout(inputs))
-        table = inputs.cache.lagged[self, inputs.current.shape[1]]
-        return table.get(inputs.index, lambda: row(errors(rollout(inputs))))
+    def measured(self, inputs: CandidateInputs) -> TrajectoryErrors | Tensor:
+        """Its row, or the rollout where windows are not numbered."""
+        truth, rollout = inputs.tau.truth, self.candidate.rollout
+        if truth.index is None or not inputs.cacheable:
+            return inputs.errors(rollout(inputs))
+        table = truth.cache.lagged[self, truth.states.shape[1]]
+        return table.get(truth.index, lambda: measure(inputs.errors(rollout(inputs)), inputs.diagnostics))
 
 
 def lag(inputs: CandidateInputs) -> Tensor:
@@ -130,7 +144,7 @@ def lag(inputs: CandidateInputs) -> Tensor:
 
 def perturbed(inputs: CandidateInputs) -> Tensor:
     """τ_pert = sg[Rollout(G_θ, P_ζ(z_n), K)]."""
-    context = inputs.perturbation(inputs.context, inputs.generator)
+    context = inputs.tau.truth.domain.perturbation(inputs.context, inputs.generator)
     return inputs.unroll(inputs.model, context, inputs.current.shape[1])
 
 
@@ -151,3 +165,39 @@ CANDIDATES: Registry[Candidate | Cached] = Registry(
 
 PAPER_CANDIDATES = tuple(CANDIDATES)
 """The paper's; one that is registered later is used where it is named."""
+
+Rank = Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]
+"""`diagnostics.rank`, or a compiled form of it."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The failure reference of each sample, detached."""
+
+    d_fail: Tensor  # D(τ^(j*), τ_*), (batch,)
+    j_star: Tensor  # index into the candidates, (batch,)
+    E: Tensor  # (batch, candidate, diagnostic)
+    means: Tensor  # over the batch: the share of each candidate, then E, (candidate + candidate * diagnostic,)
+    candidates: tuple[str, ...]
+    diagnostics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FailureReference:
+    """Stages 2 to 4: the worst of the candidates, as the diagnostics rank them."""
+
+    candidates: Mapping[str, Candidate | Cached] = field(default_factory=lambda: CANDIDATES.only(*PAPER_CANDIDATES))
+    diagnostics: Mapping[str, Diagnostic] = field(default_factory=lambda: DIAGNOSTICS.only(*PAPER_DIAGNOSTICS))
+    select: Select = worst  # E -> j*
+
+    def __post_init__(self) -> None:
+        for name in ("candidates", "diagnostics"):
+            if not getattr(self, name):
+                raise HeroError(f"{name} is empty, so there is no failure reference; give at least one.")
+
+    @torch.no_grad()
+    def __call__(self, inputs: CandidateInputs, rank: Rank = rank) -> Reference:
+        with unchanged_buffers(inputs.model, inputs.lagged):
+            taus = [candidate.measured(inputs) for candidate in self.candidates.values()]
+        found = rank(taus, inputs.diagnostics, self.select)
+        return Reference(*found, tuple(self.candidates), tuple(self.diagnostics))

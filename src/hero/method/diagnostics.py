@@ -29,8 +29,8 @@ def bounded(values: Tensor) -> Tensor:
 class Truth:
     """τ_* on a domain; what the diagnostics read of it is computed once per batch, or once per window if numbered."""
 
-    def __init__(self, states: Tensor, domain: Domain, index: Tensor | None = None, cache: WindowCache | None = None):
-        self.states, self.domain, self.index, self.cache = states, domain, index, cache
+    def __init__(self, states: Tensor, domain: Domain, cache: WindowCache, index: Tensor | None = None) -> None:
+        self.states, self.domain, self.cache, self.index = states, domain, cache, index
         self.norm = norm(states, domain.weights)  # ‖u_k‖_X, (batch, K)
 
     @property
@@ -41,7 +41,7 @@ class Truth:
     @cached_property
     def amplitudes(self) -> Tensor:
         """|F u_k|: (batch, K, coefficients)."""
-        if self.index is None or self.cache is None:
+        if self.index is None:
             return self.domain.amplitudes(self.states)
         table = self.cache.truth["amplitudes", self.states.shape[1]]
         return table.get(self.index, lambda: self.domain.amplitudes(self.states))
@@ -154,22 +154,17 @@ def measure(tau: TrajectoryErrors, diagnostics: Sequence[Diagnostic]) -> Tensor:
 
 
 def rank(
-    found: Sequence[TrajectoryErrors | Tensor], diagnostics: Sequence[Diagnostic], select: Select
+    taus: Sequence[TrajectoryErrors | Tensor], diagnostics: Sequence[Diagnostic], select: Select
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Stages 3 and 4 as one function of tensors, which can be compiled: d_fail, j*, E, and means over the batch.
 
-    `found` holds the candidates, or their rows of `measure` where these are known. The means are the share of samples
+    `taus` holds the candidates, or their rows of `measure` where these are known. The means are the share of samples
     that chose each candidate, (candidate,), and E, (candidate * diagnostic,).
     """
-    rows = [tau if isinstance(tau, Tensor) else measure(tau, diagnostics) for tau in found]
+    rows = [tau if isinstance(tau, Tensor) else measure(tau, diagnostics) for tau in taus]
     table = bounded(torch.stack(rows, dim=1))  # (batch, candidate, 1 + diagnostics)
     D, E = table[..., 0], table[..., 1:]
     j_star = select(E)
-    chosen = j_star[:, None] == torch.arange(len(found), device=E.device)
+    chosen = j_star[:, None] == torch.arange(len(rows), device=E.device)
     means = torch.cat([chosen, E.flatten(1)], dim=1).mean(dim=0)
     return D.gather(1, j_star[:, None])[:, 0], j_star, E, means
-
-
-Rank = Callable[
-    [Sequence[TrajectoryErrors | Tensor], Sequence[Diagnostic], Select], tuple[Tensor, Tensor, Tensor, Tensor]
-]

@@ -21,29 +21,15 @@ from hero.data.windows import Context
 from hero.errors import HeroError, check_number
 from hero.method.cache import WindowCache, is_cacheable
 from hero.method.candidates import (
-    CANDIDATES,
-    PAPER_CANDIDATES,
-    Cached,
-    Candidate,
     CandidateInputs,
+    FailureReference,
+    Rank,
+    Reference,
     lagged_copy,
     restored_lagged,
     tensors_of,
-    unchanged_buffers,
 )
-from hero.method.diagnostics import (
-    DIAGNOSTICS,
-    PAPER_DIAGNOSTICS,
-    Diagnostic,
-    Rank,
-    Select,
-    TrajectoryErrors,
-    Truth,
-    bounded,
-    measure,
-    rank,
-    worst,
-)
+from hero.method.diagnostics import TrajectoryErrors, Truth, bounded, rank
 from hero.method.domain import Domain
 from hero.method.rollout import Unroll, unroll
 from hero.seeding import seed_of
@@ -75,48 +61,6 @@ class Every:
 
     def __call__(self, since: int) -> bool:
         return since >= 0 and since % self.refresh == 0
-
-
-@dataclass(frozen=True)
-class Reference:
-    """The failure reference of each sample, detached."""
-
-    d_fail: Tensor  # D(τ^(j*), τ_*), (batch,)
-    j_star: Tensor  # index into the candidates, (batch,)
-    E: Tensor  # (batch, candidate, diagnostic)
-    means: Tensor  # over the batch: the share of each candidate, then E, (candidate + candidate * diagnostic,)
-    candidates: tuple[str, ...]
-    diagnostics: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class FailureReference:
-    """Stages 2 to 4: the worst of the candidates, as the diagnostics rank them."""
-
-    candidates: Mapping[str, Candidate | Cached] = field(default_factory=lambda: CANDIDATES.only(*PAPER_CANDIDATES))
-    diagnostics: Mapping[str, Diagnostic] = field(default_factory=lambda: DIAGNOSTICS.only(*PAPER_DIAGNOSTICS))
-    select: Select = worst  # E -> j*
-
-    def __post_init__(self) -> None:
-        for name in ("candidates", "diagnostics"):
-            if not getattr(self, name):
-                raise HeroError(f"{name} is empty, so there is no failure reference; give at least one.")
-
-    @torch.no_grad()
-    def __call__(self, inputs: CandidateInputs, current: TrajectoryErrors, rank: Rank = rank) -> Reference:
-        diagnostics = tuple(self.diagnostics.values())
-        spectral = any(q.needs_spectrum for q in diagnostics)
-
-        def errors(states: Tensor) -> TrajectoryErrors:
-            """τ^(j), of which e_k is known if it is the current rollout."""
-            tau = current if states is current.states else TrajectoryErrors(states, current.truth)
-            if spectral:
-                _ = tau.amplitudes, tau.truth.amplitudes  # made here, because compilers know no complex numbers
-            return tau
-
-        with unchanged_buffers(inputs.model, inputs.lagged):
-            found = [c.found(inputs, errors, lambda tau: measure(tau, diagnostics)) for c in self.candidates.values()]
-        return Reference(*rank(found, diagnostics, self.select), tuple(self.candidates), tuple(self.diagnostics))
 
 
 class Relative(Protocol):
@@ -190,6 +134,13 @@ class HeroState:
     cacheable: bool = False  # whether its rollout of a window is always the same
     cache: WindowCache = field(default_factory=WindowCache)
 
+    def refreshed(self, model: nn.Module) -> HeroState:
+        """The state with θ̄ = sg(θ), and nothing kept of the operator before."""
+        lagged = lagged_copy(model, self.lagged)
+        for table in self.cache.lagged.values():
+            table.clear()
+        return replace(self, lagged=lagged, cacheable=is_cacheable(lagged))
+
     def state_dict(self) -> dict[str, Any]:
         """What resuming needs, see `Hero.load`. The cache is not in it: it fills again with the same bits."""
         return {"step": self.step, "lagged": {} if self.lagged is None else tensors_of(self.lagged)}
@@ -254,29 +205,23 @@ class Hero:
         """
         context = checked_context(context, truth, index, self.domain)
         since = state.step - self.start
-        compares = self.compares and since >= 0
-        if compares and (state.lagged is None or self.refresh(since)):
-            lagged = lagged_copy(model, state.lagged)  # stage 1
-            state = replace(state, lagged=lagged, cacheable=is_cacheable(lagged))
-            state.cache.forget_lagged()
+        if self.compares and since >= 0 and (state.lagged is None or self.refresh(since)):
+            state = state.refreshed(model)  # stage 1
 
-        tau = unroll(model, context, truth.shape[1])  # τ_θ
-        current = TrajectoryErrors(tau, Truth(truth, self.domain, index, state.cache))
-        d_cur = bounded(current.D)  # with gradient, before the diagnostics read the same numbers without
-        loss = current.D.mean() if self.absolute is None else self.absolute(tau, truth)  # L_roll
+        tau = TrajectoryErrors(unroll(model, context, truth.shape[1]), Truth(truth, self.domain, state.cache, index))
+        d_cur = bounded(tau.D)  # with gradient, before the diagnostics read the same numbers without
+        loss = tau.D.mean() if self.absolute is None else self.absolute(tau.states, truth)  # L_roll
         following = replace(state, step=state.step + 1)
         if self.relative is None or since < 0:
             return loss, following, None
 
         reference = None
-        if compares and state.lagged is not None:
+        if self.compares and state.lagged is not None:
             if generator is None:
                 generator = Generator(device=truth.device).manual_seed(seed_of(self.seed, "noise", state.step))
-            numbers = index if state.cacheable else None
-            inputs = CandidateInputs(
-                model, state.lagged, context, tau, self.domain.perturbation, generator, unroll, numbers, state.cache
-            )
-            reference = self.reference(inputs, current, rank)  # stages 2 to 4
+            diagnostics = tuple(self.reference.diagnostics.values())
+            inputs = CandidateInputs(model, state.lagged, context, tau, diagnostics, generator, unroll, state.cacheable)
+            reference = self.reference(inputs, rank)  # stages 2 to 4
         rel, alpha = self.relative(d_cur, d_cur if reference is None else reference.d_fail)  # stage 5
         comparison = Comparison(rel, alpha, d_cur.detach(), reference, self.weight(since))
         return loss + comparison.weight * rel.mean(), following, comparison
@@ -284,26 +229,19 @@ class Hero:
 
 def checked_context(context: Context | Tensor, truth: Tensor, index: Tensor | None, domain: Domain) -> Context:
     """`context` as a `Context`; refuses shapes that do not belong together."""
-    if isinstance(context, Tensor):
-        context = Context(context[:, None])
-    states, weights = tuple(context.states.shape), domain.weights
-    future = tuple(truth.shape)
-    if len(states) < 4 or len(future) != len(states) or states[:1] + states[2:] != future[:1] + future[2:]:
+    context = Context(context[:, None]) if isinstance(context, Tensor) else context
+    states, future = tuple(context.states.shape), tuple(truth.shape)
+    if len(states) < 4 or states[:1] + states[2:] != future[:1] + future[2:] or 0 in future:
         raise HeroError(
-            f"a context of states {states} and a truth {future} do not belong together; give states (batch, history, "
-            "channel, *space) in a Context, or the last one alone (batch, channel, *space), and a truth (batch, time, "
-            "channel, *space)."
+            f"states {states} and a truth {future} do not belong together; give a Context of states (batch, history, "
+            "channel, *space), or a state (batch, channel, *space), and a truth (batch, time, channel, *space)."
         )
-    if 0 in future:
-        raise HeroError(f"the truth {future} holds nothing; give at least one window of one step.")
-    if weights is not None and tuple(weights.shape) != future[3:]:
+    if domain.weights is not None and domain.weights.shape != future[3:]:
         raise HeroError(
-            f"quadrature weights {tuple(weights.shape)} do not fit the space {future[3:]} of the truth; "
-            "give one weight per point."
+            f"quadrature weights {tuple(domain.weights.shape)} do not fit the space {future[3:]}; give one per point."
         )
     if index is not None and (index.shape != future[:1] or index.dtype != torch.int64 or index.device.type != "cpu"):
         raise HeroError(
-            f"index is {index.dtype} {tuple(index.shape)} on {index.device}; give {future[0]} window "
-            "numbers as int64 on the CPU."
+            f"index is {index.dtype} {tuple(index.shape)} on {index.device}; give {future[0]} int64 numbers on the CPU."
         )
     return context

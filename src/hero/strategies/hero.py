@@ -15,10 +15,10 @@ from hero.config import Settings, Share, setting
 from hero.config.settings import one_of
 from hero.data.windows import Batch, Windows
 from hero.errors import HeroError
-from hero.method.candidates import CANDIDATES, PAPER_CANDIDATES
+from hero.method.candidates import CANDIDATES, PAPER_CANDIDATES, FailureReference
 from hero.method.diagnostics import DIAGNOSTICS, PAPER_DIAGNOSTICS, rank
 from hero.method.domain import Domain, SpectralNoise
-from hero.method.objective import Every, FailureReference, FixedWeight, Hero, Margin, Ramp
+from hero.method.objective import Every, FixedWeight, Hero, Margin, Ramp
 from hero.strategies.base import Compiler, Loss, Phase, Setup, Strategy
 
 
