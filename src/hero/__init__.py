@@ -13,12 +13,16 @@ if TYPE_CHECKING:  # the same names for type checkers
     from hero.data.windows import Context as Context
     from hero.errors import HeroError as HeroError
     from hero.evaluation.evaluate import evaluate as evaluate
-    from hero.method.candidates import CANDIDATES as CANDIDATES, Cached as Cached, Candidate as Candidate
+    from hero.method.candidates import (
+        CANDIDATES as CANDIDATES,
+        Cached as Cached,
+        Candidate as Candidate,
+        FailureReference as FailureReference,
+    )
     from hero.method.diagnostics import DIAGNOSTICS as DIAGNOSTICS, Diagnostic as Diagnostic
     from hero.method.domain import Domain as Domain, SpectralNoise as SpectralNoise
     from hero.method.objective import (
         Every as Every,
-        FailureReference as FailureReference,
         FixedWeight as FixedWeight,
         Hero as Hero,
         Margin as Margin,
@@ -35,10 +39,10 @@ _PUBLIC = {
     "hero.data.windows": ("Context",),
     "hero.errors": ("HeroError",),
     "hero.evaluation.evaluate": ("evaluate",),
-    "hero.method.candidates": ("CANDIDATES", "Cached", "Candidate"),
+    "hero.method.candidates": ("CANDIDATES", "Cached", "Candidate", "FailureReference"),
     "hero.method.diagnostics": ("DIAGNOSTICS", "Diagnostic"),
     "hero.method.domain": ("Domain", "SpectralNoise"),
-    "hero.method.objective": ("Every", "FailureReference", "FixedWeight", "Hero", "Margin", "Ramp"),
+    "hero.method.objective": ("Every", "FixedWeight", "Hero", "Margin", "Ramp"),
     "hero.method.rollout": ("as_stepper", "rollout"),
     "hero.models": ("FNO", "Transolver", "build_backbone"),
     "hero.runs.config": ("RunConfig", "make_config"),
