@@ -18,6 +18,7 @@ import pytest
 from conftest import Call, assert_refused, hero, options, parse, tiny
 from hero.cli import main
 from hero.cli.options import REGISTRIES, OneRun, Settings, names
+from hero.console import console
 from hero.data import TASKS
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
@@ -85,18 +86,22 @@ def test_wrong_usage_is_told_in_one_sentence(arguments: list[str], words: tuple[
 
 
 def test_settings_lists_every_setting_with_its_value_and_meaning(call: Call) -> None:
-    code, out, _ = call("settings")
-    assert code == 0
-    rows = {cells[1].strip(): cells for line in out.splitlines() if len(cells := line.split("│")) > 3}
-    for name, _ in all_settings():
-        assert rows[name][3].strip(), name
-    assert rows["train.steps"][2].strip() == "10000"
-    assert "Initial weights" in rows["seed"][3]
-    assert "loss" in rows["strategy"][3]
-    out = call("settings", "kolmogorov_flow", "--preset", "quick", "--set", "task.drag=0.25")[1]
-    rows = {cells[1].strip(): cells for line in out.splitlines() if len(cells := line.split("│")) > 3}
+    def rows(*arguments: str) -> dict[str, list[str]]:
+        """The words of each line by the first one."""
+        code, out, _ = call("settings", *arguments)
+        assert code == 0
+        return {words[0]: words[1:] for line in out.splitlines() if (words := line.split())}
+
+    shown = rows()
+    for name, field in all_settings():
+        assert field.description
+        assert field.description[:60] in " ".join(shown[name]), name  # the rest may be on further lines
+    assert shown["train.steps"][0] == "10000"
+    assert "Initial weights" in " ".join(shown["seed"])
+    assert "loss." in shown["strategy"]
+    shown = rows("kolmogorov_flow", "--preset", "quick", "--set", "task.drag=0.25")
     expected = {"task.drag": "0.25", "hero.start": "400", "backbone.width": "20", "task.name": "kolmogorov_flow"}
-    assert {name: rows[name][2].strip() for name in expected} == expected
+    assert {name: shown[name][0] for name in expected} == expected
 
 
 def test_the_schema_takes_every_configuration_and_refuses_a_slip(call: Call) -> None:
@@ -196,16 +201,27 @@ def test_runs_shows_finished_unfinished_and_unevaluated(
     assert "at step 7 of 20" in lines[2]
 
 
-@pytest.mark.parametrize("environment", [{"COLUMNS": "80"}, {}], ids=["80 columns", "pipe"])
-def test_names_are_whole_on_a_narrow_screen_and_in_a_pipe(environment: dict[str, str], finished: Path) -> None:
-    code, out, _ = hero("runs", "--runs", finished.parent, env=environment)
+@pytest.mark.parametrize("width", [80, 160])
+def test_names_are_whole_on_a_narrow_screen_and_in_a_pipe(
+    width: int, finished: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "_width", width)
+    code, out, _ = call("runs", "--runs", finished.parent)
     assert code == 0
     assert any(finished.name in line and "finished" in line for line in out.splitlines())
-    assert max(map(len, out.splitlines())) <= int(environment.get("COLUMNS", 160))
-    assert ("Seconds" in out) == (environment == {})
-    code, out, _ = hero("settings", env=environment)
-    for name, _ in all_settings():
+    assert max(map(len, out.splitlines())) <= width
+    assert ("Seconds" in out) == (width == 160)
+    code, out, _ = call("settings")
+    for name, field in all_settings():
         assert f" {name} " in out
+        for word in (field.description or "").split():
+            assert word in out, (name, word)
+
+
+def test_a_pipe_is_wide_unless_the_user_says_otherwise() -> None:
+    code = "from hero.console import console; print(console.width)"
+    assert loaded_by(code)[1] == "160\n"
+    assert loaded_by(code, COLUMNS="90")[1] == "90\n"
 
 
 def test_a_run_is_found_by_path_id_or_part_of_it(finished: Path, runs_dir: Path) -> None:
@@ -267,7 +283,7 @@ HEAVY = {"torch", "numpy", "matplotlib", "scipy", "h5py", "pydantic"}
 def loaded_by(code: str, **environment: str) -> tuple[set[str], str]:
     """The heavy packages that a fresh interpreter has loaded after `code`, and its output."""
     script = f"import sys\n{code}\nprint(*{{name.split('.')[0] for name in sys.modules}}, sep=',', file=sys.stderr)"
-    environment = {**os.environ, **environment}
+    environment = {**{name: value for name, value in os.environ.items() if name != "COLUMNS"}, **environment}
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
     return HEAVY & set(result.stderr.strip().split(",")), result.stdout
 

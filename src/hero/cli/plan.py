@@ -1,28 +1,20 @@
 """Commands before training: `hero data`, `hero settings`, `hero describe` and `hero estimate`."""
 
 from json import dumps
-from typing import TYPE_CHECKING, Annotated
-
-from rich.table import Table
+from typing import Annotated
 
 from hero.cli.options import Folders, JsonFile, OneRun, RequiredTask, Settings, Task, flag, option
-from hero.console import console, say
-
-if TYPE_CHECKING:
-    from hero.study.cost.measure import Estimate
+from hero.cli.show import show, show_rows
+from hero.console import say
 
 
 def list_tasks(where: Folders) -> None:
     """List all benchmarks and their equations."""
     from hero.data import TASKS
 
-    table = Table(title="Benchmarks", caption="`hero settings TASK` shows the coefficients, extent, dt and warm-up")
-    for name in ("task", "grid"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("equation", overflow="fold")
-    for task in TASKS.values():
-        table.add_row(task.name, "×".join([str(task.resolution)] * task.dims), task.equation)
-    console.print(table)
+    rows = [(name, "×".join([str(task.resolution)] * task.dims), task.equation) for name, task in TASKS.items()]
+    show_rows("Benchmarks", ("task", "grid", "equation"), rows)
+    say("`hero settings TASK` shows the coefficients, extent, dt and warm-up", style="dim")
 
 
 def make_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
@@ -44,10 +36,7 @@ def show_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
     config = settings.resolve(task=task)
     benchmark, split = config.make_task(), config.split("test")
     states, path = load_split(benchmark, split, where.data), split_path(benchmark, split, where.data)
-    table = Table(show_header=False, title=benchmark.title)
-    for key, value in data_summary(path).items():
-        table.add_row(key, str(value))
-    console.print(table)
+    show_rows(benchmark.title, ("fact", "value"), data_summary(path).items())
     say(f"picture: {save(split_figure(states, benchmark), path.with_suffix('.png'))}")
 
 
@@ -64,21 +53,13 @@ def settings(
         print(dumps(json_schema(), indent=2))
         return
     config = settings.resolve(task=task)
-    values, section = config.to_dict(), "task"
-    table = Table(title=f"Settings for {config.task.name}")
-    table.add_column("setting", no_wrap=True)
-    for heading in ("value" if task else "default", "meaning"):
-        table.add_column(heading, overflow="fold")
-    for key, value in values["task"].items():
-        table.add_row(f"task.{key}", str(value), "")
+    values = config.to_dict()
+    rows = [(f"task.{key}", value, "") for key, value in values["task"].items()]
     for key, field in all_settings():
-        where, _, name = key.rpartition(".")
-        if where != section:
-            table.add_section()
-        section = where
-        found = values.get(where, {}) if where else values
-        table.add_row(key, str(found.get(name, default_text(field))), field.description or "")
-    console.print(table)
+        section, _, name = key.rpartition(".")
+        found = values.get(section, {}) if section else values
+        rows.append((key, found.get(name, default_text(field)), field.description or ""))
+    show_rows(f"Settings for {config.task.name}", ("setting", "value" if task else "default", "meaning"), rows)
 
 
 def describe(run: OneRun, settings: Settings, where: Folders, json: JsonFile = None) -> None:
@@ -87,9 +68,7 @@ def describe(run: OneRun, settings: Settings, where: Folders, json: JsonFile = N
     from hero.study.cost import count
 
     found = count.describe(settings.resolve("describe", **vars(run)))
-    table = description_table(found)
-    console.print(table.to_rich())
-    say(*table.notes, style="dim")
+    show(description_table(found))
     if json:
         found.write(json)
 
@@ -102,24 +81,18 @@ def estimate(
     json: JsonFile = None,
 ) -> None:
     """Predict time and peak memory of a run from a few real updates."""
+    from hero.report.content import estimate_table
     from hero.study.cost import measure
+    from hero.study.cost.count import readable
 
     say(f"measuring {updates} updates of each phase", style="dim")
     found = measure.estimate(settings.resolve("estimate", **vars(run)), where.data, updates)
-    show_estimate(found)
-    if json:
-        found.write(json)
-
-
-def show_estimate(found: "Estimate") -> None:
-    """One table, the total, and a warning if the memory is too small."""
-    from hero.report.content import estimate_table
-    from hero.study.cost.count import readable
-
-    console.print(estimate_table(found).to_rich())
+    show(estimate_table(found))
     peak, available = found.peak_memory, found.available_memory
     held = "" if peak is None else f", peak memory {readable(peak, 'B')}"
     say(f"predicted: {found.seconds / 60:.1f} minutes{held}")
     if peak is not None and available is not None and peak > available:
         say(f"warning: only {readable(available, 'B')} of memory are available", style="yellow")
     say("evaluation without its figures; the peak is that of training with validation", style="dim")
+    if json:
+        found.write(json)

@@ -5,10 +5,9 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from rich.table import Table
-
 from hero.cli.options import Folders, RunName, argument, flag, option
-from hero.console import console, say
+from hero.cli.show import show, show_rows
+from hero.console import say
 from hero.errors import HeroError
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def runs(where: Folders) -> None:
             notices.append(str(error))
     if not rows:
         raise HeroError(f"there are no runs in {where.runs}; start one with `hero train burgers`.")
-    console.print(runs_table(rows).fitting(console.width).to_rich())
+    show(runs_table(rows))
     for notice in notices:
         print(f"hero: {notice}", file=sys.stderr)
 
@@ -58,9 +57,7 @@ def show_result(metrics: "Metrics", run: Path) -> None:
     from hero.report.content import metrics_table
     from hero.runs.folder import Run
 
-    table = metrics_table(metrics, Run(run).config)
-    console.print(table.to_rich())
-    say(*table.notes, style="dim")
+    show(metrics_table(metrics, Run(run).config))
     say(f"report: {run / 'report.html'}")
 
 
@@ -133,9 +130,7 @@ def probe(
 
     folder = where.find(run)
     found = probe.probe(folder, where.data, step or [], horizon, windows)
-    table = probe_table(found)
-    console.print(table.to_rich())
-    say(*table.notes, style="dim")
+    show(probe_table(found))
     say(*(point.conclusion for point in found.checkpoints))
     show_figure(folder, "probe", probe_figure(found.checkpoints))
 
@@ -160,14 +155,12 @@ def export(
     folder = where.find(run)
     say(f"exporting {folder.name}: some seconds without progress", style="dim")
     checks = export_run(folder, where.data, out, tuple(FORMATS) if format == "both" else (format,)).values()
-    table = Table("relative difference from the original", *(check.path.name for check in checks))
     rows = {"one step, largest along its rollout": [check.one_step for check in checks]}
     rows |= {f"free rollout, step {k}": [check.rollout[k] for check in checks] for k in (1, 10, 100)}
     rows["test nRMSE@100 of the file"] = [check.nrmse_100 for check in checks]
     rows["test nRMSE@100 of the original"] = [check.original_nrmse_100 for check in checks]
-    for text, values in rows.items():
-        table.add_row(text, *(f"{value:.4g}" for value in values))
-    console.print(table)
+    headings = "relative difference from the original", *(check.path.name for check in checks)
+    show_rows("", headings, [(text, *(f"{x:.4g}" for x in values)) for text, values in rows.items()], numbers=True)
     say(*(f"{check.path}: {check.path.stat().st_size / 1000:.0f} kB" for check in checks))
 
 

@@ -3,13 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from rich import box
-from rich.table import Table
-
 from hero.cli import options
 from hero.cli.options import Folders, OneRun, Settings, WorkerOptions, argument, flag, option, split_names
 from hero.cli.runs import measure, show_result
-from hero.console import console, say
+from hero.cli.show import show, show_rows
+from hero.console import say
 from hero.errors import HeroError
 
 if TYPE_CHECKING:
@@ -131,11 +129,11 @@ def carry_out(
     figures = write_study(out, result, where.runs, where.data)
     say(study_title(result), style="bold")
     for table in study_tables(result):
-        console.print(table.to_rich())
+        show(table)
     say(*study_notes(result), style="dim")
     for summary in result.statistics:
         for table in statistics_tables(summary):
-            console.print(table.to_rich())
+            show(table)
         say(*statistics_notes(summary, result.groups), style="dim")
     say(f"table: {out / 'table.md'}", *(f"figure: {figure}" for figure in figures))
     say(f"`hero report {out}` writes it as a page", style="dim")
@@ -147,17 +145,13 @@ def show_schedule(runs: "list[ScheduledRun]", workers: int) -> None:
     if not runs:
         say("This study trains nothing: it measures, about a minute for each row.", style="dim")
         return
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("run", overflow="fold")
-    for name in ("state", "left"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for run in runs:
-        unknown = "unknown" if run.seconds is None else duration(run.seconds)
-        table.add_row(run.run, run.state, "" if run.state == "finished" else unknown)
-    console.print(table)
+    left = {run.run: "unknown" if run.seconds is None else duration(run.seconds) for run in runs}
+    rows = [(run.run, run.state, "" if run.state == "finished" else left[run.run]) for run in runs]
+    show_rows("", ("run", "state", "left"), rows, numbers=True)
     rest = [run.seconds for run in runs if run.state != "finished"]
     known = [seconds for seconds in rest if seconds is not None]
-    say(f"{len(runs)} runs, {len(runs) - len(rest)} finished; about {duration(sum(known))} left, one after the other.")
+    total = f"; about {duration(sum(known))} left, one after the other" if known else ""
+    say(f"{len(runs)} runs, {len(runs) - len(rest)} finished{total}.")
     if workers > 1 and known:
         best = duration(max(sum(known) / workers, *known))
         say(f"With {workers} workers at best {best}, if each has its own cores.", style="dim")

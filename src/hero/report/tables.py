@@ -251,7 +251,10 @@ class Table:
             # A std may move below its mean and an interval may be broken; half a number or name would be worse.
             heading = column.heading if column.words else _broken(column.heading)
             side: JustifyMethod = "left" if column.words else "right"
-            table.add_column(RichText(heading), justify=side, overflow="fold", min_width=self._narrowest(i))
+            # Rich takes room from columns that may wrap, and applies min_width only afterwards.
+            whole = not any(" " in row.cells[i].text.strip() for row in self.rows)
+            narrowest = self._narrowest(i)
+            table.add_column(RichText(heading), justify=side, overflow="fold", no_wrap=whole, min_width=narrowest)
         for section, rows in self.sections():
             if section:
                 table.add_section()

@@ -1,0 +1,26 @@
+"""Tables on the screen."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from hero.console import console, say
+
+if TYPE_CHECKING:
+    from hero.report.tables import Table
+
+
+def show(table: "Table") -> None:
+    """Print a table as wide as the screen allows, and its notes."""
+    if table.title:
+        say(table.title, style="bold")  # a title above the table would be broken at its width
+    console.print(dataclasses.replace(table, title="").fitting(console.width).to_rich())
+    say(*table.notes, style="dim")
+
+
+def show_rows(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]], numbers: bool = False) -> None:
+    """Print rows of words below headings; `numbers`: all but the first column are aligned on the right."""
+    from hero.report.tables import Column, Row, Table, Text
+
+    columns = [Column(heading, words=not (numbers and i)) for i, heading in enumerate(headings)]
+    show(Table(title, columns, [Row([Text(str(cell)) for cell in row]) for row in rows]))
