@@ -12,7 +12,6 @@ from hero.errors import HeroError
 from hero.method import metrics
 from hero.method.rollout import rollout
 from hero.models import count_parameters
-from hero.runs.checkpoint import load_weights
 from hero.runs.folder import Run, choose_device, load_data, versions
 from hero.runs.records import Errors, Metrics, TrainingCost
 from hero.runs.rollouts import write_rollout
@@ -23,10 +22,8 @@ def evaluate(run: Path, data_dir: Path) -> Metrics:
     opened = Run(run)
     config = opened.config
     device = choose_device(config.train.device)
-    model = config.build_operator()
-    about = load_weights(run / "model.safetensors", model)
-    step = opened.stepper(model.to(device).eval())
-
+    model = opened.operator(device)
+    step = opened.stepper(model)
     val = load_data(config, "val", data_dir, device)
     test = load_data(config, "test", data_dir, device)
     history = config.train.history
@@ -49,7 +46,7 @@ def evaluate(run: Path, data_dir: Path) -> Metrics:
         training=training_cost(opened),
         versions=versions(),
         parameters=count_parameters(model),
-        best_step=about["step"],
+        best_step=opened.best_step,
         trajectories=len(test),
         val=metrics.summarise(val_errors),
         test=metrics.summarise(test_errors),

@@ -34,7 +34,7 @@ from hero.errors import HeroError, unknown_name
 from hero.files import write_atomic
 from hero.method import metrics
 from hero.method.distance import EPS, norm, state_distance
-from hero.method.rollout import Stepper, as_stepper, rollout
+from hero.method.rollout import Stepper, as_stepper, counted, rollout
 from hero.models.wrappers import MixedPrecision
 from hero.records import Record
 from hero.runs.folder import Run, choose_device, load_data, versions
@@ -227,7 +227,7 @@ def check(exported: Stepper, original: Stepper, test: Tensor, history: int, path
     """
     test = test[: 3 if len(test) >= 3 else 1]  # never the batch of the trace
     start, truth = test[:, :history], test[:, history : history + CHECK_STEPS]
-    with progress_bar(f"checking {path.name}", 4 * CHECK_STEPS) as advance:
+    with progress_bar(f"checking {path.name}", 4 * CHECK_STEPS * len(test)) as advance:
         original, exported = counted(original, advance), counted(exported, advance)
         reference = rollout(original, Context(start), CHECK_STEPS)
         free = rollout(exported, Context(start), CHECK_STEPS)
@@ -250,16 +250,6 @@ def check(exported: Stepper, original: Stepper, test: Tensor, history: int, path
     apart = state_distance(free.double(), reference.double()).nan_to_num(nan=torch.inf).amax(dim=0)
     errors = [metrics.nrmse_at(metrics.nrmse(rolled, truth), CHECK_STEPS) for rolled in (free, reference)]
     return Check(path, worst, {k: float(apart[k - 1]) for k in (1, 10, CHECK_STEPS)}, *errors)
-
-
-def counted(step: Stepper, advance: Callable[..., None]) -> Stepper:
-    """`step` that moves a progress bar."""
-
-    def advancing(context: Context) -> Tensor:
-        advance()
-        return step(context)
-
-    return advancing
 
 
 def decode(data: bytes, kind: Format, path: Path) -> Operator:

@@ -9,17 +9,14 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import torch
 from pydantic import Field, computed_field
-from torch import Tensor, nn
 
 from hero.console import progress_bar
 from hero.errors import HeroError
 from hero.method.distance import EPS
 from hero.method.metrics import rollout_errors
 from hero.records import Record
-from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_weights
-from hero.runs.config import RunConfig
+from hero.runs.checkpoint import kept_path, kept_steps, load_kept
 from hero.runs.folder import Run, choose_device, load_data
 
 
@@ -55,40 +52,32 @@ class Landscape(Record):
 
 def landscape(run: Path, data_dir: Path) -> Landscape:
     """Measure all kept checkpoints and the final model on the test split; writes `landscape.json`."""
-    config = Run(run).config
-    steps = kept_steps(run)
+    opened = Run(run)
+    config, steps = opened.config, kept_steps(run)
     if not steps:
         raise HeroError(
             f"run {run.name} kept no checkpoints; train it again with train.keep_every=N, "
             f"for example N={max(1, config.train.steps // 5)}."
         )
-    device = choose_device(config.train.device)
-    model = config.build_operator()
-    best = load_weights(run / "model.safetensors", model)["step"]
+    device, history = choose_device(config.train.device), config.train.history
+    model = opened.operator(device)
     test = load_data(config, "test", data_dir, device)
+    rows: list[tuple[float, ...]] = []
     with progress_bar("evaluating", len(steps) + 1) as advance:
-        final = mean_errors(config, model, test, device)
-        advance()
-        rows = []
-        for step in steps:
-            load_kept(kept_path(run, step), model)
-            rows.append(mean_errors(config, model, test, device))
+        for step in (None, *steps):
+            if step is not None:
+                load_kept(kept_path(run, step), model)
+            errors = rollout_errors(opened.stepper(model), test, test.shape[1] - history, device, history)
+            # E_s(t) = (1/N) Σ_i ‖û_t - u_t‖₂ / (‖u_t‖₂ + ε): infinite from where any of the rollouts diverges
+            rows.append(tuple(errors["nrmse"].mean(dim=0).tolist()))
             advance()
+    final, *kept = rows
     result = Landscape(
         run=run.name,
-        final_step=best,
+        final_step=opened.best_step,
         steps=tuple(steps),
-        errors=tuple(tuple(errors.tolist()) for errors in rows),
-        final_errors=tuple(final.tolist()),
+        errors=tuple(kept),
+        final_errors=final,
     )
     result.write(run / "landscape.json")
     return result
-
-
-def mean_errors(config: RunConfig, model: nn.Module, data: Tensor, device: torch.device) -> np.ndarray:
-    """E_s(t) = (1/N) Σ_i ‖û_t - u_t‖₂ / (‖u_t‖₂ + ε): infinite from where any of the rollouts diverges."""
-    step = config.make_strategy().stepper(model.to(device).eval())
-    history = config.train.history
-    errors = rollout_errors(step, data, data.shape[1] - history, device, history)
-    mean: np.ndarray = errors["nrmse"].mean(dim=0).numpy()
-    return mean

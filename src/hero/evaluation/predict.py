@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import time
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,12 +17,13 @@ from hero.console import progress_bar
 from hero.data import Split, get_task, load_split, split_path
 from hero.data.windows import Context
 from hero.errors import HeroError
-from hero.evaluation.export import ModelCard, Operator, counted, load_stepper, run_stepper
+from hero.evaluation.export import ModelCard, Operator, load_stepper, run_stepper
 from hero.files import write_atomic
-from hero.method.rollout import rollout, unroll
+from hero.method.rollout import counted, rollout, unroll
 from hero.runs.folder import find_run
 from hero.training.compile import compiled
 
+INPUTS = (".npy", ".npz", ".h5")
 OUTPUTS = (".npz", ".npy")
 CHUNK = 5
 """Steps per call of compiled code: each call has a fixed cost, each step has to be compiled."""
@@ -82,7 +82,7 @@ def open_operator(name: str, runs_dir: Path) -> Operator:
 @torch.no_grad()
 def roll(operator: Operator, states: Tensor, steps: int) -> Tensor:
     """The rollout from (batch, H, channel, *space), on the CPU, with a bar for long ones."""
-    with progress_bar("predicting", steps) as advance:
+    with progress_bar("predicting", len(states) * steps) as advance:
         return rollout(counted(operator, advance), Context(states.to(operator.device)), steps).cpu()
 
 
@@ -110,39 +110,31 @@ def default_states(card: ModelCard, data_dir: Path) -> Tensor:
 
 def read_states(path: Path, card: ModelCard) -> Tensor:
     """Initial states (batch, H, channel, *space), float32; the H may be left out where it is 1."""
-    if path.suffix not in READERS:
-        raise HeroError(f"cannot read states from {path}; expected {', '.join(READERS)}.")
+    if path.suffix not in INPUTS:
+        raise HeroError(f"cannot read states from {path}; expected {', '.join(INPUTS)}.")
     if not path.is_file():
         raise HeroError(f"there is no file {path}; check the path.")
     try:
-        array = READERS[path.suffix](path, card.history)
+        array = read_array(path, card.history)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise HeroError(f"{path} holds no states ({reason}); see docs/export.md for the layouts.") from error
     return checked_states(array, card, path)
 
 
-def read_npz(path: Path, history: int) -> np.ndarray:
-    with np.load(path, allow_pickle=False) as arrays:
+def read_array(path: Path, history: int) -> np.ndarray:
+    """The array of an .npy file, the one called states or the only one of an .npz file, the first states of `u`."""
+    if path.suffix == ".h5":  # trajectories, as in data files of hero
+        with h5py.File(path, "r") as file:
+            return np.asarray(file["u"][:, :history])
+    found = np.load(path, allow_pickle=False)
+    if isinstance(found, np.ndarray):
+        return found
+    with found as arrays:
         names = list(arrays)
         if "states" not in names and len(names) != 1:
             raise ValueError(f"it has the arrays {names} and none is called states")
-        array: np.ndarray = arrays["states" if "states" in names else names[0]]
-    return array
-
-
-def read_h5(path: Path, history: int) -> np.ndarray:
-    """The first states of the trajectories `u`, as in data files of hero."""
-    with h5py.File(path, "r") as file:
-        array: np.ndarray = file["u"][:, :history]
-    return array
-
-
-READERS: dict[str, Callable[[Path, int], np.ndarray]] = {
-    ".npy": lambda path, history: np.load(path, allow_pickle=False),
-    ".npz": read_npz,
-    ".h5": read_h5,
-}
+        return np.asarray(arrays["states" if "states" in names else names[0]])
 
 
 def checked_states(array: np.ndarray, card: ModelCard, path: Path) -> Tensor:

@@ -6,14 +6,12 @@ resampled: the same functions, warmed up on the grid of the training. Otherwise 
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import io
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +21,15 @@ from torch import Tensor, nn
 
 from hero.config import parse_override
 from hero.console import progress_bar
-from hero.data import Task, load_split
+from hero.data import Split, Task, load_split
 from hero.data.solver import SOLVER_VERSION
-from hero.data.windows import Context
 from hero.errors import HeroError
-from hero.files import write_atomic
 from hero.method.metrics import rollout_errors, summarise
+from hero.method.rollout import counted
 from hero.models.user import check_shapes
-from hero.records import Record
-from hero.runs.checkpoint import load_weights
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device
+from hero.runs.records import RunIdentity, write_arrays
 
 OF_THE_GRID = ("resolution", "substeps")
 """Settings that say how finely the task is solved, not what it is."""
@@ -73,31 +69,30 @@ class ResampledTask(Task):
     """A task on another grid than `start`, whose trajectories begin where those of `start` begin."""
 
     start: Task
-    first_states: Callable[[int, int], Tensor] = field(repr=False, compare=False)
-    """(count, seed) ↦ the first states of `start`, after its warm-up."""
+    split: Split
+    data_dir: Path
+    device: torch.device | str
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "start": self.start.settings()}
 
     def initial_states(self, count: int, seed: int) -> Tensor:
-        return resample(self.first_states(count, seed).double(), self.resolution, self.dims)
+        """The first states of `start`, after its warm-up."""
+        split = replace(self.split, trajectories=count, seed=seed)
+        states = load_split(self.start, split, self.data_dir, self.device)[:, 0]
+        return resample(states.double(), self.resolution, self.dims)
 
 
-class ShiftedMetrics(Record):
+class ShiftedMetrics(RunIdentity):
     """`<run>/ood/<shift>.json`: a run measured under a shift; `test` has the numbers of `metrics.summarise`."""
 
-    run: str
-    task: str
-    backbone: str
-    strategy: str
-    seed: int
     shift: str
     title: str
     settings: dict[str, Any]
     trajectories: int
     test: dict[str, float]
     identity: dict[str, Any]
-    """What was measured: the result is measured again when this changes."""
+    """Of the weights and the data: the result is measured again when this changes."""
 
 
 def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:
@@ -106,12 +101,11 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:
     The result is kept in `<run>/ood/<shift>.json`, and the errors per trajectory and step in `.npz` next to it, until
     the checkpoint changes.
     """
-    config = Run(run).config
-    device = choose_device(config.train.device)
-    task = shifted_task(config, shift, data_dir, device)
-    split = config.split("test")
-    model = config.build_operator()
-    load_weights(run / "model.safetensors", model)
+    opened = Run(run)
+    config = opened.config
+    device, history = choose_device(config.train.device), config.train.history
+    task, split = shifted_task(config, shift, data_dir, device), config.split("test")
+    model = opened.operator("cpu")
     identity = {
         "model": hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest(),
         "run": config.run_id(),
@@ -125,16 +119,11 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:
         return known
 
     check_grid(model, config, task, shift)
-    step, history = config.make_strategy().stepper(model.to(device).eval()), config.train.history
+    step = opened.stepper(model.to(device))
     truth = load_split(task, split, data_dir, device)
     steps = split.steps + 1 - history
     with progress_bar(f"{run.name}, {shift.title}", len(truth) * steps) as advance:
-
-        def counted(context: Context) -> Tensor:
-            advance(len(context.states))
-            return step(context)
-
-        errors = rollout_errors(counted, truth, steps, device, history)
+        errors = rollout_errors(counted(step, advance), truth, steps, device, history)
     result = ShiftedMetrics(
         run=run.name,
         **config.identity(),
@@ -145,9 +134,7 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:
         test=summarise(errors),
         identity=identity,
     )
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **{name: values.numpy() for name, values in errors.items()})
-    write_atomic(path.with_name(f"{shift.name}.npz"), buffer.getvalue())
+    write_arrays(path.with_suffix(".npz"), {name: values.numpy() for name, values in errors.items()})
     result.write(path)  # last: its presence says that the measurement is complete
     return result
 
@@ -163,13 +150,8 @@ def shifted_task(config: RunConfig, shift: Shift, data_dir: Path, device: torch.
     if task.resolution == own.resolution:
         return task
     start = own.with_settings({name: value for name, value in shift.settings.items() if name not in OF_THE_GRID})
-    split = config.split("test")
-
-    def first_states(count: int, seed: int) -> Tensor:
-        return load_split(start, dataclasses.replace(split, trajectories=count, seed=seed), data_dir, device)[:, 0]
-
-    values = {item.name: getattr(task, item.name) for item in dataclasses.fields(task)}
-    return ResampledTask(**{**values, "warmup": 0}, start=start, first_states=first_states)
+    values = {item.name: getattr(task, item.name) for item in fields(task)} | {"warmup": 0}
+    return ResampledTask(**values, start=start, split=config.split("test"), data_dir=data_dir, device=device)
 
 
 def resample(u: Tensor, resolution: int, dims: int) -> Tensor:
@@ -188,10 +170,9 @@ def resample(u: Tensor, resolution: int, dims: int) -> Tensor:
 
 def check_grid(model: nn.Module, config: RunConfig, task: Task, shift: Shift) -> None:
     """Refuse a model that holds on to the grid of its training."""
-    own = config.make_task()
+    own, train, backbone = config.make_task(), config.train, config.backbone.name
     if task.resolution == own.resolution:
         return
-    train, backbone = config.train, config.backbone.name
     try:
         channels = (train.history * task.channels, train.bundle * task.channels)
         check_shapes(model, backbone, *channels, task.grid().space)
@@ -209,7 +190,7 @@ def read_result(path: Path, identity: Mapping[str, Any]) -> ShiftedMetrics | Non
         result = ShiftedMetrics.read(path)
         if result.identity != identity:
             return None
-        with np.load(path.with_name(f"{path.stem}.npz"), allow_pickle=False) as arrays:
+        with np.load(path.with_suffix(".npz"), allow_pickle=False) as arrays:
             test = summarise({name: torch.from_numpy(arrays[name]) for name in arrays})
     except (OSError, EOFError, ValueError, LookupError, TypeError, HeroError, zipfile.BadZipFile, zlib.error):
         return None

@@ -25,6 +25,16 @@ def as_stepper(model: nn.Module) -> Stepper:
     return lambda context: model(context.inputs())
 
 
+def counted(step: Stepper, advance: Callable[[int], None]) -> Stepper:
+    """`step` that moves a progress bar, by one for each trajectory."""
+
+    def advancing(context: Context) -> Tensor:
+        advance(len(context.states))
+        return step(context)
+
+    return advancing
+
+
 def rollout(step: Stepper, context: Context, steps: int) -> Tensor:
     """τ = (û_{n+1}, .., û_{n+K}) with û_{n+k} = G(û_{n+k-H}, .., û_{n+k-1}; μ): (batch, steps, channel, *space).
 
@@ -70,11 +80,6 @@ def unroll(model: nn.Module, context: Context, steps: int) -> Tensor:
     """Rollout(G_θ, z_n, K) of a backbone. Training may replace it by its compiled form, which does the same."""
     with nullcontext() if torch.compiler.is_compiling() else frozen_weights():
         return rollout(as_stepper(model), context, steps)
-
-
-def compiled(function: Unroll, device: torch.device) -> Unroll:
-    """`function` compiled for fixed shapes; on a CPU the calls between its kernels are compiled as well."""
-    return torch.compile(function, dynamic=False, options={"cpp_wrapper": True} if device.type == "cpu" else None)
 
 
 def recomputed_unroll(model: nn.Module, context: Context, steps: int) -> Tensor:

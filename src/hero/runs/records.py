@@ -31,16 +31,21 @@ class TrainingCost(Record):
     stopped_early: bool = False
 
 
-class Metrics(Record):
-    """metrics.json: the evaluation of the best weights of a run."""
-
-    remedy: ClassVar[str] = "`hero evaluate {folder}` writes it again."
+class RunIdentity(Record):
+    """The run that a result belongs to."""
 
     run: str
     task: str
     backbone: str
     strategy: str
     seed: int
+
+
+class Metrics(RunIdentity):
+    """metrics.json: the evaluation of the best weights of a run."""
+
+    remedy: ClassVar[str] = "`hero evaluate {folder}` writes it again."
+
     training: TrainingCost
     versions: dict[str, str]
     parameters: int
@@ -157,6 +162,11 @@ class Errors:
 
     def write(self, path: Path) -> Path:
         """Write the arrays atomically."""
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, allow_pickle=False, val_nrmse=self.val_nrmse, **self.test)
-        return write_atomic(path, buffer.getvalue())
+        return write_arrays(path, {"val_nrmse": self.val_nrmse, **self.test})
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> Path:
+    """A compressed .npz file, written atomically."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    return write_atomic(path, buffer.getvalue())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import zipfile
 import zlib
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from hero.errors import HeroError
-from hero.files import write_atomic
+from hero.runs.records import write_arrays
 
 FILE = "rollout.npz"
 
@@ -44,9 +43,7 @@ def write_rollout(run: Path, initial: Tensor, truth: Tensor, prediction: Tensor,
     if initial.ndim == 4:  # a whole 3D rollout would take tens of megabytes
         numbers["slice"] = initial.shape[-1] // 2
         arrays = {name: field[..., numbers["slice"]] for name, field in arrays.items()}
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays, **spectra, **{k: np.int64(v) for k, v in numbers.items()})
-    return write_atomic(run / FILE, buffer.getvalue())
+    return write_arrays(run / FILE, arrays | spectra | {name: np.array(value) for name, value in numbers.items()})
 
 
 def read_rollout(run: Path) -> Rollout | None:
