@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from typing import Any
 from markupsafe import Markup
 
 from hero.files import write_atomic
+from hero.report.content import probe_table
 from hero.report.inputs import ReportInputs
-from hero.report.page.payload import payload
-from hero.report.tables import template
+from hero.report.notes import landscape_sentence
+from hero.report.page.payload import image, payload
+from hero.report.tables import format_number, template
 
 FOLDED_NOTICES = 6
 """More notices than this are folded."""
@@ -40,6 +43,10 @@ def render(data: Mapping[str, Any]) -> str:
         script=Markup(script),
         json=Markup(_json({key: data[key] for key in ("curves", "players", "training")})),
         folded_notices=FOLDED_NOTICES,
+        drawn=lambda run, kind: image(run.run.path / "figures" / f"{kind}.png"),
+        probe_table=lambda probe: replace(probe_table(probe), title="All numbers of the probe", folded=True),
+        landscape_sentence=landscape_sentence,
+        shown=lambda value: format_number(value) if isinstance(value, float) else str(value),
     )
 
 

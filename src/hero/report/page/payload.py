@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from hero.method.metrics import TAU, diverged
-from hero.report.content import metrics_table, probe_table, runs_table, statistics_tables, study_tables
+from hero.report.content import metrics_table, runs_table, statistics_tables, study_tables
 from hero.report.figures.training import Line, training_charts
 from hero.report.headline import lead
 from hero.report.inputs import ReportedRun, ReportInputs
-from hero.report.notes import landscape_sentence, statistics_notes, study_notes
+from hero.report.notes import statistics_notes, study_notes
 from hero.report.page.player import colour_tables, finite_or_none, player
 from hero.report.panels import Panel, Series, panels_of, results_of
-from hero.report.tables import Table, format_number
+from hero.report.tables import Table
 from hero.study.records import StudyResult
 
 PLAYER_BYTES, LEAST_PLAYER_BYTES, ALL_PLAYERS_BYTES = 1_000_000, 250_000, 25_000_000
@@ -34,15 +34,6 @@ CURVE_METRICS = [
     {"key": "median", "label": "nRMSE, median over trajectories"},
     {"key": "correlation", "label": "correlation, mean over trajectories"},
 ]
-CAPTIONS = {
-    "landscape": "Mean test error of checkpoints kept during training, divided by that of the final model (the weights "
-    "with the best validation score) at the same rollout step, as a logarithm. Red: worse than the final model; blue: "
-    "better; the bottom row is zero by definition.",
-    "probe": "One point per validation window: its activation α, the weight that history gives it, against its "
-    "usefulness a, the inner product of its gradient with the gradient of the long-horizon risk. History helps to "
-    "first order where the points rise to the right. In brackets a 95 % interval of the correlation.",
-}
-
 Data = dict[str, Any]
 
 
@@ -59,9 +50,13 @@ def payload(inputs: ReportInputs) -> Data:
         "curves": {"tau": TAU, "metrics": CURVE_METRICS, "panels": [_curves(panel) for panel in panels]},
         "players": {"colours": colour_tables() if players else {}, "runs": players},
         "training": training,
-        "analyses": [part for run in inputs.runs.values() for part in _analyses(run)],
-        "studies": [found for study in inputs.studies.items() if (found := _study(*study))],
-        "runs": [_provenance(run) for run in inputs.runs.values()],
+        "analyses": [run for run in inputs.runs.values() if run.probe or run.landscape],
+        "studies": [
+            (result.title, _statistics(result), _images(folder))
+            for folder, result in inputs.studies.items()
+            if result.statistics or _images(folder)
+        ],
+        "runs": list(inputs.runs.values()),
     }
 
 
@@ -175,25 +170,6 @@ def _line(line: Line) -> Data:
     return {"label": line.label, "x": line.steps[kept].tolist(), **numbers}
 
 
-def _analyses(run: ReportedRun) -> list[Data]:
-    """The results of `hero probe` and `hero landscape`, for the runs in which they were called."""
-    found: list[Data] = []
-    if run.probe:
-        table = replace(probe_table(run.probe), title="All numbers of the probe", folded=True)
-        sentences = [point.conclusion for point in run.probe.checkpoints]
-        found.append(_analysis(run, "probe", "The theory, measured", sentences, table))
-    if run.landscape:
-        found.append(_analysis(run, "landscape", "Checkpoint landscape", [landscape_sentence(run.landscape)], None))
-    return found
-
-
-def _analysis(run: ReportedRun, kind: str, title: str, sentences: list[str], table: Table | None) -> Data:
-    drawn = image(run.run.path / "figures" / f"{kind}.png")
-    sentences += [] if drawn else [f"`hero {kind} {run.name}` draws its figure."]
-    facts = {"run": run.name, "title": title, "caption": CAPTIONS[kind], "sentences": sentences}
-    return {**facts, "table": table, "image": drawn}
-
-
 def image(path: Path) -> str | None:
     """A PNG as a data URI."""
     try:
@@ -202,43 +178,21 @@ def image(path: Path) -> str | None:
         return None
 
 
-def _study(folder: Path, result: StudyResult) -> Data | None:
-    """Figures and statistics of a study; None if it has neither."""
-    figures, room = [], IMAGE_BYTES
+def _images(folder: Path) -> dict[str, str]:
+    """The figures in the folder of a study by name, except its curves, which the page draws itself to read off."""
+    found, room = {}, IMAGE_BYTES
     for path in sorted(folder.glob("*.png")):
-        drawn_here = path.stem.startswith("curves")  # the page has the same curves to read off
-        found = None if drawn_here else image(path)
-        if found and len(found) <= room:
-            room -= len(found)
-            figures.append({"name": path.stem.replace("_", " "), "image": found})
+        source = None if path.stem.startswith("curves") else image(path)
+        if source and len(source) <= room:
+            room -= len(source)
+            found[path.stem.replace("_", " ")] = source
+    return found
+
+
+def _statistics(result: StudyResult) -> list[Table]:
+    """The tables of the statistics, with their notes below the last of each loss."""
     tables = []
     for summary in result.statistics:
         *others, last = statistics_tables(summary) or [Table("", [], [])]
         tables += [*others, replace(last, notes=statistics_notes(summary, result.groups))]
-    return {"title": result.title, "figures": figures, "tables": tables} if figures or tables else None
-
-
-def _provenance(run: ReportedRun) -> Data:
-    metrics = run.metrics
-    facts: Data = {
-        "run": run.name,
-        "hash of the configuration": run.name.rpartition("-")[2],
-        "task": metrics.task,
-        "backbone": metrics.backbone,
-        "strategy": metrics.strategy,
-        "seed": metrics.seed,
-        "parameters": metrics.parameters,
-        "best checkpoint at step": metrics.best_step,
-        "validations": len(run.log.validation),
-        "trajectories": metrics.trajectories,
-    }
-    facts |= {key.replace("_", " "): value for key, value in metrics.training.plain().items()}
-    facts |= {f"version of {name}": value for name, value in metrics.versions.items()}
-    config = (run.run.path / "config.toml").read_text(encoding="utf-8")
-    return {"run": run.name, "facts": {name: _fact(value) for name, value in facts.items()}, "config": config}
-
-
-def _fact(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return format_number(value) if isinstance(value, float) else str(value)
+    return tables
