@@ -2,17 +2,17 @@
 
 from hero.config.parse import parse_override, read_toml
 from hero.config.registry import Registry
-from hero.config.settings import Facts, FromStrategy, PerDims, Rule, Settings, Share, setting
+from hero.config.settings import Derived, Facts, Settings, from_strategy, per_dims, setting, share
 
 __all__ = [
+    "Derived",
     "Facts",
-    "FromStrategy",
-    "PerDims",
     "Registry",
-    "Rule",
     "Settings",
-    "Share",
+    "from_strategy",
     "parse_override",
+    "per_dims",
     "read_toml",
     "setting",
+    "share",
 ]

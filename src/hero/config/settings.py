@@ -1,11 +1,11 @@
 """How settings are declared and checked. It knows no section: each part of hero declares its own.
 
     class RampSettings(Settings):
-        start: Annotated[int, Share(0.4)] = setting("First update of the relative term.", ge=0)
+        start: Annotated[int, share(0.4)] = setting("First update of the relative term.", ge=0)
         top: float = setting(0.02, "Largest weight.", ge=0)
 
-A value that depends on other settings is declared with its rule in the annotation (`Share`, `PerDims`, `FromStrategy`)
-and is computed on construction, so a Settings object holds every number and nothing is None afterwards.
+A value that depends on others is declared with its rule in the annotation (`share`, `per_dims`, `from_strategy`) and is
+computed on construction, so a Settings object holds every number and nothing is None afterwards.
 """
 
 from __future__ import annotations
@@ -36,64 +36,29 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Share:
-    """A number of updates given as a share of all updates."""
+class Derived:
+    """The rule of a value that is computed unless it is set, and its default in words."""
 
-    share: float
-    least: int = 1
-
-    def value(self, facts: Facts, given: Mapping[str, Any]) -> int:
-        """max(least, share · updates)."""
-        return max(self.least, round(self.share * facts.steps))
-
-    def __str__(self) -> str:
-        return f"{self.share:g} of train.steps"
-
-
-@dataclass(frozen=True)
-class PerDims:
-    """A value for each number of space dimensions."""
-
-    values: Mapping[int, Any]
-
-    def value(self, facts: Facts, given: Mapping[str, Any]) -> Any:
-        """The value for the dimensions of the data."""
-        return self.values[facts.dims]
-
-    def __str__(self) -> str:
-        return ", ".join(f"{value} in {dims}D" for dims, value in self.values.items())
-
-
-@dataclass(frozen=True)
-class FromStrategy:
-    """A value that each strategy class has as an attribute."""
-
-    attribute: str
-
-    def value(self, facts: Facts, given: Mapping[str, Any]) -> Any:
-        """The attribute of the chosen strategy."""
-        return getattr(facts.strategy, self.attribute, 0)
-
-    def __str__(self) -> str:
-        return "by strategy"
-
-
-@dataclass(frozen=True)
-class Rule:
-    """Any other function of the facts and of the section's given values."""
-
-    function: Callable[[Facts, Mapping[str, Any]], Any]
+    value: Callable[[Facts, Mapping[str, Any]], Any]
+    """A function of the facts and of the given values of the same section."""
     text: str
 
-    def value(self, facts: Facts, given: Mapping[str, Any]) -> Any:
-        """The value of the function."""
-        return self.function(facts, given)
 
-    def __str__(self) -> str:
-        return self.text
+def share(part: float, least: int = 1) -> Derived:
+    """A number of updates: max(least, part · updates)."""
+    return Derived(lambda facts, given: max(least, round(part * facts.steps)), f"{part:g} of train.steps")
 
 
-Derived = Share | PerDims | FromStrategy | Rule
+def per_dims(values: Mapping[int, Any]) -> Derived:
+    """A value for each number of space dimensions."""
+    return Derived(
+        lambda facts, given: values[facts.dims], ", ".join(f"{value} in {dims}D" for dims, value in values.items())
+    )
+
+
+def from_strategy(attribute: str) -> Derived:
+    """A value that each strategy class has as an attribute."""
+    return Derived(lambda facts, given: getattr(facts.strategy, attribute, 0), "by strategy")
 
 
 def setting(default: Any, doc: str = "", **bounds: Any) -> Any:
@@ -147,7 +112,7 @@ def derivation(field: FieldInfo) -> Derived | None:
 def default_text(field: FieldInfo) -> str:
     """The default of a field in words."""
     rule = derivation(field)
-    return str(field.get_default(call_default_factory=True) if rule is None else rule)
+    return str(field.get_default(call_default_factory=True)) if rule is None else rule.text
 
 
 def one_of(names: Iterable[str]) -> Callable[[Any], tuple[str, ...]]:

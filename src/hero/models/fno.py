@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from hero.config import Facts, setting
-from hero.config.settings import Rule, facts_of, positive_numbers
+from hero.config.settings import Derived, facts_of, positive_numbers
 from hero.models.base import BackboneSettings
 from hero.models.once import once
 from hero.models.spectral import SpectralConv, autocasting, check_modes, full_precision, fusing
@@ -130,7 +130,7 @@ way in APEBench's layout (102,881 parameters in 2D), `paper_count` keeps 8 in al
 paper's table of costs, which has no other dimension. The layout behind that count is not known: docs/paper.md."""
 
 
-def by_size(name: str) -> Rule:
+def by_size(name: str) -> Derived:
     """The value of a setting in the chosen size."""
 
     def value(facts: Facts, given: Mapping[str, Any]) -> Any:
@@ -141,7 +141,7 @@ def by_size(name: str) -> Rule:
 
     values = {dims: size[name] for dims, size in SIZES["apebench"].items()}
     same = len(set(values.values())) == 1
-    return Rule(value, f"{values[1]}" if same else ", ".join(f"{values[dims]} in {dims}D" for dims in values))
+    return Derived(value, f"{values[1]}" if same else ", ".join(f"{values[dims]} in {dims}D" for dims in values))
 
 
 class FNOSettings(BackboneSettings):

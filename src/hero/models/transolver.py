@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad, scaled_dot_product_attention
 
-from hero.config import PerDims, setting
+from hero.config import per_dims, setting
 from hero.errors import HeroError
 from hero.models.base import BackboneSettings
 
@@ -107,10 +107,10 @@ def mlp(in_channels: int, hidden: int, out_channels: int) -> nn.Sequential:
 class TransolverSettings(BackboneSettings):
     """Transolver."""
 
-    width: Annotated[int, PerDims({1: 224, 2: 256, 3: 512})] = setting("Channels inside.", ge=1)
-    depth: Annotated[int, PerDims({1: 2, 2: 4, 3: 3})] = setting("Blocks.", ge=1)
-    heads: Annotated[int, PerDims({1: 4, 2: 8, 3: 8})] = setting("Attention heads.", ge=1)
-    slices: Annotated[int, PerDims({1: 64, 2: 128, 3: 256})] = setting("Slices.", ge=1)
+    width: Annotated[int, per_dims({1: 224, 2: 256, 3: 512})] = setting("Channels inside.", ge=1)
+    depth: Annotated[int, per_dims({1: 2, 2: 4, 3: 3})] = setting("Blocks.", ge=1)
+    heads: Annotated[int, per_dims({1: 4, 2: 8, 3: 8})] = setting("Attention heads.", ge=1)
+    slices: Annotated[int, per_dims({1: 64, 2: 128, 3: 256})] = setting("Slices.", ge=1)
     mlp_ratio: int = setting(1, "Hidden over outer channels in the feed-forward part.", ge=1)
     periodic: bool = setting(True, "Convolutions wrap around; false pads with zeros as upstream does.")
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator
 from torch import nn
 
-from hero.config import Settings, Share, setting
+from hero.config import Settings, setting, share
 from hero.config.settings import one_of
 from hero.data.windows import Batch, Windows
 from hero.errors import HeroError
@@ -25,15 +25,15 @@ from hero.strategies.base import Compiler, Loss, Phase, Setup, Strategy
 class RelativeSettings(Settings):
     """The schedule of the relative term (strategies hero and fixed_weight)."""
 
-    start: Annotated[int, Share(0.4, least=0)] = setting("s_0, the first update of the relative term.", ge=0)
-    warmup: Annotated[int, Share(0.2)] = setting("W, updates over which lambda rises from 0.", ge=1)
+    start: Annotated[int, share(0.4, least=0)] = setting("s_0, the first update of the relative term.", ge=0)
+    warmup: Annotated[int, share(0.2)] = setting("W, updates over which lambda rises from 0.", ge=1)
     lambda_max: float = setting(0.02, "Largest weight of the relative term; 0 leaves the term out.", ge=0)
 
 
 class HeroSettings(RelativeSettings):
     """The relative term."""
 
-    refresh: Annotated[int, Share(0.2)] = setting("R, updates between copies into the lagged operator.", ge=1)
+    refresh: Annotated[int, share(0.2)] = setting("R, updates between copies into the lagged operator.", ge=1)
     margin: float = setting(0.02, "Margin m by which the current rollout should beat the reference.", gt=0)
     beta: float = setting(5.0, "Sharpness of the softplus margin.", gt=0)
     perturbation: float = setting(0.01, "s, relative size of the spectral perturbation.", ge=0)

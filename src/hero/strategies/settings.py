@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from hero.config import FromStrategy, Settings, Share, setting
+from hero.config import Settings, from_strategy, setting, share
 
 
 class TrainSettings(Settings):
@@ -21,17 +21,17 @@ class TrainSettings(Settings):
         "Length of the unroll: train.unroll, growing to it in equal stages (steps), or drawn for each update (random).",
     )
     noise: float = setting(0.0, "Gaussian noise on the input states, relative to their root mean square.", ge=0)
-    ema: Annotated[float, FromStrategy("ema")] = setting(
+    ema: Annotated[float, from_strategy("ema")] = setting(
         "Decay of the averaged weights that are validated and kept, 0 for none.", ge=0
     )
-    recompute: Annotated[bool, FromStrategy("recompute")] = setting(
+    recompute: Annotated[bool, from_strategy("recompute")] = setting(
         "Recompute activations in the backward pass instead of keeping them."
     )
     loss: Literal["relative", "mse"] = setting(
         "relative", "Absolute loss: the normalised distance D, or the mean squared error."
     )
     lr: float = setting(1e-3, "Peak learning rate of AdamW.", gt=0)
-    warmup: Annotated[int, Share(0.2)] = setting("Updates of linear warm-up, before a cosine to zero.", ge=0)
+    warmup: Annotated[int, share(0.2)] = setting("Updates of linear warm-up, before a cosine to zero.", ge=0)
     weight_decay: float = setting(0.01, "Decoupled weight decay of AdamW.", ge=0)
     clip: float = setting(1.0, "Largest gradient norm; 0 turns clipping off.", ge=0)
     patience: int = setting(
@@ -41,8 +41,8 @@ class TrainSettings(Settings):
         "auto", "torch.compile of the unroll: auto compiles long runs where a compiler is found."
     )
     device: str = setting("auto", "auto, cpu, cuda, cuda:1, mps; auto takes an accelerator if there is one.")
-    validate_every: Annotated[int, Share(0.05)] = setting("Updates between validation rollouts.", ge=1)
-    checkpoint_every: Annotated[int, Share(0.05)] = setting("Updates between checkpoints for resuming.", ge=1)
+    validate_every: Annotated[int, share(0.05)] = setting("Updates between validation rollouts.", ge=1)
+    checkpoint_every: Annotated[int, share(0.05)] = setting("Updates between checkpoints for resuming.", ge=1)
     keep_every: int = setting(
         0, "Updates between checkpoints that are kept for `hero landscape` and `hero probe`; 0 keeps none.", ge=0
     )
