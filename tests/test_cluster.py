@@ -92,14 +92,12 @@ def test_sigterm_cancels_the_tasks_which_save(address: str, runs_dir: Path, data
 @needs_ray
 def test_mistakes_are_not_retried_and_kills_only_so_often(address: str, runs_dir: Path, data_dir: Path) -> None:
     killer = kill_at(runs_dir / KILLED.run_id(), 30, lambda pid: os.kill(pid, signal.SIGKILL))
-    broken, killed = sweep([BROKEN, KILLED], runs_dir, data_dir, Workers(cluster="auto", cpus=0.5, retries=0))
+    failed = sweep([BROKEN, KILLED], runs_dir, data_dir, Workers(cluster="auto", cpus=0.5, retries=0))
     killer.join()
-    assert broken.failed
-    assert "non-finite" in broken.failed
-    assert (broken.run / "output.log").read_text().count("non-finite") == 1
-    assert killed.failed
-    assert "SIGKILL" in killed.failed
-    assert f"log: {killed.run / 'output.log'}" in killed.failed
+    assert "non-finite" in failed[BROKEN.run_id()]
+    assert (runs_dir / BROKEN.run_id() / "output.log").read_text().count("non-finite") == 1
+    assert "SIGKILL" in failed[KILLED.run_id()]
+    assert f"log: {runs_dir / KILLED.run_id() / 'output.log'}" in failed[KILLED.run_id()]
 
 
 @needs_ray

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+import hero.console as console_module
 import hero.study.watch as watch_module
 from conftest import Call, assert_refused, options, start_hero, tiny, wait_until
 from hero.errors import HeroError
@@ -22,7 +23,7 @@ from hero.runs.config import RunConfig
 from hero.runs.folder import Run
 from hero.runs.records import read_lines
 from hero.study.sweep import gpu_of, sweep, threads_of_each, visible_gpus
-from hero.study.watch import SweepProgress, read_state
+from hero.study.watch import read_state, sweep_progress
 from hero.study.worker import Failure, Job, Workers, failure_of, last_lines
 from test_train import assert_same_run
 
@@ -38,7 +39,7 @@ BROKEN = tiny(train__lr=1e30, train__clip=0)
 def expected(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
     """The runs one after the other in this process."""
     runs = tmp_path_factory.mktemp("expected")
-    assert [outcome.failed for outcome in sweep([*GOOD, KILLED], runs, data_dir, Workers(0))] == [None] * 3
+    assert sweep([*GOOD, KILLED], runs, data_dir, Workers(0)) == {}
     return runs
 
 
@@ -91,25 +92,22 @@ def test_workers_give_the_bits_of_one_process_and_failures_stay_alone(
     (runs_dir / blocked.run_id()).write_text("in the way")
     configs = [KILLED, blocked, GOOD[0], BROKEN, GOOD[0], GOOD[1]]
     killer = kill_at(runs_dir / KILLED.run_id(), 30, lambda pid: os.kill(pid, signal.SIGKILL))
-    outcomes = sweep(configs, runs_dir, data_dir, Workers(2))
+    failed = sweep(configs, runs_dir, data_dir, Workers(2))
     killer.join()
-    assert [outcome.config for outcome in outcomes] == configs
-    assert [outcome.run for outcome in outcomes] == [runs_dir / config.run_id() for config in configs]
-    assert [outcome.failed is None for outcome in outcomes] == [False, False, True, False, True, True]
+    assert failed.keys() == {config.run_id() for config in (KILLED, blocked, BROKEN)}
     out = capsys.readouterr().out
     assert out.count(f"started {GOOD[0].run_id()}") == 1
-    for outcome, words in ((outcomes[0], ("SIGKILL", "memory")), (outcomes[3], ("non-finite", "train.lr"))):
-        assert outcome.failed
-        for word in (*words, f"log: {outcome.run / 'output.log'}"):
-            assert word in outcome.failed
-        assert f"failed {outcome.run.name}: {outcome.failed}" in out
-    assert outcomes[1].failed
-    assert blocked.run_id() in outcomes[1].failed
-    assert "step 20/20" in (outcomes[2].run / "output.log").read_text()
+    for config, words in ((KILLED, ("SIGKILL", "memory")), (BROKEN, ("non-finite", "train.lr"))):
+        name = config.run_id()
+        for word in (*words, f"log: {runs_dir / name / 'output.log'}"):
+            assert word in failed[name]
+        assert f"failed {name}: {failed[name]}" in out
+    assert blocked.run_id() in failed[blocked.run_id()]
+    assert "step 20/20" in (runs_dir / GOOD[0].run_id() / "output.log").read_text()
 
-    again = sweep([KILLED, GOOD[0]], runs_dir, data_dir, Workers(2))
-    assert [outcome.failed for outcome in again] == [None, None]
-    assert f"resuming {KILLED.run_id()} after update" in (again[0].run / "output.log").read_text()
+    assert sweep([KILLED, GOOD[0]], runs_dir, data_dir, Workers(2)) == {}
+    resumed = (runs_dir / KILLED.run_id() / "output.log").read_text()
+    assert f"resuming {KILLED.run_id()} after" in resumed
     out = capsys.readouterr().out
     assert "1 of 2 runs are there already" in out
     assert GOOD[0].run_id() not in out
@@ -133,7 +131,7 @@ def test_workers_end_with_their_parent_and_the_same_command_goes_on(
     while workers_at(run):
         time.sleep(0.01)
     assert last_step(run) < KILLED.train.steps
-    assert [outcome.failed for outcome in sweep([KILLED], runs_dir, data_dir)] == [None]
+    assert sweep([KILLED], runs_dir, data_dir) == {}
     assert_same_results([KILLED], runs_dir, expected)
 
 
@@ -156,10 +154,9 @@ def test_a_damaged_result_is_a_failure_and_nothing_is_overwritten(
 ) -> None:
     shutil.copytree(expected / GOOD[0].run_id(), runs_dir / GOOD[0].run_id())
     (runs_dir / GOOD[0].run_id() / "metrics.json").write_text("{")
-    (outcome,) = sweep([GOOD[0]], runs_dir, data_dir)
-    assert outcome.failed
-    assert "metrics.json is damaged" in outcome.failed
-    assert (outcome.run / "metrics.json").read_text() == "{"
+    failed = sweep([GOOD[0]], runs_dir, data_dir)
+    assert "metrics.json is damaged" in failed[GOOD[0].run_id()]
+    assert (runs_dir / GOOD[0].run_id() / "metrics.json").read_text() == "{"
 
 
 def test_threads_are_divided_and_never_more_than_the_user_allows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +194,8 @@ def test_what_the_end_of_a_worker_means(tmp_path: Path) -> None:
 
 def test_the_view_shows_every_run_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=160)
-    monkeypatch.setattr(watch_module, "console", console)
+    for module in (watch_module, console_module):
+        monkeypatch.setattr(module, "console", console)
     monkeypatch.setattr("hero.console.console", console)
     jobs = [Job(tiny(seed=seed), tmp_path / tiny(seed=seed).run_id(), tmp_path) for seed in range(3)]
     records = [{"step": 5, "val_gm100": 0.25}, {"step": 7, "loss": 0.125, "steps_per_second": 31.4}]
@@ -206,7 +204,7 @@ def test_the_view_shows_every_run_on_a_terminal(tmp_path: Path, monkeypatch: pyt
     assert read_state(jobs[0].run, 20) == (7, "loss 0.125  val 0.25  31.4 steps/s")
     assert read_state(jobs[0].run, 7) == (7, "evaluating")
     assert read_state(jobs[1].run, 20) == (0, "starting")
-    with SweepProgress(jobs, before=4) as progress:
+    with sweep_progress(jobs, before=4) as progress:
         for job in jobs:
             progress.started(job)
         progress.ended(jobs[2], Failure("it was [not] to be.", ["last words"]))
@@ -237,6 +235,6 @@ def test_mistakes_are_refused(arguments: list[str], words: tuple[str, ...], call
 
 
 def test_nothing_to_do_starts_nothing(runs_dir: Path, data_dir: Path) -> None:
-    assert sweep([], runs_dir, data_dir) == []
+    assert sweep([], runs_dir, data_dir) == {}
     with pytest.raises(HeroError, match="`retries`=-1"):
         Workers(cluster="auto", retries=-1)

@@ -42,11 +42,10 @@ def run(
     failed: dict[str, str] = {}
     if not table_only:
         try:
-            outcomes = sweep(planned.configs, runs_dir, data_dir, workers, measure)
+            failed = sweep(planned.configs, runs_dir, data_dir, workers, measure)
         except KeyboardInterrupt:
             unread = planned.study.measures
             raise InterruptedStudy(None if unread else collect(planned, Places(runs_dir, data_dir, out))) from None
-        failed = {outcome.run.name: outcome.failed for outcome in outcomes if outcome.failed is not None}
     return collect(planned, Places(runs_dir, data_dir, out, failed))
 
 

@@ -6,7 +6,6 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -18,7 +17,7 @@ from hero.runs.checkpoint import kept_steps
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
 from hero.study.ray import run_on_cluster
-from hero.study.watch import SweepProgress
+from hero.study.watch import SweepProgress, sweep_progress
 from hero.study.worker import (
     Failure,
     Job,
@@ -35,26 +34,17 @@ from hero.training.loop import train
 POLL_SECONDS = 0.1
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The end of a run: `failed` is None if it is trained and evaluated, else the reason in a sentence."""
-
-    config: RunConfig
-    run: Path
-    failed: str | None
-
-
 def sweep(
     configs: Sequence[RunConfig],
     runs_dir: Path,
     data_dir: Path,
     workers: Workers | None = None,
     measure: Callable[[Path, Path], object] = evaluate,
-) -> list[Outcome]:
-    """Train and evaluate every configuration, except the finished ones; a failed one does not stop the rest.
+) -> dict[str, str]:
+    """Train and evaluate every configuration in `runs_dir/<id>`, except the finished ones; equal ones once.
 
-    The outcomes are in the order of `configs`; equal ones are computed once. `measure(run, data_dir)` evaluates a
-    run that was trained in this process; worker processes do what `hero train` does.
+    Returns the reason of each run that failed, by its id: it does not stop the rest. `measure(run, data_dir)` evaluates
+    a run that was trained in this process; worker processes do what `hero train` does.
     """
     workers = workers or Workers()
     if workers.cluster is not None:
@@ -75,14 +65,14 @@ def sweep(
     if jobs and workers.cluster is None and workers.count == 0:
         failed |= run_here(jobs, measure)
     elif jobs:
-        with SweepProgress(jobs, before=len(failed)) as progress:
+        with sweep_progress(jobs, before=len(failed)) as progress:
             if workers.cluster is None:
                 with stop_on_sigterm():
                     run_in_processes(jobs, workers.count, progress)
             else:
                 run_on_cluster(jobs, workers, progress)
             failed |= progress.failed
-    return [Outcome(config, runs_dir / config.run_id(), failed[config.run_id()]) for config in configs]
+    return {name: reason for name, reason in failed.items() if reason is not None}
 
 
 def is_finished(config: RunConfig, run: Path) -> bool:

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import RenderableType
-from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
-
-from hero.console import console, say
+from hero.console import console, progress_bar, say
 from hero.study.worker import Failure, Job, last_lines
 
 
@@ -46,79 +42,56 @@ def read_state(run: Path, steps: int) -> State:
     return State(step, "  ".join(note.strip() for note in notes) or "starting")
 
 
-class Bars(Progress):
-    """A bar for all runs, and below it a line for each that is computed; a narrow terminal cuts their names."""
-
-    def __init__(self, *columns: ProgressColumn, **options: Any) -> None:
-        self.lines: dict[str, str] = {}
-        super().__init__(*columns, **options)
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        yield self.make_tasks_table(self.tasks)
-        table = Table.grid(padding=(0, 2))
-        table.add_column(no_wrap=True, overflow="ellipsis")
-        for name, note in list(self.lines.items()):
-            table.add_row(name, Text(note, style="dim"))
-        yield table
+@contextmanager
+def sweep_progress(jobs: Sequence[Job], before: int) -> Iterator[SweepProgress]:
+    """The progress of `jobs`, shown until the end of the context; `before` runs were finished earlier."""
+    with progress_bar("runs", sum(job.config.train.steps for job in jobs)) as advance:
+        yield SweepProgress(jobs, before, advance)
 
 
 class SweepProgress:
     """The jobs of a sweep so far; `failed` holds the sentence of each that ended, or None."""
 
-    def __init__(self, jobs: Sequence[Job], before: int) -> None:
+    def __init__(self, jobs: Sequence[Job], before: int, advance: Callable[..., None]) -> None:
         self.failed: dict[str, str | None] = {}
-        self._all, self._finished = before + len(jobs), before
+        self._all, self._before, self._advance = before + len(jobs), before, advance
         self._running: dict[str, tuple[Job, float]] = {}
-        self._steps = {job.run.name: 0 for job in jobs}
-        self._bars = Bars(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(compact=True),
-            console=console,
-            transient=True,
-            refresh_per_second=4,
-            disable=not console.is_terminal,
-        )
-        self._all_runs = self._bars.add_task(self._summary(), total=sum(job.config.train.steps for job in jobs))
-
-    def __enter__(self) -> SweepProgress:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
+        self._steps: dict[str, int] = {}
+        self._shown = 0
 
     def started(self, job: Job) -> None:
+        """A run is being computed."""
         self._running[job.run.name] = (job, time.monotonic())
         if not console.is_terminal:
             say(f"started {job.run.name}")
 
     def ended(self, job: Job, failure: Failure | None) -> None:
+        """A run has ended, with a result or a failure."""
         name = job.run.name
         _, since = self._running.pop(name, (job, time.monotonic()))
-        self._bars.lines.pop(name, None)
         self._steps[name] = job.config.train.steps
         self.failed[name] = failure and failure.sentence
         if failure:
             say(f"failed {name}: {failure.sentence}", style="yellow")
-            for text in failure.output:
-                say(f"  | {text}", style="dim")
+            say(*(f"  | {text}" for text in failure.output), style="dim")
         else:
-            self._finished += 1
             say(f"finished {name} in {time.monotonic() - since:.0f} s ({self._summary()})")
 
     def refresh(self) -> None:
         """Read how far the running jobs are; display only, so it does nothing without a terminal."""
         if not console.is_terminal:
             return
+        lines = [self._summary()]
         for name, (job, _) in self._running.items():
             steps = job.config.train.steps
             state = read_state(job.run, steps)
             self._steps[name] = state.step
-            self._bars.lines[name] = f"{state.step}/{steps}  {state.note}"
-        self._bars.update(self._all_runs, completed=sum(self._steps.values()), description=self._summary())
+            lines.append(f"{name}  {state.step}/{steps}  {state.note}")
+        done = sum(self._steps.values())
+        self._advance(done - self._shown, note="\n".join(lines))
+        self._shown = done
 
     def _summary(self) -> str:
         failed = sum(sentence is not None for sentence in self.failed.values())
-        return f"{self._finished} of {self._all} finished" + (f", {failed} failed" if failed else "")
+        finished = self._before + len(self.failed) - failed
+        return f"{finished} of {self._all} finished" + (f", {failed} failed" if failed else "")
