@@ -209,9 +209,16 @@ CHANGED: dict[str, Any] = {
     "backbone.final_activation": False,
     "backbone.precision": "bfloat16",
     "backbone.residual": True,
+    "backbone.spectral_bias": True,
     "hero.candidates": ["lag", "self"],
     "hero.diagnostics": ["roll"],
 }
+
+
+def test_the_size_of_the_backbone_changes_the_id() -> None:
+    two_dimensional = {"task.name": "decaying_turbulence"}
+    sizes = [make_config(overrides={**two_dimensional, "backbone.size": s}) for s in ("apebench", "paper_count")]
+    assert sizes[0].run_id() == make_config(overrides=two_dimensional).run_id() != sizes[1].run_id()
 
 
 def test_checkpoints_kept_for_analysis_change_no_number_and_so_not_the_id() -> None:
@@ -234,7 +241,9 @@ def test_the_schema_lists_every_setting_with_its_meaning() -> None:
         assert field.description in [place["description"] for place in found if place], key
 
 
-@pytest.mark.parametrize("key", sorted(flat(make_config()).keys() - {"backbone.name", "train.keep_every"}))
+@pytest.mark.parametrize(
+    "key", sorted(flat(make_config()).keys() - {"backbone.name", "backbone.size", "train.keep_every"})
+)
 def test_every_setting_changes_the_id(key: str) -> None:
     values = flat(make_config())
     value = CHANGED.get(key, values[key] * 2 if values[key] else 1)

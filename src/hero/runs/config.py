@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,7 +153,8 @@ def build(values: Mapping[str, Any]) -> RunConfig:
 
     given_train = sections.pop("train", {})
     updates = given_train.get("steps", TrainSettings.model_fields["steps"].default)
-    facts = Facts(int(updates) if isinstance(updates, int | float) and updates == updates else 0, task.dims, strategy)
+    known = isinstance(updates, int | float) and math.isfinite(updates)  # otherwise its own check refuses it
+    facts = Facts(int(updates) if known else 0, task.dims, strategy)
     own = sections.pop(strategy.section, {}) if strategy.section else {}
     for section, given in sections.items():
         if section != "data":
