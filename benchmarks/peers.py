@@ -201,7 +201,7 @@ def alternate(
 
 
 def compare(works: Sequence[Workload], rounds: int, threads: int, eager: bool) -> dict[str, Any]:
-    """Measure all workloads; `ratios` holds every participant's time over ours, and that of the fastest peer."""
+    """Measure all workloads; `ratios` holds the time of every participant and of the fastest peer over ours."""
     result: dict[str, Any] = {"machine": {"threads": threads}, "training": [], "inference": [], "ratios": {}}
     labels = {kind: taking_part(kind, eager) for kind in ("training", "inference")}
     keys = {key for part in labels.values() for key in part.values()}

@@ -2,7 +2,7 @@
 
     pip install neuraloperator
     python examples/neuralop_fno.py                  # train, save, print the error of a 100-step rollout
-    python examples/neuralop_fno.py --steps 2000     # go on from the checkpoint; the bits are those of one long run
+    python examples/neuralop_fno.py --steps 2000     # resume from the checkpoint; the same bits as one long run
 
 `Hero` takes the place of a loss function; its state (step, lagged weights) is saved next to the optimizer's.
 """

@@ -3,7 +3,7 @@
     python examples/scattered_points.py --out scattered_points.png
 
 The domain is the periodic unit square, seen only at 384 points that are four times as dense in the middle. Norms use
-quadrature weights, the spectrum is that of the neighbour graph, and the input is perturbed in that basis.
+quadrature weights, the spectrum belongs to the neighbour graph, and the input is perturbed in that basis.
 """
 
 from __future__ import annotations

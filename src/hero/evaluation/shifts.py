@@ -1,7 +1,7 @@
 """A finished run under a shift of its task: other coefficients or another grid, without further training.
 
 All runs of a task start a shift from the same states. Where only the grid changes these are the run's own test states,
-resampled: the same functions, warmed up on the grid of the training. Otherwise they are those of the shifted task.
+resampled: the same functions, warmed up on the grid of the training. Otherwise they are the states of the shifted task.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OF_THE_GRID = ("resolution", "substeps")
 
 @dataclass(frozen=True)
 class Shift:
-    """Settings of a task that differ from those of the training; the name becomes that of a file."""
+    """Settings of a task that differ from the training; files are called by the name."""
 
     name: str
     title: str
@@ -66,7 +66,7 @@ SHIFTS: dict[str, Shift] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ResampledTask(Task):
-    """A task on another grid than `start`, whose trajectories begin where those of `start` begin."""
+    """A task on another grid than `start`, whose trajectories begin at the states where `start` begins."""
 
     start: Task
     split: Split
