@@ -418,7 +418,7 @@ def test_a_dry_run_knows_what_is_there(again: Path, call: Call, data_dir: Path) 
 
 
 def published_in(group: PlannedGroup, table: dict[str, Any]) -> list[str]:
-    """The rows of the paper's table that stand next to rows of ours."""
+    """The rows of the paper's table that stand next to our rows."""
     return [row.published for row in group.rows if row.published in table]
 
 
@@ -783,7 +783,7 @@ def test_a_row_that_crashes_is_a_failed_row(
     assert f"{folder.name} failed: its process crashed with exit code 1 (log: {folder / 'output.log'})." in out
 
 
-def test_anyones_own_module(call: Call, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_of_the_user(call: Call, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "study_models.py").write_text(
         "from torch import nn\n\n\nclass Net(nn.Conv1d):\n"
         "    def __init__(self, in_channels, out_channels):\n"

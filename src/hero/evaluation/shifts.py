@@ -32,7 +32,7 @@ from hero.runs.folder import Run, choose_device
 from hero.runs.records import RunIdentity, write_arrays
 
 OF_THE_GRID = ("resolution", "substeps")
-"""Settings that say how finely the task is solved, not what it is."""
+"""Settings of the discretisation: they decide how finely a task is solved, not which task it is."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class PlannedRow:
     published: str = ""
     """The name of the row in the paper's table."""
     own: tuple[str, ...] = ()
-    """Settings that the row has beyond those of the study."""
+    """Settings that the row has in addition to the study's."""
     setting: float | None = None
     repeats: str | None = None
 

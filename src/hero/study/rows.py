@@ -1,4 +1,4 @@
-"""The rows of studies: a strategy, and its settings beyond those of the study."""
+"""The rows of studies: a strategy, and its settings in addition to the study's."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hero.strategies import STRATEGIES
 from hero.strategies.hero import HeroSettings
 
 RowSettings = Callable[[RunConfig], Mapping[str, Any]]
-"""Settings of a row from the configuration that its study would give it."""
+"""Settings of a row from the configuration that it would have without them."""
 
 
 def shared(config: RunConfig) -> Mapping[str, Any]:
-    """No settings beyond those of the study."""
+    """No settings in addition to the study's."""
     return {}
 
 
@@ -81,7 +81,7 @@ def refresh_steps(config: RunConfig) -> str:
 
 @dataclass(frozen=True)
 class StudyRow:
-    """A line of the table: a strategy, and its settings beyond those of the study."""
+    """A line of the table: a strategy, and its settings in addition to the study's."""
 
     strategy: str
     label: str = ""
@@ -97,7 +97,7 @@ class StudyRow:
 
 
 SPECIAL_ROWS = {
-    "hero": StudyRow("hero", settings=keep_checkpoints),  # so that `landscape` finds its runs among those of `main`
+    "hero": StudyRow("hero", settings=keep_checkpoints),  # so that `landscape` can read the runs of `main`
     "recurrent": StudyRow("recurrent", settings=whole_trajectories, note=windows_note),
 }
 """Rows of strategies that have settings beyond the shared ones in every study."""

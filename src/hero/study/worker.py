@@ -1,4 +1,4 @@
-"""One run in its own process: how it is started, what it does, and what is known when it ends.
+"""One run in its own process: how it is started and how its end is reported.
 
 The process is `python -m hero train --resume RUN` with its output in `RUN/output.log`. Its standard input is a pipe
 from its parent: when the parent dies, for whatever reason, the pipe ends and so does the process.

@@ -202,7 +202,7 @@ def peak_of_process(config: RunConfig, steps: int) -> int:
 
 
 def print_peak(folder: str, steps: str, threads: str) -> None:
-    """Roll out and print the most bytes that this held, beyond those of the process before."""
+    """Roll out and print the most bytes that the rollout held, without the bytes of the idle process."""
     torch.set_num_threads(int(threads))
     config = Run(Path(folder)).config
     device = choose_device(config.train.device)
