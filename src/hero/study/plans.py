@@ -69,6 +69,7 @@ LOSSES = ("relative", "mse")
 AXES = ("tasks", "backbones", "loss", "strategies", "seeds")
 OWN_ROWS = ("tasks", "backbones", "loss", "seeds")
 """Axes of a study whose rows are not one for each strategy."""
+ONE_LOSS = ("tasks", "backbones", "strategies", "seeds")
 SETTINGS_OF_AXES = {
     "task.name": "tasks",
     "backbone.name": "backbones",
@@ -193,7 +194,7 @@ STUDIES: Registry[Study] = Registry(
             TURBULENCE,
             ("fno",),
             strategy_rows("one_step", "push_forward", "hero"),
-            axes=("tasks", "backbones", "strategies", "seeds"),
+            axes=ONE_LOSS,
             figures="rollout",
         ),
         "landscape": Study(
@@ -202,7 +203,7 @@ STUDIES: Registry[Study] = Registry(
             ("fno",),
             strategy_rows("hero"),
             tuple(Column(key=f"nrmse@{t}", label=f"nRMSE@{t}", direction="lower") for t in (1, 40, 100, 160)),
-            axes=("tasks", "backbones", "strategies", "seeds"),
+            axes=ONE_LOSS,
             read=read_landscape,
             measures=True,
             figures="landscape",
