@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from conftest import Call, assert_refused, options, tiny
-from hero.cli.plan import show_estimate
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.method.cache import WindowTable
 from hero.method.objective import Every
 from hero.method.rollout import unroll
+from hero.report.content import estimate_table
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run, load_data
 from hero.strategies import STRATEGIES
@@ -212,13 +212,11 @@ def test_a_run_that_cannot_fit_is_refused(tmp_path: Path) -> None:
         estimate(tiny(train__batch=10**6, data__train_trajectories=10**6), tmp_path, available=10**9)
 
 
-def test_a_peak_above_the_available_memory_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_peak_above_the_available_memory_is_told(tmp_path: Path) -> None:
     numbers = estimate(tiny(), tmp_path, updates=1)
-    capsys.readouterr()
-    show_estimate(numbers)
-    assert "warning" not in capsys.readouterr().out
-    show_estimate(numbers.model_copy(update={"available_memory": 10**6}))
-    assert "warning: only 1 MB of memory are available" in capsys.readouterr().out
+    assert "warning" not in " ".join(estimate_table(numbers).notes)
+    notes = estimate_table(numbers.model_copy(update={"available_memory": 10**6})).notes
+    assert "warning: only 1 MB of memory are available" in notes
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the high-water mark is Linux's")

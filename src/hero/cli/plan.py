@@ -83,16 +83,9 @@ def estimate(
     """Predict time and peak memory of a run from a few real updates."""
     from hero.report.content import estimate_table
     from hero.study.cost import measure
-    from hero.study.cost.count import readable
 
     say(f"measuring {updates} updates of each phase", style="dim")
     found = measure.estimate(settings.resolve("estimate", **vars(run)), where.data, updates)
     show(estimate_table(found))
-    peak, available = found.peak_memory, found.available_memory
-    held = "" if peak is None else f", peak memory {readable(peak, 'B')}"
-    say(f"predicted: {found.seconds / 60:.1f} minutes{held}")
-    if peak is not None and available is not None and peak > available:
-        say(f"warning: only {readable(available, 'B')} of memory are available", style="yellow")
-    say("evaluation without its figures; the peak is that of training with validation", style="dim")
     if json:
         found.write(json)

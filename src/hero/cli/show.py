@@ -15,7 +15,8 @@ def show(table: "Table") -> None:
     if table.title:
         say(table.title, style="bold")  # a title above the table would be broken at its width
     console.print(dataclasses.replace(table, title="").fitting(console.width).to_rich())
-    say(*table.notes, style="dim")
+    for note in table.notes:
+        say(note, style="yellow" if note.startswith("warning") else "dim")
 
 
 def show_rows(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]], numbers: bool = False) -> None:

@@ -339,7 +339,7 @@ def description_table(found: Description) -> Table:
 
 
 def estimate_table(found: Estimate) -> Table:
-    """The predicted time of each phase of a run."""
+    """The predicted time of each phase of a run, with its peak memory."""
     how = f"{found.device}, {found.threads} threads, {'compiled' if found.compiled else 'eager'}"
     columns = [Column("Phase", words=True), Column("times"), Column("ms each"), Column("minutes")]
     rows = []
@@ -347,7 +347,13 @@ def estimate_table(found: Estimate) -> Table:
         each, minutes = 1e3 * work.seconds_each, work.seconds / 60
         numbers = ((work.times, f"{work.times:,}"), (each, f"{each:,.1f}"), (minutes, f"{minutes:.2f}"))
         rows.append(Row([Text(work.name), *(Number(value, shown=text) for value, text in numbers)]))
-    return Table(f"{found.task}: {found.backbone} with {found.strategy} ({how})", columns, rows)
+    peak, available = found.peak_memory, found.available_memory
+    held = "" if peak is None else f", peak memory {readable(peak, 'B')}"
+    notes = [f"predicted: {found.seconds / 60:.1f} minutes{held}"]
+    if peak is not None and available is not None and peak > available:
+        notes.append(f"warning: only {readable(available, 'B')} of memory are available")
+    notes.append("evaluation without its figures; the peak is that of training with validation")
+    return Table(f"{found.task}: {found.backbone} with {found.strategy} ({how})", columns, rows, notes)
 
 
 def _letter(i: int) -> str:
