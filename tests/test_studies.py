@@ -23,12 +23,11 @@ from rich.console import Console
 
 from conftest import TINY, Call, assert_refused, options, start_hero, tiny, wait_until
 from hero.cli import main
-from hero.cli.train import duration
 from hero.errors import HeroError
 from hero.evaluation import shifts as ood
 from hero.method.metrics import METRICS
 from hero.report import write_study
-from hero.report.content import missing_word, study_latex, study_markdown, study_number, study_tables
+from hero.report.content import duration, missing_word, study_latex, study_markdown, study_number, study_tables
 from hero.report.figures.studies import predicted
 from hero.report.tables import format_number
 from hero.runs.config import RunConfig

@@ -14,7 +14,8 @@ def show(table: "Table") -> None:
     """Print a table as wide as the screen allows, and its notes."""
     if table.title:
         say(table.title, style="bold")  # a title above the table would be broken at its width
-    console.print(dataclasses.replace(table, title="").fitting(console.width).to_rich())
+    if table.rows:
+        console.print(dataclasses.replace(table, title="").fitting(console.width).to_rich())
     for note in table.notes:
         say(note, style="yellow" if note.startswith("warning") else "dim")
 

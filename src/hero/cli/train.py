@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 from hero.cli import options
 from hero.cli.options import Folders, OneRun, Settings, WorkerOptions, argument, flag, option, split_names
 from hero.cli.runs import measure, show_result
-from hero.cli.show import show, show_rows
+from hero.cli.show import show
 from hero.console import say
 from hero.errors import HeroError
 
 if TYPE_CHECKING:
-    from hero.study.cost.dry_run import ScheduledRun
     from hero.study.plans import Plan
     from hero.study.records import StudyResult
     from hero.study.worker import Workers
@@ -93,6 +92,7 @@ def study(
 
     Finished runs are found and not repeated: after a kill the same command continues and ends with the same table.
     """
+    from hero.report.content import schedule_table
     from hero.study.cost.dry_run import schedule
     from hero.study.plans import plan
 
@@ -102,7 +102,7 @@ def study(
     values, only = settings.values(), None if seeds is None else range(seeds)
     planned = plan(study, settings.preset, settings.config, values, *chosen, only, loss)
     if dry_run:
-        show_schedule(schedule(planned, where.runs), workers.workers)
+        show(schedule_table(schedule(planned, where.runs), workers.workers))
         return 0
     return int(bool(carry_out(planned, where, workers.build(), out, table_only).failed))
 
@@ -138,30 +138,3 @@ def carry_out(
     say(f"table: {out / 'table.md'}", *(f"figure: {figure}" for figure in figures))
     say(f"`hero report {out}` writes it as a page", style="dim")
     return result
-
-
-def show_schedule(runs: "list[ScheduledRun]", workers: int) -> None:
-    """The runs of a study, one line each, and the total."""
-    if not runs:
-        say("This study trains nothing: it measures, about a minute for each row.", style="dim")
-        return
-    left = {run.run: "unknown" if run.seconds is None else duration(run.seconds) for run in runs}
-    rows = [(run.run, run.state, "" if run.state == "finished" else left[run.run]) for run in runs]
-    show_rows("", ("run", "state", "left"), rows, numbers=True)
-    rest = [run.seconds for run in runs if run.state != "finished"]
-    known = [seconds for seconds in rest if seconds is not None]
-    total = f"; about {duration(sum(known))} left, one after the other" if known else ""
-    say(f"{len(runs)} runs, {len(runs) - len(rest)} finished{total}.")
-    if workers > 1 and known:
-        best = duration(max(sum(known) / workers, *known))
-        say(f"With {workers} workers at best {best}, if each has its own cores.", style="dim")
-    if len(known) < len(rest):
-        say(f"Of {len(rest) - len(known)} runs the time is unknown: none of their kind was logged here.", style="dim")
-
-
-def duration(seconds: float) -> str:
-    """For people: "40 s", "12 min", "3.5 h", "8 days"."""
-    for unit, size, until in (("s", 1, 90), ("min", 60, 90), ("h", 3600, 48)):
-        if seconds < until * size:
-            return f"{seconds / size:.0f} {unit}" if unit != "h" else f"{seconds / size:.1f} h"
-    return f"{seconds / 86400:,.0f} days"

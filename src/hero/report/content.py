@@ -22,6 +22,7 @@ from hero.runs.config import RunConfig
 from hero.runs.records import Metrics
 from hero.study import records
 from hero.study.cost.count import Description, readable
+from hero.study.cost.dry_run import ScheduledRun
 from hero.study.cost.measure import Estimate
 from hero.study.published import differences, published_row
 from hero.study.records import ROLLOUT_COLUMNS, Published, StudyResult, Summary
@@ -354,6 +355,37 @@ def estimate_table(found: Estimate) -> Table:
         notes.append(f"warning: only {readable(available, 'B')} of memory are available")
     notes.append("evaluation without its figures; the peak is that of training with validation")
     return Table(f"{found.task}: {found.backbone} with {found.strategy} ({how})", columns, rows, notes)
+
+
+def schedule_table(runs: Sequence[ScheduledRun], workers: int) -> Table:
+    """The runs of a study with their state and the time that they still take; the total is in the notes."""
+    columns = [Column("run", words=True), Column("state"), Column("left")]
+    left = [run for run in runs if run.state != "finished"]
+    rows = [
+        Row([Text(run.run), Text(run.state), Text("" if run.state == "finished" else duration(run.seconds))])
+        for run in runs
+    ]
+    if not runs:
+        return Table("", columns, [], ["This study trains nothing: it measures, about a minute for each row."])
+    known = [run.seconds for run in left if run.seconds is not None]
+    total = f"; about {duration(sum(known))} left, one after the other" if known else ""
+    notes = [f"{len(runs)} runs, {len(runs) - len(left)} finished{total}."]
+    if workers > 1 and known:
+        best = duration(max(sum(known) / workers, *known))
+        notes.append(f"With {workers} workers at best {best}, if each has its own cores.")
+    if len(known) < len(left):
+        notes.append(f"Of {len(left) - len(known)} runs the time is unknown: none of their kind was logged here.")
+    return Table("", columns, rows, notes)
+
+
+def duration(seconds: float | None) -> str:
+    """For people: "40 s", "12 min", "3.5 h", "8 days"."""
+    if seconds is None:
+        return "unknown"
+    for unit, size, until in (("s", 1, 90), ("min", 60, 90), ("h", 3600, 48)):
+        if seconds < until * size:
+            return f"{seconds / size:.0f} {unit}" if unit != "h" else f"{seconds / size:.1f} h"
+    return f"{seconds / 86400:,.0f} days"
 
 
 def _letter(i: int) -> str:
