@@ -27,7 +27,7 @@ from hero.data import Task
 from hero.errors import HeroError
 from hero.files import write_atomic
 from hero.report.figures.curves import error_axes
-from hero.report.figures.fields import GONE, Scaled, draw_field, grid_points, scale_fields, square
+from hero.report.figures.fields import GONE, Scaled, draw_parts, grid_points, scale_fields, square
 from hero.report.figures.style import BLACK, ORANGE, VERMILION
 from hero.report.tables import format_number
 from hero.runs.folder import Run
@@ -148,15 +148,10 @@ def picture(rollout: Rollout, errors: np.ndarray, task: Task) -> tuple[MovingFig
 
 def _fields(figure: Figure, scaled: Scaled, errors: np.ndarray, task: Task) -> tuple[list[Artist], Move]:
     """Truth and prediction on one colour scale, and their difference on its own."""
-    grid = figure.subplots(1, 3, sharex=True, sharey=True)
-    images = []
-    for axes, (name, field, limit, cmap) in zip(grid, scaled.parts(), strict=True):
-        images.append(draw_field(axes, field[0], limit, square(task), cmap))
-        axes.set_title(name, fontsize=11)
-        axes.set_xlabel("x")
+    grid, images = draw_parts(figure, scaled, lambda field: field[0], square(task))
     grid[0].set_ylabel("y")
-    figure.colorbar(images[1], ax=list(grid[:2]), extend="both", label=scaled.unit, shrink=0.85)
-    figure.colorbar(images[2], ax=grid[2], extend="both", label="prediction − truth", shrink=0.85)
+    for axes in grid:
+        axes.set_xlabel("x")
 
     def move(step: int) -> None:
         for image, (_, field, *_) in zip(images, scaled.parts(), strict=True):

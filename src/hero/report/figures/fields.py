@@ -6,14 +6,14 @@ zero.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.image import AxesImage
 from torch import Tensor
 
@@ -86,6 +86,20 @@ def draw_field(
     return image
 
 
+def draw_parts(
+    figure: Figure | SubFigure, scaled: Scaled, pick: Callable[[np.ndarray], np.ndarray], extent: Extent, **options: Any
+) -> tuple[list[Axes], list[AxesImage]]:
+    """Truth, prediction and error side by side, of each the field that `pick` takes from all times."""
+    grid: list[Axes] = list(figure.subplots(1, 3, sharex=True, sharey=True))
+    images = []
+    for axes, (name, field, limit, cmap) in zip(grid, scaled.parts(), strict=True):
+        images.append(draw_field(axes, pick(field), limit, extent, cmap, **options))
+        axes.set_title(name, fontsize=11)
+    figure.colorbar(images[1], ax=grid[:2], extend="both", label=scaled.unit, shrink=0.85)
+    figure.colorbar(images[2], ax=grid[2], extend="both", label="prediction − truth", shrink=0.85)
+    return grid, images
+
+
 def draw_lines(axes: Axes, x: np.ndarray, truth: np.ndarray, lines: Mapping[str, tuple[np.ndarray, str, str]]) -> None:
     """The truth and predictions (values, style, colour) by label over space; the truth sets the frame.
 
@@ -136,15 +150,12 @@ def fields_figure(rollout: Rollout, errors: Sequence[float], task: Task) -> Figu
 def _space_time(scaled: Scaled, rollout: Rollout, errors: Sequence[float], task: Task) -> Figure:
     figure = new_figure(10.0, 6.4)
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.25, 1))[:, 0]
-    maps = upper.subplots(1, 3, sharey=True)
-    extent = (0.5, len(scaled.truth) + 0.5, 0.0, task.extent)
-    images = []
-    for axes, (name, field, limit, cmap) in zip(maps, scaled.parts(), strict=True):
-        images.append(draw_field(axes, field, limit, extent, cmap, aspect="auto"))
-        axes.set(title=name, xlabel=f"rollout step (dt = {task.dt:g})")
+    maps, _ = draw_parts(
+        upper, scaled, lambda field: field, (0.5, len(scaled.truth) + 0.5, 0.0, task.extent), aspect="auto"
+    )
+    for axes in maps:
+        axes.set_xlabel(f"rollout step (dt = {task.dt:g})")
     maps[0].set_ylabel("x")
-    upper.colorbar(images[0], ax=list(maps[:2]), extend="both", label=scaled.unit, pad=0.02)
-    upper.colorbar(images[2], ax=maps[2], extend="both", label="prediction − truth")
     steps = _present(LINE_STEPS, len(scaled.truth))
     panels = lower.subplots(1, len(steps), sharex=True, squeeze=False)[0]
     for axes, step in zip(panels, steps, strict=True):
@@ -209,21 +220,20 @@ def split_figure(data: Tensor, task: Task, count: int = 4) -> Figure:
     if 0 < DECAY * peak[:, -1].max() < peak[:, 0].max():  # a decaying field would fade to blank
         u, unit = u / peak, "u / max |u(t)|"
     limit = float(np.quantile(np.abs(u), 0.999)) or 1.0  # a few extreme values must not wash out the rest
-    times = np.unique(np.linspace(0, u.shape[1] - 1, 5).round().astype(int)) if task.dims > 1 else np.zeros(1, int)
-    rows, columns = len(u), len(times)
-    size = (8, 1.0 + 1.5 * rows) if task.dims == 1 else (0.8 + 1.9 * columns, 1.3 + 1.8 * rows)
+    views, extent, size = {"": u}, (0.0, (u.shape[1] - 1) * task.dt, 0.0, task.extent), (8.0, 1.0 + 1.5 * len(u))
+    if task.dims > 1:
+        times = np.unique(np.linspace(0, u.shape[1] - 1, 5).round().astype(int))
+        views = {f"t = {t * task.dt:g}": u[:, t] for t in times}
+        extent, size = square(task), (0.8 + 1.9 * len(views), 1.3 + 1.8 * len(u))
     figure = new_figure(*size)
-    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    for i, row in enumerate(grid.tolist()):
-        for axes, t in zip(row, times, strict=True):
-            if task.dims == 1:
-                end = (u.shape[1] - 1) * task.dt
-                image = draw_field(axes, u[i], limit, (0, end, 0, task.extent), aspect="auto")
-            else:
-                image = draw_field(axes, u[i, t], limit, square(task))
-                axes.set_title(f"t = {t * task.dt:g}" if i == 0 else "", fontsize=9)
-            axes.set_xlabel(("time" if task.dims == 1 else "x") if i == rows - 1 else "")
-        row[0].set_ylabel(f"trajectory {i}\n{'x' if task.dims == 1 else 'y'}", fontsize=9)
+    grid = figure.subplots(len(u), len(views), sharex=True, sharey=True, squeeze=False)
+    for column, (title, fields) in zip(grid.T.tolist(), views.items(), strict=True):
+        for i, (axes, field) in enumerate(zip(column, fields, strict=True)):
+            image = draw_field(axes, field, limit, extent, aspect="auto" if task.dims == 1 else "equal")
+            if axes is grid[i, 0]:
+                axes.set_ylabel(f"trajectory {i}\n{'x' if task.dims == 1 else 'y'}", fontsize=9)
+        column[0].set_title(title, fontsize=9)
+        column[-1].set_xlabel("time" if task.dims == 1 else "x")
     figure.colorbar(image, ax=grid.ravel().tolist(), extend="both", label=unit, shrink=0.8, pad=0.02)
     figure.suptitle(task.title if task.dims < 3 else f"{task.title}, central slice in z")
     return figure
