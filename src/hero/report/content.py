@@ -188,7 +188,7 @@ def study_csv(result: StudyResult) -> str:
 
 
 def statistics_tables(summary: Summary) -> list[Table]:
-    """Paired tests, win rates and average ranks, those of them that there are."""
+    """Paired tests, win rates and average ranks, as far as there are any."""
     tables = [tests_table(summary), wins_table(summary), ranks_table(summary)]
     return [table for table in tables if table.rows]
 

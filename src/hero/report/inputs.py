@@ -112,7 +112,7 @@ class ReportInputs:
         )
 
     def _read(self, reader: Callable[[], T]) -> T | None:
-        """What `reader` returns; a notice and None where it fails."""
+        """The result of `reader`; a notice and None where it fails."""
         try:
             return reader()
         except HeroError as error:

@@ -240,7 +240,7 @@ class Table:
             yield section, list(rows)
 
     def to_rich(self) -> RichTable:
-        """For the terminal. The paper's numbers and the ratios are lines of their own below ours."""
+        """For the terminal. The paper's numbers and the ratios are separate lines below ours."""
         table = RichTable(
             title=RichText(self.title) if self.title else None,
             title_justify="left",

@@ -109,7 +109,7 @@ def shown_steps(length: int, steps: int | None) -> list[int]:
 
 
 def find_ffmpeg() -> str:
-    """The encoder of the extra `video`, else that of the system."""
+    """The encoder of the extra `video`, else the one on the system."""
     try:
         import imageio_ffmpeg
 

@@ -1,7 +1,7 @@
 """Colours, empty figures, and figures as files.
 
 Every function that draws returns a new `Figure` and touches no global matplotlib state, so reports can be made from any
-thread. Colours are those of Okabe and Ito, which stay apart under the common forms of colour blindness.
+thread. The colours are by Okabe and Ito; they stay apart under the common forms of colour blindness.
 """
 
 from __future__ import annotations

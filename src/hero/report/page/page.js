@@ -126,7 +126,7 @@ function linearTicks(low, high, wanted) {
 }
 
 // A chart of series {label, x, y, low?, high?, points?, crossed?}; null in y is infinite. `options` has title, xLabel,
-// yLabel, xLog, yLog, xName, range?, threshold?, height?, styles? (colour and dash of each series); show() reads them anew.
+// yLabel, xLog, yLog, xName, range?, threshold?, height?, styles? (colour and dash of each series); show() reads them again.
 class Chart {
   constructor(host, options) {
     this.options = options;

@@ -24,7 +24,7 @@ FLOOR = 1e-40
 
 
 def player(rollout: Rollout, errors: np.ndarray | None, dims: int, bytes_allowed: int) -> dict[str, Any]:
-    """What the page needs to show `rollout`; `errors` is the nRMSE of that trajectory at each step, if known."""
+    """The data with which the page shows `rollout`; `errors` is the nRMSE of that trajectory at each step, if known."""
     scaled = scale_fields(rollout)
     block = block_size(scaled.truth.shape[1:])
     frames = (averaged(scaled.truth, block), averaged(scaled.prediction, block), averaged(scaled.error, block))
@@ -107,16 +107,16 @@ def finite_or_none(value: float) -> float | None:
 
 
 def notes(rollout: Rollout, scaled: Scaled, steps: np.ndarray, block: int) -> list[str]:
-    """What was done to the data, in sentences."""
+    """The changes made to the data, in sentences."""
     found = [
         f"Test trajectory {rollout.trajectory}, the one with median GM100. Fields are stored with 255 levels: one "
         f"level is {scaled.limit / LEVELS:.2g} for truth and prediction and {scaled.error_limit / LEVELS:.2g} for the "
-        "error; what is larger has the colour of the end of the scale. Spectra are computed from the unrounded fields."
+        "error; larger values have the colour of the end of the scale. Spectra are computed from the unrounded fields."
     ]
     if scaled.unit != "u":
         found.append("The state decays far, so it is drawn relative to the largest |u| of the truth at each step.")
     if rollout.slice is not None:
-        found.append(f"Slice {rollout.slice} along the last axis; the spectrum is that of the whole field.")
+        found.append(f"Slice {rollout.slice} along the last axis; the spectrum belongs to the whole field.")
     if len(steps) < len(scaled.truth):
         found.append(f"{len(steps)} of {len(scaled.truth)} steps are kept.")
     if block > 1:
