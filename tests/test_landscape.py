@@ -12,8 +12,7 @@ import torch
 
 from conftest import Call, assert_refused, tiny
 from hero.data.windows import Context
-from hero.evaluation.evaluate import evaluate
-from hero.evaluation.landscape import Landscape, error_ratio, landscape
+from hero.evaluation.evaluate import Landscape, error_ratio, evaluate, landscape
 from hero.method.rollout import unroll
 from hero.report import write_run_page
 from hero.report.figures.analysis import landscape_figure

@@ -104,13 +104,13 @@ def animate(
 
 def landscape(run: RunName, where: Folders) -> None:
     """Draw kept checkpoints (train.keep_every) against the final one, along the rollout."""
-    from hero.evaluation import landscape
+    from hero.evaluation.evaluate import landscape
     from hero.report.figures.analysis import landscape_figure
     from hero.report.notes import landscape_sentence
     from hero.runs.folder import Run
 
     folder = where.find(run)
-    found = landscape.landscape(folder, where.data)
+    found = landscape(folder, where.data)
     say(landscape_sentence(found))
     title = Run(folder).config.make_task().title
     show_figure(folder, "landscape", landscape_figure(found, title))

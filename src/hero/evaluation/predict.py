@@ -19,7 +19,7 @@ from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.evaluation.export import ModelCard, Operator, load_stepper, run_stepper
 from hero.files import write_atomic
-from hero.method.rollout import counted, rollout, unroll
+from hero.method.rollout import Stepper, counted, rollout, unroll
 from hero.runs.folder import find_run
 from hero.training.compile import compiled
 
@@ -64,7 +64,7 @@ def predict(
         raise HeroError(f"{model} cannot be compiled, only the plain network of a run can; leave out `compile`.")
     states = read_states(source, operator.card) if source else default_states(operator.card, data_dir)
     clock = time.perf_counter()
-    prediction = compiled_roll(operator, states, steps) if compile else roll(operator, states, steps)
+    prediction = roll(operator, states, steps, compile)
     seconds = time.perf_counter() - clock
     write_prediction(out, prediction.numpy())
     diverged = int((~prediction.isfinite().flatten(1).all(dim=1)).sum())
@@ -80,25 +80,22 @@ def open_operator(name: str, runs_dir: Path) -> Operator:
 
 
 @torch.no_grad()
-def roll(operator: Operator, states: Tensor, steps: int) -> Tensor:
-    """The rollout from (batch, H, channel, *space), on the CPU, with a bar for long ones."""
-    with progress_bar("predicting", len(states) * steps) as advance:
-        return rollout(counted(operator, advance), Context(states.to(operator.device)), steps).cpu()
+def roll(operator: Operator, states: Tensor, steps: int, compile: bool) -> Tensor:
+    """The rollout from (batch, H, channel, *space), on the CPU, with a bar for long ones.
 
+    Compiled code makes a few steps per call; compiling takes a minute and pays in long rollouts.
+    """
+    context = Context(states.to(operator.device))
+    step: Stepper = operator
+    if compile:
+        operator(context)  # fills the caches of the model outside of the compiled code, and checks the shapes
+        some_steps = compiled(unroll, operator.device)
 
-@torch.no_grad()
-def compiled_roll(operator: Operator, states: Tensor, steps: int) -> Tensor:
-    """The same by compiled code, a few steps per call; compiling takes a minute and pays in long rollouts."""
-    assert operator.model is not None
-    context, parts, some_steps = Context(states.to(operator.device)), [], compiled(unroll, operator.device)
-    operator(context)  # fills the caches of the model outside of the compiled code, and checks the shapes
-    with progress_bar("compiling, then predicting", steps) as advance:
-        for first in range(0, steps, CHUNK):
-            tau = some_steps(operator.model, context, CHUNK)  # the last call may compute more steps than needed
-            context = context.advance(tau)
-            parts.append(tau[:, : steps - first].cpu())
-            advance(parts[-1].shape[1])
-    return torch.cat(parts, dim=1)
+        def step(context: Context) -> Tensor:
+            return some_steps(operator.model, context, CHUNK).flatten(1, 2)
+
+    with progress_bar("compiling, then predicting" if compile else "predicting", len(states) * steps) as advance:
+        return rollout(counted(step, advance), context, steps).cpu()
 
 
 def default_states(card: ModelCard, data_dir: Path) -> Tensor:

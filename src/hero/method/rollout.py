@@ -26,11 +26,12 @@ def as_stepper(model: nn.Module) -> Stepper:
 
 
 def counted(step: Stepper, advance: Callable[[int], None]) -> Stepper:
-    """`step` that moves a progress bar, by one for each trajectory."""
+    """`step` that moves a progress bar, by one for each state that it makes."""
 
     def advancing(context: Context) -> Tensor:
-        advance(len(context.states))
-        return step(context)
+        made = step(context)
+        advance(len(made) * made.shape[1] // context.states.shape[2])
+        return made
 
     return advancing
 

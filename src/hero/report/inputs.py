@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from hero.errors import HeroError
-from hero.evaluation.landscape import Landscape
+from hero.evaluation.evaluate import Landscape
 from hero.evaluation.theory import Probe
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, find_run, list_runs

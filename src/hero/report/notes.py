@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hero.evaluation.landscape import Landscape
+from hero.evaluation.evaluate import Landscape
 from hero.report.names import method_title, metric_title
 from hero.report.tables import format_number
 from hero.study.records import Group, StudyResult, Summary

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hero.errors import HeroError
 from hero.evaluation import shifts
-from hero.evaluation.landscape import Landscape, landscape
+from hero.evaluation.evaluate import Landscape, landscape
 from hero.method.metrics import diverged
 from hero.runs.checkpoint import kept_steps
 from hero.runs.config import RunConfig

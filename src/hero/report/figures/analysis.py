@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from hero.evaluation.landscape import Landscape
+from hero.evaluation.evaluate import Landscape
 from hero.evaluation.theory import ProbePoint
 from hero.report.figures.style import BLACK, GREY, MARKERS, candidate_colours, new_figure
 from hero.report.names import candidate_titles

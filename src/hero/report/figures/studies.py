@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hero.data import Task
 from hero.data.windows import Context
-from hero.evaluation.landscape import Landscape
+from hero.evaluation.evaluate import Landscape
 from hero.method.metrics import median_trajectory
 from hero.method.rollout import rollout
 from hero.report.figures.analysis import landscape_figure
