@@ -104,7 +104,7 @@ class FixedWeight:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the relative term saw in one batch; all but `loss` is detached."""
+    """The relative term of one batch; all but `loss` is detached."""
 
     loss: Tensor  # ℓ_rel, (batch,)
     alpha: Tensor  # α = ∂ℓ_rel/∂d_cur, (batch,)

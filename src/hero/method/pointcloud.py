@@ -100,8 +100,8 @@ class PointCloud:
         """Solve L φ = λ Ω φ with L = diag(Σ_j W_ij) - W, as the symmetric problem of Ω^-½ L Ω^-½.
 
         W_ij = ω_i ω_j exp(-|x_i - x_j|²/(r_i r_j)) / (r_i r_j)^{(d+2)/2} between neighbours makes uᵀLu a quadrature of
-        the Dirichlet energy ∫|∇u|² up to a constant, whatever the density of the points; so the eigenvectors resemble
-        those of the Laplacian on the domain (cosines, or Fourier modes in a periodic box).
+        the Dirichlet energy ∫|∇u|² up to a constant, whatever the density of the points; so the eigenvectors resemble the
+        eigenfunctions of the Laplacian on the domain (cosines, or Fourier modes in a periodic box).
         """
         points, dims = self.coords.shape
         if points > MAX_DENSE:
@@ -142,7 +142,7 @@ class PointCloud:
         return c @ self.like("basis", c).T
 
     def perturbed(self, context: Context, states: Tensor) -> Context:
-        """`context` with `states` in the place of its own, each rescaled to the weighted norm it had; μ as it is."""
+        """`context` with its states replaced by `states`, each rescaled to the weighted norm it had; μ as it is."""
         gain = self.norm(context.states) / (self.norm(states) + EPS)
         return replace(context, states=states * gain[..., None])
 

@@ -353,7 +353,7 @@ def estimate_table(found: Estimate) -> Table:
     notes = [f"predicted: {found.seconds / 60:.1f} minutes{held}"]
     if peak is not None and available is not None and peak > available:
         notes.append(f"warning: only {readable(available, 'B')} of memory are available")
-    notes.append("evaluation without its figures; the peak is that of training with validation")
+    notes.append("evaluation without its figures; the peak includes training and validation")
     return Table(f"{found.task}: {found.backbone} with {found.strategy} ({how})", columns, rows, notes)
 
 

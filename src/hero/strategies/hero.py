@@ -52,7 +52,7 @@ class FixedWeightSettings(RelativeSettings):
 
 
 class RelativeStrategy(Strategy[Any]):
-    """A `Hero` in training: its state, and the steps of the trainer in place of its own count."""
+    """A `Hero` in training: its state, and the trainer's count of updates."""
 
     section: ClassVar[str] = "hero"
 

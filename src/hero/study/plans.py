@@ -90,7 +90,7 @@ class Study:
     columns: tuple[Column, ...] = ROLLOUT_COLUMNS
     losses: tuple[str, ...] = ("relative",)
     axes: tuple[str, ...] = AXES
-    """What a command may choose; the strategies only where each row is one."""
+    """The axes that a command may narrow; strategies only where each row is one."""
     table: str = "complete"
     """The paper's table with the published numbers of the rows."""
     read: Reader = read_rollouts

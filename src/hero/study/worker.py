@@ -124,7 +124,7 @@ def stop_on_sigterm() -> Iterator[None]:
 
 
 def failure_of(run: Path, code: int) -> Failure | None:
-    """What the exit code of a worker and the end of its output say; None if all went well."""
+    """The failure that the exit code of a worker and the end of its output report; None if there is none."""
     if code == 0:
         return None
     output = last_lines(run / LOG)

@@ -109,7 +109,7 @@ def conditions(configs: Sequence[RunConfig], rounds: int, steps: int) -> str:
     threads = torch.get_num_threads()
     return (
         f"Measured on {devices} with {threads} thread{'s' if threads > 1 else ''}, batch {batches}, in {rounds} turns "
-        f"of all rows; times are medians. Inference is a free rollout of {steps} steps, its time that of one step of "
+        f"of all rows; times are medians. Inference is a free rollout of {steps} steps, its time is for one step of "
         f"the whole batch. Training is {compiled}, its rate averaged over the phases of a run without validation. "
         "Memory is the peak of the rollout beyond an idle process, in MB of 10⁶ bytes, in its own process."
     )
