@@ -100,7 +100,7 @@ class PointCloud:
         """Solve L φ = λ Ω φ with L = diag(Σ_j W_ij) - W, as the symmetric problem of Ω^-½ L Ω^-½.
 
         W_ij = ω_i ω_j exp(-|x_i - x_j|²/(r_i r_j)) / (r_i r_j)^{(d+2)/2} between neighbours makes uᵀLu a quadrature of
-        the Dirichlet energy ∫|∇u|² up to a constant, whatever the density of the points; so the eigenvectors resemble the
+        the Dirichlet energy ∫|∇u|² up to a constant, whatever the density of the points; so the eigenvectors resemble
         eigenfunctions of the Laplacian on the domain (cosines, or Fourier modes in a periodic box).
         """
         points, dims = self.coords.shape
