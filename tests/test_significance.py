@@ -297,6 +297,8 @@ def test_losses_have_their_own_ranks_and_share_the_correction() -> None:
     assert (relative.ranks.groups, mse.ranks.groups) == (2, 3)
     tests = (*relative.tests, *mse.tests)
     assert [test.p_holm for test in tests] == holm([test.p for test in tests])
+    assert relative.corrected == mse.corrected == len(tests) == 10
+    assert any(note.startswith("10 comparisons") for note in statistics_notes(mse, of_mse))
     assert [test.p_holm for test in relative.tests] != [test.p_holm for test in only(summarise(of_d)).tests]
 
 

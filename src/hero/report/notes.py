@@ -83,7 +83,7 @@ def _test_notes(summary: Summary, groups: Sequence[Group]) -> list[str]:
         f"Tests are paired by seed and made on log ratios of {metric_title(summary.metric)} to {baseline}; "
         f"{'smaller' if summary.direction == 'lower' else 'larger'} is better.",
         _seed_note(sorted({test.n for test in tests})),
-        f"{_counted(len(tests), 'comparison')} of this study {'was' if len(tests) == 1 else 'were'} made; "
+        f"{_counted(summary.corrected, 'comparison')} in this study; "
         f"with Holm's correction, the chance of any false finding among them is at most {100 * ALPHA:g} %.",
     ]
     diverged = [test for test in tests if test.diverged or test.baseline_diverged]

@@ -247,6 +247,8 @@ class Summary(Record):
     direction: Direction
     alpha: float
     tests: tuple[PairedTest, ...]
+    corrected: int = 0
+    """Tests that the correction is over: all of the study, whatever their loss."""
     wins: tuple[Wins, ...]
     ranks: Ranks
 

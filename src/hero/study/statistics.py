@@ -57,6 +57,7 @@ def summarise(
                 direction=direction,
                 alpha=ALPHA,
                 tests=tuple(test for test in tests if test.group in titles),
+                corrected=len(tests),
                 wins=win_rates(means, direction),
                 ranks=average_ranks(means, titles, direction),
             )
