@@ -223,6 +223,8 @@ def test_fields_keep_their_type_and_the_cloud_that_of_its_coordinates() -> None:
         (lambda: PointCloud(scattered(), weights=-torch.ones(60)), ["point 0", "-1.0", "above zero"]),
         (lambda: PointCloud(scattered(), weights=torch.full((60,), math.nan)), ["point 0", "nan"]),
         (lambda: PointCloud(scattered(), period=0.0), ["period is 0.0", "above zero"]),
+        (lambda: LocalSmoothing(PointCloud(scattered()), -0.1), ["size=-0.1", "at least 0"]),
+        (lambda: GraphSpectralNoise(PointCloud(scattered()), math.nan), ["size=nan", "finite"]),
         (lambda: PointCloud(scattered(), period=(1.0, 1.0, 1.0)), ["period", "2 axes"]),
         (lambda: PointCloud(scattered()).amplitudes(torch.zeros(1, 1, 1, 61)), ["(1, 1, 1, 61)", "60 points"]),
         (

@@ -1,4 +1,4 @@
-"""What follows from a training window alone is computed once: its true spectrum, and how its lagged rollout fails.
+"""Results that depend on a training window alone are computed once: its true spectrum, and its lagged rollout.
 
 The lagged operator is frozen between refreshes and the windows are finitely many, so its diagnostics are a few numbers
 per window and refresh. Memory: 4 bytes x (1 + diagnostics) per window, and for the truth 4 bytes x K x coefficients.
@@ -52,7 +52,7 @@ class WindowTable:
 
 @dataclass(frozen=True)
 class WindowCache:
-    """Tables by what their rows hold: of the truth, which stay, and of the lagged operator, until it is refreshed."""
+    """Tables of the truth, which stay, and of the lagged operator, until it is refreshed; by the content of a row."""
 
     truth: defaultdict[Hashable, WindowTable] = field(default_factory=lambda: defaultdict(WindowTable))
     lagged: defaultdict[Hashable, WindowTable] = field(default_factory=lambda: defaultdict(WindowTable))

@@ -80,7 +80,7 @@ def unchanged_buffers(*models: nn.Module) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class CandidateInputs:
-    """All that a candidate may be made from, in one update."""
+    """The material of a candidate in one update."""
 
     model: nn.Module  # G_θ
     lagged: nn.Module  # G_θ̄

@@ -27,7 +27,7 @@ def bounded(values: Tensor) -> Tensor:
 
 
 class Truth:
-    """τ_* on a domain; what the diagnostics read of it is computed once per batch, or once per window if numbered."""
+    """τ_* on a domain; its norm is computed once per batch, its spectrum once per window if windows are numbered."""
 
     def __init__(self, states: Tensor, domain: Domain, cache: WindowCache, index: Tensor | None = None) -> None:
         self.states, self.domain, self.cache, self.index = states, domain, cache, index

@@ -142,7 +142,7 @@ class HeroState:
         return replace(self, lagged=lagged, cacheable=is_cacheable(lagged))
 
     def state_dict(self) -> dict[str, Any]:
-        """What resuming needs, see `Hero.load`. The cache is not in it: it fills again with the same bits."""
+        """State that resuming needs, see `Hero.load`. The cache is left out: it fills again with the same bits."""
         return {"step": self.step, "lagged": {} if self.lagged is None else tensors_of(self.lagged)}
 
 
@@ -199,9 +199,9 @@ class Hero:
         """L_total of one batch, the state of the next update, and the comparison, None without a relative term.
 
         `context` is a `Context` or a state (batch, channel, *space), `truth` its future (batch, K, channel, *space).
-        `index` numbers the windows of a finite training set (int64, on the CPU); with it, what follows from a window
-        alone is computed once per refresh. `unroll` and `rank` may be compiled forms of the functions in `rollout` and
-        `diagnostics`.
+        `index` numbers the windows of a finite training set (int64, on the CPU); with it, results that depend on a
+        window alone are computed once per refresh. `unroll` and `rank` may be compiled forms of the functions in
+        `rollout` and `diagnostics`.
         """
         context = checked_context(context, truth, index, self.domain)
         since = state.step - self.start

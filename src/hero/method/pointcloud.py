@@ -1,7 +1,7 @@
 """Scattered points and meshes: quadrature weights, neighbours, a graph spectrum, and perturbations of point values.
 
-A trajectory on a cloud of P points has one space axis, (batch, time, channel, P). `PointCloud` holds what HERO needs to
-know about the points, and its parts make a `Domain`:
+A trajectory on a cloud of P points has one space axis, (batch, time, channel, P). `PointCloud` holds the
+geometry that HERO needs, and its parts make a `Domain`:
 
     cloud = PointCloud(coords)                                    # (P, d)
     Hero(domain=Domain(cloud.weights, cloud.amplitudes, GraphSpectralNoise(cloud, 0.01)))
