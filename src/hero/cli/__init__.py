@@ -4,7 +4,6 @@ A command is a function whose signature is its options. Modules that load torch 
 help and completion are immediate. A function returns its exit code unless it is 0.
 """
 
-import importlib
 import os
 import re
 import sys
@@ -38,10 +37,6 @@ Examples:
   hero export RUN                              ONNX and torch.export files
   hero predict RUN --input states.npy          roll out your own states
 """
-
-USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
-"""Base class of the usage errors of Click, which Typer contains or imports, depending on its version."""
-
 
 AS_TYPED = SimpleNamespace(coerce=lambda value, **_: value)
 """Replaces the conversion of values by pydantic during completion, which only needs their names."""
@@ -86,18 +81,10 @@ def hero(
     ] = False,
 ) -> None:
     """Train neural operators whose autoregressive rollouts stay accurate for hundreds of steps, and measure it."""
-    import_parts(os.environ.get("HERO_IMPORT", ""))
+    for name in os.environ.get("HERO_IMPORT", "").replace(",", " ").split():  # modules that register parts of the user
+        from hero.config.registry import user_module
 
-
-def import_parts(names: str) -> None:
-    """Import the modules, separated by commas, that register parts of the user; also from the current folder."""
-    for name in filter(None, (name.strip() for name in names.split(","))):
-        if "" not in sys.path:
-            sys.path.insert(0, "")
-        try:
-            importlib.import_module(name)
-        except ImportError as error:
-            raise HeroError(f"HERO_IMPORT names {name}, which cannot be imported ({error}); correct it.") from error
+        user_module(name, f"the module {name} of $HERO_IMPORT")
 
 
 def make_app() -> typer.Typer:
@@ -122,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = app(arguments, prog_name="hero", standalone_mode=False) or 0
     except HeroError as error:
         return fail(with_dashes(str(error)))
-    except USAGE_ERROR as error:
+    except typer.TyperException as error:
         return fail(usage_sentence(error))
     except OSError as error:
         name, reason = error.filename or "a file", error.strerror or error
@@ -148,7 +135,7 @@ def fail(sentence: str) -> int:
 
 
 def usage_sentence(error: Any) -> str:
-    """A usage error of Click as one of our sentences."""
+    """A usage error of Typer as one sentence."""
     if hasattr(error, "possibilities") and error.ctx is not None:  # NoSuchOption
         known = [name for param in error.ctx.command.get_params(error.ctx) for name in param.opts if name[0] == "-"]
         return str(unknown_name("option", error.option_name, known))

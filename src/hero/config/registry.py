@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from types import ModuleType
 from typing import Any, TypeVar
 
 from hero.errors import HeroError, unknown_name
@@ -35,15 +36,20 @@ class Registry(dict[str, Part]):
         return {name: part for name, part in self.items() if name in names}
 
 
-def import_part(kind: str, name: str) -> Any:
-    """The object called `package.module:Class`."""
-    module_name, _, part_name = name.partition(":")
+def user_module(name: str, part: str) -> ModuleType:
+    """A module of the user, also from the current folder; `part` is named in an error."""
     if "" not in sys.path:
         sys.path.insert(0, "")  # as `python -c` does: a file in the current folder is a module
     try:
-        found = getattr(importlib.import_module(module_name), part_name, None)
+        return importlib.import_module(name)
     except ImportError as error:
-        raise HeroError(f"{kind} {name} cannot be imported ({error}); install it or correct the name.") from error
+        raise HeroError(f"{part} cannot be imported ({error}); install it or correct the name.") from error
+
+
+def import_part(kind: str, name: str) -> Any:
+    """The object called `package.module:Class`."""
+    module_name, _, part_name = name.partition(":")
+    found = getattr(user_module(module_name, f"{kind} {name}"), part_name, None)
     if found is None:
         raise HeroError(f"{module_name} has no {part_name!r}; name the {kind} as package.module:Class.")
     return found
