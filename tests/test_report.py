@@ -457,7 +457,10 @@ def test_a_failed_write_leaves_the_earlier_page(run: Path, monkeypatch: pytest.M
     assert list(run.glob(".*")) == []
 
 
-def test_report_command_writes_page_and_figures(run: Path, call: Call, tmp_path: Path) -> None:
+def test_report_command_writes_page_and_figures(
+    run: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hero.report.figures.runs.PAPER_DPI", 60)
     code, out, err = call("report", "--runs", run.parent, "--figures", tmp_path / "drawn")
     assert (code, err) == (0, "")
     assert "report.html" in out

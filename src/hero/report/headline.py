@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from hero.method.metrics import METRICS, diverged
+from hero.models import BACKBONES
 from hero.report.content import published_numbers, study_number
 from hero.report.inputs import ReportInputs
-from hero.report.names import backbone_title, method_title, metric_title
+from hero.report.names import method_title, metric_title, title_of
 from hero.report.panels import results_of
 from hero.report.tables import format_number, format_p
 from hero.runs.config import RunConfig
@@ -68,7 +69,7 @@ def summary_sentence(metrics: Metrics, config: RunConfig) -> str:
     strategy = STRATEGIES.get(config.strategy)
     phrase = (strategy and strategy.phrase) or method_title(config.strategy)
     return (
-        f"{backbone_title(config.backbone.name)} trained with {phrase} on "
+        f"{title_of(BACKBONES, config.backbone.name)} trained with {phrase} on "
         f"{config.make_task().title}: {METRICS[name].title} {number}{paper}; "
         f"{metrics.test.get('diverged', 0):.0f} of {metrics.trajectories} rollouts diverged."
     )

@@ -14,9 +14,10 @@ from itertools import groupby
 import numpy as np
 
 from hero.method.metrics import diverged
+from hero.models import BACKBONES
 from hero.report.content import published_numbers
 from hero.report.inputs import ReportedRun, ReportInputs
-from hero.report.names import backbone_title, method_title
+from hero.report.names import method_title, title_of
 from hero.strategies import STRATEGIES
 from hero.study.records import ROLLOUT_COLUMNS, Cell, Group, Row, RunEntry, StudyResult, best_marked
 from hero.training.loggers import flat
@@ -69,7 +70,7 @@ def study_of_runs(runs: Sequence[ReportedRun]) -> StudyResult:
     groups = []
     for (task, backbone), some in found.items():
         rows = best_marked([_row(label, seeds) for label, seeds in _methods(some)], ROLLOUT_COLUMNS)
-        title = f"{some[0].config.make_task().title}, {backbone_title(backbone)}"
+        title = f"{some[0].config.make_task().title}, {title_of(BACKBONES, backbone)}"
         groups.append(Group(title=title, task=task, backbone=backbone, rows=rows))
     count = f"{len(runs)} runs" if len(runs) > 1 else method_title(runs[0].config.strategy)
     title = count if len(groups) > 1 else f"{groups[0].title}{':' if len(runs) > 1 else ','} {count}"

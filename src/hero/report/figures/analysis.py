@@ -12,8 +12,9 @@ from matplotlib.patches import Patch
 
 from hero.evaluation.evaluate import Landscape
 from hero.evaluation.theory import ProbePoint
+from hero.method.candidates import CANDIDATES
 from hero.report.figures.style import BLACK, GREY, MARKERS, candidate_colours, new_figure
-from hero.report.names import candidate_titles
+from hero.report.names import titles_of
 
 MARKED_STEPS = (40, 100, 160)
 """The dashed lines of the paper's figure."""
@@ -44,7 +45,7 @@ def _scatter(axes: Axes, point: ProbePoint) -> None:
     alpha, a = np.array(point.per_window.alpha), np.array(point.per_window.a)
     selected = np.array(point.per_window.selected)
     colours = candidate_colours(point.per_window.selected)
-    for i, (name, title) in enumerate(candidate_titles(point.per_window.selected).items()):
+    for i, (name, title) in enumerate(titles_of(CANDIDATES, point.per_window.selected).items()):
         of = selected == name
         axes.scatter(alpha[of], a[of], s=16, color=colours[name], marker=MARKERS[i % len(MARKERS)], alpha=0.65,
                      linewidths=0, label=f"reference: {title}")  # fmt: skip

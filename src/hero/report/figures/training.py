@@ -9,8 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from hero.method.candidates import CANDIDATES
+from hero.method.diagnostics import DIAGNOSTICS
 from hero.report.figures.style import BLACK, COLOURS, GREEN, PURPLE, candidate_colours, log_scale, new_figure
-from hero.report.names import candidate_titles, diagnostic_titles
+from hero.report.names import titles_of
 from hero.runs.records import Log
 
 
@@ -74,7 +76,7 @@ def diagnostic_charts(log: Log) -> list[Chart]:
 def _logged_parts(log: Log) -> tuple[dict[str, str], dict[str, str]]:
     """Titles of the candidates and of the diagnostics in a log, which has `candidate.diagnostic` for each pair."""
     keys = [key.split(".") for record in log.training for key in record.statistics if key.count(".") == 1]
-    return candidate_titles(key[0] for key in keys), diagnostic_titles(key[1] for key in keys)
+    return titles_of(CANDIDATES, (key[0] for key in keys)), titles_of(DIAGNOSTICS, (key[1] for key in keys))
 
 
 def _chart(log: Log, title: str, is_log: bool, labels: Mapping[str, str], colours: Mapping[str, str] = {}) -> Chart:
