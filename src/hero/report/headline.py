@@ -15,6 +15,7 @@ from hero.models import BACKBONES
 from hero.report.content import published_numbers, study_number
 from hero.report.inputs import ReportInputs
 from hero.report.names import method_title, metric_title, title_of
+from hero.report.notes import first_of
 from hero.report.panels import results_of
 from hero.report.tables import format_number, format_p
 from hero.runs.config import RunConfig
@@ -22,9 +23,6 @@ from hero.runs.records import Metrics
 from hero.strategies import STRATEGIES
 from hero.study.records import Column, Group, PairedTest, Row, Summary
 from hero.study.statistics import counted, paired_tests
-
-NAMED_SETTINGS = 4
-"""So many changed settings are named here; the notes below the tables have all."""
 
 
 def lead(inputs: ReportInputs) -> list[str]:
@@ -40,8 +38,7 @@ def lead(inputs: ReportInputs) -> list[str]:
     for result in results:
         if result.changed:
             settings = [f"{key} = {value}" for key, value in result.changed.items()]
-            shown = ", ".join(settings[:NAMED_SETTINGS] + ["…"] * (len(settings) > NAMED_SETTINGS))
-            found.append(f"Set for all rows, so not as in the paper: {shown}.")
+            found.append(f"Set for all rows, so not as in the paper: {first_of(settings)}.")
         found += map(tested_sentence, result.statistics)
     return list(filter(None, found))
 

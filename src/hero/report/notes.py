@@ -18,8 +18,8 @@ PAPER_NOTE = (
     "Ratio is ours divided by the paper’s mean. ∞ means that at least one rollout diverged."
 )
 
-NAMED_DIFFERENCES = 4
-"""So many departures from the paper's protocol are named."""
+NAMED = 4
+"""So many of a long list of settings are named."""
 
 
 def study_notes(result: StudyResult) -> list[str]:
@@ -55,9 +55,13 @@ def _unpublished_notes(result: StudyResult) -> list[str]:
     """Why rows that the paper has stand without its numbers."""
     rows = [row for row in result.rows if row.differs]
     found = list(dict.fromkeys(difference for row in rows for difference in row.differs))
-    shown = ", ".join(found[:NAMED_DIFFERENCES] + ["…"] * (len(found) > NAMED_DIFFERENCES))
     left_out = f"The paper's numbers are left out of {_counted(len(rows), 'row')}"
-    return [f"{left_out}, whose settings are not the paper's: {shown}."] if rows else []
+    return [f"{left_out}, whose settings are not the paper's: {first_of(found)}."] if rows else []
+
+
+def first_of(names: Sequence[str]) -> str:
+    """ "a, b, c, d and 3 more"."""
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
 def failure_notes(failed: Mapping[str, str]) -> list[str]:
