@@ -22,10 +22,11 @@ from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run
 from hero.runs.records import Log, Metrics, TrainingRecord, ValidationRecord
 from hero.strategies import STRATEGIES
-from hero.study.compare import plan_comparison, relative_costs
+from hero.study.compare import at_cost, plan_comparison, relative_costs
 from hero.study.cost.count import empty_windows
 from hero.study.cost.dry_run import logged_seconds
 from hero.study.records import FILE, Cell, Row, StudyResult
+from hero.study.rows import strategy_row
 from hero.study.run import run
 from hero.study.statistics import compare_pairs
 from hero.study.worker import Workers
@@ -262,6 +263,7 @@ def test_equal_compute_gives_updates_by_cost(tmp_path: Path) -> None:
     # A share of the updates goes with them; a setting stays.
     assert configs["hero"].to_dict()["hero"]["start"] == 250
     assert {config.train.warmup for config in configs.values()} == {50}
+    assert at_cost(strategy_row("recurrent"), 2.0).note(configs["hero"]).startswith("625 updates; unroll")
     assert planned.folder == plan_comparison(settings, names, [0], tmp_path, tmp_path, "compute", out=tmp_path).folder
 
 

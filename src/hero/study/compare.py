@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -26,7 +26,7 @@ from hero.study.cost.dry_run import logged_seconds
 from hero.study.cost.measure import DryRun
 from hero.study.plans import Plan, Study, check_values, folder_name, not_of_paper, planned_group
 from hero.study.records import ROLLOUT_COLUMNS, Cell, Column, Group
-from hero.study.rows import strategy_rows
+from hero.study.rows import StudyRow, strategy_rows
 
 BUDGETS = ("steps", "compute")
 TURNS, UPDATES = 5, 4
@@ -68,10 +68,7 @@ def plan_comparison(
     costs: dict[str, float] = {}
     if budget == "compute":
         costs = relative_costs(group, baseline, data_dir, (out or runs_dir / folder) / "costs.json")
-        rows = [
-            dataclasses.replace(row, settings=partial(with_updates, row.settings, costs[row.strategy]), note=updates)
-            for row in study.rows
-        ]
+        rows = [at_cost(row, costs[row.strategy]) for row in study.rows]
         group = planned_group(study, rows, settings, task, backbone, "", seeds)
     study = dataclasses.replace(
         study, title=f"Comparison at equal {budget}", read=partial(read_comparison, baseline, costs)
@@ -92,16 +89,16 @@ def checked_baseline(strategies: Sequence[str], seeds: Sequence[int], budget: st
     return baseline
 
 
-def with_updates(
-    settings: Callable[[RunConfig], Mapping[str, Any]], cost: float, config: RunConfig
-) -> Mapping[str, Any]:
-    """The settings of a row with as many updates as the baseline's time allows."""
-    return {**settings(config), "train.steps": max(1, round(config.train.steps / cost))}
+def at_cost(row: StudyRow, cost: float) -> StudyRow:
+    """The row with as many updates as the baseline's time allows, and a note that says how many."""
 
+    def settings(config: RunConfig) -> Mapping[str, Any]:
+        return {**row.settings(config), "train.steps": max(1, round(config.train.steps / cost))}
 
-def updates(config: RunConfig) -> str:
-    """The number of updates of a row, which differs between rows of equal compute."""
-    return f"{config.train.steps} updates"
+    def note(config: RunConfig) -> str:
+        return "; ".join(filter(None, (f"{config.train.steps} updates", row.note(config))))
+
+    return dataclasses.replace(row, settings=settings, note=note)
 
 
 def relative_costs(group: PlannedGroup, baseline: str, data_dir: Path, path: Path) -> dict[str, float]:
