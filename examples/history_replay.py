@@ -18,7 +18,8 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from hero.config import Settings, setting, share
+from hero import config
+from hero.config import Settings, setting
 from hero.data.solver import solve
 from hero.data.windows import Batch, Context
 from hero.errors import HeroError
@@ -34,8 +35,8 @@ class HistoryReplaySettings(Settings):
 
     share: float = setting(0.5, "p, the part of each batch that is replayed.", ge=0, le=1)
     horizon: int = setting(100, "Steps that the lagged operator is rolled out from the training states.", ge=1)
-    start: Annotated[int, share(0.1, least=0)] = setting("First update with a buffer.", ge=0)
-    refresh: Annotated[int, share(0.05)] = setting("Updates between two fillings of the buffer.", ge=1)
+    start: Annotated[int, config.share(0.1, least=0)] = setting("First update with a buffer.", ge=0)
+    refresh: Annotated[int, config.share(0.05)] = setting("Updates between two fillings of the buffer.", ge=1)
     buffer: int = setting(500, "Drifted states kept.", ge=1)
     largest: float = setting(3.0, "States larger than this times the largest training state are left out.", gt=0)
 
