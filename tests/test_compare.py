@@ -325,3 +325,21 @@ def test_help_mentions_every_option(call: Call) -> None:
     assert code == 0
     for word in ("--strategies", "--seeds", "--budget", "--baseline", "--out", "--json", "--preset", "--set", "--runs"):
         assert word in out
+
+
+def test_a_run_of_hero_train_is_used_and_landscape_alone_asks_for_kept_checkpoints(
+    call: Call, runs_dir: Path, data_dir: Path
+) -> None:
+    folders = ("--runs", runs_dir, "--data", data_dir)
+    assert call("train", "burgers", *options(), *folders)[0] == 0
+    run = runs_dir / tiny().run_id()
+    before = (run / "log.jsonl").read_bytes()
+    chosen = ("--strategies", "push_forward,hero", "--seeds", 1, "--workers", 0)
+    code, out, _ = call("compare", "burgers", *options(), *chosen, *folders)
+    assert code == 0
+    assert "1 of 2 runs are there already" in out
+    assert (run / "log.jsonl").read_bytes() == before
+    assert not (run / "checkpoints").exists()
+    code, out, _ = call("study", "landscape", "--tasks", "burgers", "--seeds", 1, "--workers", 0, *options(), *folders)
+    assert code == 0, out
+    assert len(list((run / "checkpoints").iterdir())) == 5

@@ -96,6 +96,8 @@ class Study:
     read: Reader = read_rollouts
     measures: bool = False
     """Whether reading measures what is missing, beyond the runs."""
+    needs_kept: bool = False
+    """Whether it reads the checkpoints that a run keeps (train.keep_every)."""
     figures: Figures = "curves"
     setting: str = ""
     """The display name of the setting that the rows vary."""
@@ -206,6 +208,7 @@ STUDIES: Registry[Study] = Registry(
             axes=ONE_LOSS,
             read=read_landscape,
             measures=True,
+            needs_kept=True,
             figures="landscape",
             tested=None,
         ),

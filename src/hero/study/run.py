@@ -42,7 +42,7 @@ def run(
     failed: dict[str, str] = {}
     if not table_only:
         try:
-            failed = sweep(planned.configs, runs_dir, data_dir, workers, measure)
+            failed = sweep(planned.configs, runs_dir, data_dir, workers, measure, planned.study.needs_kept)
         except KeyboardInterrupt:
             unread = planned.study.measures
             raise InterruptedStudy(None if unread else collect(planned, Places(runs_dir, data_dir, out))) from None

@@ -40,11 +40,13 @@ def sweep(
     data_dir: Path,
     workers: Workers | None = None,
     measure: Callable[[Path, Path], object] = evaluate,
+    needs_kept: bool = False,
 ) -> dict[str, str]:
     """Train and evaluate every configuration in `runs_dir/<id>`, except the finished ones; equal ones once.
 
     Returns the reason of each run that failed, by its id: it does not stop the rest. `measure(run, data_dir)` evaluates
-    a run that was trained in this process; worker processes do what `hero train` does.
+    a run that was trained in this process; worker processes do what `hero train` does. With `needs_kept` a finished run
+    without the checkpoints of its train.keep_every is trained again.
     """
     workers = workers or Workers()
     if workers.cluster is not None:
@@ -53,7 +55,7 @@ def sweep(
     jobs = []
     for name, config in {config.run_id(): config for config in configs}.items():
         try:
-            if is_finished(config, runs_dir / name):
+            if is_finished(config, runs_dir / name, needs_kept):
                 failed[name] = None
             else:
                 jobs.append(Job(config, runs_dir / name, data_dir))
@@ -75,13 +77,13 @@ def sweep(
     return {name: reason for name, reason in failed.items() if reason is not None}
 
 
-def is_finished(config: RunConfig, run: Path) -> bool:
-    """Whether a run is trained and evaluated, with the checkpoints that it is to keep; HeroError if it is damaged."""
+def is_finished(config: RunConfig, run: Path, needs_kept: bool) -> bool:
+    """Whether a run is trained and evaluated and, if needed, kept its checkpoints; HeroError if it is damaged."""
     metrics = Run(run).metrics if (run / "config.toml").is_file() else None
-    every = config.train.keep_every
-    return metrics is not None and (
-        not every or set(range(every, metrics.training.steps + 1, every)) <= set(kept_steps(run))
-    )
+    if metrics is None:
+        return False
+    every = config.train.keep_every if needs_kept else 0
+    return not every or set(range(every, metrics.training.steps + 1, every)) <= set(kept_steps(run))
 
 
 def run_here(jobs: Sequence[Job], measure: Callable[[Path, Path], object]) -> dict[str, str | None]:
