@@ -156,16 +156,16 @@ def test_after_a_kill_and_a_resume_every_step_is_there_once(runs_dir: Path, data
 def test_a_logger_switched_on_at_a_resume_gets_the_whole_log(
     runs_dir: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hero.training.loop import Progress
+    from hero.training.journal import Journal
 
-    original = Progress.validated
+    original = Journal.show_validation
 
-    def stopped(self: Progress, done: int, *rest: Any) -> None:
+    def stopped(self: Journal, done: int, *rest: Any) -> None:
         original(self, done, *rest)
         if done == 10:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Progress, "validated", stopped)
+    monkeypatch.setattr(Journal, "show_validation", stopped)
     with pytest.raises(KeyboardInterrupt):
         train(tiny(), runs_dir, data_dir)
     run = resume(runs_dir / tiny().run_id(), data_dir, log=["tensorboard"])
