@@ -68,7 +68,7 @@ def compare(
     chosen = merge_settings(settings.preset, settings.config, values), split_names(strategies) or [], range(seeds)
     built = workers.build()
     planned = comparison.plan_comparison(*chosen, where.runs, where.data, budget, baseline, out)
-    result = carry_out(planned, where, built, out)
+    result = run_plan(planned, where, built, out)
     if json:
         result.write(json)
     return int(bool(result.failed))
@@ -104,10 +104,10 @@ def study(
     if dry_run:
         show(schedule_table(schedule(planned, where.runs), workers.workers))
         return 0
-    return int(bool(carry_out(planned, where, workers.build(), out, table_only).failed))
+    return int(bool(run_plan(planned, where, workers.build(), out, table_only).failed))
 
 
-def carry_out(
+def run_plan(
     planned: "Plan", where: Folders, workers: "Workers", out: Path | None, table_only: bool = False
 ) -> "StudyResult":
     """Run a study or comparison, write its tables and figures, and print the tables.
