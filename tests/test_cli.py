@@ -44,6 +44,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
     [
         ([], ("train", "evaluate", "runs", "settings", "data", "hero train burgers")),
         (["train"], ("TASK", "--strategy", "--backbone", "--seed", "--resume", *STRATEGIES, *SETTINGS, *FOLDERS)),
+        (["compare"], ("TASK", "--strategies", "--seeds", "--budget", "--baseline", *STRATEGIES, *SETTINGS, *FOLDERS)),
+        (["study"], ("STUDY", "--tasks", "--strategies", "--loss", "--dry-run", *STRATEGIES, *SETTINGS, *FOLDERS)),
         (["evaluate"], ("RUN", *FOLDERS)),
         (["runs"], FOLDERS),
         (["settings"], ("TASK", *SETTINGS)),
@@ -58,6 +60,7 @@ def test_help_mentions_every_option(command: list[str], words: tuple[str, ...], 
     assert (code, err) == (0, "")
     for word in words:
         assert word in out
+    assert "typing." not in out
     assert max(map(len, out.splitlines())) <= 120
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hero.study.records import StudyResult
     from hero.study.worker import Workers
 
-Strategies = Annotated[str, option("A,B,...", "Some of: NAMES.", "strategy")]
+STRATEGIES = option("A,B,...", "Some of: NAMES.", "strategy")
 
 
 def train(
@@ -46,7 +46,7 @@ def compare(
     where: Folders,
     workers: WorkerOptions,
     task: options.Task = None,
-    strategies: Strategies = "one_step,push_forward,hero,fixed_weight",
+    strategies: Annotated[str, STRATEGIES] = "one_step,push_forward,hero,fixed_weight",
     backbone: options.Backbone = None,
     seeds: Annotated[int, option("N", "Seeds 0 to N-1.")] = 5,
     budget: Annotated[
@@ -81,7 +81,7 @@ def study(
     workers: WorkerOptions,
     tasks: Annotated[str | None, option("A,B,...", "Benchmarks (default: as in the paper).", "task")] = None,
     backbones: Annotated[str | None, option("A,B,...", "Some of: NAMES, or package.module:Class.", "backbone")] = None,
-    strategies: Strategies | None = None,
+    strategies: Annotated[str | None, STRATEGIES] = None,
     seeds: Annotated[int | None, option("N", "Seeds 0 to N-1 (default 5).")] = None,
     loss: Annotated[str | None, option("NAME", "Absolute loss: relative, mse or both (default: by study).")] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Only list the runs, their state and estimated time.")] = False,
