@@ -225,3 +225,24 @@ def test_the_command_of_its_docstring(tmp_path: Path, data_dir: Path) -> None:
     assert run.name.startswith("burgers-fno-HistoryReplay-s0-")
     assert '"replayed": 0.2' in (run / "log.jsonl").read_text()
     assert "HistoryReplay" in (run / "report.html").read_text(encoding="utf-8")
+
+
+def test_code_that_a_stored_configuration_names_is_not_run_unasked(tmp_path: Path) -> None:
+    (tmp_path / "stranger.py").write_text(
+        "open('ran', 'w').close()\nfrom history_replay import HistoryReplay as Theirs\n"
+    )
+    run = tmp_path / "runs" / "burgers-fno-Theirs-s0-00000000"
+    run.mkdir(parents=True)
+    (run / "config.toml").write_text('strategy = "stranger:Theirs"\n')
+    env = {key: value for key, value in os.environ.items() if key != "HERO_IMPORT"}
+    for command in (["runs"], ["evaluate", run.name], ["train", "--resume", run.name]):
+        process = subprocess.run(
+            [sys.executable, "-m", "hero", *command], cwd=tmp_path, env=env, capture_output=True, text=True
+        )
+        assert "set HERO_IMPORT=stranger if you trust it" in process.stderr + process.stdout, command
+        assert "Traceback" not in process.stderr
+    assert not (tmp_path / "ran").exists()
+    path = os.pathsep.join(filter(None, [str(EXAMPLES), env.get("PYTHONPATH", "")]))
+    trusted = {**env, "HERO_IMPORT": "stranger", "PYTHONPATH": path}
+    subprocess.run([sys.executable, "-m", "hero", "runs"], cwd=tmp_path, env=trusted, check=True, capture_output=True)
+    assert (tmp_path / "ran").exists()

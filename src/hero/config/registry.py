@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from types import ModuleType
 from typing import Any, TypeVar
@@ -15,8 +16,8 @@ Part = TypeVar("Part")
 class Registry(dict[str, Part]):
     """Parts of one kind by name, in order of registration; an unknown name is answered with the nearest known one.
 
-    `TASKS["toy"] = task` registers. Where `importable`, a name may also be `package.module:Class`; it is imported on
-    look-up, also from the current folder.
+    `TASKS["toy"] = task` registers. Where `importable`, a name may also be `package.module:Class`; its module is
+    imported, also from the current folder, if the user named it (see `trust`), never because a stored file does.
     """
 
     def __init__(self, kind: str, parts: dict[str, Part] | None = None, importable: bool = False) -> None:
@@ -25,6 +26,12 @@ class Registry(dict[str, Part]):
 
     def __missing__(self, name: str) -> Part:
         if self.importable and ":" in name:
+            module = name.partition(":")[0]
+            if module not in sys.modules and module not in trusted_modules():
+                raise HeroError(
+                    f"the {self.kind} {name} is code that a stored configuration names, which is not run unasked; "
+                    f"set HERO_IMPORT={module} if you trust it."
+                )
             part: Part = import_part(self.kind, name)
             return part
         raise unknown_name(self.kind, name, [*self, "package.module:Class"] if self.importable else self)
@@ -34,6 +41,22 @@ class Registry(dict[str, Part]):
         for name in names:
             self[name]
         return {name: part for name, part in self.items() if name in names}
+
+
+VARIABLE = "HERO_IMPORT"
+"""Modules of the user that may be imported, separated by commas; worker processes inherit it."""
+
+
+def trusted_modules() -> list[str]:
+    """The modules in $HERO_IMPORT."""
+    return os.environ.get(VARIABLE, "").replace(",", " ").split()
+
+
+def trust(name: str) -> None:
+    """Allow the import of `package.module:Class`, which the user typed, in this process and its workers."""
+    module, colon, _ = name.partition(":")
+    if colon and module not in trusted_modules():
+        os.environ[VARIABLE] = ",".join([*trusted_modules(), module])
 
 
 def user_module(name: str, part: str) -> ModuleType:

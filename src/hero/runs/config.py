@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
 from hero.config import Facts, Settings, parse_override, read_toml, setting
+from hero.config.registry import trust
 from hero.config.settings import LARGEST_INT
 from hero.data import DataSettings, Split, Task, get_task
 from hero.data.windows import Windows
@@ -135,8 +136,9 @@ def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] 
     values = dict(PRESETS[preset])
     if file is not None:
         values.update({key: value for key, value in read_toml(file).items() if key not in RETIRED})
-    values.update(overrides if isinstance(overrides, Mapping) else dict(map(parse_override, overrides)))
-    return values
+    typed = dict(overrides) if isinstance(overrides, Mapping) else dict(map(parse_override, overrides))
+    trust(str(typed.get("strategy", "")))
+    return values | typed
 
 
 def build(values: Mapping[str, Any]) -> RunConfig:

@@ -55,7 +55,8 @@ def run_on_cluster(jobs: Sequence[Job], workers: Workers, progress: SweepProgres
             num_cpus=cpus, num_gpus=workers.gpus, max_retries=workers.retries, retry_exceptions=[KilledError]
         )
         variables = variables_of(threads_for(cpus), gpus=None if workers.gpus else "")
-        variables["HERO_LOG"] = os.environ.get("HERO_LOG", "")  # the other machines have their own environment
+        for name in ("HERO_LOG", "HERO_IMPORT"):  # the other machines have their own environment
+            variables[name] = os.environ.get(name, "")
         logs = {job.run.name: log_stamp(job) for job in jobs}
         pending = {
             task.remote(job.config.to_toml(), str(job.run), str(job.data_dir), variables, tokens): job for job in jobs
