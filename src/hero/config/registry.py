@@ -43,20 +43,19 @@ class Registry(dict[str, Part]):
         return {name: part for name, part in self.items() if name in names}
 
 
-VARIABLE = "HERO_IMPORT"
-"""Modules of the user that may be imported, separated by commas; worker processes inherit it."""
+_typed: set[str] = set()
 
 
-def trusted_modules() -> list[str]:
-    """The modules in $HERO_IMPORT."""
-    return os.environ.get(VARIABLE, "").replace(",", " ").split()
+def trusted_modules() -> set[str]:
+    """The modules in $HERO_IMPORT, and the modules of names that the user typed."""
+    return _typed | set(os.environ.get("HERO_IMPORT", "").replace(",", " ").split())
 
 
 def trust(name: str) -> None:
-    """Allow the import of `package.module:Class`, which the user typed, in this process and its workers."""
+    """Allow the import of `package.module:Class`, which the user typed, in this process."""
     module, colon, _ = name.partition(":")
-    if colon and module not in trusted_modules():
-        os.environ[VARIABLE] = ",".join([*trusted_modules(), module])
+    if colon:
+        _typed.add(module)
 
 
 def user_module(name: str, part: str) -> ModuleType:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tomllib
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,14 +83,19 @@ def start_worker(toml: str, run: Path, data_dir: Path, variables: Mapping[str, s
     path = run / "config.toml"
     if not path.is_file() or path.read_bytes() != toml.encode():  # an equal id: it keeps other checkpoints
         write_atomic(run / "config.toml", toml.encode())
-    importable = {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}  # what we can import
+    environment = {**os.environ, **variables}
+    module, colon, _ = str(tomllib.loads(toml)["strategy"]).partition(":")  # trusted: it comes from this process
+    importable = {
+        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),  # what we can import
+        "HERO_IMPORT": ",".join(filter(None, [environment.get("HERO_IMPORT"), module if colon else ""])),
+    }
     with (run / LOG).open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "hero.study.worker", run, data_dir],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **importable, **variables},
+            env={**environment, **importable},
         )
 
 
