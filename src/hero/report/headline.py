@@ -20,7 +20,6 @@ from hero.report.panels import results_of
 from hero.report.tables import format_number, format_p
 from hero.runs.config import RunConfig
 from hero.runs.records import Metrics
-from hero.strategies import STRATEGIES
 from hero.study.records import Column, Group, PairedTest, Row, Summary
 from hero.study.statistics import counted, paired_tests
 
@@ -63,10 +62,8 @@ def summary_sentence(metrics: Metrics, config: RunConfig) -> str:
     published = published_numbers(config).get(name)
     paper = f", paper {published.mean:g}" if published else ""
     number = format_number(metrics.test.get(name))
-    strategy = STRATEGIES.get(config.strategy)
-    phrase = (strategy and strategy.phrase) or method_title(config.strategy)
     return (
-        f"{title_of(BACKBONES, config.backbone.name)} trained with {phrase} on "
+        f"{title_of(BACKBONES, config.backbone.name)} trained with {method_title(config.strategy)} on "
         f"{config.make_task().title}: {METRICS[name].title} {number}{paper}; "
         f"{metrics.test.get('diverged', 0):.0f} of {metrics.trajectories} rollouts diverged."
     )

@@ -60,8 +60,6 @@ class Strategy(Generic[S]):
     """Display name; the name of the class unless set."""
     suffix: ClassVar[str | None] = None
     """Follows the name of the backbone in the labels of tables, as in FNO-HERO; a dash and the name unless set."""
-    phrase: ClassVar[str] = ""
-    """The training in the words of a sentence: "trained ..."; the title unless set."""
     section: ClassVar[str] = ""
     """The configuration section with the strategy's own settings."""
     Settings: ClassVar[type[BaseSettings]] = BaseSettings
@@ -138,8 +136,3 @@ class Strategy(Generic[S]):
 
     def load_state_dict(self, state: dict[str, Any], model: nn.Module) -> None:
         """Undo `state_dict`; `model` gives the architecture."""
-
-
-def title_of(strategy: type[Strategy[Any]]) -> str:
-    """The display name of a strategy."""
-    return strategy.title or strategy.__name__
