@@ -28,7 +28,7 @@ from hero.report import write_run_page
 from hero.report.content import metrics_table, published_numbers, runs_table
 from hero.report.figures.fields import fields_figure, spectrum_figure
 from hero.report.figures.runs import error_figure
-from hero.report.figures.style import save
+from hero.report.figures.style import colours_of, line_style, save
 from hero.report.figures.training import diagnostic_charts, series, training_charts, training_figure
 from hero.report.headline import group_sentence, main_column, summary_sentence
 from hero.report.inputs import gather
@@ -621,3 +621,9 @@ def test_a_long_table_of_runs_is_folded(run: Path, monkeypatch: pytest.MonkeyPat
     assert "<h3>Runs</h3>" in page
     monkeypatch.setattr("hero.report.page.payload.FOLDED_RUNS", 1)
     assert "<details><summary>Runs (2)</summary>" in write_page(inputs, run / "report.html").read_text("utf-8")
+
+
+def test_no_two_of_thirty_lines_look_the_same() -> None:
+    names = [str(i) for i in range(30)]
+    looks = {(colour, line_style(i)) for i, colour in enumerate(colours_of(names).values())}
+    assert len(looks) == 30

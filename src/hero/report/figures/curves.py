@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
 from hero.method.metrics import TAU, diverged
-from hero.report.figures.style import BLACK, GREEN, STYLES, colours_of, log_scale, new_figure
+from hero.report.figures.style import BLACK, GREEN, colours_of, line_style, log_scale, new_figure
 from hero.study.records import PairedTest, Published
 
 # An exploding rollout passes through 30 decades before it overflows; beyond a thousandfold error nothing can be seen.
@@ -57,7 +57,7 @@ def draw_methods(axes: Axes, errors: Errors, paper: Paper = NOTHING) -> None:
     for i, (name, curve) in enumerate(of_seed.items()):
         colour, steps, lost = colours[name], np.arange(1, curve.shape[1] + 1), sum(map(diverged, errors[name]))
         label = f"{name} ({lost} diverged)" if lost else name
-        axes.plot(steps, clip(curve.mean(axis=0)), STYLES[i % len(STYLES)], color=colour, linewidth=1.8, label=label)
+        axes.plot(steps, clip(curve.mean(axis=0)), line_style(i), color=colour, linewidth=1.8, label=label)
         axes.plot(steps, clip(curve).T, color=colour, alpha=0.3, linewidth=0.5)
         low, high = clip(curve.min(axis=0)), clip(curve.max(axis=0))
         axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)

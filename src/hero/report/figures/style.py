@@ -35,6 +35,11 @@ def colours_of(names: Iterable[str]) -> dict[str, str]:
     return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
 
 
+def line_style(place: int) -> str:
+    """The dashes of the line in this place; they shift where the colours repeat, so that ten lines stay apart."""
+    return STYLES[(place + place // len(COLOURS)) % len(STYLES)]
+
+
 def candidate_colours(names: Iterable[str]) -> dict[str, str]:
     """The colours of these candidates by their place in the registry, so that a candidate looks the same everywhere."""
     names = set(names)

@@ -192,7 +192,7 @@ class Chart {
   }
 
   stroke(i) {
-    const [colour, dash] = this.options.styles ? this.options.styles[i] : [i, i];
+    const [colour, dash] = this.options.styles ? this.options.styles[i] : [i, i + Math.floor(i / COLOURS)];  // ten lines stay apart
     return { stroke: `var(--s${colour % COLOURS})`, "stroke-dasharray": DASHES[dash % DASHES.length] };
   }
 
