@@ -1,0 +1,304 @@
+"""Optimizers: slow twins in float64, the reference library, resuming, names."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hero.errors import HeroError
+from hero.optimizers import OPTIMIZERS, get_optimizer, make_optimizer
+
+
+class Weights(nn.Module):
+    """Parameters of given shapes with reproducible values."""
+
+    def __init__(self, *shapes: tuple[int, ...], dtype: torch.dtype = torch.float64) -> None:
+        super().__init__()
+        draw = torch.Generator().manual_seed(3)
+        self.weights = nn.ParameterList(torch.randn(shape, generator=draw, dtype=dtype) for shape in shapes)
+
+
+def gradients(model: Weights, step: int) -> None:
+    """The gradient of Σ ⟨a, w⟩² / 2 + |w|⁴ / 4 with another `a` in each update: correlated and noisy."""
+    draw = torch.Generator().manual_seed(step)
+    for w in model.weights:
+        a = torch.randn(w.shape, generator=draw, dtype=w.dtype)
+        w.grad = a * (a.conj() * w).sum() + w.detach() * w.detach().abs() ** 2
+
+
+def make(
+    name: str, model: nn.Module, lr: float = 0.02, decay: float = 0.1, **settings: object
+) -> torch.optim.Optimizer:
+    return make_optimizer(name, get_optimizer(name).Settings(**settings), model, lr, decay)
+
+
+def run(optimizer: torch.optim.Optimizer, model: Weights, steps: range) -> None:
+    for step in steps:
+        gradients(model, step)
+        optimizer.step()
+
+
+def unfold(x: Tensor, axis: int) -> Tensor:
+    return x.movedim(axis, 0).reshape(x.shape[axis], -1)
+
+
+def naive_rotation(x: Tensor, bases: dict[int, Tensor]) -> Tensor:
+    """Σ x[.., j, ..] q[j, k] along each axis, by one dense matrix over all entries."""
+    dense = torch.ones(1, 1, dtype=x.dtype)
+    for axis, n in enumerate(x.shape):
+        dense = torch.kron(dense, bases.get(axis, torch.eye(n, dtype=x.dtype)).T.contiguous())
+    return (dense @ x.flatten()).reshape(x.shape)
+
+
+def naive_soap(w: Tensor, gradient: Callable[[Tensor, int], Tensor], steps: int, every: int, longest: int) -> Tensor:
+    """The paper's algorithm for gradients of full rank, whose basis is unique; the momentum is not rotated."""
+    lr, decay, beta, eps = 0.02, 0.1, 0.95, 1e-8
+    axes = [i for i, n in enumerate(w.shape) if w.dim() > 1 and 2 < n <= longest]
+    mean, square = torch.zeros_like(w), torch.zeros_like(w)
+    cs = {i: torch.zeros(w.shape[i], w.shape[i], dtype=w.dtype) for i in axes}
+    qs: dict[int, Tensor] = {}
+    for t in range(steps):
+        g = gradient(w, t)
+        if t:
+            mean = beta * mean + (1 - beta) * g
+            square = beta * square + (1 - beta) * naive_rotation(g, qs) ** 2
+            m_hat = naive_rotation(mean, qs) / (1 - beta**t)
+            v_hat = (square / (1 - beta**t)).sqrt() + eps / math.sqrt(1 - beta**t)
+            w = w - lr * naive_rotation(m_hat / v_hat, {i: q.T for i, q in qs.items()})
+            w = w - lr * decay * w
+        for i in axes:
+            cs[i] = beta * cs[i] + (1 - beta) * unfold(g, i) @ unfold(g, i).T
+            if t == 0:
+                qs[i] = torch.linalg.eigh(cs[i])[1].flip(1)
+            elif t % every == 0:
+                eigenvalues = torch.stack([q @ cs[i] @ q for q in qs[i].T])
+                order = eigenvalues.argsort(descending=True)
+                qs[i] = torch.linalg.qr(cs[i] @ qs[i][:, order])[0]
+                square = torch.stack([square.select(i, int(j)) for j in order], dim=i)
+    return w
+
+
+@pytest.mark.parametrize("shape", [(5,), (6, 6), (5, 1, 5), (2, 4, 5, 3)], ids=str)
+@pytest.mark.parametrize("longest", [1024, 4])
+def test_soap_is_its_naive_twin(shape: tuple[int, ...], longest: int) -> None:
+    model = Weights(shape)
+    start = model.weights[0].detach().clone()
+
+    def gradient(w: Tensor, step: int) -> Tensor:
+        other = Weights(shape)
+        other.weights[0].data.copy_(w)
+        gradients(other, step)
+        return other.weights[0].grad
+
+    wanted = naive_soap(start, gradient, 31, 4, longest)
+    run(make("soap", model, precondition_frequency=4, max_precond_dim=longest), model, range(31))
+    torch.testing.assert_close(model.weights[0].detach(), wanted, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("every", [40, 5])
+def test_soap_is_the_library(every: int) -> None:
+    """Without a refresh to rounding; the library does its QR in single precision."""
+    library = pytest.importorskip("pytorch_optimizer")
+    shapes = (6, 6), (3, 4, 5, 3), (5,)
+    ours, theirs = Weights(*shapes), Weights(*shapes)
+    run(make("soap", ours, precondition_frequency=every), ours, range(30))
+    settings = {"lr": 0.02, "weight_decay": 0.1, "precondition_frequency": every}
+    run(library.SOAP(theirs.parameters(), **settings), theirs, range(30))
+    accuracy = 1e-9 if every > 30 else 1e-4
+    torch.testing.assert_close(list(ours.parameters()), list(theirs.parameters()), rtol=accuracy, atol=accuracy)
+
+
+@pytest.mark.parametrize("name", [*OPTIMIZERS, "sgd", "nadam"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_resuming_continues_bit_for_bit(name: str, dtype: torch.dtype) -> None:
+    shapes = (4, 6), (2, 4, 5, 3), (5,)
+    whole, parts = Weights(*shapes, dtype=dtype), Weights(*shapes, dtype=dtype)
+    run(make(name, whole, lr=1e-3), whole, range(25))
+    first = make(name, parts, lr=1e-3)
+    run(first, parts, range(13))
+    file = io.BytesIO()
+    torch.save(first.state_dict(), file)
+    file.seek(0)
+    second = make(name, parts, lr=1e-3)
+    second.load_state_dict(torch.load(file, weights_only=True))
+    run(second, parts, range(13, 25))
+    for one, other in zip(whole.parameters(), parts.parameters(), strict=True):
+        assert one.isfinite().all()
+        assert torch.equal(one, other)
+
+
+def test_soap_beats_adamw_on_a_rotated_quadratic() -> None:
+    """½ tr Wᵀ A W B with eigenvalues over three decades in a basis that Adam does not see."""
+    draw = torch.Generator().manual_seed(0)
+    eigenvalues = torch.logspace(-3, 0, 12, dtype=torch.float64)
+    a, b = ((q * eigenvalues) @ q.T for q in torch.linalg.qr(torch.randn(2, 12, 12, generator=draw).double())[0])
+    losses = {}
+    for name in ("adamw", "soap"):
+        model = Weights((12, 12))
+        (w,) = model.weights
+        optimizer = make(name, model, lr=0.05, decay=0.0)
+        for step in range(300):
+            for group in optimizer.param_groups:
+                group["lr"] = 0.05 * (1 - step / 300)
+            loss = (w * (a @ w @ b)).sum() / 2
+            (w.grad,) = torch.autograd.grad(loss, w)
+            optimizer.step()
+        losses[name] = float(loss.detach())
+    assert losses["soap"] < losses["adamw"] / 2
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-25, math.nan, math.inf])
+@pytest.mark.parametrize("name", ["soap", "muon"])
+def test_zero_tiny_and_broken_gradients(name: str, value: float) -> None:
+    """Weights stay finite, or are not a number, which the loop reports; nothing raises."""
+    model = Weights((4, 6), (2, 3, 4, 5), (5,), dtype=torch.float32)
+    optimizer = make(name, model, precondition_frequency=2) if name == "soap" else make(name, model)
+    for _ in range(6):
+        for w in model.weights:
+            w.grad = torch.full_like(w, value)
+        optimizer.step()
+    assert all(bool(w.isfinite().all()) == math.isfinite(value) for w in model.weights)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_parameters_without_gradient_stay(name: str) -> None:
+    model = Weights((4, 6), (4, 6))
+    optimizer = make(name, model)
+    before = [w.detach().clone() for w in model.weights]
+    for step in range(3):
+        gradients(model, step)
+        model.weights[1].grad = None
+        optimizer.step()
+    assert not torch.equal(model.weights[0], before[0])
+    assert torch.equal(model.weights[1], before[1])
+
+
+@pytest.mark.parametrize("name", ["adamw", "soap"])
+def test_complex_weights_are_pairs_of_real_ones(name: str) -> None:
+    model, pairs = Weights((4, 3, 5), dtype=torch.complex128), Weights((4, 3, 5, 2))
+    (w,), (pair,) = model.weights, pairs.weights
+    pair.data.copy_(torch.view_as_real(w.detach()))
+    one, other = make(name, model), make(name, pairs)
+    for step in range(25):
+        gradients(model, step)
+        pair.grad = torch.view_as_real(w.grad).clone()
+        one.step()
+        other.step()
+    torch.testing.assert_close(torch.view_as_real(w.detach()), pair.detach(), rtol=1e-9, atol=1e-9)
+
+
+def naive_muon(w: Tensor, gradients: list[Tensor], lr: float, decay: float) -> Tensor:
+    """One matrix; the quintic polynomial acts on its singular values."""
+    mean = torch.zeros_like(w)
+    for g in gradients:
+        mean = 0.95 * mean + 0.05 * g
+        u, s, vh = torch.linalg.svd(0.95 * mean + 0.05 * g, full_matrices=False)
+        s = s / s.square().sum().sqrt()
+        for _ in range(5):
+            s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+        w = w - lr * decay * w - lr * 0.2 * math.sqrt(max(w.shape)) * (u * s) @ vh
+    return w
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((4, 6), torch.float64), ((6, 4), torch.float64), ((4, 6), torch.complex128)], ids=str
+)
+def test_muon_is_its_naive_twin(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    model = Weights(shape, dtype=dtype)
+    start, seen = model.weights[0].detach().clone(), []
+    optimizer = make("muon", model)
+    for step in range(10):
+        gradients(model, step)
+        seen.append(model.weights[0].grad.clone())
+        optimizer.step()
+    torch.testing.assert_close(model.weights[0].detach(), naive_muon(start, seen, 0.02, 0.1), rtol=1e-9, atol=1e-9)
+
+
+def test_muon_sees_a_spectral_weight_as_complex_matrices() -> None:
+    """(2, in, out, *modes) moves as the complex (in, out, *modes), and each mode as a matrix alone."""
+    real, whole, alone = (
+        Weights((2, 4, 5, 3, 2)),
+        Weights((4, 5, 3, 2), dtype=torch.complex128),
+        Weights((4, 5), dtype=torch.complex128),
+    )
+    whole.weights[0].data.copy_(torch.complex(*real.weights[0].detach()))
+    alone.weights[0].data.copy_(whole.weights[0].detach()[:, :, 1, 1])
+    optimizers = [make("muon", model) for model in (real, whole, alone)]
+    for step in range(10):
+        gradients(whole, step)
+        g = whole.weights[0].grad
+        real.weights[0].grad, alone.weights[0].grad = torch.stack([g.real, g.imag]), g[:, :, 1, 1].clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    torch.testing.assert_close(torch.complex(*real.weights[0].detach()), whole.weights[0].detach())
+    torch.testing.assert_close(alone.weights[0].detach(), whole.weights[0].detach()[:, :, 1, 1])
+
+
+def test_vectors_under_muon_and_adamw_are_torch_adamw() -> None:
+    models = [Weights((7,)) for _ in range(3)]
+    optimizers = [make("muon", models[0]), make("adamw", models[1])]
+    optimizers.append(torch.optim.AdamW(models[2].parameters(), lr=0.02, weight_decay=0.1))
+    for model, optimizer in zip(models, optimizers, strict=True):
+        run(optimizer, model, range(20))
+        torch.testing.assert_close(model.weights[0].detach(), models[0].weights[0].detach(), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["SGD", "sgd", "NAdam", "radam", "Adadelta", "rprop", "AdamW", "adafactor"])
+def test_any_optimizer_of_torch(name: str) -> None:
+    model = Weights((4, 6), (5,))
+    optimizer = make(name, model, lr=1e-3)
+    assert type(optimizer).__name__.lower() == name.lower()
+    assert {group["lr"] for group in optimizer.param_groups} == {1e-3}
+    before = [w.detach().clone() for w in model.weights]
+    run(optimizer, model, range(2))
+    assert all(not torch.equal(w, b) for w, b in zip(model.weights, before, strict=True))
+
+
+def test_arguments_of_an_optimizer_of_torch() -> None:
+    optimizer = make("sgd", Weights((3,)), kwargs={"momentum": 0.9, "nesterov": True})
+    assert optimizer.defaults["momentum"] == 0.9
+    assert make("nadam", Weights((3,)), kwargs={"betas": [0.5, 0.6]}).defaults["betas"] == (0.5, 0.6)
+    with pytest.raises(HeroError, match=r"optimizer SGD refuses .*nonsense.*optimizer\.kwargs\.NAME"):
+        make("sgd", Weights((3,)), kwargs={"nonsense": 1})
+    assert get_optimizer("adadelta").lr == 1.0
+
+
+def test_your_own_optimizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my_signs.py").write_text(
+        "import torch\n"
+        "class Signs(torch.optim.Optimizer):\n"
+        "    def __init__(self, params, lr, scale=1.0):\n"
+        "        super().__init__(params, {'lr': lr, 'scale': scale})\n"
+        "    @torch.no_grad()\n"
+        "    def step(self):\n"
+        "        for group in self.param_groups:\n"
+        "            for p in group['params']:\n"
+        "                p -= group['lr'] * group['scale'] * p.grad.sign()\n"
+        "not_one = 3\n"
+    )
+    model = Weights((3,))
+    before = model.weights[0].detach().clone()
+    run(make("my_signs:Signs", model, lr=0.5, kwargs={"scale": 2.0}), model, range(1))
+    torch.testing.assert_close((model.weights[0].detach() - before).abs(), torch.ones(3, dtype=torch.float64))
+    with pytest.raises(HeroError, match=r"my_signs:not_one is not a torch\.optim\.Optimizer"):
+        make("my_signs:not_one", model)
+    with pytest.raises(HeroError, match="cannot be imported"):
+        make("no_such_module:Signs", model)
+
+
+@pytest.mark.parametrize(("name", "near"), [("soup", "soap"), ("adamww", "adamw"), ("rmspro", "RMSprop")])
+def test_unknown_name(name: str, near: str) -> None:
+    with pytest.raises(HeroError, match=f"unknown optimizer '{name}'; did you mean '{near}'"):
+        get_optimizer(name)
+
+
+def test_needs_more_than_a_gradient() -> None:
+    with pytest.raises(HeroError, match="unknown optimizer 'lbfgs'"):
+        get_optimizer("lbfgs")
