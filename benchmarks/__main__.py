@@ -4,6 +4,7 @@ python -m benchmarks peers --dims 1 --eager       a first look
 python -m benchmarks peers --json speed.json      all of it; in 3D compiling alone takes minutes
 python -m benchmarks scaling speed.png            cost of an update against grid size and batch
 python -m benchmarks memory memory.png            memory of an update against the length of its unroll
+python -m benchmarks tuning table.csv --tasks burgers   the grid that the preset `best` was chosen from
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from benchmarks.peers import compare, paper_workloads
 from benchmarks.scaling import measure_scaling, paper_sweeps, scaling_figure
 from benchmarks.tables import print_comparison
+from benchmarks.tuning import grid, tune
 from benchmarks.unroll_memory import unroll_memory, unroll_memory_figure
 from hero.errors import HeroError
 from hero.files import write_json
@@ -44,6 +46,12 @@ def run_memory(args: argparse.Namespace) -> None:
     save(unroll_memory_figure(rows), args.figure)
     if args.json:
         write_json(args.json, rows)
+
+
+def run_tuning(args: argparse.Namespace) -> None:
+    """Validation errors of a grid of settings, kept as a table that a repeated call continues."""
+    arms = [f"{arm} {args.common}".strip() for arm in args.arm or grid()]
+    tune(args.tasks, args.updates, args.seeds, arms, args.table, args.runs, args.data, args.workers)
 
 
 def at_least_one(text: str) -> int:
@@ -79,6 +87,17 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--dims", type=int, nargs="+", choices=(1, 2, 3), default=(1, 2, 3))
         if name == "memory":
             command.add_argument("--dims", type=int, choices=(1, 2, 3), default=2)
+    command = commands.add_parser("tuning", help=run_tuning.__doc__, description=run_tuning.__doc__)
+    command.set_defaults(call=run_tuning)
+    command.add_argument("table", type=Path, metavar="CSV", help="the table")
+    command.add_argument("--tasks", nargs="+", default=["burgers"], metavar="TASK")
+    command.add_argument("--updates", type=at_least_one, default=4000, help="of each run (default 4000)")
+    command.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="N")
+    command.add_argument("--arm", action="append", metavar="'A=B C=D'", help="settings of an arm (default: the grid)")
+    command.add_argument("--common", default="train.optimizer=soap", metavar="'A=B C=D'", help="settings of all arms")
+    command.add_argument("--workers", type=at_least_one, default=1, help="runs at a time, one thread each")
+    command.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR")
+    command.add_argument("--data", type=Path, default=Path("data"), metavar="DIR")
     return top
 
 

@@ -21,6 +21,7 @@ from conftest import TINY, tiny
 from hero.config import parse_override
 from hero.data import TASKS
 from hero.errors import HeroError
+from hero.optimizers import OPTIMIZERS
 from hero.runs.config import PRESETS, RunConfig, all_settings, json_schema, make_config
 from hero.strategies import STRATEGIES
 
@@ -100,6 +101,8 @@ def test_the_stored_form_holds_every_setting() -> None:
     found = set(flat(make_config(overrides={"backbone.name": "transolver"})))
     for strategy in STRATEGIES:
         found |= set(flat(make_config(overrides={"strategy": strategy})))
+    for optimizer in (*OPTIMIZERS, "SGD"):
+        found |= set(flat(make_config(overrides={"train.optimizer": optimizer, "optimizer.kwargs.nesterov": False})))
     assert {key for key, _ in all_settings()} <= found
 
 

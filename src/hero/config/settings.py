@@ -131,6 +131,17 @@ def one_of(names: Iterable[str]) -> Callable[[Any], tuple[str, ...]]:
     return checked
 
 
+def known(names: Iterable[str]) -> Callable[[str], str]:
+    """A validator for one known word; `names` is read late."""
+
+    def checked(value: str) -> str:
+        if value not in names:
+            raise ValueError(f"is not possible; choose one of: {', '.join(names)}.")
+        return value
+
+    return checked
+
+
 def positive_numbers(value: Any) -> tuple[int, ...]:
     """One positive whole number, a list of them, or the same separated by commas."""
     if isinstance(value, str):

@@ -25,6 +25,11 @@ class BackboneSettings(Settings):
         """Blocks of the network, each of which takes its time to compile."""
         return getattr(self, "depth", 1)
 
+    @property
+    def reach(self) -> tuple[int, ...] | None:
+        """The modes per axis that the network acts on one by one; None for all."""
+        return getattr(self, "modes", None)
+
     def own(self) -> dict[str, Any]:
         """The settings of this backbone alone, which are the arguments of its class."""
         return {name: getattr(self, name) for name in type(self).model_fields if name not in SHARED}

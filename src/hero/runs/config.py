@@ -25,7 +25,9 @@ from hero.config.settings import LARGEST_INT
 from hero.data import DataSettings, Split, Task, get_task
 from hero.data.windows import Windows
 from hero.errors import HeroError, unknown_name
+from hero.method.losses import LOSSES
 from hero.models import BACKBONES, BackboneSettings, build_backbone, get_backbone
+from hero.optimizers import OPTIMIZERS, OptimizerSettings, get_optimizer
 from hero.strategies import STRATEGIES, Compiler, Setup, Strategy, TrainSettings
 
 # `quick` needs one number: the schedules are shares of the updates unless set.
@@ -65,6 +67,10 @@ class RunConfig:
     train: TrainSettings
     method: Settings
     """The section of the strategy."""
+    loss: Settings
+    """The section of the absolute loss."""
+    optimizer: OptimizerSettings
+    """The section of the optimizer."""
 
     def make_task(self) -> Task:
         """The task with this run's settings."""
@@ -81,7 +87,8 @@ class RunConfig:
 
     def make_strategy(self, compile_with: Compiler | None = None) -> Strategy[Any]:
         """The strategy of this run; `compile_with` compiles its functions."""
-        setup = Setup(self.method, self.train, self.seed, self.backbone.residual, self.make_task())
+        backbone, task = self.backbone, self.make_task()
+        setup = Setup(self.method, self.train, self.seed, backbone.residual, task, self.loss, backbone.reach)
         return STRATEGIES[self.strategy](setup, compile_with)
 
     def build_operator(self) -> nn.Module:
@@ -95,6 +102,7 @@ class RunConfig:
     def to_dict(self) -> dict[str, Any]:
         """Nested plain values."""
         section = STRATEGIES[self.strategy].section
+        parts = {"loss": self.loss.plain(), "optimizer": self.optimizer.plain(), section: self.method.plain()}
         return {
             "strategy": self.strategy,
             "seed": self.seed,
@@ -102,7 +110,7 @@ class RunConfig:
             "data": self.data.plain(),
             "backbone": self.backbone.plain(),
             "train": self.train.plain(),
-        } | ({section: self.method.plain()} if section else {})
+        } | {name: values for name, values in parts.items() if values}
 
     def to_toml(self) -> str:
         """The whole configuration as TOML, ready for `--config`."""
@@ -137,8 +145,15 @@ def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] 
     if file is not None:
         values.update({key: value for key, value in read_toml(file).items() if key not in RETIRED})
     typed = dict(overrides) if isinstance(overrides, Mapping) else dict(map(parse_override, overrides))
-    trust(str(typed.get("strategy", "")))
-    return values | typed
+    merged = {spelled(key): value for key, value in (values | typed).items()}
+    for key in ("strategy", "train.optimizer"):
+        trust(str(typed.get(key, "")))
+    return merged
+
+
+def spelled(key: str) -> str:
+    """The key in our spelling: `optimiser` is accepted as well."""
+    return key.replace("optimiser", "optimizer")
 
 
 def build(values: Mapping[str, Any]) -> RunConfig:
@@ -157,21 +172,25 @@ def build(values: Mapping[str, Any]) -> RunConfig:
     updates = given_train.get("steps", TrainSettings.model_fields["steps"].default)
     known = isinstance(updates, int | float) and math.isfinite(updates)  # otherwise its own check refuses it
     facts = Facts(int(updates) if known else 0, task.dims, strategy)
-    own = sections.pop(strategy.section, {}) if strategy.section else {}
+    train = TrainSettings.from_values("train", given_train, facts)
+    data = DataSettings.from_values("data", sections.pop("data", {}), facts)
+    losses, optimizer = LOSSES[train.loss].Settings, get_optimizer(train.optimizer).Settings
+    parts: dict[str, type[Settings]] = {strategy.section: strategy.Settings, "loss": losses, "optimizer": optimizer}
+    own = {section: dict[str, Any]() for section in parts}
     for section, given in sections.items():
-        if section != "data":
-            check_unread(section, given, facts)
-    check_unread(strategy.section, {k: v for k, v in own.items() if k not in strategy.Settings.model_fields}, facts)
+        fields = parts[section].model_fields if section in parts else {}
+        own[section] = {name: value for name, value in given.items() if name in fields}
+        check_unread(section, {name: value for name, value in given.items() if name not in fields}, facts)
     config = RunConfig(
         top.strategy,
         top.seed,
         TaskSettings(task.name, task.settings()),
-        DataSettings.from_values("data", sections.get("data", {}), facts),
+        data,
         backbone.Settings.from_values("backbone", given_backbone, facts),
-        TrainSettings.from_values("train", given_train, facts),
-        strategy.Settings.from_values(
-            strategy.section, {k: v for k, v in own.items() if k in strategy.Settings.model_fields}, facts
-        ),
+        train,
+        strategy.Settings.from_values(strategy.section, own[strategy.section], facts),
+        losses.from_values("loss", own["loss"], facts),
+        optimizer.from_values("optimizer", own["optimizer"], facts),
     )
     check_fit(config, (task.resolution,) * task.dims)
     return config
@@ -220,6 +239,8 @@ def all_settings(
     sections: list[tuple[str, type[Settings]]] = [("", TopSettings), ("data", DataSettings)]
     backbones = [backbone] if backbone else [part.Settings for part in BACKBONES.values()]
     sections += [("backbone", part) for part in backbones] + [("train", TrainSettings)]
+    sections += [("loss", part.Settings) for part in LOSSES.values()]
+    sections += [("optimizer", part.Settings) for part in (*OPTIMIZERS.values(), get_optimizer("SGD"))]
     sections += [(part.section, part.Settings) for part in ([strategy] if strategy else STRATEGIES.values())]
     seen = set()
     for section, settings in sections:
@@ -234,9 +255,9 @@ def json_schema() -> dict[str, Any]:
     """The JSON schema of a configuration, with the sections of all registered backbones and strategies."""
     parts: dict[str, list[type[Settings]]] = {"data": [DataSettings], "train": [TrainSettings]}
     parts["backbone"] = [part.Settings for part in BACKBONES.values()]
-    for strategy in STRATEGIES.values():
-        if strategy.section and strategy.Settings not in parts.setdefault(strategy.section, []):
-            parts[strategy.section].append(strategy.Settings)
+    for section, settings in optional_sections():
+        if settings not in parts.setdefault(section, []):
+            parts[section].append(settings)
     schema = TopSettings.model_json_schema()
     for section, classes in parts.items():
         found = [cls.model_json_schema() for cls in classes]
@@ -245,12 +266,23 @@ def json_schema() -> dict[str, Any]:
     return {**schema, "title": "hero run configuration"}
 
 
+def optional_sections() -> Iterator[tuple[str, type[Settings]]]:
+    """The sections of all registered strategies, losses and optimizers; of each kind one is read."""
+    yield from ((part.section, part.Settings) for part in STRATEGIES.values() if part.section)
+    yield from (("loss", part.Settings) for part in LOSSES.values())
+    yield from (("optimizer", part.Settings) for part in OPTIMIZERS.values())
+
+
 def check_unread(section: str, given: Mapping[str, Any], facts: Facts) -> None:
-    """Check settings that the chosen strategy does not read, so that a slip is found whatever the strategy is."""
+    """Check settings that no chosen part reads, so that a slip is found whatever is chosen."""
     for strategy in STRATEGIES.values():
         known = {name: value for name, value in given.items() if name in strategy.Settings.model_fields}
         if strategy.section == section and known:
             strategy.Settings.from_values(section, known, dataclasses.replace(facts, strategy=strategy))
+    for name, part in optional_sections():
+        known = {key: value for key, value in given.items() if key in part.model_fields}
+        if name == section and name in ("loss", "optimizer") and known:
+            part.from_values(section, known, facts)
 
 
 def check_fit(config: RunConfig, space: tuple[int, ...]) -> None:

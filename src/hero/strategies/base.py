@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hero.config import Settings as BaseSettings
 from hero.data import Task
 from hero.data.windows import Batch, Windows
-from hero.method.distance import trajectory_distance
+from hero.method.losses import LOSSES, AbsoluteLoss, Geometry
 from hero.method.rollout import Stepper, Unroll, as_stepper, recomputed_unroll, unroll
 from hero.models.wrappers import Normalised, Residual
 from hero.strategies.settings import TrainSettings
@@ -42,6 +42,10 @@ class Setup:
     """Whether the operator predicts the change of the state."""
     task: Task
     """The source of the data, with its solver."""
+    loss: BaseSettings
+    """The section of the absolute loss."""
+    reach: tuple[int, ...] | None = None
+    """The modes per axis that the backbone keeps; None: all."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +72,16 @@ class Strategy(Generic[S]):
     """Default of train.ema."""
     recompute: ClassVar[bool] = False
     """Default of train.recompute."""
+    loss_name: ClassVar[str] = "relative"
+    """Default of train.loss."""
 
     def __init__(self, setup: Setup, compile_with: Compiler | None = None) -> None:
         """`compile_with` compiles the functions in which an update spends its time."""
         self.setup, self.train, self.seed = setup, setup.train, setup.seed
         self.settings: S = setup.settings  # type: ignore[assignment]
         self.compile: Compiler = compile_with or (lambda function: function)
+        geometry = Geometry((setup.task.resolution,) * setup.task.dims, setup.reach)
+        self.absolute_loss: AbsoluteLoss = LOSSES[setup.train.loss].of(setup.loss, geometry, self.compile)
         self.unroll: Unroll = self.compile(recomputed_unroll if setup.train.recompute else unroll)
 
     def operator(self, backbone: Callable[[int, int], nn.Module], channels: int) -> nn.Module:
@@ -125,10 +133,8 @@ class Strategy(Generic[S]):
         return as_stepper(model)
 
     def absolute(self, tau: Tensor, truth: Tensor) -> Tensor:
-        """The absolute loss, averaged over the batch: D(τ, τ_*), or the mean squared error under loss = "mse"."""
-        if self.train.loss == "mse":
-            return (tau - truth).square().mean()
-        return trajectory_distance(tau, truth).mean()
+        """The absolute loss of train.loss, averaged over the batch."""
+        return self.absolute_loss(tau, truth)
 
     def state_dict(self) -> dict[str, Any]:
         """State that resuming needs in addition to model and optimizer."""

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from hero.config import Settings, from_strategy, setting, share
+from pydantic import AfterValidator
+
+from hero.config import Derived, Settings, from_strategy, setting, share
+from hero.config.settings import known
+from hero.method.losses import LOSSES
+from hero.optimizers import get_optimizer
+
+
+def default_lr(given: Mapping[str, Any]) -> float:
+    """The peak learning rate of the optimizer in `given`."""
+    return get_optimizer(str(given.get("optimizer", "adamw"))).lr
 
 
 class TrainSettings(Settings):
@@ -27,12 +38,17 @@ class TrainSettings(Settings):
     recompute: Annotated[bool, from_strategy("recompute")] = setting(
         "Recompute activations in the backward pass instead of keeping them."
     )
-    loss: Literal["relative", "mse"] = setting(
-        "relative", "Absolute loss: the normalised distance D, or the mean squared error."
+    loss: Annotated[str, from_strategy("loss_name"), AfterValidator(known(LOSSES))] = setting(
+        "Absolute loss: relative (the normalised distance D), mse, h1, or balanced (by wavenumber); section loss."
     )
-    lr: float = setting(1e-3, "Peak learning rate of AdamW.", gt=0)
+    optimizer: str = setting(
+        "adamw", "adamw, soap, muon, a class of torch.optim, or package.module:Class; section optimizer."
+    )
+    lr: Annotated[float, Derived(lambda facts, given: default_lr(given), "by optimizer")] = setting(
+        "Peak learning rate.", gt=0
+    )
     warmup: Annotated[int, share(0.2)] = setting("Updates of linear warm-up, before a cosine to zero.", ge=0)
-    weight_decay: float = setting(0.01, "Decoupled weight decay of AdamW.", ge=0)
+    weight_decay: float = setting(0.01, "Decoupled weight decay.", ge=0)
     clip: float = setting(1.0, "Largest gradient norm; 0 turns clipping off.", ge=0)
     patience: int = setting(
         0, "Stop after this many validations without a better GM100 (early stopping); 0 trains to the end.", ge=0

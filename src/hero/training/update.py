@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hero.data.windows import Batch
+from hero.optimizers import make_optimizer
 from hero.runs.config import RunConfig
 from hero.strategies import Compiler, Strategy, TrainSettings
 from hero.training.ema import AveragedWeights
@@ -29,14 +30,9 @@ class Trainee:
     def of(cls, config: RunConfig, model: nn.Module, compile_with: Compiler | None = None) -> Trainee:
         """The model of a run, its optimizer, strategy and averaged weights; `compile_with` compiles functions."""
         strategy = config.make_strategy(compile_with)
-        average = AveragedWeights(model, config.train.ema)
-        return cls(model, make_optimizer(model, config.train), strategy, average, config.train)
-
-
-def make_optimizer(model: nn.Module, settings: TrainSettings) -> torch.optim.Optimizer:
-    """AdamW, in one kernel where torch has one: not for complex weights such as neuralop's."""
-    fused = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in model.parameters())
-    return torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay, fused=fused)
+        train, average = config.train, AveragedWeights(model, config.train.ema)
+        optimizer = make_optimizer(train.optimizer, config.optimizer, model, train.lr, train.weight_decay, compile_with)
+        return cls(model, optimizer, strategy, average, train)
 
 
 def update(trainee: Trainee, batch: Batch) -> dict[str, Tensor | float]:

@@ -1,0 +1,106 @@
+"""Settings chosen on validation: trains each arm on each task and seed, and keeps a table of what came out.
+
+A row is added as soon as its run ends and finished rows are not repeated, so the table survives a kill. It holds
+validation errors only; the test split is never read here. Seeds 0 to 2 are for tuning.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hero.config import parse_override
+from hero.console import console
+from hero.errors import HeroError
+from hero.method import metrics
+from hero.runs.config import make_config
+from hero.runs.folder import Run, choose_device, load_data
+from hero.training.loop import train
+
+POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
+LARGEST_WEIGHTS = (20, 100, 1000)
+MEASURED = ("gm100", "nrmse@1", "nrmse@100", "nrmse@200", "diverged")
+COLUMNS = ("task", "updates", "seed", "arm", *MEASURED, "seconds", "failure")
+
+
+def grid() -> list[str]:
+    """push_forward, and foresight for every power and largest weight; power 0 is the balanced loss without history."""
+    pairs = itertools.product(POWERS, LARGEST_WEIGHTS)
+    foresight = [f"strategy=foresight foresight.power={a:g} loss.w_max={w}" for a, w in pairs]
+    return ["strategy=push_forward", *foresight]
+
+
+def tune(
+    tasks: Sequence[str],
+    updates: int,
+    seeds: Sequence[int],
+    arms: Sequence[str],
+    table: Path,
+    runs_dir: Path,
+    data_dir: Path,
+    workers: int,
+) -> None:
+    """Train what is missing in `table`; an arm is its settings, separated by spaces."""
+    done = {row_key(row) for row in read_rows(table)}
+    jobs = [
+        {"task": task, "updates": updates, "seed": seed, "arm": " ".join(sorted(arm.split()))}
+        for task, seed, arm in itertools.product(tasks, seeds, arms)
+    ]
+    jobs = [job for job in jobs if row_key(job) not in done]
+    for task in dict.fromkeys(job["task"] for job in jobs):  # once, not by each worker
+        config = make_config(overrides={"task.name": task})
+        for split in ("train", "val"):
+            load_data(config, split, data_dir, "cpu")
+    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        pending = {pool.submit(validation_row, job, runs_dir, data_dir): job for job in jobs}
+        for count, future in enumerate(as_completed(pending), start=1):
+            row = future.result()
+            append_row(table, row)
+            console.print(f"{count}/{len(jobs)} {row}", highlight=False, soft_wrap=True)
+
+
+def validation_row(job: Mapping[str, Any], runs_dir: Path, data_dir: Path) -> dict[str, Any]:
+    """Train one run and measure its best weights on the validation split."""
+    try:
+        overrides = dict(map(parse_override, job["arm"].split()))
+        overrides |= {"task.name": job["task"], "seed": job["seed"], "train.steps": job["updates"]}
+        config = make_config(overrides=overrides)
+        run = Run(train(config, runs_dir, data_dir))
+        device, history = choose_device(config.train.device), config.train.history
+        val = load_data(config, "val", data_dir, device)
+        step = run.stepper(run.operator(device))
+        errors = metrics.rollout_errors(step, val, config.data.val_steps + 1 - history, device, history)
+        found = metrics.summarise(errors)
+        seconds = run.log.training[-1].seconds
+        return {**job, **{name: f"{found[name]:.5g}" for name in MEASURED}, "seconds": f"{seconds:.0f}", "failure": ""}
+    except HeroError as error:
+        return {**job, "failure": str(error)}
+
+
+def read_rows(table: Path) -> Iterator[dict[str, str]]:
+    """The rows of a table so far."""
+    if table.is_file():
+        with table.open(newline="") as file:
+            yield from csv.DictReader(file)
+
+
+def row_key(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(row[name]) for name in ("task", "updates", "seed", "arm"))
+
+
+def append_row(table: Path, row: Mapping[str, Any]) -> None:
+    """Add one row, and the heading to a new table."""
+    new = not table.is_file()
+    table.parent.mkdir(parents=True, exist_ok=True)
+    with table.open("a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, restval="")
+        if new:
+            writer.writeheader()
+        writer.writerow(row)

@@ -1,0 +1,125 @@
+"""Orthogonal modes of a field, and its power in shells of equal wavenumber: what a loss or a diagnosis weighs.
+
+    modes = fourier_modes((64, 64), kept=(8, 8))      # a periodic grid; the modes that an FNO can reach
+    modes = cosine_modes((64, 64))                    # a grid with walls
+    modes = graph_modes(PointCloud(coords))           # no grid
+
+In a homogeneous box a mean of squares depends on |k| alone, so modes of equal |k| (rounded) share a shell. Transforms
+are matrix products, which compile, and cost little where few modes are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from hero.errors import HeroError
+from hero.method.pointcloud import PointCloud
+from hero.models.spectral import dft_matrices, frequencies, truncated_transform
+
+Project = Callable[[Tensor, Sequence[Tensor]], Tensor]
+"""(field (batch, channel, *space), matrices) -> power (batch, channel, modes); it sums to at most ‖u‖²."""
+
+
+@dataclass(frozen=True, eq=False)
+class Modes:
+    """A basis of fields on one geometry. Power in the modes that are left out is ‖u‖² less the sum of the others."""
+
+    project: Project
+    matrices: tuple[Tensor, ...]
+    """Of the transform, float64."""
+    wavenumber: Tensor
+    """|k| of each mode, (modes,): waves in the box; half waves of cosines; √(λ_m/λ_1) on a graph."""
+    multiplicity: Tensor
+    """How many modes of the whole lattice an entry stands for, (modes,): 2 where the conjugate is left out."""
+    weights: Tensor | None = None
+    """Quadrature weights of the norm; None on a regular grid."""
+    _casts: dict[tuple[torch.device, torch.dtype], list[Tensor]] = field(default_factory=dict)
+
+    @property
+    def shells(self) -> Tensor:
+        """The shell of each mode, numbered without gaps: (modes,)."""
+        return torch.unique(self.wavenumber.round(), return_inverse=True)[1]
+
+    @property
+    def shell_wavenumbers(self) -> Tensor:
+        """|k| of each shell."""
+        return torch.unique(self.wavenumber.round())
+
+    def tables(self, like: Tensor) -> list[Tensor]:
+        """[members (modes, shells), sizes (shells,), *matrices] in the type and place of `like`, converted once."""
+        key = (like.device, like.dtype)
+        if key not in self._casts:
+            members = torch.nn.functional.one_hot(self.shells).double()
+            sizes = self.multiplicity.double() @ members
+            self._casts[key] = [t.to(like) for t in (members, sizes, *self.matrices)]
+        return self._casts[key]
+
+    def shell_power(self, u: Tensor, tables: Sequence[Tensor] | None = None) -> Tensor:
+        """The power in each shell: (batch, time, channel, *space) -> (batch, time, channel, shells)."""
+        members, _, *matrices = self.tables(u) if tables is None else tables
+        power = self.project(u.flatten(0, 1), matrices).unflatten(0, u.shape[:2])
+        return power if members.shape[0] == members.shape[1] else power @ members
+
+
+def fourier_modes(space: tuple[int, ...], kept: tuple[int, ...] | None = None) -> Modes:
+    """Fourier modes of a periodic grid: all, or those that a spectral convolution with `kept` modes per axis has."""
+    if kept is None:
+        kept = (*(n // 2 for n in space[:-1]), space[-1] // 2 + 1)
+    forward, _ = dft_matrices(kept, space)
+    axes = [frequencies(m, axis == len(space) - 1) for axis, m in enumerate(kept)]
+    grids = torch.meshgrid(*reversed(axes), indexing="ij")  # the axis order of the transform
+    last = grids[0].flatten()
+    multiplicity = torch.where((last == 0) | (2 * last == space[-1]), 1.0, 2.0)
+    forward = [matrix / n for matrix, n in zip(forward, space, strict=True)]
+    half = frequencies(kept[-1], True)
+    count = torch.where((half == 0) | (2 * half == space[-1]), 1.0, 2.0).sqrt().repeat(2)
+    forward[-1] = forward[-1] * count
+    wavenumber = torch.stack([k.flatten() for k in grids]).square().sum(0).sqrt()
+    return Modes(fourier_power, tuple(forward), wavenumber, multiplicity)
+
+
+def fourier_power(u: Tensor, matrices: Sequence[Tensor]) -> Tensor:
+    """|û_k|² of the kept modes."""
+    return truncated_transform(u, list(matrices)).square().sum(dim=-2).flatten(2)
+
+
+def cosine_modes(space: tuple[int, ...], kept: tuple[int, ...] | None = None) -> Modes:
+    """√2 cos(πk(i + ½)/N) along each axis, 1 for k = 0: fields on a grid with walls, sampled in the cells."""
+    kept = space if kept is None else kept
+    if any(m > n for m, n in zip(kept, space, strict=True)):
+        raise HeroError(f"{kept} cosines do not fit a grid of {space} points; keep at most as many as points.")
+    matrices = []
+    for m, n in zip(kept, space, strict=True):
+        i, k = torch.arange(n, dtype=torch.float64), torch.arange(m, dtype=torch.float64)
+        basis = torch.cos(math.pi / n * torch.outer(i + 0.5, k)) * 2**0.5
+        basis[:, 0] = 1
+        matrices.append(basis / n)
+    axes = [torch.arange(m, dtype=torch.float64) for m in kept]
+    grids = torch.meshgrid(*axes, indexing="ij")
+    wavenumber = torch.stack([k.flatten() for k in grids]).square().sum(0).sqrt()
+    return Modes(cosine_power, tuple(matrices), wavenumber, torch.ones_like(wavenumber))
+
+
+def cosine_power(u: Tensor, matrices: Sequence[Tensor]) -> Tensor:
+    """c_k² of the kept cosines."""
+    for axis, matrix in enumerate(matrices, start=2):
+        u = (u.movedim(axis, -1) @ matrix).movedim(-1, axis)
+    return u.square().flatten(2)
+
+
+def graph_modes(cloud: PointCloud) -> Modes:
+    """Eigenvectors of the graph Laplacian of a point cloud, `cloud.modes` of them."""
+    matrix = cloud.weights.double()[:, None] * cloud.basis.double()
+    first = cloud.eigenvalues[min(1, cloud.modes - 1)].clamp(min=1e-12)
+    wavenumber = (cloud.eigenvalues.double().clamp(min=0) / first).sqrt()
+    return Modes(graph_power, (matrix,), wavenumber, torch.ones_like(wavenumber), cloud.weights)
+
+
+def graph_power(u: Tensor, matrices: Sequence[Tensor]) -> Tensor:
+    """c_m² of the kept eigenvectors."""
+    return (u @ matrices[0]).square()

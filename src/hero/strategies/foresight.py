@@ -1,0 +1,159 @@
+"""Foresight: push-forward under the balanced loss, whose weights know what the operator makes of a defect later.
+
+At a refresh the operator as it is then, from there on the lagged one, measures g by its adjoint along its own rollouts
+(`method/foresight.py`); until the next one the weights of the modes are multiplied by g^a. Data only. The controls are
+settings: the adjoint of the solver, states with random phases, no adjoint (which is `balanced`), the spectrum of the
+data (`loss.spectrum`); H1 is `push_forward` with `train.loss=h1`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from torch import Generator, Tensor, nn
+
+from hero.config import Facts, Settings, setting, share
+from hero.data.windows import Batch, Context, Windows
+from hero.method.candidates import unchanged_buffers
+from hero.method.foresight import sensitivity
+from hero.method.losses import balanced_part
+from hero.method.rollout import Stepper, as_stepper
+from hero.seeding import seed_of
+from hero.strategies.base import Compiler, Loss, Phase, Setup, Strategy
+from hero.strategies.hero import HeroSettings, HeroStrategy
+
+
+class ForesightSettings(Settings):
+    """Foresight."""
+
+    power: float = setting(0.5, "a: the weights are multiplied by g^a; 0 is the balanced loss alone.", ge=0)
+    horizon: int = setting(50, "N, steps over which a defect is followed; may exceed the training trajectories.", ge=1)
+    start: Annotated[int, share(0.1, least=0)] = setting("First update at which g is measured.", ge=0)
+    refresh: Annotated[int, share(0.05)] = setting("Updates between measurements of g.", ge=1)
+    trajectories: int = setting(15, "Rollouts that g is a mean over, at most train.batch.", ge=1)
+    adjoint: Literal["lagged", "solver", "phases", "none"] = setting(
+        "lagged",
+        "Whose adjoint: the lagged operator's; or, as controls, the solver's, the lagged operator's at states with "
+        "random phases, or none.",
+    )
+    relative: float = setting(0.0, "Largest weight of HERO's relative term on top, 0.02 in the paper; 0 is none.", ge=0)
+
+
+class Foresight(Strategy[ForesightSettings]):
+    """L = mean √(c Σ_k w_k P_k(e)) with w_k ∝ S_k^-½ g_k^a over a K-step rollout."""
+
+    title: ClassVar[str] = "Foresight"
+    suffix: ClassVar[str | None] = "-FS"
+    section: ClassVar[str] = "foresight"
+    Settings: ClassVar[type[Settings]] = ForesightSettings
+    loss_name: ClassVar[str] = "balanced"
+
+    def __init__(self, setup: Setup, compile_with: Compiler | None = None) -> None:
+        super().__init__(setup, compile_with)
+        self.balanced = balanced_part(self.absolute_loss, "foresight")
+        self.solver = cache(setup.task.stepper)
+        self.g: Tensor | None = None  # (channel, shell)
+        self.hero: HeroStrategy | None = None
+        if self.settings.relative:
+            facts = Facts(self.train.steps, setup.task.dims, HeroStrategy)
+            section = HeroSettings.from_values("hero", {"lambda_max": self.settings.relative}, facts)
+            self.hero = HeroStrategy(replace(setup, settings=section), compile_with)
+            self.hero.hero = replace(self.hero.hero, absolute=self.balanced)
+
+    @property
+    def measures(self) -> bool:
+        """Whether g is used at all."""
+        return self.settings.adjoint != "none" and self.settings.power > 0
+
+    @property
+    def reduces_to(self) -> str:
+        return "" if self.measures or self.settings.relative else "push_forward"
+
+    def is_refresh(self, step: int) -> bool:
+        """Whether g is measured before update `step`."""
+        since = step - self.settings.start
+        return self.measures and since >= 0 and since % self.settings.refresh == 0
+
+    def phases(self, windows: Windows) -> list[Phase]:
+        steps = self.train.steps
+        refreshes = [step for step in range(steps) if self.is_refresh(step)]
+        others = [step for step in range(steps) if not self.is_refresh(step)]
+        found = [("measuring the adjoint", refreshes), ("between", others)]
+        return [Phase(name, len(updates), updates[-1]) for name, updates in found if updates]
+
+    def loss(self, model: nn.Module, batch: Batch) -> Loss:
+        if self.is_refresh(batch.step):
+            self.use(self.measure(model, batch))
+        if self.hero is not None:
+            found = self.hero.loss(model, batch)
+        else:
+            tau = self.unroll(model, batch.context, batch.truth.shape[1])
+            found = Loss(self.balanced(tau, batch.truth), {})
+        return found
+
+    def use(self, g: Tensor | None) -> None:
+        """Multiply the weights by g^a from now on."""
+        self.g = g
+        self.balanced.gain = None if g is None else g.clamp(min=torch.finfo(g.dtype).tiny) ** self.settings.power
+
+    def measure(self, model: nn.Module, batch: Batch) -> Tensor:
+        """g of the operator as it is now, along rollouts from the first windows of the batch."""
+        settings, context = self.settings, batch.context
+        count = settings.trajectories
+        context = Context(context.states[:count], None if context.mu is None else context.mu[:count])
+        generator = Generator(device=batch.truth.device)
+        generator.manual_seed(seed_of(self.seed, "foresight", batch.step))
+        with as_deployed(model), unchanged_buffers(model):
+            step = self.followed(model, context, generator)
+            return sensitivity(step, context, settings.horizon, self.balanced.modes, generator)
+
+    def followed(self, model: nn.Module, context: Context, generator: Generator) -> Stepper:
+        """The step whose adjoint is taken."""
+        if self.settings.adjoint == "solver":
+            solver = self.solver(context.states.device)
+            return lambda z: solver(z.states[:, -1])
+        step = as_stepper(model)
+        return random_phases(step, context.states, generator) if self.settings.adjoint == "phases" else step
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"g": self.g} | ({} if self.hero is None else {"hero": self.hero.state_dict()})
+
+    def load_state_dict(self, state: dict[str, Any], model: nn.Module) -> None:
+        self.use(state["g"])
+        if self.hero is not None:
+            self.hero.load_state_dict(state["hero"], model)
+
+
+def random_phases(step: Stepper, states: Tensor, generator: Generator) -> Stepper:
+    """`step` from states whose Fourier modes keep their amplitudes and are turned by random phases.
+
+    The turn, one draw for states of that shape, is applied before every step. It is orthogonal and diagonal in k, so
+    |λ_k| sees it only through the states that the operator meets.
+    """
+    axes = tuple(range(3, states.dim()))
+    noise = torch.randn(states.shape, generator=generator, device=states.device, dtype=states.dtype)
+    turn = torch.fft.rfftn(noise, dim=axes)
+    turn = turn / turn.abs()
+
+    def from_other_phases(z: Context) -> Tensor:
+        turned = torch.fft.irfftn(torch.fft.rfftn(z.states, dim=axes) * turn, s=states.shape[3:], dim=axes)
+        return step(replace(z, states=turned))
+
+    return from_other_phases
+
+
+@contextmanager
+def as_deployed(model: nn.Module) -> Iterator[None]:
+    """Within, the model is in evaluation mode: its adjoint is that of the operator that will be rolled out."""
+    before = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in before:
+            module.training = training
