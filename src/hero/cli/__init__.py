@@ -21,7 +21,15 @@ from hero.errors import OUT_OF_MEMORY, HeroError, is_out_of_memory, unknown_name
 
 GROUPS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Train": (train.train, train.compare, train.study),
-    "Look at runs": (runs.runs, runs.evaluate, runs.report, runs.animate, runs.landscape, runs.probe),
+    "Look at runs": (
+        runs.runs,
+        runs.evaluate,
+        runs.report,
+        runs.animate,
+        runs.landscape,
+        runs.probe,
+        runs.anatomy,
+    ),
     "Use a trained operator": (runs.export, runs.predict),
     "Before training": (plan.settings, plan.describe, plan.estimate),
 }

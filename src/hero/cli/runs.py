@@ -135,6 +135,27 @@ def probe(
     show_figure(folder, "probe", probe_figure(found.checkpoints))
 
 
+def anatomy(
+    run: RunName,
+    where: Folders,
+    steps: Annotated[int, option("T", "Rollout step whose error is explained.")] = 100,
+    trajectories: Annotated[int, option("N", "The first N trajectories.")] = 10,
+    split: Annotated[str, option("NAME", "val, or test once nothing is tuned any more.")] = "val",
+    without_solver: Annotated[bool, flag("--without-solver", "Only data carry the state: cheaper.")] = False,
+) -> None:
+    """Tell which modes make the error of a trained operator at step T."""
+    from hero.evaluation import anatomy
+    from hero.report.content import anatomy_table
+    from hero.report.figures.anatomy import anatomy_figure
+    from hero.runs.folder import Run
+
+    folder = where.find(run)
+    found = anatomy.anatomy(folder, where.data, steps, trajectories, split, not without_solver)
+    show(anatomy_table(found))
+    say(found.advice)
+    show_figure(folder, "anatomy", anatomy_figure(found, Run(folder).config.make_task().title))
+
+
 def show_figure(run: Path, name: str, figure: "Figure") -> None:
     """Write a figure into the run folder; print its place, and the command that shows it on the page."""
     from hero.report.figures.style import save

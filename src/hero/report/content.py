@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
+from hero.evaluation.anatomy import Anatomy
 from hero.evaluation.theory import Probe
 from hero.method.metrics import METRICS
 from hero.report.names import method_title, metric_title
@@ -258,6 +259,39 @@ def probe_table(probe: Probe) -> Table:
     ]
     note = "docs/theory.md says what each line means and does not prove."
     return Table("The theory, measured", columns, rows, [note], sortable=False)
+
+
+def anatomy_table(anatomy: Anatomy) -> Table:
+    """The bands of modes: what training sees of each, and what each makes of the error at step T."""
+    named = {"Solver": anatomy.solver, "Data": anatomy.data}
+    carriers = {name: carried for name, carried in named.items() if carried}
+    columns = [Column("Modes |k|", words=True), Column("One-step share", meaning="Share of the one-step error energy.")]
+    for name in carriers:
+        carrying = f"where only the defect of the band drives the state that the {name.lower()} carries"
+        columns += [
+            Column(f"{name}: error", meaning=f"nRMSE at step {anatomy.steps} {carrying}."),
+            Column(f"{name}: share", meaning="Its square over the sum of the squares."),
+        ]
+
+    def row(label: str, share: float, cells: Iterable[tuple[float, float]]) -> Row:
+        numbers = [cell for error, part in cells for cell in (Number(error), _part(part))]
+        return Row([Text(label), _part(share), *numbers])
+
+    of = list(carriers.values())
+    rows = [
+        row(label, anatomy.one_step[i], [(one.errors[i], one.shares[i]) for one in of])
+        for i, label in enumerate(anatomy.labels)
+    ]
+    rows.append(row("root of the sum of squares", math.nan, [(one.total, math.nan) for one in of]))
+    rows.append(row("all modes: its own rollout", math.nan, [(anatomy.own, math.nan)] * len(of)))
+    title = f"{anatomy.run}: error at step {anatomy.steps}, {anatomy.trajectories} trajectories of {anatomy.split}"
+    return Table(title, columns, rows, anatomy.notes, sortable=False)
+
+
+def _part(share: float) -> Number:
+    """A share with one digit after the point, so that a column can be read at a glance."""
+    shown = "" if math.isnan(share) else "< 0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
+    return Number(share, shown=shown)
 
 
 def _share(value: float) -> str:

@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from hero.errors import HeroError
+from hero.evaluation.anatomy import Anatomy
 from hero.evaluation.evaluate import Landscape
 from hero.evaluation.theory import Probe
 from hero.runs.config import RunConfig
@@ -35,6 +36,7 @@ class ReportedRun:
     errors: Errors | None
     probe: Probe | None
     landscape: Landscape | None
+    anatomy: Anatomy | None
 
     @property
     def name(self) -> str:
@@ -101,7 +103,7 @@ class ReportInputs:
             if finished:
                 raise HeroError(f"{early}; {resume}")
             self.notices.append(f"{early}; {resume}")
-        probe, landscape = folder / "probe.json", folder / "landscape.json"
+        probe, landscape, anatomy = (folder / f"{name}.json" for name in ("probe", "landscape", "anatomy"))
         self.runs[run.name] = ReportedRun(
             run,
             metrics,
@@ -109,6 +111,7 @@ class ReportInputs:
             self._read(lambda: run.errors),
             self._read(lambda: Probe.read(probe)) if probe.is_file() else None,
             self._read(lambda: Landscape.read(landscape)) if landscape.is_file() else None,
+            self._read(lambda: Anatomy.read(anatomy)) if anatomy.is_file() else None,
         )
 
     def _read(self, reader: Callable[[], T]) -> T | None:

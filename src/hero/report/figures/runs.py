@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from hero.report.content import published_numbers
 from hero.report.figures.analysis import landscape_figure, probe_figure
+from hero.report.figures.anatomy import anatomy_figure
 from hero.report.figures.curves import curves_figure
 from hero.report.figures.fields import fields_figure, spectrum_figure
 from hero.report.figures.style import PAPER_DPI, save_png_and_pdf
@@ -33,6 +34,8 @@ def run_figures(run: ReportedRun) -> Iterator[tuple[str, Figure]]:
         yield "landscape", landscape_figure(run.landscape, task.title)
     if run.probe:
         yield "probe", probe_figure(run.probe.checkpoints)
+    if run.anatomy:
+        yield "anatomy", anatomy_figure(run.anatomy, task.title)
 
 
 def error_figure(errors: np.ndarray, paper: Mapping[str, Published], title: str) -> Figure:

@@ -50,7 +50,7 @@ def payload(inputs: ReportInputs) -> Data:
         "curves": {"tau": TAU, "metrics": CURVE_METRICS, "panels": [_curves(panel) for panel in panels]},
         "players": {"colours": colour_tables() if players else {}, "runs": players},
         "training": training,
-        "analyses": [run for run in inputs.runs.values() if run.probe or run.landscape],
+        "analyses": [run for run in inputs.runs.values() if run.probe or run.landscape or run.anatomy],
         "studies": [
             (result.title, _statistics(result), _images(folder))
             for folder, result in inputs.studies.items()

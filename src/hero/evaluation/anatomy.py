@@ -1,0 +1,369 @@
+"""Which modes make the error of a trained operator at step T: its defect drives the state through one band at a time.
+
+With the solver S and the projection B_b onto a band of radial wavenumbers,
+
+    w_0 = u_0,    w_{n+1} = S(w_n) + B_b [G(w_n) - S(w_n)],
+
+and the error of band b is the nRMSE of w_T against u_T. Where data stand in for the solver, the next true state carries
+it: w_{n+1} = u_{n+1} + B_b [G(w_n) - u_{n+1}]. With all modes in B, both are the operator's own rollout.
+See docs/anatomy.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, get_args
+
+import torch
+from pydantic import Field, computed_field
+from torch import Tensor
+
+from hero.console import progress_bar
+from hero.data.windows import Context
+from hero.errors import HeroError, unknown_name
+from hero.method.distance import EPS
+from hero.method.metrics import measured, nrmse, rollout_errors
+from hero.method.rollout import Stepper, steps_in
+from hero.models.once import frozen_weights
+from hero.records import Record
+from hero.runs.folder import Run, choose_device, load_data
+from hero.strategies import STRATEGIES, TrainSettings
+
+SPLITS = ("val", "test", "train")
+BATCH_VALUES = 2**20
+"""Numbers in the states of one batch of rollouts; the activations of an operator are some tens of times larger."""
+AGREEING = 0.75
+"""Common part of the two distributions over bands from which on the loss is said to weigh as the rollout does."""
+FAR_BELOW = 0.5
+"""Bands that together make less than this share of the operator's own error do not explain it."""
+CORRECTING = 1.5
+"""Times the operator's own error from which on it is said to correct its defects."""
+
+
+@dataclass(frozen=True)
+class Bands:
+    """The modes of a periodic grid, each in one band; `limits` are the least and the largest |k|, None: all beyond."""
+
+    limits: tuple[tuple[int, int | None], ...]
+    masks: Tensor  # (bands, *modes in the layout of rfftn), bool
+    space: tuple[int, ...]
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The space axes of a state, counted from the end."""
+        return tuple(range(-len(self.space), 0))
+
+    def project(self, u: Tensor, mask: Tensor) -> Tensor:
+        """B u of states (rows, channel, *space), with a mask for each row."""
+        modes = torch.fft.rfftn(u, dim=self.axes)
+        return torch.fft.irfftn(modes * mask[:, None], s=self.space, dim=self.axes)
+
+    def energies(self, u: Tensor) -> Tensor:
+        """‖B_b u‖² of states (rows, channel, *space), norms over channels and space: (rows, bands)."""
+        power = torch.fft.rfftn(u, dim=self.axes).abs().square().sum(dim=1) / math.prod(self.space)
+        # The half spectrum holds each coefficient of a real field once; all but k = 0 and Nyquist stand for two.
+        power[..., 1 : (self.space[-1] + 1) // 2].mul_(2)
+        return power.flatten(1) @ self.masks.flatten(1).T.to(power.dtype)
+
+
+def split_modes(space: Sequence[int], kept: Sequence[int] | None = None, device: torch.device | str = "cpu") -> Bands:
+    """|k| = 0, 1, 2, 3, 4-7, 8-15, .., of the modes that an FNO with `kept` modes per axis reaches, and all others.
+
+    |k| is rounded. Without `kept` every mode is reached.
+    """
+    full = [torch.fft.fftfreq(n, 1 / n, dtype=torch.float64, device=device) for n in space[:-1]]
+    last = torch.arange(space[-1] // 2 + 1, dtype=torch.float64, device=device)
+    modes = torch.meshgrid(*full, last, indexing="ij")
+    radius = torch.stack(modes).square().sum(dim=0).sqrt().round()
+    reached = torch.ones_like(radius, dtype=torch.bool)
+    if kept is not None:
+        # Axes before the last keep -m .. m-1. Where the last mode is its own conjugate, k and -k are one real wave.
+        alone = (modes[-1] == 0) | (2 * modes[-1] == space[-1])
+        inside, mirrored = reached, alone
+        for k, m, n in zip(modes[:-1], kept[:-1], space[:-1], strict=True):
+            conjugate = torch.where(2 * k == -n, k, -k)  # the Nyquist mode has no sign
+            inside = inside & (-m <= k) & (k < m)
+            mirrored = mirrored & (-m <= conjugate) & (conjugate < m)
+        reached = (inside | mirrored) & (modes[-1] < kept[-1])
+    top = int(radius[reached].max())
+    first = [k for k in (0, 1, 2, 3, *(2**i for i in range(2, 30))) if k <= top]
+    limits: list[tuple[int, int | None]] = [
+        (low, min(after - 1, top)) for low, after in zip(first, [*first[1:], top + 1], strict=True)
+    ]
+    masks = [reached & (low <= radius) & (radius <= high) for low, high in limits if high is not None]
+    if not bool(reached.all()):
+        limits.append((int(radius[~reached].min()), None))
+        masks.append(~reached)
+    return Bands(tuple(limits), torch.stack(masks), tuple(space))
+
+
+@torch.no_grad()
+def driven_errors(
+    step: Stepper,
+    data: Tensor,
+    steps: int,
+    bands: Bands,
+    masks: Tensor,
+    solver: Callable[[Tensor], Tensor] | None = None,
+    history: int = 1,
+    advance: Callable[[int], None] = lambda n: None,
+) -> Tensor:
+    """nRMSE of w_T where only the defect in `masks` drives it: (masks, trajectories), float64, on the CPU.
+
+    `data` is (trajectory, time, channel, *space); without a solver it carries the state. `advance(n)` is told of the
+    states made. A rollout that leaves the finite range has an infinite error.
+    """
+    index = torch.cartesian_prod(torch.arange(len(masks)), torch.arange(len(data)))
+    parts = []
+    with frozen_weights():
+        for rows in index.split(max(1, BATCH_VALUES // data[0, 0].numel())):
+            mask, trajectory = masks[rows[:, 0].to(masks.device)], rows[:, 1]
+            w = _driven(step, data, trajectory, steps, bands, mask, solver, history, advance)
+            parts.append(measured([nrmse], w[:, None].cpu(), data[trajectory, history - 1 + steps, None])["nrmse"])
+    return torch.cat(parts).reshape(len(masks), len(data))
+
+
+def _driven(
+    step: Stepper,
+    data: Tensor,
+    trajectory: Tensor,
+    steps: int,
+    bands: Bands,
+    mask: Tensor,
+    solver: Callable[[Tensor], Tensor] | None,
+    history: int,
+    advance: Callable[[int], None],
+) -> Tensor:
+    """w_T of rows with their own `trajectory` and `mask`; NaN in those that were not finite at some step.
+
+    A call that makes several states g_1, .., g_m from w_n has the defects g_j - S(g_{j-1}), with g_0 = w_n.
+    """
+    context, count = Context(data[trajectory, :history].to(mask.device, torch.float64)), 0
+    w = context.states[:, -1]
+    finite = torch.ones(len(w), dtype=torch.bool, device=w.device)
+    while count < steps:
+        before = w
+        states: list[Tensor] = []
+        for made in steps_in(step(context), context)[:, : steps - count].unbind(1):
+            count += 1
+            if solver is None:
+                carried = expected = data[trajectory, history - 1 + count].to(w)
+            else:
+                carried = solver(w)
+                expected = solver(before) if states else carried
+            w, before = carried + bands.project(made - expected, mask), made
+            states.append(w)
+            finite &= w.isfinite().flatten(1).all(dim=1)
+            advance(len(w))
+        context = context.advance(torch.stack(states, dim=1))
+    return torch.where(finite.reshape(-1, *(1,) * (w.dim() - 1)), w, torch.nan)
+
+
+@torch.no_grad()
+def one_step_shares(
+    step: Stepper, data: Tensor, steps: int, bands: Bands, relative: bool, history: int = 1
+) -> list[float]:
+    """Share of each band in the energy of G(u_n) - u_{n+1}, n < T; `relative`: each divided by ‖u_{n+1}‖²."""
+    total = torch.zeros(len(bands.masks), dtype=torch.float64, device=bands.masks.device)
+    with frozen_weights():
+        for n in range(steps):
+            window = data[:, n : n + history].to(total.device, torch.float64)
+            context = Context(window)
+            made = steps_in(step(context), context)
+            truth = data[:, n + history : n + history + made.shape[1]].to(total.device, torch.float64)
+            error = (made[:, : truth.shape[1]] - truth).flatten(0, 1)
+            energy = bands.energies(error)
+            if relative:
+                energy = energy / (truth.flatten(0, 1).flatten(1).norm(dim=1, keepdim=True) + EPS).square()
+            total += energy.sum(dim=0)
+    return shares(total.tolist())
+
+
+def shares(values: Sequence[float]) -> list[float]:
+    """Each of the values over their sum; infinite ones share all of it, and of nothing each has NaN."""
+    if math.inf in values:
+        values = [float(value == math.inf) for value in values]
+    total = sum(values)
+    return [value / total if total else math.nan for value in values]
+
+
+class Carried(Record):
+    """The errors at step T by band, of one kind of carrier."""
+
+    errors: tuple[float, ...]
+    """e_b: mean nRMSE over the trajectories."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def shares(self) -> list[float]:
+        """e_b² / Σ e_b²."""
+        return shares([error**2 for error in self.errors])
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def total(self) -> float:
+        """(Σ e_b²)^½, which would be the error if the bands did not interact."""
+        return math.hypot(*self.errors)
+
+
+class Anatomy(Record):
+    """The content of `anatomy.json`."""
+
+    remedy: ClassVar[str] = "`hero anatomy` writes it again."
+
+    run: str
+    split: str
+    trajectories: int
+    steps: int
+    loss: str
+    strategy: str
+    limits: tuple[tuple[int, int | None], ...] = Field(min_length=1)
+    """Least and largest |k| of each band; None: all modes beyond the operator's own."""
+    one_step: tuple[float, ...]
+    """Share of each band in the energy of the one-step error."""
+    own: float
+    """Error of the operator's own rollout at step T: all modes."""
+    data: Carried
+    solver: Carried | None
+    solver_alone: float | None
+    """Error of the solver without any defect: rounding, if the data are its own."""
+
+    @property
+    def labels(self) -> list[str]:
+        """The bands in words."""
+        return [_label(low, high) for low, high in self.limits]
+
+    @property
+    def basis(self) -> Carried:
+        """The errors that the advice is drawn from."""
+        return self.solver or self.data
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def advice(self) -> str:
+        """One sentence: whether the loss weighs the modes that make the error, and what to change."""
+        at, p, q = f"the error at step {self.steps}", self.one_step, self.basis.shares
+        if self.own == 0 or any(map(math.isnan, (*p, *q))):
+            return f"There is nothing to compare: {at} or the one-step error is zero or not a number."
+        if self.basis.total < FAR_BELOW * self.own:
+            return (
+                f"No band makes {at} alone: together they make {self.basis.total:.2g} of {self.own:.2g}, "
+                "so that the interplay of bands makes it."
+            )
+        if self.limits[-1][1] is None and q[-1] > 0.5:
+            return f"{_percent(q[-1])} of {at} comes from beyond the operator's modes: raise backbone.modes."
+        if sum(map(min, p, q)) >= AGREEING:
+            return "The loss already weighs modes as the long rollout does."
+        needed = [i for i in range(len(q)) if q[i] > p[i]]
+        other = [i for i in range(len(q)) if q[i] <= p[i]]
+        return (
+            f"{_percent(sum(p[i] for i in other))} of the one-step error is in modes that make "
+            f"{_percent(sum(q[i] for i in other))} of {at}; {_joined([self.limits[i] for i in needed])} make "
+            f"{_percent(sum(q[i] for i in needed))} of it: {_remedy(self.loss, self.strategy)}."
+        )
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def notes(self) -> list[str]:
+        """How to read the table, and where not to trust it."""
+        found = ["Contributions of bands interact and need not add up to the error of all modes."]
+        if self.solver and self.solver.total > CORRECTING * self.own:
+            found.append(
+                f"Carried by the solver, the defects make {self.solver.total / (self.own or math.nan):.2g} times the "
+                "operator's own error: the operator corrects part of its errors, so read the shares, not the sizes."
+            )
+        if self.solver_alone is not None and not self.solver_alone < 0.1 * self.own:
+            found.append(
+                f"warning: the solver alone misses the data by {self.solver_alone:.2g} at step {self.steps}; "
+                "use fewer --steps, or --without-solver."
+            )
+        return found
+
+
+def _label(low: int, high: int | None) -> str:
+    return "beyond the operator's modes" if high is None else f"{low}" if low == high else f"{low}-{high}"
+
+
+def _percent(share: float) -> str:
+    return "less than 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+
+
+def _joined(limits: Sequence[tuple[int, int | None]]) -> str:
+    """Bands in words, neighbours as one: k = 1-3, 8-15 and beyond the operator's modes."""
+    merged: list[tuple[int, int | None]] = []
+    for low, high in limits:
+        if merged and high is not None and merged[-1][1] == low - 1:
+            merged[-1] = (merged[-1][0], high)
+        else:
+            merged.append((low, high))
+    words = [_label(low, high) for low, high in merged if high is not None]
+    beyond = ["modes beyond the operator's"] if merged[-1][1] is None else []
+    return " and ".join([f"k = {', '.join(words)}"] * bool(words) + beyond)
+
+
+def _remedy(loss: str, strategy: str) -> str:
+    """Settings that weigh modes and that the run does not use yet."""
+    losses, known = get_args(TrainSettings.model_fields["loss"].annotation), "foresight" in STRATEGIES
+    found = ["train.loss=balanced"] * ("balanced" in losses and loss != "balanced")
+    found += ["--strategy foresight"] * (known and strategy != "foresight")
+    return f"train with {' or '.join(found)}" if found else "a loss that weighs the modes would have to favour these"
+
+
+def anatomy(
+    run: Path,
+    data_dir: Path,
+    steps: int = 100,
+    trajectories: int = 10,
+    split: str = "val",
+    with_solver: bool = True,
+) -> Anatomy:
+    """Measure which modes make the error of a run at step `steps`; writes `anatomy.json`."""
+    opened = Run(run)
+    config, history = opened.config, opened.config.train.history
+    if split not in SPLITS:
+        raise unknown_name("split", split, SPLITS)
+    longest = config.split(split).steps + 1 - history
+    if not 1 <= steps <= longest:
+        raise HeroError(f"`steps` {steps} must be between 1 and the {longest} steps that the split {split} has.")
+    if trajectories < 1:
+        raise HeroError(f"`trajectories` {trajectories} is too small; use at least 1.")
+    device = choose_device(config.train.device)
+    device = torch.device("cpu") if device.type == "mps" else device  # which has no float64
+    data = load_data(config, split, data_dir, device)[:trajectories]
+    model, task = opened.operator(device), config.make_task()
+    bands = split_modes(data.shape[3:], getattr(config.backbone, "modes", None), device)
+
+    def step() -> Stepper:
+        """The operator in its own precision between states in float64; a new one draws the same random numbers."""
+        made = opened.stepper(model)
+        return lambda context: made(replace(context, states=context.states.float())).double()
+
+    nothing = torch.zeros_like(bands.masks[:1])  # no defect: the solver alone
+    total = (len(bands.masks) + with_solver * (len(bands.masks) + 1)) * len(data) * steps
+    solver_errors = None
+    with progress_bar("carrying by data" if not with_solver else "carrying by data and solver", total) as advance:
+        one_step = one_step_shares(step(), data, steps, bands, config.train.loss != "mse", history)
+        own = rollout_errors(opened.stepper(model), data, steps, device, history)["nrmse"][:, -1].mean()
+        by_data = driven_errors(step(), data, steps, bands, bands.masks, None, history, advance).mean(dim=1).tolist()
+        if with_solver:
+            masks, solver = torch.cat([bands.masks, nothing]), task.stepper(device)
+            solver_errors = driven_errors(step(), data, steps, bands, masks, solver, history, advance).mean(1).tolist()
+    found = Anatomy(
+        run=run.name,
+        split=split,
+        trajectories=len(data),
+        steps=steps,
+        loss=config.train.loss,
+        strategy=config.strategy,
+        limits=bands.limits,
+        one_step=tuple(one_step),
+        own=float(own),
+        data=Carried(errors=tuple(by_data)),
+        solver=None if solver_errors is None else Carried(errors=tuple(solver_errors[:-1])),
+        solver_alone=None if solver_errors is None else solver_errors[-1],
+    )
+    found.write(run / "anatomy.json")
+    return found
