@@ -210,7 +210,8 @@ def test_a_rollout_that_leaves_the_finite_range_is_infinite_and_the_others_are_n
 
 def record(one_step: list[float], errors: list[float], own: float, **more: Any) -> Anatomy:
     limits = ((0, 0), (1, 1), (2, 3), (4, None))
-    given = {"data": Carried(errors=tuple(errors)), "solver": None, "solver_alone": None, "loss": "relative"} | more
+    given = {"data": Carried(errors=tuple(errors)), "solver": None, "solver_alone": None, "loss": "relative"}
+    given |= {"optimizer": "adamw"} | more
     return Anatomy(run="r", split="val", trajectories=2, steps=100, strategy="push_forward", limits=limits,
                    one_step=tuple(one_step), own=own, **given)  # fmt: skip
 
@@ -219,6 +220,9 @@ def test_the_advice_follows_from_the_numbers() -> None:
     weighed = record([0.08, 0, 0, 0.92], [0.01, 0.3, 0.2, 0.02], 0.35).advice
     assert "100 % of the one-step error is in modes that make less than 1 %" in weighed
     assert "k = 1-3 make 100 % of it" in weighed
+    assert weighed.endswith("train with train.loss=balanced or --strategy foresight under train.optimizer=soap.")
+    balanced = record([0.08, 0, 0, 0.92], [0.01, 0.3, 0.2, 0.02], 0.35, loss="balanced").advice
+    assert balanced.endswith("its loss weighs modes already, --strategy foresight also by what becomes of them.")
     assert "already weighs" in record([0.1, 0.5, 0.4, 0], [0.1, 0.5, 0.4, 0.1], 0.7).advice
     assert "raise backbone.modes" in record([0, 0, 0, 1], [0.1, 0.1, 0.1, 0.9], 0.9).advice
     assert "interplay" in record([0.5, 0.5, 0, 0], [0.01, 0.01, 0, 0], 0.5).advice
