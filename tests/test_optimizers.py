@@ -59,7 +59,8 @@ def naive_rotation(x: Tensor, bases: dict[int, Tensor]) -> Tensor:
 def naive_soap(w: Tensor, gradient: Callable[[Tensor, int], Tensor], steps: int, every: int, longest: int) -> Tensor:
     """The paper's algorithm for gradients of full rank, whose basis is unique; the momentum is not rotated."""
     lr, decay, beta, eps = 0.02, 0.1, 0.95, 1e-8
-    axes = [i for i, n in enumerate(w.shape) if w.dim() > 1 and 2 < n <= longest]
+    axes = [1, 2] if w.dim() > 3 and len(w) == 2 else list(range(w.dim())) if w.dim() > 1 else []
+    axes = [i for i in axes if 1 < w.shape[i] <= longest]
     mean, square = torch.zeros_like(w), torch.zeros_like(w)
     cs = {i: torch.zeros(w.shape[i], w.shape[i], dtype=w.dtype) for i in axes}
     qs: dict[int, Tensor] = {}
@@ -84,7 +85,7 @@ def naive_soap(w: Tensor, gradient: Callable[[Tensor, int], Tensor], steps: int,
     return w
 
 
-@pytest.mark.parametrize("shape", [(5,), (6, 6), (5, 1, 5), (2, 4, 5, 3)], ids=str)
+@pytest.mark.parametrize("shape", [(5,), (6, 6), (5, 1, 5), (4, 3, 5, 2), (2, 4, 5, 3)], ids=str)
 @pytest.mark.parametrize("longest", [1024, 4])
 def test_soap_is_its_naive_twin(shape: tuple[int, ...], longest: int) -> None:
     model = Weights(shape)
@@ -153,6 +154,33 @@ def test_soap_beats_adamw_on_a_rotated_quadratic() -> None:
     assert losses["soap"] < losses["adamw"] / 2
 
 
+def test_compiled_soap_is_soap() -> None:
+    """Traced once, though the learning rate and the bases change."""
+    traced = []
+
+    def compile_with(function: Callable[..., object]) -> Callable[..., object]:
+        def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., object]:
+            traced.append(graph)
+            return graph.forward
+
+        return torch.compile(function, dynamic=False, backend=backend)
+
+    shapes = (6, 6), (2, 4, 5, 3), (5,)
+    plain, compiled = Weights(*shapes), Weights(*shapes)
+    settings = get_optimizer("soap").Settings(precondition_frequency=4)
+    optimizers = (
+        make("soap", plain, precondition_frequency=4),
+        make_optimizer("soap", settings, compiled, 0.02, 0.1, compile_with),
+    )
+    for step in range(12):
+        for optimizer, model in zip(optimizers, (plain, compiled), strict=True):
+            for group in optimizer.param_groups:
+                group["lr"] = 0.02 / (1 + step)
+            run(optimizer, model, range(step, step + 1))
+    torch.testing.assert_close(list(compiled.parameters()), list(plain.parameters()))
+    assert len(traced) == 1
+
+
 @pytest.mark.parametrize("value", [0.0, 1e-25, math.nan, math.inf])
 @pytest.mark.parametrize("name", ["soap", "muon"])
 def test_zero_tiny_and_broken_gradients(name: str, value: float) -> None:
@@ -164,6 +192,15 @@ def test_zero_tiny_and_broken_gradients(name: str, value: float) -> None:
             w.grad = torch.full_like(w, value)
         optimizer.step()
     assert all(bool(w.isfinite().all()) == math.isfinite(value) for w in model.weights)
+
+
+@pytest.mark.parametrize("name", ["soap", "muon"])
+def test_weights_in_any_layout_in_memory(name: str) -> None:
+    model, turned = Weights((4, 6)), Weights((4, 6))
+    turned.weights[0] = nn.Parameter(turned.weights[0].detach().T.contiguous().T)
+    run(make(name, model), model, range(5))
+    run(make(name, turned), turned, range(5))
+    torch.testing.assert_close(turned.weights[0].detach(), model.weights[0].detach())
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -179,18 +216,19 @@ def test_parameters_without_gradient_stay(name: str) -> None:
     assert torch.equal(model.weights[1], before[1])
 
 
-@pytest.mark.parametrize("name", ["adamw", "soap"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_complex_weights_are_pairs_of_real_ones(name: str) -> None:
-    model, pairs = Weights((4, 3, 5), dtype=torch.complex128), Weights((4, 3, 5, 2))
+    """A spectral weight moves alike as complex (in, out, *modes) and as real (2, in, out, *modes)."""
+    model, pairs = Weights((4, 5, 3, 2), dtype=torch.complex128), Weights((2, 4, 5, 3, 2))
     (w,), (pair,) = model.weights, pairs.weights
-    pair.data.copy_(torch.view_as_real(w.detach()))
-    one, other = make(name, model), make(name, pairs)
+    pair.data.copy_(torch.stack([w.detach().real, w.detach().imag]))
+    optimizers = make(name, model), make(name, pairs)
     for step in range(25):
         gradients(model, step)
-        pair.grad = torch.view_as_real(w.grad).clone()
-        one.step()
-        other.step()
-    torch.testing.assert_close(torch.view_as_real(w.detach()), pair.detach(), rtol=1e-9, atol=1e-9)
+        pair.grad = torch.stack([w.grad.real, w.grad.imag])
+        for optimizer in optimizers:
+            optimizer.step()
+    torch.testing.assert_close(torch.complex(*pair.detach()), w.detach(), rtol=1e-9, atol=1e-9)
 
 
 def naive_muon(w: Tensor, gradients: list[Tensor], lr: float, decay: float) -> Tensor:
@@ -220,23 +258,15 @@ def test_muon_is_its_naive_twin(shape: tuple[int, int], dtype: torch.dtype) -> N
     torch.testing.assert_close(model.weights[0].detach(), naive_muon(start, seen, 0.02, 0.1), rtol=1e-9, atol=1e-9)
 
 
-def test_muon_sees_a_spectral_weight_as_complex_matrices() -> None:
-    """(2, in, out, *modes) moves as the complex (in, out, *modes), and each mode as a matrix alone."""
-    real, whole, alone = (
-        Weights((2, 4, 5, 3, 2)),
-        Weights((4, 5, 3, 2), dtype=torch.complex128),
-        Weights((4, 5), dtype=torch.complex128),
-    )
-    whole.weights[0].data.copy_(torch.complex(*real.weights[0].detach()))
+def test_muon_sees_each_mode_as_a_matrix() -> None:
+    whole, alone = Weights((4, 5, 3, 2), dtype=torch.complex128), Weights((4, 5), dtype=torch.complex128)
     alone.weights[0].data.copy_(whole.weights[0].detach()[:, :, 1, 1])
-    optimizers = [make("muon", model) for model in (real, whole, alone)]
+    optimizers = [make("muon", model) for model in (whole, alone)]
     for step in range(10):
         gradients(whole, step)
-        g = whole.weights[0].grad
-        real.weights[0].grad, alone.weights[0].grad = torch.stack([g.real, g.imag]), g[:, :, 1, 1].clone()
+        alone.weights[0].grad = whole.weights[0].grad[:, :, 1, 1].clone()
         for optimizer in optimizers:
             optimizer.step()
-    torch.testing.assert_close(torch.complex(*real.weights[0].detach()), whole.weights[0].detach())
     torch.testing.assert_close(alone.weights[0].detach(), whole.weights[0].detach()[:, :, 1, 1])
 
 

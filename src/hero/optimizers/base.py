@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hero.config import Settings
 
@@ -28,3 +28,8 @@ class OptimizerPart:
     """Default peak learning rate."""
     Settings: type[OptimizerSettings]
     make: Callable[[Any, nn.Module, float, float, Compiler | None], torch.optim.Optimizer]
+
+
+def is_spectral(p: Tensor) -> bool:
+    """Whether `p` is a complex matrix for each mode: complex (in, out, *modes), or real (2, in, out, *modes)."""
+    return p.dim() >= 3 if p.is_complex() else p.dim() >= 4 and p.shape[0] == 2

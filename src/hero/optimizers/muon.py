@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hero.config import setting
-from hero.optimizers.base import Compiler, OptimizerPart, OptimizerSettings
+from hero.optimizers.base import Compiler, OptimizerPart, OptimizerSettings, is_spectral
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the quintic iteration, steep at zero; singular values end between about 0.7 and 1.2."""
@@ -32,11 +32,9 @@ class MuonSettings(OptimizerSettings):
 
 def as_matrices(p: Tensor) -> Tensor | None:
     """A view or copy (..., rows, columns) of a weight, None for vectors and for shapes that are not matrices."""
-    if p.dim() >= 4 and p.shape[0] == 2 and not p.is_complex():
-        p = torch.complex(p[0], p[1])
-    if p.dim() < 2 or (p.dim() > 2 and not p.is_complex()):
+    if p.dim() != 2 and not is_spectral(p):
         return None
-    return p.movedim((0, 1), (-2, -1))
+    return (torch.complex(p[0], p[1]) if p.dim() > 2 and not p.is_complex() else p).movedim((0, 1), (-2, -1))
 
 
 def from_matrices(matrices: Tensor, like: Tensor) -> Tensor:

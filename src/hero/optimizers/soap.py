@@ -16,7 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from hero.config import setting
-from hero.optimizers.base import Compiler, OptimizerPart, OptimizerSettings
+from hero.optimizers.base import Compiler, OptimizerPart, OptimizerSettings, is_spectral
+
+Work = tuple[Tensor, Tensor, Tensor, Tensor, list[Tensor], list[Tensor], list[int]]
+"""Of one parameter: w, g, mean, square, q, c and the axes of the latter two."""
 
 
 class SOAPSettings(OptimizerSettings):
@@ -29,35 +32,53 @@ class SOAPSettings(OptimizerSettings):
     max_precond_dim: int = setting(1024, "Longer axes of a weight are not rotated.", ge=0)
 
 
-def along(x: Tensor, axis: int) -> Tensor:
-    """`x` as (before, axis, after), without a copy."""
-    return x.reshape(-1, x.shape[axis], math.prod(x.shape[axis + 1 :]))
+def rotated_axes(p: Tensor, longest: int) -> list[int]:
+    """The axes that get a basis: all of a matrix, none of a vector, in and out of a spectral weight."""
+    axes = range(p.dim()) if p.dim() > 1 else range(0)
+    if is_spectral(p):
+        axes = range(2) if p.is_complex() else range(1, 3)
+    return [axis for axis in axes if 1 < p.shape[axis] <= longest]
+
+
+def real(x: Tensor) -> Tensor:
+    """A view of `x` as real numbers; a complex one gets a last axis of two."""
+    return torch.view_as_real(x) if x.is_complex() else x
+
+
+def gradient(p: Tensor) -> Tensor:
+    """The gradient of `p` as contiguous real numbers."""
+    assert p.grad is not None  # for the type checker
+    return real(p.grad).contiguous()
 
 
 def gram(x: Tensor, axis: int) -> Tensor:
     """X_(i) X_(i)ᵀ."""
-    matrices = along(x, axis)
-    return (matrices @ matrices.mT).sum(0)
+    rows = x.movedim(axis, 0).flatten(1)
+    return rows @ rows.T
 
 
 def rotate(x: Tensor, bases: list[Tensor], axes: list[int], back: bool = False) -> Tensor:
     """`x` in the basis of `bases` along `axes`, or back from it."""
     for q, axis in zip(bases, axes, strict=True):
-        matrices = along(x, axis)
-        x = torch.bmm((q if back else q.mT).expand(len(matrices), -1, -1), matrices).view(x.shape)
+        q = q.T if back else q
+        if axis == x.dim() - 1:
+            x = (x.reshape(-1, len(q)) @ q).view(x.shape)
+        else:  # a product for each index before the axis, without a copy
+            matrices = x.reshape(-1, len(q), math.prod(x.shape[axis + 1 :]))
+            x = torch.bmm(q.T.expand(len(matrices), -1, -1), matrices).view(x.shape)
     return x
 
 
 def first_basis(c: Tensor) -> Tensor:
     """Eigenvectors of `c` by falling eigenvalue; not a number where `c` is not finite, on which eigh would raise."""
-    return torch.linalg.eigh(c.nan_to_num(0, 0, 0)).eigenvectors.flip(-1) + 0 * c
+    return torch.linalg.eigh(c.nan_to_num(0, 0, 0)).eigenvectors.flip(-1).contiguous() + 0 * c
 
 
 def refresh(q: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     """The basis after one power iteration, and the order of its columns by falling estimated eigenvalue."""
     power = c @ q
     order = (q * power).sum(0).argsort(descending=True)
-    return torch.linalg.qr(power[:, order]).Q, order
+    return torch.linalg.qr(power[:, order]).Q.contiguous(), order
 
 
 class SOAP(torch.optim.Optimizer):
@@ -70,53 +91,79 @@ class SOAP(torch.optim.Optimizer):
     def __init__(
         self, parameters: Iterable[Tensor], lr: float, weight_decay: float, beta1: float = 0.95, beta2: float = 0.95,
         eps: float = 1e-8, precondition_frequency: int = 10, max_precond_dim: int = 1024,
+        compile_with: Compiler | None = None,
     ) -> None:  # fmt: skip
         defaults = {"lr": lr, "weight_decay": weight_decay, "beta1": beta1, "beta2": beta2, "eps": eps}
         defaults |= {"precondition_frequency": precondition_frequency, "max_precond_dim": max_precond_dim}
         super().__init__(parameters, defaults)
+        self.update = update if compile_with is None else compile_with(update)
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
         """One update of every parameter that has a gradient."""
         for group in self.param_groups:
+            ages: dict[int, list[Tensor]] = {}  # as a rule there is one: updates that its parameters have seen
             for p in group["params"]:
                 if p.grad is None:
                     continue
-                w, g = (torch.view_as_real(x) if x.is_complex() else x for x in (p, p.grad))
-                g, state = g.contiguous(), self.state[p]
-                axes = [i for i, n in enumerate(g.shape) if w.dim() > 1 and 2 < n <= group["max_precond_dim"]]
-                if not state:
-                    state["step"], state["mean"], state["square"] = 0, torch.zeros_like(g), torch.zeros_like(g)
-                    state["c"] = [(1 - group["beta2"]) * gram(g, axis) for axis in axes]
-                    state["q"] = [first_basis(c) for c in state["c"]]
-                    continue
-                self.update(w, g, state, axes, group)
+                if self.state[p]:
+                    ages.setdefault(self.state[p]["step"], []).append(p)
+                else:
+                    self.begin(p, group)
+            for age, parameters in ages.items():
+                self.advance(parameters, age + 1, group)
 
-    def update(self, w: Tensor, g: Tensor, state: dict[str, Any], axes: list[int], group: dict[str, Any]) -> None:
-        state["step"] += 1
+    def begin(self, p: Tensor, group: dict[str, Any]) -> None:
+        """The state of a parameter after its first gradient."""
+        g, state = gradient(p), self.state[p]
+        state["step"], state["mean"], state["square"] = 0, torch.zeros_like(g), torch.zeros_like(g)
+        axes = rotated_axes(p, group["max_precond_dim"])
+        state["c"] = [(1 - group["beta2"]) * gram(g, axis) for axis in axes]
+        state["q"] = [first_basis(c) for c in state["c"]]
+
+    def advance(self, parameters: list[Tensor], step: int, group: dict[str, Any]) -> None:
+        """Update `parameters`, which have seen `step` updates after this one."""
         lr, beta1, beta2 = group["lr"], group["beta1"], group["beta2"]
-        mean, square = state["mean"], state["square"]
-        rotated = rotate(g, state["q"], axes)
+        # As tensors: numbers that change would be compiled again for each update.
+        size = torch.tensor(lr * (1 - beta2**step) ** 0.5 / (1 - beta1**step), dtype=torch.float64)
+        kept = torch.tensor(1 - lr * group["weight_decay"], dtype=torch.float64)
+        work = []
+        for p in parameters:
+            state, axes = self.state[p], rotated_axes(p, group["max_precond_dim"])
+            state["step"] = step
+            w, g = real(p.detach()), gradient(p)
+            work.append((w, g, state["mean"], state["square"], state["q"], state["c"], axes))
+        self.update(work, size, kept, beta1, beta2, group["eps"])
+        if step % group["precondition_frequency"] == 0:
+            for p in parameters:
+                turn(self.state[p], rotated_axes(p, group["max_precond_dim"]))
+
+
+def update(work: list[Work], size: Tensor, kept: Tensor, beta1: float, beta2: float, eps: float) -> None:
+    """The formulas of `SOAP`, in place; one function of all parameters, so that it can be compiled."""
+    for w, g, mean, square, q, c, axes in work:
+        rotated = rotate(g, q, axes)
         mean.lerp_(rotated, 1 - beta1)
         square.lerp_(rotated.square(), 1 - beta2)
-        size = lr * (1 - beta2 ** state["step"]) ** 0.5 / (1 - beta1 ** state["step"])
-        w.add_(rotate(mean / (square.sqrt() + group["eps"]), state["q"], axes, back=True), alpha=-size)
-        w.mul_(1 - lr * group["weight_decay"])
-        for c, axis in zip(state["c"], axes, strict=True):
-            c.lerp_(gram(g, axis), 1 - beta2)
-        if axes and state["step"] % group["precondition_frequency"] == 0:
-            mean = rotate(mean, state["q"], axes, back=True)
-            for i, axis in enumerate(axes):
-                state["q"][i], order = refresh(state["q"][i], state["c"][i])
-                state["square"] = state["square"].index_select(axis, order)
-            state["mean"] = rotate(mean, state["q"], axes)
+        w.sub_(size * rotate(mean / (square.sqrt() + eps), q, axes, back=True)).mul_(kept)
+        for c_i, axis in zip(c, axes, strict=True):
+            c_i.lerp_(gram(g, axis), 1 - beta2)
+
+
+def turn(state: dict[str, Any], axes: list[int]) -> None:
+    """Refresh the bases of a parameter and bring its moments into them."""
+    mean = rotate(state["mean"], state["q"], axes, back=True)
+    for i, axis in enumerate(axes):
+        state["q"][i], order = refresh(state["q"][i], state["c"][i])
+        state["square"] = state["square"].index_select(axis, order)
+    state["mean"] = rotate(mean, state["q"], axes)
 
 
 def make_soap(
     settings: SOAPSettings, model: nn.Module, lr: float, weight_decay: float, compile_with: Compiler | None
 ) -> torch.optim.Optimizer:
     """SOAP for all parameters of `model`."""
-    return SOAP(model.parameters(), lr, weight_decay, **settings.plain())
+    return SOAP(model.parameters(), lr, weight_decay, **settings.plain(), compile_with=compile_with)
 
 
 SOAP_PART = OptimizerPart("SOAP", 5e-3, SOAPSettings, make_soap)
