@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from hero.config import Registry, Settings, setting
+from hero.config import Registry, Settings, per_dims, setting
 from hero.errors import HeroError
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.modes import Modes, cosine_modes, fourier_modes
@@ -113,8 +113,8 @@ class BalancedSettings(SpectralSettings):
     spectrum: Literal["error", "data"] = setting(
         "error", "S: the spectrum of the error, or, as a control, of the data."
     )
-    reach: Literal["kept", "all"] = setting(
-        "kept", "Modes with weights of their own: those that the backbone keeps, or all."
+    reach: Annotated[Literal["kept", "all"], per_dims({1: "all", 2: "kept", 3: "kept"})] = setting(
+        "Modes whose weight may rise above 1: those that the backbone keeps, or all."
     )
 
 
