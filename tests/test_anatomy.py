@@ -206,6 +206,8 @@ def test_a_rollout_that_leaves_the_finite_range_is_infinite_and_the_others_are_n
     assert bool(errors[1:].isfinite().all())
     assert shares([math.inf, 1.0, math.inf]) == [0.5, 0, 0.5]
     assert all(map(math.isnan, shares([0.0, 0.0])))
+    assert Carried(errors=(1e300, 1e300, 0.0)).shares == [0.5, 0.5, 0]
+    assert Carried(errors=(math.inf, 1e300)).shares == [1, 0]
 
 
 def record(one_step: list[float], errors: list[float], own: float, **more: Any) -> Anatomy:

@@ -199,7 +199,10 @@ class Carried(Record):
     @property
     def shares(self) -> list[float]:
         """e_b² / Σ e_b²."""
-        return shares([error**2 for error in self.errors])
+        largest = max(self.errors) or 1.0
+        if math.isinf(largest):
+            return shares(self.errors)
+        return shares([(error / largest) ** 2 for error in self.errors])  # squares of large errors would overflow
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -270,9 +273,11 @@ class Anatomy(Record):
     def notes(self) -> list[str]:
         """How to read the table, and where not to trust it."""
         found = ["Contributions of bands interact and need not add up to the error of all modes."]
-        if self.solver and self.solver.total > CORRECTING * self.own:
+        if self.solver is None or self.own == 0:
+            return found
+        if self.solver.total > CORRECTING * self.own:
             found.append(
-                f"Carried by the solver, the defects make {self.solver.total / (self.own or math.nan):.2g} times the "
+                f"Carried by the solver, the defects make {self.solver.total / self.own:.2g} times the "
                 "operator's own error: the operator corrects part of its errors, so read the shares, not the sizes."
             )
         if self.solver_alone is not None and not self.solver_alone < 0.1 * self.own:
@@ -335,8 +340,8 @@ def anatomy(
         raise HeroError(f"`trajectories` {trajectories} is too small; use at least 1.")
     device = choose_device(config.train.device)
     device = torch.device("cpu") if device.type == "mps" else device  # which has no float64
+    model = opened.operator(device)
     data = load_data(config, split, data_dir, device)[:trajectories]
-    model, task = opened.operator(device), config.make_task()
     bands = split_modes(data.shape[3:], config.backbone.reach, device)
 
     def step() -> Stepper:
@@ -347,12 +352,12 @@ def anatomy(
     nothing = torch.zeros_like(bands.masks[:1])  # no defect: the solver alone
     total = (len(bands.masks) + with_solver * (len(bands.masks) + 1)) * len(data) * steps
     solver_errors = None
-    with progress_bar("carrying by data" if not with_solver else "carrying by data and solver", total) as advance:
+    with progress_bar("rolling out band by band", total) as advance:
         one_step = one_step_shares(step(), data, steps, bands, config.train.loss != "mse", history)
         own = rollout_errors(opened.stepper(model), data, steps, device, history)["nrmse"][:, -1].mean()
         by_data = driven_errors(step(), data, steps, bands, bands.masks, None, history, advance).mean(dim=1).tolist()
         if with_solver:
-            masks, solver = torch.cat([bands.masks, nothing]), task.stepper(device)
+            masks, solver = torch.cat([bands.masks, nothing]), config.make_task().stepper(device)
             solver_errors = driven_errors(step(), data, steps, bands, masks, solver, history, advance).mean(1).tolist()
     found = Anatomy(
         run=run.name,
