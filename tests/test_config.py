@@ -203,6 +203,9 @@ CHANGED: dict[str, Any] = {
     "task.name": "dispersion",
     "backbone.modes": 14,
     "train.loss": "mse",
+    "train.optimizer": "soap",
+    "optimizer.beta1": 0.8,
+    "optimizer.beta2": 0.9,
     "train.compile": "true",
     "train.device": "cpu",
     "train.normalise": True,
@@ -216,6 +219,34 @@ CHANGED: dict[str, Any] = {
     "hero.candidates": ["lag", "self"],
     "hero.diagnostics": ["roll"],
 }
+
+
+def test_both_spellings_of_the_optimizer_are_one_setting(tmp_path: Path) -> None:
+    ours = make_config(overrides={"train.optimizer": "soap", "optimizer.beta1": 0.9})
+    theirs = make_config(overrides=["train.optimiser=soap", "optimiser.beta1=0.9"])
+    path = tmp_path / "config.toml"
+    path.write_text(ours.to_toml().replace("optimizer", "optimiser"), encoding="utf-8")
+    assert ours == theirs == make_config(file=path)
+    assert ours.train.lr == 5e-3
+
+
+def test_sections_of_parts_that_are_not_chosen_are_checked_and_left_out() -> None:
+    config = make_config(
+        overrides={"strategy": "push_forward", "loss.w_max": 20, "optimizer.precondition_frequency": 5}
+    )
+    assert config == make_config(overrides={"strategy": "push_forward"})
+    with pytest.raises(HeroError, match=r"loss\.w_max=0\.5 is too small"):
+        make_config(overrides={"loss.w_max": 0.5})
+    with pytest.raises(HeroError, match=r"choose one of: relative, mse, h1, balanced"):
+        make_config(overrides={"train.loss": "l2"})
+    with pytest.raises(HeroError, match=r"unknown setting 'loss\.wmax'; did you mean 'loss\.w_max'"):
+        make_config(overrides={"loss.wmax": 3})
+
+
+def test_foresight_needs_the_balanced_loss() -> None:
+    assert make_config(overrides={"strategy": "foresight"}).train.loss == "balanced"
+    with pytest.raises(HeroError, match=r"set train\.loss=balanced"):
+        make_config(overrides={"strategy": "foresight", "train.loss": "mse"})
 
 
 def test_the_size_of_the_backbone_changes_the_id() -> None:

@@ -31,7 +31,7 @@ def adjoints(
     """v and λ of `horizon` steps, each (batch, step, channel, *space).
 
     λ_n is the gradient by a zero that is added to step n, so history, bundles and conditioning need no care. Only
-    states are kept for the backward pass; each step is computed again there. `weights` are those of the inner product.
+    states are kept for the backward pass; each step is computed again there. `weights`: quadrature.
     """
     defects: list[Tensor] = []
 

@@ -120,7 +120,7 @@ class BalancedSettings(SpectralSettings):
 
 @dataclass(frozen=True)
 class Balance:
-    """What the last call found, (channel, shell), detached: S, and the weights w."""
+    """S and the weights w of the last call, each (channel, shell), detached."""
 
     spectrum: Tensor
     weights: Tensor

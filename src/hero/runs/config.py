@@ -218,7 +218,7 @@ def check_names(values: Mapping[str, Any], strategy: type[Strategy[Any]], backbo
     known = {key for key, _ in all_settings(strategy, backbone)}
     for key in values:
         section, _, name = key.partition(".")
-        name = name.partition(".")[0] if section == "backbone" else name
+        name = name.partition(".")[0] if section in ("backbone", "optimizer") else name
         if section == "task" or f"{section}.{name}".rstrip(".") in known:
             continue
         every = sorted(known | {key for key, _ in all_settings()} | {"task.name"})
@@ -239,9 +239,8 @@ def all_settings(
     sections: list[tuple[str, type[Settings]]] = [("", TopSettings), ("data", DataSettings)]
     backbones = [backbone] if backbone else [part.Settings for part in BACKBONES.values()]
     sections += [("backbone", part) for part in backbones] + [("train", TrainSettings)]
-    sections += [("loss", part.Settings) for part in LOSSES.values()]
-    sections += [("optimizer", part.Settings) for part in (*OPTIMIZERS.values(), get_optimizer("SGD"))]
-    sections += [(part.section, part.Settings) for part in ([strategy] if strategy else STRATEGIES.values())]
+    sections += [(strategy.section, strategy.Settings)] if strategy else []
+    sections += [(name, part) for name, part in optional_sections() if not strategy or name in ("loss", "optimizer")]
     seen = set()
     for section, settings in sections:
         for name, field in settings.model_fields.items():
@@ -270,7 +269,7 @@ def optional_sections() -> Iterator[tuple[str, type[Settings]]]:
     """The sections of all registered strategies, losses and optimizers; of each kind one is read."""
     yield from ((part.section, part.Settings) for part in STRATEGIES.values() if part.section)
     yield from (("loss", part.Settings) for part in LOSSES.values())
-    yield from (("optimizer", part.Settings) for part in OPTIMIZERS.values())
+    yield from (("optimizer", part.Settings) for part in (*OPTIMIZERS.values(), get_optimizer("SGD")))
 
 
 def check_unread(section: str, given: Mapping[str, Any], facts: Facts) -> None:

@@ -87,29 +87,41 @@ class ValidationRecord(LogRecord):
     val_diverged: int
 
 
+class SpectraRecord(LogRecord):
+    """Findings of the loss by wavenumber at a validation, each (channel, shell): weights, error, sensitivity.
+
+    `wavenumber` has one row, the shells.
+    """
+
+    spectra: dict[str, tuple[tuple[float, ...], ...]]
+
+
 @dataclass(frozen=True)
 class Log:
     """log.jsonl: its records by kind, in order."""
 
     training: tuple[TrainingRecord, ...] = ()
     validation: tuple[ValidationRecord, ...] = ()
+    spectra: tuple[SpectraRecord, ...] = ()
     stopped_early: bool = False
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """The records of a log; a last line that a kill cut short is left out."""
-        training, validation, stopped = [], [], False
+        training, validation, spectra, stopped = [], [], [], False
         for record in read_lines(path):
             try:
                 if "val_gm100" in record:
                     validation.append(ValidationRecord.model_validate(record))
+                elif "spectra" in record:
+                    spectra.append(SpectraRecord.model_validate(record))
                 elif "stopped_early" in record:
                     stopped = True
                 else:
                     training.append(TrainingRecord.model_validate(record))
             except ValidationError:
                 raise HeroError(f"{path} has a damaged record ({record}); train the run again.") from None
-        return cls(tuple(training), tuple(validation), stopped)
+        return cls(tuple(training), tuple(validation), tuple(spectra), stopped)
 
     @property
     def steps(self) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hero.config import Settings as BaseSettings
 from hero.data import Task
 from hero.data.windows import Batch, Windows
-from hero.method.losses import LOSSES, AbsoluteLoss, Geometry
+from hero.method.losses import LOSSES, AbsoluteLoss, Balanced, Geometry
 from hero.method.rollout import Stepper, Unroll, as_stepper, recomputed_unroll, unroll
 from hero.models.wrappers import Normalised, Residual
 from hero.strategies.settings import TrainSettings
@@ -135,6 +135,17 @@ class Strategy(Generic[S]):
     def absolute(self, tau: Tensor, truth: Tensor) -> Tensor:
         """The absolute loss of train.loss, averaged over the batch."""
         return self.absolute_loss(tau, truth)
+
+    def spectra(self) -> dict[str, Tensor]:
+        """Findings of the last update by wavenumber, each (channel, shell): the weights of a balanced loss, its error.
+
+        Logged at every validation, with the wavenumber of the shells in one row; empty where nothing is weighed.
+        """
+        loss = self.absolute_loss
+        if not isinstance(loss, Balanced) or loss.found is None:
+            return {}
+        wavenumber = loss.modes.shell_wavenumbers[None]
+        return {"wavenumber": wavenumber, "weights": loss.found.weights, "error": loss.found.spectrum}
 
     def state_dict(self) -> dict[str, Any]:
         """State that resuming needs in addition to model and optimizer."""

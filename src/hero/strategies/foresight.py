@@ -120,6 +120,9 @@ class Foresight(Strategy[ForesightSettings]):
         step = as_stepper(model)
         return random_phases(step, context.states, generator) if self.settings.adjoint == "phases" else step
 
+    def spectra(self) -> dict[str, Tensor]:
+        return super().spectra() | ({} if self.g is None else {"sensitivity": self.g})
+
     def state_dict(self) -> dict[str, Any]:
         return {"g": self.g} | ({} if self.hero is None else {"hero": self.hero.state_dict()})
 
@@ -149,7 +152,7 @@ def random_phases(step: Stepper, states: Tensor, generator: Generator) -> Steppe
 
 @contextmanager
 def as_deployed(model: nn.Module) -> Iterator[None]:
-    """Within, the model is in evaluation mode: its adjoint is that of the operator that will be rolled out."""
+    """Within, the model is in evaluation mode, as it will be rolled out."""
     before = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

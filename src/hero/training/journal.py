@@ -80,6 +80,12 @@ class Journal:
         self._append({"step": done, "val_gm100": self.val_gm100, "val_diverged": metrics.diverged(errors)})
         return self.val_gm100
 
+    def log_spectra(self, done: int, spectra: dict[str, Tensor]) -> None:
+        """Write what the strategy found by wavenumber, to the file alone: loggers take single numbers."""
+        if spectra:
+            rows = {name: values.tolist() for name, values in spectra.items()}
+            append(self.run / "log.jsonl", json_line({"step": done, "spectra": rows}))
+
     def log_stop(self, done: int) -> None:
         """Write that training ended early."""
         self._append({"step": done, "stopped_early": True})

@@ -96,6 +96,7 @@ def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device, l
                     score = journal.log_validation(done, validation_errors(trainee, val, device))
                     checkpoints.note_validation(done, model, score)
                 journal.show_validation(done, checkpoints.best.val_gm100, checkpoints.best.step)
+                journal.log_spectra(done, trainee.strategy.spectra())
                 stopped_early = checkpoints.out_of_patience(done) and not last
             if keep:
                 checkpoints.keep(done, trainee)
