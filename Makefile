@@ -1,4 +1,4 @@
-# make demo   sets everything up and runs the main job: FNO with HERO on Burgers at the paper's protocol
+# make demo   sets everything up and runs the main job: FNO on Burgers with HERO at the paper's protocol, then with our recipe
 # make test   sets everything up and runs lint, types and tests
 PYTHON ?= python3
 BIN := .venv/bin
@@ -11,6 +11,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 demo: .venv/.installed
 	$(BIN)/hero train burgers --strategy hero
+	$(BIN)/hero train burgers --preset best
+	$(BIN)/hero study recipe --strategies hero,foresight --seeds 1
 
 test: .venv/.installed-dev lint
 	$(BIN)/pytest -n auto --dist loadgroup

@@ -36,7 +36,8 @@ GROUPS: dict[str, tuple[Callable[..., Any], ...]] = {
 DATA_ACTIONS: dict[str, Callable[..., Any]] = {"list": plan.list_tasks, "make": plan.make_data, "show": plan.show_data}
 EXAMPLES = """\
 Examples:
-  hero train burgers                           FNO with HERO, as in the paper
+  hero train burgers                           FNO with what we recommend
+  hero train burgers --strategy hero           FNO with HERO, as in the paper
   hero train burgers --strategy push_forward   same initial weights and windows
   hero train burgers --preset quick --set train.lr=3e-3
   hero train --resume RUN                      continue an interrupted run

@@ -110,7 +110,9 @@ class Settings:
     """A configuration: preset, then file, then single settings."""
 
     panel: ClassVar = "Settings"
-    preset: Annotated[str, option("NAME", "Base values: NAMES.", "preset")] = "paper"
+    preset: Annotated[
+        str | None, option("NAME", "Base values: NAMES (default: paper; best if no strategy is named).", "preset")
+    ] = None
     config: Annotated[Path | None, option("FILE", "TOML file, such as config.toml of a run.")] = None
     set: Annotated[list[str] | None, option("KEY=VALUE", "Change one of `hero settings`; repeatable.")] = None
 
@@ -128,7 +130,25 @@ class Settings:
         """The configuration."""
         from hero.runs.config import make_config
 
-        return make_config(self.preset, self.config, self.values(command, **named))
+        values = self.values(command, **named)
+        return make_config(self.preset or self.implied_preset(values), self.config, values)
+
+    def implied_preset(self, values: dict[str, Any]) -> str:
+        """The preset where none is named: the recommended one unless a strategy or a file is."""
+        from hero.runs.config import RECOMMENDED
+
+        return "paper" if self.config or "strategy" in values else RECOMMENDED
+
+    def recommendation(self, config: "RunConfig") -> list[str]:
+        """A line that says what is trained where no preset, strategy or file is named."""
+        from hero.runs.config import PRESETS, RECOMMENDED
+
+        if self.preset or self.config or config.strategy != PRESETS[RECOMMENDED]["strategy"]:
+            return []
+        return [
+            f"preset {RECOMMENDED}, which we recommend: strategy {config.strategy}, optimizer {config.train.optimizer}; "
+            "`--strategy hero` trains HERO as published"
+        ]
 
 
 @dataclass
@@ -137,7 +157,10 @@ class OneRun:
 
     panel: ClassVar = None
     task: Task = None
-    strategy: Annotated[str | None, option("NAME", "One of: NAMES (default hero).", "strategy")] = None
+    strategy: Annotated[
+        str | None,
+        option("NAME", "One of: NAMES; with the settings of the paper unless a preset is named.", "strategy"),
+    ] = None
     backbone: Backbone = None
     seed: Annotated[int | None, option("N", "Seed of initial weights and batch order (default 0).")] = None
 

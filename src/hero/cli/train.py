@@ -33,7 +33,9 @@ def train(
     from hero.training import loop
 
     if resume is None:
-        folder = loop.train(settings.resolve("train", **vars(run)), where.runs, where.data, log or None)
+        config = settings.resolve("train", **vars(run))
+        say(*settings.recommendation(config), style="dim")
+        folder = loop.train(config, where.runs, where.data, log or None)
     elif run == OneRun() and settings in (Settings(), Settings(set=[])):
         folder = loop.resume(where.find(resume), where.data, log or None)
     else:
@@ -65,7 +67,11 @@ def compare(
     values = settings.values("compare", task=task, backbone=backbone)
     if values.keys() & {"strategy", "seed"}:
         raise HeroError("strategy and seed are compared, not set; use --strategies and --seeds instead of --set.")
-    chosen = merge_settings(settings.preset, settings.config, values), split_names(strategies) or [], range(seeds)
+    chosen = (
+        merge_settings(settings.preset or "paper", settings.config, values),
+        split_names(strategies) or [],
+        range(seeds),
+    )
     built = workers.build()
     planned = comparison.plan_comparison(*chosen, where.runs, where.data, budget, baseline, out)
     result = run_plan(planned, where, built, out)
@@ -100,7 +106,7 @@ def study(
         raise HeroError("--dry-run writes nothing, so it excludes --table-only; leave out one of them.")
     chosen = split_names(tasks), split_names(backbones), split_names(strategies)
     values, only = settings.values(), None if seeds is None else range(seeds)
-    planned = plan(study, settings.preset, settings.config, values, *chosen, only, loss)
+    planned = plan(study, settings.preset or "paper", settings.config, values, *chosen, only, loss)
     if dry_run:
         show(schedule_table(schedule(planned, where.runs), workers.workers))
         return 0

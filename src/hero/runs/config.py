@@ -30,8 +30,20 @@ from hero.models import BACKBONES, BackboneSettings, build_backbone, get_backbon
 from hero.optimizers import OPTIMIZERS, OptimizerSettings, get_optimizer
 from hero.strategies import STRATEGIES, Compiler, Setup, Strategy, TrainSettings
 
-# `quick` needs one number: the schedules are shares of the updates unless set.
-PRESETS: dict[str, dict[str, Any]] = {"paper": {}, "quick": {"train.steps": 1000}}
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    # One set of numbers for every task, chosen on validation: docs/tuning.md.
+    "best": {
+        "strategy": "foresight",
+        "train.optimizer": "soap",
+        "foresight.power": 0.5,
+        "foresight.horizon": 50,
+        "loss.w_max": 1000.0,
+    },
+    "quick": {"train.steps": 1000},  # one number: the schedules are shares of the updates unless set
+}
+RECOMMENDED = "best"
+"""The preset of `hero train TASK` where neither preset nor strategy nor file is named."""
 
 RETIRED = ("hero.single_candidate",)
 """Settings of earlier versions that decide nothing any more; stored configurations may still hold them."""

@@ -37,6 +37,7 @@ from hero.study.rows import (
     PUBLISHED_SIZE,
     StudyRow,
     ablation_row,
+    recipe_row,
     refresh_steps,
     relative_interval,
     strategy_row,
@@ -116,6 +117,17 @@ STUDIES: Registry[Study] = Registry(
     {
         "main": Study("Main results", MAIN_TASKS, BOTH, COMPARED_STRATEGIES, losses=LOSSES),
         "complete": Study("Complete results", ALL_TASKS, BOTH, COMPARED_STRATEGIES),
+        "recipe": Study(
+            "The recommended recipe and HERO as published",
+            ("burgers",),
+            ("fno",),
+            (
+                StudyRow("hero", "FNO-HERO, as published"),
+                recipe_row("push_forward", "FNO-PF, optimizer of the recipe"),
+                recipe_row("foresight", "FNO, recommended recipe"),
+            ),
+            axes=ONE_LOSS,
+        ),
         "ablation": Study(
             "Ablation of HERO",
             TURBULENCE,

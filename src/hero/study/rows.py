@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hero.runs.config import RunConfig
+from hero.runs.config import PRESETS, RECOMMENDED, RunConfig
 from hero.strategies import STRATEGIES
 from hero.strategies.hero import HeroSettings
 
@@ -122,6 +122,12 @@ PUBLISHED_SIZE = StudyRow(
     applies=lambda config: config.backbone.name == "fno" and config.make_task().dims == 2,
 )
 """The 2D FNO with the parameters that the paper counts, next to the one that its layout gives."""
+
+
+def recipe_row(strategy: str, label: str) -> StudyRow:
+    """A strategy with the numbers of the recommended preset."""
+    settings = {key: value for key, value in PRESETS[RECOMMENDED].items() if key != "strategy"}
+    return StudyRow(strategy, label, fixed(settings))
 
 
 def ablation_row(label: str, **settings: Any) -> StudyRow:
