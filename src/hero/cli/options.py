@@ -146,7 +146,7 @@ class Settings:
         if self.preset or self.config or config.strategy != PRESETS[RECOMMENDED]["strategy"]:
             return []
         return [
-            f"preset {RECOMMENDED}, which we recommend: strategy {config.strategy}, optimizer {config.train.optimizer}; "
+            f"preset {RECOMMENDED}, which we recommend: strategy {config.strategy} with {config.train.optimizer}; "
             "`--strategy hero` trains HERO as published"
         ]
 
@@ -159,7 +159,7 @@ class OneRun:
     task: Task = None
     strategy: Annotated[
         str | None,
-        option("NAME", "One of: NAMES; with the settings of the paper unless a preset is named.", "strategy"),
+        option("NAME", "One of: NAMES; as in the paper unless a preset is named.", "strategy"),
     ] = None
     backbone: Backbone = None
     seed: Annotated[int | None, option("N", "Seed of initial weights and batch order (default 0).")] = None
