@@ -103,4 +103,4 @@ def make_muon(
     return Muon(model.parameters(), lr, weight_decay, **settings.plain())
 
 
-MUON = OptimizerPart("Muon", 3e-3, MuonSettings, make_muon)
+MUON = OptimizerPart("Muon", 1e-2, MuonSettings, make_muon)
