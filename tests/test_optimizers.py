@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from hero.config.registry import trust
 from hero.errors import HeroError
 from hero.optimizers import OPTIMIZERS, get_optimizer, make_optimizer
 
@@ -314,6 +315,10 @@ def test_your_own_optimizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "not_one = 3\n"
     )
     model = Weights((3,))
+    with pytest.raises(HeroError, match="HERO_IMPORT=my_signs"):  # nobody typed the name
+        make("my_signs:Signs", model)
+    trust("my_signs:Signs")
+    trust("no_such_module:Signs")
     before = model.weights[0].detach().clone()
     run(make("my_signs:Signs", model, lr=0.5, kwargs={"scale": 2.0}), model, range(1))
     torch.testing.assert_close((model.weights[0].detach() - before).abs(), torch.ones(3, dtype=torch.float64))

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hero.config import setting
-from hero.config.registry import import_part
+from hero.config import Registry, setting
 from hero.errors import HeroError
 from hero.optimizers.base import Compiler, OptimizerPart, OptimizerSettings
 
@@ -22,6 +21,9 @@ TORCH_NAMES = {
     for name, found in vars(torch.optim).items()
     if isinstance(found, type) and issubclass(found, torch.optim.Optimizer) and name not in NEED_MORE
 }
+
+IMPORTED: Registry[Any] = Registry("optimizer", importable=True)
+"""Empty; it imports a class that the user named, and refuses one that only a stored configuration names."""
 
 
 class UserOptimizerSettings(OptimizerSettings):
@@ -45,7 +47,7 @@ def user_optimizer(name: str) -> OptimizerPart:
 
 def import_class(name: str) -> type[torch.optim.Optimizer]:
     """The torch.optim.Optimizer subclass called `package.module:Class`, also from the current folder."""
-    found = import_part("optimizer", name)
+    found = IMPORTED[name]
     if not (isinstance(found, type) and issubclass(found, torch.optim.Optimizer)):
         raise HeroError(f"{name} is not a torch.optim.Optimizer; give train.optimizer as package.module:Class.")
     return found
