@@ -388,7 +388,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(overrides: dict[str, Any], wo
 
 def test_unknown_presets_and_malformed_sources_are_refused(tmp_path: Path) -> None:
     assert "'quick'" in refusal(preset="quik")
-    assert list(PRESETS) == ["paper", "quick"]
+    assert list(PRESETS) == ["paper", "best", "quick"]
     assert "KEY=VALUE" in refusal(overrides=["train.steps"])
     assert "KEY=VALUE" in refusal(overrides=["=3"])
     assert "no configuration file" in refusal(file=tmp_path / "absent.toml")

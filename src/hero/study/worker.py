@@ -84,10 +84,11 @@ def start_worker(toml: str, run: Path, data_dir: Path, variables: Mapping[str, s
     if not path.is_file() or path.read_bytes() != toml.encode():  # an equal id: it keeps other checkpoints
         write_atomic(run / "config.toml", toml.encode())
     environment = {**os.environ, **variables}
-    module, colon, _ = str(tomllib.loads(toml)["strategy"]).partition(":")  # trusted: it comes from this process
+    values = tomllib.loads(toml)  # trusted: it comes from this process
+    modules = [name.partition(":")[0] for name in (values["strategy"], values["train"]["optimizer"]) if ":" in name]
     importable = {
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),  # what we can import
-        "HERO_IMPORT": ",".join(filter(None, [environment.get("HERO_IMPORT"), module if colon else ""])),
+        "HERO_IMPORT": ",".join(filter(None, [environment.get("HERO_IMPORT"), *modules])),
     }
     with (run / LOG).open("ab") as log:
         return subprocess.Popen(

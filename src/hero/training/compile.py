@@ -14,9 +14,11 @@ from torch import nn
 
 from hero.console import console
 from hero.data.windows import Batch
+from hero.method.candidates import tensors_of
 from hero.runs.config import RunConfig
 from hero.strategies import Compiler
 from hero.training.memory import KeptForBackward
+from hero.training.update import Trainee, update
 
 COMPILE_SECONDS = 50
 """Approximate time to compile one block of the backbone."""
@@ -40,8 +42,9 @@ def find_compiler(config: RunConfig, model: nn.Module, batch: Batch) -> Compiler
         return None
     torch.compiler.reset()  # what earlier runs of this process compiled counts towards a limit
     compiler = partial(compiled, device=batch.truth.device)
-    # A throw-away strategy makes the last update, so that all is compiled now and nothing in the middle of training.
-    trial = config.make_strategy(compiler)
+    # Throw-away parts make the last update twice (some optimizers only look at the first gradient), so that all is
+    # compiled now and nothing in the middle of training; then the model gets its weights back.
+    kept = {name: tensor.clone() for name, tensor in tensors_of(model).items()}
     note = "compiling for speed, once: about a minute, several for a deep backbone"
     if not console.is_terminal:
         console.print(note, style="dim")
@@ -49,12 +52,17 @@ def find_compiler(config: RunConfig, model: nn.Module, batch: Batch) -> Compiler
         with console.status(note):
             with torch.no_grad(), torch.random.fork_rng(devices=[]):  # a refiner draws
                 model(batch.context.inputs())  # fills the caches of the model outside of the compiled code
-            trial.loss(model, replace(batch, step=config.train.steps - 1)).value.backward()
+            trial = Trainee.of(config, model, compiler)
+            for _ in range(2):
+                update(trial, replace(batch, step=config.train.steps - 1))
     except Exception as error:  # whatever a compiler may raise, training can continue without it
         console.print(f"compiling failed ({type(error).__name__}); training continues without it", style="yellow")
         return None
     finally:
         model.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            for name, tensor in tensors_of(model).items():
+                tensor.copy_(kept[name])
     return compiler
 
 
