@@ -51,11 +51,14 @@ def adjoints(
 
 
 def sensitivity(step: Stepper, context: Context, horizon: int, modes: Modes, generator: Generator) -> Tensor:
-    """g (channel, shell), scaled to mean 1; trajectories that overflow are left out, and without any other g is 1."""
+    """g (channel, shell), scaled to mean 1; trajectories that overflow are left out, and without any other g is 1.
+
+    Overflow begins where the sum of all trajectories could exceed the largest number.
+    """
     v, lambdas = adjoints(step, context, horizon, generator, modes.weights)
     relative = lambdas * norm(v, modes.weights)[(..., *(None,) * (v.dim() - 2))]
     power = modes.shell_power(relative[:, : max(1, horizon - LEFT_OUT)])
-    finite = power.isfinite().flatten(1).all(dim=1)
+    finite = (power < torch.finfo(power.dtype).max / power.numel()).flatten(1).all(dim=1)  # NaN is not below either
     power = torch.where(finite[:, None, None, None], power, 0.0)
     g = power.mean(dim=1).sum(dim=0) / finite.sum().clamp(min=1) / modes.tables(power)[1]
     return torch.where(finite.any(), g / g.mean().clamp(min=torch.finfo(g.dtype).tiny), torch.ones_like(g))

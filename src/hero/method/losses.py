@@ -79,12 +79,16 @@ class SpectralSettings(Settings):
 
 
 class Sobolev:
-    """The relative distance in H1: mean of ‖e‖_H1 / ‖u‖_H1 with ‖e‖²_H1 = Σ_k (1 + |k|²) P_k(e), k in waves per box."""
+    """The relative distance in H1: mean of ‖e‖_H1 / ‖u‖_H1 with ‖e‖²_H1 = Σ_k (1 + |k|²) P_k(e).
+
+    |k| is the wavenumber of the shell: waves per box, or half waves of cosines, rounded to a whole number.
+    """
 
     Settings: ClassVar[type[Settings]] = SpectralSettings
 
     def __init__(self, modes: Modes, compile_with: Callable[..., Any] = lambda function: function) -> None:
         self.modes = modes
+        self.weights = 1 + modes.shell_wavenumbers.square()
         self.distance = compile_with(sobolev_distance)
 
     @classmethod
@@ -92,8 +96,8 @@ class Sobolev:
         return cls(modes_of(settings.basis, geometry.space, None), compile_with)
 
     def __call__(self, tau: Tensor, truth: Tensor) -> Tensor:
-        weights = 1 + self.modes.shell_wavenumbers.to(tau).square()
-        loss: Tensor = self.distance(tau, truth, weights, self.modes, self.modes.tables(tau))
+        self.weights = self.weights.to(tau)  # whole numbers, exact in either type
+        loss: Tensor = self.distance(tau, truth, self.weights, self.modes, self.modes.tables(tau))
         return loss
 
 
@@ -103,7 +107,8 @@ def sobolev_distance(tau: Tensor, truth: Tensor, weights: Tensor, modes: Modes, 
     per_state = (..., *(None,) * (tau.dim() - 2))
     error = modes.shell_power((tau - truth) / scale[per_state], tables) @ weights
     size = modes.shell_power(truth / scale[per_state], tables) @ weights
-    return (error.sum(-1) / size.sum(-1).clamp(min=TINY)).clamp(min=TINY).sqrt().mean()
+    # Two roots: where the truth is 0, the quotient of the squares would overflow.
+    return (error.sum(-1).clamp(min=TINY).sqrt() / size.sum(-1).clamp(min=TINY).sqrt()).mean()
 
 
 class BalancedSettings(SpectralSettings):
@@ -153,9 +158,8 @@ class Balanced:
     def __call__(self, tau: Tensor, truth: Tensor) -> Tensor:
         gain = self.gain if self.gain is not None else tau.new_ones(())
         tables = self.modes.tables(tau)
-        loss, *found = self.distance(
-            tau, truth, gain.expand(tau.shape[2], len(tables[1])), self.w_max, self.spectrum, self.modes, tables
-        )
+        gain = gain.expand(tau.shape[2], len(tables[1])).contiguous()  # one layout: code is compiled once
+        loss, *found = self.distance(tau, truth, gain, self.w_max, self.spectrum, self.modes, tables)
         self.found = Balance(*found)
         return loss
 

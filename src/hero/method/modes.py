@@ -77,7 +77,7 @@ def fourier_modes(space: tuple[int, ...], kept: tuple[int, ...] | None = None) -
     multiplicity = torch.where((last == 0) | (2 * last == space[-1]), 1.0, 2.0)
     forward = [matrix / n for matrix, n in zip(forward, space, strict=True)]
     half = frequencies(kept[-1], True)
-    count = torch.where((half == 0) | (2 * half == space[-1]), 1.0, 2.0).sqrt().repeat(2)
+    count = torch.where((half == 0) | (2 * half == space[-1]), 1.0, 2.0).double().sqrt().repeat(2)
     forward[-1] = forward[-1] * count
     wavenumber = torch.stack([k.flatten() for k in grids]).square().sum(0).sqrt()
     return Modes(fourier_power, tuple(forward), wavenumber, multiplicity)

@@ -19,6 +19,7 @@ from torch import Generator, Tensor, nn
 
 from hero.config import Facts, Settings, setting, share
 from hero.data.windows import Batch, Context, Windows
+from hero.errors import HeroError
 from hero.method.candidates import unchanged_buffers
 from hero.method.foresight import sensitivity
 from hero.method.losses import balanced_part
@@ -26,6 +27,9 @@ from hero.method.rollout import Stepper, as_stepper
 from hero.seeding import seed_of
 from hero.strategies.base import Compiler, Loss, Phase, Setup, Strategy
 from hero.strategies.hero import HeroSettings, HeroStrategy
+
+LEAST_GAIN = 1e-30
+"""Of g^a, whose mean is of order 1: products with weights stay above the smallest normal number of float32."""
 
 
 class ForesightSettings(Settings):
@@ -56,6 +60,11 @@ class Foresight(Strategy[ForesightSettings]):
     def __init__(self, setup: Setup, compile_with: Compiler | None = None) -> None:
         super().__init__(setup, compile_with)
         self.balanced = balanced_part(self.absolute_loss, "foresight")
+        if self.measures and self.settings.start >= self.train.steps:
+            raise HeroError(
+                f"foresight.start={self.settings.start} is not below train.steps={self.train.steps}: g would never be "
+                "measured; lower it, or set foresight.adjoint=none."
+            )
         self.solver = cache(setup.task.stepper)
         self.g: Tensor | None = None  # (channel, shell)
         self.hero: HeroStrategy | None = None
@@ -86,6 +95,9 @@ class Foresight(Strategy[ForesightSettings]):
         found = [("measuring the adjoint", refreshes), ("between", others)]
         return [Phase(name, len(updates), updates[-1]) for name, updates in found if updates]
 
+    def cache_bytes(self) -> int:
+        return 0 if self.hero is None else self.hero.cache_bytes()
+
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         if self.is_refresh(batch.step):
             self.use(self.measure(model, batch))
@@ -99,7 +111,7 @@ class Foresight(Strategy[ForesightSettings]):
     def use(self, g: Tensor | None) -> None:
         """Multiply the weights by g^a from now on."""
         self.g = g
-        self.balanced.gain = None if g is None else g.clamp(min=torch.finfo(g.dtype).tiny) ** self.settings.power
+        self.balanced.gain = None if g is None else (g**self.settings.power).clamp(min=LEAST_GAIN)
 
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:
         """g of the operator as it is now, along rollouts from the first windows of the batch."""
@@ -108,7 +120,7 @@ class Foresight(Strategy[ForesightSettings]):
         context = Context(context.states[:count], None if context.mu is None else context.mu[:count])
         generator = Generator(device=batch.truth.device)
         generator.manual_seed(seed_of(self.seed, "foresight", batch.step))
-        with as_deployed(model), unchanged_buffers(model):
+        with unchanged_buffers(model), as_deployed(model):  # in this order: buffers of modules in training are kept
             step = self.followed(model, context, generator)
             return sensitivity(step, context, settings.horizon, self.balanced.modes, generator)
 

@@ -1,0 +1,459 @@
+"""Absolute losses: naive float64 twins over the whole lattice, exact values, invariances, fields that break sums."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from hero.config import Facts, Settings, setting
+from hero.data.windows import Batch, Context
+from hero.errors import HeroError
+from hero.method.distance import EPS, norm, trajectory_distance
+from hero.method.losses import FLOOR, LOSSES, AbsoluteLoss, Balanced, Geometry, MeanSquare, Relative, Sobolev
+from hero.method.modes import Modes, cosine_modes, fourier_modes, graph_modes
+from hero.method.pointcloud import PointCloud
+from hero.runs.config import RunConfig, make_config
+from hero.strategies import STRATEGIES
+from hero.training.update import Trainee, update
+
+SPACES = [(8,), (7,), (6, 4), (5, 7), (4, 5), (4, 2, 6), (3, 5, 4)]
+KEPT = {
+    (8,): (3,),
+    (7,): (4,),
+    (6, 4): (2, 3),
+    (5, 7): (2, 2),
+    (4, 5): (1, 2),
+    (4, 2, 6): (1, 1, 3),
+    (3, 5, 4): (1, 2, 2),
+}
+
+
+def fields(space: tuple[int, ...], channels: int = 1, batch: int = 3, steps: int = 2) -> tuple[Tensor, Tensor]:
+    """A truth, and a rollout whose error is some tenths of it and falls with the channel."""
+    generator = Generator().manual_seed(sum(space) + channels)
+    shape = (batch, steps, channels, *space)
+    truth, noise = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2))
+    rough = noise + 3 * noise.mean(dim=-1, keepdim=True)  # a spectrum that is not flat
+    sizes = torch.logspace(-1, -3, channels, dtype=torch.float64).reshape(-1, *(1,) * len(space))
+    return truth + sizes * rough, truth
+
+
+def lattice(space: tuple[int, ...], kept: tuple[int, ...] | None) -> dict[tuple[int, ...], float | None]:
+    """|k| of every mode of the FFT that has its own weight, None of every other.
+
+    A spectral convolution holds -m .. m-1 on all axes but the last and 0 .. m-1 there; a mode with a negative last
+    number is the conjugate of one that it holds.
+    """
+    if kept is None:
+        kept = (*(n // 2 for n in space[:-1]), space[-1] // 2 + 1)
+    found: dict[tuple[int, ...], float | None] = {}
+    for index in itertools.product(*map(range, space)):
+        sign = -1 if 2 * index[-1] > space[-1] else 1
+        held = [(sign * i + n // 2) % n - n // 2 for i, n in zip(index, space, strict=True)]
+        held[-1] = sign * index[-1] % space[-1]
+        inside = all(-m <= k < m for k, m in zip(held[:-1], kept[:-1], strict=True)) and held[-1] < kept[-1]
+        found[index] = math.sqrt(sum(k * k for k in held)) if inside else None
+    return found
+
+
+def naive_weights(
+    tau: Tensor, truth: Tensor, kept: tuple[int, ...] | None, gain: Tensor | None, w_max: float, spectrum: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """S and w by channel and shell, w by channel and lattice mode, and c: one mode after the other."""
+    batch, steps, channels, *space = tau.shape
+    wavenumbers = lattice(tuple(space), kept)
+    shells = sorted({round(k) for k in wavenumbers.values() if k is not None})
+    sizes = [sum(k is not None and round(k) == shell for k in wavenumbers.values()) for shell in shells]
+    s = np.zeros((channels, len(shells)))
+    powers = np.zeros((batch, steps, channels, *space))
+    for b, t in itertools.product(range(batch), range(steps)):
+        u, v = truth[b, t].numpy(), tau[b, t].numpy()
+        scale = math.sqrt(sum(np.mean(u[c] ** 2) for c in range(channels))) + EPS
+        for c in range(channels):
+            transformed = np.abs(np.fft.fftn((v[c] - u[c]) / scale) / math.prod(space)) ** 2
+            powers[b, t, c] = transformed
+            measured = transformed if spectrum == "error" else np.abs(np.fft.fftn(u[c] / scale) / math.prod(space)) ** 2
+            for index, k in wavenumbers.items():
+                if k is not None:
+                    shell = shells.index(round(k))
+                    s[c, shell] += measured[index] / sizes[shell] / (batch * steps)
+    w = (s / s.mean() + FLOOR) ** -0.5 * (1 if gain is None else gain.numpy())
+    w = np.minimum(w / w.min(), w_max)
+    by_mode = np.ones((channels, *space))
+    for index, k in wavenumbers.items():
+        if k is not None:
+            by_mode[(slice(None), *index)] = w[:, shells.index(round(k))]
+    return s, w, by_mode, powers.sum() / (powers * by_mode).sum()
+
+
+def twin_loss(tau: Tensor, truth: Tensor, by_mode: np.ndarray, c: float) -> Tensor:
+    """mean √(c Σ_k w_k P_k(e)) with w and c as constants."""
+    axes, points = tuple(range(3, tau.dim())), math.prod(tau.shape[3:])
+    scale = (truth.square().flatten(2).sum(2) / points).sqrt() + EPS
+    error = (tau - truth) / scale[(..., *(None,) * (tau.dim() - 2))]
+    power = (torch.fft.fftn(error, dim=axes) / points).abs().square()
+    return (c * (power * torch.as_tensor(by_mode)).flatten(2).sum(2)).sqrt().mean()
+
+
+def value_and_gradient(loss: Callable[[Tensor], Tensor], tau: Tensor) -> tuple[Tensor, Tensor]:
+    tau = tau.clone().requires_grad_()
+    value = loss(tau)
+    return value.detach(), torch.autograd.grad(value, tau)[0]
+
+
+@pytest.mark.parametrize("with_gain", [False, True])
+@pytest.mark.parametrize("reach", ["kept", "all"])
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_balanced_equals_its_naive_twin(space: tuple[int, ...], channels: int, reach: str, with_gain: bool) -> None:
+    kept = KEPT[space] if reach == "kept" else None
+    for w_max, spectrum in [(1000.0, "error"), (3.0, "data")]:
+        loss = Balanced(fourier_modes(space, kept), w_max, spectrum)
+        tau, truth = fields(space, channels)
+        gain = torch.rand(channels, len(loss.modes.shell_wavenumbers), generator=Generator().manual_seed(0)).double()
+        loss.gain = gain + 0.01 if with_gain else None
+        s, w, by_mode, c = naive_weights(tau, truth, kept, loss.gain, w_max, spectrum)
+        ours = value_and_gradient(lambda v, loss=loss, truth=truth: loss(v, truth), tau)
+        twin = value_and_gradient(lambda v, truth=truth, w=by_mode, c=c: twin_loss(v, truth, w, c), tau)
+        torch.testing.assert_close(ours, twin, rtol=1e-10, atol=1e-13)
+        assert loss.found is not None
+        np.testing.assert_allclose(loss.found.spectrum, s, rtol=1e-10)
+        np.testing.assert_allclose(loss.found.weights, w, rtol=1e-10)
+        assert len(np.unique(w)) > 1
+
+
+def test_the_reach_of_a_run_is_the_reach_of_its_backbone() -> None:
+    """In two dimensions an error that the backbone cannot reach has weight 1, whatever its size; `all` lifts it."""
+    small = {"task.name": "decaying_turbulence", "task.resolution": 16, "task.cutoff": 2, "backbone.modes": 3}
+    truth = torch.ones(1, 1, 1, 16, 16, dtype=torch.float64)
+    x = torch.arange(16, dtype=torch.float64) * 2 * math.pi / 16
+    error = 1e-2 * (1 + torch.cos(x)) + 1e-5 * torch.cos(7 * x)  # k = 7 is out of reach
+    steep = []
+    for reach in ({}, {"loss.reach": "all"}):
+        loss = make_config(overrides={**small, "train.loss": "balanced", **reach}).make_strategy().absolute_loss
+        assert isinstance(loss, Balanced)
+        assert (int(loss.modes.shell_wavenumbers.max()) < 7) == (not reach)
+        gradient = value_and_gradient(lambda v, loss=loss: loss(v, truth), truth + error)[1]
+        mode = torch.fft.rfft(gradient[0, 0, 0].sum(0)).abs()
+        steep.append(float(mode[7] / mode[0]) / (1e-5 / 2 / 1e-2))
+    assert steep[0] < 1.0 + 1e-9 < 5.0 < steep[1]
+    one_dimensional = make_config(overrides={"train.loss": "balanced", "backbone.modes": 3, "task.resolution": 32})
+    loss = one_dimensional.make_strategy().absolute_loss
+    assert isinstance(loss, Balanced)
+    assert len(loss.modes.shell_wavenumbers) == 17
+
+
+CLOUD = PointCloud(torch.rand(30, 2, generator=Generator().manual_seed(3), dtype=torch.float64), modes=30)
+BASES = {
+    "fourier 1D": (fourier_modes((8,)), fourier_modes((8,), (3,))),
+    "fourier 2D": (fourier_modes((6, 4)), fourier_modes((6, 4), (2, 3))),
+    "fourier 3D": (fourier_modes((4, 2, 6)), fourier_modes((4, 2, 6), (1, 1, 2))),
+    "fourier odd": (fourier_modes((7,)), fourier_modes((7,), (2,))),
+    "cosine 1D": (cosine_modes((7,)), cosine_modes((7,), (4,))),
+    "cosine 2D": (cosine_modes((6, 5)), cosine_modes((6, 5), (3, 2))),
+    "cosine 3D": (cosine_modes((3, 4, 5)), cosine_modes((3, 4, 5), (2, 2, 2))),
+    "graph": (graph_modes(CLOUD), graph_modes(PointCloud(CLOUD.coords, modes=12))),
+}
+
+
+def space_of(modes: Modes) -> tuple[int, ...]:
+    if modes.weights is not None:
+        return tuple(modes.weights.shape)
+    fourier = modes.project is BASES["fourier 1D"][0].project
+    sizes = [len(matrix) for matrix in modes.matrices]
+    return (*(n // 2 if fourier else n for n in sizes[:-1]), sizes[-1])
+
+
+@pytest.mark.parametrize("basis", BASES)
+def test_shell_powers_add_up_to_the_squared_norm(basis: str) -> None:
+    whole, part = BASES[basis]
+    u = fields(space_of(whole), channels=2)[1]
+    expected = norm(u, whole.weights).square()
+    torch.testing.assert_close(whole.shell_power(u).sum(dim=(2, 3)), expected, rtol=1e-12, atol=0)
+    assert bool((part.shell_power(u).sum(dim=(2, 3)) < expected).all())
+    assert float(whole.multiplicity.sum()) == math.prod(space_of(whole))
+
+
+@pytest.mark.parametrize("basis", BASES)
+def test_with_equal_weights_the_balanced_loss_is_the_relative_one(basis: str) -> None:
+    for modes in BASES[basis]:
+        tau, truth = fields(space_of(modes), channels=2)
+        ours = value_and_gradient(lambda v, m=modes, u=truth: Balanced(m, w_max=1.0)(v, u), tau)
+        plain = value_and_gradient(lambda v, m=modes, u=truth: trajectory_distance(v, u, m.weights).mean(), tau)
+        torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("basis", BASES)
+def test_weights_turn_the_gradient_and_keep_the_size_of_the_error(basis: str) -> None:
+    """c: the mean square of the weighted relative error is that of the unweighted one."""
+    whole, _ = BASES[basis]
+    tau, truth = fields(space_of(whole), channels=2, batch=1, steps=1)
+    loss = Balanced(whole, w_max=50.0)
+    torch.testing.assert_close(loss(tau, truth), trajectory_distance(tau, truth, whole.weights).mean())
+    assert loss.found is not None
+    assert float(loss.found.weights.min()) == 1.0
+    assert 1.5 < float(loss.found.weights.max()) <= 50.0
+
+
+@pytest.mark.parametrize("name", ["relative", "h1", "balanced"])
+@pytest.mark.parametrize("space", [(8,), (6, 4)], ids=str)
+def test_losses_know_neither_units_nor_the_origin(space: tuple[int, ...], name: str) -> None:
+    tau, truth = fields(space, channels=2)
+    for kept in {"relative": [None], "h1": [None], "balanced": [None, KEPT[space]]}[name]:
+        cls = LOSSES[name]
+        settings = cls.Settings.from_values("loss", {}, Facts(10, 2, STRATEGIES["foresight"]))  # reach=kept
+        loss = cls.of(settings, Geometry(space, kept), lambda function: function)
+        expected = loss(tau, truth)
+        for s in (1e-6, 1e6):
+            torch.testing.assert_close(loss(s * tau, s * truth), expected, rtol=1e-5, atol=0)
+        shift = tuple(range(1, 1 + len(space)))
+        axes = tuple(range(3, 3 + len(space)))
+        torch.testing.assert_close(loss(tau.roll(shift, axes), truth.roll(shift, axes)), expected, rtol=1e-12, atol=0)
+
+
+def test_a_gain_multiplies_the_weights() -> None:
+    tau, truth = fields((8,))
+    loss = Balanced(fourier_modes((8,)), w_max=1e9)
+    loss(tau, truth)
+    assert loss.found is not None
+    plain = loss.found.weights
+    loss.gain = torch.tensor([[1.0, 2, 3, 4, 5]], dtype=torch.float64)
+    loss(tau, truth)
+    expected = plain * loss.gain
+    torch.testing.assert_close(loss.found.weights, expected / expected.min())
+
+
+def all_losses(space: tuple[int, ...]) -> Iterator[tuple[str, AbsoluteLoss]]:
+    yield from [("relative", Relative()), ("mse", MeanSquare()), ("h1", Sobolev(fourier_modes(space)))]
+    yield from [("balanced", Balanced(fourier_modes(space))), ("kept", Balanced(fourier_modes(space, KEPT[space])))]
+    yield from [("cosine h1", Sobolev(cosine_modes(space))), ("cosine balanced", Balanced(cosine_modes(space), 1e3))]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_without_an_error_there_is_neither_loss_nor_gradient(dtype: torch.dtype) -> None:
+    for truth in (fields((8,))[1].to(dtype), torch.zeros(2, 1, 1, 8, dtype=dtype)):
+        for name, loss in all_losses((8,)):
+            value, gradient = value_and_gradient(lambda v, loss=loss, u=truth: loss(v, u), truth)
+            assert 0 <= float(value) <= (1e-11 if bool(truth.any()) else 1.0), name
+            assert bool((gradient == 0).all()), name
+
+
+def test_a_window_without_an_error_next_to_one_with_an_error() -> None:
+    tau, truth = fields((8,))
+    tau[0] = truth[0]
+    for name, loss in all_losses((8,)):
+        value, gradient = value_and_gradient(lambda v, loss=loss: loss(v, truth), tau)
+        assert bool(value.isfinite()), name
+        assert bool((gradient[0] == 0).all()), name
+        assert bool(gradient.isfinite().all()), name
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-18, 1e18])
+def test_fields_of_any_size_in_single_precision(size: float) -> None:
+    """Below ε the scale of a state is ε, as in the distance; a truth of 0 has no scale of its own."""
+    tau, truth = (size * u.float() for u in fields((8,), channels=2))
+    tau = tau if size else tau + 1.0
+    for name, loss in all_losses((8,)):
+        if name == "mse" and size == 1e18:
+            continue  # which is in units of the field
+        value, gradient = value_and_gradient(lambda v, loss=loss: loss(v, truth), tau)
+        assert bool(value.isfinite()), name
+        assert float(value) > 0, name
+        assert bool(gradient.isfinite().all()), name
+    plain = float(trajectory_distance(tau, truth).mean())
+    assert 0.5 * plain < float(Balanced(fourier_modes((8,)))(tau, truth)) < 2 * plain
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_a_number_that_is_none_makes_the_loss_one_and_raises_nothing(broken: float) -> None:
+    tau, truth = fields((6, 4), channels=2)
+    tau[1, 0, 1, 2, 3] = broken
+    for name, loss in all_losses((6, 4)):
+        value = float(loss(tau, truth))
+        assert not math.isfinite(value), name
+        assert math.isnan(value) or not math.isnan(broken), name
+
+
+def test_an_error_in_a_single_mode_a_single_window_and_a_single_step() -> None:
+    x = torch.arange(16, dtype=torch.float64) * 2 * math.pi / 16
+    truth = torch.cos(x)[None, None, None]
+    loss = Balanced(fourier_modes((16,)), w_max=1000.0)
+    value, gradient = value_and_gradient(lambda v: loss(v, truth), truth + 0.1 * torch.cos(3 * x))
+    assert float(value) == pytest.approx(0.1, rel=1e-9)
+    assert bool(gradient.isfinite().all())
+    assert loss.found is not None
+    # S is one mode; the mean over nine shells adds 10⁻³ S_3 / 9 to every shell.
+    assert int(loss.found.weights.argmin()) == 3
+    assert float(loss.found.weights[0, 0]) == pytest.approx(math.sqrt((9 + FLOOR) / FLOOR), rel=1e-9)
+
+
+def test_h1_of_sines_is_exact() -> None:
+    """|a_j| √(1 + j²) / √(1 + k²), with waves of a periodic box and half waves between walls."""
+    n = 32
+    x = (torch.arange(n, dtype=torch.float64) + 0.5) / n
+    for modes, waves in ((fourier_modes((n,)), 2 * math.pi), (cosine_modes((n,)), math.pi)):
+        truth, error = (torch.cos(waves * k * x)[None, None, None] for k in (2, 5))
+        value = float(Sobolev(modes)(truth - 0.3 * error, truth))
+        assert value == pytest.approx(0.3 * math.sqrt((1 + 25) / (1 + 4)), rel=1e-9)
+    # |k| = √2 counts as 1 in two dimensions, 5 is the length of (3, 4)
+    one, two = torch.meshgrid(2 * math.pi * x, 2 * math.pi * x, indexing="ij")
+    truth, error = torch.cos(one + two)[None, None, None], torch.sin(3 * one - 4 * two)[None, None, None]
+    value = float(Sobolev(fourier_modes((n, n)))(truth + 0.3 * error, truth))
+    assert value == pytest.approx(0.3 * math.sqrt((1 + 25) / (1 + 1)), rel=1e-9)
+
+
+@pytest.mark.parametrize("space", [(8,), (7,), (6, 4)], ids=str)
+def test_h1_equals_its_naive_twin(space: tuple[int, ...]) -> None:
+    tau, truth = fields(space, channels=2)
+    weights = torch.zeros(space, dtype=torch.float64)
+    for index, k in lattice(space, None).items():
+        weights[index] = 0 if k is None else 1 + round(k) ** 2
+
+    def twin(v: Tensor) -> Tensor:
+        axes = tuple(range(3, v.dim()))
+        error, size = (
+            (torch.fft.fftn(u, dim=axes).abs().square() * weights).flatten(2).sum(2) for u in (v - truth, truth)
+        )
+        return (error / size).sqrt().mean()
+
+    loss = Sobolev(fourier_modes(space))
+    ours = value_and_gradient(lambda v: loss(v, truth), tau)
+    torch.testing.assert_close(ours, value_and_gradient(twin, tau), rtol=1e-9, atol=1e-12)
+
+
+def test_h1_agrees_with_neuraloperator_up_to_its_finite_differences() -> None:
+    """Its derivatives are central differences, so that the two agree on smooth fields of a fine grid, to O(h²)."""
+    losses = pytest.importorskip("neuralop.losses", reason="needs `pip install neuraloperator`")
+    x = torch.arange(512, dtype=torch.float64) * 2 * math.pi / 512
+    truth = (torch.sin(x) + 0.5 * torch.cos(2 * x))[None, None]
+    tau = truth + 0.1 * torch.cos(3 * x) + 0.02
+    theirs = losses.H1Loss(d=1, measure=2 * math.pi).rel(tau, truth)
+    ours = Sobolev(fourier_modes((512,)))(tau[:, None], truth[:, None])
+    assert float(ours) == pytest.approx(float(theirs.squeeze()), rel=2e-3)
+
+
+def small_run(strategy: str, loss: str, dims: int, **others: Any) -> RunConfig:
+    return make_config(
+        overrides={
+            "strategy": strategy,
+            "train.loss": loss,
+            "task.name": {1: "burgers", 2: "decaying_turbulence"}[dims],
+            "task.resolution": 12,
+            "task.cutoff": 2,
+            "task.substeps": 1,
+            "task.warmup": 0,
+            "backbone.width": 3,
+            "backbone.modes": 3,
+            "backbone.depth": 1,
+            "train.steps": 8,
+            "train.batch": 3,
+            "train.unroll": 3,
+            "hero.start": 2,
+            "foresight.start": 2,
+            "foresight.horizon": 4,
+            **others,
+        }
+    )
+
+
+def batch_of(config: RunConfig, step: int) -> Batch:
+    u = config.make_task().initial_states(3, seed=1).float()
+    data = torch.stack([u * (1 - 0.05 * k) for k in range(4)], dim=1)
+    return Batch(Context(data[:, :1]), data[:, 1:], step, None, Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_every_strategy_updates_under_every_loss(strategy: str, loss: str, dims: int) -> None:
+    if strategy == "foresight" and loss != "balanced":
+        with pytest.raises(HeroError, match=r"set train\.loss=balanced"):
+            small_run(strategy, loss, dims)
+        return
+    values = []
+    for name in (loss, "relative"):
+        config = small_run(strategy, name if strategy != "foresight" else loss, dims)
+        model = config.build_operator()
+        before = [p.detach().clone() for p in model.parameters()]
+        trainee = Trainee.of(config, model)
+        trainee.strategy.begin(model, batch_of(config, 0).truth)
+        statistics = update(trainee, batch_of(config, 2))
+        assert math.isfinite(float(statistics["loss"]))
+        assert 0 < float(statistics["grad_norm"]) < math.inf
+        assert all(bool(p.isfinite().all()) for p in model.parameters())
+        assert any(not torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
+        values.append(float(statistics["loss"]))
+    if strategy == "refiner":  # its target is noise, for which the mean square is part of the method
+        assert values[0] == values[1]
+    elif loss in ("mse", "h1"):
+        assert values[0] != values[1]
+
+
+def test_compiled_losses_are_the_same_and_are_traced_once() -> None:
+    """With and without a gain, which foresight brings in the middle of a training."""
+    traced: list[Any] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
+        traced.append(graph)
+        return graph.forward
+
+    def compile_with(function: Callable[..., Any]) -> Callable[..., Any]:
+        return torch.compile(function, dynamic=False, backend=backend, fullgraph=True)
+
+    torch.compiler.reset()
+    tau, truth = fields((6, 4), channels=2)
+    modes = fourier_modes((6, 4), (2, 3))
+    plain, faster = Balanced(modes), Balanced(modes, compile_with=compile_with)
+    pairs: list[tuple[Any, Any]] = [(plain, faster), (Sobolev(modes), Sobolev(modes, compile_with))]
+    for gain in (None, torch.rand(2, len(modes.shell_wavenumbers), dtype=torch.float64) + 0.1):
+        plain.gain = faster.gain = gain
+        for one, two in pairs:
+            results = [value_and_gradient(lambda v, loss=loss: loss(v, truth), tau) for loss in (one, two)]
+            torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-13)
+    assert len(traced) == 2
+
+
+class MeanAbsolute:
+    """A loss with its own setting, as a user would write it."""
+
+    class Settings(Settings):
+        power: float = setting(1.0, "Power of the absolute error.", gt=0)
+
+    def __init__(self, power: float) -> None:
+        self.power = power
+
+    @classmethod
+    def of(cls, settings: Any, geometry: Geometry, compile_with: Callable[..., Any]) -> MeanAbsolute:
+        assert geometry.space == (12,)
+        return cls(settings.power)
+
+    def __call__(self, tau: Tensor, truth: Tensor) -> Tensor:
+        return ((tau - truth).abs() ** self.power).mean()
+
+
+def test_a_registered_loss_trains_with_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LOSSES, "mine", MeanAbsolute)
+    config = small_run("push_forward", "mine", 1, **{"loss.power": 3.0})
+    model = config.build_operator()
+    batch = batch_of(config, 0)
+    strategy = config.make_strategy()
+    expected = ((strategy.unroll(model, batch.context, 3) - batch.truth).abs() ** 3).mean()
+    assert float(update(Trainee.of(config, model), batch)["loss"]) == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_losses_on_a_point_cloud_weigh_by_its_quadrature() -> None:
+    """An error in one eigenvector, whose relative size is exact in the weighted norm."""
+    basis = CLOUD.basis
+    truth = (basis[:, 0] + basis[:, 4])[None, None, None]
+    tau = truth + 0.1 * basis[:, 7]
+    modes = graph_modes(CLOUD)
+    assert float(Balanced(modes)(tau, truth)) == pytest.approx(0.1 / math.sqrt(2), rel=1e-9)
+    k = [1 + float(modes.wavenumber[m].round()) ** 2 for m in (0, 4, 7)]
+    assert float(Sobolev(modes)(tau, truth)) == pytest.approx(0.1 * math.sqrt(k[2] / (k[0] + k[1])), rel=1e-9)
