@@ -4,6 +4,7 @@ and one line that registers it. Name this module in HERO_IMPORT and the command 
     cd examples
     HERO_IMPORT=extending hero train damped_advection --backbone stencil --strategy weighted_steps
     HERO_IMPORT=extending hero train damped_advection --set hero.candidates=lag,frozen --set hero.diagnostics=roll,mean
+    HERO_IMPORT=extending hero train damped_advection --strategy push_forward --set train.loss=largest
     HERO_IMPORT=extending hero study stencils --seeds 2
 """
 
@@ -19,6 +20,7 @@ from hero.data import TASKS, Task
 from hero.data.windows import Batch
 from hero.method.candidates import CANDIDATES, Candidate, CandidateInputs
 from hero.method.diagnostics import DIAGNOSTICS, Diagnostic, TrajectoryErrors
+from hero.method.losses import LOSSES, Relative
 from hero.method.metrics import METRICS, Metric
 from hero.models import BACKBONES, Backbone, BackboneSettings
 from hero.strategies import STRATEGIES, Loss, Strategy
@@ -82,6 +84,18 @@ class WeightedSteps(Strategy[WeightedStepsSettings]):
 
 
 STRATEGIES["weighted_steps"] = WeightedSteps
+
+
+# An absolute loss, for every strategy: how far a rollout is from the truth.
+class LargestError(Relative):
+    """mean over samples and steps of max |û - u| / max |u|."""
+
+    def __call__(self, tau: Tensor, truth: Tensor) -> Tensor:
+        error, size = (x.flatten(2).abs().amax(dim=2) for x in (tau - truth, truth))
+        return (error / size.clamp(min=1e-12)).mean()
+
+
+LOSSES["largest"] = LargestError
 
 
 # A candidate of HERO: a rollout that never moves.

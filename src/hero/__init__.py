@@ -21,6 +21,13 @@ if TYPE_CHECKING:  # the same names for type checkers
     )
     from hero.method.diagnostics import DIAGNOSTICS as DIAGNOSTICS, Diagnostic as Diagnostic
     from hero.method.domain import Domain as Domain, SpectralNoise as SpectralNoise
+    from hero.method.foresight import sensitivity as sensitivity
+    from hero.method.losses import LOSSES as LOSSES, Balanced as Balanced
+    from hero.method.modes import (
+        cosine_modes as cosine_modes,
+        fourier_modes as fourier_modes,
+        graph_modes as graph_modes,
+    )
     from hero.method.objective import (
         Every as Every,
         FixedWeight as FixedWeight,
@@ -30,6 +37,7 @@ if TYPE_CHECKING:  # the same names for type checkers
     )
     from hero.method.rollout import as_stepper as as_stepper, rollout as rollout
     from hero.models import FNO as FNO, Transolver as Transolver, build_backbone as build_backbone
+    from hero.optimizers import OPTIMIZERS as OPTIMIZERS
     from hero.runs.config import RunConfig as RunConfig, make_config as make_config
     from hero.strategies import STRATEGIES as STRATEGIES, Strategy as Strategy
     from hero.training.loop import train as train
@@ -42,9 +50,13 @@ _PUBLIC = {
     "hero.method.candidates": ("CANDIDATES", "Cached", "Candidate", "FailureReference"),
     "hero.method.diagnostics": ("DIAGNOSTICS", "Diagnostic"),
     "hero.method.domain": ("Domain", "SpectralNoise"),
+    "hero.method.foresight": ("sensitivity",),
+    "hero.method.losses": ("LOSSES", "Balanced"),
+    "hero.method.modes": ("cosine_modes", "fourier_modes", "graph_modes"),
     "hero.method.objective": ("Every", "FixedWeight", "Hero", "Margin", "Ramp"),
     "hero.method.rollout": ("as_stepper", "rollout"),
     "hero.models": ("FNO", "Transolver", "build_backbone"),
+    "hero.optimizers": ("OPTIMIZERS",),
     "hero.runs.config": ("RunConfig", "make_config"),
     "hero.strategies": ("STRATEGIES", "Strategy"),
     "hero.training.loop": ("train",),

@@ -134,10 +134,14 @@ class Settings:
         return make_config(self.preset or self.implied_preset(values), self.config, values)
 
     def implied_preset(self, values: dict[str, Any]) -> str:
-        """The preset where none is named: the recommended one unless a strategy or a file is."""
-        from hero.runs.config import RECOMMENDED
+        """The preset where none is named: the recommended one unless a strategy, settings of another or a file are."""
+        from hero.runs.config import PRESETS, RECOMMENDED
+        from hero.strategies import STRATEGIES
 
-        return "paper" if self.config or "strategy" in values else RECOMMENDED
+        recommended = STRATEGIES[PRESETS[RECOMMENDED]["strategy"]].section
+        others = {part.section for part in STRATEGIES.values()} - {recommended, ""}
+        named = {key.partition(".")[0] for key in values}
+        return "paper" if self.config or named & {"strategy", *others} else RECOMMENDED
 
     def recommendation(self, config: "RunConfig") -> list[str]:
         """A line that says what is trained where no preset, strategy or file is named."""
