@@ -398,6 +398,30 @@ def test_training_curves_follow_the_choice_of_the_run(fresh: Watched, runs: Path
     )
 
 
+def test_charts_by_wavenumber(browser: Any, data_dir: Path, tmp_path: Path) -> None:
+    """The mean mode has a place on the logarithmic axis, and its numbers are read like the others."""
+    settings = {"train__validate_every": 10, "foresight__horizon": 8}
+    run = train(tiny(strategy="foresight", **settings), tmp_path, data_dir)
+    evaluate(run, data_dir)
+    watched = Watched(browser, write_page(gather([str(run)], tmp_path), tmp_path / "report.html"))
+    charts = watched.page.locator("#spectra-charts .chart")
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    first, last = [record["spectra"] for record in log if "spectra" in record]
+    for chart, name in zip(charts.all(), ("weights", "sensitivity", "error"), strict=True):
+        assert chart.locator(".tick:not(.y)").all_text_contents() == ["0", "1", "2", "5", "10"]
+        for key, place in (("Home", 0), ("ArrowRight", 1), ("End", -1)):
+            chart.locator(".plot").press(key)
+            assert chart.locator(".reading").text_content() == f"k = {last['wavenumber'][0][place]:g}"
+            found = [float(value.get_attribute("data-value")) for value in chart.locator(".legend .value").all()[:2]]
+            assert found == pytest.approx([first[name][0][place], last[name][0][place]], rel=1e-8)
+        assert "NaN" not in chart.inner_html()
+        strokes = chart.locator(".series").evaluate_all("all => all.map((one) => getComputedStyle(one).stroke)")
+        assert len(set(strokes)) == 2  # early and late
+        assert chart.locator("p.note").inner_text().endswith(".")
+    watched.assert_quiet()
+    watched.context.close()
+
+
 def test_colours_follow_the_system_and_the_button(browser: Any, page_of_runs: Path) -> None:
     for scheme, other in (("light", "dark"), ("dark", "light")):
         watched = Watched(browser, page_of_runs, color_scheme=scheme)

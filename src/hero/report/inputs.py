@@ -48,6 +48,11 @@ class ReportedRun:
         """Its configuration."""
         return self.run.config
 
+    @property
+    def weighs_error(self) -> bool:
+        """Whether a balanced loss takes its weights from the error, and not, as a control, from the data."""
+        return getattr(self.config.loss, "spectrum", "error") == "error"
+
     def rollout(self, notices: list[str]) -> tuple[Rollout | None, np.ndarray | None]:
         """The drawn rollout, which is large and read when it is drawn, and its nRMSE at each step.
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-from pydantic import ConfigDict, ValidationError
+from pydantic import BeforeValidator, ConfigDict, ValidationError
 
 from hero.errors import HeroError
 from hero.files import write_atomic
@@ -87,13 +88,17 @@ class ValidationRecord(LogRecord):
     val_diverged: int
 
 
+Value = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+"""A number; null, as other tools write it for a number that is not finite, is NaN."""
+
+
 class SpectraRecord(LogRecord):
     """Findings of the loss by wavenumber at a validation, each (channel, shell): weights, error, sensitivity.
 
     `wavenumber` has one row, the shells.
     """
 
-    spectra: dict[str, tuple[tuple[float, ...], ...]]
+    spectra: dict[str, tuple[tuple[Value, ...], ...]]
 
 
 @dataclass(frozen=True)

@@ -125,8 +125,12 @@ function linearTicks(low, high, wanted) {
   return ticks;
 }
 
-// A chart of series {label, x, y, low?, high?, points?, crossed?}; null in y is infinite. `options` has title, xLabel,
-// yLabel, xLog, yLog, xName, range?, threshold?, height?, styles? (colour and dash of each series); show() reads them again.
+// Wavenumbers from 1 on are logarithmic; the mean mode, 0, is as far from 1 as 2 is.
+const wavePlace = (k) => (k < 1 ? k * Math.LN2 : Math.LN2 + Math.log(k));
+
+// A chart of series {label, x, y, low?, high?, points?, time?, dashed?}; null in y is infinite, and time runs from 0, early, to
+// 1, late. `options` has title, caption?, xLabel, yLabel, xLog (for wavenumbers), yLog, xName, range?, threshold?, height?,
+// styles? (colour and dash of each series); show() reads them again.
 class Chart {
   constructor(host, options) {
     this.options = options;
@@ -140,6 +144,7 @@ class Chart {
     this.legend = element("div", { class: "legend" });
     this.spoken = element("div", { class: "hidden", "aria-live": "polite" });
     this.box.append(this.plot, this.legend, this.spoken);
+    if (options.caption) this.box.append(element("p", { class: "note" }, options.caption));
     host.append(this.box);
     this.listen();
     new ResizeObserver(() => {
@@ -192,6 +197,12 @@ class Chart {
   }
 
   stroke(i) {
+    const { time, dashed } = this.series[i];
+    if (time !== undefined) {
+      const [early, late, share] = time < 0.5 ? ["--s0", "--s4", 2 * time] : ["--s4", "--s1", 2 * time - 1];
+      const stroke = `color-mix(in oklab, var(${late}) ${100 * share}%, var(${early}))`;
+      return { stroke, "stroke-width": 1.2 + time, "stroke-dasharray": DASHES[Number(dashed)] };
+    }
     const [colour, dash] = this.options.styles ? this.options.styles[i] : [i, i + Math.floor(i / COLOURS)];  // ten lines stay apart
     return { stroke: `var(--s${colour % COLOURS})`, "stroke-dasharray": DASHES[dash % DASHES.length] };
   }
@@ -230,8 +241,9 @@ class Chart {
     const [low, high] = this.limits();
     const first = this.places[0];
     const last = this.places.length > 1 ? this.places.at(-1) : first + 1;
+    const place = options.xLog ? wavePlace : (x) => x;
     const across = (x) => {
-      const share = options.xLog ? Math.log(x / first) / Math.log(last / first) : (x - first) / (last - first);
+      const share = (place(x) - place(first)) / (place(last) - place(first));
       return pad.left + share * (width - pad.left - pad.right);
     };
     const up = (y) => {
@@ -271,7 +283,8 @@ class Chart {
       svg.append(shape("line", { class: "grid", x1: pad.left, x2: width - pad.right, y1: up(y), y2: up(y) }));
       svg.append(shape("text", { class: "tick y", x: pad.left - 6, y: up(y) + 4, "text-anchor": "end" }, tickText(y)));
     }
-    for (const x of options.xLog ? logTicks(first, last) : linearTicks(first, last, width < 480 ? 4 : 7)) {
+    const waves = () => [...(first < 1 ? [0] : []), ...logTicks(Math.max(1, first), last)];
+    for (const x of options.xLog ? waves() : linearTicks(first, last, width < 480 ? 4 : 7)) {
       svg.append(shape("line", { class: "axis", x1: across(x), x2: across(x), y1: bottom, y2: bottom + 4 }));
       svg.append(shape("text", { class: "tick", x: across(x), y: bottom + 17, "text-anchor": "middle" }, tickText(x)));
     }
@@ -583,11 +596,18 @@ function setUpTraining() {
   if (!choice) return;
   fill(choice, data.training.map(({ label }) => label));
   const host = byId("training-charts");
+  const waves = byId("spectra-charts");
   const show = () => {
     host.replaceChildren();
-    for (const { title, scale, series } of data.training[choice.value].charts) {
+    waves.replaceChildren();
+    const { charts, spectra } = data.training[choice.value];
+    for (const { title, scale, series } of charts) {
       const options = { title, xLabel: "optimiser step", xName: "step", yLabel: "", yLog: scale === "log", height: 210 };
       new Chart(host, options).show(series);
+    }
+    for (const { title, caption, unit, range, series } of spectra) {
+      const axes = { xLabel: "wavenumber |k|", xName: "k =", yLabel: unit, xLog: true, yLog: true, range };
+      new Chart(waves, { title, caption, height: 280, ...axes }).show(series);
     }
   };
   choice.addEventListener("change", show);

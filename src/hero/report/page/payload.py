@@ -12,6 +12,7 @@ import numpy as np
 
 from hero.method.metrics import TAU, diverged
 from hero.report.content import metrics_table, runs_table, statistics_tables, study_tables
+from hero.report.figures.spectra import SpectraChart, spectra_charts
 from hero.report.figures.training import Line, training_charts
 from hero.report.headline import lead
 from hero.report.inputs import ReportedRun, ReportInputs
@@ -41,7 +42,7 @@ def payload(inputs: ReportInputs) -> Data:
     """Everything on the page, in the order of the page."""
     panels = list(panels_of(inputs))
     players, left_out = _players(panels)
-    training, not_shown = _training(panels)
+    training, not_shown = _training(panels, inputs.named)
     return {
         "title": "; ".join(result.title for result in results_of(inputs)),
         "lead": lead(inputs),
@@ -144,8 +145,11 @@ def _players(panels: Sequence[Panel]) -> tuple[list[Data], list[str]]:
     return found, notices
 
 
-def _training(panels: Sequence[Panel]) -> tuple[list[Data], list[str]]:
-    """The course of training of every run, or of one run per method if there are very many; and what was left out."""
+def _training(panels: Sequence[Panel], named: Sequence[str]) -> tuple[list[Data], list[str]]:
+    """The course of training of every run, or of one run per method if there are very many; and what was left out.
+
+    Runs that were named by themselves, not through a study, also have the charts by wavenumber.
+    """
     runs, notices = _labelled(panels, all_seeds=True), []
     if len(runs) > TRAINING_RUNS:
         notices.append(f"Training is shown of the first seed of each method only, as there are {len(runs)} runs.")
@@ -155,7 +159,8 @@ def _training(panels: Sequence[Panel]) -> tuple[list[Data], list[str]]:
         charts = [{"title": chart.title, "scale": "log" if chart.log else "linear",
                    "series": [_line(line) for line in chart.lines]} for chart in training_charts(run.log)]  # fmt: skip
         if charts:
-            found.append({"run": run.name, "label": label, "charts": charts})
+            spectra = spectra_charts(run.log, run.weighs_error) if run.name in named else []
+            found.append({"run": run.name, "label": label, "charts": charts, "spectra": [*map(_spectra, spectra)]})
     return found, notices
 
 
@@ -168,6 +173,12 @@ def _line(line: Line) -> Data:
         curves |= {"low": line.values - line.std, "high": line.values + line.std}
     numbers = {name: [finite_or_none(y) for y in values[kept]] for name, values in curves.items()}
     return {"label": line.label, "x": line.steps[kept].tolist(), **numbers}
+
+
+def _spectra(chart: SpectraChart) -> Data:
+    curves = [{"label": curve.label, "x": curve.wavenumbers.tolist(), "y": [finite_or_none(y) for y in curve.values],
+               "time": curve.time, "dashed": curve.dashed} for curve in chart.curves]  # fmt: skip
+    return {"title": chart.title, "unit": chart.unit, "caption": chart.caption, "range": chart.range, "series": curves}
 
 
 def image(path: Path) -> str | None:

@@ -1,0 +1,158 @@
+"""Weights, sensitivity and error by wavenumber: the charts of the page hold the numbers of the log."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import tiny
+from hero.evaluation.evaluate import evaluate
+from hero.report import write_run_page
+from hero.report.figures.spectra import SHOWN, SpectraChart, spectra_charts, spectra_figure
+from hero.report.figures.style import save
+from hero.report.inputs import ReportInputs, gather
+from hero.report.page.payload import payload
+from hero.report.panels import study_of_runs
+from hero.runs.records import Log, SpectraRecord
+from hero.training.loop import train
+
+TITLES = ["Weight by wavenumber", "Sensitivity by wavenumber", "Error by wavenumber"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> dict[str, Path]:
+    """A run with foresight and one without weights, evaluated."""
+    folder, steps = tmp_path_factory.mktemp("runs"), {"train__steps": 16, "train__validate_every": 2}
+    foresight = {"foresight__horizon": 8, "foresight__start": 4, "foresight__refresh": 4}
+    configs = [tiny(strategy="foresight", **steps, **foresight), tiny(strategy="push_forward", train__steps=2)]
+    found = {config.strategy: train(config, folder, data_dir) for config in configs}
+    for run in found.values():
+        evaluate(run, data_dir)
+    return found
+
+
+def on_page(page: Path) -> dict[str, Any]:
+    """The training data of the first run of a page."""
+    found = re.search(r'id="data">(.*?)</script>', page.read_text(encoding="utf-8"))
+    assert found
+    first: dict[str, Any] = json.loads(found[1])["training"][0]
+    return first
+
+
+def logged(run: Path) -> list[dict[str, Any]]:
+    """The records by wavenumber."""
+    lines = map(json.loads, (run / "log.jsonl").read_text().splitlines())
+    return [line for line in lines if "spectra" in line]
+
+
+def record(step: int, **rows: Any) -> SpectraRecord:
+    return SpectraRecord.model_validate({"step": step, "spectra": rows})
+
+
+def values(chart: SpectraChart) -> dict[str, list[float]]:
+    return {curve.label: curve.values.tolist() for curve in chart.curves}
+
+
+def test_the_page_shows_the_numbers_of_the_log(runs: dict[str, Path]) -> None:
+    charts = on_page(write_run_page(runs["foresight"]))["spectra"]
+    records = {f"update {one['step']}": one["spectra"] for one in logged(runs["foresight"])}
+    assert len(records) == 8
+    assert [chart["title"] for chart in charts] == TITLES
+    for chart, name in zip(charts, ("weights", "sensitivity", "error"), strict=True):
+        having = [label for label, rows in records.items() if name in rows]
+        labels = [line["label"] for line in chart["series"] if not line["dashed"]]
+        assert (labels[0], labels[-1]) == (having[0], having[-1])
+        assert len(labels) == (2 if name == "error" else SHOWN)
+        for line in chart["series"][: len(labels)]:
+            assert line["x"] == records[line["label"]]["wavenumber"][0]
+            assert line["y"] == pytest.approx(records[line["label"]][name][0], rel=1e-8)
+        times = [line["time"] for line in chart["series"]]
+        assert times == sorted(times)
+        assert (times[0], times[-1]) == (0, 1)
+        low, high = chart["range"]
+        assert all(low < y < high for line in chart["series"] for y in line["y"])
+
+
+def test_the_weighted_error_has_the_sum_of_the_error(runs: dict[str, Path]) -> None:
+    before, after, weighted = on_page(write_run_page(runs["foresight"]))["spectra"][-1]["series"]
+    last = logged(runs["foresight"])[-1]["spectra"]
+    assert weighted["label"] == f"{after['label']}, weighted"
+    assert sum(weighted["y"]) == pytest.approx(sum(after["y"]))
+    assert sum(before["y"]) != pytest.approx(sum(after["y"]))
+    (weights,) = last["weights"]
+    ratio = [w / e / weight for w, e, weight in zip(weighted["y"], after["y"], weights, strict=True)]
+    assert ratio == pytest.approx([ratio[0]] * len(ratio))
+
+
+def test_a_run_without_weights_and_a_run_of_a_study_show_none(runs: dict[str, Path]) -> None:
+    assert on_page(write_run_page(runs["push_forward"]))["spectra"] == []
+    folder = runs["foresight"].parent
+    inputs = gather([runs["foresight"].name], folder)
+    assert payload(inputs)["training"][0]["spectra"]
+    study = study_of_runs(list(inputs.runs.values()))
+    assert payload(ReportInputs(inputs.runs, {folder: study}))["training"][0]["spectra"] == []
+
+
+def test_numbers_that_are_not_finite_leave_a_gap(runs: dict[str, Path], tmp_path: Path) -> None:
+    run = Path(shutil.copytree(runs["foresight"], tmp_path / runs["foresight"].name))
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    last = [line["spectra"] for line in lines if "spectra" in line][-1]
+    last["weights"][0][:3] = [None, "nan", "inf"]
+    last["error"][0][4] = 0.0
+    last["sensitivity"] = [[None] * len(last["wavenumber"][0])]
+    (run / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = write_run_page(run)
+    assert "damaged" not in page.read_text(encoding="utf-8")
+    shown = on_page(page)
+    assert shown["charts"]
+    weight, sensitivity, error = shown["spectra"]
+    waves = last["wavenumber"][0]
+    assert weight["series"][-1]["x"] == waves[3:]
+    assert len(sensitivity["series"]) == SHOWN - 1
+    assert error["series"][1]["x"] == waves[:4] + waves[5:]
+    assert error["series"][2]["x"] == [waves[3], *waves[5:]]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {},
+        {"wavenumber": [[0, 1]]},
+        {"weights": [[1, 2]]},
+        {"wavenumber": [[0, 1]], "weights": [[1, 2, 3]], "error": [[1, 2], [1]]},
+        {"wavenumber": [[0, 1]], "weights": [[math.nan, None]], "error": [[0, 0]]},
+        {"wavenumber": [[None, "inf"]], "weights": [[1, 2]]},
+    ],
+)
+def test_damaged_records_give_no_chart(rows: dict[str, Any]) -> None:
+    assert spectra_charts(Log(spectra=(record(1, **rows),))) == []
+
+
+def test_channels_are_apart_and_an_update_logged_twice_counts_once(tmp_path: Path) -> None:
+    k = [[0, 1, 2]]
+    log = Log(
+        spectra=(
+            record(20, wavenumber=k, weights=[[9, 9, 9], [9, 9, 9]], error=[[9, 9, 9], [9, 9, 9]]),
+            record(10, wavenumber=k, weights=[[1, 2, 3], [4, 5, 6]], error=[[3, 2, 1], [6, 5, 4]]),
+            record(20, wavenumber=k, weights=[[1, 1, 2], [1, 1, 4]], error=[[4, 3, 2], [3, 2, 1]]),
+        )
+    )
+    charts = spectra_charts(log)
+    kinds = [TITLES[0], TITLES[2]]
+    assert [chart.title for chart in charts] == [f"{title}, channel {c}" for c in (1, 2) for title in kinds]
+    assert values(charts[2]) == {"update 10": [4, 5, 6], "update 20": [1, 1, 4]}
+    scale = (4 + 3 + 2 + 3 + 2 + 1) / (4 + 3 + 4 + 3 + 2 + 4)  # one for all channels, as in the loss
+    assert values(charts[3])["update 20, weighted"] == pytest.approx([3 * scale, 2 * scale, 4 * scale])
+    figure = spectra_figure(charts)
+    for axes, chart in zip(figure.axes, charts, strict=True):
+        assert [list(line.get_ydata()) for line in axes.lines] == list(values(chart).values())
+        places = axes.transData.transform([(0, 1), (1, 1), (2, 1)])[:, 0]
+        assert places[1] - places[0] == pytest.approx(places[2] - places[1])  # room for the mean mode
+    assert save(figure, tmp_path / "weights.png").is_file()
+    assert [chart.title for chart in spectra_charts(log, has_error=False)] == [charts[0].title, charts[2].title]
