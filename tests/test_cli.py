@@ -163,7 +163,7 @@ def test_the_same_command_after_the_end_shows_the_result_and_touches_nothing(
     before = files()
     folders = ("--runs", finished.parent, "--data", data_dir)
     shown = [
-        call("train", "burgers", *options(), *folders),
+        call("train", "burgers", "--strategy", "hero", *options(), *folders),
         call("train", "--config", finished / "config.toml", *folders),
         call("train", "--resume", finished.name[-8:], *folders),
         call("train", "--resume", finished, *folders),

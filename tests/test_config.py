@@ -231,9 +231,7 @@ def test_both_spellings_of_the_optimizer_are_one_setting(tmp_path: Path) -> None
 
 
 def test_sections_of_parts_that_are_not_chosen_are_checked_and_left_out() -> None:
-    config = make_config(
-        overrides={"strategy": "push_forward", "loss.w_max": 20, "optimizer.precondition_frequency": 5}
-    )
+    config = make_config(overrides={"strategy": "push_forward", "loss.w_max": 20, "optimizer.refresh": 5})
     assert config == make_config(overrides={"strategy": "push_forward"})
     with pytest.raises(HeroError, match=r"loss\.w_max=0\.5 is too small"):
         make_config(overrides={"loss.w_max": 0.5})

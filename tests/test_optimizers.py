@@ -99,7 +99,7 @@ def test_soap_is_its_naive_twin(shape: tuple[int, ...], longest: int) -> None:
         return other.weights[0].grad
 
     wanted = naive_soap(start, gradient, 31, 4, longest)
-    run(make("soap", model, precondition_frequency=4, max_precond_dim=longest), model, range(31))
+    run(make("soap", model, refresh=4, longest_axis=longest), model, range(31))
     torch.testing.assert_close(model.weights[0].detach(), wanted, rtol=1e-8, atol=1e-8)
 
 
@@ -109,8 +109,8 @@ def test_soap_is_the_library(every: int) -> None:
     library = pytest.importorskip("pytorch_optimizer")
     shapes = (6, 6), (3, 4, 5, 3), (5,)
     ours, theirs = Weights(*shapes), Weights(*shapes)
-    run(make("soap", ours, precondition_frequency=every), ours, range(30))
-    settings = {"lr": 0.02, "weight_decay": 0.1, "precondition_frequency": every}
+    run(make("soap", ours, refresh=every), ours, range(30))
+    settings = {"lr": 0.02, "weight_decay": 0.1, "refresh": every}
     run(library.SOAP(theirs.parameters(), **settings), theirs, range(30))
     accuracy = 1e-9 if every > 30 else 1e-4
     torch.testing.assert_close(list(ours.parameters()), list(theirs.parameters()), rtol=accuracy, atol=accuracy)
@@ -168,9 +168,9 @@ def test_compiled_soap_is_soap() -> None:
 
     shapes = (6, 6), (2, 4, 5, 3), (5,)
     plain, compiled = Weights(*shapes), Weights(*shapes)
-    settings = get_optimizer("soap").Settings(precondition_frequency=4)
+    settings = get_optimizer("soap").Settings(refresh=4)
     optimizers = (
-        make("soap", plain, precondition_frequency=4),
+        make("soap", plain, refresh=4),
         make_optimizer("soap", settings, compiled, 0.02, 0.1, compile_with),
     )
     for step in range(12):
@@ -187,7 +187,7 @@ def test_compiled_soap_is_soap() -> None:
 def test_zero_tiny_and_broken_gradients(name: str, value: float) -> None:
     """Weights stay finite, or are not a number, which the loop reports; nothing raises."""
     model = Weights((4, 6), (2, 3, 4, 5), (5,), dtype=torch.float32)
-    optimizer = make(name, model, precondition_frequency=2) if name == "soap" else make(name, model)
+    optimizer = make(name, model, refresh=2) if name == "soap" else make(name, model)
     for _ in range(6):
         for w in model.weights:
             w.grad = torch.full_like(w, value)

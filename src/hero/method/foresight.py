@@ -36,7 +36,7 @@ def adjoints(
     defects: list[Tensor] = []
 
     def disturbed(z: Context) -> Tensor:
-        made: Tensor = checkpoint(step, z, use_reentrant=False)
+        made: Tensor = checkpoint(step, z, use_reentrant=False, preserve_rng_state=False)
         defects.append(torch.zeros_like(made, requires_grad=True))
         return made + defects[-1]
 

@@ -28,8 +28,8 @@ class SOAPSettings(OptimizerSettings):
     beta1: float = setting(0.95, "Decay of the mean of the gradient.", ge=0, lt=1)
     beta2: float = setting(0.95, "Decay of the mean of its square, and of the preconditioners.", ge=0, lt=1)
     eps: float = setting(1e-8, "Added to the root of the mean square.", ge=0)
-    precondition_frequency: int = setting(10, "Updates between two refreshes of the eigenvectors.", ge=1)
-    max_precond_dim: int = setting(1024, "Longer axes of a weight are not rotated.", ge=0)
+    refresh: int = setting(10, "Updates between two refreshes of the eigenvectors.", ge=1)
+    longest_axis: int = setting(1024, "Longer axes of a weight are not rotated.", ge=0)
 
 
 def rotated_axes(p: Tensor, longest: int) -> list[int]:
@@ -90,11 +90,11 @@ class SOAP(torch.optim.Optimizer):
 
     def __init__(
         self, parameters: Iterable[Tensor], lr: float, weight_decay: float, beta1: float = 0.95, beta2: float = 0.95,
-        eps: float = 1e-8, precondition_frequency: int = 10, max_precond_dim: int = 1024,
+        eps: float = 1e-8, refresh: int = 10, longest_axis: int = 1024,
         compile_with: Compiler | None = None,
     ) -> None:  # fmt: skip
         defaults = {"lr": lr, "weight_decay": weight_decay, "beta1": beta1, "beta2": beta2, "eps": eps}
-        defaults |= {"precondition_frequency": precondition_frequency, "max_precond_dim": max_precond_dim}
+        defaults |= {"refresh": refresh, "longest_axis": longest_axis}
         super().__init__(parameters, defaults)
         self.update = update if compile_with is None else compile_with(update)
 
@@ -117,7 +117,7 @@ class SOAP(torch.optim.Optimizer):
         """The state of a parameter after its first gradient."""
         g, state = gradient(p), self.state[p]
         state["step"], state["mean"], state["square"] = 0, torch.zeros_like(g), torch.zeros_like(g)
-        axes = rotated_axes(p, group["max_precond_dim"])
+        axes = rotated_axes(p, group["longest_axis"])
         state["c"] = [(1 - group["beta2"]) * gram(g, axis) for axis in axes]
         state["q"] = [first_basis(c) for c in state["c"]]
 
@@ -129,14 +129,14 @@ class SOAP(torch.optim.Optimizer):
         kept = torch.tensor(1 - lr * group["weight_decay"], dtype=torch.float64)
         work = []
         for p in parameters:
-            state, axes = self.state[p], rotated_axes(p, group["max_precond_dim"])
+            state, axes = self.state[p], rotated_axes(p, group["longest_axis"])
             state["step"] = step
             w, g = real(p.detach()), gradient(p)
             work.append((w, g, state["mean"], state["square"], state["q"], state["c"], axes))
         self.update(work, size, kept, beta1, beta2, group["eps"])
-        if step % group["precondition_frequency"] == 0:
+        if step % group["refresh"] == 0:
             for p in parameters:
-                turn(self.state[p], rotated_axes(p, group["max_precond_dim"]))
+                turn(self.state[p], rotated_axes(p, group["longest_axis"]))
 
 
 def update(work: list[Work], size: Tensor, kept: Tensor, beta1: float, beta2: float, eps: float) -> None:

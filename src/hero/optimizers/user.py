@@ -29,7 +29,7 @@ IMPORTED: Registry[Any] = Registry("optimizer", importable=True)
 class UserOptimizerSettings(OptimizerSettings):
     """A class of torch.optim, or your own."""
 
-    kwargs: Mapping[str, Any] = setting({}, "Arguments of the class, as optimizer.kwargs.NAME=VALUE.")
+    kwargs: Mapping[str, Any] = setting({}, "Arguments of the class by name.")
 
 
 def torch_optimizer(name: str) -> OptimizerPart:

@@ -24,7 +24,6 @@ from hero.method.candidates import unchanged_buffers
 from hero.method.foresight import sensitivity
 from hero.method.losses import balanced_part
 from hero.method.rollout import Stepper, as_stepper
-from hero.seeding import seed_of
 from hero.strategies.base import Compiler, Loss, Phase, Setup, Strategy
 from hero.strategies.hero import HeroSettings, HeroStrategy
 
@@ -118,11 +117,9 @@ class Foresight(Strategy[ForesightSettings]):
         settings, context = self.settings, batch.context
         count = settings.trajectories
         context = Context(context.states[:count], None if context.mu is None else context.mu[:count])
-        generator = Generator(device=batch.truth.device)
-        generator.manual_seed(seed_of(self.seed, "foresight", batch.step))
         with unchanged_buffers(model), as_deployed(model):  # in this order: buffers of modules in training are kept
-            step = self.followed(model, context, generator)
-            return sensitivity(step, context, settings.horizon, self.balanced.modes, generator)
+            step = self.followed(model, context, batch.generator)
+            return sensitivity(step, context, settings.horizon, self.balanced.modes, batch.generator)
 
     def followed(self, model: nn.Module, context: Context, generator: Generator) -> Stepper:
         """The step whose adjoint is taken."""
