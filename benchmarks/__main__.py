@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.peers import compare, paper_workloads
 from benchmarks.scaling import measure_scaling, paper_sweeps, scaling_figure
 from benchmarks.tables import print_comparison
-from benchmarks.tuning import grid, tune
+from benchmarks.tuning import grid, summary, tune
 from benchmarks.unroll_memory import unroll_memory, unroll_memory_figure
 from hero.errors import HeroError
 from hero.files import write_json
@@ -51,7 +51,9 @@ def run_memory(args: argparse.Namespace) -> None:
 def run_tuning(args: argparse.Namespace) -> None:
     """Validation errors of a grid of settings, kept as a table that a repeated call continues."""
     arms = [f"{arm} {args.common}".strip() for arm in args.arm or grid()]
-    tune(args.tasks, args.updates, args.seeds, arms, args.table, args.runs, args.data, args.workers)
+    if not args.show:
+        tune(args.tasks, args.updates, args.seeds, arms, args.table, args.runs, args.data, args.workers)
+    print("\n".join(summary(args.table)))
 
 
 def at_least_one(text: str) -> int:
@@ -96,6 +98,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--arm", action="append", metavar="'A=B C=D'", help="settings of an arm (default: the grid)")
     command.add_argument("--common", default="train.optimizer=soap", metavar="'A=B C=D'", help="settings of all arms")
     command.add_argument("--workers", type=at_least_one, default=1, help="runs at a time, one thread each")
+    command.add_argument("--show", action="store_true", help="train nothing; print the table that is there")
     command.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR")
     command.add_argument("--data", type=Path, default=Path("data"), metavar="DIR")
     return top

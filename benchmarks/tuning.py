@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
@@ -64,6 +65,33 @@ def tune(
             row = future.result()
             append_row(table, row)
             console.print(f"{count}/{len(jobs)} {row}", highlight=False, soft_wrap=True)
+
+
+def summary(table: Path, measure: str = "nrmse@100") -> list[str]:
+    """The table in Markdown: an arm per line, a column per task and number of updates, and the mean ratio to the first.
+
+    A cell is the geometric mean over seeds; a failed or diverged run counts as infinite. The last column is the
+    geometric mean, over the columns that both have, of the ratio to the arm that comes first in the file.
+    """
+    cells: dict[str, dict[str, list[float]]] = {}
+    for row in read_rows(table):
+        value = math.inf if row["failure"] else float(row[measure])
+        column = f"{row['task']}, {row['updates']}"
+        cells.setdefault(row["arm"], {}).setdefault(column, []).append(value)
+    columns = list(dict.fromkeys(column for arm in cells.values() for column in arm))
+    means = {arm: {column: geometric_mean(values) for column, values in found.items()} for arm, found in cells.items()}
+    first = next(iter(means.values()), {})
+    lines = [f"| arm | {' | '.join(columns)} | ratio |", "|---" * (len(columns) + 2) + "|"]
+    for arm, found in means.items():
+        shown = [f"{found[column]:.3g}" if column in found else "" for column in columns]
+        ratio = geometric_mean([found[column] / first[column] for column in found if column in first])
+        lines.append(f"| `{arm}` | {' | '.join(shown)} | {ratio:.2f} |")
+    return lines
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """exp of the mean logarithm; NaN of nothing."""
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
 def validation_row(job: Mapping[str, Any], runs_dir: Path, data_dir: Path) -> dict[str, Any]:
