@@ -11,6 +11,7 @@ import pytest
 from conftest import parse
 from hero import CANDIDATES, DIAGNOSTICS
 from hero.cli.options import Settings
+from hero.method.losses import LOSSES
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
@@ -45,7 +46,7 @@ def test_commands_parse_and_their_settings_exist(document: str, command: str) ->
 def test_python_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    before = [(registry, dict(registry)) for registry in (CANDIDATES, DIAGNOSTICS)]
+    before = [(registry, dict(registry)) for registry in (CANDIDATES, DIAGNOSTICS, LOSSES)]
     try:
         for block in blocks(path, "python"):
             exec(compile(block, path.name, "exec", dont_inherit=True), names)
