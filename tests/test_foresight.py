@@ -274,7 +274,7 @@ def test_the_loss_of_the_strategy_equals_its_naive_twin(power: float) -> None:
         batch = windows(step)
         if step in (2, 5):
             context = Context(batch.context.states[:3])
-            generator = Generator().manual_seed(seed_of(config.seed, "foresight", step))
+            generator = Generator().manual_seed(seed_of(config.seed, "noise", step))  # of the batch
             draws = torch.randn(3, 8, 1, 12, generator=generator, dtype=torch.float64)
             v, lambdas = naive_adjoints(model, context, 1, 8, draws)
             spectrum = torch.fft.rfft(lambdas * v.square().mean(dim=(2, 3), keepdim=True).sqrt()).abs().square()
