@@ -331,7 +331,7 @@ def test_a_run_of_hero_train_is_used_and_landscape_alone_asks_for_kept_checkpoin
     call: Call, runs_dir: Path, data_dir: Path
 ) -> None:
     folders = ("--runs", runs_dir, "--data", data_dir)
-    assert call("train", "burgers", *options(), *folders)[0] == 0
+    assert call("train", "burgers", "--strategy", "hero", *options(), *folders)[0] == 0
     run = runs_dir / tiny().run_id()
     before = (run / "log.jsonl").read_bytes()
     chosen = ("--strategies", "push_forward,hero", "--seeds", 1, "--workers", 0)

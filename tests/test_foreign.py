@@ -92,7 +92,7 @@ def test_a_class_in_the_current_folder_from_the_command_line(call: Call, runs_di
     pairs = zip(settings[::2], settings[1::2], strict=True)
     settings = [part for pair in pairs if not pair[1].endswith("=") for part in pair]
     code, out, err = call(
-        "train", "burgers", "--backbone", "my_own_models:Net", "--set", "backbone.kwargs.width=5",
+        "train", "burgers", "--strategy", "hero", "--backbone", "my_own_models:Net", "--set", "backbone.kwargs.width=5",
         "--runs", runs_dir, "--data", data_dir, *settings,
     )  # fmt: skip
     assert code == 0, err

@@ -140,8 +140,8 @@ def test_after_a_kill_and_a_resume_every_step_is_there_once(runs_dir: Path, data
     changes = {"train__steps": 120, "train__validate_every": 50, "train__checkpoint_every": 32}
     config = tiny(**changes)
     run = runs_dir / config.run_id()
-    process = start_hero("train", "burgers", *options(**changes), "--log", "tensorboard", "--log", "wandb",
-                         "--runs", runs_dir, "--data", data_dir)  # fmt: skip
+    process = start_hero("train", "burgers", "--strategy", "hero", *options(**changes), "--log", "tensorboard",
+                         "--log", "wandb", "--runs", runs_dir, "--data", data_dir)  # fmt: skip
     wait_until(lambda: last_step(run) >= 70 and (run / "last/state.pt").is_file(), process)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
@@ -189,7 +189,8 @@ def test_a_service_that_cannot_be_reached_does_not_stop_training(
 ) -> None:
     nowhere = {"WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "",
                "HOME": str(tmp_path), "NETRC": str(tmp_path / "netrc"), "PYTHONUNBUFFERED": "1"}  # fmt: skip
-    process = start_hero("train", "burgers", *options(), "--log", "wandb", "--runs", runs_dir, "--data", data_dir,
+    process = start_hero("train", "burgers", "--strategy", "hero", *options(), "--log", "wandb", "--runs", runs_dir,
+                         "--data", data_dir,
                          env=nowhere, stdin=subprocess.DEVNULL)  # fmt: skip
     run = runs_dir / plain.name
     wait_until(lambda: last_step(run) == 20, process)  # the evaluation that follows is not waited for
@@ -217,7 +218,7 @@ def test_a_logger_that_breaks_says_so_once_and_the_others_go_on(
 def test_unknown_and_missing_loggers_are_refused_before_anything_is_made(
     call: Call, runs_dir: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ["train", "burgers", *options(), "--runs", runs_dir, "--data", data_dir]
+    command = ["train", "burgers", "--strategy", "hero", *options(), "--runs", runs_dir, "--data", data_dir]
     assert_refused(call(*command, "--log", "tensorbord"), "unknown logger 'tensorbord'", "tensorboard")
     monkeypatch.setenv(loggers.VARIABLE, "csv")
     assert_refused(call(*command), "unknown logger 'csv'")

@@ -250,7 +250,9 @@ def test_a_killed_run_with_every_practice_is_resumed_to_the_same_bits(tmp_path: 
     config = tiny(**PRACTICES)
     whole = train(config, tmp_path / "whole", data_dir)
     run = tmp_path / "killed" / config.run_id()
-    process = start_hero("train", "burgers", *options(**PRACTICES), "--runs", run.parent, "--data", data_dir)
+    process = start_hero(
+        "train", "burgers", "--strategy", "hero", *options(**PRACTICES), "--runs", run.parent, "--data", data_dir
+    )
     wait_until(lambda: any(record["step"] >= 12 for record in read_lines(run / "log.jsonl")), process)
     process.kill()
     process.communicate()

@@ -259,7 +259,7 @@ def test_the_conclusion_says_what_the_interval_allows() -> None:
 
 def test_probe_on_the_command_line(call: Call, runs_dir: Path, data_dir: Path) -> None:
     folders = ("--runs", runs_dir, "--data", data_dir)
-    code, _, err = call("train", "burgers", *folders, *options(train__keep_every=5))
+    code, _, err = call("train", "burgers", "--strategy", "hero", *folders, *options(train__keep_every=5))
     assert code == 0, err
     code, out, err = call("probe", "burgers", *folders, "--horizon", 12, "--windows", 9)
     assert code == 0, err

@@ -55,7 +55,7 @@ def contents(folder: Path) -> dict[str, bytes]:
         (["train", "burgers", "--set", "train.steps=few"], ("train.steps='few'", "whole number")),
         (["train", "burgers", "--set", "train.steps"], ("KEY=VALUE",)),
         (["train", "burgers", "--strategy", "heros"], ("'heros'", "'hero'")),
-        (["train", "burgers", "--preset", "fast"], ("'fast'", "paper, quick")),
+        (["train", "burgers", "--preset", "draft"], ("'draft'", "paper, best, quick")),
         (["train", "burgers", "--set", "train.device=tpu9"], ("train.device='tpu9'", "cpu")),
         (["train", "burgers", "--config", "absent.toml"], ("absent.toml",)),
         (["train"], ("hero train burgers",)),
@@ -80,8 +80,21 @@ def test_a_mistake_gives_one_sentence_and_leaves_nothing_behind(
 def test_folders_that_cannot_be_written(call: Call, tmp_path: Path, data_dir: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/none")):
-        assert_refused(call("train", "burgers", *options(), "--runs", folder, "--data", data_dir), str(folder))
-        arguments = ("train", "burgers", *options(), "--runs", tmp_path / "runs", "--data", folder)
+        assert_refused(
+            call("train", "burgers", "--strategy", "hero", *options(), "--runs", folder, "--data", data_dir),
+            str(folder),
+        )
+        arguments = (
+            "train",
+            "burgers",
+            "--strategy",
+            "hero",
+            *options(),
+            "--runs",
+            tmp_path / "runs",
+            "--data",
+            folder,
+        )
         assert_refused(call(*arguments), str(folder))
 
 
@@ -103,7 +116,9 @@ def test_nan_in_a_data_file_is_named_and_not_taken_for_a_bad_model(
     path = split_path(tiny().make_task(), tiny().split(name), copy)
     with h5py.File(path, "r+") as file:
         file["u"][1, frame, 0, 3] = np.nan
-    arguments = ("evaluate", run.name) if name == "test" else ("train", "burgers", *options(seed=5))
+    arguments = (
+        ("evaluate", run.name) if name == "test" else ("train", "burgers", "--strategy", "hero", *options(seed=5))
+    )
     result = call(*arguments, "--runs", run.parent, "--data", copy)
     assert_refused(result, str(path), "trajectory 1", f"step {frame}", "delete it")
 
@@ -114,7 +129,7 @@ def test_a_truncated_data_file_is_named(keep: int, call: Call, runs_dir: Path, d
     copy = Path(shutil.copytree(data_dir, tmp_path / "data"))
     path = split_path(tiny().make_task(), tiny().split("train"), copy)
     os.truncate(path, keep)
-    result = call("train", "burgers", *options(), "--runs", runs_dir, "--data", copy)
+    result = call("train", "burgers", "--strategy", "hero", *options(), "--runs", runs_dir, "--data", copy)
     assert_refused(result, str(path), "delete it")
 
 
@@ -195,14 +210,18 @@ def test_damaged_metrics_are_named_and_evaluating_mends_them(
 ) -> None:
     folders = ("--runs", run.parent, "--data", data_dir)
     (run / "metrics.json").write_bytes(content)
-    assert_refused(call("train", "burgers", *options(), *folders), "metrics.json", f"hero evaluate {run.name}")
+    assert_refused(
+        call("train", "burgers", "--strategy", "hero", *options(), *folders),
+        "metrics.json",
+        f"hero evaluate {run.name}",
+    )
     code, out, err = call("runs", *folders)
     assert code == 0
     assert "unreadable" in out
     assert "metrics.json" in err
     if content == b"{":
         assert call("evaluate", run.name, *folders)[0] == 0
-        assert call("train", "burgers", *options(), *folders)[0] == 0
+        assert call("train", "burgers", "--strategy", "hero", *options(), *folders)[0] == 0
 
 
 def test_a_log_with_garbage_is_read_up_to_it(run: Path) -> None:
@@ -231,7 +250,20 @@ def test_metrics_measured_before_the_end_of_training_are_not_taken_for_the_resul
 ) -> None:
     with monkeypatch.context() as patch:
         interrupt_at(12, "one_step", patch)
-        assert call("train", "burgers", *options(strategy="one_step"), "--runs", runs_dir, "--data", data_dir)[0] == 130
+        assert (
+            call(
+                "train",
+                "burgers",
+                "--strategy",
+                "hero",
+                *options(strategy="one_step"),
+                "--runs",
+                runs_dir,
+                "--data",
+                data_dir,
+            )[0]
+            == 130
+        )
     folders = ("--runs", runs_dir, "--data", data_dir)
     name = tiny(strategy="one_step").run_id()
     assert call("evaluate", name[-8:], *folders)[0] == 0
@@ -260,7 +292,7 @@ def test_a_disk_that_fills_up_leaves_the_last_checkpoint_to_go_on_from(
     # The lagged weights join the state at s_0 = 12: the checkpoints at 5 and 10 fit, the one at 15 does not.
     size = (whole / "last" / "state.pt").stat().st_size
     file_size_limit(size - 1000)
-    result = call("train", "burgers", *options(**changes), "--runs", runs_dir, "--data", data_dir)
+    result = call("train", "burgers", "--strategy", "hero", *options(**changes), "--runs", runs_dir, "--data", data_dir)
     file_size_limit(resource.RLIM_INFINITY)
     run = runs_dir / whole.name
     assert_refused(result, str(run / "last" / "state.pt"), "unchanged")
@@ -276,7 +308,7 @@ def test_no_room_for_a_line_of_the_log(
     whole = train(tiny(train__checkpoint_every=20), tmp_path / "whole", data_dir)
     file_size_limit(2500)
     arguments = options(train__checkpoint_every=20, train__validate_every=20)
-    result = call("train", "burgers", *arguments, "--runs", runs_dir, "--data", data_dir)
+    result = call("train", "burgers", "--strategy", "hero", *arguments, "--runs", runs_dir, "--data", data_dir)
     file_size_limit(resource.RLIM_INFINITY)
     assert_refused(result, "log.jsonl")
     run = runs_dir / tiny(train__checkpoint_every=20, train__validate_every=20).run_id()
@@ -302,7 +334,7 @@ def test_training_that_blows_up_says_so_and_keeps_a_finite_checkpoint(
     changes = {"train__lr": 1e6, "train__clip": 0, "train__loss": "mse", "strategy": "push_forward"}
     # 400 steps: the log looks at the loss every other step only, checkpoints and validation must look for themselves.
     changes |= {"train__steps": 400, "train__validate_every": 3, "train__checkpoint_every": checkpoint_every}
-    result = call("train", "burgers", *options(**changes), "--runs", runs_dir, "--data", data_dir)
+    result = call("train", "burgers", "--strategy", "hero", *options(**changes), "--runs", runs_dir, "--data", data_dir)
     assert_refused(result, "non-finite", "train.lr", "train.clip")
     run = runs_dir / tiny(**changes).run_id()
     stored = [run / "last" / "state.pt"] if (run / "last" / "state.pt").exists() else []
@@ -314,7 +346,9 @@ def test_training_that_blows_up_says_so_and_keeps_a_finite_checkpoint(
 def test_compiling_without_a_compiler_goes_on_with_a_notice(runs_dir: Path, data_dir: Path, tmp_path: Path) -> None:
     env = {"CXX": "/nonexistent", "PATH": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     arguments = options(train__compile="true", train__steps=3, strategy="push_forward")
-    code, out, err = hero("train", "burgers", *arguments, "--runs", runs_dir, "--data", data_dir, env=env)
+    code, out, err = hero(
+        "train", "burgers", "--strategy", "hero", *arguments, "--runs", runs_dir, "--data", data_dir, env=env
+    )
     assert code == 0, err
     assert len([line for line in out.splitlines() if "continues without" in line]) == 1
     assert err == ""

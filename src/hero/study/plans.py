@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hero.config import Registry
+from hero.config import Facts, Registry
+from hero.config.settings import derivation
 from hero.data import TASKS, get_task
 from hero.errors import HeroError, unknown_name
 from hero.evaluation.shifts import PAPER_TASK
@@ -335,7 +336,9 @@ def study_settings(
 
 def not_of_paper(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that are not the defaults, which are the paper's."""
-    defaults = {key: setting.default for key, setting in all_settings()}
+    facts = Facts(int(settings.get("train.steps", Facts.steps)), strategy=STRATEGIES["push_forward"])
+    rules = {key: (derivation(field), field.default) for key, field in all_settings()}
+    defaults = {key: default if rule is None else rule.value(facts, {}) for key, (rule, default) in rules.items()}
     plain = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     return {key: settings[key] for key, value in plain.items() if key not in defaults or defaults[key] != value}
 
