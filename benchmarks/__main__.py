@@ -97,7 +97,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="N")
     command.add_argument("--arm", action="append", metavar="'A=B C=D'", help="settings of an arm (default: the grid)")
     command.add_argument("--common", default="train.optimizer=soap", metavar="'A=B C=D'", help="settings of all arms")
-    command.add_argument("--workers", type=at_least_one, default=1, help="runs at a time, one thread each")
+    command.add_argument("--workers", type=int, default=1, help="runs at a time, one thread each")
     command.add_argument("--show", action="store_true", help="train nothing; print the table that is there")
     command.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR")
     command.add_argument("--data", type=Path, default=Path("data"), metavar="DIR")

@@ -21,7 +21,7 @@ from hero.config import parse_override
 from hero.console import console
 from hero.errors import HeroError
 from hero.method import metrics
-from hero.runs.config import make_config
+from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run, choose_device, load_data
 from hero.training.loop import train
 
@@ -55,16 +55,33 @@ def tune(
         for task, seed, arm in itertools.product(tasks, seeds, arms)
     ]
     jobs = [job for job in jobs if row_key(job) not in done]
-    for task in dict.fromkeys(job["task"] for job in jobs):  # once, not by each worker
-        config = make_config(overrides={"task.name": task})
+    for job in {job["task"]: job for job in reversed(jobs)}.values():  # data once, not by each worker
+        config = job_config(job)
         for split in ("train", "val"):
             load_data(config, split, data_dir, "cpu")
+    for count, row in enumerate(rows_of(jobs, runs_dir, data_dir, workers), start=1):
+        append_row(table, row)
+        console.print(f"{count}/{len(jobs)} {row}", highlight=False, soft_wrap=True)
+
+
+def rows_of(
+    jobs: Sequence[Mapping[str, Any]], runs_dir: Path, data_dir: Path, workers: int
+) -> Iterator[dict[str, Any]]:
+    """The rows as they come, from `workers` processes of one thread each; from this process if there are none."""
+    if workers == 0:
+        yield from (validation_row(job, runs_dir, data_dir) for job in jobs)
+        return
     with ProcessPoolExecutor(workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        pending = {pool.submit(validation_row, job, runs_dir, data_dir): job for job in jobs}
-        for count, future in enumerate(as_completed(pending), start=1):
-            row = future.result()
-            append_row(table, row)
-            console.print(f"{count}/{len(jobs)} {row}", highlight=False, soft_wrap=True)
+        pending = [pool.submit(validation_row, job, runs_dir, data_dir) for job in jobs]
+        yield from (future.result() for future in as_completed(pending))
+
+
+def job_config(job: Mapping[str, Any]) -> RunConfig:
+    """The configuration of one row."""
+    overrides = dict(map(parse_override, job["arm"].split()))
+    return make_config(
+        overrides=overrides | {"task.name": job["task"], "seed": job["seed"], "train.steps": job["updates"]}
+    )
 
 
 def summary(table: Path, measure: str = "nrmse@100") -> list[str]:
@@ -97,9 +114,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 def validation_row(job: Mapping[str, Any], runs_dir: Path, data_dir: Path) -> dict[str, Any]:
     """Train one run and measure its best weights on the validation split."""
     try:
-        overrides = dict(map(parse_override, job["arm"].split()))
-        overrides |= {"task.name": job["task"], "seed": job["seed"], "train.steps": job["updates"]}
-        config = make_config(overrides=overrides)
+        config = job_config(job)
         run = Run(train(config, runs_dir, data_dir))
         device, history = choose_device(config.train.device), config.train.history
         val = load_data(config, "val", data_dir, device)
@@ -107,7 +122,8 @@ def validation_row(job: Mapping[str, Any], runs_dir: Path, data_dir: Path) -> di
         errors = metrics.rollout_errors(step, val, config.data.val_steps + 1 - history, device, history)
         found = metrics.summarise(errors)
         seconds = run.log.training[-1].seconds
-        return {**job, **{name: f"{found[name]:.5g}" for name in MEASURED}, "seconds": f"{seconds:.0f}", "failure": ""}
+        measured = {name: f"{found[name]:.5g}" for name in MEASURED if name in found}
+        return {**job, **measured, "seconds": f"{seconds:.0f}", "failure": ""}
     except HeroError as error:
         return {**job, "failure": str(error)}
 

@@ -1,0 +1,90 @@
+"""What `hero train TASK` trains: the preset that is recommended, and the paper's one word away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.tuning import grid, read_rows, summary, tune
+from conftest import TINY, Call, options
+from hero.data import TASKS
+from hero.runs.config import PRESETS, make_config
+from hero.runs.folder import Run
+from hero.study.plans import plan
+
+
+def test_without_words_the_recommended_preset_is_trained_and_named(call: Call, tmp_path: Path, data_dir: Path) -> None:
+    code, out, err = call("train", "burgers", *options(), "--runs", tmp_path, "--data", data_dir)
+    assert (code, err) == (0, "")
+    assert "preset best, which we recommend: strategy foresight with soap; `--strategy hero`" in " ".join(out.split())
+    (run,) = (path for path in tmp_path.iterdir() if (path / "config.toml").is_file())
+    config = Run(run).config
+    assert config == make_config("best", overrides=TINY)
+    assert (config.strategy, config.train.optimizer, config.train.loss) == ("foresight", "soap", "balanced")
+
+
+@pytest.mark.parametrize(
+    "words", [["--strategy", "hero"], ["--preset", "paper"], ["--set", "hero.margin=0.02"], ["--set", "strategy=hero"]]
+)
+def test_hero_as_published_is_one_word_away(words: list[str], call: Call, tmp_path: Path, data_dir: Path) -> None:
+    code, out, _ = call("train", "burgers", *words, *options(), "--runs", tmp_path, "--data", data_dir)
+    assert code == 0
+    assert "recommend" not in out
+    (run,) = (path for path in tmp_path.iterdir() if (path / "config.toml").is_file())
+    assert Run(run).config == make_config("paper", overrides=TINY)
+
+
+def test_the_paper_preset_is_the_paper() -> None:
+    config = make_config("paper")
+    train = config.train
+    assert (config.strategy, train.optimizer, train.lr, train.loss) == ("hero", "adamw", 1e-3, "relative")
+    assert (train.steps, train.batch, train.unroll) == (10_000, 20, 5)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_best_preset_is_one_set_of_numbers_for_every_task(task: str) -> None:
+    config = make_config("best", overrides={"task.name": task})
+    found = config.to_dict()
+    for key, value in PRESETS["best"].items():
+        section, _, name = key.rpartition(".")
+        assert (found[section] if section else found)[name] == value
+    control = make_config("best", overrides={"task.name": task, "strategy": "push_forward"})
+    assert (control.train.optimizer, control.train.loss) == ("soap", "relative")
+
+
+def test_the_study_of_the_recipe_has_the_runs_of_the_two_commands() -> None:
+    planned = plan("recipe", strategies=["hero", "foresight"], seeds=[0])
+    assert [config.run_id() for config in planned.configs] == [
+        make_config("paper").run_id(),
+        make_config("best").run_id(),
+    ]
+
+
+def tuned(table: Path, runs: Path, data: Path, *arms: str) -> list[dict[str, str]]:
+    settings = " ".join(f"{key}={value}" for key, value in TINY.items() if key not in ("train.steps", "task.name"))
+    tune(["burgers"], 6, [0], [f"{arm} {settings}" for arm in arms], table, runs, data, workers=0)
+    return list(read_rows(table))
+
+
+def test_a_table_of_tuning_grows_by_what_is_missing_and_keeps_failures(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    arms = ["strategy=push_forward", "strategy=foresight foresight.horizon=3", "strategy=foresight train.loss=mse"]
+    first = tuned(table, tmp_path / "runs", tmp_path / "data", *arms[:1])
+    rows = tuned(table, tmp_path / "runs", tmp_path / "data", *arms)
+    assert rows[0] == first[0]
+    assert len(rows) == 3
+    failed = [row for row in rows if row["failure"]]
+    assert [row["failure"] for row in failed] == [
+        "the strategy foresight multiplies weights of the balanced loss; set train.loss=balanced."
+    ]
+    assert all(float(row["nrmse@100"]) > 0 for row in rows if not row["failure"])
+    lines = summary(table)
+    assert lines[0] == "| arm | burgers, 6 | ratio |"
+    assert lines[2].endswith("| 1.00 |")
+    assert any("| inf | inf |" in line for line in lines)
+
+
+def test_the_grid_has_the_twin_without_history() -> None:
+    assert len(grid()) == 16
+    assert "strategy=foresight foresight.power=0 loss.w_max=20" in grid()
