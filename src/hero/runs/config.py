@@ -36,9 +36,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     "best": {
         "strategy": "foresight",
         "train.optimizer": "soap",
-        "foresight.power": 0.5,
+        "foresight.power": 1.0,
         "foresight.horizon": 50,
-        "loss.w_max": 1000.0,
+        "loss.w_max": 100.0,
     },
     "quick": {"train.steps": 1000},  # one number: the schedules are shares of the updates unless set
 }

@@ -34,7 +34,7 @@ LEAST_GAIN = 1e-30
 class ForesightSettings(Settings):
     """Foresight."""
 
-    power: float = setting(0.5, "a: the weights are multiplied by g^a; 0 is the balanced loss alone.", ge=0)
+    power: float = setting(1.0, "a: the weights are multiplied by g^a; 0 is the balanced loss alone.", ge=0)
     horizon: int = setting(50, "N, steps over which a defect is followed; may exceed the training trajectories.", ge=1)
     start: Annotated[int, share(0.1, least=0)] = setting("First update at which g is measured.", ge=0)
     refresh: Annotated[int, share(0.05)] = setting("Updates between measurements of g.", ge=1)
