@@ -15,7 +15,7 @@ demo: .venv/.installed
 	$(BIN)/hero study recipe --strategies hero,foresight --seeds 1
 
 test: .venv/.installed-dev lint
-	$(BIN)/pytest -n auto --dist loadgroup
+	$(BIN)/pytest -n auto --dist loadfile
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .

@@ -23,8 +23,6 @@ from hero.console import console
 from hero.files import write_json
 from hero.report.figures.style import save
 
-pytestmark = pytest.mark.xdist_group("bench")  # its fixtures are slow: made once
-
 pytest.importorskip("jax", reason="APEBench's part needs the extra test")
 pytest.importorskip("neuralop", reason="the peer neuraloperator needs the extra test")
 

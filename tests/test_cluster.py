@@ -29,7 +29,6 @@ from test_sweep import (  # noqa: F401  # fixtures
 )
 
 # One worker of the test run has the cluster: several on a small machine starve each other.
-pytestmark = pytest.mark.xdist_group("ray")
 needs_ray = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="Ray is not installed")
 
 

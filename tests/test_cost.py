@@ -25,8 +25,6 @@ from hero.study.cost.table import (
     timed,
 )
 
-pytestmark = pytest.mark.xdist_group("cost")  # its fixtures are slow: made once
-
 NO_DATA = Path("no data")
 
 

@@ -41,8 +41,6 @@ from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import load_data
 from hero.training.loop import train
 
-pytestmark = pytest.mark.xdist_group("export")  # its fixtures are slow: made once
-
 FILES = [kind.file for kind in FORMATS.values()]
 CHANGES = {"train__history": 2, "train__normalise": True, "data__test_trajectories": 3}
 CHANGES |= {"data__test_steps": 110, "data__val_steps": 110, "train__steps": 5}

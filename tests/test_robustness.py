@@ -254,8 +254,6 @@ def test_metrics_measured_before_the_end_of_training_are_not_taken_for_the_resul
             call(
                 "train",
                 "burgers",
-                "--strategy",
-                "hero",
                 *options(strategy="one_step"),
                 "--runs",
                 runs_dir,
@@ -334,7 +332,7 @@ def test_training_that_blows_up_says_so_and_keeps_a_finite_checkpoint(
     changes = {"train__lr": 1e6, "train__clip": 0, "train__loss": "mse", "strategy": "push_forward"}
     # 400 steps: the log looks at the loss every other step only, checkpoints and validation must look for themselves.
     changes |= {"train__steps": 400, "train__validate_every": 3, "train__checkpoint_every": checkpoint_every}
-    result = call("train", "burgers", "--strategy", "hero", *options(**changes), "--runs", runs_dir, "--data", data_dir)
+    result = call("train", "burgers", *options(**changes), "--runs", runs_dir, "--data", data_dir)
     assert_refused(result, "non-finite", "train.lr", "train.clip")
     run = runs_dir / tiny(**changes).run_id()
     stored = [run / "last" / "state.pt"] if (run / "last" / "state.pt").exists() else []
@@ -346,9 +344,7 @@ def test_training_that_blows_up_says_so_and_keeps_a_finite_checkpoint(
 def test_compiling_without_a_compiler_goes_on_with_a_notice(runs_dir: Path, data_dir: Path, tmp_path: Path) -> None:
     env = {"CXX": "/nonexistent", "PATH": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     arguments = options(train__compile="true", train__steps=3, strategy="push_forward")
-    code, out, err = hero(
-        "train", "burgers", "--strategy", "hero", *arguments, "--runs", runs_dir, "--data", data_dir, env=env
-    )
+    code, out, err = hero("train", "burgers", *arguments, "--runs", runs_dir, "--data", data_dir, env=env)
     assert code == 0, err
     assert len([line for line in out.splitlines() if "continues without" in line]) == 1
     assert err == ""
