@@ -110,7 +110,7 @@ def test_soap_is_the_library(every: int) -> None:
     shapes = (6, 6), (3, 4, 5, 3), (5,)
     ours, theirs = Weights(*shapes), Weights(*shapes)
     run(make("soap", ours, refresh=every), ours, range(30))
-    settings = {"lr": 0.02, "weight_decay": 0.1, "refresh": every}
+    settings = {"lr": 0.02, "weight_decay": 0.1, "precondition_frequency": every}
     run(library.SOAP(theirs.parameters(), **settings), theirs, range(30))
     accuracy = 1e-9 if every > 30 else 1e-4
     torch.testing.assert_close(list(ours.parameters()), list(theirs.parameters()), rtol=accuracy, atol=accuracy)
