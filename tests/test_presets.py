@@ -35,6 +35,17 @@ def test_hero_as_published_is_one_word_away(words: list[str], call: Call, tmp_pa
     assert Run(run).config == make_config("paper", overrides=TINY)
 
 
+def test_a_named_strategy_is_not_announced_as_the_recommended_preset(
+    call: Call, tmp_path: Path, data_dir: Path
+) -> None:
+    words = ["--strategy", "foresight", *options(foresight__horizon=3)]
+    code, out, _ = call("train", "burgers", *words, "--runs", tmp_path, "--data", data_dir)
+    assert code == 0
+    assert "recommend" not in out
+    (run,) = (path for path in tmp_path.iterdir() if (path / "config.toml").is_file())
+    assert Run(run).config.train.optimizer == "adamw"
+
+
 def test_the_paper_preset_is_the_paper() -> None:
     config = make_config("paper")
     train = config.train

@@ -143,11 +143,11 @@ class Settings:
         named = {key.partition(".")[0] for key in values}
         return "paper" if self.config or named & {"strategy", *others} else RECOMMENDED
 
-    def recommendation(self, config: "RunConfig") -> list[str]:
+    def recommendation(self, config: "RunConfig", **named: Any) -> list[str]:
         """A line that says what is trained where no preset, strategy or file is named."""
-        from hero.runs.config import PRESETS, RECOMMENDED
+        from hero.runs.config import RECOMMENDED
 
-        if self.preset or self.config or config.strategy != PRESETS[RECOMMENDED]["strategy"]:
+        if self.preset or self.implied_preset(self.values(**named)) != RECOMMENDED:
             return []
         return [
             f"preset {RECOMMENDED}, which we recommend: strategy {config.strategy} with {config.train.optimizer}; "

@@ -34,7 +34,7 @@ def train(
 
     if resume is None:
         config = settings.resolve("train", **vars(run))
-        say(*settings.recommendation(config), style="dim")
+        say(*settings.recommendation(config, **vars(run)), style="dim")
         folder = loop.train(config, where.runs, where.data, log or None)
     elif run == OneRun() and settings in (Settings(), Settings(set=[])):
         folder = loop.resume(where.find(resume), where.data, log or None)

@@ -8,8 +8,8 @@ nothing of the error after a hundred steps, and a mean square sees little else. 
     loss = mean of √(c Σ_k w_k P_k(e)),                      c = Σ S / Σ w S
 
 in effect an L1 norm over the modes. c makes the present error as large with weights as without them, so that they only
-turn the gradient. g is 1, or what strategy `foresight` measures. Modes that the backbone cannot reach have weight 1,
-the smallest; lifted, they collapse training in two dimensions.
+turn the gradient. g is 1, or what strategy `foresight` measures. Modes outside of the
+basis, as a rule those that the backbone does not keep, have weight 1, the smallest.
 """
 
 from __future__ import annotations

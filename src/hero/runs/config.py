@@ -6,7 +6,6 @@ to the training protocol, and one section to the chosen strategy. A stored confi
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import math
@@ -32,14 +31,8 @@ from hero.strategies import STRATEGIES, Compiler, Setup, Strategy, TrainSettings
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
-    # One set of numbers for every task, chosen on validation: docs/tuning.md.
-    "best": {
-        "strategy": "foresight",
-        "train.optimizer": "soap",
-        "foresight.power": 1.0,
-        "foresight.horizon": 50,
-        "loss.w_max": 100.0,
-    },
+    # One set for every task, chosen on validation (docs/tuning.md); its numbers are the defaults of these parts.
+    "best": {"strategy": "foresight", "train.optimizer": "soap"},
     "quick": {"train.steps": 1000},  # one number: the schedules are shares of the updates unless set
 }
 RECOMMENDED = "best"
@@ -278,7 +271,10 @@ def json_schema() -> dict[str, Any]:
 
 
 def optional_sections() -> Iterator[tuple[str, type[Settings]]]:
-    """The sections of all registered strategies, losses and optimizers; of each kind one is read."""
+    """The sections of all registered strategies, losses and optimizers; of each kind one is read.
+
+    SGD stands for the optimizers that take keyword arguments.
+    """
     yield from ((part.section, part.Settings) for part in STRATEGIES.values() if part.section)
     yield from (("loss", part.Settings) for part in LOSSES.values())
     yield from (("optimizer", part.Settings) for part in (*OPTIMIZERS.values(), get_optimizer("SGD")))
@@ -286,13 +282,9 @@ def optional_sections() -> Iterator[tuple[str, type[Settings]]]:
 
 def check_unread(section: str, given: Mapping[str, Any], facts: Facts) -> None:
     """Check settings that no chosen part reads, so that a slip is found whatever is chosen."""
-    for strategy in STRATEGIES.values():
-        known = {name: value for name, value in given.items() if name in strategy.Settings.model_fields}
-        if strategy.section == section and known:
-            strategy.Settings.from_values(section, known, dataclasses.replace(facts, strategy=strategy))
     for name, part in optional_sections():
         known = {key: value for key, value in given.items() if key in part.model_fields}
-        if name == section and name in ("loss", "optimizer") and known:
+        if name == section and known:
             part.from_values(section, known, facts)
 
 
