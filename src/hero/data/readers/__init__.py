@@ -1,0 +1,32 @@
+"""Readers of people's files, one per layout: recognised by the contents of a file, never by its name.
+
+    recording = open_recording(Path("1D_Advection_Sols_beta0.1.hdf5"))
+
+A reader is an entry of `READERS`; to add one is one line, also from outside:
+
+    READERS["lab"] = Reader("our lab", "hdf5", lambda file: "shot" in file, read_lab)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hero.config import Registry
+from hero.data.readers.base import Reader, opened_container
+from hero.data.recording import Recording
+from hero.errors import HeroError
+
+__all__ = ["READERS", "Reader", "open_recording"]
+
+READERS: Registry[Reader] = Registry("format", {})
+"""In the order in which they are asked; the first that recognises a file reads it."""
+
+
+def open_recording(path: Path, layout: str = "") -> Recording:
+    """The trajectories of a file or folder; `layout` names the axes of a bare array, as in "btcxy"."""
+    path = Path(path)
+    with opened_container(path) as (kind, content):
+        for reader in READERS.values():
+            if reader.container == kind and reader.recognises(content):
+                return reader.read(path, content, layout)
+    raise HeroError(f"{path} has a layout that no reader knows; `hero doctor {path}` shows its contents.")

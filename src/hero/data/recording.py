@@ -1,0 +1,91 @@
+"""Trajectories in somebody's files, described once and read in parts: what every reader returns.
+
+    recording = open_recording(Path("flow.h5"))
+    recording.trajectories[0].read(slice(0, 10), [0, 1])   # (10, 2, *space)
+
+Nothing is read but what is asked for, so a recording may be larger than the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+Frames = Callable[[slice, Sequence[int]], np.ndarray]
+"""(frames, channels) -> (time, channel, *space), real numbers of any type; opens the file when called."""
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A physical quantity that the operator predicts, or a field that conditions it."""
+
+    name: str
+    unit: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """An axis of space with its coordinates, as the file has them."""
+
+    name: str
+    coordinates: np.ndarray
+    """(points,), float64; 0, 1, 2, .. where the file has none."""
+    periodic: bool | None = None
+    """None where the file does not say."""
+    unit: str = ""
+
+    @property
+    def points(self) -> int:
+        """Grid points."""
+        return len(self.coordinates)
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """One run of the system."""
+
+    frames: int
+    read: Frames
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    """Conditioning numbers by name; every trajectory of a recording has the same names."""
+    fields: Callable[[], np.ndarray] | None = None
+    """Conditioning fields that do not change in time: () -> (field, *space)."""
+    split: str = ""
+    """train, val or test where the file says so."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """All trajectories of a file or folder, on one grid or one cloud of points."""
+
+    format: str
+    """The name of its reader."""
+    files: tuple[Path, ...]
+    channels: tuple[Channel, ...]
+    axes: tuple[Axis, ...]
+    """Of a grid; of a point cloud one axis named "point"."""
+    dt: float
+    """Time between two frames; 1 where the file does not say."""
+    trajectories: Sequence[Trajectory]
+    time_unit: str = ""
+    field_names: tuple[str, ...] = ()
+    """The conditioning fields, in the order of `Trajectory.fields`."""
+    points: np.ndarray | None = None
+    """Coordinates of a point cloud, (points, dimension)."""
+    weights: np.ndarray | None = None
+    """Quadrature weights of a point cloud, (points,)."""
+    notes: tuple[str, ...] = ()
+    """What the reader decided and a user should know, one sentence each."""
+
+    @property
+    def space(self) -> tuple[int, ...]:
+        """Grid points per axis."""
+        return tuple(axis.points for axis in self.axes)
+
+    @property
+    def scalar_names(self) -> tuple[str, ...]:
+        """The conditioning numbers."""
+        return tuple(self.trajectories[0].scalars) if self.trajectories else ()
