@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hero.config import Registry
-from hero.data.readers.base import Reader, opened_container
+from hero.data.readers.base import Reader, containers_of
 from hero.data.recording import Recording
 from hero.errors import HeroError
 
@@ -25,8 +25,15 @@ READERS: Registry[Reader] = Registry("format", {})
 def open_recording(path: Path, layout: str = "") -> Recording:
     """The trajectories of a file or folder; `layout` names the axes of a bare array, as in "btcxy"."""
     path = Path(path)
-    with opened_container(path) as (kind, content):
-        for reader in READERS.values():
-            if reader.container == kind and reader.recognises(content):
-                return reader.read(path, content, layout)
-    raise HeroError(f"{path} has a layout that no reader knows; `hero doctor {path}` shows its contents.")
+    contents = ""
+    for container in containers_of(path):
+        with container.opened(path) as content:
+            for reader in READERS.values():
+                if reader.container == container.kind and reader.recognises(content):
+                    return reader.read(path, content, layout)
+            contents = contents or container.describe(content)
+    raise HeroError(
+        f"{path} has a layout that no reader knows ({contents or 'see `hero doctor`'}); "
+        "save its states as one array, with numpy.save or as the only dataset, and name the axes with "
+        "`--set data.layout=btcxy`."
+    )

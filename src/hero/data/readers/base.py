@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +14,11 @@ from typing import Any
 
 import h5py
 
+from hero.data.handles import damage_reported
 from hero.data.recording import Recording
 from hero.errors import HeroError
+
+LISTED = 8  # datasets that an error names
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,9 @@ class Reader:
     read: Callable[[Path, Any, str], Recording]
     """(path, opened file, layout word) -> the recording, which opens the file again when it reads."""
 
+    join: Callable[[Sequence[Recording]], Recording] | None = None
+    """The recordings of several files of a folder as one; one trajectory after the other where this is None."""
+
 
 @dataclass(frozen=True)
 class Container:
@@ -39,6 +47,21 @@ class Container:
     """(path, its first bytes) -> whether it is of this kind; a folder and a name have no bytes."""
     opened: Callable[[Path], AbstractContextManager[Any]]
     """The file opened, for `Reader.recognises`."""
+    describe: Callable[[Any], str] = lambda content: ""
+    """The contents of an opened file that no reader knows, for the error."""
+
+
+def describe_hdf5(file: h5py.File) -> str:
+    """The first datasets with shapes and types."""
+    found: list[str] = []
+
+    def note(name: str, item: object) -> bool | None:
+        if isinstance(item, h5py.Dataset):
+            found.append(f"{name} {item.shape} {item.dtype}")
+        return True if len(found) > LISTED else None  # a value ends the visit
+
+    file.visititems(note)
+    return (", ".join(found[:LISTED]) + (", ..." if len(found) > LISTED else "")) or "no datasets"
 
 
 def is_name(path: Path) -> bool:
@@ -47,35 +70,40 @@ def is_name(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def opened_hdf5(path: Path) -> Iterator[h5py.File]:
+def _opened_hdf5(path: Path) -> Iterator[h5py.File]:
     """The file, which is HDF5 also where it calls itself NetCDF 4 or MATLAB 7.3."""
-    with h5py.File(path, "r") as file:
+    with damage_reported(path), h5py.File(path, "r") as file:
         yield file
+
+
+def is_hdf5(path: Path) -> bool:
+    """Whether the signature of HDF5 is at 0, 512, 1024, 2048, ...: a user block, as of MATLAB, may come before it."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        places = itertools.chain([0], itertools.takewhile(lambda place: place < size, (512 << n for n in range(64))))
+        return any(file.seek(place) == place and file.read(8) == b"\x89HDF\r\n\x1a\n" for place in places)
 
 
 CONTAINERS: list[Container] = [
     Container("name", lambda path, head: is_name(path), lambda path: contextlib.nullcontext(str(path))),
     Container("folder", lambda path, head: path.is_dir(), contextlib.nullcontext),
-    Container("hdf5", lambda path, head: path.is_file() and h5py.is_hdf5(path), opened_hdf5),
+    Container("hdf5", lambda path, head: path.is_file() and is_hdf5(path), _opened_hdf5, describe_hdf5),
 ]
-"""In the order in which they are asked."""
+"""In the order in which they are asked; a file may be of two kinds, as NetCDF 4 is HDF5 too."""
 
 
-@contextlib.contextmanager
-def opened_container(path: Path) -> Iterator[tuple[str, Any]]:
-    """The kind of a file, from its first bytes, and the file opened: an h5py.File, a mapping of arrays, a folder."""
+def containers_of(path: Path) -> list[Container]:
+    """The kinds of file that this may be, from its first bytes; at least one."""
     if not path.exists() and not is_name(path):
         raise HeroError(f"there is no file or folder {path}; check the path.")
     head = _first_bytes(path) if path.is_file() else b""
-    for container in CONTAINERS:
-        if container.matches(path, head):
-            with container.opened(path) as content:
-                yield container.kind, content
-            return
-    raise HeroError(
-        f"{path} begins with {head[:8]!r}, which is none of HDF5, NetCDF, Zarr, MATLAB, NumPy and PyTorch; "
-        "save the array with numpy.save and name its axes with `--set data.layout=btcxy`."
-    )
+    found = [container for container in CONTAINERS if container.matches(path, head)]
+    if not found:
+        raise HeroError(
+            f"{path} begins with {head[:8]!r}, which is none of HDF5, NetCDF, Zarr, MATLAB, NumPy and PyTorch; "
+            "save the array with numpy.save and name its axes with `--set data.layout=btcxy`."
+        )
+    return found
 
 
 def _first_bytes(path: Path) -> bytes:
