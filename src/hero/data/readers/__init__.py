@@ -13,12 +13,28 @@ from pathlib import Path
 
 from hero.config import Registry
 from hero.data.readers.base import Reader, containers_of
+from hero.data.readers.cfdbench import case_folders, read_cfdbench
+from hero.data.readers.matlab import read_matlab
+from hero.data.readers.named_arrays import read_named
+from hero.data.readers.numpy_arrays import is_phiflow, read_npy, read_phiflow
+from hero.data.readers.torch_file import is_neuralop, read_neuralop, read_torch
 from hero.data.recording import Recording
 from hero.errors import HeroError
 
 __all__ = ["READERS", "Reader", "open_recording"]
 
-READERS: Registry[Reader] = Registry("format", {})
+READERS: Registry[Reader] = Registry(
+    "format",
+    {
+        "cfdbench": Reader("CFDBench", "folder", lambda folder: bool(case_folders(folder)), read_cfdbench),
+        "npy": Reader("NumPy array", "npy", lambda array: True, read_npy),
+        "phiflow": Reader("PhiFlow scene", "npz", is_phiflow, read_phiflow),
+        "npz": Reader("NumPy arrays by name", "npz", lambda arrays: True, read_named),
+        "neuralop": Reader("neuralop", "torch", is_neuralop, read_neuralop),
+        "torch": Reader("PyTorch tensors", "torch", lambda tensors: True, read_torch),
+        "matlab": Reader("MATLAB", "mat", lambda variables: True, read_matlab),
+    },
+)
 """In the order in which they are asked; the first that recognises a file reads it."""
 
 

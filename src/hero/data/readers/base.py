@@ -15,6 +15,11 @@ from typing import Any
 import h5py
 
 from hero.data.handles import damage_reported
+from hero.data.readers.arrays import describe
+from hero.data.readers.matlab import opened_mat
+from hero.data.readers.numpy_arrays import opened_npy, opened_npz
+from hero.data.readers.torch_file import LEGACY, opened_torch, refused_pickle
+from hero.data.readers.zipped import refused_zip, zip_kind
 from hero.data.recording import Recording
 from hero.errors import HeroError
 
@@ -65,7 +70,7 @@ def describe_hdf5(file: h5py.File) -> str:
 
 
 def is_name(path: Path) -> bool:
-    """Whether this is no path but a name with its source, such as apebench:2d_phy_kolm_flow."""
+    """Whether this names a source instead of a path, such as apebench:2d_phy_kolm_flow."""
     return not path.exists() and re.fullmatch(r"[a-z_]{2,}:\w+", str(path)) is not None
 
 
@@ -88,6 +93,12 @@ CONTAINERS: list[Container] = [
     Container("name", lambda path, head: is_name(path), lambda path: contextlib.nullcontext(str(path))),
     Container("folder", lambda path, head: path.is_dir(), contextlib.nullcontext),
     Container("hdf5", lambda path, head: path.is_file() and is_hdf5(path), _opened_hdf5, describe_hdf5),
+    Container("npy", lambda path, head: head.startswith(b"\x93NUMPY"), opened_npy),
+    Container("npz", lambda path, head: zip_kind(path, head) == "npz", opened_npz, describe),
+    Container("torch", lambda path, head: head.startswith(LEGACY) or zip_kind(path, head) == "torch", opened_torch),
+    Container("mat", lambda path, head: head.startswith(b"MATLAB 5.0"), opened_mat, describe),
+    Container("zip", lambda path, head: zip_kind(path, head) == "zip", refused_zip),
+    Container("pickle", lambda path, head: head[:1] == b"\x80" and not head.startswith(LEGACY), refused_pickle),
 ]
 """In the order in which they are asked; a file may be of two kinds, as NetCDF 4 is HDF5 too."""
 

@@ -1,0 +1,62 @@
+"""Zip files: which kind of container one is, and whether its members may be unpacked."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+from typing import NoReturn
+
+from hero.errors import HeroError
+
+BOMB = 1000
+"""Deflate cannot pack a real file this well; a member that claims to is made to fill the memory."""
+
+
+def zip_kind(path: Path, head: bytes) -> str:
+    """npz, torch or zarr by the names of the members; zip where they are none of these, "" where it is not a zip."""
+    if not head.startswith(b"PK"):
+        return ""
+    names = [info.filename for info in members(path)]
+    if any(name.rsplit("/", 1)[-1] in ("zarr.json", ".zgroup", ".zarray") for name in names):
+        return "zarr"
+    if any(name == "data.pkl" or name.endswith("/data.pkl") for name in names):
+        return "torch"
+    return "npz" if any(name.endswith(".npy") for name in names) else "zip"
+
+
+def members(path: Path) -> list[zipfile.ZipInfo]:
+    """The directory of a zip file, refused before anything is unpacked if it cannot be genuine."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            infos = file.infolist()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise HeroError(f"{path} is a damaged zip file ({error}); download or save it again.") from error
+    size = path.stat().st_size
+    for info in infos:
+        check_unpacked(path, info.filename, info.file_size, size)
+    return infos
+
+
+def check_unpacked(path: Path, name: str, unpacked: int, size: int) -> None:
+    """Refuse a member of a file of `size` bytes that unpacks to far more than a real one or the memory can hold."""
+    if unpacked > BOMB * size:
+        raise HeroError(f"{path}: {name} claims {unpacked:,} bytes in a file of {size:,}; it is damaged or a zip bomb.")
+    if unpacked > max(memory(), size):
+        raise HeroError(
+            f"{path}: {name} unpacks to {unpacked:,} bytes, more than the memory; save it as .npy, read in parts."
+        )
+
+
+def memory() -> int:
+    """Bytes of memory of this machine."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 36
+
+
+def refused_zip(path: Path) -> NoReturn:
+    """Refuse a zip file that holds no arrays."""
+    names = ", ".join(info.filename for info in members(path)[:5])
+    raise HeroError(f"{path} is a zip file of {names or 'nothing'}; unpack it and name the file or folder inside.")
