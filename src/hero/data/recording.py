@@ -78,7 +78,7 @@ class Recording:
     weights: np.ndarray | None = None
     """Quadrature weights of a point cloud, (points,)."""
     notes: tuple[str, ...] = ()
-    """What the reader decided and a user should know, one sentence each."""
+    """Decisions of the reader that a user should know, one sentence each."""
 
     @property
     def space(self) -> tuple[int, ...]:
