@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from hero.cli import plan, runs, train
+from hero.cli import doctor, plan, runs, train
 from hero.cli.options import flat
 from hero.errors import OUT_OF_MEMORY, HeroError, is_out_of_memory, unknown_name
 
@@ -31,7 +31,7 @@ GROUPS: dict[str, tuple[Callable[..., Any], ...]] = {
         runs.anatomy,
     ),
     "Use a trained operator": (runs.export, runs.predict),
-    "Before training": (plan.settings, plan.describe, plan.estimate),
+    "Before training": (doctor.doctor, plan.settings, plan.describe, plan.estimate),
 }
 DATA_ACTIONS: dict[str, Callable[..., Any]] = {"list": plan.list_tasks, "make": plan.make_data, "show": plan.show_data}
 EXAMPLES = """\

@@ -1,0 +1,87 @@
+"""The tables and lines of `hero doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hero.evaluation.doctor import Diagnosis, doubling_text
+from hero.report.tables import Column, Number, Row, Table, Text, format_number
+
+SIGNS = {"ok": "✓ ok", "note": "• note", "problem": "✗ problem"}
+VERDICTS = {"ok": "better", "note": "", "problem": "worse"}
+
+
+def facts_table(found: Diagnosis) -> Table:
+    """The file in one line per fact."""
+    rows = [Row([Text(fact), Text(value)]) for fact, value in _facts(found) if value]
+    return Table(found.source, [Column("fact", words=True), Column("value", words=True)], rows, sortable=False)
+
+
+def _facts(found: Diagnosis) -> Iterator[tuple[str, str]]:
+    shortest, longest = found.frames
+    frames = str(longest) if shortest == longest else f"{shortest} to {longest}"
+    unit = f" {found.time_unit}" if found.time_unit else ""
+    yield "format", f"{found.format}, {found.files} file{'s' * (found.files != 1)}, {size_text(found.bytes)}"
+    yield "trajectories", f"{found.trajectories} of {frames} frames"
+    yield "state", f"{len(found.channels)} × {'×'.join(map(str, found.space))}"
+    yield "time step", f"{found.dt:g}{unit}"
+    for axis in found.axes:
+        length = f"{axis.points} points, extent {axis.extent:.4g}{' ' * bool(axis.unit)}{axis.unit}"
+        yield f"axis {axis.name}", f"{length}, {'' if axis.periodic else 'not '}periodic: {axis.why}"
+    for one in found.scalars:
+        span = f"{one.low:g}" if one.low == one.high else f"{one.low:g} to {one.high:g}, {one.values} values"
+        yield f"number {one.name}", span
+    yield "conditioning fields", ", ".join(found.fields)
+    yield "splits", ", ".join(f"{name} {count}" for name, count in found.splits.items())
+    if found.read_share < 1:
+        yield "read", f"{100 * found.read_share:.2g} % of the frames, evenly spread: the numbers below are estimates"
+    yield "change per step", f"{100 * found.change:.3g} %" if found.change else ""
+    yield "predictability", doubling_text(found.growth)
+    for note in found.notes:
+        yield "reader", note
+
+
+def channels_table(found: Diagnosis) -> Table:
+    """Each channel with its range, mean and std."""
+    columns = [Column("channel", words=True), Column("unit", words=True, optional=True)]
+    columns += [Column(name) for name in ("min", "max", "mean", "std")]
+    rows = [
+        Row([Text(one.name), Text(one.unit), *(_number(x, one.std) for x in (one.low, one.high, one.mean, one.std))])
+        for one in found.channels
+    ]
+    return Table("", columns, rows, sortable=False)
+
+
+def _number(value: float, std: float) -> Number:
+    """Rounded; 0 where only rounding is left of it."""
+    return Number(value, shown="0" if abs(value) < 1e-7 * std else format_number(value))
+
+
+def findings_table(found: Diagnosis) -> Table:
+    """Each finding with its mark and its remedy."""
+    rows = [
+        Row([Text(SIGNS[one.mark], verdict=VERDICTS[one.mark]), Text(one.kind), Text(one.text), Text(one.advice)])
+        for one in found.findings
+    ]
+    columns = [Column(name, words=True) for name in ("", "finding", "found", "remedy")]
+    return Table("", columns, rows, sortable=False)
+
+
+def verdict(found: Diagnosis) -> list[str]:
+    """The last lines: fit or not, the backbone, and the command to type."""
+    count = len(found.problems)
+    if count:
+        which = ", ".join(dict.fromkeys(one.kind for one in found.problems))
+        problems = "problem" if count == 1 else "problems"
+        return [f"not fit for training: solve {count} {problems} first ({which})"]
+    name = found.backbone or "the default"
+    return [f"fit for training; backbone: {name}, because {found.backbone_why}", found.command]
+
+
+def size_text(size: int) -> str:
+    """Bytes as people read them."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000  # type: ignore[assignment]
+    return f"{size:.3g} TB"

@@ -1,0 +1,332 @@
+"""The doctor of files: each finding has a crafted recording, next to a clean one that has none."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hero.data.recording import Axis, Channel, Recording, Trajectory
+from hero.evaluation import doctor_scan
+from hero.evaluation.doctor import Diagnosis, diagnose
+from hero.evaluation.doctor_findings import Finding
+from hero.evaluation.doctor_measures import shell_power
+from hero.report import doctor as tables
+from hero.report.figures.doctor import figures
+
+POINTS = 32
+
+
+def waves(trajectories: int = 12, frames: int = 30, seed: int = 0, speed: float = 0.2) -> np.ndarray:
+    """Travelling waves on a periodic axis, (trajectory, time, 1, x), smooth and without a mean."""
+    rng = np.random.default_rng(seed)
+    k, t, x = np.arange(1, 5), np.arange(frames)[:, None, None], np.arange(POINTS)[:, None] * 2 * np.pi / POINTS
+    states = [
+        (rng.normal(size=4) * np.cos(k * x - speed * k * t + rng.uniform(0, 6, 4)) / k).sum(-1)
+        for _ in range(trajectories)
+    ]
+    return np.stack(states)[:, :, None]
+
+
+def recorded(
+    states: Sequence[np.ndarray] | np.ndarray,
+    splits: Sequence[str] = (),
+    periodic: bool | None = True,
+    coordinates: Sequence[np.ndarray] | None = None,
+    scalars: Sequence[dict[str, float]] = (),
+    **more: Any,
+) -> Recording:
+    """A recording of arrays in memory."""
+
+    def reader(u: np.ndarray) -> Callable[[slice, Sequence[int]], np.ndarray]:
+        return lambda frames, channels: u[frames][:, list(channels)]
+
+    space = states[0].shape[2:]
+    axes = coordinates or [np.linspace(0, 1, n, endpoint=False) for n in space]
+    given: dict[str, Any] = {
+        "format": "memory",
+        "files": (),
+        "channels": tuple(Channel(f"u{i}") for i in range(states[0].shape[1])),
+        "axes": tuple(Axis("xyz"[i], x, periodic) for i, x in enumerate(axes)),
+        "dt": 0.1,
+        "trajectories": [
+            Trajectory(len(u), reader(u), scalars[i] if scalars else {}, split=splits[i] if splits else "")
+            for i, u in enumerate(states)
+        ],
+    }
+    return Recording(**given | more)
+
+
+def asked(recording: Recording, kind: str) -> Finding:
+    """The one finding of a kind."""
+    (found,) = [one for one in diagnose(recording, "waves.h5").findings if one.kind == kind]
+    return found
+
+
+def test_clean_waves_are_fit_and_every_question_is_answered_with_ok() -> None:
+    found = diagnose(recorded(waves()), "waves.h5")
+    assert {one.mark for one in found.findings} == {"ok"}
+    assert not found.problems
+    assert found.command == "hero train waves.h5"
+    assert (found.trajectories, found.frames, found.space, found.read_share) == (12, (30, 30), (POINTS,), 1)
+    (channel,) = found.channels
+    u = waves()
+    assert [channel.low, channel.high] == [u.min(), u.max()]
+    assert [channel.mean, channel.std] == pytest.approx([u.mean(), u.std()], abs=1e-12)
+    (axis,) = found.axes
+    assert (axis.points, axis.periodic) == (POINTS, True)
+    assert axis.extent == pytest.approx(1)
+    expected = np.linalg.norm(np.diff(u, axis=1), axis=(2, 3)) / np.linalg.norm(u[:, :-1], axis=(2, 3))
+    assert found.change == pytest.approx(np.median(expected.mean(axis=1)))
+    assert found.energy == pytest.approx(np.square(u).mean(axis=(0, 2, 3)))
+
+
+def test_the_numbers_do_not_depend_on_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    u = np.concatenate([waves() + 1e4, 1e-3 * waves(seed=1)], axis=2)
+    whole = diagnose(recorded(u), "x")
+    monkeypatch.setattr(doctor_scan, "BLOCK_BYTES", 7 * 2 * POINTS * 8)
+    parts = diagnose(recorded(u), "x")
+    for a, b, values in zip(whole.channels, parts.channels, u.swapaxes(0, 2), strict=True):
+        assert a.std == pytest.approx(values.std(), rel=1e-9)
+        assert b.std == pytest.approx(values.std(), rel=1e-9)
+    assert parts.change == pytest.approx(whole.change)
+    assert parts.findings == whole.findings
+
+
+def test_a_large_file_is_sampled_evenly_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_scan, "BLOCK_BYTES", 10 * POINTS * 8)
+    monkeypatch.setattr(doctor_scan, "READ_BYTES", 120 * POINTS * 4)
+    u = waves()
+    u[7] = u[2]
+    found = diagnose(recorded(u), "waves.h5")
+    assert 0.3 < found.read_share < 0.4
+    assert found.channels[0].std == pytest.approx(u.std(), rel=0.2)
+    assert [one.kind for one in found.problems] == ["duplicates"]
+    assert any(row.cells[0].text == "read" for row in tables.facts_table(found).rows)
+
+
+def test_nan_is_located() -> None:
+    u = np.concatenate([waves(), waves(seed=1)], axis=2)
+    u[3, 7, 1, 5] = math.nan
+    u[4, 2, 0, 0] = math.inf
+    found = asked(recorded(u), "finite")
+    assert found.mark == "problem"
+    assert "2 frames, first in trajectory 3, frame 7, channel u1" in found.text
+
+
+def with_constant_channel() -> Recording:
+    u = waves()
+    return recorded(np.concatenate([u, np.full_like(u, 3.0)], axis=2))
+
+
+def off_by_one() -> Recording:
+    return recorded(waves(), coordinates=[np.linspace(0, 1, POINTS + 1)])
+
+
+def doubled() -> Recording:
+    u = waves()
+    return recorded(
+        np.concatenate([u, u[..., :1]], axis=-1), periodic=None, coordinates=[np.linspace(0, 1, POINTS + 1)]
+    )
+
+
+def with_jump() -> Recording:
+    u = waves(frames=60, speed=0.02)
+    return recorded(np.delete(u, range(20, 45), axis=1))
+
+
+def decaying() -> Recording:
+    return recorded(waves() * np.exp(-0.3 * np.arange(30))[:, None, None])
+
+
+def growing() -> Recording:
+    return recorded(waves() * np.exp(0.3 * np.arange(30))[:, None, None])
+
+
+def with_mixed_scales() -> Recording:
+    return recorded(np.concatenate([waves(), 1e3 * waves(seed=1)], axis=2))
+
+
+def noisy() -> Recording:
+    return recorded(waves() + 0.3 * np.random.default_rng(0).normal(size=waves().shape))
+
+
+def unlike() -> Recording:
+    """Frames without relation to each other."""
+    return recorded(waves(trajectories=12 * 30).reshape(12, 30, 30, 1, POINTS)[:, :, 0])
+
+
+CASES: dict[str, tuple[str, str, Callable[[], Recording], str]] = {
+    "constant channel": ("constant channel", "note", with_constant_channel, 'data.fields=["u0"]'),
+    "all constant": ("constant channel", "problem", lambda: recorded(np.ones((12, 9, 1, 8))), ""),
+    "steady": ("steady", "problem", lambda: recorded(waves(speed=0)), ""),
+    "one steady": ("steady", "note", lambda: recorded([*waves(11), waves(1, seed=3, speed=0)[0]]), ""),
+    "off by one": ("coordinates", "problem", off_by_one, ""),
+    "uneven grid": ("coordinates", "note", lambda: recorded(waves(), coordinates=[np.linspace(0, 1, POINTS) ** 2]), ""),
+    "doubled": ("end points", "note", doubled, ""),
+    "jump": ("time step", "note", with_jump, ""),
+    "two frames": ("length", "problem", lambda: recorded(waves(frames=2)), ""),
+    "short": ("length", "note", lambda: recorded(waves(frames=4)), "train.unroll=3"),
+    "scales": ("scales", "note", with_mixed_scales, "train.normalise=true"),
+    "offset": ("scales", "note", lambda: recorded(waves() + 100), "train.normalise=true"),
+    "decay": ("decay", "note", decaying, ""),
+    "growth": ("decay", "note", growing, ""),
+    "few": ("trajectories", "note", lambda: recorded(waves(3)), ""),
+    "one": ("trajectories", "note", lambda: recorded(waves(1)), ""),
+    "noise": ("resolution", "note", noisy, ""),
+    "slow": ("step size", "note", lambda: recorded(waves(frames=120, speed=0.002)), "data.stride=5"),
+    "far apart": ("step size", "note", unlike, ""),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_finding(case: str) -> None:
+    kind, mark, make, setting = CASES[case]
+    found = diagnose(make(), "waves.h5")
+    (one,) = [finding for finding in found.findings if finding.kind == kind]
+    assert one.mark == mark, one
+    assert one.advice
+    assert bool(found.problems) == (mark == "problem")
+    if setting:
+        key, _, value = setting.partition("=")
+        assert found.settings[key] == value
+
+
+def test_duplicates_are_a_problem_without_splits_and_a_note_within_one() -> None:
+    u = waves()
+    u[7] = u[2]
+    assert asked(recorded(u), "duplicates").mark == "problem"
+    assert "7 is 2" in asked(recorded(u), "duplicates").text
+    split = ["train"] * 10 + ["test"] * 2
+    assert asked(recorded(u, split), "duplicates").mark == "note"
+    assert asked(recorded(u, split), "leakage").mark == "ok"
+    u[7, -1] += 1e-3  # equal at first, different at the end
+    assert asked(recorded(u), "duplicates").mark == "ok"
+
+
+def test_leakage_across_splits() -> None:
+    split = ["train"] * 10 + ["test"] * 2
+    same = waves()
+    same[11] = same[4]
+    found = asked(recorded(same, split), "leakage")
+    assert found.mark == "problem"
+    assert "11 (test) is 4 (train)" in found.text
+    long = waves(frames=45)
+    cut = [*long[:10, :30], long[3, 25:], waves(1, seed=5)[0]]
+    found = asked(recorded(cut, split), "leakage")
+    assert found.mark == "problem"
+    assert "10 (test) shares 5 frames with 3 (train), whose frame 25 is its frame 0" in found.text
+
+
+def test_one_initial_state_with_other_parameters_is_only_noted() -> None:
+    u = waves()
+    u[10, 0] = u[3, 0]
+    found = diagnose(recorded(u, ["train"] * 10 + ["test"] * 2), "x")
+    assert not found.problems
+    assert [one.kind for one in found.findings if one.mark == "note"] == ["overlap"]
+
+
+def test_states_that_are_constant_in_space_are_no_leak() -> None:
+    u = waves()
+    u[:, 0] = 0
+    assert not diagnose(recorded(u, ["train"] * 10 + ["test"] * 2), "x").problems
+
+
+@pytest.mark.parametrize("periodic", [True, False])
+def test_the_spectrum_of_a_known_wave(periodic: bool) -> None:
+    n = 24
+    i = np.arange(n)
+    wave = 3 * np.cos(2 * np.pi * 5 * i / n) if periodic else 3 * np.cos(np.pi * 10 * (i + 0.5) / n)
+    power = shell_power(wave[None], [periodic], [1.0])[0]
+    assert power.shape == (n // 2 + 1 if periodic else n // 2,)
+    assert power[5] == pytest.approx(9 / 2)
+    assert np.delete(power, 5).max() < 1e-20
+
+
+def test_the_spectrum_of_an_oblong_box_counts_waves_of_its_longest_axis() -> None:
+    x, y = np.meshgrid(np.arange(32) / 32, np.arange(16) / 16, indexing="ij")
+    power = shell_power(np.cos(2 * np.pi * (3 * x + 2 * y))[None], [True, True], [2.0, 1.0])[0]
+    assert len(power) == 17
+    assert power.argmax() == 5  # (3, 2 · 2)
+    assert power[5] == pytest.approx(0.5)
+    mixed = shell_power(np.random.default_rng(0).normal(size=(2, 6, 8)), [False, True], [1.0, 1.0])
+    assert mixed.shape[0] == 2
+
+
+@pytest.mark.parametrize("growth", [1.25, 1.1, 1.0])
+def test_the_growth_rate_of_a_linear_map(growth: float) -> None:
+    """Ten pairs of trajectories on their own orbits, whose small difference grows by a known factor per step."""
+    base = waves(10, 40)
+    rng = np.random.default_rng(1)
+    other = base + 1e-3 * rng.normal(size=(10, 1, 1, POINTS)) * growth ** np.arange(40)[:, None, None]
+    found = diagnose(recorded(np.concatenate([base, other])), "x").growth
+    assert found is not None
+    assert found.pairs >= 5
+    assert found.rate == pytest.approx(math.log(growth), rel=0.2, abs=1e-6)
+    assert found.doubling == pytest.approx(math.log(2) / found.rate) if found.rate > 0 else math.inf
+
+
+def test_no_close_pairs_is_an_answer() -> None:
+    found = diagnose(recorded(waves(4)), "x")
+    assert found.growth is None
+    assert any("no close pairs" in row.cells[1].text for row in tables.facts_table(found).rows)
+
+
+def test_periodicity_is_read_from_the_data_where_the_file_says_nothing() -> None:
+    ramp = waves() + np.linspace(0, 30, POINTS)
+    (axis,) = diagnose(recorded(waves(), periodic=None), "x").axes
+    assert axis.periodic
+    found = diagnose(recorded(ramp, periodic=None), "x")
+    assert not found.axes[0].periodic
+    assert "--backbone" in found.command
+    (axis,) = diagnose(doubled(), "x").axes
+    assert axis.periodic
+    assert "repeats" in axis.why
+    walls = waves() * np.sin(np.linspace(0, np.pi, POINTS))  # both ends are zero for ever, which is no doubled point
+    walls[..., [0, -1]] = 0
+    assert asked(recorded(walls, periodic=None), "end points").mark == "ok"
+
+
+def test_conditioning_splits_and_notes_are_shown(tmp_path: Path) -> None:
+    recording = recorded(
+        waves(),
+        ["train"] * 10 + ["test"] * 2,
+        scalars=[{"nu": 0.1 * i} for i in range(12)],
+        notes=("The reader decided something.",),
+        channels=(Channel("height", "m"),),
+        time_unit="s",
+    )
+    found = diagnose(recording, "waves.h5")
+    shown = {row.cells[0].text: row.cells[1].text for row in tables.facts_table(found).rows}
+    assert shown["number nu"] == "0 to 1.1, 12 values"
+    assert shown["splits"] == "train 10, test 2"
+    assert shown["reader"] == "The reader decided something."
+    assert shown["time step"] == "0.1 s"
+    assert Diagnosis.read(found.write(tmp_path / "found.json")) == found
+    assert tables.verdict(found)[-1] == "hero train waves.h5"
+
+
+@pytest.mark.parametrize("space", [(16,), (12, 10), (8, 6, 10)])
+def test_pictures_of_every_dimension(space: tuple[int, ...]) -> None:
+    u = np.random.default_rng(0).normal(size=(3, 8, 2, *space))
+    u[0, 3, 0] = math.nan
+    recording = recorded(u)
+    drawn = figures(diagnose(recording, "x"), recording)
+    assert {"fields", "energy", "spectrum"} <= set(drawn)
+    for figure in drawn.values():
+        figure.canvas.draw()
+
+
+def test_a_point_cloud_has_no_spectrum_and_its_own_backbone() -> None:
+    points = np.random.default_rng(0).uniform(size=(POINTS, 2))
+    recording = dataclasses.replace(recorded(waves()), axes=(Axis("point", np.arange(POINTS)),), points=points)
+    found = diagnose(recording, "cloud.h5")
+    assert found.spectrum is None
+    assert found.command == "hero train cloud.h5 --backbone transolver"
+    for figure in figures(found, recording).values():
+        figure.canvas.draw()
