@@ -64,13 +64,17 @@ def tidy(recording: Recording) -> Recording:
 
 
 def _equal_lengths(recording: Recording) -> Recording:
-    lengths = [trajectory.frames for trajectory in recording.trajectories]
-    shortest = min(lengths)
-    if shortest == max(lengths):
-        return recording
-    note = f"Trajectories have {shortest} to {max(lengths)} states; all are cut to {shortest}."
-    cut = [_cut(trajectory, shortest) for trajectory in recording.trajectories]
-    return replace(recording, trajectories=cut, notes=(*recording.notes, note))
+    """Cut to the shortest of a split: test trajectories may be longer than the ones to train on."""
+    trajectories, notes = list(recording.trajectories), []
+    for split in sorted({trajectory.split for trajectory in trajectories}):
+        lengths = [trajectory.frames for trajectory in trajectories if trajectory.split == split]
+        if min(lengths) < max(lengths):
+            trajectories = [_cut(t, min(lengths)) if t.split == split else t for t in trajectories]
+            of_split = f" of {split}" if split else ""
+            notes.append(
+                f"Trajectories{of_split} have {min(lengths)} to {max(lengths)} states; all are cut to {min(lengths)}."
+            )
+    return replace(recording, trajectories=trajectories, notes=(*recording.notes, *notes)) if notes else recording
 
 
 def _cut(trajectory: Trajectory, frames: int) -> Trajectory:

@@ -12,12 +12,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from hero.config import Registry
+from hero.data.readers.apebench import is_apebench, read_apebench, read_split_files, split_files
 from hero.data.readers.base import Reader, containers_of
 from hero.data.readers.cfdbench import case_folders, read_cfdbench
 from hero.data.readers.matlab import read_matlab
 from hero.data.readers.named_arrays import read_named
 from hero.data.readers.numpy_arrays import is_phiflow, read_npy, read_phiflow
 from hero.data.readers.torch_file import is_neuralop, read_neuralop, read_torch
+from hero.data.readers.xarray_file import read_xarray
+from hero.data.readers.zarr_store import read_zarr
 from hero.data.recording import Recording
 from hero.errors import HeroError
 
@@ -27,12 +30,16 @@ READERS: Registry[Reader] = Registry(
     "format",
     {
         "cfdbench": Reader("CFDBench", "folder", lambda folder: bool(case_folders(folder)), read_cfdbench),
+        "apebench": Reader("APEBench", "name", is_apebench, read_apebench),
+        "splits": Reader("NumPy array per split", "folder", lambda folder: bool(split_files(folder)), read_split_files),
         "npy": Reader("NumPy array", "npy", lambda array: True, read_npy),
         "phiflow": Reader("PhiFlow scene", "npz", is_phiflow, read_phiflow),
         "npz": Reader("NumPy arrays by name", "npz", lambda arrays: True, read_named),
         "neuralop": Reader("neuralop", "torch", is_neuralop, read_neuralop),
         "torch": Reader("PyTorch tensors", "torch", lambda tensors: True, read_torch),
         "matlab": Reader("MATLAB", "mat", lambda variables: True, read_matlab),
+        "netcdf": Reader("NetCDF", "netcdf", lambda dataset: True, read_xarray),
+        "zarr": Reader("Zarr", "zarr", lambda store: True, read_zarr),
     },
 )
 """In the order in which they are asked; the first that recognises a file reads it."""

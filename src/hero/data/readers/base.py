@@ -19,6 +19,8 @@ from hero.data.readers.arrays import describe
 from hero.data.readers.matlab import opened_mat
 from hero.data.readers.numpy_arrays import opened_npy, opened_npz
 from hero.data.readers.torch_file import LEGACY, opened_torch, refused_pickle
+from hero.data.readers.xarray_file import describe_dataset, is_netcdf, opened_netcdf
+from hero.data.readers.zarr_store import describe_zarr, is_zarr, opened_zarr
 from hero.data.readers.zipped import refused_zip, zip_kind
 from hero.data.recording import Recording
 from hero.errors import HeroError
@@ -91,8 +93,10 @@ def is_hdf5(path: Path) -> bool:
 
 CONTAINERS: list[Container] = [
     Container("name", lambda path, head: is_name(path), lambda path: contextlib.nullcontext(str(path))),
+    Container("zarr", lambda path, head: is_zarr(path) or zip_kind(path, head) == "zarr", opened_zarr, describe_zarr),
     Container("folder", lambda path, head: path.is_dir(), contextlib.nullcontext),
     Container("hdf5", lambda path, head: path.is_file() and is_hdf5(path), _opened_hdf5, describe_hdf5),
+    Container("netcdf", is_netcdf, opened_netcdf, describe_dataset),
     Container("npy", lambda path, head: head.startswith(b"\x93NUMPY"), opened_npy),
     Container("npz", lambda path, head: zip_kind(path, head) == "npz", opened_npz, describe),
     Container("torch", lambda path, head: head.startswith(LEGACY) or zip_kind(path, head) == "torch", opened_torch),
