@@ -185,6 +185,7 @@ def test_modes_that_do_not_fit_are_refused_before_training() -> None:
 SMALL: dict[str, dict[str, int]] = {
     "fno": {"backbone.width": 4, "backbone.modes": 3},
     "transolver": {"backbone.width": 8, "backbone.heads": 2, "backbone.slices": 4, "backbone.depth": 2},
+    "unet": {"backbone.width": 4, "backbone.levels": 2},
 }
 EQUIVARIANT = {"fno"}
 """Backbones that commute with translations; the others see coordinates."""

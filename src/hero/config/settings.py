@@ -33,6 +33,10 @@ class Facts:
     """Space dimensions of the data."""
     strategy: object = None
     """The class of the strategy."""
+    periodic: tuple[bool, ...] = ()
+    """Whether each axis of space is periodic; empty: all are."""
+    cloud: bool = False
+    """Whether the data lie on scattered points instead of a grid."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +154,19 @@ def positive_numbers(value: Any) -> tuple[int, ...]:
     if not numbers or any(type(number) is not int or number < 1 for number in numbers):
         raise ValueError("must be one positive whole number or a list of them.")
     return numbers
+
+
+def shares(value: Any) -> tuple[float, ...]:
+    """One number from 0 to 1, a list of them, or the same separated by commas."""
+    if isinstance(value, str):
+        try:
+            value = [float(word) for word in value.split(",")]
+        except ValueError:
+            value = ()
+    numbers = tuple(value) if isinstance(value, list | tuple) else (value,)
+    if not numbers or any(isinstance(n, bool) or not isinstance(n, int | float) or not 0 <= n <= 1 for n in numbers):
+        raise ValueError("must be one number from 0 to 1 or a list of them.")
+    return tuple(map(float, numbers))
 
 
 def _plain_type(field: FieldInfo | None, value: Any) -> Any:

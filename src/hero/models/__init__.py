@@ -6,10 +6,11 @@ import torch
 from torch import nn
 
 from hero.config import Registry
-from hero.errors import unknown_name
+from hero.errors import HeroError, unknown_name
 from hero.models.base import Backbone, BackboneSettings
 from hero.models.fno import FNO, FNOSettings
 from hero.models.transolver import Transolver, TransolverSettings
+from hero.models.unet import UNet, UNetSettings
 from hero.models.user import UserModuleSettings, build_user_module, check_shapes
 from hero.models.wrappers import MixedPrecision, Normalised
 
@@ -20,6 +21,7 @@ __all__ = [
     "BackboneSettings",
     "Normalised",
     "Transolver",
+    "UNet",
     "build_backbone",
     "count_parameters",
     "get_backbone",
@@ -30,7 +32,18 @@ BACKBONES: Registry[Backbone] = Registry(
     {
         "fno": Backbone("FNO", "FNO", FNOSettings, lambda s, dims, i, o: FNO(i, o, **s.own())),
         "transolver": Backbone(
-            "Transolver", "Trans.", TransolverSettings, lambda s, dims, i, o: Transolver(i, o, dims, **s.own())
+            "Transolver",
+            "Trans.",
+            TransolverSettings,
+            lambda s, dims, i, o: Transolver(i, o, dims, **s.own()),
+            takes_points=True,
+        ),
+        "unet": Backbone(
+            "U-Net",
+            "U-Net",
+            UNetSettings,
+            lambda s, dims, i, o, periodic: UNet(i, o, periodic, **s.own()),
+            takes_boundary=True,
         ),
     },
 )
@@ -40,23 +53,38 @@ def get_backbone(name: str) -> Backbone:
     """A registered backbone, or your own module as package.module:Class, which is imported only when it is built."""
     if ":" in name:
         title = name.rpartition(":")[2]
-        return Backbone(title, title, UserModuleSettings, build_user_module)
+        return Backbone(title, title, UserModuleSettings, build_user_module, takes_points=True)
     if name not in BACKBONES:
         raise unknown_name("backbone", name, [*BACKBONES, "package.module:Class"])
     return BACKBONES[name]
 
 
 def build_backbone(
-    settings: BackboneSettings, space: tuple[int, ...], in_channels: int, out_channels: int, seed: int
+    settings: BackboneSettings,
+    space: tuple[int, ...],
+    in_channels: int,
+    out_channels: int,
+    seed: int,
+    periodic: tuple[bool, ...] | None = None,
+    cloud: bool = False,
 ) -> nn.Module:
     """The backbone for the grid `space`, with initial weights that depend on `seed` alone.
 
-    Modules draw their weights from the global generator; it is seeded inside a fork, so the caller's generator is
-    untouched and any module is reproducible.
+    `periodic` says it of each axis, None of all; with `cloud` space is (points,), scattered. Modules draw their weights
+    from the global generator; it is seeded inside a fork, so the caller's generator is untouched and any module is
+    reproducible.
     """
+    backbone = get_backbone(settings.name)
+    if cloud and not backbone.takes_points:
+        able = ", ".join(name for name, part in BACKBONES.items() if part.takes_points)
+        raise HeroError(
+            f"backbone.name={settings.name} needs a grid and the data are scattered points; choose one of: {able}, "
+            "package.module:Class."
+        )
+    boundary = (periodic or (True,) * len(space),) if backbone.takes_boundary else ()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = get_backbone(settings.name).build(settings, len(space), in_channels, out_channels)
+        model = backbone.build(settings, None if cloud else len(space), in_channels, out_channels, *boundary)
     if settings.name not in BACKBONES:
         check_shapes(model, settings.name, in_channels, out_channels, space)
     return MixedPrecision(model) if settings.precision == "bfloat16" else model

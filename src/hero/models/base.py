@@ -14,7 +14,7 @@ from hero.config import Settings, setting
 class BackboneSettings(Settings):
     """The operator that learns one step; every backbone has these settings and its own."""
 
-    name: str = setting("fno", "Backbone: fno, transolver, or your own nn.Module as package.module:Class.")
+    name: str = setting("fno", "Backbone: fno, transolver, unet, or your own nn.Module as package.module:Class.")
     residual: bool = setting(False, "The operator predicts the change: u + G(u).")
     precision: Literal["float32", "bfloat16"] = setting(
         "float32", "bfloat16 computes matrix products under autocast; transforms, weights and states stay in float32."
@@ -47,4 +47,8 @@ class Backbone:
     short: str
     """Display name in the labels of strategies, as in Trans.-HERO."""
     Settings: type[BackboneSettings]
-    build: Callable[[Any, int, int, int], nn.Module]
+    build: Callable[..., nn.Module]
+    takes_boundary: bool = False
+    """Whether `build` takes a fifth argument, for each axis whether it is periodic."""
+    takes_points: bool = False
+    """Whether it also maps scattered points, (batch, channel, points), which it gets with dims=None."""

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import ValidationInfo, field_validator
 from torch import Tensor, nn
-from torch.nn.functional import gelu
+from torch.nn.functional import gelu, pad
 
 from hero.config import Facts, setting
-from hero.config.settings import Derived, facts_of, positive_numbers
+from hero.config.settings import Derived, facts_of, positive_numbers, shares
 from hero.models.base import BackboneSettings
 from hero.models.once import once
 from hero.models.spectral import SpectralConv, autocasting, check_modes, full_precision, fusing
@@ -144,6 +144,15 @@ def by_size(name: str) -> Derived:
     return Derived(value, f"{values[1]}" if same else ", ".join(f"{values[dims]} in {dims}D" for dims in values))
 
 
+PADDING = 0.25
+"""Share of an axis with ends that is added to it."""
+
+
+def by_boundary(facts: Facts, given: Mapping[str, Any]) -> tuple[float, ...]:
+    """The padding of each axis."""
+    return tuple(0.0 if wraps else PADDING for wraps in facts.periodic or (True,) * facts.dims)
+
+
 class FNOSettings(BackboneSettings):
     """Fourier neural operator."""
 
@@ -163,6 +172,12 @@ class FNOSettings(BackboneSettings):
     spectral_bias: Annotated[bool, by_size("spectral_bias")] = setting(
         "A bias of the spectral convolution next to the bias of the bypass, as in neuralop."
     )
+    padding: Annotated[tuple[float, ...], Derived(by_boundary, f"{PADDING} on axes that are not periodic, else 0")] = (
+        setting(
+            "Zeros added at the end of each axis, as a share of its points; one number for the axes that are not "
+            "periodic (for all where every axis is), or one per axis."
+        )
+    )
     final_activation: bool = setting(True, "GELU after the last block as well, as in APEBench; neuralop has none.")
 
     @field_validator("modes", mode="before")
@@ -174,8 +189,25 @@ class FNOSettings(BackboneSettings):
             raise ValueError(f"has {len(modes)} numbers for {dims} axes; use one or {dims}.")
         return modes
 
+    @field_validator("padding", mode="before")
+    @classmethod
+    def _one_share_per_axis(cls, value: Any, info: ValidationInfo) -> tuple[float, ...]:
+        padding, facts = shares(value), facts_of(info)
+        if len(padding) == 1 and not all(facts.periodic):
+            return tuple(0.0 if wraps else padding[0] for wraps in facts.periodic)
+        padding = padding * facts.dims if len(padding) == 1 else padding
+        if len(padding) != facts.dims:
+            raise ValueError(f"has {len(padding)} numbers for {facts.dims} axes; use one or {facts.dims}.")
+        return padding
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """The modes in waves per box; the box of the transform is longer by the padding."""
+        return tuple(max(1, round(m / (1 + share))) for m, share in zip(self.modes, self.padding, strict=True))
+
     def check(self, space: tuple[int, ...]) -> None:
-        check_modes(self.modes, space)
+        added = added_points(self.padding, space)
+        check_modes(self.modes, tuple(n + more for n, more in zip(space, added, strict=True)))
 
     def own(self) -> dict[str, Any]:
         """The arguments of `FNO`: a size is only the defaults of the others."""
@@ -186,9 +218,11 @@ class FNO(nn.Module):
     """Lifting, `depth` blocks with an activation after each, projection; both maps are linear unless hidden channels
     are given.
 
-    Maps (batch, in_channels, *space) to (batch, out_channels, *space) on any periodic grid that carries `modes`.
-    With `coordinates` the position in [0, 1) along each axis is a further input channel. `final_activation` is
-    APEBench's layout; Li's and neuralop's FNO have no activation after the last block.
+    Maps (batch, in_channels, *space) to (batch, out_channels, *space) on any grid that carries `modes`. A Fourier
+    transform joins both ends of an axis; on an axis that is not periodic `padding` puts zeros between them, a share of
+    its points, which the output leaves out again. The modes are then waves in the longer box. With `coordinates` the
+    position in [0, 1) along each axis is a further input channel. `final_activation` is APEBench's layout; Li's and
+    neuralop's FNO have no activation after the last block.
     """
 
     def __init__(
@@ -203,9 +237,10 @@ class FNO(nn.Module):
         coordinates: bool = False,
         final_activation: bool = True,
         spectral_bias: bool = False,
+        padding: tuple[float, ...] = (),
     ) -> None:
         super().__init__()
-        self.coordinates = coordinates
+        self.coordinates, self.padding = coordinates, padding or (0.0,) * len(modes)
         self.lifting = channel_map(in_channels + (len(modes) if coordinates else 0), lifting, width)
         last = depth - 1 if not final_activation else depth
         self.blocks = nn.ModuleList(FNOBlock(width, modes, i < last, spectral_bias) for i in range(depth))
@@ -214,12 +249,23 @@ class FNO(nn.Module):
     def forward(self, u: Tensor) -> Tensor:
         if self.coordinates:
             u = torch.cat([u, grid(tuple(u.shape[2:]), u).expand(u.shape[0], *(-1,) * (u.dim() - 1))], dim=1)
+        space = tuple(u.shape[2:])
+        added = added_points(self.padding, space)
+        if any(added):  # before the lifting, which can so stay folded into the first block
+            u = pad(u, [side for more in reversed(added) for side in (0, more)])
         first, *others = self.blocks
         assert isinstance(first, FNOBlock)  # for the type checker
         v = first.lifted(u, self.lifting) if isinstance(self.lifting, Pointwise) else first(self.lifting(u))
         for block in others:
             v = block(v)
+        if any(added):
+            v = v[(slice(None), slice(None), *map(slice, space))]
         return self.projection(v)
+
+
+def added_points(padding: tuple[float, ...], space: tuple[int, ...]) -> tuple[int, ...]:
+    """Shares of the axes as whole numbers of points, rounded up (but for the rounding of the product itself)."""
+    return tuple(math.ceil(share * n - 1e-9) for share, n in zip(padding, space, strict=True))
 
 
 def grid(space: tuple[int, ...], like: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad, scaled_dot_product_attention
 
-from hero.config import per_dims, setting
+from hero.config import Derived, per_dims, setting
 from hero.errors import HeroError
 from hero.models.base import BackboneSettings
 
@@ -112,7 +112,9 @@ class TransolverSettings(BackboneSettings):
     heads: Annotated[int, per_dims({1: 4, 2: 8, 3: 8})] = setting("Attention heads.", ge=1)
     slices: Annotated[int, per_dims({1: 64, 2: 128, 3: 256})] = setting("Slices.", ge=1)
     mlp_ratio: int = setting(1, "Hidden over outer channels in the feed-forward part.", ge=1)
-    periodic: bool = setting(True, "Convolutions wrap around; false pads with zeros as upstream does.")
+    periodic: Annotated[bool, Derived(lambda facts, given: all(facts.periodic), "whether every axis is")] = setting(
+        "Convolutions wrap around; false pads with zeros as upstream does."
+    )
 
 
 class Transolver(nn.Module):

@@ -30,7 +30,7 @@ def import_class(name: str) -> type[nn.Module]:
     return found
 
 
-def build_user_module(settings: UserModuleSettings, dims: int, in_channels: int, out_channels: int) -> nn.Module:
+def build_user_module(settings: UserModuleSettings, dims: int | None, in_channels: int, out_channels: int) -> nn.Module:
     """The class with `backbone.kwargs`; in_channels and out_channels are filled in where it takes them."""
     cls = import_class(settings.name)
     takes = {name for base in cls.__mro__ for name in inspect.signature(base).parameters}

@@ -1,0 +1,122 @@
+"""The FNO between walls: zeros that keep the two ends of an axis apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.functional import pad
+
+from hero.config import Facts
+from hero.data.windows import Context
+from hero.errors import HeroError
+from hero.evaluation.export import FORMATS, Step, check, decode, trace
+from hero.method.rollout import as_stepper
+from hero.models import FNO, Transolver, build_backbone
+from hero.models.fno import FNOSettings, added_points
+from hero.models.transolver import TransolverSettings
+from hero.runs.config import make_config
+from test_backbones import fft_fno
+from test_export import card_of
+
+
+def fno(**settings: object) -> FNO:
+    torch.manual_seed(0)
+    return FNO(1, 1, width=5, modes=(3, 4), depth=2, **settings).double()
+
+
+def settings(periodic: tuple[bool, ...], **given: object) -> FNOSettings:
+    return FNOSettings.from_values("backbone", given, Facts(dims=len(periodic), periodic=periodic))
+
+
+def test_padding_is_the_operator_on_the_longer_grid() -> None:
+    """Value and gradients equal those of the twin that pads, transforms with the FFT and crops."""
+    model = fno(padding=(0.0, 0.25))
+    u = torch.randn(2, 1, 8, 10, dtype=torch.float64, requires_grad=True)
+    twin = fft_fno(model, pad(u, (0, 3)))[..., :10]  # 2.5 points, rounded up
+    torch.testing.assert_close(model(u), twin, rtol=1e-11, atol=1e-12)
+    inputs = [u, *model.parameters()]
+    pairs = zip(torch.autograd.grad(model(u).sum(), inputs), torch.autograd.grad(twin.sum(), inputs), strict=True)
+    for ours, theirs in pairs:
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
+
+
+def test_no_padding_is_the_same_network_bit_for_bit() -> None:
+    u = torch.randn(2, 1, 8, 10, dtype=torch.float64)
+    assert torch.equal(fno(padding=(0.0, 0.0))(u), fno()(u))
+
+
+def test_points_are_rounded_up_but_not_by_the_rounding_of_a_product() -> None:
+    assert added_points((0.25, 0.25, 0.0), (8, 9, 100)) == (2, 3, 0)
+    assert added_points((0.07, 0.1), (100, 30)) == (7, 3)  # 0.07 * 100 = 7.000000000000001
+
+
+def test_the_default_follows_the_boundary_and_is_stored_as_numbers() -> None:
+    assert settings((True, True)).padding == (0.0, 0.0)
+    assert settings((True, False)).padding == (0.0, 0.25)
+    assert settings((True, False), padding=0.5).padding == (0.0, 0.5)
+    assert settings((True, False), padding=[0.5, 0]).padding == (0.5, 0.0)
+    assert settings((True, False), padding="0.1, 0.2").padding == (0.1, 0.2)
+    assert settings((True, True), padding=0.5).padding == (0.5, 0.5)
+    config = make_config(overrides={"task.name": "decaying_turbulence"})
+    assert config.to_dict()["backbone"]["padding"] == (0.0, 0.0)
+    mixed = build_backbone(settings((True, False), modes=[2, 3]), (8, 8), 1, 1, 0)
+    assert isinstance(mixed, FNO)
+    assert mixed.padding == (0.0, 0.25)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.5, "much", [], True, [0.1, "x"]])
+def test_other_shares_are_refused(value: object) -> None:
+    with pytest.raises(HeroError, match=r"backbone.padding=.* must be one number from 0 to 1 or a list of them"):
+        settings((False, False), padding=value)
+
+
+def test_a_share_for_each_axis() -> None:
+    with pytest.raises(HeroError, match=r"has 3 numbers for 2 axes; use one or 2"):
+        settings((False, False), padding=[0.1, 0.2, 0.3])
+
+
+def test_modes_are_checked_on_the_padded_grid() -> None:
+    """12 points carry 7 modes, 15 points 8."""
+    settings((False,), modes=8).check((12,))
+    for refused in (settings((False,), modes=9), settings((True,), modes=8)):
+        with pytest.raises(HeroError, match=r"backbone.modes=\d does not fit"):
+            refused.check((12,))
+
+
+def test_the_reach_is_counted_in_the_box_of_the_data() -> None:
+    assert settings((True, False), modes=[10, 10]).reach == (10, 8)
+    assert settings((True, True), modes=[10, 10]).reach == (10, 10)
+
+
+def test_a_padded_fno_exports() -> None:
+    config = make_config(
+        overrides={"task.resolution": 12, "task.cutoff": 1, "backbone.modes": 3, "backbone.width": 4}
+        | {"backbone.padding": 0.25}
+    )
+    model = config.build_operator().eval().requires_grad_(False)
+    step, card = Step(model, as_stepper(model), 1), card_of(config)
+    data = 0.1 * torch.randn(3, 101, 1, 12, generator=torch.Generator().manual_seed(0))
+    program = trace(step, card)
+    for kind in FORMATS.values():
+        exported = decode(kind.encode(program, card.model_dump_json()), kind, Path(kind.file))
+        assert check(exported, as_stepper(step), data, 1, Path(kind.file)).one_step < 1e-5
+        assert exported(Context(torch.ones(5, 1, 1, 12))).shape == (5, 1, 12)
+
+
+@pytest.mark.parametrize("periodic", [(True, True), (True, False), (False, False)])
+def test_transolver_wraps_around_where_every_axis_does(periodic: tuple[bool, ...]) -> None:
+    made = TransolverSettings.from_values("backbone", {"name": "transolver"}, Facts(dims=2, periodic=periodic))
+    assert made.periodic == all(periodic)
+
+
+def test_transolver_on_scattered_points_knows_no_order_of_them() -> None:
+    """Coordinates come as conditioning channels; permuted points give permuted values."""
+    made = TransolverSettings.from_values(
+        "backbone", {"name": "transolver", "width": 8, "heads": 2, "slices": 4}, Facts(cloud=True)
+    )
+    model = build_backbone(made, (30,), 3, 1, seed=0, cloud=True).double()
+    assert isinstance(model, Transolver)
+    u, order = torch.randn(2, 3, 30, dtype=torch.float64), torch.randperm(30)
+    torch.testing.assert_close(model(u[..., order]), model(u)[..., order], rtol=1e-11, atol=1e-12)
