@@ -15,7 +15,7 @@ from hero.errors import HeroError
 
 KEPT = 8  # a handle holds caches in memory, so that a folder of thousands of files must not keep all of them open
 
-_handles: OrderedDict[Path, h5py.File] = OrderedDict()
+_handles: OrderedDict[Path, tuple[tuple[int, ...], h5py.File]] = OrderedDict()
 _lock = threading.RLock()
 
 
@@ -26,11 +26,24 @@ def opened_hdf5(path: Path) -> Iterator[h5py.File]:
     The lock is held while the file is in use, so that no other thread closes it; HDF5 reads one at a time anyway.
     """
     with _lock, damage_reported(path):
-        file = _handles.pop(path, None) or h5py.File(path, "r")
-        _handles[path] = file
+        state = path.stat()
+        version = state.st_ino, state.st_size, state.st_mtime_ns
+        known, file = _handles.pop(path, (None, None))
+        if file is None or known != version:  # a file that was written again is another file
+            if file is not None:
+                file.close()
+            file = h5py.File(path, "r")
+        _handles[path] = version, file
         while len(_handles) > KEPT:
-            _handles.popitem(last=False)[1].close()
+            _handles.popitem(last=False)[1][1].close()
         yield file
+
+
+def close_hdf5() -> None:
+    """Close all kept files, so that they can be written again."""
+    with _lock:
+        while _handles:
+            _handles.popitem()[1][1].close()
 
 
 @contextlib.contextmanager

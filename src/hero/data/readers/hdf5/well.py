@@ -1,0 +1,191 @@
+"""The Well: fields of tensor order 0, 1 and 2, which vary with trajectory, time and each axis or not, as they say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from hero.data.handles import opened_hdf5
+from hero.data.readers.arrays import time_step
+from hero.data.readers.hdf5.axes import SPACE
+from hero.data.readers.hdf5.slabs import Fields, Slab, States, dataset_of, numbers, words
+from hero.data.readers.join import join
+from hero.data.recording import Axis, Channel, Recording, Trajectory
+from hero.errors import HeroError
+
+BOUNDARY = {"wall": 0.0, "open": 1.0, "periodic": 2.0}
+
+
+def is_well(file: h5py.File) -> bool:
+    """Dimensions and fields of order 0."""
+    return isinstance(file.get("dimensions"), h5py.Group) and isinstance(file.get("t0_fields"), h5py.Group)
+
+
+def read_well(path: Path, file: h5py.File, layout: str) -> Recording:
+    """One file; `join_well` makes one recording of several."""
+    dimensions = file["dimensions"]
+    names = (
+        words(dimensions.attrs["spatial_dims"])
+        if "spatial_dims" in dimensions.attrs
+        else [name for name in SPACE if name in dimensions]
+    )
+    grids = [dataset_of(dimensions, name) for name in names]
+    times = dataset_of(dimensions, "time")
+    space, frames = tuple(grid.shape[-1] for grid in grids), times.shape[-1]
+    slabs: dict[bool, list[Slab]] = {True: [], False: []}
+    labels: dict[bool, list[str]] = {True: [], False: []}
+    count = int(file.attrs.get("n_trajectories", 0)) or _trajectories_of(file)
+    for order in range(3):
+        for field in _listed(file.get(f"t{order}_fields")):
+            name = f"t{order}_fields/{field}"
+            axes = _axes(dataset_of(file, name), order, count, frames, space, path)
+            slabs["t" in axes].append(Slab(path, name, axes, space, len(space) ** order))
+            components = ["".join(letters) for letters in product(names, repeat=order)]
+            labels["t" in axes] += [f"{field}_{letters}" if letters else field for letters in components]
+    if not slabs[True]:
+        raise HeroError(
+            f"{path} has no field that varies in time, so that it is steady; choose a file of trajectories."
+        )
+    table, notes = _scalars(file, count, frames)
+    ends = boundaries(file, names)
+    axes_of_space = tuple(
+        Axis(name, _first_row(grid), all(kind == "periodic" for kind in ends[name]))
+        for name, grid in zip(names, grids, strict=True)
+    )
+    notes += [
+        f"The axis {name} is not periodic: {' and '.join(dict.fromkeys(ends[name]))}."
+        for name in names
+        if set(ends[name]) != {"periodic"}
+    ]
+    dt, uneven = time_step(_first_row(times))
+    trajectories = [
+        Trajectory(
+            frames,
+            States(tuple(slab.of(index) for slab in slabs[True])),
+            {name: values[index] for name, values in table.items()},
+            Fields(tuple(slab.of(index) for slab in slabs[False])) if slabs[False] else None,
+        )
+        for index in range(count)
+    ]
+    return Recording(
+        "well",
+        (path,),
+        tuple(Channel(label) for label in labels[True]),
+        axes_of_space,
+        dt,
+        trajectories,
+        field_names=tuple(labels[False]),
+        notes=(*notes, *uneven),
+    )
+
+
+def _listed(group: Any) -> list[str]:
+    """The datasets of a group, in the order that it gives."""
+    if not isinstance(group, h5py.Group):
+        return []
+    return (
+        [name for name in words(group.attrs["field_names"]) if name in group]
+        if "field_names" in group.attrs
+        else list(group)
+    )
+
+
+def _trajectories_of(file: h5py.File) -> int:
+    first = _listed(file["t0_fields"])
+    return file["t0_fields"][first[0]].shape[0] if first else 1
+
+
+def _first_row(grid: h5py.Dataset) -> np.ndarray:
+    """Coordinates; of the first trajectory where they vary with it."""
+    return np.asarray(grid[(0,) * (grid.ndim - 1)], np.float64)
+
+
+def _axes(field: h5py.Dataset, order: int, count: int, frames: int, space: Sequence[int], path: Path) -> str:
+    """The letters of a field's axes, from its attributes, else from its shape."""
+    attributes = field.attrs
+    varying = np.atleast_1d(attributes.get("dim_varying", np.ones(len(space), bool)))
+    along = [(letter, n) for letter, n, varies in zip(SPACE, space, varying, strict=False) if varies]
+    kept = [(letter, n if varies else 1) for letter, n, varies in zip(SPACE, space, varying, strict=False)]
+    components = [(letter, len(space)) for letter in "cd"[:order]]
+    leads: tuple[list[tuple[str, int]], ...] = ([("b", count), ("t", frames)], [("t", frames)], [("b", count)], [])
+    # An axis along which a field does not vary is missing, or has one entry: files of both kinds exist.
+    for lead, inner in product(leads, (along, kept)):
+        letters = "".join(letter for letter, _ in [*lead, *inner, *components])
+        told = attributes.get("sample_varying", "b" in letters), attributes.get("time_varying", "t" in letters)
+        fits = field.shape == tuple(length for _, length in [*lead, *inner, *components])
+        if fits and told == ("b" in letters, "t" in letters):
+            return letters
+    raise HeroError(
+        f"{path}: {field.name} has the shape {field.shape}, which is not {count} trajectories of {frames} times on "
+        f"{'x'.join(map(str, space))} points as its attributes say; check the file."
+    )
+
+
+def _scalars(file: h5py.File, count: int, frames: int) -> tuple[dict[str, list[float]], list[str]]:
+    """Numbers per trajectory, and notes; the numbers may be 0-d, (trajectory), (time) or (trajectory, time)."""
+    table: dict[str, list[float]] = {}
+    left_out = []
+    for name in _listed(file.get("scalars")):
+        values = dataset_of(file["scalars"], name)
+        in_time = bool(
+            values.attrs.get("time_varying", values.shape in {(frames,), (count, frames)} and values.shape != (count,))
+        )
+        if in_time:
+            left_out.append(name)
+        else:
+            table[name] = np.broadcast_to(np.asarray(values[()], np.float64).reshape(-1), (count,)).tolist()
+    parameters = words(file.attrs["simulation_parameters"]) if "simulation_parameters" in file.attrs else []
+    known = {name: file.attrs[name] for name in parameters if name in file.attrs and name not in (*table, *left_out)}
+    table |= {name: [value] * count for name, value in numbers(known).items()}
+    return table, [f"The numbers {', '.join(left_out)} vary in time and are left out."] if left_out else []
+
+
+def boundaries(file: h5py.File, names: Sequence[str]) -> dict[str, list[str]]:
+    """The kind of boundary at both ends of each axis; open where the file does not say."""
+    ends = {name: ["open", "open"] for name in names}
+    conditions = file.get("boundary_conditions")
+    for condition in conditions.values() if isinstance(conditions, h5py.Group) else ():
+        kind = words(condition.attrs.get("bc_type", "open"))[0].lower()
+        along = [name for name in words(condition.attrs.get("associated_dims", [])) if name in ends]
+        mask = condition["mask"][...] if "mask" in condition else np.ones((2,) * len(along), bool)
+        for axis, name in enumerate(along):
+            for end in (0, -1):
+                edge = mask.take(end, axis=axis) if mask.ndim == len(along) else mask
+                # A wall covers the whole edge; a part that is open or periodic decides otherwise.
+                if edge.all() if kind == "wall" else edge.any():
+                    ends[name][end] = kind
+    return ends
+
+
+def join_well(recordings: Sequence[Recording]) -> Recording:
+    """One recording; the kinds of boundary that differ between files become conditioning numbers."""
+    names = [axis.name for axis in recordings[0].axes]
+    kinds = []
+    for recording in recordings:
+        with opened_hdf5(recording.files[0]) as file:
+            ends = boundaries(file, names)
+        kinds.append(
+            {
+                f"boundary_{name}_{end}": BOUNDARY.get(kind, -1.0)
+                for name in names
+                for end, kind in zip(("low", "high"), ends[name], strict=True)
+            }
+        )
+    differing = [name for name in kinds[0] if len({kind[name] for kind in kinds}) > 1]
+    told = [
+        replace(
+            recording,
+            trajectories=[
+                replace(trajectory, scalars={**trajectory.scalars, **{name: kind[name] for name in differing}})
+                for trajectory in recording.trajectories
+            ],
+        )
+        for recording, kind in zip(recordings, kinds, strict=True)
+    ]
+    return join(told)
