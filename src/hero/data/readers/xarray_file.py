@@ -28,10 +28,15 @@ def is_netcdf(path: Path, head: bytes) -> bool:
     if head[:4] in CLASSIC or not head.startswith(b"\x89HDF"):
         return head[:4] in CLASSIC
     with contextlib.suppress(OSError, RuntimeError), h5py.File(path, "r") as file:
-        return "_NCProperties" in file.attrs or any(
-            isinstance(item, h5py.Dataset) and item.attrs.get("CLASS") == b"DIMENSION_SCALE" for item in file.values()
-        )
+        return has_dimensions(file)
     return False
+
+
+def has_dimensions(file: h5py.File) -> bool:
+    """Whether an HDF5 file names the dimensions of its arrays as NetCDF does."""
+    return "_NCProperties" in file.attrs or any(
+        isinstance(item, h5py.Dataset) and item.attrs.get("CLASS") == b"DIMENSION_SCALE" for item in file.values()
+    )
 
 
 @contextlib.contextmanager

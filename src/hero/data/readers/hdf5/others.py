@@ -11,6 +11,7 @@ import numpy as np
 from hero.data.readers.arrays import channels_of, layout_of
 from hero.data.readers.hdf5.axes import grid_axes, length_of, space_of
 from hero.data.readers.hdf5.slabs import States, dataset_of, is_dataset, slabs_of
+from hero.data.readers.xarray_file import has_dimensions
 from hero.data.recording import Axis, Recording, Trajectory
 from hero.data.task import NUMERICS
 from hero.errors import HeroError
@@ -68,13 +69,7 @@ def _arrays(file: h5py.File) -> list[str]:
 
 def is_array(file: h5py.File) -> bool:
     """One array alone; NetCDF says more about its axes and has its own reader."""
-    return len(_arrays(file)) == 1 and not is_netcdf(file)
-
-
-def is_netcdf(file: h5py.File) -> bool:
-    """Written by a library of NetCDF, or with scales of dimensions."""
-    scales = any(isinstance(item, h5py.Dataset) and item.is_scale for item in file.values())
-    return "_NCProperties" in file.attrs or scales
+    return len(_arrays(file)) == 1 and not has_dimensions(file)
 
 
 def read_array(path: Path, file: h5py.File, layout: str) -> Recording:
