@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conftest import Call, assert_refused
 from hero.data.recording import Axis, Channel, Recording, Trajectory
 from hero.evaluation import doctor_scan
 from hero.evaluation.doctor import Diagnosis, diagnose
@@ -79,7 +80,7 @@ def test_clean_waves_are_fit_and_every_question_is_answered_with_ok() -> None:
     assert [channel.low, channel.high] == [u.min(), u.max()]
     assert [channel.mean, channel.std] == pytest.approx([u.mean(), u.std()], abs=1e-12)
     (axis,) = found.axes
-    assert (axis.points, axis.periodic) == (POINTS, True)
+    assert (axis.points, axis.periodic, axis.known) == (POINTS, True, True)
     assert axis.extent == pytest.approx(1)
     expected = np.linalg.norm(np.diff(u, axis=1), axis=(2, 3)) / np.linalg.norm(u[:, :-1], axis=(2, 3))
     assert found.change == pytest.approx(np.median(expected.mean(axis=1)))
@@ -172,6 +173,7 @@ CASES: dict[str, tuple[str, str, Callable[[], Recording], str]] = {
     "jump": ("time step", "note", with_jump, ""),
     "two frames": ("length", "problem", lambda: recorded(waves(frames=2)), ""),
     "short": ("length", "note", lambda: recorded(waves(frames=4)), "train.unroll=3"),
+    "unequal": ("length", "note", lambda: recorded([*waves(11), waves(1, 20, seed=3)[0]]), ""),
     "scales": ("scales", "note", with_mixed_scales, "train.normalise=true"),
     "offset": ("scales", "note", lambda: recorded(waves() + 100), "train.normalise=true"),
     "decay": ("decay", "note", decaying, ""),
@@ -216,7 +218,7 @@ def test_leakage_across_splits() -> None:
     found = asked(recorded(same, split), "leakage")
     assert found.mark == "problem"
     assert "11 (test) is 4 (train)" in found.text
-    long = waves(frames=45)
+    long = waves(frames=55)
     cut = [*long[:10, :30], long[3, 25:], waves(1, seed=5)[0]]
     found = asked(recorded(cut, split), "leakage")
     assert found.mark == "problem"
@@ -284,12 +286,11 @@ def test_periodicity_is_read_from_the_data_where_the_file_says_nothing() -> None
     found = diagnose(recorded(ramp, periodic=None), "x")
     assert not found.axes[0].periodic
     assert "--backbone" in found.command
-    (axis,) = diagnose(doubled(), "x").axes
-    assert axis.periodic
-    assert "repeats" in axis.why
-    walls = waves() * np.sin(np.linspace(0, np.pi, POINTS))  # both ends are zero for ever, which is no doubled point
-    walls[..., [0, -1]] = 0
-    assert asked(recorded(walls, periodic=None), "end points").mark == "ok"
+    found = diagnose(doubled(), "x")
+    assert (found.axes[0].periodic, found.axes[0].points, found.axes[0].known) == (True, POINTS, False)
+    assert found.axes[0].extent == pytest.approx(1)
+    assert found.spectrum is not None
+    assert found.spectrum.upper_share < 1e-20  # a point too many would smear the waves
 
 
 def test_conditioning_splits_and_notes_are_shown(tmp_path: Path) -> None:
@@ -305,10 +306,35 @@ def test_conditioning_splits_and_notes_are_shown(tmp_path: Path) -> None:
     shown = {row.cells[0].text: row.cells[1].text for row in tables.facts_table(found).rows}
     assert shown["number nu"] == "0 to 1.1, 12 values"
     assert shown["splits"] == "train 10, test 2"
-    assert shown["reader"] == "The reader decided something."
+    assert shown["note"] == "The reader decided something."
     assert shown["time step"] == "0.1 s"
     assert Diagnosis.read(found.write(tmp_path / "found.json")) == found
     assert tables.verdict(found)[-1] == "hero train waves.h5"
+
+
+def test_the_command_prints_draws_and_exits_by_the_problems(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    u = waves()
+    np.save("good.npy", u)
+    code, out, err = call("doctor", "good.npy", "--json", "good.json")
+    assert code == 0, err
+    assert "fit for training" in out
+    assert out.rstrip().endswith("hero train good.npy")
+    assert {path.stem for path in Path("doctor-good").iterdir()} == {"fields", "energy", "spectrum"}
+    assert Diagnosis.read(Path("good.json")).trajectories == 12
+    np.save("swapped.npy", u.transpose(0, 3, 1, 2))
+    code, out, err = call("doctor", "swapped.npy", "--layout", "bxtc", "--out", "pictures")
+    assert code == 0, err
+    assert out.rstrip().endswith("hero train swapped.npy --set data.layout=bxtc")
+    assert Path("pictures/fields.png").is_file()
+    u[2, 3] = math.nan
+    np.save("bad.npy", u)
+    code, out, _ = call("doctor", "bad.npy")
+    assert code == 1
+    assert "not fit for training: solve 1 problem first (finite)" in out
+    assert_refused(call("doctor", "missing.npy"), "missing.npy")
 
 
 @pytest.mark.parametrize("space", [(16,), (12, 10), (8, 6, 10)])

@@ -13,16 +13,15 @@ from pathlib import Path
 
 import numpy as np
 
-from hero.data.recording import Axis, Recording
+from hero.data.checks import tidy
+from hero.data.recording import Recording
 from hero.errors import HeroError
 from hero.evaluation.doctor_findings import UNROLL, Facts, Finding, findings, stride
 from hero.evaluation.doctor_measures import (
     Growth,
-    Seam,
     Spectrum,
     extent,
     measure_growth,
-    measure_seams,
     measure_spectrum,
     spread,
 )
@@ -30,8 +29,6 @@ from hero.evaluation.doctor_scan import Scan, scan
 from hero.models import BACKBONES
 from hero.records import Record
 
-CONTINUES = 3.0
-"""Jump across the ends over the jump between neighbours, up to which a field is taken to continue across them."""
 DRAWN = 200
 """Points of the curve of the energy."""
 
@@ -55,7 +52,8 @@ class AxisFacts(Record):
     points: int
     extent: float
     periodic: bool
-    why: str
+    known: bool
+    """Whether the file says so; else the states were looked at, and a note says what they show."""
 
 
 class Range(Record):
@@ -119,14 +117,12 @@ def diagnose(recording: Recording, source: str, layout: str = "") -> Diagnosis:
     """Read a recording and answer every question; `source` and `layout` are named in the command."""
     if not recording.trajectories or not all(one.frames for one in recording.trajectories):
         raise HeroError(f"{source} has no trajectories, or one without frames; give a file with at least one.")
-    given = recording
-    recording, mismatch = fitted(recording)
+    given, mismatch = fitted(recording)
+    recording = tidy(given)
     found = scan(recording)
-    seams = measure_seams(recording) if recording.points is None else []
-    periodic = [is_periodic(axis, seam)[0] for axis, seam in zip(recording.axes, seams, strict=False)]
-    spectrum = measure_spectrum(recording, found, periodic)
-    facts = Facts(recording, found, seams, spectrum, measure_growth(found), mismatch)
-    backbone, why = suggested_backbone(recording, periodic)
+    spectrum = measure_spectrum(recording, found)
+    facts = Facts(given, recording, found, spectrum, measure_growth(found), mismatch)
+    backbone, why = suggested_backbone(recording)
     frames = [one.frames for one in recording.trajectories]
     energy_frames, energy = energy_curve(found)
     return Diagnosis(
@@ -140,7 +136,7 @@ def diagnose(recording: Recording, source: str, layout: str = "") -> Diagnosis:
         dt=recording.dt,
         time_unit=recording.time_unit,
         channels=channel_facts(recording, found),
-        axes=axis_facts(given, seams),
+        axes=axis_facts(given, recording),
         scalars=scalar_ranges(recording),
         fields=recording.field_names,
         splits=dict(Counter(one.split for one in recording.trajectories if one.split)),
@@ -182,16 +178,6 @@ def fitted(recording: Recording) -> tuple[Recording, str]:
     return replace(recording, axes=axes), "; ".join(names)
 
 
-def is_periodic(axis: Axis, seam: Seam) -> tuple[bool, str]:
-    """Whether an axis is periodic, and why."""
-    if axis.periodic is not None:
-        return axis.periodic, "the file says so"
-    if seam.doubled:
-        return True, "the last point repeats the first"
-    jump = f"the jump across the ends is {seam.ratio:.2g} times the jump between neighbours"
-    return seam.ratio <= CONTINUES, jump
-
-
 def channel_facts(recording: Recording, found: Scan) -> tuple[ChannelFacts, ...]:
     """Each channel with its numbers."""
     return tuple(
@@ -202,20 +188,21 @@ def channel_facts(recording: Recording, found: Scan) -> tuple[ChannelFacts, ...]
     )
 
 
-def axis_facts(recording: Recording, seams: list[Seam]) -> tuple[AxisFacts, ...]:
-    """Each axis as the file has it; a point cloud has neither extent nor ends."""
+def axis_facts(given: Recording, recording: Recording) -> tuple[AxisFacts, ...]:
+    """Each axis as training sees it; a point cloud is one axis, as long as its longest side."""
     if recording.points is not None:
-        span = np.ptp(recording.points, axis=0)
-        name = f"{len(recording.points)} points in {len(span)} dimensions"
-        why = "a point cloud"
-        return (
-            AxisFacts(
-                name=name, unit="", points=len(recording.points), extent=float(span.max()), periodic=False, why=why
-            ),
-        )
+        span, points = float(np.ptp(recording.points, axis=0).max()), len(recording.points)
+        return (AxisFacts(name="point", unit="", points=points, extent=span, periodic=False, known=True),)
     return tuple(
-        AxisFacts(name=axis.name, unit=axis.unit, points=axis.points, extent=extent(axis), periodic=wraps, why=why)
-        for axis, (wraps, why) in ((a, is_periodic(a, s)) for a, s in zip(recording.axes, seams, strict=True))
+        AxisFacts(
+            name=axis.name,
+            unit=axis.unit,
+            points=axis.points,
+            extent=extent(axis),
+            periodic=bool(axis.periodic),
+            known=before.periodic is not None,
+        )
+        for before, axis in zip(given.axes, recording.axes, strict=True)
     )
 
 
@@ -252,13 +239,13 @@ def suggested_settings(facts: Facts, layout: str) -> dict[str, str]:
     return settings
 
 
-def suggested_backbone(recording: Recording, periodic: list[bool]) -> tuple[str, str]:
+def suggested_backbone(recording: Recording) -> tuple[str, str]:
     """A backbone for the geometry, empty for the default, and why."""
     if recording.points is not None:
         return "transolver", "points are scattered"
-    if all(periodic):
-        return "", "every axis is periodic, which suits the default fno"
-    walls = [axis.name for axis, wraps in zip(recording.axes, periodic, strict=True) if not wraps]
+    walls = [axis.name for axis in recording.axes if not axis.periodic]
+    if not walls:
+        return "", "every axis is periodic"
     return (
         "unet" if "unet" in BACKBONES else "transolver",
         f"{', '.join(walls)} is not periodic, and Fourier modes would wrap around",

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from hero.data.recording import Recording
-from hero.evaluation.doctor_measures import Growth, Seam, Spectrum, is_uniform
+from hero.evaluation.doctor_measures import Growth, Spectrum, is_uniform
 from hero.evaluation.doctor_scan import Scan, Shared, are_equal, shared_frames
 from hero.records import Record
 
@@ -46,9 +46,11 @@ class Finding(Record):
 class Facts:
     """All that the questions are answered from."""
 
+    given: Recording
+    """As its reader returns it."""
     recording: Recording
+    """As training sees it."""
     scan: Scan
-    seams: Sequence[Seam]
     spectrum: Spectrum | None
     growth: Growth | None
     mismatch: str
@@ -214,13 +216,14 @@ def coordinates(facts: Facts) -> Iterator[Finding]:
 def end_points(facts: Facts) -> Iterator[Finding]:
     if facts.recording.points is not None:
         return
-    doubled = [axis.name for axis, seam in zip(facts.recording.axes, facts.seams, strict=True) if seam.doubled]
+    both = zip(facts.given.axes, facts.recording.axes, strict=True)
+    doubled = [axis.name for axis, left in both if left.points < axis.points]
     if doubled:
         yield Finding(
             kind="end points",
             mark="note",
             text=f"the last point repeats the first along {', '.join(doubled)}",
-            advice="nothing to do: training leaves the last point out",
+            advice="nothing to do: the last point is left out",
         )
     else:
         yield Finding(kind="end points", mark="ok", text="no end point is doubled")
@@ -247,7 +250,7 @@ def time_steps(facts: Facts) -> Iterator[Finding]:
 
 
 def length(facts: Facts) -> Iterator[Finding]:
-    short = facts.shortest
+    short, longest = facts.shortest, max(one.frames for one in facts.given.trajectories)
     if short < SHORTEST:
         yield Finding(
             kind="length",
@@ -261,6 +264,13 @@ def length(facts: Facts) -> Iterator[Finding]:
             mark="note",
             text=f"the shortest trajectory has {short} frames, too few for train.unroll={UNROLL}",
             advice=f"set train.unroll={short - 1}",
+        )
+    elif longest > short:
+        yield Finding(
+            kind="length",
+            mark="note",
+            text=f"trajectories have {short} to {longest} frames, and all are cut to the shortest",
+            advice="leave short trajectories out to keep the others whole",
         )
     else:
         yield Finding(kind="length", mark="ok", text=f"{short} frames or more per trajectory")

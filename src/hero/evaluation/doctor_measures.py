@@ -88,11 +88,11 @@ def shell_power(state: np.ndarray, periodic: Sequence[bool], extents: Sequence[f
     return np.stack([np.bincount(shell.ravel(), one.ravel(), last + 1)[: last + 1] for one in power])
 
 
-def measure_spectrum(recording: Recording, found: Scan, periodic: Sequence[bool]) -> Spectrum | None:
+def measure_spectrum(recording: Recording, found: Scan) -> Spectrum | None:
     """At the first, middle and last frame of some trajectories; None for point clouds and very small grids."""
     if recording.points is not None or min(recording.space) < 4:
         return None
-    extents = [extent(axis) for axis in recording.axes]
+    extents, periodic = [extent(axis) for axis in recording.axes], [bool(axis.periodic) for axis in recording.axes]
     varied = np.flatnonzero(found.std > 0)
     if not len(varied):
         return None
@@ -189,31 +189,3 @@ def growth_rate(distances: np.ndarray, saturated: float) -> float:
     beyond = np.flatnonzero(distances > saturated)
     stop = int(beyond[0]) if beyond.size else len(distances)
     return float(np.polyfit(np.arange(stop), np.log(distances[:stop]), 1)[0]) if stop >= 2 else math.nan
-
-
-class Seam(Record):
-    """The two ends of an axis."""
-
-    doubled: bool
-    """Whether the last point repeats the first, in values that change with time."""
-    ratio: float
-    """Root mean square jump from the last to the first point, over the jump between neighbours."""
-
-
-def measure_seams(recording: Recording) -> list[Seam]:
-    """Each axis at a few frames of a few trajectories."""
-    states = []
-    for i in spread(len(recording.trajectories), 4):
-        for n in spread(recording.trajectories[i].frames, 4):
-            states.append(read_block(recording, (i, n, n + 1))[0].astype(np.float64))
-    u = np.stack(states)
-    u = np.where(np.isfinite(u), u, 0)
-    found = []
-    for axis, points in enumerate(recording.space, start=2):
-        first, last = u.take(0, axis=axis), u.take(points - 1, axis=axis)
-        inner = float(np.sqrt(np.mean(np.square(np.diff(u, axis=axis))))) if points > 1 else 0.0
-        jump = float(np.sqrt(np.mean(np.square(first - last))))
-        # Walls hold the same value at both ends as well, but hold it for ever and along the whole wall.
-        moves = bool(np.max(np.ptp(first, axis=0), initial=0) > 1e-6 * np.max(np.abs(u), initial=0))
-        found.append(Seam(doubled=moves and jump <= 1e-5 * inner, ratio=jump / inner if inner else math.inf))
-    return found

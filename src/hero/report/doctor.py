@@ -27,7 +27,8 @@ def _facts(found: Diagnosis) -> Iterator[tuple[str, str]]:
     yield "time step", f"{found.dt:g}{unit}"
     for axis in found.axes:
         length = f"{axis.points} points, extent {axis.extent:.4g}{' ' * bool(axis.unit)}{axis.unit}"
-        yield f"axis {axis.name}", f"{length}, {'' if axis.periodic else 'not '}periodic: {axis.why}"
+        known = ", as the file says" if axis.known else ""
+        yield f"axis {axis.name}", f"{length}, {'' if axis.periodic else 'not '}periodic{known}"
     for one in found.scalars:
         span = f"{one.low:g}" if one.low == one.high else f"{one.low:g} to {one.high:g}, {one.values} values"
         yield f"number {one.name}", span
@@ -38,7 +39,7 @@ def _facts(found: Diagnosis) -> Iterator[tuple[str, str]]:
     yield "change per step", f"{100 * found.change:.3g} %" if found.change else ""
     yield "predictability", doubling_text(found.growth)
     for note in found.notes:
-        yield "reader", note
+        yield "note", note
 
 
 def channels_table(found: Diagnosis) -> Table:
@@ -74,7 +75,7 @@ def verdict(found: Diagnosis) -> list[str]:
         which = ", ".join(dict.fromkeys(one.kind for one in found.problems))
         problems = "problem" if count == 1 else "problems"
         return [f"not fit for training: solve {count} {problems} first ({which})"]
-    name = found.backbone or "the default"
+    name = found.backbone or "fno, the default"
     return [f"fit for training; backbone: {name}, because {found.backbone_why}", found.command]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -61,7 +62,7 @@ def fields_figure(found: Diagnosis, recording: Recording) -> Figure:
                 image = axes.imshow(field.T, origin="lower", extent=extent, cmap="viridis", vmin=low, vmax=high)
                 axes.set_title(f"frame {n}" if c == 0 else "", fontsize=9)
             figure.colorbar(image, ax=list(row), label=recording.channels[c].name, shrink=0.85)
-    figure.suptitle(f"{found.source}: trajectory 0", fontsize=11)
+    figure.suptitle(f"{_name(found)}: trajectory 0", fontsize=11)
     return figure
 
 
@@ -80,8 +81,12 @@ def _cloud_figure(found: Diagnosis, recording: Recording, count: int) -> Figure:
             axes.set_title(f"frame {n}" if c == 0 else "", fontsize=9)
             axes.set_aspect("equal")
         figure.colorbar(image, ax=list(row), label=recording.channels[c].name, shrink=0.85)
-    figure.suptitle(f"{found.source}: trajectory 0", fontsize=11)
+    figure.suptitle(f"{_name(found)}: trajectory 0", fontsize=11)
     return figure
+
+
+def _name(found: Diagnosis) -> str:
+    return Path(found.source).name
 
 
 def _limits(values: np.ndarray) -> tuple[float, float]:
@@ -118,7 +123,7 @@ def energy_figure(found: Diagnosis) -> Figure:
     axes.set_xlabel(f"time [{found.time_unit}]" if found.time_unit else "time")
     axes.set_ylabel("mean square")
     axes.grid(alpha=0.25, color=GREY)
-    figure.suptitle(f"{found.source}: energy, mean over trajectories", fontsize=11)
+    figure.suptitle(f"{_name(found)}: energy, mean over trajectories", fontsize=11)
     return figure
 
 
@@ -139,7 +144,7 @@ def spectrum_figure(found: Diagnosis) -> Figure:
     axes.set_ylabel("power / variance")
     axes.grid(alpha=0.25, color=GREY)
     axes.legend(fontsize=8)
-    figure.suptitle(f"{found.source}: {percent(spectrum.upper_share)} of the power in the upper third", fontsize=11)
+    figure.suptitle(f"{_name(found)}, {percent(spectrum.upper_share)} of the power in the upper third", fontsize=11)
     return figure
 
 
