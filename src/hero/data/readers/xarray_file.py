@@ -83,14 +83,11 @@ def _engine(path: Path) -> str:
 
 
 def store_of(path: Path) -> Any:
-    """The path of a folder, or the zip file opened as a store; pickles inside can then not be decoded."""
+    """The path of a folder, or the zip file opened as a store; from version 3.1, zarr refuses the codec pickle."""
     try:
-        import numcodecs
         import zarr
     except ImportError as error:
         raise HeroError(f"{path} is a Zarr store; install `pip install hero[xarray]` to read it.") from error
-    # A store of Zarr 2 may name pickle as its codec, and opening it would run code.
-    numcodecs.registry.codec_registry.pop("pickle", None)
     if not path.is_file():
         return path
     members(path)

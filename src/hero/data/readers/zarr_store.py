@@ -32,29 +32,37 @@ class ZarrArray:
     dtype: np.dtype[Any]
 
     def __getitem__(self, index: Any) -> np.ndarray:
-        opened = _opened(self.path)
-        return np.asarray((opened[self.name] if self.name else opened)[index])
+        with _damage_reported(self.path):
+            opened = _opened(self.path)
+            return np.asarray((opened[self.name] if self.name else opened)[index])
+
+
+@contextlib.contextmanager
+def _damage_reported(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except HeroError:
+        raise
+    except Exception as error:  # zarr raises what its parser meets
+        raise HeroError(f"{path} is a Zarr store that cannot be read ({error}); write it again.") from error
 
 
 def _opened(path: Path) -> Any:
     store = store_of(path)
-    try:
-        import zarr
+    import zarr
 
-        return zarr.open(store, mode="r")
-    except Exception as error:  # zarr raises what its parser meets
-        raise HeroError(f"{path} is a damaged Zarr store ({error}); write it again.") from error
+    return zarr.open(store, mode="r")
 
 
 @contextlib.contextmanager
 def opened_zarr(path: Path) -> Iterator[Any]:
     """An xarray.Dataset, or a mapping of arrays where dimensions have no names."""
-    opened = _opened(path)
-    arrays = {"": opened} if hasattr(opened, "shape") else dict(opened.arrays())
-    if arrays and "" not in arrays and all(_has_names(array) for array in arrays.values()):
-        yield kept_dataset(path)
-    else:
-        yield {name: ZarrArray(path, name, array.shape, np.dtype(array.dtype)) for name, array in arrays.items()}
+    with _damage_reported(path):
+        opened = _opened(path)
+        arrays = {"": opened} if hasattr(opened, "shape") else dict(opened.arrays())
+        named = "" not in arrays and all(_has_names(array) for array in arrays.values())
+        shapes = {name: ZarrArray(path, name, array.shape, np.dtype(array.dtype)) for name, array in arrays.items()}
+    yield kept_dataset(path) if named and arrays else shapes
 
 
 def _has_names(array: Any) -> bool:
