@@ -400,6 +400,50 @@ def test_truncated_after_opening(tmp_path: Path) -> None:
         recording.trajectories[2].read(slice(None), [0])
 
 
+def test_truncated_anywhere(tmp_path: Path) -> None:
+    write_well(tmp_path / "a.h5", well_states())
+    content = (tmp_path / "a.h5").read_bytes()
+    for length in range(8, len(content), len(content) // 20):
+        (tmp_path / "b.h5").write_bytes(content[:length])
+        with pytest.raises(HeroError, match="copy or download"):
+            open_recording(tmp_path / "b.h5")
+
+
+def test_fields_of_different_lengths(tmp_path: Path) -> None:
+    foreign.pdebench_cfd(tmp_path / "a.h5", states((3, 5, 4, 8, 8)))
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        del file["Vy"]
+        file["Vy"] = states((3, 4, 8, 8))
+    with pytest.raises(HeroError, match=r"density \(3, 5, 8, 8\) and Vy \(3, 4, 8, 8\) differ"):
+        open_recording(tmp_path / "a.h5")
+
+
+def test_times_that_differ_between_trajectories_are_noted(tmp_path: Path) -> None:
+    u = states((3, 5, 3, 8, 6))
+    foreign.pdearena(tmp_path / "a.h5", u, "train", np.zeros(3))
+    assert not open_recording(tmp_path / "a.h5").notes
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        file["train/t"][1] += 1  # a later start is no difference
+    assert not open_recording(tmp_path / "a.h5").notes
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        file["train/t"][1] *= 2
+    assert any("t differ between trajectories" in note for note in open_recording(tmp_path / "a.h5").notes)
+
+
+def test_netcdf_that_no_layout_fits_is_read_by_its_dimensions(tmp_path: Path) -> None:
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("h5netcdf")
+    u = states((7, 8, 6))
+    places = {"time": foreign.times(7), "y": grid(8), "x": grid(6)}
+    xarray.Dataset({"height": (("time", "y", "x"), u)}, places).to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    recording = open_recording(tmp_path / "a.nc")
+    assert recording.format == "netcdf"
+    read = recording.trajectories[0].read(slice(None), [0])
+    np.testing.assert_array_equal(
+        read[:, 0], u if [axis.name for axis in recording.axes] == ["y", "x"] else u.swapaxes(1, 2)
+    )
+
+
 def many_files(folder: Path, count: int) -> tuple[Recording, np.ndarray]:
     u = states((count, 6, 2, 4, 5))
     for index, run in enumerate(u):

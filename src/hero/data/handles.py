@@ -48,10 +48,10 @@ def close_hdf5() -> None:
 
 @contextlib.contextmanager
 def damage_reported(path: Path) -> Iterator[None]:
-    """Turn the errors of the HDF5 library into one sentence."""
+    """Turn the errors of the HDF5 library into one sentence; h5py raises each of these types for damage."""
     try:
         yield
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise HeroError(
             f"{path} cannot be read and may be incomplete ({reason}); copy or download it again."
@@ -64,4 +64,5 @@ def _forget() -> None:
     _handles, _lock = OrderedDict(), threading.RLock()
 
 
-os.register_at_fork(after_in_child=_forget)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -19,7 +19,7 @@ SPLITS = {"train": "train", "training": "train", "val": "val", "valid": "val", "
 def hdf5_files(folder: Path) -> list[Path]:
     """The HDF5 files in a folder, data_2 before data_10; where it has none, the files in folders below it."""
     for pattern in ("*", "**/*"):
-        found = [path for path in folder.glob(pattern) if path.is_file() and is_hdf5(path)]
+        found = [path for path in folder.glob(pattern) if path.is_file() and path.name[0] != "." and is_hdf5(path)]
         if found:
             return sorted(found, key=_numbers_by_value)
     return []

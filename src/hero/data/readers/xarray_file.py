@@ -27,7 +27,7 @@ def is_netcdf(path: Path, head: bytes) -> bool:
     """Whether a file is NetCDF: the classic format, or HDF5 that a NetCDF library wrote or that has its scales."""
     if head[:4] in CLASSIC or not head.startswith(b"\x89HDF"):
         return head[:4] in CLASSIC
-    with contextlib.suppress(OSError, RuntimeError), h5py.File(path, "r") as file:
+    with contextlib.suppress(OSError, RuntimeError, KeyError), h5py.File(path, "r") as file:
         return has_dimensions(file)
     return False
 

@@ -25,7 +25,7 @@ def is_dedalus(file: h5py.File) -> bool:
 
 
 def read_dedalus(path: Path, file: h5py.File, layout: str) -> Recording:
-    """The fields on the grid that most axes of space have; others, such as averages, are left out with a note."""
+    """The fields on the largest grid; others, such as averages, are left out with a note."""
     labels = {name: [dim.label for dim in dataset_of(file["tasks"], name).dims] for name in file["tasks"]}
     if not labels:
         raise HeroError(f"{path} has no tasks; add the fields to the handler's tasks.")

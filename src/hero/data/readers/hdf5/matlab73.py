@@ -39,8 +39,8 @@ class Reversed:
 
 def is_matlab73(file: h5py.File) -> bool:
     """Every variable has its class as an attribute."""
-    named = [item for name, item in file.items() if not name.startswith("#")]
-    return bool(named) and all("MATLAB_class" in item.attrs for item in named)
+    named = [item for name, item in file.items() if not str(name).startswith("#")]
+    return bool(named) and all(item is not None and "MATLAB_class" in item.attrs for item in named)
 
 
 def read_matlab73(path: Path, file: h5py.File, layout: str) -> Recording:

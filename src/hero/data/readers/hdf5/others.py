@@ -44,7 +44,7 @@ def read_own(path: Path, file: h5py.File, layout: str) -> Recording:
 
 def is_particles(file: h5py.File) -> bool:
     """Positions and types of particles, in numbered groups (LagrangeBench)."""
-    first = next((file[name] for name in file if name.isdigit()), None)
+    first = next((file.get(name) for name in file if name.isdigit()), None)
     return is_dataset(first, "position", (3,)) and is_dataset(first, "particle_type")
 
 

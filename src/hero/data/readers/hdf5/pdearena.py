@@ -9,7 +9,7 @@ import numpy as np
 
 from hero.data.readers.arrays import time_step
 from hero.data.readers.hdf5.axes import SPACE, grid_axes, length_of, order_axes, space_of
-from hero.data.readers.hdf5.slabs import States, coordinates, dataset_of, is_dataset, slabs_of
+from hero.data.readers.hdf5.slabs import States, coordinates, dataset_of, differing_rows, is_dataset, slabs_of
 from hero.data.readers.join import SPLITS, join
 from hero.data.recording import Channel, Recording, Trajectory
 
@@ -19,12 +19,12 @@ STEPS = ("dt", "dx", "dy", "dz")
 def is_pdearena(file: h5py.File) -> bool:
     """Groups of these names, and nothing else, with at least one field and times."""
     return len(file) > 0 and all(
-        name in SPLITS and _fields(file, name) and is_dataset(file[name], "t") for name in file
+        name in SPLITS and _fields(file, name) and is_dataset(file.get(name), "t") for name in file
     )
 
 
 def _fields(file: h5py.File, split: str) -> list[str]:
-    group = file[split]
+    group = file.get(split)
     return [name for name in group if is_dataset(group, name, (3, 4, 5))] if isinstance(group, h5py.Group) else []
 
 
@@ -56,7 +56,10 @@ def _read_split(path: Path, file: h5py.File, split: str, layout: str) -> Recordi
         for index in range(count)
     ]
     dt, notes = time_step(coordinates(group, ["t"], frames))
+    uneven = differing_rows(group, ["t", *letters])
     grid = grid_axes(
         space, [coordinates(group, [letter], points) for letter, points in zip(letters, space, strict=True)]
     )
-    return Recording("pdearena", (path,), tuple(Channel(name) for name in names), grid, dt, trajectories, notes=notes)
+    return Recording(
+        "pdearena", (path,), tuple(Channel(name) for name in names), grid, dt, trajectories, notes=(*notes, *uneven)
+    )

@@ -57,7 +57,12 @@ def read_poseidon(path: Path, file: h5py.File, layout: str) -> Recording:
 
 def is_dpot(file: h5py.File) -> bool:
     """Space is before time and channels."""
-    return is_dataset(file, "data", (4, 5)) and not _square(file, -2) and _square(file, file["data"].ndim - 4)
+    return (
+        _dataset(file) == "data"
+        and file["data"].ndim > 3
+        and not _square(file, -2)
+        and _square(file, file["data"].ndim - 4)
+    )
 
 
 def read_dpot(path: Path, file: h5py.File, layout: str) -> Recording:

@@ -16,7 +16,7 @@ import numpy as np
 
 from hero.data.handles import opened_hdf5
 from hero.data.readers.arrays import real
-from hero.data.readers.hdf5.axes import SPACE, length_of
+from hero.data.readers.hdf5.axes import SPACE, length_of, space_of
 from hero.data.recording import Frames
 from hero.errors import HeroError
 
@@ -129,8 +129,28 @@ def coordinates(group: h5py.Group, names: Sequence[str], length: int) -> np.ndar
     for name in names:
         item = group.get(name)
         if isinstance(item, h5py.Dataset) and item.dtype.kind in "fiu" and item.ndim and item.shape[-1] == length:
-            return np.asarray(item[(0,) * (item.ndim - 1)], np.float64)
+            return first_row(item)
     return None
+
+
+def first_row(values: h5py.Dataset) -> np.ndarray:
+    """Coordinates; of the first trajectory where every trajectory has a row."""
+    return np.asarray(values[(0,) * (values.ndim - 1)], np.float64)
+
+
+def differing_rows(group: h5py.Group, names: Sequence[str]) -> list[str]:
+    """Notes about coordinates that have a row per trajectory, of which the first is used; a start may differ."""
+    found = []
+    for name in names:
+        item = group.get(name)
+        if isinstance(item, h5py.Dataset) and item.ndim == 2 and item.shape[1] > 1:
+            rows = np.asarray(item[...], np.float64)
+            rows = rows - rows[:, :1]
+            if np.abs(rows - rows[0]).max() > 1e-3 * np.abs(np.diff(rows[0])).max():
+                found.append(
+                    f"The coordinates {name} differ between trajectories; those in the first are used for all."
+                )
+    return found
 
 
 def numbers(attributes: Mapping[str, Any], leave_out: Sequence[str] = ()) -> dict[str, float]:
@@ -148,11 +168,15 @@ def words(value: Any) -> list[str]:
 
 
 def slabs_of(file: h5py.File, path: Path, names: Sequence[str], axes: str, space: tuple[int, ...]) -> tuple[Slab, ...]:
-    """Datasets of equal axes; HeroError where one is missing or has another shape."""
+    """Datasets of equal axes and lengths but for their components; HeroError where one is missing or differs."""
     shapes = {name: dataset_of(file, name).shape for name in names}
+    first = next(iter(shapes))
     for name, shape in shapes.items():
-        if len(shape) != len(axes):
-            raise HeroError(f"{name} {shape} in {path} does not have the axes {axes}; check the file.")
+        alike = len(shape) == len(axes) and all(
+            letter in "cd" or shape[place] == shapes[first][place] for place, letter in enumerate(axes)
+        )
+        if not alike or space_of(axes, shape) != space:
+            raise HeroError(f"{path}: the shapes of {first} {shapes[first]} and {name} {shape} differ; check the file.")
     return tuple(
         Slab(path, name, axes, space, length_of("c", axes, shape) * length_of("d", axes, shape))
         for name, shape in shapes.items()

@@ -14,7 +14,17 @@ import numpy as np
 from hero.data.handles import opened_hdf5
 from hero.data.readers.arrays import time_step
 from hero.data.readers.hdf5.axes import SPACE
-from hero.data.readers.hdf5.slabs import Fields, Slab, States, dataset_of, numbers, words
+from hero.data.readers.hdf5.slabs import (
+    Fields,
+    Slab,
+    States,
+    dataset_of,
+    differing_rows,
+    first_row,
+    is_dataset,
+    numbers,
+    words,
+)
 from hero.data.readers.join import join
 from hero.data.recording import Axis, Channel, Recording, Trajectory
 from hero.errors import HeroError
@@ -30,11 +40,7 @@ def is_well(file: h5py.File) -> bool:
 def read_well(path: Path, file: h5py.File, layout: str) -> Recording:
     """One file; `join_well` makes one recording of several."""
     dimensions = file["dimensions"]
-    names = (
-        words(dimensions.attrs["spatial_dims"])
-        if "spatial_dims" in dimensions.attrs
-        else [name for name in SPACE if name in dimensions]
-    )
+    names = words(dimensions.attrs.get("spatial_dims", [name for name in SPACE if name in dimensions]))
     grids = [dataset_of(dimensions, name) for name in names]
     times = dataset_of(dimensions, "time")
     space, frames = tuple(grid.shape[-1] for grid in grids), times.shape[-1]
@@ -55,15 +61,15 @@ def read_well(path: Path, file: h5py.File, layout: str) -> Recording:
     table, notes = _scalars(file, count, frames)
     ends = boundaries(file, names)
     axes_of_space = tuple(
-        Axis(name, _first_row(grid), all(kind == "periodic" for kind in ends[name]))
+        Axis(name, first_row(grid), None if "" in ends[name] else set(ends[name]) == {"periodic"})
         for name, grid in zip(names, grids, strict=True)
     )
     notes += [
-        f"The axis {name} is not periodic: {' and '.join(dict.fromkeys(ends[name]))}."
+        f"The axis {name} is not periodic: {' and '.join(dict.fromkeys(kind or 'unknown' for kind in ends[name]))}."
         for name in names
-        if set(ends[name]) != {"periodic"}
+        if not set(ends[name]) <= {"periodic", ""}
     ]
-    dt, uneven = time_step(_first_row(times))
+    dt, uneven = time_step(first_row(times))
     trajectories = [
         Trajectory(
             frames,
@@ -81,7 +87,7 @@ def read_well(path: Path, file: h5py.File, layout: str) -> Recording:
         dt,
         trajectories,
         field_names=tuple(labels[False]),
-        notes=(*notes, *uneven),
+        notes=(*notes, *uneven, *differing_rows(dimensions, ["time", *names])),
     )
 
 
@@ -89,21 +95,12 @@ def _listed(group: Any) -> list[str]:
     """The datasets of a group, in the order that it gives."""
     if not isinstance(group, h5py.Group):
         return []
-    return (
-        [name for name in words(group.attrs["field_names"]) if name in group]
-        if "field_names" in group.attrs
-        else list(group)
-    )
+    return [name for name in words(group.attrs.get("field_names", list(group))) if name in group]
 
 
 def _trajectories_of(file: h5py.File) -> int:
     first = _listed(file["t0_fields"])
     return file["t0_fields"][first[0]].shape[0] if first else 1
-
-
-def _first_row(grid: h5py.Dataset) -> np.ndarray:
-    """Coordinates; of the first trajectory where they vary with it."""
-    return np.asarray(grid[(0,) * (grid.ndim - 1)], np.float64)
 
 
 def _axes(field: h5py.Dataset, order: int, count: int, frames: int, space: Sequence[int], path: Path) -> str:
@@ -147,13 +144,14 @@ def _scalars(file: h5py.File, count: int, frames: int) -> tuple[dict[str, list[f
 
 
 def boundaries(file: h5py.File, names: Sequence[str]) -> dict[str, list[str]]:
-    """The kind of boundary at both ends of each axis; open where the file does not say."""
-    ends = {name: ["open", "open"] for name in names}
+    """The kind of boundary at both ends of each axis; "" where the file does not say."""
+    ends = {name: ["", ""] for name in names}
     conditions = file.get("boundary_conditions")
-    for condition in conditions.values() if isinstance(conditions, h5py.Group) else ():
+    found = conditions.values() if isinstance(conditions, h5py.Group) else ()
+    for condition in (item for item in found if isinstance(item, h5py.Group)):
         kind = words(condition.attrs.get("bc_type", "open"))[0].lower()
         along = [name for name in words(condition.attrs.get("associated_dims", [])) if name in ends]
-        mask = condition["mask"][...] if "mask" in condition else np.ones((2,) * len(along), bool)
+        mask = condition["mask"][...] if is_dataset(condition, "mask") else np.ones((2,) * len(along), bool)
         for axis, name in enumerate(along):
             for end in (0, -1):
                 edge = mask.take(end, axis=axis) if mask.ndim == len(along) else mask
