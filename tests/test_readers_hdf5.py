@@ -437,7 +437,7 @@ def test_netcdf_that_no_layout_fits_is_read_by_its_dimensions(tmp_path: Path) ->
     places = {"time": foreign.times(7), "y": grid(8), "x": grid(6)}
     xarray.Dataset({"height": (("time", "y", "x"), u)}, places).to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
     recording = open_recording(tmp_path / "a.nc")
-    assert recording.format == "netcdf"
+    assert recording.format == "xarray"
     read = recording.trajectories[0].read(slice(None), [0])
     np.testing.assert_array_equal(
         read[:, 0], u if [axis.name for axis in recording.axes] == ["y", "x"] else u.swapaxes(1, 2)

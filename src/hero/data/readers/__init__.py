@@ -34,7 +34,8 @@ def _read_folder(folder: Path, content: Path, layout: str) -> Recording:
     paths = hdf5_files(folder)
     recordings = [with_split(open_recording(path, layout), split_of(path, folder)) for path in paths]
     check_formats(recordings)
-    return (READERS[recordings[0].format].join or join)(recordings)
+    reader = READERS.get(recordings[0].format)
+    return (reader.join if reader and reader.join else join)(recordings)
 
 
 READERS: Registry[Reader] = Registry(
