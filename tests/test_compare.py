@@ -306,7 +306,9 @@ def test_logged_seconds_leave_validations_out() -> None:
     training = tuple(TrainingRecord.model_validate({"step": s, "seconds": t, **common}) for s, t in seconds.items())
 
     def validated(*steps: int) -> Log:
-        return Log(training, tuple(ValidationRecord(step=step, val_gm100=0.1, val_diverged=0) for step in steps))
+        return Log(
+            training, tuple(ValidationRecord(step=step, score=0.1, horizon=100, val_diverged=0) for step in steps)
+        )
 
     assert logged_seconds(validated(10, 20, 30)) == pytest.approx((5 + 5 + 5 + 10) / 20)
     assert logged_seconds(validated(0, 5, 10, 15, 20, 25, 30)) == pytest.approx(240 / 30)

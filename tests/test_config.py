@@ -367,7 +367,7 @@ def test_an_unknown_setting_names_the_nearest(key: str, nearest: str, tmp_path: 
         ({"train.loss": "l2"}, ("train.loss='l2'", "relative, mse")),
         ({"train.compile": "yes"}, ("train.compile='yes'", "auto, true, false")),
         ({"train.device": 1}, ("train.device=1", "a word")),
-        ({"data.val_steps": 99}, ("data.val_steps=99", "at least 100")),
+        ({"data.val_steps": 0}, ("data.val_steps=0", "at least 1")),
         ({"hero.margin": 0}, ("hero.margin=0.0", "above 0")),
         ({"train.unroll": 51}, ("train.unroll=51", "data.train_steps=50")),
         ({"hero.start": 10_000}, ("hero.start=10000", "train.steps=10000")),

@@ -462,8 +462,8 @@ def test_history_and_normalisation_in_the_trainer(name: str, data_dir: Any, runs
     run = train_run(config, runs_dir, data_dir)
     metrics = evaluate(run, data_dir)
     assert metrics.test["nrmse@100"] > 0
-    with pytest.raises(HeroError, match=r"data.val_steps=100 leaves less than the 100 steps"):
-        tiny(train__history=2)
+    with pytest.raises(HeroError, match=r"data.val_steps=1 leaves no step to predict after train.history=2"):
+        tiny(train__history=2, data__val_steps=1)
 
 
 def hero_of(model: nn.Module, hero: Hero, updates: int, index: Tensor | None = None) -> tuple[HeroState, Tensor]:

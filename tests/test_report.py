@@ -84,8 +84,8 @@ def logged(candidates: Sequence[str] = CANDIDATES, diagnostics: Sequence[str] = 
     shares = dict.fromkeys(candidates, 1 / len(candidates))
     errors = {f"{c}.{q}": 0.1 * (i + 1) for i, c in enumerate(candidates) for q in diagnostics}
     training = tuple(trained(50 * i, 1 / i, **STATISTICS, **shares, **errors) for i in range(1, 21))
-    validation = (ValidationRecord(step=500, val_gm100=math.inf, val_diverged=2),
-                  ValidationRecord(step=1000, val_gm100=0.2, val_diverged=0))  # fmt: skip
+    validation = (ValidationRecord(step=500, score=math.inf, horizon=100, val_diverged=2),
+                  ValidationRecord(step=1000, score=0.2, horizon=100, val_diverged=0))  # fmt: skip
     return Log(training, validation)
 
 
@@ -226,7 +226,7 @@ def test_spectrum_of_a_wave_lies_in_its_shell(dims: int) -> None:
     [
         logged(),
         Log(),
-        Log((trained(1, math.nan),), (ValidationRecord(step=1, val_gm100=math.inf, val_diverged=30),)),
+        Log((trained(1, math.nan),), (ValidationRecord(step=1, score=math.inf, horizon=100, val_diverged=30),)),
         Log((trained(50, 0.1),)),
     ],
 )

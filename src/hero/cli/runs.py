@@ -120,7 +120,9 @@ def probe(
     run: RunName,
     where: Folders,
     step: Annotated[list[int] | None, option("N", "Checkpoint after N updates; repeatable (default: all).")] = None,
-    horizon: Annotated[int, option("N", "Steps of the long-horizon risk.")] = 50,
+    horizon: Annotated[
+        int | None, option("N", "Steps of the long-horizon risk (default: 50, or what the data have).")
+    ] = None,
     windows: Annotated[int, option("N", "Validation windows measured.")] = 120,
 ) -> None:
     """Measure the quantities of HERO's theory on the checkpoints of a HERO run."""
@@ -138,7 +140,9 @@ def probe(
 def anatomy(
     run: RunName,
     where: Folders,
-    steps: Annotated[int, option("T", "Rollout step whose error is explained.")] = 100,
+    steps: Annotated[
+        int | None, option("T", "Rollout step whose error is explained (default: 100, or the last).")
+    ] = None,
     trajectories: Annotated[int, option("N", "The first N trajectories.")] = 10,
     split: Annotated[str, option("NAME", "val, or test once nothing is tuned any more.")] = "val",
     without_solver: Annotated[bool, flag("--without-solver", "Only data carry the state: cheaper.")] = False,
@@ -170,16 +174,17 @@ def export(
     format: Annotated[str, option("NAME", "One of: NAMES, or both.", "format")] = "both",
     out: Annotated[Path | None, option("DIR", "Folder of the files (default: RUN/export).")] = None,
 ) -> None:
-    """Write a run as ONNX and torch.export files, checked over 100 steps."""
+    """Write a run as ONNX and torch.export files, checked along a rollout."""
     from hero.evaluation.export import FORMATS, export_run
 
     folder = where.find(run)
     say(f"exporting {folder.name}: some seconds without progress", style="dim")
     checks = export_run(folder, where.data, out, tuple(FORMATS) if format == "both" else (format,)).values()
     rows = {"one step, largest along its rollout": [check.one_step for check in checks]}
-    rows |= {f"free rollout, step {k}": [check.rollout[k] for check in checks] for k in (1, 10, 100)}
-    rows["test nRMSE@100 of the file"] = [check.nrmse_100 for check in checks]
-    rows["test nRMSE@100 of the original"] = [check.original_nrmse_100 for check in checks]
+    steps, shown = next((check.steps, check.rollout) for check in checks)
+    rows |= {f"free rollout, step {k}": [check.rollout[k] for check in checks] for k in shown}
+    rows[f"test nRMSE@{steps} of the file"] = [check.nrmse for check in checks]
+    rows[f"test nRMSE@{steps} of the original"] = [check.original_nrmse for check in checks]
     headings = "relative difference from the original", *(check.path.name for check in checks)
     show_rows("", headings, [(text, *(f"{x:.4g}" for x in values)) for text, values in rows.items()], numbers=True)
     say(*(f"{check.path}: {check.path.stat().st_size / 1000:.0f} kB" for check in checks))

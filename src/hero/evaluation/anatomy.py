@@ -323,17 +323,18 @@ def _remedy(loss: str, strategy: str, optimizer: str) -> str:
 def anatomy(
     run: Path,
     data_dir: Path,
-    steps: int = 100,
+    steps: int | None = None,
     trajectories: int = 10,
     split: str = "val",
     with_solver: bool = True,
 ) -> Anatomy:
-    """Measure which modes make the error of a run at step `steps`; writes `anatomy.json`."""
+    """Measure which modes make the error of a run at step `steps`, by default its horizon; writes `anatomy.json`."""
     opened = Run(run)
     config, history = opened.config, opened.config.train.history
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
     longest = config.split(split).steps + 1 - history
+    steps = config.horizon if steps is None else steps
     if not 1 <= steps <= longest:
         raise HeroError(f"`steps` {steps} must be between 1 and the {longest} steps that the split {split} has.")
     if trajectories < 1:

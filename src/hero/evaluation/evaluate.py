@@ -34,14 +34,14 @@ def evaluate(run: Path, data_dir: Path) -> Metrics:
     test = load_data(config, "test", data_dir, device)
     history = config.train.history
     with progress_bar("evaluating", 2) as advance:
-        val_errors = metrics.rollout_errors(step, val, config.data.val_steps + 1 - history, device, history)
+        val_errors = metrics.rollout_errors(step, val, val.shape[1] - history, device, history)
         advance()
-        test_errors = metrics.rollout_errors(step, test, config.data.test_steps + 1 - history, device, history)
+        test_errors = metrics.rollout_errors(step, test, test.shape[1] - history, device, history)
         advance()
 
     arrays = {name: values.numpy() for name, values in test_errors.items()}
     Errors(arrays, val_errors["nrmse"].numpy()).write(run / "errors.npz")
-    typical = metrics.median_trajectory(arrays["nrmse"])
+    typical = metrics.median_trajectory(arrays["nrmse"], config.horizon)
     shown = test[typical]
     with torch.no_grad():
         prediction = rollout(step, Context(shown[None, :history].to(device)), len(shown) - history)[0]
@@ -54,8 +54,8 @@ def evaluate(run: Path, data_dir: Path) -> Metrics:
         parameters=count_parameters(model),
         best_step=opened.best_step,
         trajectories=len(test),
-        val=metrics.summarise(val_errors),
-        test=metrics.summarise(test_errors),
+        val=metrics.summarise(val_errors, config.horizon),
+        test=metrics.summarise(test_errors, config.horizon),
     )
     found.write(run / "metrics.json")  # last: its presence says that the evaluation is complete
     return found

@@ -28,6 +28,8 @@ from hero.runs.folder import Run, choose_device, load_data
 from hero.seeding import seed_of
 from hero.strategies.hero import HeroStrategy
 
+HORIZON = 50
+"""Steps of the long-horizon risk where validation trajectories have as many."""
 TARGET = 0.9
 """ε of the finite-step bound, as a share of J_L at the checkpoint: constants measured at one point do not reach far."""
 
@@ -201,6 +203,11 @@ def available(run: Path) -> list[int]:
     return sorted({*kept_steps(run), *([int(load_state(last)["step"])] if last.is_file() else [])})
 
 
+def longest_horizon(config: RunConfig) -> int:
+    """Steps of a validation trajectory after the history."""
+    return config.split("val").steps + 1 - config.train.history
+
+
 def check_probe(config: RunConfig, run: Path, horizon: int, windows: int) -> None:
     """Refuse what cannot be measured."""
     strategy = config.make_strategy()
@@ -209,7 +216,7 @@ def check_probe(config: RunConfig, run: Path, horizon: int, windows: int) -> Non
             f"run {run.name} was trained with {config.strategy!r} and no lagged operator, so there is no alpha; "
             "probe a run of strategy hero."
         )
-    longest = config.data.val_steps + 1 - config.train.history
+    longest = longest_horizon(config)
     if config.train.bundle > 1:
         raise HeroError(f"run {run.name} makes {config.train.bundle} steps per call; probe one with train.bundle=1.")
     if not config.train.unroll <= horizon <= longest:
@@ -221,9 +228,15 @@ def check_probe(config: RunConfig, run: Path, horizon: int, windows: int) -> Non
         raise HeroError(f"windows={windows} is too small for a covariance; use at least 2.")
 
 
-def probe(run: Path, data_dir: Path, steps: Sequence[int] = (), horizon: int = 50, windows: int = 120) -> theory.Probe:
-    """Measure the checkpoints after `steps` updates, all with a lagged operator by default; writes `probe.json`."""
+def probe(
+    run: Path, data_dir: Path, steps: Sequence[int] = (), horizon: int | None = None, windows: int = 120
+) -> theory.Probe:
+    """Measure the checkpoints after `steps` updates, all with a lagged operator by default; writes `probe.json`.
+
+    The long-horizon risk is over `horizon` steps, by default 50 or as many as validation trajectories have.
+    """
     config = Run(run).config
+    horizon = min(HORIZON, longest_horizon(config)) if horizon is None else horizon
     check_probe(config, run, horizon, windows)
     possible = available(run)
     if not possible:

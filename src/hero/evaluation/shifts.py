@@ -114,7 +114,7 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:
         "solver": SOLVER_VERSION,
     }
     path = run / "ood" / f"{shift.name}.json"
-    known = read_result(path, identity)
+    known = read_result(path, identity, config.horizon)
     if known is not None:
         return known
 
@@ -131,7 +131,7 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:
         title=shift.title,
         settings=dict(shift.settings),
         trajectories=len(truth),
-        test=summarise(errors),
+        test=summarise(errors, config.horizon),
         identity=identity,
     )
     write_arrays(path.with_suffix(".npz"), {name: values.numpy() for name, values in errors.items()})
@@ -184,14 +184,14 @@ def check_grid(model: nn.Module, config: RunConfig, task: Task, shift: Shift) ->
         ) from error
 
 
-def read_result(path: Path, identity: Mapping[str, Any]) -> ShiftedMetrics | None:
+def read_result(path: Path, identity: Mapping[str, Any], horizon: int) -> ShiftedMetrics | None:
     """The stored result of `shifted`, or None if it is missing, damaged, or of another checkpoint or task."""
     try:
         result = ShiftedMetrics.read(path)
         if result.identity != identity:
             return None
         with np.load(path.with_suffix(".npz"), allow_pickle=False) as arrays:
-            test = summarise({name: torch.from_numpy(arrays[name]) for name in arrays})
+            test = summarise({name: torch.from_numpy(arrays[name]) for name in arrays}, horizon)
     except (OSError, EOFError, ValueError, LookupError, TypeError, HeroError, zipfile.BadZipFile, zlib.error):
         return None
     return result.model_copy(update={"test": test})

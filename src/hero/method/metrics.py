@@ -10,7 +10,8 @@ and no mean is taken over the surviving trajectories: one diverged rollout makes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -27,11 +28,14 @@ from hero.method.rollout import Stepper, rollout
 
 TAU = 0.1
 CORRELATION_THRESHOLD = 0.8
+HORIZON = 100
+"""Steps that rollouts are scored over, as in the paper; fewer where the data are shorter (`RunConfig.horizon`)."""
 REPORTED_STEPS = (1, 10, 50, 100, 200)
 CHUNK_VALUES = 2**26
 """Rollouts are kept as float32 before they are measured; this bounds how many numbers that is at once."""
 
 Values = Tensor | np.ndarray
+_NUMBERED = re.compile(r"(gm|nrmse@)([1-9]\d*)")
 
 
 @dataclass(frozen=True)
@@ -88,12 +92,12 @@ def nrmse_at(errors: Values, t: int) -> float:
     return float(_checked(errors, t)[:, t - 1].mean())
 
 
-def gm(errors: Values, steps: int = 100) -> Tensor:
+def gm(errors: Values, steps: int = HORIZON) -> Tensor:
     """GM^(j) = exp((1/steps) Σ_{t=1}^{steps} log(nRMSE_t^(j) + ε)), one value per trajectory."""
     return (_checked(errors, steps)[:, :steps] + EPS).log().mean(1).exp()
 
 
-def stable_step(errors: Values, tau: float = TAU, horizon: int = 100, floor: int = 0) -> Tensor:
+def stable_step(errors: Values, tau: float = TAU, horizon: int = HORIZON, floor: int = 0) -> Tensor:
     """S^(j) = max{T ≤ horizon | nRMSE_t^(j) ≤ τ for all t ≤ T} per trajectory; `floor` if step 1 already exceeds τ."""
     return _uninterrupted(_checked(errors, horizon)[:, :horizon] <= tau).clamp(min=floor)
 
@@ -109,14 +113,14 @@ def diverged(errors: Values) -> int:
     return int((~_checked(errors, 1).isfinite()).any(1).sum())
 
 
-def apebench_gmean(apebench_errors: Values, steps: int = 100) -> float:
+def apebench_gmean(apebench_errors: Values, steps: int = HORIZON) -> float:
     """gmean_mean_nRMSE = exp((1/steps) Σ_{t=1}^{steps} log((1/M) Σ_j e_t^(j))): samples first, then time; no ε."""
     mean = _checked(apebench_errors, steps)[:, :steps].mean(0)
     # An exact step (log 0) and a diverged one (log inf) would make NaN together: divergence wins.
     return float(mean.log().mean().exp()) if mean.isfinite().all() else float("inf")
 
 
-def median_trajectory(errors: Values, steps: int = 100) -> int:
+def median_trajectory(errors: Values, steps: int = HORIZON) -> int:
     """Index of the trajectory with median GM (of an even number, the worse of the middle two), which pictures show.
 
     A stated rule instead of a choice by eye, so that a figure is neither the best nor the worst case.
@@ -140,43 +144,43 @@ class Metric:
     """Length of rollout without which the metric is left out."""
 
 
+def _gm_metric(h: int) -> Metric:
+    definition = f"Geometric mean of the relative error over steps 1 to {h} of a rollout, averaged over trajectories."
+    return Metric(f"GM{h}", "lower", definition, partial(gm, steps=h), steps=h)
+
+
 def _nrmse_metric(t: int) -> Metric:
     steps = "step" if t == 1 else "steps"
     definition = f"Relative error ‖û−u‖₂/‖u‖₂ after {t} autoregressive {steps}, averaged over trajectories."
     return Metric(f"nRMSE@{t}", "lower", definition, partial(nrmse_at, t=t), steps=t)
 
 
-METRICS: Registry[Metric] = Registry(
-    "metric",
-    {
-        "gm100": Metric(
-            "GM100",
-            "lower",
-            "Geometric mean of the relative error over steps 1 to 100 of a rollout, averaged over trajectories.",
-            gm,
-            steps=100,
-        ),
-        **{f"nrmse@{t}": _nrmse_metric(t) for t in REPORTED_STEPS},
+def _standard_metrics(h: int) -> dict[str, Metric]:
+    """The metrics of rollouts that are scored over `h` steps; titles name any `h` but the usual one."""
+    plain = h == HORIZON
+    return {
+        f"gm{h}": _gm_metric(h),
+        **{f"nrmse@{t}": _nrmse_metric(t) for t in sorted({*REPORTED_STEPS, h})},
         "stable_step": Metric(
-            "Stable step",
+            "Stable step" if plain else f"Stable step ({h})",
             "higher",
-            f"Last step, of the first 100, up to which the relative error stays at or below {TAU} without "
+            f"Last step, of the first {h}, up to which the relative error stays at or below {TAU} without "
             "interruption, averaged over trajectories. As in the paper the least value is 1, also where the first "
             "step exceeds the threshold.",
-            partial(stable_step, floor=1),
-            steps=100,
+            partial(stable_step, horizon=h, floor=1),
+            steps=h,
         ),
         "stable_step_from_0": Metric(
-            "Stable step (from 0)",
+            "Stable step (from 0)" if plain else f"Stable step ({h}, from 0)",
             "higher",
             "The stable step, 0 for a trajectory whose first step already exceeds the threshold.",
-            stable_step,
-            steps=100,
+            partial(stable_step, horizon=h),
+            steps=h,
         ),
         "stability_horizon_200": Metric(
             "Stability horizon (200)",
             "higher",
-            "The stable step, at least 1, counted over the first 200 steps instead of 100.",
+            f"The stable step, at least 1, counted over the first 200 steps instead of {h}.",
             partial(stable_step, horizon=200, floor=1),
             steps=200,
         ),
@@ -193,19 +197,56 @@ METRICS: Registry[Metric] = Registry(
             "APEBench gmean of mean nRMSE",
             "lower",
             "Relative error summed over channels and averaged over trajectories at each step, then the geometric mean "
-            "over steps 1 to 100: the aggregation of APEBench.",
-            apebench_gmean,
+            f"over steps 1 to {h}: the aggregation of APEBench.",
+            partial(apebench_gmean, steps=h),
             measure=apebench_nrmse,
-            steps=100,
+            steps=h,
         ),
-    },
-)
+    }
 
 
-def summarise(errors: Mapping[str, Values]) -> dict[str, float]:
-    """Every metric of `METRICS` that the rollout is long enough for, from `rollout_errors` of one test set."""
+METRICS: Registry[Metric] = Registry("metric", _standard_metrics(HORIZON))
+"""The metrics at the usual horizon, and registered ones, which are the same at every horizon."""
+_STANDARD = frozenset(METRICS)
+
+
+def metrics_of(horizon: int) -> dict[str, Metric]:
+    """The metrics of a run by name: the standard ones over `horizon` steps, and the registered ones of `METRICS`."""
+    if horizon == HORIZON:
+        return dict(METRICS)
+    return _standard_metrics(horizon) | {name: metric for name, metric in METRICS.items() if name not in _STANDARD}
+
+
+def metric_named(name: str, horizon: int = HORIZON) -> Metric:
+    """The metric of this name at `horizon`; a GM or nRMSE says its steps itself, as gm40 and nrmse@40 do."""
+    known, numbered = metrics_of(horizon), _NUMBERED.fullmatch(name)
+    if name not in known and numbered:
+        return {"gm": _gm_metric, "nrmse@": _nrmse_metric}[numbered[1]](int(numbered[2]))
+    return known[name] if name in known else METRICS[name]  # which refuses an unknown name
+
+
+def metric_at(name: str, horizon: int) -> str:
+    """The name of the metric that stands for `name` where rollouts are scored over `horizon` steps."""
+    if numbered := _NUMBERED.fullmatch(name):
+        return f"{numbered[1]}{min(int(numbered[2]), horizon)}"
+    return "stable_step" if name == "stability_horizon_200" and horizon < HORIZON else name
+
+
+def horizon_of(names: Iterable[str]) -> int:
+    """The horizon of the metrics `names`: the number of their GM, the usual one without it."""
+    found = (numbered for name in names if (numbered := _NUMBERED.fullmatch(name)) and numbered[1] == "gm")
+    return next((int(numbered[2]) for numbered in found), HORIZON)
+
+
+def summarise(errors: Mapping[str, Values], horizon: int = HORIZON) -> dict[str, float]:
+    """Every metric of a run that the rollout is long enough for, from `rollout_errors` of one test set."""
+    return evaluated(metrics_of(horizon), errors)
+
+
+def evaluated(metrics: Mapping[str, Metric], errors: Mapping[str, Values]) -> dict[str, float]:
+    """The mean over trajectories of each of `metrics` that the rollout is long enough for."""
     summary = {}
-    for name, metric in METRICS.items():
+    for name, metric in metrics.items():
         values = torch.as_tensor(errors[metric.measure.name])
         if metric.steps <= values.shape[1]:
             summary[name] = float(torch.as_tensor(metric.value(values), dtype=torch.float64).mean())

@@ -14,8 +14,8 @@ from operator import attrgetter
 
 from hero.evaluation.anatomy import Anatomy
 from hero.evaluation.theory import Probe
-from hero.method.metrics import METRICS
-from hero.report.names import method_title, metric_title
+from hero.method.metrics import HORIZON, horizon_of
+from hero.report.names import find_metric, method_title, metric_definition, metric_title
 from hero.report.notes import PAPER_NOTE, statistics_notes, study_notes
 from hero.report.tables import MISSING, Cell, Column, Number, Row, Table, Text, format_number, format_p
 from hero.report.tables import format_published as format_paper
@@ -26,7 +26,7 @@ from hero.study.cost.count import Description, readable
 from hero.study.cost.dry_run import ScheduledRun
 from hero.study.cost.measure import Estimate
 from hero.study.published import differences, published_row
-from hero.study.records import ROLLOUT_COLUMNS, Published, StudyResult, Summary
+from hero.study.records import Published, StudyResult, Summary, rollout_columns
 
 VERDICTS = {"better": "better", "worse": "worse", "within": "within one std"}
 
@@ -41,16 +41,17 @@ def published_numbers(config: RunConfig) -> dict[str, Published]:
 def metrics_table(metrics: Metrics, config: RunConfig) -> Table:
     """One run: the paper's five numbers next to ours, then everything else that was measured on the test set."""
     published = published_numbers(config)
-    splits = {"val": metrics.val, "test": metrics.test}
-    rows = [
-        _metric_row(column.label, column.metric, splits[column.split].get(column.metric), published.get(column.key))
-        for column in ROLLOUT_COLUMNS
-    ]
-    compared = {column.metric for column in ROLLOUT_COLUMNS if column.split == "test"}
+    splits, horizon = {"val": metrics.val, "test": metrics.test}, metrics.horizon
+    shared = rollout_columns(horizon)
+    rows = []
+    for column in shared:
+        name, value = column.metric, splits[column.split].get(column.metric)
+        rows.append(_metric_row(column.label, name, horizon, value, published.get(column.key)))
+    compared = {column.metric for column in shared if column.split == "test"}
     for name, value in metrics.test.items():
         if name not in compared:
             shown = f"{value:.0f} of {metrics.trajectories}" if name == "diverged" else ""
-            rows.append(_metric_row(METRICS[name].title if name in METRICS else name, name, value, None, shown))
+            rows.append(_metric_row(metric_title(name, horizon), name, horizon, value, None, shown))
     columns = [
         Column("Metric", "metric", words=True),
         Column("Ours", "ours"),
@@ -64,12 +65,14 @@ def metrics_table(metrics: Metrics, config: RunConfig) -> Table:
     return Table(title, columns, rows, [f"Ours is this one run. {note}"] if published or differs else []).compact()
 
 
-def _metric_row(label: str, name: str, value: float | None, published: Published | None, shown: str = "") -> Row:
-    definition = METRICS[name].definition if name in METRICS else ""
-    cells: list[Cell] = [Text(label, detail=definition), Number(value, shown=shown)]
-    if published is None or value is None:
+def _metric_row(
+    label: str, name: str, horizon: int, value: float | None, published: Published | None, shown: str = ""
+) -> Row:
+    metric = find_metric(name, horizon)
+    cells: list[Cell] = [Text(label, detail=metric.definition if metric else ""), Number(value, shown=shown)]
+    if metric is None or published is None or value is None:
         return Row([*cells, Number(None), Number(None), Text("")])
-    verdict = "better" if (value < published.mean) == (METRICS[name].direction == "lower") else "worse"
+    verdict = "better" if (value < published.mean) == (metric.direction == "lower") else "worse"
     if abs(value - published.mean) <= (published.std or 0):
         verdict = "within"
     paper = Number(published.mean, published.std, shown=format_paper(published.mean, published.std))
@@ -79,12 +82,14 @@ def _metric_row(label: str, name: str, value: float | None, published: Published
 
 def runs_table(runs: Iterable[tuple[str, Metrics | None, str]], title: str = "") -> Table:
     """One line per run, given by its name, its metrics if it has results, and its status."""
+    runs = list(runs)
+    measured = _measured_columns(sorted({found.horizon for _, found, _ in runs if found}, reverse=True) or [HORIZON])
     columns = [
         Column("Run", "run", words=True),
         Column("Seed", "seed", minor=True),
         Column("Updates", "updates", meaning="Optimiser steps that the run has made.", minor=True),
-        *(replace(_column(column), minor=column.key not in ("test_gm100", "nrmse@100")) for column in ROLLOUT_COLUMNS),
-        Column("Diverged", "diverged", meaning=METRICS["diverged"].definition, optional=True, minor=True),
+        *(replace(_column(column, of[0]), minor=not _is_main(column, of)) for column, of in measured),
+        Column("Diverged", "diverged", meaning=metric_definition("diverged"), optional=True, minor=True),
         Column("Seconds", "seconds", meaning="Time of the training.", optional=True, minor=True),
         Column("Status", "status", words=True, optional=True),
     ]
@@ -94,17 +99,35 @@ def runs_table(runs: Iterable[tuple[str, Metrics | None, str]], title: str = "")
         if found:
             splits, steps, lost = {"val": found.val, "test": found.test}, found.training.steps, found.test["diverged"]
             cells = [Number(found.seed, shown=str(found.seed)), Number(steps, shown=str(steps))]
-            cells += [Number(splits[column.split].get(column.metric)) for column in ROLLOUT_COLUMNS]
+            cells += [
+                Number(splits[column.split].get(column.metric) if found.horizon in of else None)
+                for column, of in measured
+            ]
             cells.append(Number(lost, n=found.trajectories, shown=f"{lost:.0f} of {found.trajectories}"))
             cells.append(Number(found.training.seconds))
         rows.append(Row([Text(name), *cells, Text(status)]))
     return Table(title, columns, rows).compact()
 
 
-def _column(column: records.Column) -> Column:
+def _measured_columns(horizons: Sequence[int]) -> list[tuple[records.Column, list[int]]]:
+    """The columns of runs that were scored over different numbers of steps, each with the horizons that have it."""
+    found: dict[str, tuple[records.Column, list[int]]] = {}
+    for same in itertools.zip_longest(*map(rollout_columns, horizons)):
+        for horizon, column in zip(horizons, same, strict=True):
+            if column:
+                found.setdefault(column.label, (column, []))[1].append(horizon)
+    return list(found.values())
+
+
+def _is_main(column: records.Column, horizons: Sequence[int]) -> bool:
+    """Whether a narrow screen shows the column too."""
+    return any(column.key in (f"test_gm{horizon}", f"nrmse@{horizon}") for horizon in horizons)
+
+
+def _column(column: records.Column, horizon: int) -> Column:
     """The column of a stored number, with the definition of its metric."""
-    name = column.metric or column.key
-    return Column(column.label, column.key, column.direction, METRICS[name].definition if name in METRICS else "")
+    meaning = metric_definition(column.metric or column.key, horizon)
+    return Column(column.label, column.key, column.direction, meaning)
 
 
 def study_title(result: StudyResult) -> str:
@@ -123,11 +146,12 @@ def study_tables(result: StudyResult) -> list[Table]:
 
 def group_table(groups: Sequence[records.Group], columns: Sequence[records.Column], title: str = "") -> Table:
     """Groups of a study: a row per method, a column per metric, each number next to the paper's."""
+    horizon = horizon_of(column.metric for column in columns)
     shown = [
         Column("Method", "method", words=True),
         Column("Note", "note", words=True, optional=True),
-        *map(_column, columns),
-        Column("Diverged", "diverged", meaning=METRICS["diverged"].definition, optional=True, minor=True),
+        *(_column(column, horizon) for column in columns),
+        Column("Diverged", "diverged", meaning=metric_definition("diverged"), optional=True, minor=True),
     ]
     rows = []
     for group in groups:

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from hero.method.metrics import METRICS, diverged
+from hero.method.metrics import HORIZON, diverged
 from hero.models import BACKBONES
 from hero.report.content import published_numbers, study_number
 from hero.report.inputs import ReportInputs
@@ -58,13 +58,14 @@ def tested_sentence(summary: Summary) -> str:
 
 def summary_sentence(metrics: Metrics, config: RunConfig) -> str:
     """ "FNO trained with HERO on Burgers: nRMSE@100 0.0310, paper 0.153; 0 of 30 rollouts diverged." """
-    name = "nrmse@100" if "nrmse@100" in metrics.test else "nrmse@1"
+    name = f"nrmse@{metrics.horizon}"
+    name = name if name in metrics.test else "nrmse@1"
     published = published_numbers(config).get(name)
     paper = f", paper {published.mean:g}" if published else ""
     number = format_number(metrics.test.get(name))
     return (
         f"{title_of(BACKBONES, config.backbone.name)} trained with {method_title(config.strategy)} on "
-        f"{config.make_task().title}: {METRICS[name].title} {number}{paper}; "
+        f"{config.make_task().title}: {metric_title(name)} {number}{paper}; "
         f"{metrics.test.get('diverged', 0):.0f} of {metrics.trajectories} rollouts diverged."
     )
 
@@ -105,8 +106,10 @@ def group_sentence(group: Group, column: Column, tests: Sequence[PairedTest] = (
 
 
 def main_column(columns: Sequence[Column]) -> Column:
-    """The column that the sentences are about: nRMSE@100 where there is one."""
-    return next((column for column in columns if column.key == "nrmse@100"), columns[0])
+    """The column that the sentences are about: nRMSE@100 where there is one, or at the last step of shorter data."""
+    steps = {int(key[6:]): column for column in columns if (key := column.key).startswith("nrmse@")}
+    found = [step for step in steps if 1 < step <= HORIZON]
+    return steps[max(found)] if found else columns[0]
 
 
 def _counted(inputs: ReportInputs, rows: Sequence[Row]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hero.method.metrics import METRICS
+from hero.errors import HeroError
+from hero.method.metrics import HORIZON, Metric, metric_named
 from hero.strategies import STRATEGIES
 
 
@@ -26,6 +27,21 @@ def method_title(strategy: str) -> str:
     return title_of(STRATEGIES, strategy)
 
 
-def metric_title(name: str) -> str:
+def find_metric(name: str, horizon: int = HORIZON) -> Metric | None:
+    """The metric `name` at `horizon`; None for other columns, and for a metric that is not registered here."""
+    try:
+        return metric_named(name, horizon)
+    except HeroError:
+        return None
+
+
+def metric_title(name: str, horizon: int = HORIZON) -> str:
     """The display name of a metric."""
-    return title_of(METRICS, name)
+    found = find_metric(name, horizon)
+    return found.title if found else name
+
+
+def metric_definition(name: str, horizon: int = HORIZON) -> str:
+    """The definition of a metric, in a sentence or two."""
+    found = find_metric(name, horizon)
+    return found.definition if found else ""

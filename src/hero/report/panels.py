@@ -13,13 +13,13 @@ from itertools import groupby
 
 import numpy as np
 
-from hero.method.metrics import diverged
+from hero.method.metrics import HORIZON, diverged
 from hero.models import BACKBONES
 from hero.report.content import published_numbers
 from hero.report.inputs import ReportedRun, ReportInputs
 from hero.report.names import method_title, title_of
 from hero.strategies import STRATEGIES
-from hero.study.records import ROLLOUT_COLUMNS, Cell, Group, Row, RunEntry, StudyResult, best_marked
+from hero.study.records import Cell, Column, Group, Row, RunEntry, StudyResult, best_marked, rollout_columns
 from hero.training.loggers import flat
 
 NAMED_SETTINGS = 3
@@ -47,9 +47,9 @@ class Panel:
 
 
 def results_of(inputs: ReportInputs) -> list[StudyResult]:
-    """The studies, and one more of the runs that were named by themselves."""
+    """The studies, and one more, or one for each horizon, of the runs that were named by themselves."""
     own = [inputs.runs[name] for name in inputs.named if name in inputs.runs]
-    return [*inputs.studies.values(), *([study_of_runs(own)] if own else [])]
+    return [*inputs.studies.values(), *studies_of_runs(own)]
 
 
 def panels_of(inputs: ReportInputs) -> Iterator[Panel]:
@@ -62,26 +62,41 @@ def panels_of(inputs: ReportInputs) -> Iterator[Panel]:
             yield Panel(group.title, tuple(one for one in series if one.runs))
 
 
-def study_of_runs(runs: Sequence[ReportedRun]) -> StudyResult:
-    """A group per task and backbone, in the order in which they appear, with a row per method."""
+def studies_of_runs(runs: Sequence[ReportedRun]) -> list[StudyResult]:
+    """A group per task and backbone, in the order in which they appear; groups of one horizon share a table.
+
+    Runs of a group that were scored over different numbers of steps are compared over the least.
+    """
     found: dict[tuple[str, str], list[ReportedRun]] = {}
     for run in runs:
         found.setdefault((run.config.task.name, run.config.backbone.name), []).append(run)
-    groups = []
+    by_horizon: dict[int, list[ReportedRun]] = {}
+    for some in found.values():
+        by_horizon.setdefault(min(run.metrics.horizon for run in some), []).extend(some)
+    return [study_of_runs(some, horizon) for horizon, some in by_horizon.items()]
+
+
+def study_of_runs(runs: Sequence[ReportedRun], horizon: int = HORIZON) -> StudyResult:
+    """A group per task and backbone with a row per method; numbers are over `horizon` steps."""
+    found: dict[tuple[str, str], list[ReportedRun]] = {}
+    for run in runs:
+        found.setdefault((run.config.task.name, run.config.backbone.name), []).append(run)
+    groups, columns = [], rollout_columns(horizon)
     for (task, backbone), some in found.items():
-        rows = best_marked([_row(label, seeds) for label, seeds in _methods(some)], ROLLOUT_COLUMNS)
+        rows = best_marked([_row(label, seeds, columns, horizon) for label, seeds in _methods(some)], columns)
         title = f"{some[0].config.make_task().title}, {title_of(BACKBONES, backbone)}"
         groups.append(Group(title=title, task=task, backbone=backbone, rows=rows))
     count = f"{len(runs)} runs" if len(runs) > 1 else method_title(runs[0].config.strategy)
     title = count if len(groups) > 1 else f"{groups[0].title}{':' if len(runs) > 1 else ','} {count}"
     seeds = tuple(sorted({run.config.seed for run in runs}))
-    return StudyResult(study="runs", title=title, folder="", seeds=seeds, columns=ROLLOUT_COLUMNS, groups=tuple(groups))
+    return StudyResult(study="runs", title=title, folder="", seeds=seeds, columns=columns, groups=tuple(groups))
 
 
-def _row(label: str, runs: Sequence[ReportedRun]) -> Row:
-    paper, cells = published_numbers(runs[0].config), {}
-    for column in ROLLOUT_COLUMNS:
-        values = [getattr(run.metrics, column.split).get(column.metric) for run in runs]
+def _row(label: str, runs: Sequence[ReportedRun], columns: Sequence[Column], horizon: int) -> Row:
+    paper = published_numbers(runs[0].config) if runs[0].metrics.horizon == horizon else {}
+    numbers, cells = [run.metrics.over(horizon, run.errors) for run in runs], {}
+    for column in columns:
+        values = [of[column.split].get(column.metric) for of in numbers]
         known = [value for value in values if value is not None]
         cells[column.key] = Cell.of(known, paper.get(column.key)) if known else None
     errors = [run.errors.nrmse for run in runs if run.errors]

@@ -25,6 +25,7 @@ from hero.data import DataSettings, Split, Task, get_task
 from hero.data.windows import Windows
 from hero.errors import HeroError, unknown_name
 from hero.method.losses import LOSSES
+from hero.method.metrics import HORIZON
 from hero.models import BACKBONES, BackboneSettings, build_backbone, get_backbone
 from hero.optimizers import OPTIMIZERS, OptimizerSettings, get_optimizer
 from hero.strategies import STRATEGIES, Compiler, Setup, Strategy, TrainSettings
@@ -40,6 +41,9 @@ RECOMMENDED = "best"
 
 RETIRED = ("hero.single_candidate",)
 """Settings of earlier versions that decide nothing any more; stored configurations may still hold them."""
+
+SCORED = ("val", "test")
+"""Splits whose rollouts are scored."""
 
 NOT_IDENTITY = ("keep_every",)
 """Settings of `train` that change no number of a run."""
@@ -84,6 +88,11 @@ class RunConfig:
     def split(self, name: str) -> Split:
         """The size and seed of the split `train`, `val` or `test`."""
         return self.data.split(name)
+
+    @property
+    def horizon(self) -> int:
+        """Steps that rollouts are scored over: 100, or as many as validation and test data have after the history."""
+        return min(HORIZON, *(self.split(name).steps + 1 - self.train.history for name in SCORED))
 
     def windows(self, data: Tensor) -> Windows:
         """The training windows of `data` (trajectory, time, channel, *space)."""
@@ -297,10 +306,10 @@ def check_fit(config: RunConfig, space: tuple[int, ...]) -> None:
             f"train.unroll={train.unroll} with train.history={train.history} is longer than "
             f"data.train_steps={data.train_steps}; lower it."
         )
-    for name, steps in (("val_steps", data.val_steps), ("test_steps", data.test_steps)):
-        if steps < 99 + train.history:
+    for name in SCORED:
+        if config.split(name).steps < train.history:
             raise HeroError(
-                f"data.{name}={steps} leaves less than the 100 steps that GM100 needs after "
-                f"train.history={train.history}; raise it."
+                f"data.{name}_steps={config.split(name).steps} leaves no step to predict after "
+                f"train.history={train.history}; lower the history."
             )
     config.make_strategy()  # a strategy refuses at construction what it cannot use

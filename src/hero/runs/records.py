@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -13,11 +14,19 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-from pydantic import BeforeValidator, ConfigDict, ValidationError
+from pydantic import BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from hero.errors import HeroError
 from hero.files import write_atomic
+from hero.method.metrics import evaluated, horizon_of, metrics_of, summarise
 from hero.records import Record
+
+SCORE = re.compile(r"val_gm([1-9]\d*)")
+
+
+def score_name(horizon: int) -> str:
+    """The validation score in log and checkpoint, such as `val_gm100`."""
+    return f"val_gm{horizon}"
 
 
 class TrainingCost(Record):
@@ -55,6 +64,17 @@ class Metrics(RunIdentity):
     val: dict[str, float]
     test: dict[str, float]
 
+    @property
+    def horizon(self) -> int:
+        """Steps that the rollouts were scored over."""
+        return horizon_of(self.val)
+
+    def over(self, horizon: int, errors: Errors | None) -> dict[str, dict[str, float]]:
+        """The numbers of both splits over `horizon` steps, from the errors where it was another in the evaluation."""
+        if horizon == self.horizon:
+            return {"val": self.val, "test": self.test}
+        return errors.summaries(horizon) if errors else {"val": {}, "test": {}}
+
 
 class LogRecord(Record):
     """A line of log.jsonl; statistics of the strategy are further fields."""
@@ -82,10 +102,20 @@ class TrainingRecord(LogRecord):
 
 
 class ValidationRecord(LogRecord):
-    """A validation rollout."""
+    """A validation rollout; in the file the score is named by its horizon, as in `val_gm100`."""
 
-    val_gm100: float
+    score: float
+    horizon: int
     val_diverged: int
+
+    @model_validator(mode="before")
+    @classmethod
+    def _find_score(cls, values: dict[str, Any]) -> dict[str, Any]:
+        for name in values:
+            if found := SCORE.fullmatch(name):
+                others = {other: value for other, value in values.items() if other != name}
+                return {**others, "score": values[name], "horizon": int(found[1])}
+        return values
 
 
 Value = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
@@ -116,7 +146,7 @@ class Log:
         training, validation, spectra, stopped = [], [], [], False
         for record in read_lines(path):
             try:
-                if "val_gm100" in record:
+                if "val_diverged" in record:
                     validation.append(ValidationRecord.model_validate(record))
                 elif "spectra" in record:
                     spectra.append(SpectraRecord.model_validate(record))
@@ -180,6 +210,12 @@ class Errors:
     def write(self, path: Path) -> Path:
         """Write the arrays atomically."""
         return write_arrays(path, {"val_nrmse": self.val_nrmse, **self.test})
+
+    def summaries(self, horizon: int) -> dict[str, dict[str, float]]:
+        """The metrics of both splits over `horizon` steps; of validation only metrics of the nRMSE."""
+        val = {"nrmse": self.val_nrmse}
+        of_val = {name: metric for name, metric in metrics_of(horizon).items() if metric.measure.name in val}
+        return {"val": evaluated(of_val, val), "test": summarise(self.test, horizon)}
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> Path:

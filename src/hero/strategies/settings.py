@@ -51,7 +51,7 @@ class TrainSettings(Settings):
     weight_decay: float = setting(0.01, "Decoupled weight decay.", ge=0)
     clip: float = setting(1.0, "Largest gradient norm; 0 turns clipping off.", ge=0)
     patience: int = setting(
-        0, "Stop after this many validations without a better GM100 (early stopping); 0 trains to the end.", ge=0
+        0, "Stop after this many validations without a better score (early stopping); 0 trains to the end.", ge=0
     )
     compile: Literal["auto", "true", "false"] = setting(
         "auto", "torch.compile of the unroll: auto compiles long runs where a compiler is found."

@@ -243,6 +243,11 @@ class Plan:
     """Settings that are not the paper's."""
 
     @property
+    def horizon(self) -> int:
+        """Steps that all rollouts are scored over: where the data of groups differ in length, the least."""
+        return min(config.horizon for group in self.groups for row in group.rows for config in row.configs)
+
+    @property
     def configs(self) -> list[RunConfig]:
         """Every run, seed by seed: a study that is stopped early has all rows with the first seeds."""
         rows = [row for group in self.groups for row in group.rows]

@@ -13,6 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from hero.method.metrics import HORIZON
 from hero.runs.config import RunConfig, make_config
 from hero.study.records import Published
 
@@ -65,11 +66,14 @@ def differences(config: RunConfig, own: Collection[str] = ()) -> list[str]:
     protocol["train.steps"] = STEPS
     if (second := SECOND_READINGS.get(config.task.name, {})).items() <= found.items():
         protocol |= second
-    return [
+    differing = [
         f"{name}={_text(value)} (paper: {_text(protocol.get(name, 'not set'))})"
         for name, value in found.items()
         if protocol.get(name) != value and name not in own and not _not_stated(name)
     ]
+    if config.horizon != HORIZON:
+        differing.append(f"rollouts are scored over {config.horizon} steps (paper: {HORIZON})")
+    return differing
 
 
 @cache

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, computed_field
 
-from hero.method.metrics import METRICS
+from hero.method.metrics import HORIZON, metric_at, metric_named
 from hero.records import Record
 
 FILE = "study.json"
@@ -42,8 +42,22 @@ class Column(Record):
     @classmethod
     def of(cls, metric: str, split: str = "test", key: str = "", label: str = "") -> Column:
         """The column of a registered metric."""
-        found = METRICS[metric]
+        found = metric_named(metric)
         return cls(key=key or metric, label=label or found.title, direction=found.direction, split=split, metric=metric)
+
+    def at(self, horizon: int) -> Column:
+        """The same column where rollouts are scored over `horizon` steps: Test GM100 becomes Test GM40."""
+        old = self.metric or self.key
+        new = metric_at(old, horizon)
+        if horizon == HORIZON or (new == old and not self.metric):
+            return self
+        before, after = metric_named(old).title, metric_named(new, horizon).title
+        label = self.label.replace(before, after)
+        if label == self.label and before != after:  # its own label
+            label = f"{label} ({horizon})"
+        return self.model_copy(
+            update={"key": self.key.replace(old, new), "label": label, "metric": self.metric and new}
+        )
 
 
 ROLLOUT_COLUMNS = (
@@ -54,6 +68,19 @@ ROLLOUT_COLUMNS = (
     Column.of("stable_step"),
 )
 """The five numbers of the paper's tables, in its order."""
+
+
+def rollout_columns(horizon: int) -> tuple[Column, ...]:
+    """`ROLLOUT_COLUMNS` at `horizon`."""
+    return distinct(column.at(horizon) for column in ROLLOUT_COLUMNS)
+
+
+def distinct(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """The first column of each key."""
+    found: dict[str, Column] = {}
+    for column in columns:
+        found.setdefault(column.key, column)
+    return tuple(found.values())
 
 
 class Published(Record):

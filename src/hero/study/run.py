@@ -11,7 +11,7 @@ from pathlib import Path
 from hero.evaluation.evaluate import evaluate
 from hero.study.collect import Places
 from hero.study.plans import Plan
-from hero.study.records import FILE, StudyResult
+from hero.study.records import FILE, StudyResult, distinct
 from hero.study.statistics import summarise
 from hero.study.sweep import sweep
 from hero.study.worker import Workers
@@ -44,16 +44,17 @@ def run(
         try:
             failed = sweep(planned.configs, runs_dir, data_dir, workers, measure, planned.study.needs_kept)
         except KeyboardInterrupt:
-            unread = planned.study.measures
-            raise InterruptedStudy(None if unread else collect(planned, Places(runs_dir, data_dir, out))) from None
-    return collect(planned, Places(runs_dir, data_dir, out, failed))
+            places = Places(runs_dir, data_dir, out, horizon=planned.horizon)
+            raise InterruptedStudy(None if planned.study.measures else collect(planned, places)) from None
+    return collect(planned, Places(runs_dir, data_dir, out, failed, planned.horizon))
 
 
 def collect(planned: Plan, places: Places) -> StudyResult:
     """The result of a study as its run folders have it now; written to study.json."""
     study = planned.study
-    groups = tuple(found for group in planned.groups for found in study.read(group, study.columns, places))
-    directions = {column.key: column.direction for column in study.columns}
+    columns = {column.key: column.at(planned.horizon) for column in study.columns}
+    shown, tested = distinct(columns.values()), columns.get(study.tested or "")
+    groups = tuple(found for group in planned.groups for found in study.read(group, shown, places))
     result = StudyResult(
         study=planned.name,
         title=study.title,
@@ -61,9 +62,9 @@ def collect(planned: Plan, places: Places) -> StudyResult:
         preset=planned.preset,
         seeds=planned.seeds,
         changed=dict(planned.changed),
-        columns=study.columns,
+        columns=shown,
         groups=groups,
-        statistics=summarise(groups, study.tested, study.baseline, directions[study.tested]) if study.tested else (),
+        statistics=summarise(groups, tested.key, study.baseline, tested.direction) if tested else (),
         figures=study.figures,
         setting=study.setting,
     )

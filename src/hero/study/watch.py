@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hero.console import console, progress_bar, say
+from hero.runs.records import SCORE
 from hero.study.worker import Failure, Job, last_lines
 
 
@@ -34,9 +35,10 @@ def read_state(run: Path, steps: int) -> State:
     step = int(found["step"])
     if step >= steps:
         return State(steps, "evaluating")
+    score = next(filter(SCORE.fullmatch, found), "")
     notes = [
         f"{label} {float(found[key]):.3g}{unit}"
-        for key, label, unit in (("loss", "loss", ""), ("val_gm100", "val", ""), ("steps_per_second", "", " steps/s"))
+        for key, label, unit in (("loss", "loss", ""), (score, "val", ""), ("steps_per_second", "", " steps/s"))
         if key in found
     ]
     return State(step, "  ".join(note.strip() for note in notes) or "starting")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from hero.errors import HeroError
 from hero.runs.checkpoint import LAGGED, kept_path, load_state, save_state, save_weights, weights_of
+from hero.runs.records import score_name
 from hero.strategies import TrainSettings
 from hero.training.update import Trainee
 
@@ -18,7 +19,7 @@ from hero.training.update import Trainee
 class Best:
     """The weights with the best validation score so far; none before the first validation."""
 
-    val_gm100: float = float("inf")
+    score: float = float("inf")
     step: int = 0
     weights: dict[str, Tensor] | None = None
 
@@ -26,8 +27,8 @@ class Best:
 class Checkpoints:
     """Writes and restores the state of one run."""
 
-    def __init__(self, run: Path, settings: TrainSettings) -> None:
-        self.run, self.settings = run, settings
+    def __init__(self, run: Path, settings: TrainSettings, horizon: int) -> None:
+        self.run, self.settings, self.score_name = run, settings, score_name(horizon)
         self.best = Best()
 
     @property
@@ -55,7 +56,8 @@ class Checkpoints:
             trainee.optimizer.load_state_dict(state["optimiser"])
             trainee.strategy.load_state_dict(state["strategy"], trainee.model)
             trainee.average.load_state_dict(state["average"])
-            self.best, seconds = Best(**state["best"]), float(state["seconds"])
+            best, seconds = state["best"], float(state["seconds"])
+            self.best = Best(best[self.score_name], best["step"], best["weights"])
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError):
             raise HeroError(
                 f"the checkpoint {self.state_path} belongs to another model; "
@@ -74,7 +76,7 @@ class Checkpoints:
             "optimiser": trainee.optimizer.state_dict(),
             "strategy": trainee.strategy.state_dict(),
             "average": trainee.average.state_dict(),
-            "best": vars(self.best),
+            "best": {self.score_name: self.best.score, "step": self.best.step, "weights": self.best.weights},
             "seconds": seconds,
             "stopped": stopped,
         }
@@ -86,11 +88,11 @@ class Checkpoints:
         weights = {**weights_of(trainee.model), **{f"{LAGGED}{name}": tensor for name, tensor in lagged.items()}}
         save_weights(kept_path(self.run, done), weights, {"step": done})
 
-    def note_validation(self, done: int, model: nn.Module, val_gm100: float) -> None:
+    def note_validation(self, done: int, model: nn.Module, score: float) -> None:
         """Keep the weights if they are the best so far."""
-        if val_gm100 < self.best.val_gm100 or self.best.weights is None:
+        if score < self.best.score or self.best.weights is None:
             weights = {name: tensor.detach().clone() for name, tensor in weights_of(model).items()}
-            self.best = Best(val_gm100, done, weights)
+            self.best = Best(score, done, weights)
             self.save_best()
 
     def out_of_patience(self, done: int) -> bool:
@@ -101,5 +103,5 @@ class Checkpoints:
     def save_best(self) -> None:
         """`model.safetensors`, the weights that are evaluated and deployed."""
         if self.best.weights is not None:
-            about = {"step": self.best.step, "val_gm100": str(self.best.val_gm100)}
+            about = {"step": self.best.step, self.score_name: str(self.best.score)}
             save_weights(self.run / "model.safetensors", self.best.weights, about)

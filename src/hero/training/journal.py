@@ -13,20 +13,22 @@ from torch import Tensor
 from hero.console import console
 from hero.files import append, json_line, write_atomic
 from hero.method import metrics
-from hero.runs.records import read_lines
+from hero.runs.config import RunConfig
+from hero.runs.records import read_lines, score_name
 from hero.training.loggers import Loggers
 
 
 class Journal:
     """Records the statistics of updates and validations."""
 
-    def __init__(self, run: Path, updates: int, device: torch.device) -> None:
-        self.run, self.updates, self.device = run, updates, device
-        self.log_every = max(1, updates // 200)
+    def __init__(self, run: Path, config: RunConfig, device: torch.device) -> None:
+        self.run, self.updates, self.device = run, config.train.steps, device
+        self.horizon = config.horizon
+        self.log_every = max(1, self.updates // 200)
         self.compiled = False
         self.loggers = Loggers()
         self.advance: Callable[..., None] = lambda n=1, note=None: None
-        self.val_gm100: float | None = None
+        self.score: float | None = None
         self._counted: dict[str, list[Tensor | float]] = {}
         self._earlier = 0.0
         self._clock = time.perf_counter()
@@ -75,10 +77,10 @@ class Journal:
         return means["loss"] < float("inf")
 
     def log_validation(self, done: int, errors: Tensor) -> float:
-        """Write the validation score GM100 and return it."""
-        self.val_gm100 = float(metrics.gm(errors).mean())
-        self._append({"step": done, "val_gm100": self.val_gm100, "val_diverged": metrics.diverged(errors)})
-        return self.val_gm100
+        """Write the validation score, GM100 or of a shorter horizon, and return it."""
+        self.score = float(metrics.gm(errors, self.horizon).mean())
+        self._append({"step": done, score_name(self.horizon): self.score, "val_diverged": metrics.diverged(errors)})
+        return self.score
 
     def log_spectra(self, done: int, spectra: dict[str, Tensor]) -> None:
         """Write what the strategy found by wavenumber, to the file alone: loggers take single numbers."""
@@ -89,13 +91,14 @@ class Journal:
     def log_stop(self, done: int) -> None:
         """Write that training ended early."""
         self._append({"step": done, "stopped_early": True})
-        console.print(f"stopped early after update {done} of {self.updates}: GM100 no longer improves", style="dim")
+        reason = f"GM{self.horizon} no longer improves"
+        console.print(f"stopped early after update {done} of {self.updates}: {reason}", style="dim")
 
     def show_validation(self, done: int, best: float, best_step: int) -> None:
         """A line per validation where there is no terminal for the progress bar."""
         if not console.is_terminal:
             console.print(
-                f"step {done}/{self.updates}  validation GM100 {self.val_gm100:.4g}"
+                f"step {done}/{self.updates}  validation GM{self.horizon} {self.score:.4g}"
                 f"  best {best:.4g} at {best_step}  {self.seconds():.0f} s",
                 highlight=False,
                 soft_wrap=True,
@@ -108,7 +111,7 @@ class Journal:
     def _note(self, means: dict[str, float], speed: float) -> str:
         """Loss and validation, then whatever else the strategy reports as a plain number."""
         shown = {"loss": means["loss"]}
-        if self.val_gm100 is not None:
-            shown["val"] = self.val_gm100
+        if self.score is not None:
+            shown["val"] = self.score
         shown |= {name: value for name, value in means.items() if name not in ("loss", "grad_norm") and "." not in name}
         return "  ".join(f"{name} {value:.3g}" for name, value in shown.items()) + f"  {speed:.0f} updates/s"

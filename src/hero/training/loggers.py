@@ -19,10 +19,9 @@ from typing import Any, Protocol
 from hero.console import console
 from hero.errors import HeroError, unknown_name
 from hero.runs.config import RunConfig
-from hero.runs.records import read_lines
+from hero.runs.records import read_lines, score_name
 
 VARIABLE = "HERO_LOG"
-VALIDATION = "validation/val_gm100"
 
 
 class Logger(Protocol):
@@ -45,7 +44,7 @@ class TensorBoard:
         # purge_step hides the records of earlier sessions, which this one writes again.
         self.writer = SummaryWriter(str(run / "tensorboard"), purge_step=0, flush_secs=10)
         self.writer.add_text("config", f"```\n{config.to_toml()}```")
-        for summary in hparams(flat(config.to_dict()), {VALIDATION: 0.0}):
+        for summary in hparams(flat(config.to_dict()), {score_of(config): 0.0}):
             self.writer._get_file_writer().add_summary(summary)
 
     def record(self, step: int, values: Mapping[str, float]) -> None:
@@ -73,7 +72,7 @@ class WeightsAndBiases:
             reinit="create_new",  # a run that the user has open continues
             settings=wandb.Settings(console="off", silent=True, **waiting),
         )
-        self.run.define_metric(VALIDATION, summary="min")
+        self.run.define_metric(score_of(config), summary="min")
         if self.run.offline:
             self._drop_earlier_sessions(run)
         else:
@@ -170,6 +169,11 @@ def numbers(record: Mapping[str, Any]) -> dict[str, float]:
         for name, value in record.items()
         if name != "step" and _is_number(value)
     }
+
+
+def score_of(config: RunConfig) -> str:
+    """The validation score under the name that `numbers` gives it."""
+    return f"validation/{score_name(config.horizon)}"
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:

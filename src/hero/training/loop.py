@@ -52,7 +52,7 @@ def resume(run: Path, data_dir: Path, log: Sequence[str] | None = None) -> Path:
 def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device, log: Sequence[str]) -> None:
     settings = config.train
     model = config.build_operator().to(device)
-    checkpoints, journal = Checkpoints(run, settings), Journal(run, settings.steps, device)
+    checkpoints, journal = Checkpoints(run, settings, config.horizon), Journal(run, config, device)
     state = checkpoints.load(device)
     first = state["step"] if state else 0
     if state and (first >= settings.steps or state.get("stopped")):
@@ -93,9 +93,9 @@ def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device, l
             stopped_early = False
             if validate:
                 with trainee.average.applied(model):
-                    score = journal.log_validation(done, validation_errors(trainee, val, device))
+                    score = journal.log_validation(done, validation_errors(trainee, val, config.horizon, device))
                     checkpoints.note_validation(done, model, score)
-                journal.show_validation(done, checkpoints.best.val_gm100, checkpoints.best.step)
+                journal.show_validation(done, checkpoints.best.score, checkpoints.best.step)
                 journal.log_spectra(done, trainee.strategy.spectra())
                 stopped_early = checkpoints.out_of_patience(done) and not last
             if keep:
@@ -114,11 +114,11 @@ def has_finite_weights(model: nn.Module) -> bool:
     return all(bool(p.isfinite().all()) for p in model.parameters())
 
 
-def validation_errors(trainee: Trainee, val: Tensor, device: torch.device) -> Tensor:
-    """nRMSE per trajectory over the 100 steps that GM100 reads."""
+def validation_errors(trainee: Trainee, val: Tensor, horizon: int, device: torch.device) -> Tensor:
+    """nRMSE per trajectory over the steps that the score reads."""
     trainee.model.eval()
     stepper = trainee.strategy.stepper(trainee.model)
-    errors = metrics.rollout_errors(stepper, val, 100, device, trainee.settings.history)["nrmse"]
+    errors = metrics.rollout_errors(stepper, val, horizon, device, trainee.settings.history)["nrmse"]
     trainee.model.train()
     return errors
 

@@ -87,7 +87,8 @@ def landscape_figure(found: Landscape, subject: str) -> Figure:
     for row in range(count):
         axes.axhline(row + 0.5, color=GREY, linewidth=0.8)
     axes.set_yticks(range(count + 1), [*map(str, found.steps), f"final ({found.final_step})"])
-    axes.set_xticks(sorted({1, *range(20, length + 1, 20)}))
+    every = 20 if length >= 40 else max(1, length // 4)
+    axes.set_xticks(sorted({1, *range(every, length + 1, every)}))
     axes.set(xlabel="rollout step", ylabel="checkpoint (updates)")
     axes.set_title(f"{subject}: error of kept checkpoints over the error of the final model", fontsize=10)
     beyond = bool((finite > limit).any())

@@ -18,6 +18,7 @@ from matplotlib.image import AxesImage
 from torch import Tensor
 
 from hero.data import Task
+from hero.method.metrics import HORIZON
 from hero.report.figures.style import BLACK, ORANGE, new_figure
 from hero.report.tables import format_number
 from hero.runs.rollouts import Rollout
@@ -25,6 +26,8 @@ from hero.runs.rollouts import Rollout
 LINE_STEPS = (1, 50, 100, 200)
 FIELD_STEPS = (1, 10, 50, 100, 200)
 SPECTRUM_STEPS = (1, 100, 200)
+SHORT = 100
+"""Steps of a rollout below which its own length stands for step 100, and the steps before shrink with it."""
 FIELD_MAP, ERROR_MAP, GONE = "RdBu_r", "PuOr_r", "#b8b8b8"
 # A state that decays further than this fades out of a fixed colour scale; it is then drawn relative to its own size.
 DECAY = 20.0
@@ -135,15 +138,15 @@ def square(task: Task) -> Extent:
     return (0.0, task.extent, 0.0, task.extent)
 
 
-def fields_figure(rollout: Rollout, errors: Sequence[float], task: Task) -> Figure:
+def fields_figure(rollout: Rollout, errors: Sequence[float], task: Task, horizon: int = HORIZON) -> Figure:
     """Truth, prediction and error of one trajectory: over space and time in 1D, as snapshots in 2D and 3D.
 
-    `errors` is the nRMSE of the whole fields at each step.
+    `errors` is the nRMSE of the whole fields at each step; the trajectory is the median one by GM over `horizon` steps.
     """
     scaled = scale_fields(rollout)
     figure = _space_time(scaled, rollout, errors, task) if scaled.truth.ndim == 2 else _snapshots(scaled, errors, task)
     where = ", central slice in z" if task.dims == 3 else ""
-    figure.suptitle(f"{task.title}{where}: test trajectory with median GM100")
+    figure.suptitle(f"{task.title}{where}: test trajectory with median GM{horizon}")
     return figure
 
 
@@ -187,7 +190,10 @@ def _snapshots(scaled: Scaled, errors: Sequence[float], task: Task) -> Figure:
 
 
 def _present(steps: Sequence[int], length: int) -> list[int]:
-    return [step for step in steps if step <= length] or [length]
+    """The steps that a rollout of this length has, down to the first step."""
+    if length >= SHORT:
+        return [step for step in steps if step <= length]
+    return sorted({max(1, step * length // SHORT) for step in steps if step <= SHORT})
 
 
 def spectrum_figure(rollout: Rollout) -> Figure:

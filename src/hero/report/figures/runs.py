@@ -28,7 +28,7 @@ def run_figures(run: ReportedRun) -> Iterator[tuple[str, Figure]]:
     if run.errors is not None:
         yield "error", error_figure(run.errors.nrmse, published_numbers(run.config), task.title)
     if rollout is not None and errors is not None:
-        yield "fields", fields_figure(rollout, errors.tolist(), task)
+        yield "fields", fields_figure(rollout, errors.tolist(), task, run.metrics.horizon)
         yield "spectrum", spectrum_figure(rollout)
     yield "training", training_figure(run.log)
     if charts := spectra_charts(run.log, run.weighs_error):

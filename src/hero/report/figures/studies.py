@@ -27,8 +27,6 @@ from hero.report.tables import format_number
 from hero.runs.folder import Run, choose_device, load_data
 from hero.study.records import Cell, Group, Row, StudyResult
 
-DRAWN_STEP = 100
-"""The step whose fields the paper's first figure shows."""
 FIELDS_ACROSS = 4
 
 Named = tuple[str, Figure]
@@ -111,18 +109,18 @@ def _reference_band(axes: Axes, cell: Cell, label: str) -> None:
 def rollout_figure(group: Group, errors: Errors, reference: str, runs_dir: Path, data_dir: Path) -> Figure:
     """The paper's first figure: error curves, and next to them one state as truth and predictions.
 
-    The drawn trajectory is the median one of the method `reference`, or of the first row that was run, by the GM100 of
-    its first seed.
+    The drawn trajectory is the median one of the method `reference`, or of the first row that was run, by the GM of its
+    first seed; the state is the last that the GM reads, step 100 in the paper.
     """
     rows = {row.label: row for row in group.rows if row.label in errors}
     chosen = next((row for row in rows.values() if row.method == reference), next(iter(rows.values())))
     first = chosen.finished[0]
     run = Run(runs_dir / first.run)
     config, device = run.config, choose_device(run.config.train.device)
-    index = median_trajectory(run.errors.nrmse)
+    step = config.horizon
+    index = median_trajectory(run.errors.nrmse, step)
     trajectory = load_data(config, "test", data_dir, device)[index]
     history = config.train.history
-    step = min(DRAWN_STEP, len(trajectory) - history)
     states = {label: predicted(_run_of(row, first.seed, runs_dir), trajectory, step, device)
               for label, row in rows.items()}  # fmt: skip
     figure = new_figure(12.5, 5.0)
@@ -131,7 +129,7 @@ def rollout_figure(group: Group, errors: Errors, reference: str, runs_dir: Path,
     draw_methods(axes, errors)
     axes.legend(fontsize=8, loc="best")
     _draw_states(right, trajectory[history + step - 1].numpy(), states, config.make_task())
-    by = f"the median of {chosen.label} by GM100 (seed {first.seed})"
+    by = f"the median of {chosen.label} by GM{step} (seed {first.seed})"
     right.suptitle(f"step {step} of test trajectory {index}, {by}", fontsize=10)
     left.suptitle(group.title, fontsize=10)
     return figure

@@ -51,9 +51,10 @@ def series(log: Log, key: str) -> tuple[np.ndarray, np.ndarray]:
 def training_charts(log: Log) -> list[Chart]:
     """Loss, validation and learning rate, and of a strategy with candidates its weights, margin and selections."""
     candidates = _logged_parts(log)[0]
+    score = f"GM{log.validation[0].horizon}" if log.validation else ""
     charts = [
         _chart(log, "Training loss", True, {"loss": "loss"}),
-        _chart(log, "Validation GM100", True, {"val_gm100": "GM100"}),
+        _chart(log, f"Validation {score}", True, {"score": score}),
         _chart(log, "Learning rate", False, {"lr": "learning rate"}),
         _chart(log, "Relative term", False, {"alpha": "gate α", "lambda": "weight λ"}),
         _chart(log, "Margin d_fail − d_cur", False, {"margin": "margin"}),

@@ -133,7 +133,7 @@ def _players(panels: Sequence[Panel]) -> tuple[list[Data], list[str]]:
         if rollout is None:
             continue
         task = run.config.make_task()
-        data = player(rollout, errors, task.dims, allowed)
+        data = player(rollout, errors, task.dims, allowed, run.metrics.horizon)
         room -= sum(map(len, (*data["fields"], *data["spectra"])))
         found.append({"run": run.name, "label": label, "extent": task.extent, "dt": task.dt, **data})
     if crowded:

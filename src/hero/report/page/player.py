@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import to_rgb
 
+from hero.method.metrics import HORIZON
 from hero.report.figures.fields import ERROR_MAP, FIELD_MAP, GONE, Scaled, scale_fields
 from hero.runs.rollouts import Rollout
 
@@ -23,8 +24,13 @@ FLOOR = 1e-40
 """Power below this is drawn as this: a field without a mode has none."""
 
 
-def player(rollout: Rollout, errors: np.ndarray | None, dims: int, bytes_allowed: int) -> dict[str, Any]:
-    """The data with which the page shows `rollout`; `errors` is the nRMSE of that trajectory at each step, if known."""
+def player(
+    rollout: Rollout, errors: np.ndarray | None, dims: int, bytes_allowed: int, horizon: int = HORIZON
+) -> dict[str, Any]:
+    """The data with which the page shows `rollout`; `errors` is the nRMSE of that trajectory at each step, if known.
+
+    The trajectory is the median one by GM over `horizon` steps.
+    """
     scaled = scale_fields(rollout)
     block = block_size(scaled.truth.shape[1:])
     frames = (averaged(scaled.truth, block), averaged(scaled.prediction, block), averaged(scaled.error, block))
@@ -44,7 +50,7 @@ def player(rollout: Rollout, errors: np.ndarray | None, dims: int, bytes_allowed
         "nrmse": None if errors is None else [finite_or_none(errors[step - 1]) for step in steps],
         "spectra": [encode(np.log10(np.maximum(power, FLOOR)).astype("<f4")) for power in spectra],
         "power_range": power_range(rollout.truth_spectrum),
-        "notes": notes(rollout, scaled, steps, block),
+        "notes": notes(rollout, scaled, steps, block, horizon),
     }
 
 
@@ -106,12 +112,13 @@ def finite_or_none(value: float) -> float | None:
     return float(f"{value:.9g}") if np.isfinite(value) else None
 
 
-def notes(rollout: Rollout, scaled: Scaled, steps: np.ndarray, block: int) -> list[str]:
+def notes(rollout: Rollout, scaled: Scaled, steps: np.ndarray, block: int, horizon: int) -> list[str]:
     """The changes made to the data, in sentences."""
     found = [
-        f"Test trajectory {rollout.trajectory}, the one with median GM100. Fields are stored with 255 levels: one "
-        f"level is {scaled.limit / LEVELS:.2g} for truth and prediction and {scaled.error_limit / LEVELS:.2g} for the "
-        "error; larger values have the colour of the end of the scale. Spectra are computed from the unrounded fields."
+        f"Test trajectory {rollout.trajectory}, the one with median GM{horizon}. Fields are stored with 255 levels: "
+        f"one level is {scaled.limit / LEVELS:.2g} for truth and prediction and {scaled.error_limit / LEVELS:.2g} for "
+        "the error; larger values have the colour of the end of the scale. Spectra are computed from the unrounded "
+        "fields."
     ]
     if scaled.unit != "u":
         found.append("The state decays far, so it is drawn relative to the largest |u| of the truth at each step.")

@@ -35,8 +35,6 @@ WARM_UP = 2
 """Updates before the measured ones: the first allocate."""
 PIECE = 5
 """Steps of a rollout, or of the solver, that stand for all."""
-VALIDATED = 100
-"""Steps of a validation rollout."""
 
 
 class Work(Record):
@@ -92,7 +90,7 @@ def estimate(config: RunConfig, data_dir: Path, updates: int = UPDATES, availabl
         checkpoint = dry_run.checkpoint()
     train, sizes = config.train, config.data
     evaluated = sizes.val_trajectories * sizes.val_steps + sizes.test_trajectories * sizes.test_steps
-    evaluation = validation * evaluated / (sizes.val_trajectories * VALIDATED)
+    evaluation = validation * evaluated / (sizes.val_trajectories * config.horizon)
     others = (
         Work(name="making the data", times=int(bool(missing)), seconds_each=solving),
         Work(name="compiling", times=int(dry_run.compiled), seconds_each=dry_run.compiling),
@@ -166,9 +164,9 @@ class DryRun:
     @torch.no_grad()
     def validation(self) -> float:
         """Seconds of one validation: a few steps of the model, scaled, and the measures of the full rollout."""
-        history = self.config.train.history
+        history, steps = self.config.train.history, self.config.horizon
         step = self.trainee.strategy.stepper(self.model.eval())
-        chunk = max(1, CHUNK_VALUES // (VALIDATED * self.val[0, 0].numel()))  # as `rollout_errors` cuts it
+        chunk = max(1, CHUNK_VALUES // (steps * self.val[0, 0].numel()))  # as `rollout_errors` cuts it
         context = Context(self.val[:chunk, :history].to(self.device))
 
         def piece() -> None:
@@ -176,8 +174,8 @@ class DryRun:
             wait_for(self.device)
 
         each = statistics.median(seconds_of(piece) for _ in range(3)) / PIECE  # the first is slower
-        model_seconds = each * VALIDATED * len(self.val) / len(context.states)
-        rest = seconds_of(lambda: rollout_errors(lambda z: z.states[:, -1], self.val, VALIDATED, self.device, history))
+        model_seconds = each * steps * len(self.val) / len(context.states)
+        rest = seconds_of(lambda: rollout_errors(lambda z: z.states[:, -1], self.val, steps, self.device, history))
         self.model.train()
         return model_seconds + rest
 

@@ -1,0 +1,282 @@
+"""Data with less than 100 steps: every number, name, table and picture follows the horizon that the data have."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conftest import Call, assert_refused, options, tiny
+from hero.errors import HeroError
+from hero.evaluation.evaluate import evaluate
+from hero.method import metrics
+from hero.method.metrics import METRICS, Metric, horizon_of, metric_at, metric_named, metrics_of
+from hero.report.content import metrics_table, runs_table
+from hero.report.figures.fields import FIELD_STEPS, LINE_STEPS, SPECTRUM_STEPS, _present
+from hero.report.figures.runs import run_figures
+from hero.report.headline import main_column, summary_sentence
+from hero.report.inputs import ReportInputs, gather
+from hero.report.panels import results_of
+from hero.runs.checkpoint import read_weights
+from hero.runs.config import make_config
+from hero.runs.folder import Run
+from hero.study.published import differences
+from hero.study.records import FILE, ROLLOUT_COLUMNS, StudyResult, rollout_columns
+from hero.study.watch import read_state
+from hero.training.loop import train
+
+SHORT: dict[str, Any] = {"data__val_steps": 20, "data__test_steps": 25}
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
+    """The folder of runs of two strategies with two seeds on short data, compared by the command."""
+    from hero.cli import main
+
+    runs = tmp_path_factory.mktemp("short")
+    settings = options(**SHORT, train__steps=10, train__keep_every=5, hero__start=2)
+    strategies = ("--strategies", "push_forward,hero", "--seeds", "2", "--workers", "0")
+    assert main(["compare", "burgers", *strategies, *settings, "--runs", str(runs), "--data", str(data_dir)]) == 0
+    return runs
+
+
+@pytest.fixture(scope="module")
+def run(compared: Path) -> Run:
+    (found,) = compared.glob("burgers-fno-hero-s0-*")
+    return Run(found)
+
+
+def naive_gm(errors: np.ndarray, steps: int) -> float:
+    """exp of the mean log of each trajectory, then the mean of trajectories, one number at a time."""
+    rows = [math.exp(sum(math.log(float(e) + 1e-12) for e in row[:steps]) / steps) for row in errors]
+    return sum(rows) / len(rows)
+
+
+def naive_stable(errors: np.ndarray, steps: int) -> float:
+    """The last step before the first error above the threshold, at least 1."""
+    found = []
+    for row in errors:
+        good = 0
+        while good < steps and row[good] <= metrics.TAU:
+            good += 1
+        found.append(max(1, good))
+    return sum(found) / len(found)
+
+
+def test_the_horizon_is_what_validation_and_test_data_have() -> None:
+    assert make_config().horizon == 100
+    assert tiny(**SHORT).horizon == 20
+    assert tiny(data__val_steps=40, data__test_steps=25, train__history=3).horizon == 23
+    assert tiny(data__val_steps=100, data__test_steps=100).horizon == 100
+    assert tiny(data__val_steps=2, data__test_steps=9, train__history=2).horizon == 1
+    with pytest.raises(HeroError, match=r"data.test_steps=2 leaves no step to predict after train.history=3"):
+        tiny(data__test_steps=2, train__history=3)
+
+
+def test_at_the_usual_horizon_names_and_ids_are_what_they_were() -> None:
+    names = ["gm100", "nrmse@1", "nrmse@10", "nrmse@50", "nrmse@100", "nrmse@200", "stable_step", "stable_step_from_0"]
+    names += ["stability_horizon_200", "correlation_time", "diverged", "apebench_gmean_mean_nrmse"]
+    assert list(METRICS) == names
+    assert metrics_of(100) == METRICS
+    assert rollout_columns(100) == ROLLOUT_COLUMNS
+    assert [column.key for column in ROLLOUT_COLUMNS] == ["val_gm100", "test_gm100", "nrmse@1", "nrmse@100",
+                                                          "stable_step"]  # fmt: skip
+    transolver = make_config(overrides={"backbone.name": "transolver"})
+    assert transolver.run_id() == "burgers-transolver-hero-s0-fd10e25c"
+
+
+def test_metrics_of_another_horizon(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    errors = np.sort(rng.uniform(0.001, 0.3, (3, 40)), axis=1)
+    own = Metric("Worst@30", "lower", "Toy.", lambda e: e[:, 29].max(), steps=30)
+    monkeypatch.setitem(METRICS, "worst@30", own)
+    found = metrics.summarise({"nrmse": errors, "correlation": 1 - errors, "apebench_nrmse": 2 * errors}, 40)
+    assert found["gm40"] == pytest.approx(naive_gm(errors, 40), rel=1e-12)
+    assert found["nrmse@40"] == pytest.approx(errors[:, 39].mean(), rel=1e-12)
+    assert found["nrmse@10"] == pytest.approx(errors[:, 9].mean(), rel=1e-12)
+    assert found["stable_step"] == pytest.approx(naive_stable(errors, 40))
+    assert found["apebench_gmean_mean_nrmse"] == pytest.approx(math.exp(np.log(2 * errors.mean(axis=0)).mean()))
+    assert found["worst@30"] == errors[:, 29].max()
+    assert set(found) == {"gm40", "nrmse@1", "nrmse@10", "nrmse@40", "stable_step", "stable_step_from_0", "diverged",
+                          "correlation_time", "apebench_gmean_mean_nrmse", "worst@30"}  # fmt: skip
+    early = metrics.summarise({"nrmse": errors, "correlation": 1 - errors, "apebench_nrmse": errors}, 7)
+    assert early["gm7"] == pytest.approx(naive_gm(errors, 7), rel=1e-12)
+    assert early["stable_step"] == pytest.approx(naive_stable(errors, 7))
+    assert (early["diverged"], "worst@30" in early, horizon_of(early)) == (0, True, 7)
+
+
+def test_a_metric_is_found_by_the_number_in_its_name() -> None:
+    assert metric_named("gm40").title == "GM40"
+    assert "steps 1 to 40" in metric_named("gm40").definition
+    assert (metric_named("nrmse@33").title, metric_named("nrmse@33").steps) == ("nRMSE@33", 33)
+    assert metric_named("stable_step") is METRICS["stable_step"]
+    assert metric_named("stable_step", 40).title == "Stable step (40)"
+    assert "of the first 40" in metric_named("stable_step", 40).definition
+    assert [metric_at(name, 40) for name in ("gm100", "nrmse@1", "nrmse@200", "stability_horizon_200", "diverged")] == [
+        "gm40", "nrmse@1", "nrmse@40", "stable_step", "diverged"]  # fmt: skip
+    for unknown in ("gm0", "nrmse@", "gm40x", "nothing"):
+        with pytest.raises(HeroError, match="metric"):
+            metric_named(unknown)
+
+
+def test_columns_follow_the_horizon() -> None:
+    columns = rollout_columns(40)
+    assert [column.label for column in columns] == ["Val GM40", "Test GM40", "nRMSE@1", "nRMSE@40", "Stable step (40)"]
+    assert [column.key for column in columns] == ["val_gm40", "test_gm40", "nrmse@1", "nrmse@40", "stable_step"]
+    assert main_column(columns).key == "nrmse@40"
+    assert len(rollout_columns(1)) == 4
+    from hero.study.plans import STUDIES
+
+    landscape = [column.at(25).key for column in STUDIES["landscape"].columns]
+    assert landscape == ["nrmse@1", "nrmse@25", "nrmse@25", "nrmse@25"]
+    assert [column.at(25).label for column in STUDIES["ood"].columns] == ["GM25", "nRMSE@25", "MSH (25)"]
+    assert all(column.at(25) == column for column in STUDIES["cost"].columns)
+
+
+def test_training_validates_over_the_horizon(run: Run, data_dir: Path) -> None:
+    lines = [json.loads(line) for line in (run.path / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "val_gm20" in line] == [5, 10]
+    assert not any("val_gm100" in line for line in lines)
+    scores = {record.step: record.score for record in run.log.validation}
+    assert {record.horizon for record in run.log.validation} == {20}
+    best = min(scores, key=scores.__getitem__)
+    assert read_weights(run.path / "model.safetensors")[1] == {"step": best, "val_gm20": str(scores[best])}
+    assert run.errors.val_nrmse.shape == (2, 20)
+    assert scores[best] == pytest.approx(naive_gm(run.errors.val_nrmse, 20), rel=1e-6)
+    assert f"val {scores[10]:.3g}" in read_state(run.path, 11).note
+    state = (run.path / "last" / "state.pt").read_bytes()
+    assert train(run.config, run.path.parent, data_dir) == run.path  # finished: the state is read and kept
+    assert (run.path / "last" / "state.pt").read_bytes() == state
+
+
+def test_an_evaluation_over_the_horizon(run: Run, data_dir: Path) -> None:
+    found, errors = evaluate(run.path, data_dir), run.errors.nrmse
+    assert errors.shape == (2, 25)
+    assert found.horizon == 20
+    assert found.test["gm20"] == pytest.approx(naive_gm(errors, 20), rel=1e-9)
+    assert found.test["nrmse@20"] == pytest.approx(errors[:, 19].mean(), rel=1e-9)
+    assert found.test["stable_step"] == pytest.approx(naive_stable(errors, 20))
+    assert not {"gm100", "nrmse@50", "nrmse@100", "stability_horizon_200"} & found.test.keys()
+    table = metrics_table(found, run.config)
+    labels = [row.cells[0].text for row in table.rows]
+    assert labels[:5] == ["Val GM20", "Test GM20", "nRMSE@1", "nRMSE@20", "Stable step (20)"]
+    assert "of the first 20" in table.rows[4].cells[0].detail
+    assert f"nRMSE@20 {found.test['nrmse@20']:.3g}"[:12] in summary_sentence(found, run.config)
+    assert any("20 steps (paper: 100)" in one for one in differences(tiny(**SHORT)))
+
+
+def test_a_comparison_on_short_data_is_complete(compared: Path) -> None:
+    (folder,) = compared.glob("compare-*")
+    result = StudyResult.read(folder / FILE)
+    assert [column.key for column in result.columns] == ["test_gm20", "nrmse@1", "nrmse@20", "stable_step", "cost"]
+    assert [summary.metric for summary in result.statistics] == ["nrmse@20"]
+    for row in result.rows:
+        assert all(cell is not None and cell.n == 2 for cell in row.cells.values())
+        errors = [Run(compared / one.run).errors.nrmse for one in row.runs]
+        cell = row.cells["test_gm20"]
+        assert cell is not None
+        assert cell.values == pytest.approx([naive_gm(one, 20) for one in errors], rel=1e-9)
+    text = (folder / "table.md").read_text()
+    assert "nRMSE@20: ratio to Push-forward" in text
+    assert "GM100" not in text
+    assert "@100" not in text
+    assert (folder / "curves-burgers-fno.png").is_file()
+
+
+def test_pages_and_figures_of_short_data(compared: Path, run: Run, tmp_path: Path, call: Call, data_dir: Path) -> None:
+    folders = ("--runs", compared, "--data", data_dir)
+    page = tmp_path / "page.html"
+    code, _, err = call("report", run.name, "--out", page, *folders)
+    assert code == 0, err
+    text = page.read_text()
+    assert "Validation GM20" in text
+    assert "the one with median GM20" in text
+    assert "GM100" not in text
+    figures = dict(run_figures(gather([run.name], compared).runs[run.name]))
+    assert {"error", "fields", "spectrum", "training"} <= figures.keys()
+    assert [axes.get_title() for axes in figures["spectrum"].axes] == ["step 1", "step 25"]
+    assert "median GM20" in figures["fields"].get_suptitle()
+    assert "Validation GM20" in [axes.get_title() for axes in figures["training"].axes]
+    (comparison,) = compared.glob("compare-*")
+    code, out, err = call("report", comparison.name, "--out", page, *folders)
+    assert code == 0, err
+    assert "nRMSE@20" in page.read_text()
+    assert "GM100" not in page.read_text()
+    code, out, err = call("runs", *folders)
+    assert code == 0, err
+    assert "GM20" in out
+    code, out, err = call("animate", run.name, "--steps", 3, "--out", tmp_path / "rollout.gif", *folders)
+    assert code == 0, err
+
+
+def test_analyses_of_short_data(compared: Path, run: Run, call: Call, data_dir: Path) -> None:
+    folders = ("--runs", compared, "--data", data_dir)
+    code, out, err = call("anatomy", run.name, "--trajectories", 1, *folders)
+    assert code == 0, err
+    assert "error at step 20" in out
+    assert_refused(call("anatomy", run.name, "--steps", 21, *folders), "between 1 and the 20 steps")
+    code, out, err = call("landscape", run.name, *folders)
+    assert code == 0, err
+    assert "rollout step" in out
+    code, out, err = call("probe", run.name, "--windows", 4, *folders)
+    assert code == 0, err
+    assert json.loads((run.path / "probe.json").read_text())["horizon"] == 20
+    assert_refused(call("probe", run.name, "--horizon", 21, *folders), "the 20 steps that validation trajectories")
+    code, out, err = call("export", run.name, "--format", "torch", *folders)
+    assert code == 0, err
+    assert "free rollout, step 25" in out
+    assert "test nRMSE@25 of the original" in out
+
+
+def test_studies_on_short_data(tmp_path: Path, data_dir: Path, call: Call) -> None:
+    changes = {**SHORT, "train__steps": 20, "data__train_trajectories": 2, "task__resolution": 16, "backbone__modes": 4}
+    folders = ("--runs", tmp_path, "--data", data_dir)
+    more = ("--tasks", "burgers", "--seeds", 1, "--workers", 0, *options(**changes), *folders)
+    for name, keys in (("rollout_figure", ["val_gm20", "test_gm20", "nrmse@1", "nrmse@20", "stable_step"]),
+                       ("landscape", ["nrmse@1", "nrmse@20"])):  # fmt: skip
+        code, _, err = call("study", name, *more)
+        assert code == 0, err
+        (folder,) = tmp_path.glob(f"study-{name}-*")
+        result = StudyResult.read(folder / FILE)
+        assert [column.key for column in result.columns] == keys
+        assert all(cell is not None for row in result.rows for cell in row.cells.values())
+        assert list(folder.glob("*.png"))
+
+
+def test_runs_of_different_horizons_are_compared_over_the_shortest(
+    compared: Path, run: Run, runs_dir: Path, data_dir: Path
+) -> None:
+    """A run with 100 steps has no gm20 in its metrics.json: it comes from its errors."""
+    longer = Run(train(tiny(train__steps=5), runs_dir, data_dir))
+    found = evaluate(longer.path, data_dir)
+    inputs = ReportInputs()
+    for one in (longer, run):
+        inputs.add(one.path, named=True)
+    (result,) = results_of(inputs)
+    assert [column.key for column in result.columns][:2] == ["val_gm20", "test_gm20"]
+    cells = {row.runs[0].run: row.cells for row in result.rows}
+    for one in (longer, run):
+        errors = one.errors.nrmse
+        expected = {"test_gm20": naive_gm(errors, 20), "val_gm20": naive_gm(one.errors.val_nrmse, 20)}
+        expected |= {"nrmse@20": errors[:, 19].mean(), "stable_step": naive_stable(errors, 20)}
+        assert {key: cells[one.name][key].mean for key in expected} == pytest.approx(expected, rel=1e-6)  # type: ignore[union-attr]
+    table = runs_table([(one.name, one.metrics, one.status) for one in (longer, run)])
+    shown = {column.label: place for place, column in enumerate(table.columns)}
+    assert list(shown)[3:11] == ["Val GM100", "Val GM20", "Test GM100", "Test GM20", "nRMSE@1", "nRMSE@100",
+                                 "nRMSE@20", "Stable step"]  # fmt: skip
+    assert table.rows[0].cells[shown["Test GM100"]].value == found.test["gm100"]  # type: ignore[union-attr]
+    assert table.rows[0].cells[shown["Stable step (20)"]].value is None  # type: ignore[union-attr]
+    assert table.rows[1].cells[shown["Test GM100"]].value is None  # type: ignore[union-attr]
+
+
+def test_drawn_steps_shrink_with_a_short_rollout() -> None:
+    assert [_present(steps, 200) for steps in (LINE_STEPS, FIELD_STEPS, SPECTRUM_STEPS)] == [
+        [1, 50, 100, 200], [1, 10, 50, 100, 200], [1, 100, 200]]  # fmt: skip
+    assert _present(FIELD_STEPS, 150) == [1, 10, 50, 100]
+    assert [_present(steps, 40) for steps in (LINE_STEPS, FIELD_STEPS, SPECTRUM_STEPS)] == [
+        [1, 20, 40], [1, 4, 20, 40], [1, 40]]  # fmt: skip
+    assert [_present(LINE_STEPS, length) for length in (1, 2, 3)] == [[1], [1, 2], [1, 3]]
