@@ -99,6 +99,7 @@ def test_a_configuration_cannot_be_changed() -> None:
 
 def test_the_stored_form_holds_every_setting() -> None:
     found = set(flat(make_config(overrides={"backbone.name": "transolver"})))
+    found |= set(flat(make_config(overrides={"backbone.name": "unet"})))
     for strategy in STRATEGIES:
         found |= set(flat(make_config(overrides={"strategy": strategy})))
     for optimizer in (*OPTIMIZERS, "SGD"):
@@ -202,6 +203,7 @@ CHANGED: dict[str, Any] = {
     "seed": 1,
     "task.name": "dispersion",
     "backbone.modes": 14,
+    "backbone.padding": 0.25,
     "train.loss": "mse",
     "train.optimizer": "soap",
     "optimizer.beta1": 0.8,

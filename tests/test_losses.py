@@ -16,8 +16,9 @@ from hero.config import Facts, Settings, setting
 from hero.data.windows import Batch, Context
 from hero.errors import HeroError
 from hero.method.distance import EPS, norm, trajectory_distance
+from hero.method.geometry import quadrature_weights
 from hero.method.losses import FLOOR, LOSSES, AbsoluteLoss, Balanced, Geometry, MeanSquare, Relative, Sobolev
-from hero.method.modes import Modes, cosine_modes, fourier_modes, graph_modes
+from hero.method.modes import Modes, cosine_modes, fourier_modes, graph_modes, mixed_modes
 from hero.method.pointcloud import PointCloud
 from hero.runs.config import RunConfig, make_config
 from hero.strategies import STRATEGIES
@@ -151,6 +152,7 @@ def test_the_reach_of_a_run_is_the_reach_of_its_backbone() -> None:
 
 
 CLOUD = PointCloud(torch.rand(30, 2, generator=Generator().manual_seed(3), dtype=torch.float64), modes=30)
+UNEVEN = quadrature_weights([range(4), [0.0, 0.1, 0.3, 0.7, 1.0]], (True, False))
 BASES = {
     "fourier 1D": (fourier_modes((8,)), fourier_modes((8,), (3,))),
     "fourier 2D": (fourier_modes((6, 4)), fourier_modes((6, 4), (2, 3))),
@@ -159,6 +161,12 @@ BASES = {
     "cosine 1D": (cosine_modes((7,)), cosine_modes((7,), (4,))),
     "cosine 2D": (cosine_modes((6, 5)), cosine_modes((6, 5), (3, 2))),
     "cosine 3D": (cosine_modes((3, 4, 5)), cosine_modes((3, 4, 5), (2, 2, 2))),
+    "mixed 2D": (mixed_modes((6, 5), (True, False)), mixed_modes((6, 5), (True, False), (2, 3))),
+    "mixed 3D": (mixed_modes((3, 4, 5), (False, True, True)), mixed_modes((3, 4, 5), (False, True, True), (2, 2, 2))),
+    "uneven": (
+        mixed_modes((4, 5), (True, False), weights=UNEVEN),
+        mixed_modes((4, 5), (True, False), (2, 3), weights=UNEVEN),
+    ),
     "graph": (graph_modes(CLOUD), graph_modes(PointCloud(CLOUD.coords, modes=12))),
 }
 

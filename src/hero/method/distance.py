@@ -10,6 +10,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 EPS = 1e-12
 """ε of the paper. Small, because states may decay by many orders of magnitude (kdv) and their errors stay relative."""
@@ -20,7 +21,21 @@ def norm(u: Tensor, weights: Tensor | None = None) -> Tensor:
     # vector_norm has gradient 0 at 0, where the square root of a sum would give NaN.
     if weights is None:
         return torch.linalg.vector_norm(u.flatten(2), dim=2) / math.prod(u.shape[3:]) ** 0.5
-    return torch.linalg.vector_norm((u * weights.sqrt().to(u.dtype)).flatten(2), dim=2)
+    return torch.linalg.vector_norm((u * root_weights(weights, u)).flatten(2), dim=2)
+
+
+_roots = WeakIdKeyDictionary()
+
+
+def root_weights(weights: Tensor, u: Tensor) -> Tensor:
+    """√ω in the type and place of `u`; made once per weights, so that no update copies them to a device."""
+    if torch.compiler.is_compiling():
+        return weights.sqrt().to(u)
+    kept: dict[tuple[torch.device, torch.dtype], Tensor] = _roots.setdefault(weights, {})
+    key = (u.device, u.dtype)
+    if key not in kept:
+        kept[key] = weights.sqrt().to(u)
+    return kept[key]
 
 
 def energy(u: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -14,31 +14,23 @@ basis, as a rule those that the backbone does not keep, have weight 1, the small
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from hero.config import Registry, Settings, per_dims, setting
+from hero.config import Derived, Facts, Registry, Settings, per_dims, setting
 from hero.errors import HeroError
 from hero.method.distance import EPS, norm, trajectory_distance
-from hero.method.modes import Modes, cosine_modes, fourier_modes
+from hero.method.geometry import Geometry as Geometry
+from hero.method.modes import Modes, cosine_modes, fourier_modes, graph_modes, mixed_modes
 
 FLOOR = 1e-3
 """Share of the mean that is added to the spectrum, so that an empty mode is not lifted without bound."""
 TINY = 1e-24
 """Smallest squared relative error; below it the gradient is 0, where the square root has none."""
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """The grid that a loss is for."""
-
-    space: tuple[int, ...]
-    reach: tuple[int, ...] | None = None
-    """The modes per axis that the backbone keeps; None: all."""
 
 
 class AbsoluteLoss(Protocol):
@@ -53,29 +45,46 @@ class AbsoluteLoss(Protocol):
 
 
 class Relative:
-    """D(τ, τ_*), the normalised distance."""
+    """D(τ, τ_*), the normalised distance, with quadrature `weights` where points do not weigh the same."""
 
     Settings: ClassVar[type[Settings]] = Settings
 
+    def __init__(self, weights: Tensor | None = None) -> None:
+        self.weights = weights
+
     @classmethod
     def of(cls, settings: Any, geometry: Geometry, compile_with: Callable[..., Any]) -> Relative:
-        return cls()
+        return cls(geometry.weights)
 
     def __call__(self, tau: Tensor, truth: Tensor) -> Tensor:
-        return trajectory_distance(tau, truth).mean()
+        return trajectory_distance(tau, truth, self.weights).mean()
 
 
 class MeanSquare(Relative):
     """The mean squared error."""
 
     def __call__(self, tau: Tensor, truth: Tensor) -> Tensor:
-        return (tau - truth).square().mean()
+        if self.weights is None:
+            return (tau - truth).square().mean()
+        return norm(tau - truth, self.weights).square().mean() / tau.shape[2]
+
+
+def basis_by_boundary(facts: Facts, given: Mapping[str, Any]) -> str:
+    """The basis that the data have."""
+    if facts.cloud:
+        return "graph"
+    return "fourier" if all(facts.periodic) else "mixed" if any(facts.periodic) else "cosine"
 
 
 class SpectralSettings(Settings):
     """The modes of a loss."""
 
-    basis: Literal["fourier", "cosine"] = setting("fourier", "fourier on a periodic grid, cosine between walls.")
+    basis: Annotated[
+        Literal["fourier", "cosine", "mixed", "graph"],
+        Derived(basis_by_boundary, "fourier where every axis is periodic, cosine where none is, else mixed"),
+    ] = setting(
+        "fourier on a periodic grid, cosine between walls, mixed for axes of both kinds, graph on scattered points."
+    )
 
 
 class Sobolev:
@@ -93,17 +102,20 @@ class Sobolev:
 
     @classmethod
     def of(cls, settings: SpectralSettings, geometry: Geometry, compile_with: Callable[..., Any]) -> Sobolev:
-        return cls(modes_of(settings.basis, geometry.space, None), compile_with)
+        return cls(modes_of(settings.basis, geometry, None), compile_with)
 
     def __call__(self, tau: Tensor, truth: Tensor) -> Tensor:
         self.weights = self.weights.to(tau)  # whole numbers, exact in either type
-        loss: Tensor = self.distance(tau, truth, self.weights, self.modes, self.modes.tables(tau))
+        modes = self.modes
+        loss: Tensor = self.distance(tau, truth, self.weights, modes, modes.tables(tau), modes.weights_like(tau))
         return loss
 
 
-def sobolev_distance(tau: Tensor, truth: Tensor, weights: Tensor, modes: Modes, tables: list[Tensor]) -> Tensor:
+def sobolev_distance(
+    tau: Tensor, truth: Tensor, weights: Tensor, modes: Modes, tables: list[Tensor], quadrature: Tensor | None
+) -> Tensor:
     """H1 with a weight per shell."""
-    scale = norm(truth, modes.weights) + EPS
+    scale = norm(truth, quadrature) + EPS
     per_state = (..., *(None,) * (tau.dim() - 2))
     error = modes.shell_power((tau - truth) / scale[per_state], tables) @ weights
     size = modes.shell_power(truth / scale[per_state], tables) @ weights
@@ -151,26 +163,32 @@ class Balanced:
     @classmethod
     def of(cls, settings: BalancedSettings, geometry: Geometry, compile_with: Callable[..., Any]) -> Balanced:
         reach = geometry.reach if settings.reach == "kept" else None
-        if reach is not None and settings.basis == "cosine":
-            reach = tuple(2 * m for m in reach)  # half waves
-        return cls(modes_of(settings.basis, geometry.space, reach), settings.w_max, settings.spectrum, compile_with)
+        return cls(modes_of(settings.basis, geometry, reach), settings.w_max, settings.spectrum, compile_with)
 
     def __call__(self, tau: Tensor, truth: Tensor) -> Tensor:
         gain = self.gain if self.gain is not None else tau.new_ones(())
         tables = self.modes.tables(tau)
         gain = gain.expand(tau.shape[2], len(tables[1])).contiguous()  # one layout: code is compiled once
-        loss, *found = self.distance(tau, truth, gain, self.w_max, self.spectrum, self.modes, tables)
+        quadrature = self.modes.weights_like(tau)
+        loss, *found = self.distance(tau, truth, gain, self.w_max, self.spectrum, self.modes, tables, quadrature)
         self.found = Balance(*found)
         return loss
 
 
 def balanced_distance(
-    tau: Tensor, truth: Tensor, gain: Tensor, w_max: float, spectrum: str, modes: Modes, tables: list[Tensor]
+    tau: Tensor,
+    truth: Tensor,
+    gain: Tensor,
+    w_max: float,
+    spectrum: str,
+    modes: Modes,
+    tables: list[Tensor],
+    quadrature: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The loss, S and w."""
-    scale = (norm(truth, modes.weights) + EPS)[(..., *(None,) * (tau.dim() - 2))]
+    scale = (norm(truth, quadrature) + EPS)[(..., *(None,) * (tau.dim() - 2))]
     error = (tau - truth) / scale
-    total = norm(error, modes.weights).square()  # (batch, time)
+    total = norm(error, quadrature).square()  # (batch, time)
     power = modes.shell_power(error, tables)  # (batch, time, channel, shell)
     measured = power if spectrum == "error" else modes.shell_power(truth / scale, tables)
     s = measured.detach().mean(dim=(0, 1)) / tables[1]  # a mean over the modes of a shell
@@ -186,11 +204,21 @@ def mode_weights(s: Tensor, gain: Tensor, w_max: float) -> Tensor:
     return (w / w.min()).clamp(max=w_max)
 
 
-def modes_of(basis: str, space: tuple[int, ...], kept: tuple[int, ...] | None) -> Modes:
-    """The modes of a grid."""
+def modes_of(basis: str, geometry: Geometry, reach: tuple[int, ...] | None) -> Modes:
+    """The modes of a domain: all, or the modes with fewer than `reach` waves along each axis."""
+    space, wraps = geometry.space, geometry.wraps
+    if (basis == "graph") != (geometry.cloud is not None):
+        raise HeroError(f"loss.basis={basis} does not fit the data; use graph on scattered points and only there.")
+    if geometry.cloud is not None:
+        return graph_modes(geometry.cloud)
     if basis == "fourier":
-        return fourier_modes(space, kept)
-    return cosine_modes(space, kept and tuple(map(min, kept, space)))
+        return fourier_modes(space, reach, geometry.extents)
+    wraps = (False,) * len(space) if basis == "cosine" else wraps
+    # A wave is two half waves, which cosines count.
+    kept = reach and tuple(m if wrap else min(2 * m, n) for m, n, wrap in zip(reach, space, wraps, strict=True))
+    if basis == "cosine":
+        return cosine_modes(space, kept, geometry.extents, geometry.weights)
+    return mixed_modes(space, wraps, kept, geometry.extents, geometry.weights)
 
 
 LOSSES: Registry[type[AbsoluteLoss]] = Registry(

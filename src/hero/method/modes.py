@@ -2,6 +2,7 @@
 
     modes = fourier_modes((64, 64), kept=(8, 8))      # a periodic grid; the modes that an FNO can reach
     modes = cosine_modes((64, 64))                    # a grid with walls
+    modes = mixed_modes((64, 64), (True, False))      # periodic along the first axis, walls along the second
     modes = graph_modes(PointCloud(coords))           # no grid
 
 In a homogeneous box a mean of squares depends on |k| alone, so modes of equal |k| (rounded) share a shell. Transforms
@@ -10,14 +11,14 @@ are matrix products, which compile, and cost little where few modes are kept.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from hero.errors import HeroError
+from hero.method.geometry import Geometry, cosine_basis, wave_basis
 from hero.method.pointcloud import PointCloud
 from hero.models.spectral import dft_matrices, frequencies, truncated_transform
 
@@ -33,22 +34,25 @@ class Modes:
     matrices: tuple[Tensor, ...]
     """Of the transform, float64."""
     wavenumber: Tensor
-    """|k| of each mode, (modes,): waves in the box; half waves of cosines; √(λ_m/λ_1) on a graph."""
+    """|k| of each mode, (modes,): waves in the longest axis; half waves of cosines; √(λ_m/λ_1) on a graph."""
     multiplicity: Tensor
     """How many modes of the whole lattice an entry stands for, (modes,): 2 where the conjugate is left out."""
     weights: Tensor | None = None
     """Quadrature weights of the norm; None on a regular grid."""
+    width: float = 1.0
+    """Of a shell; ½ where waves and half waves meet."""
     _casts: dict[tuple[torch.device, torch.dtype], list[Tensor]] = field(default_factory=dict)
+    _weights: dict[tuple[torch.device, torch.dtype], Tensor] = field(default_factory=dict)
 
     @property
     def shells(self) -> Tensor:
         """The shell of each mode, numbered without gaps: (modes,)."""
-        return torch.unique(self.wavenumber.round(), return_inverse=True)[1]
+        return torch.unique((self.wavenumber / self.width).round(), return_inverse=True)[1]
 
     @property
     def shell_wavenumbers(self) -> Tensor:
         """|k| of each shell."""
-        return torch.unique(self.wavenumber.round())
+        return torch.unique((self.wavenumber / self.width).round()) * self.width
 
     def tables(self, like: Tensor) -> list[Tensor]:
         """[members (modes, shells), sizes (shells,), *matrices] in the type and place of `like`, converted once."""
@@ -59,6 +63,15 @@ class Modes:
             self._casts[key] = [t.to(like) for t in (members, sizes, *self.matrices)]
         return self._casts[key]
 
+    def weights_like(self, u: Tensor) -> Tensor | None:
+        """The weights in the type and place of `u`, converted once."""
+        if self.weights is None:
+            return None
+        key = (u.device, u.dtype)
+        if key not in self._weights:
+            self._weights[key] = self.weights.to(u)
+        return self._weights[key]
+
     def shell_power(self, u: Tensor, tables: Sequence[Tensor] | None = None) -> Tensor:
         """The power in each shell: (batch, time, channel, *space) -> (batch, time, channel, shells)."""
         members, _, *matrices = self.tables(u) if tables is None else tables
@@ -66,7 +79,9 @@ class Modes:
         return power if members.shape[0] == members.shape[1] else power @ members
 
 
-def fourier_modes(space: tuple[int, ...], kept: tuple[int, ...] | None = None) -> Modes:
+def fourier_modes(
+    space: tuple[int, ...], kept: tuple[int, ...] | None = None, extents: tuple[float, ...] | None = None
+) -> Modes:
     """Fourier modes of a periodic grid: all, or those that a spectral convolution with `kept` modes per axis has."""
     if kept is None:
         kept = (*(n // 2 for n in space[:-1]), space[-1] // 2 + 1)
@@ -79,8 +94,14 @@ def fourier_modes(space: tuple[int, ...], kept: tuple[int, ...] | None = None) -
     half = frequencies(kept[-1], True)
     count = torch.where((half == 0) | (2 * half == space[-1]), 1.0, 2.0).double().sqrt().repeat(2)
     forward[-1] = forward[-1] * count
-    wavenumber = torch.stack([k.flatten() for k in grids]).square().sum(0).sqrt()
+    wavenumber = radius(list(reversed(axes)), list(reversed(Geometry(space, extents=extents).scales)))
     return Modes(fourier_power, tuple(forward), wavenumber, multiplicity)
+
+
+def radius(axes: Sequence[Tensor], scales: Sequence[float]) -> Tensor:
+    """|k| of each mode of a product, from the wavenumbers of its axes: (modes,)."""
+    grids = torch.meshgrid(*(k * scale for k, scale in zip(axes, scales, strict=True)), indexing="ij")
+    return torch.stack([k.flatten() for k in grids]).square().sum(0).sqrt()
 
 
 def fourier_power(u: Tensor, matrices: Sequence[Tensor]) -> Tensor:
@@ -88,25 +109,57 @@ def fourier_power(u: Tensor, matrices: Sequence[Tensor]) -> Tensor:
     return truncated_transform(u, list(matrices)).square().sum(dim=-2).flatten(2)
 
 
-def cosine_modes(space: tuple[int, ...], kept: tuple[int, ...] | None = None) -> Modes:
-    """√2 cos(πk(i + ½)/N) along each axis, 1 for k = 0: fields on a grid with walls, sampled in the cells."""
-    kept = space if kept is None else kept
-    if any(m > n for m, n in zip(kept, space, strict=True)):
-        raise HeroError(f"{kept} cosines do not fit a grid of {space} points; keep at most as many as points.")
-    matrices = []
-    for m, n in zip(kept, space, strict=True):
-        i, k = torch.arange(n, dtype=torch.float64), torch.arange(m, dtype=torch.float64)
-        basis = torch.cos(math.pi / n * torch.outer(i + 0.5, k)) * 2**0.5
-        basis[:, 0] = 1
-        matrices.append(basis / n)
-    axes = [torch.arange(m, dtype=torch.float64) for m in kept]
-    grids = torch.meshgrid(*axes, indexing="ij")
-    wavenumber = torch.stack([k.flatten() for k in grids]).square().sum(0).sqrt()
-    return Modes(cosine_power, tuple(matrices), wavenumber, torch.ones_like(wavenumber))
+def cosine_modes(
+    space: tuple[int, ...],
+    kept: tuple[int, ...] | None = None,
+    extents: tuple[float, ...] | None = None,
+    weights: Tensor | None = None,
+) -> Modes:
+    """√2 cos(πk(i + ½)/N) along each axis, 1 for k = 0: fields on a grid with walls, sampled in the cells.
+
+    With quadrature `weights` the cells have their widths.
+    """
+    modes = product_modes(Geometry(space, kept, (False,) * len(space), weights, extents=extents))
+    return replace(modes, wavenumber=2 * modes.wavenumber, width=1.0)
+
+
+def mixed_modes(
+    space: tuple[int, ...],
+    periodic: tuple[bool, ...],
+    kept: tuple[int, ...] | None = None,
+    extents: tuple[float, ...] | None = None,
+    weights: Tensor | None = None,
+) -> Modes:
+    """Waves along periodic axes times cosines along the others; a half wave counts ½, and shells are ½ wide.
+
+    `kept` counts |k| < kept waves on a periodic axis and cosines on the others.
+    """
+    return product_modes(Geometry(space, kept, periodic, weights, extents=extents))
+
+
+def product_modes(geometry: Geometry) -> Modes:
+    """Products of real functions along the axes, `geometry.reach` of them."""
+    space, wraps, weights = geometry.space, geometry.wraps, geometry.axis_weights
+    kept = geometry.reach or tuple(n // 2 + 1 if around else n for n, around in zip(space, wraps, strict=True))
+    matrices, axes = [], []
+    for m, n, around, omega in zip(kept, space, wraps, weights, strict=True):
+        if m > n:
+            raise HeroError(f"{kept} modes do not fit a grid of {space} points; keep at most as many as points.")
+        if around:
+            basis, k = wave_basis(n, m)
+        else:
+            basis, k = cosine_basis(n, m, omega), torch.arange(m, dtype=torch.float64) / 2
+        matrices.append(basis / n if around or omega is None else omega[:, None] * basis)
+        axes.append(k)
+    wavenumber = radius(axes, geometry.scales)
+    even = all(omega is None for omega in weights)
+    return Modes(
+        cosine_power, tuple(matrices), wavenumber, torch.ones_like(wavenumber), None if even else geometry.weights, 0.5
+    )
 
 
 def cosine_power(u: Tensor, matrices: Sequence[Tensor]) -> Tensor:
-    """c_k² of the kept cosines."""
+    """c_k² of the kept products."""
     for axis, matrix in enumerate(matrices, start=2):
         u = (u.movedim(axis, -1) @ matrix).movedim(-1, axis)
     return u.square().flatten(2)

@@ -1,0 +1,270 @@
+"""Axes with ends: quadrature, cosines, and the domain and modes that follow a boundary."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.fft import dctn
+from torch import Generator, Tensor
+
+from hero import Hero
+from hero.config import Facts
+from hero.data.windows import Context
+from hero.errors import HeroError
+from hero.method.distance import norm, trajectory_distance
+from hero.method.domain import BoxNoise, BoxTransform, SpectralNoise, fourier_amplitudes, grid_domain
+from hero.method.geometry import Geometry, cosine_basis, quadrature_weights
+from hero.method.losses import LOSSES, Balanced, MeanSquare, Relative, SpectralSettings, modes_of
+from hero.method.modes import Modes, cosine_modes, fourier_modes, mixed_modes
+from hero.method.pointcloud import MAX_DENSE, PointCloud
+
+CHEBYSHEV = [(1 - math.cos(math.pi * i / 8)) / 2 for i in range(9)]
+
+
+def states(*space: int) -> Tensor:
+    return torch.randn(2, 3, 2, *space, dtype=torch.float64, generator=Generator().manual_seed(0))
+
+
+def shells(modes: Modes, u: Tensor) -> dict[float, float]:
+    """The shells that hold power."""
+    power = modes.shell_power(u[None, None, None])[0, 0, 0]
+    pairs = zip(modes.shell_wavenumbers.tolist(), power.tolist(), strict=True)
+    return {k: p for k, p in pairs if p > 1e-12}
+
+
+def test_weights_of_the_trapezoidal_rule() -> None:
+    x, y = torch.tensor(CHEBYSHEV, dtype=torch.float64), torch.arange(6, dtype=torch.float64) / 6
+    weights = quadrature_weights([x, y], (False, True))
+    assert weights is not None
+    u = torch.exp(x)[:, None] * (2 + torch.sin(2 * math.pi * y))
+    expected = torch.trapezoid(u.mean(1), x)
+    torch.testing.assert_close((weights * u).sum(), expected, rtol=1e-14, atol=0)
+    ends = quadrature_weights([np.arange(5.0)], (False,))
+    assert ends is not None
+    torch.testing.assert_close(ends, torch.tensor([0.125, 0.25, 0.25, 0.25, 0.125], dtype=torch.float64))
+    falling = quadrature_weights([x.flip(0), y], (False, True))
+    assert falling is not None
+    torch.testing.assert_close(falling, weights.flip(0))
+
+
+def test_an_even_periodic_grid_has_no_weights() -> None:
+    single = np.linspace(0, 7, 64, dtype=np.float32)  # rounded coordinates are even all the same
+    assert quadrature_weights([single, np.arange(5)], (True, True)) is None
+    assert quadrature_weights([[3.0]], (False,)) is None
+
+
+def test_coordinates_that_no_rule_fits_are_refused() -> None:
+    with pytest.raises(HeroError, match="axis 1 neither rise nor fall throughout; sort"):
+        quadrature_weights([[0, 1], [0, 2, 1]], (True, False))
+    with pytest.raises(HeroError, match="axis 0 is periodic and its points are not evenly spaced; interpolate"):
+        quadrature_weights([CHEBYSHEV], (True,))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"periodic": (True,)}, "periodic is .* of 2 axes"),
+        ({"extents": (1.0, 2.0, 3.0)}, "extents is .* of 2 axes"),
+        ({"weights": torch.ones(3)}, "do not fit the space"),
+    ],
+)
+def test_a_geometry_that_contradicts_itself_is_refused(arguments: dict, words: str) -> None:
+    with pytest.raises(HeroError, match=words):
+        Geometry((4, 3), **arguments)
+
+
+def test_weights_that_are_not_a_product_have_no_modes() -> None:
+    weights = torch.tensor([[1.0, 2.0], [2.0, 1.0]]) / 6
+    with pytest.raises(HeroError, match="not a product of weights per axis"):
+        mixed_modes((2, 2), (True, False), weights=weights)
+
+
+def test_cosines_are_orthonormal_in_the_quadrature() -> None:
+    even = cosine_basis(8, 8)
+    torch.testing.assert_close(even.T @ even / 8, torch.eye(8, dtype=torch.float64))
+    omega = quadrature_weights([CHEBYSHEV], (False,))
+    assert omega is not None
+    uneven = cosine_basis(9, 9, omega)
+    torch.testing.assert_close(uneven.T @ (omega[:, None] * uneven), torch.eye(9, dtype=torch.float64))
+    torch.testing.assert_close(uneven[:, 0], torch.ones(9, dtype=torch.float64))
+    torch.testing.assert_close(cosine_basis(8, 5, torch.full((8,), 1 / 8, dtype=torch.float64)), even[:, :5])
+    nodes = torch.linspace(0, 1, 65, dtype=torch.float64)
+    trapezoid = quadrature_weights([nodes], (False,))
+    wave = 2**0.5 * torch.cos(3 * math.pi * nodes)
+    assert float((cosine_basis(65, 4, trapezoid)[:, 3] - wave).abs().max()) < 0.01
+
+
+@pytest.mark.parametrize("wraps", [(False, False), (True, False), (False, True), (True, True)], ids=str)
+def test_the_transform_is_the_known_one_and_its_inverse_is_exact(wraps: tuple[bool, ...]) -> None:
+    u, transform = states(6, 7), BoxTransform(Geometry((6, 7), periodic=wraps))
+    c = transform.forward(u)
+    walls = [3 + axis for axis in (0, 1) if not wraps[axis]]
+    around = [3 + axis for axis in (0, 1) if wraps[axis]]
+    twin = dctn(u.numpy(), axes=walls, norm="ortho") / math.sqrt(math.prod(u.shape[axis] for axis in walls))
+    twin = np.fft.rfftn(twin, axes=around) if around else twin
+    np.testing.assert_allclose(c.numpy(), twin, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(transform.inverse(c, u), u, rtol=1e-12, atol=1e-13)
+    full = np.fft.fftn(dctn(u.numpy(), axes=walls, norm="ortho"), axes=around) if around else twin
+    scale = 1 if not around else 1 / math.sqrt(math.prod(u.shape[axis] for axis in walls))
+    counted = np.abs(full).sum(axis=(3, 4)) * scale  # each coefficient of the full transform
+    torch.testing.assert_close(transform.amplitudes(u).unflatten(2, (2, -1)).sum(-1), torch.from_numpy(counted))
+
+
+def test_a_periodic_grid_keeps_its_spectrum_and_noise_bit_for_bit() -> None:
+    domain = grid_domain(Geometry((6, 8)), 0.02)
+    assert domain.weights is None
+    assert domain.spectrum is fourier_amplitudes
+    assert domain.perturbation == SpectralNoise(0.02)
+
+
+GEOMETRIES = {
+    "walls": Geometry((8,), periodic=(False,)),
+    "mixed": Geometry((6, 9), periodic=(True, False)),
+    "uneven": Geometry(
+        (9, 4), periodic=(False, True), weights=quadrature_weights([CHEBYSHEV, range(4)], (False, True))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_noise_between_walls_keeps_the_norm_and_multiplies_coefficients(name: str) -> None:
+    geometry = GEOMETRIES[name]
+    domain, u = grid_domain(geometry, 0.1), states(*geometry.space)
+    assert isinstance(domain.perturbation, BoxNoise)
+    noisy = domain.perturbation(Context(u), Generator().manual_seed(1)).states
+    for channel in (0, 1):
+        part = (slice(None), slice(None), slice(channel, channel + 1))
+        torch.testing.assert_close(norm(noisy[part], geometry.weights), norm(u[part], geometry.weights))
+    transform = domain.perturbation.transform
+    ratio = transform.forward(noisy) / transform.forward(u)
+    assert float(torch.as_tensor(ratio).imag.abs().max() if ratio.is_complex() else 0.0) < 1e-9  # phases stay
+    factors = ratio.real.flatten(3) if ratio.is_complex() else ratio.flatten(3)
+    relative = factors / factors[..., :1] - 1  # the mean has the rescaling alone
+    assert 0.05 < float(relative.std()) < 0.2
+    again = grid_domain(geometry, 0.1).perturbation(Context(u), Generator().manual_seed(1)).states
+    assert torch.equal(noisy, again)
+    still = grid_domain(geometry, 0.0).perturbation(Context(u), Generator().manual_seed(1)).states
+    torch.testing.assert_close(still, u, rtol=1e-11, atol=1e-11)
+
+
+def test_waves_that_meet_walls_do_not_ring() -> None:
+    """A ramp is smooth between walls: its cosine coefficients fall with k², its Fourier coefficients with k."""
+    ramp = torch.linspace(0, 1, 64, dtype=torch.float64).expand(1, 1, 1, 64)
+    walls = grid_domain(Geometry((64,), periodic=(False,))).amplitudes(ramp).flatten()
+    around = grid_domain(Geometry((64,))).amplitudes(ramp).flatten()
+    assert float(walls[31] / walls[1]) < 0.002
+    assert float(around[16] / around[1]) > 0.05
+
+
+@pytest.mark.parametrize("space", [(6, 5), (4, 2, 6)], ids=str)
+def test_mixed_modes_of_periodic_axes_are_the_fourier_modes(space: tuple[int, ...]) -> None:
+    u, fourier = states(*space), fourier_modes(space)
+    mixed = replace(mixed_modes(space, (True,) * len(space)), width=1.0)
+    torch.testing.assert_close(mixed.shell_power(u), fourier.shell_power(u), rtol=1e-10, atol=1e-12)
+    assert mixed.shell_wavenumbers.tolist() == fourier.shell_wavenumbers.tolist()
+
+
+def test_a_half_wave_counts_half() -> None:
+    x, y = torch.arange(16, dtype=torch.float64) / 16, (torch.arange(12, dtype=torch.float64) + 0.5) / 12
+    modes = mixed_modes((16, 12), (True, False))
+    one, half = torch.ones_like(x)[:, None], torch.cos(math.pi * y)
+    assert shells(modes, one * half) == pytest.approx({0.5: 0.5})
+    assert shells(modes, torch.sin(4 * math.pi * x)[:, None] * torch.ones_like(y)) == pytest.approx({2.0: 0.5})
+    both = torch.sin(4 * math.pi * x)[:, None] * torch.cos(3 * math.pi * y)
+    assert shells(modes, both) == pytest.approx({2.5: 0.25})  # √(2² + 1.5²)
+    assert shells(cosine_modes((16, 12)), one * half) == pytest.approx({1.0: 0.5})  # counted in half waves
+
+
+def test_shells_of_a_long_box_are_waves_in_its_longest_axis() -> None:
+    x = torch.arange(12, dtype=torch.float64) / 12
+    wave, flat = torch.sin(2 * math.pi * x), torch.ones(12, dtype=torch.float64)
+    for make in (
+        lambda extents: fourier_modes((12, 12), extents=extents),
+        lambda extents: mixed_modes((12, 12), (True, True), extents=extents),
+    ):
+        modes = make((1.0, 4.0))
+        assert shells(modes, wave[:, None] * flat) == pytest.approx({4.0: 0.5})
+        assert shells(modes, flat[:, None] * wave) == pytest.approx({1.0: 0.5})
+        assert torch.equal(make((3.0, 3.0)).wavenumber, make(None).wavenumber)
+    cosine = torch.cos(math.pi * (x + 0.5 / 12))
+    assert shells(cosine_modes((12, 12), extents=(1.0, 4.0)), cosine[:, None] * flat) == pytest.approx({4.0: 0.5})
+
+
+def test_too_many_cosines_are_refused() -> None:
+    with pytest.raises(HeroError, match=r"\(9,\) modes do not fit a grid of \(8,\) points"):
+        cosine_modes((8,), (9,))
+
+
+@pytest.mark.parametrize(
+    ("facts", "basis"),
+    [
+        (Facts(dims=2), "fourier"),
+        (Facts(dims=2, periodic=(True, True)), "fourier"),
+        (Facts(dims=2, periodic=(True, False)), "mixed"),
+        (Facts(dims=2, periodic=(False, False)), "cosine"),
+        (Facts(cloud=True), "graph"),
+    ],
+)
+def test_the_basis_follows_the_boundary(facts: Facts, basis: str) -> None:
+    assert SpectralSettings.from_values("loss", {}, facts).basis == basis
+    assert SpectralSettings.from_values("loss", {"basis": "cosine"}, facts).basis == "cosine"
+
+
+def test_a_basis_reaches_as_far_as_the_backbone() -> None:
+    walls = Geometry((16, 16), periodic=(True, False))
+    assert modes_of("mixed", walls, (3, 4)).wavenumber.numel() == (2 * 3 - 1) * 8
+    assert modes_of("cosine", walls, (3, 12)).wavenumber.numel() == 6 * 16
+    for basis, geometry in (("graph", walls), ("fourier", Geometry((30,), cloud=cloud()))):
+        with pytest.raises(HeroError, match=f"loss.basis={basis} does not fit the data"):
+            modes_of(basis, geometry, None)
+
+
+def cloud() -> PointCloud:
+    return PointCloud(torch.rand(30, 2, generator=Generator().manual_seed(3), dtype=torch.float64), modes=12)
+
+
+@pytest.mark.parametrize("name", [*GEOMETRIES, "cloud"])
+def test_every_loss_and_hero_work_on_every_boundary(name: str) -> None:
+    geometry = GEOMETRIES[name] if name in GEOMETRIES else Geometry((30,), cloud=cloud())
+    facts = Facts(dims=len(geometry.space), periodic=geometry.periodic or (), cloud=name == "cloud")
+    truth = states(*geometry.space)
+    tau = (truth + 0.1 * truth.roll(1, -1)).requires_grad_()
+    for cls in LOSSES.values():
+        loss = cls.of(cls.Settings.from_values("loss", {}, facts), geometry, lambda function: function)
+        (gradient,) = torch.autograd.grad(loss(tau, truth), tau)
+        assert bool(gradient.isfinite().all())
+        assert float(gradient.abs().max()) > 0
+        if isinstance(loss, Balanced):
+            loss.w_max = 1.0  # with equal weights it is the relative loss of the same quadrature
+            plain = trajectory_distance(tau, truth, geometry.weights).mean()
+            torch.testing.assert_close(loss(tau, truth), plain, rtol=1e-10, atol=0)
+    hero = Hero(0, domain=grid_domain(geometry))
+    model = torch.nn.Conv1d(2, 2, 1).double() if len(geometry.space) == 1 else torch.nn.Conv2d(2, 2, 1).double()
+    value, _, comparison = hero(model, truth[:, 0], truth[:, 1:], hero.init())
+    value.backward()
+    assert comparison is not None
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
+
+
+def test_a_large_cloud_is_smoothed_and_has_no_spectrum() -> None:
+    points = torch.rand(MAX_DENSE + 1, 1, generator=Generator().manual_seed(0), dtype=torch.float64)
+    many = PointCloud(points, neighbours=2)
+    domain = grid_domain(Geometry((len(many),), cloud=many))
+    assert domain.spectrum is None
+
+
+def test_losses_weigh_points_by_their_cells() -> None:
+    weights = quadrature_weights([CHEBYSHEV], (False,))
+    assert weights is not None
+    truth = states(9)
+    tau = truth + torch.randn_like(truth)
+    expected = ((tau - truth).square() * weights).sum(-1).mean()
+    torch.testing.assert_close(MeanSquare(weights)(tau, truth), expected)
+    even = torch.full((9,), 1 / 9, dtype=torch.float64)
+    for cls in (Relative, MeanSquare):
+        torch.testing.assert_close(cls(even)(tau, truth), cls()(tau, truth))
+    torch.testing.assert_close(norm(truth.float(), weights), norm(truth, weights).float())
