@@ -1,4 +1,4 @@
-"""The doctor of files: each finding has a crafted recording, next to a clean one that has none."""
+"""The doctor: each finding has a crafted recording, next to a clean one; operators that blow up, copy and drift."""
 
 from __future__ import annotations
 
@@ -10,15 +10,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
-from conftest import Call, assert_refused
+from conftest import Call, assert_refused, tiny
 from hero.data.recording import Axis, Channel, Recording, Trajectory
+from hero.data.windows import Context
 from hero.evaluation import doctor_scan
+from hero.evaluation.anatomy import Bands, split_modes
 from hero.evaluation.doctor import Diagnosis, diagnose
 from hero.evaluation.doctor_findings import Finding
 from hero.evaluation.doctor_measures import shell_power
+from hero.evaluation.doctor_run import RunDiagnosis, Trained, examine
+from hero.method.rollout import as_stepper
 from hero.report import doctor as tables
 from hero.report.figures.doctor import figures
+from hero.report.figures.doctor_run import run_figure
+from hero.training.loop import train
 
 POINTS = 32
 
@@ -356,3 +366,103 @@ def test_a_point_cloud_has_no_spectrum_and_its_own_backbone() -> None:
     assert found.command == "hero train cloud.h5 --backbone transolver"
     for figure in figures(found, recording).values():
         figure.canvas.draw()
+
+
+def linear(growth: float, defect: float = 0.0, wave: int = 3) -> tuple[Trained, Bands]:
+    """u_{n+1} = u_n shifted by one point, and an operator that multiplies one wave by `growth` and adds to it."""
+    data = torch.from_numpy(waves(4, 60))[:, :1].float()
+    data = torch.stack([data[:, 0].roll(n, dims=-1) for n in range(60)], dim=1)
+    bands = split_modes((POINTS,))
+
+    def step(context: Context) -> Tensor:
+        u = context.states[:, -1].roll(1, dims=-1)
+        modes = torch.fft.rfft(u)
+        modes[..., wave] = growth * modes[..., wave] + defect * POINTS
+        return torch.fft.irfft(modes, n=POINTS)
+
+    return Trained(step, torch.nn.Identity(), data, None, 1, 2, torch.device("cpu")), bands
+
+
+def test_an_operator_that_amplifies_one_wave_is_said_to_blow_up_there() -> None:
+    trained, bands = linear(1.3, 1e-3)
+    found = examine(trained, bands, "amplifier", "push_forward")
+    assert found.outcome == "blow-up"
+    assert "blows up" in found.verdict
+    assert "train.unroll=4 or --strategy foresight" in found.verdict
+    assert found.labels[found.worst_band] == "3"
+    assert found.amplification == pytest.approx(1.3, rel=0.05)
+    assert found.energy > 10
+    # The split is exact for a linear map: the carried part is the old error of one wave times its growth.
+    assert found.carried[0] == pytest.approx(0, abs=1e-6)
+    assert found.carried[-1] > 100 * found.defects[0]
+    assert not found.idle
+
+
+def test_an_operator_that_only_adds_defects_drifts_by_new_ones() -> None:
+    trained, bands = linear(1.0, 0.01)
+    found = examine(trained, bands, "adder", "push_forward")
+    assert found.outcome == "drift"
+    assert found.defects[0] == pytest.approx(found.errors[0], rel=1e-4)
+    assert found.amplification == pytest.approx(1, rel=1e-3)
+    assert found.failed_step is not None
+    assert found.energy < 10
+
+
+def test_an_exact_operator_is_accurate_and_a_copy_is_static() -> None:
+    trained, bands = linear(1.0)
+    assert examine(trained, bands, "exact", "push_forward").outcome == "accurate"
+    copy = dataclasses.replace(trained, step=lambda context: context.states[:, -1] * (1 + 1e-4))
+    found = examine(copy, bands, "copy", "push_forward")
+    assert found.outcome == "static"
+    assert "data.stride" in found.verdict
+    assert found.change < 0.01
+
+
+def test_a_rollout_that_overflows_at_once_is_told_as_well() -> None:
+    trained, bands = linear(1.0)
+    gone = dataclasses.replace(trained, step=lambda context: context.states[:, -1] * math.inf)
+    found = examine(gone, bands, "gone", "push_forward")
+    assert (found.outcome, found.diverged, found.diverged_step) == ("blow-up", 4, 1)
+    run_figure(found).canvas.draw()
+    assert tables.run_table(found).rows
+
+
+def test_parameters_without_gradient_are_named() -> None:
+    class Part(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = torch.nn.Conv1d(1, 1, 1), torch.nn.Conv1d(1, 1, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.used(x) + 0 * self.unused(x)
+
+    trained, bands = linear(1.0)
+    model = Part()
+    found = examine(dataclasses.replace(trained, step=as_stepper(model), model=model), bands, "part", "push_forward")
+    assert found.idle == ("unused.weight", "unused.bias")
+    assert "2 parameters have no gradient (unused.weight, unused.bias)" in found.verdict
+
+
+def test_the_command_on_a_run_and_on_one_with_scaled_weights(runs_dir: Path, data_dir: Path, call: Call) -> None:
+    run = train(tiny(strategy="push_forward"), runs_dir, data_dir)
+    folders = ("--runs", runs_dir, "--data", data_dir)
+    code, out, err = call("doctor", run.name, *folders)
+    assert code == 0, err
+    found = RunDiagnosis.read(run / "doctor.json")
+    assert found.verdict in out
+    assert not found.idle
+    assert len(found.errors) == 100
+    assert (run / "figures" / "doctor.png").is_file()
+
+    weights = load_file(run / "model.safetensors")
+    with safe_open(run / "model.safetensors", "pt") as file:
+        metadata = file.metadata()
+    save_file({name: 5 * w for name, w in weights.items()}, run / "model.safetensors", metadata)
+    code, out, err = call("doctor", run, *folders)
+    assert code == 0, err
+    found = RunDiagnosis.read(run / "doctor.json")
+    assert found.outcome == "blow-up"
+    assert found.amplification > 1.02
+    assert "The rollout blows up" in out
+    assert "train.unroll=10" in out
+    assert_refused(call("doctor", "nothing", *folders), "there is no run 'nothing'")

@@ -6,6 +6,7 @@ from typing import Annotated
 from hero.cli.options import Folders, JsonFile, argument, option
 from hero.cli.show import show
 from hero.console import say
+from hero.errors import HeroError
 
 
 def doctor(
@@ -15,10 +16,14 @@ def doctor(
     out: Annotated[Path | None, option("DIR", "Folder of the pictures (default: doctor-NAME).")] = None,
     json: JsonFile = None,
 ) -> int:
-    """Tell whether trajectories are fit for training, and what to type.
+    """Tell whether trajectories are fit for training, or why the rollout of a run fails.
 
-    Exit code: 0 fit for training, 1 problems to solve first, 2 unreadable.
+    Exit code of a file: 0 fit for training, 1 problems to solve first, 2 unreadable.
     """
+    folder = find_only_run(name, where)
+    if folder is not None:
+        examine_run(folder, where.data, json)
+        return 0
     return examine_file(Path(name), layout, out or Path(f"doctor-{Path(name).resolve().stem}"), json)
 
 
@@ -41,3 +46,30 @@ def examine_file(path: Path, layout: str, out: Path, json: Path | None) -> int:
     say(f"pictures: {out}", style="dim")
     say(*doctor.verdict(found))
     return int(bool(found.problems))
+
+
+def find_only_run(name: str, where: Folders) -> Path | None:
+    """The run of that name; None where it is not a run but something on the disk, or nothing at all."""
+    if Path(name).exists() and not (Path(name) / "config.toml").is_file():
+        return None
+    try:
+        return where.find(name)
+    except HeroError:
+        if Path(name).suffix or "/" in name or ":" in name:
+            return None  # a missing file: its reader says so
+        raise
+
+
+def examine_run(run: Path, data_dir: Path, json: Path | None) -> None:
+    """Print why the rollout of a run fails, and draw it."""
+    from hero.cli.runs import show_figure
+    from hero.evaluation.doctor_run import doctor_run
+    from hero.report.doctor import run_table
+    from hero.report.figures.doctor_run import run_figure
+
+    found = doctor_run(run, data_dir)
+    show(run_table(found))
+    show_figure(run, "doctor", run_figure(found))
+    if json:
+        found.write(json)
+    say(found.verdict)

@@ -1,10 +1,12 @@
-"""The tables and lines of `hero doctor`."""
+"""The tables and lines of `hero doctor`, of a file and of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from hero.evaluation.anatomy import shares
 from hero.evaluation.doctor import Diagnosis, doubling_text
+from hero.evaluation.doctor_run import RunDiagnosis
 from hero.report.tables import Column, Number, Row, Table, Text, format_number
 
 SIGNS = {"ok": "✓ ok", "note": "• note", "problem": "✗ problem"}
@@ -86,3 +88,39 @@ def size_text(size: int) -> str:
             return f"{size:.3g} {unit}"
         size /= 1000  # type: ignore[assignment]
     return f"{size:.3g} TB"
+
+
+def run_table(found: RunDiagnosis) -> Table:
+    """The measurements from which the verdict on a run follows."""
+    place = found.explained
+    at = f"at step {found.steps[place]}"
+    first, last, channels = found.bands[0], found.bands[place], found.channels[place]
+    parts = shares(last)
+    growing = [
+        label for label, old, new in zip(found.labels, first, last, strict=True) if new > 100 * old and new > 1e-6
+    ]
+    facts = [
+        ("error at step 1", format_number(found.errors[0])),
+        (f"error at step {len(found.errors)}", format_number(found.errors[-1])),
+        ("first error above 0.1", f"step {found.failed_step}" if found.failed_step else "never"),
+        ("left the finite range", f"{found.diverged} of {found.trajectories}"),
+        (f"new defect {at}", format_number(found.defects[place])),
+        (f"old error carried along {at}", format_number(found.carried[place])),
+        ("growth of a small difference", f"{found.amplification:.4g} per step"),
+        (f"modes of the error {at}", _ranked(found.labels, parts)),
+        ("modes whose error grew tenfold", ", ".join(growing) or "none"),
+        (f"channels of the error {at}", _ranked([f"channel {i}" for i in range(len(channels))], channels)),
+        ("late energy over the true one", format_number(found.energy)),
+        ("late std over the true one", format_number(found.std)),
+        ("late change per step over the true one", format_number(found.change)),
+        ("parameters without gradient", ", ".join(found.idle[:4]) or "none"),
+    ]
+    rows = [Row([Text(fact), Text(value)]) for fact, value in facts]
+    columns = [Column("measurement", words=True), Column("value", words=True)]
+    return Table(f"{found.run}: {found.outcome}", columns, rows, sortable=False)
+
+
+def _ranked(names: list[str], parts: Sequence[float]) -> str:
+    """The three largest shares with their names."""
+    order = sorted(range(len(parts)), key=lambda i: -parts[i])[:3]
+    return ", ".join(f"{names[i]} ({100 * parts[i]:.0f} %)" for i in order if parts[i] > 0.005)

@@ -1,0 +1,443 @@
+"""Why the rollout of a trained run blows up, goes static or drifts: `hero doctor RUN`. See docs/doctor.md.
+
+With the rollout w_n, the truth u_n and the operator G, the error of the next step is split exactly:
+
+    w_{n+1} - u_{n+1} = [G(w_n) - G(u_n)] + [G(u_n) - u_{n+1}],
+
+the first part is the old error as G carries it along, the second a new defect.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from pydantic import computed_field
+from torch import Tensor, nn
+
+from hero.console import progress_bar
+from hero.data.windows import Context
+from hero.evaluation.anatomy import Bands, shares, split_modes
+from hero.evaluation.doctor_measures import spread
+from hero.method.distance import EPS, norm, trajectory_distance
+from hero.method.metrics import TAU, measured, nrmse
+from hero.method.rollout import Stepper, rollout, steps_in
+from hero.models.once import frozen_weights
+from hero.records import Record
+from hero.runs.folder import Run, choose_device, load_data
+
+STEPS = 100
+TRAJECTORIES = 8
+PROBED = 24
+"""Steps at which errors are split and transformed."""
+SMALL = 1e-3
+"""Relative size of the difference whose growth is measured; far above the rounding of float32."""
+FAR = 10.0
+"""Error, or energy over the true one, from which on a finite rollout counts as blown up."""
+STATIC = 0.1
+"""Change per step, over the true one, below which a rollout counts as static."""
+
+
+class RunDiagnosis(Record):
+    """The content of `doctor.json`."""
+
+    remedy: ClassVar[str] = "`hero doctor` writes it again."
+
+    run: str
+    trajectories: int
+    strategy: str
+    unroll: int
+    normalise: bool
+    noise: float
+    errors: tuple[float, ...]
+    """Median nRMSE over the trajectories from step 1 on; infinite once it has left the finite range."""
+    diverged: int
+    """Trajectories that leave the finite range."""
+    diverged_step: int | None
+    """The first step at which one does."""
+    steps: tuple[int, ...]
+    """Steps at which the following rows are measured, as long as the rollout is finite."""
+    defects: tuple[float, ...]
+    """‖G(u_n) - u_{n+1}‖ / ‖u_{n+1}‖, median."""
+    carried: tuple[float, ...]
+    """‖G(w_n) - G(u_n)‖ / ‖u_{n+1}‖, median."""
+    limits: tuple[tuple[int, int | None], ...]
+    """Least and largest |k| of each band; None: all modes beyond the operator's own."""
+    bands: tuple[tuple[float, ...], ...]
+    """Energy of the error in each band over the energy of the truth, one row for each step."""
+    channels: tuple[tuple[float, ...], ...]
+    """Share of each channel in the error, one row for each step."""
+    amplification: float
+    """Growth of a small difference per step along the rollout, geometric mean."""
+    idle: tuple[str, ...]
+    """Parameters without gradient."""
+    energy: float
+    """Mean square of the late states over the true ones."""
+    mean_shift: float
+    """Difference of their means, in true std."""
+    std: float
+    """Their std over the true one."""
+    band_ratios: tuple[float, ...]
+    """Energy of the late states in each band over the true ones."""
+    change: float
+    """Relative change per step of the late states over the true ones."""
+
+    @property
+    def failed_step(self) -> int | None:
+        """The first step whose error exceeds 0.1."""
+        return next((n for n, error in enumerate(self.errors, start=1) if error > TAU), None)
+
+    @property
+    def explained(self) -> int:
+        """The place in `steps` that tables explain: the first that failed, or the last."""
+        failed = self.failed_step or self.steps[-1]
+        return next((i for i, n in enumerate(self.steps) if n >= failed), len(self.steps) - 1)
+
+    @property
+    def new_share(self) -> float:
+        """Share of new defects in the error there."""
+        new, old = self.defects[self.explained] ** 2, self.carried[self.explained] ** 2
+        return new / (new + old) if new + old else 0.0
+
+    @property
+    def labels(self) -> list[str]:
+        """The bands in words."""
+        return ["beyond" if high is None else f"{low}" if low == high else f"{low}-{high}" for low, high in self.limits]
+
+    @property
+    def worst_band(self) -> int:
+        """The band with most of the error."""
+        row = self.bands[self.explained]
+        return row.index(max(row))
+
+    @property
+    def high(self) -> bool:
+        """Whether most of the error is in the upper half of the bands."""
+        parts = shares(self.bands[self.explained])
+        return sum(parts[len(parts) // 2 + 1 :]) > 0.5
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def outcome(self) -> str:
+        """ "blow-up", "static", "drift" or "accurate"."""
+        if self.diverged or self.errors[-1] > FAR or self.energy > FAR:
+            return "blow-up"
+        if self.change < STATIC:
+            return "static"
+        return "accurate" if self.failed_step is None else "drift"
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def verdict(self) -> str:
+        """One paragraph: the sentences of all rules that hold, in their order."""
+        return " ".join(sentence(self) for holds, sentence in RULES if holds(self))
+
+
+Rule = tuple[Callable[[RunDiagnosis], bool], Callable[[RunDiagnosis], str]]
+
+RULES: tuple[Rule, ...] = (
+    (
+        lambda d: d.outcome == "blow-up" and d.diverged_step is not None,
+        lambda d: (
+            f"The rollout blows up: {d.diverged} of {d.trajectories} leave the finite range, "
+            f"the first at step {d.diverged_step}."
+        ),
+    ),
+    (
+        lambda d: d.outcome == "blow-up" and d.diverged_step is None,
+        lambda d: f"The rollout blows up: its late states have {d.energy:.2g} times the true energy.",
+    ),
+    (
+        lambda d: d.outcome == "static",
+        lambda d: f"The rollout goes static: late states change {d.change:.2g} times as much per step as true ones.",
+    ),
+    (
+        lambda d: d.outcome == "drift",
+        lambda d: f"The rollout stays finite; its error exceeds {TAU} at step {d.failed_step}.",
+    ),
+    (
+        lambda d: d.outcome == "accurate",
+        lambda d: f"The rollout stays below an error of {TAU} over {len(d.errors)} steps.",
+    ),
+    (
+        lambda d: d.outcome != "accurate",
+        lambda d: (
+            f"Most of the error there is in the modes {d.labels[d.worst_band]}; {100 * d.new_share:.0f} % are new "
+            f"defects, the rest are old errors that the operator carries on, and a small difference grows by "
+            f"{d.amplification:.3g} per step."
+        ),
+    ),
+    (
+        lambda d: bool(d.idle),
+        lambda d: (
+            f"{len(d.idle)} parameters have no gradient ({', '.join(d.idle[:3])}): no training moves them, so "
+            "look at the module first."
+        ),
+    ),
+    (
+        lambda d: d.outcome == "blow-up" and d.amplification > 1.02 and d.unroll == 1,
+        lambda d: "Training saw single steps only: set train.unroll=5, or train with --strategy foresight.",
+    ),
+    (
+        lambda d: d.outcome == "blow-up" and d.amplification > 1.02 and d.unroll > 1,
+        lambda d: (
+            f"The operator amplifies: try train.unroll={2 * d.unroll}"
+            + (" or --strategy foresight" if d.strategy != "foresight" else "")
+            + (", or train.noise=0.01." if not d.noise else ".")
+        ),
+    ),
+    (
+        lambda d: d.outcome == "blow-up" and d.amplification <= 1.02,
+        lambda d: (
+            "Small differences do not grow near its states: it leaves the states that it was trained on; try "
+            + ("train.noise=0.01 and more data." if not d.noise else "more data and a longer train.unroll.")
+        ),
+    ),
+    (
+        lambda d: d.outcome in ("blow-up", "drift") and d.high,
+        lambda d: "The error sits at small scales: fewer backbone.modes, or data.stride=1 with a finer grid.",
+    ),
+    (
+        lambda d: d.outcome == "static",
+        lambda d: (
+            "The operator has learned to copy its input: a larger data.stride makes the change per step count"
+            + (", and so does train.normalise=true." if not d.normalise else ".")
+        ),
+    ),
+    (
+        lambda d: d.outcome == "drift" and d.new_share >= 0.5,
+        lambda d: (
+            "Single steps are too inaccurate: train longer, with more data or a larger backbone"
+            + (", or with train.normalise=true." if not d.normalise else ".")
+        ),
+    ),
+    (
+        lambda d: d.outcome == "drift" and d.new_share < 0.5,
+        lambda d: (
+            "Early errors are carried along: "
+            + (
+                "try --strategy foresight, which weighs errors by what becomes of them, or "
+                if d.strategy != "foresight"
+                else "try "
+            )
+            + f"train.unroll={2 * d.unroll}; in chaotic flows an error of this kind is expected."
+        ),
+    ),
+    (
+        lambda d: d.outcome in ("drift", "static") and d.energy < 0.5,
+        lambda d: f"It loses energy ({d.energy:.2g} of the true one): train.loss=balanced weighs small scales.",
+    ),
+    (
+        lambda d: d.outcome == "accurate",
+        lambda d: "Nothing needs to change; `hero evaluate` measures longer rollouts.",
+    ),
+)
+"""(condition, sentence): the paragraph is made of those that hold."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained operator and states to test it on."""
+
+    step: Stepper
+    model: nn.Module
+    data: Tensor  # (trajectory, time, channel, *space), float32
+    mu: Tensor | None
+    history: int
+    unroll: int
+    device: torch.device
+
+    def window(self, n: int) -> Context:
+        """The true context that ends with state n of the rollout; 0 is the initial one."""
+        return self.context(self.data[:, n : n + self.history])
+
+    def context(self, states: Tensor) -> Context:
+        """States with the conditioning of their trajectories."""
+        return Context(states.to(self.device), None if self.mu is None else self.mu.to(self.device))
+
+    def truth(self, n: int) -> Tensor:
+        """The true state n of the rollout."""
+        return self.data[:, n + self.history - 1].to(self.device)
+
+
+def doctor_run(run: Path, data_dir: Path) -> RunDiagnosis:
+    """Examine a trained run on its validation split; writes `doctor.json`."""
+    opened = Run(run)
+    config = opened.config
+    device = choose_device(config.train.device)
+    device = torch.device("cpu") if device.type == "mps" else device  # which has no float64
+    model = opened.operator(device)
+    data = load_data(config, "val", data_dir, device)[:TRAJECTORIES]
+    train = config.train
+    trained = Trained(opened.stepper(model), model, data, None, train.history, train.unroll, device)
+    bands = split_modes(data.shape[3:], config.backbone.reach, device)
+    found = examine(trained, bands, run.name, config.strategy, train.normalise, train.noise)
+    found.write(run / "doctor.json")
+    return found
+
+
+def examine(
+    trained: Trained, bands: Bands, name: str, strategy: str, normalise: bool = False, noise: float = 0.0
+) -> RunDiagnosis:
+    """Roll out, split the error, and measure growth, gradients and late states."""
+    history, data = trained.history, trained.data
+    steps = min(STEPS, data.shape[1] - history)
+    with torch.no_grad(), progress_bar("rolling out", 4) as advance:
+        own = rollout(trained.step, trained.window(0), steps)
+        truth = data[:, history : history + steps]
+        errors = measured([nrmse], own.cpu(), truth.cpu())["nrmse"]  # (trajectory, step)
+        advance(note="splitting the error")
+        alive = int(errors.isfinite().all(dim=0).sum())  # steps that every trajectory survives
+        probed = [n + 1 for n in spread(max(alive, 1), PROBED)]
+        defects, carried = split_error(trained, own, probed)
+        rows, channels = error_spectrum(own, truth.to(own), probed, bands)
+        advance(note="following a small difference")
+        amplification = small_growth(trained, max(1, min(alive, steps)))
+        advance(note="late states")
+        late = late_states(own[:, :alive], truth[:, :alive].to(own), bands) if alive > 1 else Late()
+        advance()
+    lost = ~errors.isfinite()
+    return RunDiagnosis(
+        run=name,
+        trajectories=len(data),
+        strategy=strategy,
+        unroll=trained.unroll,
+        normalise=normalise,
+        noise=noise,
+        errors=tuple(errors.quantile(0.5, dim=0, interpolation="higher").tolist()),
+        diverged=int(lost.any(dim=1).sum()),
+        diverged_step=int(lost.any(dim=0).nonzero()[0]) + 1 if bool(lost.any()) else None,
+        steps=tuple(probed),
+        defects=tuple(defects),
+        carried=tuple(carried),
+        limits=bands.limits,
+        bands=tuple(map(tuple, rows)),
+        channels=tuple(map(tuple, channels)),
+        amplification=amplification,
+        idle=tuple(idle_parameters(trained)),
+        **vars(late),
+    )
+
+
+def one_step(trained: Trained, context: Context) -> Tensor:
+    """The first state that a call makes, (trajectory, channel, *space)."""
+    return steps_in(trained.step(context), context)[:, 0]
+
+
+def split_error(trained: Trained, own: Tensor, steps: Sequence[int]) -> tuple[list[float], list[float]]:
+    """Relative size of the new defect and of the old error that is carried along, at each step: medians."""
+    defects, carried = [], []
+    start = trained.window(0).states
+    path = torch.cat([start, own], dim=1)
+    with frozen_weights():
+        for n in steps:
+            made = one_step(trained, trained.window(n - 1))
+            after = one_step(trained, trained.context(path[:, n - 1 : n - 1 + trained.history]))
+            target = trained.truth(n)
+            size = _size(target) + EPS
+            defects.append(_median(_size(made - target) / size))
+            carried.append(_median(_size(after - made) / size))
+    return defects, carried
+
+
+def error_spectrum(
+    own: Tensor, truth: Tensor, steps: Sequence[int], bands: Bands
+) -> tuple[list[list[float]], list[list[float]]]:
+    """For each step: energy of the error by band over the energy of the truth, and the share of each channel in it."""
+    rows, channels = [], []
+    for n in steps:
+        error, target = (own[:, n - 1] - truth[:, n - 1]).double(), truth[:, n - 1].double()
+        energy = target.flatten(1).square().sum(dim=1, keepdim=True) + EPS
+        rows.append((bands.energies(error) / energy).mean(dim=0).nan_to_num(math.inf, math.inf).tolist())
+        by_channel = error.square().flatten(2).sum(dim=2).mean(dim=0)
+        channels.append(shares(by_channel.nan_to_num(math.inf, math.inf).tolist()))
+    return rows, channels
+
+
+def small_growth(trained: Trained, steps: int) -> float:
+    """Geometric mean of ‖G(w + δ) - G(w)‖ / ‖δ‖ along the rollout, δ scaled back after each call.
+
+    δ begins as the operator's own first defect, and soon turns to the direction that grows most.
+    """
+    context = trained.window(0)
+    first = one_step(trained, context) - trained.truth(1)
+    if not bool(first.isfinite().all()) or not bool((_size(first) > 0).all()):
+        first = torch.randn(first.shape, generator=torch.Generator().manual_seed(0)).to(first)
+    delta = first[:, None].expand_as(context.states)
+    logs: list[Tensor] = []
+    count = 0
+    with frozen_weights():
+        while count < steps:
+            near = trained.context(context.states + _scaled(delta, context.states))
+            before = near.states - context.states
+            made, other = (steps_in(trained.step(z), z) for z in (context, near))
+            count += made.shape[1]
+            context, near = context.advance(made), near.advance(other)
+            delta = near.states - context.states
+            rate = (_size(delta[:, -1]) / _size(before[:, -1])).log() / made.shape[1]
+            if not bool(rate.isfinite().all()):
+                break
+            logs.append(rate)
+    return math.exp(float(torch.stack(logs).mean())) if logs else math.inf
+
+
+def _scaled(delta: Tensor, states: Tensor) -> Tensor:
+    """`delta` with the norm SMALL relative to `states`."""
+    shape = (-1, *(1,) * (states.dim() - 1))
+    return delta * (SMALL * _size(states) / (_size(delta) + 1e-30)).reshape(shape)
+
+
+def _size(u: Tensor) -> Tensor:
+    """Norm of each row."""
+    return torch.linalg.vector_norm(u.flatten(1), dim=1)
+
+
+def _median(values: Tensor) -> float:
+    return float(values.double().nan_to_num(math.inf, math.inf).quantile(0.5, interpolation="higher"))
+
+
+def idle_parameters(trained: Trained) -> list[str]:
+    """Names of parameters that a backward pass of the rollout's error leaves without gradient."""
+    few = slice(0, 2)
+    context, steps = trained.window(0), min(max(2, trained.unroll), trained.data.shape[1] - trained.history)
+    context = Context(context.states[few], None if context.mu is None else context.mu[few])
+    truth = trained.data[few, trained.history : trained.history + steps].to(trained.device)
+    trained.model.zero_grad(set_to_none=True)
+    loss = trajectory_distance(rollout(trained.step, context, steps), truth).mean()
+    if not loss.requires_grad or not bool(loss.isfinite()):
+        return []  # a stepper without gradient, or a rollout that overflows at once, tells nothing
+    loss.backward()
+    named = [(name, p) for name, p in trained.model.named_parameters() if p.requires_grad]
+    found = [name for name, p in named if p.grad is None or not bool(p.grad.any())]
+    trained.model.zero_grad(set_to_none=True)
+    return found
+
+
+@dataclass(frozen=True)
+class Late:
+    """States of the last quarter of the finite steps next to the true ones."""
+
+    energy: float = math.inf
+    mean_shift: float = 0.0
+    std: float = math.inf
+    band_ratios: tuple[float, ...] = ()
+    change: float = math.inf
+
+
+def late_states(own: Tensor, truth: Tensor, bands: Bands) -> Late:
+    """How the distribution of late states differs from the data's."""
+    first = min(own.shape[1] - 2, 3 * own.shape[1] // 4)
+    w, u = own[:, first:].double(), truth[:, first:].double()
+    energies = [bands.energies(x.flatten(0, 1)).mean(dim=0) for x in (w, u)]
+    change = [float((norm(x.diff(dim=1)) / (norm(x[:, :-1]) + EPS)).mean()) for x in (w, u)]
+    return Late(
+        energy=float(w.square().mean() / (u.square().mean() + EPS**2)),
+        mean_shift=float((w.mean() - u.mean()).abs() / (u.std() + EPS)),
+        std=float(w.std() / (u.std() + EPS)),
+        band_ratios=tuple((energies[0] / (energies[1] + EPS**2)).tolist()),
+        change=change[0] / change[1] if change[1] else math.inf,
+    )
