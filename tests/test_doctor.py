@@ -416,6 +416,11 @@ def test_an_exact_operator_is_accurate_and_a_copy_is_static() -> None:
     assert found.outcome == "static"
     assert "data.stride" in found.verdict
     assert found.change < 0.01
+    damped = dataclasses.replace(trained, step=lambda context: 0.4 * context.states[:, -1] + 0.1)
+    found = examine(damped, bands, "damped", "push_forward")
+    assert found.outcome == "static"
+    assert found.amplification == pytest.approx(0.4, rel=0.01)
+    assert "forgets its input" in found.verdict
 
 
 def test_a_rollout_that_overflows_at_once_is_told_as_well() -> None:

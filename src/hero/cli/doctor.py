@@ -62,14 +62,14 @@ def find_only_run(name: str, where: Folders) -> Path | None:
 
 def examine_run(run: Path, data_dir: Path, json: Path | None) -> None:
     """Print why the rollout of a run fails, and draw it."""
-    from hero.cli.runs import show_figure
     from hero.evaluation.doctor_run import doctor_run
     from hero.report.doctor import run_table
     from hero.report.figures.doctor_run import run_figure
+    from hero.report.figures.style import save
 
     found = doctor_run(run, data_dir)
     show(run_table(found))
-    show_figure(run, "doctor", run_figure(found))
+    say(f"figure: {save(run_figure(found), run / 'figures' / 'doctor.png')}", style="dim")
     if json:
         found.write(json)
     say(found.verdict)

@@ -41,6 +41,9 @@ FAR = 10.0
 STATIC = 0.1
 """Change per step, over the true one, below which a rollout counts as static."""
 
+FORGETS = 0.9
+"""Growth of a small difference per step below which a static rollout has lost its input."""
+
 
 class RunDiagnosis(Record):
     """The content of `doctor.json`."""
@@ -81,8 +84,10 @@ class RunDiagnosis(Record):
     """Difference of their means, in true std."""
     std: float
     """Their std over the true one."""
-    band_ratios: tuple[float, ...]
-    """Energy of the late states in each band over the true ones."""
+    late_bands: tuple[float, ...]
+    """Energy of the late states in each band, over the whole energy of the true ones."""
+    true_bands: tuple[float, ...]
+    """The same of the true states."""
     change: float
     """Relative change per step of the late states over the true ones."""
 
@@ -166,9 +171,10 @@ RULES: tuple[Rule, ...] = (
     (
         lambda d: d.outcome != "accurate",
         lambda d: (
-            f"Most of the error there is in the modes {d.labels[d.worst_band]}; {100 * d.new_share:.0f} % are new "
-            f"defects, the rest are old errors that the operator carries on, and a small difference grows by "
-            f"{d.amplification:.3g} per step."
+            f"Most of the error at step {d.steps[d.explained]} is in the modes {d.labels[d.worst_band]}; new defects "
+            f"make {100 * d.new_share:.0f} % of it and old errors, which the operator carries along, "
+            f"{100 - 100 * d.new_share:.0f} %; a small difference "
+            f"{'grows' if d.amplification > 1 else 'shrinks'} to {d.amplification:.3g} of its size per step."
         ),
     ),
     (
@@ -202,7 +208,14 @@ RULES: tuple[Rule, ...] = (
         lambda d: "The error sits at small scales: fewer backbone.modes, or data.stride=1 with a finer grid.",
     ),
     (
-        lambda d: d.outcome == "static",
+        lambda d: d.outcome == "static" and d.amplification < FORGETS,
+        lambda d: (
+            "The operator forgets its input and falls into one state: it is trained too little, or a state has "
+            "less in it than the next step needs (try train.history=2)."
+        ),
+    ),
+    (
+        lambda d: d.outcome == "static" and d.amplification >= FORGETS,
         lambda d: (
             "The operator has learned to copy its input: a larger data.stride makes the change per step count"
             + (", and so does train.normalise=true." if not d.normalise else ".")
@@ -424,7 +437,8 @@ class Late:
     energy: float = math.inf
     mean_shift: float = 0.0
     std: float = math.inf
-    band_ratios: tuple[float, ...] = ()
+    late_bands: tuple[float, ...] = ()
+    true_bands: tuple[float, ...] = ()
     change: float = math.inf
 
 
@@ -432,12 +446,14 @@ def late_states(own: Tensor, truth: Tensor, bands: Bands) -> Late:
     """How the distribution of late states differs from the data's."""
     first = min(own.shape[1] - 2, 3 * own.shape[1] // 4)
     w, u = own[:, first:].double(), truth[:, first:].double()
-    energies = [bands.energies(x.flatten(0, 1)).mean(dim=0) for x in (w, u)]
+    by_band = [bands.energies(x.flatten(0, 1)).mean(dim=0) for x in (w, u)]
+    own_bands, true_bands = (tuple((energy / (by_band[1].sum() + EPS**2)).tolist()) for energy in by_band)
     change = [float((norm(x.diff(dim=1)) / (norm(x[:, :-1]) + EPS)).mean()) for x in (w, u)]
     return Late(
         energy=float(w.square().mean() / (u.square().mean() + EPS**2)),
         mean_shift=float((w.mean() - u.mean()).abs() / (u.std() + EPS)),
         std=float(w.std() / (u.std() + EPS)),
-        band_ratios=tuple((energies[0] / (energies[1] + EPS**2)).tolist()),
+        late_bands=own_bands,
+        true_bands=true_bands,
         change=change[0] / change[1] if change[1] else math.inf,
     )
