@@ -41,7 +41,7 @@ def kept_bytes(dims: int, steps: int, recompute: bool) -> int:
     settings = {"task.name": TASK_OF_DIM[dims], "train.recompute": recompute, "train.unroll": steps}
     config = make_config(overrides={"strategy": "push_forward", **settings})
     task, size = config.make_task(), config.train.batch
-    states, truth = (torch.randn(size, n, task.channels, *(task.resolution,) * dims) for n in (1, steps))
+    states, truth = (torch.randn(size, n, task.channels, *task.space) for n in (1, steps))
     model = config.build_operator()
     model(states[:, 0])  # makes the matrices of the transform, which stay
     kept = KeptForBackward(model)

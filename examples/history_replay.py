@@ -21,7 +21,7 @@ from torch import Generator, Tensor, nn
 from hero import config
 from hero.config import Settings, setting
 from hero.data.solver import solve
-from hero.data.windows import Batch, Context
+from hero.data.windows import Batch, Context, Trajectories
 from hero.errors import HeroError
 from hero.method.distance import norm
 from hero.method.objective import Every
@@ -61,9 +61,9 @@ class HistoryReplay(Strategy[HistoryReplaySettings]):
         self.largest = torch.zeros(())  # of the norms of the training states
         self.buffer: Tensor | None = None  # windows (count, H+K, channel, *space), None before the first filling
 
-    def begin(self, model: nn.Module, data: Tensor) -> None:
+    def begin(self, model: nn.Module, data: Trajectories) -> None:
         super().begin(model, data)
-        self.data, self.largest = data, norm(data).max()
+        self.data, self.largest = data.states, norm(data.states).max()
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         settings = self.settings

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hero.data.windows import Context, Windows
+from hero.data.windows import Windows
 from hero.method.rollout import rollout
 from hero.models import BACKBONES
 from hero.runs.config import RunConfig, make_config
@@ -100,7 +100,7 @@ def test_the_test_time_stepper_rolls_out(strategy: str, backbone: str, dims: int
         made, model, windows = begin(config)
         made.begin(model, windows.data)
         with torch.no_grad():
-            results.append(rollout(made.stepper(model.eval()), Context(windows.data[:, :1]), 3))
+            results.append(rollout(made.stepper(model.eval()), windows.data.first(1), 3))
     assert results[0].shape == (3, 3, *windows.data.shape[2:])
     assert bool(results[0].isfinite().all())
     assert torch.equal(results[0], results[1])

@@ -66,7 +66,7 @@ def files(trained: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def states(data_dir: Path, trained: Path) -> np.ndarray:
-    return load_data(tiny(**CHANGES), "test", data_dir, "cpu")[:, :2].numpy()
+    return load_data(tiny(**CHANGES), "test", data_dir, "cpu").states[:, :2].numpy()
 
 
 def card_of(config: RunConfig, run: str = "x", step: int = 0) -> ModelCard:
@@ -82,6 +82,7 @@ def card_of(config: RunConfig, run: str = "x", step: int = 0) -> ModelCard:
         history=train.history,
         channels=1,
         bundle=train.bundle,
+        channel_names=("u",),
         hero="0.1.0",
     )
 
@@ -213,7 +214,7 @@ def test_every_backbone_exports(task: str, backbone: str) -> None:
 
 
 def test_a_file_of_other_weights_is_refused(trained: Path, data_dir: Path) -> None:
-    test = load_data(tiny(**CHANGES), "test", data_dir, "cpu")
+    test = load_data(tiny(**CHANGES), "test", data_dir, "cpu").states
     for name in FILES:
         exported = load_stepper(trained / "export" / name)
         other = as_stepper(untrained(tiny(**CHANGES, seed=1)))

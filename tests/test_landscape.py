@@ -84,7 +84,7 @@ def test_landscape_on_the_command_line(call: Call, runs_dir: Path, data_dir: Pat
     assert ratio.shape == (4, 100)
     assert (ratio[content["steps"].index(content["final_step"])] == 0).all()
     # The naive twin of one row.
-    test = load_data(config, "test", data_dir, "cpu")
+    test = load_data(config, "test", data_dir, "cpu").states
     model = model_of(config)
     load_kept(kept_path(run, 10), model)
     with torch.no_grad():

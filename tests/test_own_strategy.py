@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from conftest import options, tiny
 from hero.data.solver import solve
-from hero.data.windows import Batch
+from hero.data.windows import Batch, Trajectories
 from hero.errors import HeroError
 from hero.models import FNO
 from hero.strategies import Loss
@@ -55,7 +55,7 @@ def replay(**changes: Any) -> tuple[HistoryReplay, Callable[[int], Batch], Tenso
     data = solve(task.stepper(), task.initial_states(4, 0), 10)
     strategy = config.make_strategy()
     assert isinstance(strategy, HistoryReplay)
-    strategy.begin(nn.Identity(), data)
+    strategy.begin(nn.Identity(), Trajectories(data))
     return strategy, config.windows(data), data
 
 

@@ -623,7 +623,7 @@ def test_the_first_figure_of_the_paper(again: Path, data_dir: Path) -> None:
 def test_predictions_in_the_figure_are_those_that_were_measured(studied: Path, data_dir: Path) -> None:
     config = tiny(strategy="hero", seed=1)
     found = Run(studied / config.run_id())
-    test = load_data(config, "test", data_dir, "cpu")
+    test = load_data(config, "test", data_dir, "cpu").states
     for trajectory in range(2):
         u = predicted(found, test[trajectory], 100, torch.device("cpu"))
         truth = test[trajectory, 100].numpy()

@@ -82,8 +82,8 @@ def flag(name: str, text: str) -> Any:
     return typer.Option(name, help=text)
 
 
-TASK = argument("TASK", "Benchmark; `hero data list` shows all.", "task")
-Task = Annotated[str | None, TASK]
+TASK = argument("TASK|FILE", "Benchmark (`hero data list` shows all), or file or folder of your trajectories.", "task")
+TaskName = Annotated[str | None, TASK]
 RequiredTask = Annotated[str, TASK]
 RunName = Annotated[str, argument("RUN", "Run folder, run id, or a unique part of the id.", "run")]
 Backbone = Annotated[str | None, option("NAME", "One of: NAMES, or package.module:Class (default fno).", "backbone")]
@@ -121,8 +121,11 @@ class Settings:
         from hero.config import parse_override
 
         if command and not (named["task"] or self.config):
-            raise HeroError(f"name a benchmark, for example `hero {command} burgers`; `hero data list` shows all.")
-        keys = {"task": "task.name", "backbone": "backbone.name"}
+            raise HeroError(
+                f"name a benchmark or a file, for example `hero {command} burgers` or `hero {command} flow.h5`; "
+                "`hero data list` shows the benchmarks."
+            )
+        keys = {"task": key_of(named.get("task")), "backbone": "backbone.name"}
         given = {keys.get(name, name): value for name, value in named.items() if value is not None}
         return dict(map(parse_override, self.set or ())) | given
 
@@ -160,7 +163,7 @@ class OneRun:
     """The names of one run."""
 
     panel: ClassVar = None
-    task: Task = None
+    task: TaskName = None
     strategy: Annotated[
         str | None,
         option("NAME", "One of: NAMES; as in the paper unless a preset is named.", "strategy"),
@@ -185,6 +188,12 @@ class WorkerOptions:
         from hero.study.worker import Workers
 
         return Workers(self.workers, self.cluster, self.cpus, self.gpus, self.retries)
+
+
+def key_of(task: str | None) -> str:
+    """The setting that a first argument stands for: a path is a file, a plain word a benchmark."""
+    is_file = task is not None and task not in names("task") and (Path(task).exists() or "/" in task or "." in task)
+    return "data.path" if is_file or (task or "").startswith("apebench:") else "task.name"
 
 
 def split_names(text: str | None) -> list[str] | None:

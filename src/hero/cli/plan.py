@@ -1,11 +1,16 @@
 """Commands before training: `hero data`, `hero settings`, `hero describe` and `hero estimate`."""
 
 from json import dumps
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from hero.cli.options import Folders, JsonFile, OneRun, RequiredTask, Settings, Task, flag, option
+from hero.cli.options import Folders, JsonFile, OneRun, RequiredTask, Settings, TaskName, flag, option
 from hero.cli.show import show, show_rows
 from hero.console import say
+from hero.errors import HeroError
+
+if TYPE_CHECKING:
+    from hero.data import Task
+    from hero.runs.config import RunConfig
 
 
 def list_tasks(where: Folders) -> None:
@@ -22,9 +27,20 @@ def make_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
     from hero.data import load_split, split_path
 
     config = settings.resolve(task=task)
+    benchmark = benchmark_of(config)
     for name in ("train", "val", "test"):
-        load_split(config.make_task(), config.split(name), where.data)
-        say(str(split_path(config.make_task(), config.split(name), where.data)))
+        load_split(benchmark, config.split(name), where.data)
+        say(str(split_path(benchmark, config.split(name), where.data)))
+
+
+def benchmark_of(config: "RunConfig") -> "Task":
+    """The task of a configuration; files are shown by `hero doctor`."""
+    from hero.data import Task
+
+    task = config.make_task()
+    if not isinstance(task, Task):
+        raise HeroError(f"{task.title} is no benchmark; `hero doctor` shows files.")
+    return task
 
 
 def show_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
@@ -34,7 +50,7 @@ def show_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
     from hero.report.figures.style import save
 
     config = settings.resolve(task=task)
-    benchmark, split = config.make_task(), config.split("test")
+    benchmark, split = benchmark_of(config), config.split("test")
     states, path = load_split(benchmark, split, where.data), split_path(benchmark, split, where.data)
     show_rows(benchmark.title, ("fact", "value"), data_summary(path).items())
     say(f"picture: {save(split_figure(states, benchmark), path.with_suffix('.png'))}")
@@ -42,7 +58,7 @@ def show_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
 
 def settings(
     settings: Settings,
-    task: Task = None,
+    task: TaskName = None,
     schema: Annotated[bool, flag("--schema", "Print the JSON schema of configuration files instead.")] = False,
 ) -> None:
     """Print every setting, its default and its meaning; for a TASK, the values that it resolves to."""

@@ -47,7 +47,7 @@ def compare(
     settings: Settings,
     where: Folders,
     workers: WorkerOptions,
-    task: options.Task = None,
+    task: options.TaskName = None,
     strategies: Annotated[str, STRATEGIES] = "one_step,push_forward,hero,fixed_weight",
     backbone: options.Backbone = None,
     seeds: Annotated[int, option("N", "Seeds 0 to N-1.")] = 5,

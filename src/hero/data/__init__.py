@@ -7,21 +7,31 @@ train = load_split(task, Split("train", 50, 50, seed=0), Path("data"))  # (50, 5
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+
+import torch
 
 from hero.config import Registry
 from hero.data.benchmarks import ROWS
+from hero.data.files import FileSettings, FileSource
+from hero.data.source import Source
 from hero.data.store import DataSettings, Split, data_summary, generate, load_split, split_path
 from hero.data.task import Task
+from hero.data.windows import Trajectories
 
 __all__ = [
     "TASKS",
     "DataSettings",
+    "FileSettings",
+    "FileSource",
+    "Source",
     "Split",
     "Task",
     "data_summary",
     "generate",
     "get_task",
     "load_split",
+    "load_trajectories",
     "split_path",
 ]
 
@@ -32,3 +42,13 @@ TASKS: Registry[Task] = Registry("task", {row.name: row for row in ROWS})
 def get_task(name: str, overrides: Mapping[str, object] | None = None) -> Task:
     """The task of that name, with some of its settings changed."""
     return TASKS[name].with_settings(overrides or {})
+
+
+def load_trajectories(
+    source: Source, split: Split, directory: Path, device: torch.device | str = "cpu"
+) -> Trajectories:
+    """A split of any source: read from its files, or solved on `device` and stored in `directory` if it is missing."""
+    if isinstance(source, FileSource):
+        return source.load(split.name)
+    assert isinstance(source, Task)
+    return Trajectories(load_split(source, split, directory, device))

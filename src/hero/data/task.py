@@ -50,6 +50,41 @@ class Task:
     """Highest mode number per axis in the initial states."""
     channels: int = 1
 
+    @property
+    def space(self) -> tuple[int, ...]:
+        """Grid points per axis."""
+        return (self.resolution,) * self.dims
+
+    @property
+    def extents(self) -> tuple[float, ...]:
+        """Length of each axis."""
+        return (self.extent,) * self.dims
+
+    @property
+    def periodic(self) -> tuple[bool, ...]:
+        """Every axis is."""
+        return (True,) * self.dims
+
+    @property
+    def cloud(self) -> bool:
+        """Never: states are on a grid."""
+        return False
+
+    @property
+    def channel_names(self) -> tuple[str, ...]:
+        """The quantities that make up a state."""
+        return ("u",) if self.channels == 1 else tuple(f"u{i}" for i in range(self.channels))
+
+    @property
+    def conditioning(self) -> tuple[str, ...]:
+        """The channels of μ."""
+        return ()
+
+    @property
+    def has_solver(self) -> bool:
+        """The truth can be continued from any state."""
+        return True
+
     def settings(self) -> dict[str, Any]:
         """Every value that an override may change, flat and ready for JSON."""
         return {name: _as_list(value) for name, value in self.parameters.items()} | {

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,7 +22,7 @@ from pydantic import Field, computed_field
 from torch import Tensor
 
 from hero.console import progress_bar
-from hero.data.windows import Context
+from hero.data.windows import Context, Trajectories
 from hero.errors import HeroError, unknown_name
 from hero.method.distance import EPS
 from hero.method.metrics import measured, nrmse, rollout_errors
@@ -102,7 +102,7 @@ def split_modes(space: Sequence[int], kept: Sequence[int] | None = None, device:
 @torch.no_grad()
 def driven_errors(
     step: Stepper,
-    data: Tensor,
+    data: Trajectories | Tensor,
     steps: int,
     bands: Bands,
     masks: Tensor,
@@ -112,22 +112,25 @@ def driven_errors(
 ) -> Tensor:
     """nRMSE of w_T where only the defect in `masks` drives it: (masks, trajectories), float64, on the CPU.
 
-    `data` is (trajectory, time, channel, *space); without a solver it carries the state. `advance(n)` is told of the
-    states made. A rollout that leaves the finite range has an infinite error.
+    Without a solver `data` carries the state. `advance(n)` is told of the states made. A rollout that leaves the finite
+    range has an infinite error.
     """
+    data = Trajectories.of(data)
     index = torch.cartesian_prod(torch.arange(len(masks)), torch.arange(len(data)))
     parts = []
     with frozen_weights():
-        for rows in index.split(max(1, BATCH_VALUES // data[0, 0].numel())):
+        for rows in index.split(max(1, BATCH_VALUES // math.prod(data.shape[2:]))):
             mask, trajectory = masks[rows[:, 0].to(masks.device)], rows[:, 1]
             w = _driven(step, data, trajectory, steps, bands, mask, solver, history, advance)
-            parts.append(measured([nrmse], w[:, None].cpu(), data[trajectory, history - 1 + steps, None])["nrmse"])
+            parts.append(
+                measured([nrmse], w[:, None].cpu(), data.states[trajectory, history - 1 + steps, None])["nrmse"]
+            )
     return torch.cat(parts).reshape(len(masks), len(data))
 
 
 def _driven(
     step: Stepper,
-    data: Tensor,
+    data: Trajectories,
     trajectory: Tensor,
     steps: int,
     bands: Bands,
@@ -140,7 +143,8 @@ def _driven(
 
     A call that makes several states g_1, .., g_m from w_n has the defects g_j - S(g_{j-1}), with g_0 = w_n.
     """
-    context, count = Context(data[trajectory, :history].to(mask.device, torch.float64)), 0
+    mu = None if data.mu is None else data.mu[trajectory].to(mask.device, torch.float64)
+    context, count = Context(data.states[trajectory, :history].to(mask.device, torch.float64), mu), 0
     w = context.states[:, -1]
     finite = torch.ones(len(w), dtype=torch.bool, device=w.device)
     while count < steps:
@@ -149,7 +153,7 @@ def _driven(
         for made in steps_in(step(context), context)[:, : steps - count].unbind(1):
             count += 1
             if solver is None:
-                carried = expected = data[trajectory, history - 1 + count].to(w)
+                carried = expected = data.states[trajectory, history - 1 + count].to(w)
             else:
                 carried = solver(w)
                 expected = solver(before) if states else carried
@@ -163,22 +167,29 @@ def _driven(
 
 @torch.no_grad()
 def one_step_shares(
-    step: Stepper, data: Tensor, steps: int, bands: Bands, relative: bool, history: int = 1
+    step: Stepper, data: Trajectories | Tensor, steps: int, bands: Bands, relative: bool, history: int = 1
 ) -> list[float]:
     """Share of each band in the energy of G(u_n) - u_{n+1}, n < T; `relative`: each divided by ‖u_{n+1}‖²."""
+    data = Trajectories.of(data)
+    mu = None if data.mu is None else data.mu.to(bands.masks.device, torch.float64)
     total = torch.zeros(len(bands.masks), dtype=torch.float64, device=bands.masks.device)
     with frozen_weights():
         for n in range(steps):
-            window = data[:, n : n + history].to(total.device, torch.float64)
-            context = Context(window)
+            window = data.states[:, n : n + history].to(total.device, torch.float64)
+            context = Context(window, mu)
             made = steps_in(step(context), context)
-            truth = data[:, n + history : n + history + made.shape[1]].to(total.device, torch.float64)
+            truth = data.states[:, n + history : n + history + made.shape[1]].to(total.device, torch.float64)
             error = (made[:, : truth.shape[1]] - truth).flatten(0, 1)
             energy = bands.energies(error)
             if relative:
                 energy = energy / (truth.flatten(0, 1).flatten(1).norm(dim=1, keepdim=True) + EPS).square()
             total += energy.sum(dim=0)
     return shares(total.tolist())
+
+
+def in_float32(context: Context) -> Context:
+    """`context` in the precision of a network."""
+    return Context(context.states.float(), None if context.mu is None else context.mu.float())
 
 
 def shares(values: Sequence[float]) -> list[float]:
@@ -348,8 +359,9 @@ def anatomy(
     def step() -> Stepper:
         """The operator in its own precision between states in float64; a new one draws the same random numbers."""
         made = opened.stepper(model)
-        return lambda context: made(replace(context, states=context.states.float())).double()
+        return lambda context: made(in_float32(context)).double()
 
+    with_solver = with_solver and config.make_task().has_solver
     nothing = torch.zeros_like(bands.masks[:1])  # no defect: the solver alone
     total = (len(bands.masks) + with_solver * (len(bands.masks) + 1)) * len(data) * steps
     solver_errors = None

@@ -10,7 +10,6 @@ import torch
 from pydantic import Field, computed_field
 
 from hero.console import progress_bar
-from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.method import metrics
 from hero.method.distance import EPS
@@ -42,9 +41,10 @@ def evaluate(run: Path, data_dir: Path) -> Metrics:
     arrays = {name: values.numpy() for name, values in test_errors.items()}
     Errors(arrays, val_errors["nrmse"].numpy()).write(run / "errors.npz")
     typical = metrics.median_trajectory(arrays["nrmse"], config.horizon)
-    shown = test[typical]
+    example = test[typical : typical + 1]
+    shown = example.states[0]
     with torch.no_grad():
-        prediction = rollout(step, Context(shown[None, :history].to(device)), len(shown) - history)[0]
+        prediction = rollout(step, example.first(history, device), len(shown) - history)[0]
     write_rollout(run, shown[history - 1], shown[history:], prediction, typical)
     found = Metrics(
         run=run.name,

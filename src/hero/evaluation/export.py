@@ -7,6 +7,7 @@
 
 A file maps `states` (batch, H*channels, *space) in physical units to `next` (batch, channels, *space): normalisation is
 inside, the batch is free, the grid is the grid of the run. With `train.bundle` it returns that many times the channels.
+An operator with conditioning has a second input, `mu` (batch, p, *space), on which numbers are repeated.
 It carries its model card as JSON.
 """
 
@@ -20,7 +21,7 @@ import types
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,12 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from hero.console import progress_bar
-from hero.data.windows import Context
+from hero.data.windows import Context, Trajectories
 from hero.errors import HeroError, unknown_name
 from hero.files import write_atomic
 from hero.method import metrics
 from hero.method.distance import EPS, norm, state_distance
-from hero.method.rollout import Stepper, as_stepper, counted, rollout
+from hero.method.rollout import Stepper, counted, rollout
 from hero.models.wrappers import MixedPrecision
 from hero.records import Record
 from hero.runs.folder import Run, choose_device, load_data, versions
@@ -45,12 +46,14 @@ CHECK_STEPS = 100
 BOUND = 1e-4
 """Largest relative difference of one step: rounding of float32 stays two orders below, a wrong graph far above."""
 TRACED_BATCH = 2  # torch.export takes a batch of 1 for a constant
+INPUTS = ("states", "mu")
 ONNX_LIMIT = 2**31 - 2**20
 """Bytes that one protobuf message can hold, less room for the graph itself."""
 CARD = "hero.json"
 """Name of the model card inside a file."""
 
-Apply = Callable[[Tensor], Tensor]
+Apply = Callable[..., Tensor]
+"""(states), or (states, mu) -> next."""
 
 
 class ModelCard(Record):
@@ -70,6 +73,9 @@ class ModelCard(Record):
     channels: int
     bundle: int
     """Steps per call."""
+    channel_names: tuple[str, ...] = ()
+    conditioning: tuple[str, ...] = ()
+    """The channels of μ."""
     hero: str
     """Version of this library."""
 
@@ -83,18 +89,32 @@ class ModelCard(Record):
             task=task.name,
             settings=task.settings(),
             test=vars(config.split("test")),
-            grid=(task.resolution,) * task.dims,
+            grid=task.space,
             dt=task.dt,
             history=config.train.history,
             channels=task.channels,
             bundle=config.train.bundle,
+            channel_names=task.channel_names,
+            conditioning=task.conditioning,
             hero=versions()["hero"],
         )
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Of one sample: (H*channels, *space)."""
-        return (self.history * self.channels, *self.grid)
+        """Of one sample: (H*channels + p, *space)."""
+        return (self.history * self.channels + len(self.conditioning), *self.grid)
+
+    def zeros(self, batch: int) -> tuple[Tensor, ...]:
+        """Inputs of an exported file."""
+        counts = (self.history * self.channels, len(self.conditioning))
+        return tuple(torch.zeros(batch, count, *self.grid) for count in counts if count)
+
+    def parts(self, context: Context) -> tuple[Tensor, ...]:
+        """The inputs of an exported file for a context."""
+        inputs = context.inputs().detach().cpu().float()
+        return tuple(
+            part.contiguous() for part in inputs.tensor_split([self.history * self.channels], 1) if part.numel()
+        )
 
 
 @dataclass(frozen=True)
@@ -145,14 +165,14 @@ class Check:
 
 
 class Step(nn.Module):
-    """The deployed step as a module: states (batch, H*channels, *space) -> (batch, bundle*channels, *space)."""
+    """The deployed step as a module: states (batch, H*channels, *space), μ -> (batch, bundle*channels, *space)."""
 
     def __init__(self, model: nn.Module, stepper: Stepper, history: int) -> None:
         super().__init__()
         self.model, self.stepper, self.history = model, stepper, history
 
-    def forward(self, states: Tensor) -> Tensor:
-        return self.stepper(Context(states.unflatten(1, (self.history, -1))))
+    def forward(self, states: Tensor, mu: Tensor | None = None) -> Tensor:
+        return self.stepper(Context(states.unflatten(1, (self.history, -1)), mu))
 
 
 def export_run(
@@ -178,7 +198,7 @@ def export_run(
         path = (out or run / "export") / kind.file
         with explained(f"run {run.name} cannot be exported to {kind.file}", "try the other format"):
             data = kind.encode(program, card.model_dump_json())
-        checks[name] = check(decode(data, kind, path), as_stepper(step), test, card.history, path)
+        checks[name] = check(decode(data, kind, path), opened.stepper(model), test, card.history, path)
         write_atomic(path, data)
     return checks
 
@@ -215,29 +235,32 @@ def in_float32(model: nn.Module) -> nn.Module:
 @torch.no_grad()
 def trace(step: Step, card: ModelCard) -> ExportedProgram:
     """The graph of `step` for any batch on the grid of the run."""
-    states = torch.zeros(TRACED_BATCH, *card.input_shape)
-    step(states)  # fills the caches of the model with real tensors, outside of the trace
+    inputs = card.zeros(TRACED_BATCH)
+    step(*inputs)  # fills the caches of the model with real tensors, outside of the trace
+    batch = Dim("batch")
+    shapes = {name: {0: batch} for name, _ in zip(INPUTS, inputs, strict=False)}
     with explained(f"run {card.run} cannot be traced by torch.export", "remove shape-dependent code from its backbone"):
-        return torch.export.export(step, (states,), dynamic_shapes={"states": {0: Dim("batch")}})
+        return torch.export.export(step, inputs, dynamic_shapes=shapes)
 
 
 @torch.no_grad()
-def check(exported: Stepper, original: Stepper, test: Tensor, history: int, path: Path) -> Check:
-    """Compare over up to 100 steps from test states (batch, time, channel, *space); HeroError if one step differs.
+def check(exported: Stepper, original: Stepper, test: Trajectories | Tensor, history: int, path: Path) -> Check:
+    """Compare over up to 100 steps from test states; HeroError if one step differs.
 
     Every call along the rollout û of the original must satisfy  ‖E(ẑ_k) - G(ẑ_k)‖ ≤ 1e-4 max_{j≤k} ‖û_j‖.
     The two free rollouts are only reported: a chaotic equation makes any rounding large in long ones. The scale is
     the largest state so far, since a state that has decayed below the rounding inside the operator has no digits left.
     """
-    test = test[: 3 if len(test) >= 3 else 1]  # never the batch of the trace
+    test = Trajectories.of(test)[: 3 if len(test) >= 3 else 1]  # never the batch of the trace
     steps = min(CHECK_STEPS, test.shape[1] - history)
-    start, truth = test[:, :history], test[:, history : history + steps]
+    context, truth = test.first(history), test.states[:, history : history + steps]
+    start = context.states
     with progress_bar(f"checking {path.name}", 4 * steps * len(test)) as advance:
         original, exported = counted(original, advance), counted(exported, advance)
-        reference = rollout(original, Context(start), steps)
-        free = rollout(exported, Context(start), steps)
+        reference = rollout(original, context, steps)
+        free = rollout(exported, context, steps)
         states = torch.cat([start, reference], dim=1)
-        contexts = [Context(states[:, k : k + history]) for k in range(steps)]
+        contexts = [replace(context, states=states[:, k : k + history]) for k in range(steps)]
         made, again = (torch.stack([step(z) for z in contexts], dim=1) for step in (original, exported))
 
     finite = made.isfinite().flatten(2).all(dim=2).cummin(dim=1).values
@@ -263,23 +286,24 @@ def decode(data: bytes, kind: Format, path: Path) -> Operator:
     with explained(f"{path} is damaged or was not written by `hero export`", "export the run again"):
         apply, text = kind.decode(data)
         card = ModelCard.model_validate_json(text)
-        shape = tuple(apply(torch.zeros(1, *card.input_shape)).shape)
+        shape = tuple(apply(*card.zeros(1)).shape)
         if shape != (1, card.bundle * card.channels, *card.grid):
             raise ValueError(f"it returns {shape}")
 
     def step(context: Context) -> Tensor:
-        return apply(context.inputs().detach().cpu().float().contiguous()).to(context.states.device)
+        return apply(*card.parts(context)).to(context.states.device)
 
     return Operator(card, step)
 
 
 def encode_onnx(program: ExportedProgram, card: str) -> bytes:
     """One self-contained file."""
+    count = len(program.graph_signature.user_inputs)
     onnx = torch.onnx.export(
         program,
-        input_names=["states"],
+        input_names=list(INPUTS[:count]),
         output_names=["next"],
-        dynamic_shapes={"states": {0: "batch"}},
+        dynamic_shapes={name: {0: "batch"} for name in INPUTS[:count]},
         dynamo=True,
         verbose=False,
     )
@@ -302,7 +326,12 @@ def decode_onnx(data: bytes) -> tuple[Apply, str]:
     card = session.get_modelmeta().custom_metadata_map.get(CARD)
     if card is None:
         raise ValueError(f"it has no {CARD}")
-    return lambda states: torch.from_numpy(session.run(["next"], {"states": states.numpy()})[0]), card
+
+    def apply(*inputs: Tensor) -> Tensor:
+        feeds = {name: part.numpy() for name, part in zip(INPUTS, inputs, strict=False)}
+        return torch.from_numpy(session.run(["next"], feeds)[0])
+
+    return apply, card
 
 
 def encode_torch(program: ExportedProgram, card: str) -> bytes:

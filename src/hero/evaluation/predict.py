@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hero.config import Facts
 from hero.console import progress_bar
-from hero.data import Split, get_task, load_split, split_path
+from hero.data import FileSettings, FileSource, Source, Split, get_task, load_trajectories
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.evaluation.export import ModelCard, Operator, load_stepper, run_stepper
@@ -62,9 +63,11 @@ def predict(
     operator = open_operator(model, runs_dir)
     if compile and operator.model is None:
         raise HeroError(f"{model} cannot be compiled, only the plain network of a run can; leave out `compile`.")
-    states = read_states(source, operator.card) if source else default_states(operator.card, data_dir)
+    context = (read_states(source, operator.card) if source else default_states(operator.card, data_dir)).to(
+        operator.device
+    )
     clock = time.perf_counter()
-    prediction = roll(operator, states, steps, compile)
+    prediction = roll(operator, context.to(operator.device), steps, compile)
     seconds = time.perf_counter() - clock
     write_prediction(out, prediction.numpy())
     diverged = int((~prediction.isfinite().flatten(1).all(dim=1)).sum())
@@ -80,12 +83,11 @@ def open_operator(name: str, runs_dir: Path) -> Operator:
 
 
 @torch.no_grad()
-def roll(operator: Operator, states: Tensor, steps: int, compile: bool) -> Tensor:
-    """The rollout from (batch, H, channel, *space), on the CPU, with a bar for long ones.
+def roll(operator: Operator, context: Context, steps: int, compile: bool) -> Tensor:
+    """The rollout from a context, on the CPU, with a bar for long ones.
 
     Compiled code makes a few steps per call; compiling takes a minute and pays in long rollouts.
     """
-    context = Context(states.to(operator.device))
     step: Stepper = operator
     if compile:
         operator(context)  # fills the caches of the model outside of the compiled code, and checks the shapes
@@ -94,44 +96,57 @@ def roll(operator: Operator, states: Tensor, steps: int, compile: bool) -> Tenso
         def step(context: Context) -> Tensor:
             return some_steps(operator.model, context, CHUNK).flatten(1, 2)
 
-    with progress_bar("compiling, then predicting" if compile else "predicting", len(states) * steps) as advance:
+    with progress_bar(
+        "compiling, then predicting" if compile else "predicting", len(context.states) * steps
+    ) as advance:
         return rollout(counted(step, advance), context, steps).cpu()
 
 
-def default_states(card: ModelCard, data_dir: Path) -> Tensor:
-    """The first H states of the test trajectories of the operator's task, which are solved if they are missing."""
-    task, split = get_task(card.task, card.settings), Split(**card.test)
-    data = load_split(task, split, data_dir)
-    return checked_states(data[:, : card.history].numpy(), card, split_path(task, split, data_dir))
+def default_states(card: ModelCard, data_dir: Path) -> Context:
+    """The first H states of the test trajectories of the operator's data, which are solved if they are missing."""
+    if "fingerprint" in card.settings:
+        source: Source = FileSource(FileSettings.from_values("data", card.settings, Facts()))
+    else:
+        source = get_task(card.task, card.settings)
+    return load_trajectories(source, Split(**card.test), data_dir).first(card.history)
 
 
-def read_states(path: Path, card: ModelCard) -> Tensor:
-    """Initial states (batch, H, channel, *space), float32; the H may be left out where it is 1."""
+def read_states(path: Path, card: ModelCard) -> Context:
+    """Initial states (batch, H, channel, *space), float32; the H may be left out where it is 1; μ from `mu`."""
     if path.suffix not in INPUTS:
         raise HeroError(f"cannot read states from {path}; expected {', '.join(INPUTS)}.")
     if not path.is_file():
         raise HeroError(f"there is no file {path}; check the path.")
     try:
-        array = read_array(path, card.history)
+        array, mu = read_array(path, card.history)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise HeroError(f"{path} holds no states ({reason}); see docs/export.md for the layouts.") from error
-    return checked_states(array, card, path)
+    states = checked_states(array, card, path)
+    if not card.conditioning:
+        return Context(states)
+    names = ", ".join(card.conditioning)
+    if mu is None or mu.shape[:2] != (len(states), len(card.conditioning)):
+        raise HeroError(
+            f"{path} has no conditioning for run {card.run}; use an .npz file with `states` and `mu` of shape "
+            f"({len(states)}, {len(card.conditioning)}), which holds {names}."
+        )
+    return Context(states, torch.from_numpy(mu.astype(np.float32)))
 
 
-def read_array(path: Path, history: int) -> np.ndarray:
-    """The array of an .npy file, the one called states or the only one of an .npz file, the first states of `u`."""
+def read_array(path: Path, history: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """The array of an .npy file, the one called states or the only one of an .npz file, the first states of `u`; μ."""
     if path.suffix == ".h5":  # trajectories, as in data files of hero
         with h5py.File(path, "r") as file:
-            return np.asarray(file["u"][:, :history])
+            return np.asarray(file["u"][:, :history]), None
     found = np.load(path, allow_pickle=False)
     if isinstance(found, np.ndarray):
-        return found
+        return found, None
     with found as arrays:
-        names = list(arrays)
+        names = [name for name in arrays if name != "mu"]
         if "states" not in names and len(names) != 1:
             raise ValueError(f"it has the arrays {names} and none is called states")
-        return np.asarray(arrays["states" if "states" in names else names[0]])
+        return np.asarray(arrays["states" if "states" in names else names[0]]), arrays.get("mu")
 
 
 def checked_states(array: np.ndarray, card: ModelCard, path: Path) -> Tensor:

@@ -217,6 +217,8 @@ def check_probe(config: RunConfig, run: Path, horizon: int, windows: int) -> Non
             "probe a run of strategy hero."
         )
     longest = longest_horizon(config)
+    if config.make_task().conditioning:
+        raise HeroError(f"run {run.name} is conditioned, which the probe does not know; probe another.")
     if config.train.bundle > 1:
         raise HeroError(f"run {run.name} makes {config.train.bundle} steps per call; probe one with train.bundle=1.")
     if not config.train.unroll <= horizon <= longest:
@@ -249,9 +251,9 @@ def probe(
         )
     device = choose_device(config.train.device)
     device = torch.device("cpu") if device.type == "mps" else device  # which has no float64
-    data = load_data(config, "val", data_dir, device)
+    data = load_data(config, "val", data_dir, device).states
     history = config.train.history
-    last_start = config.data.train_steps + 1 - history - config.train.unroll
+    last_start = config.split("train").steps + 1 - history - config.train.unroll
     tasks = draw_tasks(data, history, last_start, horizon, windows, config.seed)
     tasks = Tasks(tasks.states.to(device), tasks.truth.to(device), tasks.trajectory)
     chosen = sorted(set(steps)) or possible

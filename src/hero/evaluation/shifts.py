@@ -146,6 +146,8 @@ def shifted_task(config: RunConfig, shift: Shift, data_dir: Path, device: torch.
     up on the grid of the run, and resampled.
     """
     own = config.make_task()
+    if not isinstance(own, Task):
+        raise HeroError(f"a shift needs a solver and {own.title} has none; evaluate another file with `hero evaluate`.")
     task = own.with_settings(shift.settings)
     if task.resolution == own.resolution:
         return task
@@ -171,13 +173,13 @@ def resample(u: Tensor, resolution: int, dims: int) -> Tensor:
 def check_grid(model: nn.Module, config: RunConfig, task: Task, shift: Shift) -> None:
     """Refuse a model that holds on to the grid of its training."""
     own, train, backbone = config.make_task(), config.train, config.backbone.name
-    if task.resolution == own.resolution:
+    if task.space == own.space:
         return
     try:
-        channels = (train.history * task.channels, train.bundle * task.channels)
-        check_shapes(model, backbone, *channels, task.grid().space)
+        inputs = train.history * task.channels + len(task.conditioning)
+        check_shapes(model, backbone, inputs, train.bundle * task.channels, task.space)
     except HeroError as error:
-        trained, asked = (" x ".join(map(str, t.grid().space)) for t in (own, task))
+        trained, asked = (" x ".join(map(str, t.space)) for t in (own, task))
         raise HeroError(
             f"backbone {backbone}, trained on {trained} points, cannot be evaluated on {asked} ({error}); "
             f"leave the shift {shift.name!r} out for this run."

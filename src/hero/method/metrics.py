@@ -10,6 +10,7 @@ and no mean is taken over the surviving trajectories: one diverged rollout makes
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor
 
 from hero.config.registry import Registry
-from hero.data.windows import Context
+from hero.data.windows import Trajectories
 from hero.errors import HeroError
 from hero.method.distance import EPS
 from hero.method.rollout import Stepper, rollout
@@ -255,17 +256,17 @@ def evaluated(metrics: Mapping[str, Metric], errors: Mapping[str, Values]) -> di
 
 @torch.no_grad()
 def rollout_errors(
-    step: Stepper, data: Tensor, steps: int, device: torch.device | str, history: int = 1
+    step: Stepper, data: Trajectories | Tensor, steps: int, device: torch.device | str, history: int = 1
 ) -> dict[str, Tensor]:
-    """Roll out from the first states (H of them) of each trajectory of `data` (batch, time, channel, *space).
+    """Roll out from the first states (H of them) of each trajectory of `data`.
 
     Returns the values (batch, steps) of every measure that `METRICS` need, on the CPU, by name.
     """
     measures = list({metric.measure.name: metric.measure for metric in METRICS.values()}.values())
-    parts = []
-    for part in data.split(max(1, CHUNK_VALUES // (steps * data[0, 0].numel()))):
-        prediction = rollout(step, Context(part[:, :history].to(device)), steps).cpu()
-        parts.append(measured(measures, prediction, part[:, history : history + steps]))
+    data, parts = Trajectories.of(data), []
+    for part in data.parts(max(1, CHUNK_VALUES // (steps * math.prod(data.shape[2:])))):
+        prediction = rollout(step, part.first(history, device), steps).cpu()
+        parts.append(measured(measures, prediction, part.states[:, history : history + steps]))
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 

@@ -8,30 +8,44 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from hero.data.windows import Trajectories
+
 
 class Normalised(nn.Module):
-    """G(z) = mean + std · backbone((u - mean) / std; μ), per physical channel; the conditioning μ passes as it is."""
+    """G(z) = mean + std · backbone((u - mean) / std; (μ - mean_μ) / std_μ), per physical channel."""
 
     mean: Tensor
     std: Tensor
+    mu_mean: Tensor
+    mu_std: Tensor
 
-    def __init__(self, backbone: nn.Module, channels: int, history: int = 1) -> None:
+    def __init__(self, backbone: nn.Module, channels: int, history: int = 1, conditioning: int = 0) -> None:
         super().__init__()
         self.backbone, self.history = backbone, history
         self.register_buffer("mean", torch.zeros(channels))
         self.register_buffer("std", torch.ones(channels))
+        if conditioning:
+            self.register_buffer("mu_mean", torch.zeros(conditioning))
+            self.register_buffer("mu_std", torch.ones(conditioning))
 
-    def fit(self, data: Tensor) -> None:
-        """Take mean and standard deviation from trajectories (batch, time, channel, *space)."""
-        values = data.movedim(2, 0).flatten(1)
-        self.mean.copy_(values.mean(dim=1))
-        self.std.copy_(values.std(dim=1).clamp(min=1e-12))
+    def fit(self, data: Trajectories | Tensor) -> None:
+        """Take mean and standard deviation from the training data."""
+        data = Trajectories.of(data)
+        mean, std = data.moments()
+        self.mean.copy_(mean)
+        self.std.copy_(std.clamp(min=1e-12))
+        if data.mu is not None:
+            mean, std = data.mu_moments()
+            self.mu_mean.copy_(mean)
+            self.mu_std.copy_(std)
 
     def forward(self, x: Tensor) -> Tensor:
         shape = (-1, *(1,) * (x.dim() - 2))
         mean, std = self.mean.reshape(shape), self.std.reshape(shape)
         states, mu = x.tensor_split([self.history * len(self.mean)], dim=1)
         states = (states - mean.repeat(self.history, *shape[1:])) / std.repeat(self.history, *shape[1:])
+        if mu.shape[1]:
+            mu = (mu - self.mu_mean.reshape(shape)) / self.mu_std.reshape(shape)
         out = self.backbone(torch.cat([states, mu], dim=1))
         return (mean + std * out.unflatten(1, (-1, len(self.mean)))).flatten(1, 2)
 

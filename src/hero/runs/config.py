@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from hero.config import Facts, Settings, parse_override, read_toml, setting
 from hero.config.registry import trust
 from hero.config.settings import LARGEST_INT
-from hero.data import DataSettings, Split, Task, get_task
-from hero.data.windows import Windows
+from hero.data import DataSettings, FileSettings, FileSource, Source, Split, get_task
+from hero.data.windows import Trajectories, Windows
 from hero.errors import HeroError, unknown_name
 from hero.method.losses import LOSSES
 from hero.method.metrics import HORIZON
@@ -45,8 +45,8 @@ RETIRED = ("hero.single_candidate",)
 SCORED = ("val", "test")
 """Splits whose rollouts are scored."""
 
-NOT_IDENTITY = ("keep_every",)
-"""Settings of `train` that change no number of a run."""
+NOT_IDENTITY = {"train": ("keep_every",), "data": ("path", "memory")}
+"""Settings that change no number of a run: a file is known by its fingerprint, wherever it lies."""
 
 
 class TopSettings(Settings):
@@ -71,7 +71,7 @@ class RunConfig:
     strategy: str
     seed: int
     task: TaskSettings
-    data: DataSettings
+    data: DataSettings | FileSettings
     backbone: BackboneSettings
     train: TrainSettings
     method: Settings
@@ -81,8 +81,10 @@ class RunConfig:
     optimizer: OptimizerSettings
     """The section of the optimizer."""
 
-    def make_task(self) -> Task:
-        """The task with this run's settings."""
+    def make_task(self) -> Source:
+        """The source of the data: the task with this run's settings, or files."""
+        if isinstance(self.data, FileSettings):
+            return FileSource(self.data)
         return get_task(self.task.name, self.task.settings)
 
     def split(self, name: str) -> Split:
@@ -94,8 +96,8 @@ class RunConfig:
         """Steps that rollouts are scored over: 100, or as many as validation and test data have after the history."""
         return min(HORIZON, *(self.split(name).steps + 1 - self.train.history for name in SCORED))
 
-    def windows(self, data: Tensor) -> Windows:
-        """The training windows of `data` (trajectory, time, channel, *space)."""
+    def windows(self, data: Trajectories | Tensor) -> Windows:
+        """The training windows of `data`."""
         first_only, train = self.make_strategy().first_windows_only, self.train
         return Windows(data, train.unroll, train.batch, self.seed, train.history, first_only=first_only)
 
@@ -108,9 +110,12 @@ class RunConfig:
     def build_operator(self) -> nn.Module:
         """G_θ, untrained: the backbone with the channels that the strategy needs, and its wrappers."""
         task = self.make_task()
-        space = (task.resolution,) * task.dims
+        space = task.space
         return self.make_strategy().operator(
-            lambda inputs, outputs: build_backbone(self.backbone, space, inputs, outputs, self.seed), task.channels
+            lambda inputs, outputs: build_backbone(
+                self.backbone, space, inputs, outputs, self.seed, task.periodic, task.cloud
+            ),
+            task.channels,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -138,7 +143,8 @@ class RunConfig:
     def run_id(self) -> str:
         """Readable prefix and a hash of every setting that decides the outcome."""
         content = self.to_dict()
-        content["train"] = {name: value for name, value in content["train"].items() if name not in NOT_IDENTITY}
+        for section, names in NOT_IDENTITY.items():
+            content[section] = {name: value for name, value in content[section].items() if name not in names}
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
         backbone, strategy = (name.rpartition(":")[2] for name in (self.backbone.name, self.strategy))
         return f"{self.task.name}-{backbone}-{strategy}-s{self.seed}-{digest}"
@@ -176,8 +182,8 @@ def build(values: Mapping[str, Any]) -> RunConfig:
     given_top = sections.pop("", {})
     top = TopSettings.from_values("", {k: v for k, v in given_top.items() if k in TopSettings.model_fields}, Facts())
     strategy = STRATEGIES[top.strategy]
-    given_task = sections.pop("task", {})
-    task = get_task(given_task.pop("name", "burgers"), given_task)
+    given_task, given_data = sections.pop("task", {}), sections.pop("data", {})
+    source = find_source(given_task, given_data)
     given_backbone = sections.pop("backbone", {})
     backbone = get_backbone(given_backbone.get("name", "fno"))
     check_names({key: value for key, value in values.items() if value is not None}, strategy, backbone.Settings)
@@ -185,9 +191,12 @@ def build(values: Mapping[str, Any]) -> RunConfig:
     given_train = sections.pop("train", {})
     updates = given_train.get("steps", TrainSettings.model_fields["steps"].default)
     known = isinstance(updates, int | float) and math.isfinite(updates)  # otherwise its own check refuses it
-    facts = Facts(int(updates) if known else 0, task.dims, strategy)
+    normalise = isinstance(source, FileSource) or bool(source.conditioning)
+    facts = Facts(
+        int(updates) if known else 0, source.dims, strategy, source.periodic, source.cloud, normalise=normalise
+    )
     train = TrainSettings.from_values("train", given_train, facts)
-    data = DataSettings.from_values("data", sections.pop("data", {}), facts)
+    data = source.given if isinstance(source, FileSource) else DataSettings.from_values("data", given_data, facts)
     losses, optimizer = LOSSES[train.loss].Settings, get_optimizer(train.optimizer).Settings
     parts: dict[str, type[Settings]] = {strategy.section: strategy.Settings, "loss": losses, "optimizer": optimizer}
     own = {section: dict[str, Any]() for section in parts}
@@ -198,7 +207,7 @@ def build(values: Mapping[str, Any]) -> RunConfig:
     config = RunConfig(
         top.strategy,
         top.seed,
-        TaskSettings(task.name, task.settings()),
+        TaskSettings(given_task.get("name", source.name), {} if isinstance(source, FileSource) else source.settings()),
         data,
         backbone.Settings.from_values("backbone", given_backbone, facts),
         train,
@@ -206,8 +215,21 @@ def build(values: Mapping[str, Any]) -> RunConfig:
         losses.from_values("loss", own["loss"], facts),
         optimizer.from_values("optimizer", own["optimizer"], facts),
     )
-    check_fit(config, (task.resolution,) * task.dims)
+    check_fit(config, source.space)
     return config
+
+
+def find_source(task: Mapping[str, Any], data: Mapping[str, Any]) -> Source:
+    """The files of `data.path` if it is given, else the benchmark; `task.name` may name either."""
+    settings = {name: value for name, value in task.items() if name != "name"}
+    if "path" not in data:
+        unread = [name for name in data if name not in DataSettings.model_fields and name in FileSettings.model_fields]
+        if unread:
+            raise HeroError(f"data.{unread[0]} is for data from files; name the file, as in `hero train FILE`.")
+        return get_task(task.get("name", "burgers"), settings)
+    if settings:
+        raise HeroError(f"task.{next(iter(settings))} is for benchmarks; data from files have no coefficients.")
+    return FileSource(FileSettings.from_values("data", data, Facts()))
 
 
 def by_section(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -250,7 +272,7 @@ def all_settings(
     strategy: type[Strategy[Any]] | None = None, backbone: type[BackboneSettings] | None = None
 ) -> Iterator[tuple[str, FieldInfo]]:
     """Every dotted key with its field: of one strategy and backbone, or of all that are registered."""
-    sections: list[tuple[str, type[Settings]]] = [("", TopSettings), ("data", DataSettings)]
+    sections: list[tuple[str, type[Settings]]] = [("", TopSettings), ("data", DataSettings), ("data", FileSettings)]
     backbones = [backbone] if backbone else [part.Settings for part in BACKBONES.values()]
     sections += [("backbone", part) for part in backbones] + [("train", TrainSettings)]
     sections += [(strategy.section, strategy.Settings)] if strategy else []
@@ -266,7 +288,7 @@ def all_settings(
 
 def json_schema() -> dict[str, Any]:
     """The JSON schema of a configuration, with the sections of all registered backbones and strategies."""
-    parts: dict[str, list[type[Settings]]] = {"data": [DataSettings], "train": [TrainSettings]}
+    parts: dict[str, list[type[Settings]]] = {"data": [DataSettings, FileSettings], "train": [TrainSettings]}
     parts["backbone"] = [part.Settings for part in BACKBONES.values()]
     for section, settings in optional_sections():
         if settings not in parts.setdefault(section, []):

@@ -8,9 +8,10 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from hero.data import load_split, split_path
+from hero.data import FileSource, Task, load_trajectories, split_path
+from hero.data.windows import Trajectories
 from hero.errors import HeroError
 from hero.method.rollout import Stepper
 from hero.runs.checkpoint import load_weights, read_weights
@@ -114,18 +115,23 @@ def list_runs(runs_dir: Path) -> list[Path]:
     return sorted(found, key=lambda path: (path / "config.toml").stat().st_mtime)
 
 
-def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device | str) -> Tensor:
+def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device | str) -> Trajectories:
     """The split `train`, `val` or `test` of a run, on the CPU; HeroError if it holds NaN or infinity."""
-    task, split = config.make_task(), config.split(name)
+    source, split = config.make_task(), config.split(name)
     solve_on = "cpu" if torch.device(device).type == "mps" else device  # the solver needs float64
-    data = load_split(task, split, data_dir, solve_on)
-    bad = ~torch.isfinite(data).flatten(2).all(dim=2)
-    if bool(bad.any()):
-        trajectory, step = (int(i) for i in bad.nonzero()[0])
-        raise HeroError(
-            f"{split_path(task, split, data_dir)} has NaN or infinite values (first in trajectory {trajectory}, "
-            f"step {step}); delete it and repeat the command to solve it again."
-        )
+    data = load_trajectories(source, split, data_dir, solve_on)
+    for number, part in enumerate(data.parts(1) if data.is_in_memory else ()):
+        bad = ~part.states.isfinite().flatten(2).all(dim=2)
+        if bool(bad.any()):
+            where = f"NaN or infinite values (first in trajectory {number}, step {int(bad.nonzero()[0, 1])})"
+            if isinstance(source, Task):
+                path = split_path(source, split, data_dir)
+                raise HeroError(f"{path} has {where}; delete it and repeat the command to solve it again.")
+            assert isinstance(source, FileSource)
+            raise HeroError(
+                f"the split {name} of {source.given.path} has {where}; `hero doctor` lists them, data.fields and "
+                "data.crop leave parts out."
+            )
     return data
 
 

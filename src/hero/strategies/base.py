@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 from torch import Tensor, nn
 
 from hero.config import Settings as BaseSettings
-from hero.data import Task
-from hero.data.windows import Batch, Windows
+from hero.data import Source
+from hero.data.windows import Batch, Trajectories, Windows
+from hero.errors import HeroError
 from hero.method.losses import LOSSES, AbsoluteLoss, Balanced, Geometry
 from hero.method.rollout import Stepper, Unroll, as_stepper, recomputed_unroll, unroll
 from hero.models.wrappers import Normalised, Residual
@@ -40,8 +41,8 @@ class Setup:
     seed: int
     residual: bool
     """Whether the operator predicts the change of the state."""
-    task: Task
-    """The source of the data, with its solver."""
+    task: Source
+    """The source of the data."""
     loss: BaseSettings
     """The section of the absolute loss."""
     reach: tuple[int, ...] | None = None
@@ -80,19 +81,20 @@ class Strategy(Generic[S]):
         self.setup, self.train, self.seed = setup, setup.train, setup.seed
         self.settings: S = setup.settings  # type: ignore[assignment]
         self.compile: Compiler = compile_with or (lambda function: function)
-        geometry = Geometry((setup.task.resolution,) * setup.task.dims, setup.reach)
+        geometry = Geometry(setup.task.space, setup.reach)
         self.absolute_loss: AbsoluteLoss = LOSSES[setup.train.loss].of(setup.loss, geometry, self.compile)
         self.unroll: Unroll = self.compile(recomputed_unroll if setup.train.recompute else unroll)
 
     def operator(self, backbone: Callable[[int, int], nn.Module], channels: int) -> nn.Module:
         """G_θ, untrained: `backbone(in_channels, out_channels)` with the wrappers that the settings ask for."""
-        model = backbone(self.train.history * channels, self.train.bundle * channels)
+        history, conditioning = self.train.history, len(self.setup.task.conditioning)
+        model = backbone(history * channels + conditioning, self.train.bundle * channels)
         if self.setup.residual:
-            model = Residual(model, channels, self.train.history)
-        return Normalised(model, channels, self.train.history) if self.train.normalise else model
+            model = Residual(model, channels, history)
+        return Normalised(model, channels, history, conditioning) if self.train.normalise else model
 
-    def begin(self, model: nn.Module, data: Tensor) -> None:
-        """Before the first update of a session: `data` is the training set (trajectory, time, channel, *space)."""
+    def begin(self, model: nn.Module, data: Trajectories) -> None:
+        """Before the first update of a session: `data` is the training set."""
         if isinstance(model, Normalised):
             model.fit(data)
 
@@ -153,3 +155,12 @@ class Strategy(Generic[S]):
 
     def load_state_dict(self, state: dict[str, Any], model: nn.Module) -> None:
         """Undo `state_dict`; `model` gives the architecture."""
+
+
+def require_solver(source: Source, part: str) -> None:
+    """Refuse data that cannot be continued from another state."""
+    if not source.has_solver:
+        raise HeroError(
+            f"{part} needs a solver that continues the truth from any state, and {source.title} has none; choose a "
+            "strategy that learns from data alone, such as foresight, hero or push_forward."
+        )

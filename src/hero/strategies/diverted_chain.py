@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hero.config import Settings, setting
 from hero.data.windows import Batch, Context
-from hero.strategies.base import Compiler, Loss, Setup, Strategy
+from hero.strategies.base import Compiler, Loss, Setup, Strategy, require_solver
 
 
 class DivertedChainSettings(Settings):
@@ -33,6 +33,7 @@ class DivertedChain(Strategy[DivertedChainSettings]):
 
     def __init__(self, setup: Setup, compile_with: Compiler | None = None) -> None:
         super().__init__(setup, compile_with)
+        require_solver(setup.task, "diverted_chain")
         self.solver = cache(setup.task.stepper)  # S, built once per device
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:

@@ -24,7 +24,7 @@ from hero.method.candidates import unchanged_buffers
 from hero.method.foresight import sensitivity
 from hero.method.losses import balanced_part
 from hero.method.rollout import Stepper, as_stepper
-from hero.strategies.base import Compiler, Loss, Phase, Setup, Strategy
+from hero.strategies.base import Compiler, Loss, Phase, Setup, Strategy, require_solver
 from hero.strategies.hero import HeroSettings, HeroStrategy
 
 LEAST_GAIN = 1e-30
@@ -64,6 +64,8 @@ class Foresight(Strategy[ForesightSettings]):
                 f"foresight.start={self.settings.start} is not below train.steps={self.train.steps}: g would never be "
                 "measured; lower it, or set foresight.adjoint=none."
             )
+        if self.settings.adjoint == "solver":
+            require_solver(setup.task, "foresight.adjoint=solver")
         self.solver = cache(setup.task.stepper)
         self.g: Tensor | None = None  # (channel, shell)
         self.hero: HeroStrategy | None = None

@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from hero.config import Derived, Settings, setting
-from hero.data.windows import Batch, Context
+from hero.data.windows import Batch, Context, Trajectories
 from hero.errors import HeroError
 from hero.method.rollout import Stepper
 from hero.seeding import seed_of
@@ -118,6 +118,8 @@ class RefinedOperator(nn.Module):
     mean: Tensor
     std: Tensor
     w: Tensor
+    mu_mean: Tensor
+    mu_std: Tensor
 
     def __init__(
         self,
@@ -128,6 +130,7 @@ class RefinedOperator(nn.Module):
         history: int = 1,
         difference: bool = True,
         normalise: bool = False,
+        conditioning: int = 0,
     ) -> None:
         super().__init__()
         self.backbone, self.form, self.steps = backbone, form, steps
@@ -135,15 +138,21 @@ class RefinedOperator(nn.Module):
         self.register_buffer("mean", torch.zeros(channels))
         self.register_buffer("std", torch.ones(channels))
         self.register_buffer("w", torch.ones(channels))
+        if conditioning:
+            self.register_buffer("mu_mean", torch.zeros(conditioning))
+            self.register_buffer("mu_std", torch.ones(conditioning))
 
-    def fit(self, data: Tensor) -> None:
-        """Take the scales from trajectories (batch, time, channel, *space): w is the standard deviation of y w."""
-        learnt = data[:, 1:] - data[:, :-1] if self.difference else data
-        self.w.copy_(learnt.movedim(2, 0).flatten(1).std(dim=1).clamp(min=1e-12))
+    def fit(self, data: Trajectories | Tensor) -> None:
+        """Take the scales from the training data: w is the standard deviation of y w."""
+        data = Trajectories.of(data)
+        mean, std = data.moments()
+        self.w.copy_((data.step_std() if self.difference else std).clamp(min=1e-12))
         if self.normalise:
-            values = data.movedim(2, 0).flatten(1)
-            self.mean.copy_(values.mean(dim=1))
-            self.std.copy_(values.std(dim=1).clamp(min=1e-12))
+            self.mean.copy_(mean)
+            self.std.copy_(std.clamp(min=1e-12))
+            if data.mu is not None:
+                for buffer, values in zip((self.mu_mean, self.mu_std), data.mu_moments(), strict=True):
+                    buffer.copy_(values)
 
     def forward(self, x: Tensor, generator: Generator | None = None) -> Tensor:
         """One step (batch, H*channels, *space) -> (batch, channels, *space); without a generator, torch's own draws."""
@@ -166,15 +175,18 @@ class RefinedOperator(nn.Module):
 
     def origin(self, x: Tensor) -> Tensor:
         """What y is counted from, (batch, channels, *space)."""
-        newest = x[:, -self.channels :]
+        newest = x[:, (self.history - 1) * self.channels : self.history * self.channels]
         return newest if self.difference else per_channel(self.mean, x).expand_as(newest)
 
     def conditioned(self, x: Tensor, guess: Tensor, k: Tensor) -> Context:
-        """The input of the backbone as a context: the states normalised, guess and index in the place of μ."""
-        states = x.unflatten(1, (self.history, self.channels))
+        """The input of the backbone as a context: the states normalised, guess and index follow μ."""
+        states, mu = x.tensor_split([self.history * self.channels], dim=1)
+        states = states.unflatten(1, (self.history, self.channels))
         states = (states - per_channel(self.mean, x)) / per_channel(self.std, x)
+        if self.normalise and mu.shape[1]:
+            mu = (mu - per_channel(self.mu_mean, x)) / per_channel(self.mu_std, x)
         index = (k.to(x.dtype) / self.steps).reshape(-1, *(1,) * (x.dim() - 1)).expand_as(guess[:, :1])
-        return Context(states, torch.cat([guess, index], dim=1))
+        return Context(states, torch.cat([mu, guess, index], dim=1))
 
 
 def per_channel(values: Tensor, x: Tensor) -> Tensor:
@@ -226,18 +238,19 @@ class Refiner(Strategy[RefinerSettings]):
             )
 
     def operator(self, backbone: Callable[[int, int], nn.Module], channels: int) -> nn.Module:
-        train, refiner = self.train, self.settings
+        train, refiner, conditioning = self.train, self.settings, len(self.setup.task.conditioning)
         return RefinedOperator(
-            backbone((train.history + 1) * channels + 1, channels),
+            backbone((train.history + 1) * channels + conditioning + 1, channels),
             FORMS[refiner.form](refiner.steps, refiner.noise),
             refiner.steps,
             channels,
             train.history,
             refiner.difference,
             train.normalise,
+            conditioning,
         )
 
-    def begin(self, model: nn.Module, data: Tensor) -> None:
+    def begin(self, model: nn.Module, data: Trajectories) -> None:
         refined(model).fit(data)
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:

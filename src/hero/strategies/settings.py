@@ -25,7 +25,9 @@ class TrainSettings(Settings):
     batch: int = setting(20, "Windows per update.", ge=1)
     unroll: int = setting(5, "K, the steps of a training window; all strategies draw the same windows.", ge=1)
     history: int = setting(1, "H, the most recent states that the operator sees.", ge=1)
-    normalise: bool = setting(False, "Scale each channel by its mean and std in the training data.")
+    normalise: Annotated[bool, Derived(lambda facts, given: facts.normalise, "true for files and conditioning")] = (
+        setting("Scale each channel by its mean and std in the training data.")
+    )
     bundle: int = setting(1, "Steps that the operator predicts per call (temporal bundling).", ge=1)
     curriculum: Literal["fixed", "steps", "random"] = setting(
         "fixed",

@@ -36,7 +36,7 @@ def whole_trajectories(config: RunConfig) -> Mapping[str, Any]:
     The batch is scaled so that an update makes as many operator steps, batch * unroll, as in the other rows.
     """
     train = config.train
-    unroll = config.data.train_steps + 1 - train.history
+    unroll = config.split("train").steps + 1 - train.history
     unroll -= unroll % train.bundle
     return {
         "recurrent.starts": "first",

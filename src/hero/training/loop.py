@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hero.console import console, progress_bar
+from hero.data.windows import Trajectories
 from hero.errors import HeroError
 from hero.files import run_lock, write_atomic
 from hero.method import metrics
@@ -114,7 +115,7 @@ def has_finite_weights(model: nn.Module) -> bool:
     return all(bool(p.isfinite().all()) for p in model.parameters())
 
 
-def validation_errors(trainee: Trainee, val: Tensor, horizon: int, device: torch.device) -> Tensor:
+def validation_errors(trainee: Trainee, val: Trajectories, horizon: int, device: torch.device) -> Tensor:
     """nRMSE per trajectory over the steps that the score reads."""
     trainee.model.eval()
     stepper = trainee.strategy.stepper(trainee.model)

@@ -23,11 +23,11 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from hero.console import progress_bar
-from hero.data import Task
+from hero.data import Source
 from hero.errors import HeroError
 from hero.files import write_atomic
 from hero.report.figures.curves import error_axes
-from hero.report.figures.fields import GONE, Scaled, draw_parts, grid_points, scale_fields, square
+from hero.report.figures.fields import GONE, Scaled, box, draw_parts, grid_points, scale_fields
 from hero.report.figures.style import BLACK, ORANGE, VERMILION
 from hero.report.tables import format_number
 from hero.runs.folder import Run
@@ -121,7 +121,7 @@ def find_ffmpeg() -> str:
     return found
 
 
-def picture(rollout: Rollout, errors: np.ndarray, task: Task) -> tuple[MovingFigure, Move]:
+def picture(rollout: Rollout, errors: np.ndarray, task: Source) -> tuple[MovingFigure, Move]:
     """The figure, and the function that shows a step in it; `errors` is the nRMSE of the whole field at each step."""
     scaled = scale_fields(rollout)
     errors = np.where(np.isnan(errors), np.inf, errors)
@@ -146,9 +146,9 @@ def picture(rollout: Rollout, errors: np.ndarray, task: Task) -> tuple[MovingFig
     return figure, show
 
 
-def _fields(figure: Figure, scaled: Scaled, errors: np.ndarray, task: Task) -> tuple[list[Artist], Move]:
+def _fields(figure: Figure, scaled: Scaled, errors: np.ndarray, task: Source) -> tuple[list[Artist], Move]:
     """Truth and prediction on one colour scale, and their difference on its own."""
-    grid, images = draw_parts(figure, scaled, lambda field: field[0], square(task))
+    grid, images = draw_parts(figure, scaled, lambda field: field[0], box(task))
     grid[0].set_ylabel("y")
     for axes in grid:
         axes.set_xlabel("x")
@@ -160,12 +160,12 @@ def _fields(figure: Figure, scaled: Scaled, errors: np.ndarray, task: Task) -> t
     return [*images, *map(_diverged_note, grid[1:])], move
 
 
-def _lines(figure: Figure, scaled: Scaled, errors: np.ndarray, task: Task) -> tuple[list[Artist], Move]:
+def _lines(figure: Figure, scaled: Scaled, errors: np.ndarray, task: Source) -> tuple[list[Artist], Move]:
     """The state over space, and a marker on the error along the rollout."""
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
     low, high = float(scaled.truth.min()), float(scaled.truth.max())
     margin = 0.25 * (high - low) or 1.0
-    left.set(xlim=(0, task.extent), ylim=(low - margin, high + margin), xlabel="x", ylabel=scaled.unit)
+    left.set(xlim=(0, task.extents[0]), ylim=(low - margin, high + margin), xlabel="x", ylabel=scaled.unit)
     left.grid(alpha=0.25)
     x = grid_points(task, scaled.truth.shape[1])
     (truth,) = left.plot(x, scaled.truth[0], color=BLACK, linewidth=1.8, label="truth")

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.image import AxesImage
 from torch import Tensor
 
-from hero.data import Task
+from hero.data import Source
 from hero.method.metrics import HORIZON
 from hero.report.figures.style import BLACK, ORANGE, new_figure
 from hero.report.tables import format_number
@@ -128,17 +128,17 @@ def _note(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.93, text, transform=axes.transAxes, ha="center", va="top", backgroundcolor=GONE, fontsize=8)
 
 
-def grid_points(task: Task, count: int) -> np.ndarray:
+def grid_points(task: Source, count: int) -> np.ndarray:
     """The coordinates of `count` points along an axis."""
-    return np.arange(count) * task.extent / count
+    return np.arange(count) * task.extents[0] / count
 
 
-def square(task: Task) -> Extent:
+def box(task: Source) -> Extent:
     """The domain of a 2D picture."""
-    return (0.0, task.extent, 0.0, task.extent)
+    return (0.0, task.extents[0], 0.0, task.extents[1])
 
 
-def fields_figure(rollout: Rollout, errors: Sequence[float], task: Task, horizon: int = HORIZON) -> Figure:
+def fields_figure(rollout: Rollout, errors: Sequence[float], task: Source, horizon: int = HORIZON) -> Figure:
     """Truth, prediction and error of one trajectory: over space and time in 1D, as snapshots in 2D and 3D.
 
     `errors` is the nRMSE of the whole fields at each step; the trajectory is the median one by GM over `horizon` steps.
@@ -150,11 +150,11 @@ def fields_figure(rollout: Rollout, errors: Sequence[float], task: Task, horizon
     return figure
 
 
-def _space_time(scaled: Scaled, rollout: Rollout, errors: Sequence[float], task: Task) -> Figure:
+def _space_time(scaled: Scaled, rollout: Rollout, errors: Sequence[float], task: Source) -> Figure:
     figure = new_figure(10.0, 6.4)
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.25, 1))[:, 0]
     maps, _ = draw_parts(
-        upper, scaled, lambda field: field, (0.5, len(scaled.truth) + 0.5, 0.0, task.extent), aspect="auto"
+        upper, scaled, lambda field: field, (0.5, len(scaled.truth) + 0.5, 0.0, task.extents[0]), aspect="auto"
     )
     for axes in maps:
         axes.set_xlabel(f"rollout step (dt = {task.dt:g})")
@@ -170,14 +170,14 @@ def _space_time(scaled: Scaled, rollout: Rollout, errors: Sequence[float], task:
     return figure
 
 
-def _snapshots(scaled: Scaled, errors: Sequence[float], task: Task) -> Figure:
+def _snapshots(scaled: Scaled, errors: Sequence[float], task: Source) -> Figure:
     steps = _present(FIELD_STEPS, len(scaled.truth))
     figure = new_figure(2.05 * len(steps) + 1.4, 7.0)
     grid = figure.subplots(3, len(steps), sharex=True, sharey=True, squeeze=False)
     images = []
     for row, (name, field, limit, cmap) in zip(grid, scaled.parts(), strict=True):
         for axes, step in zip(row, steps, strict=True):
-            image = draw_field(axes, field[step - 1], limit, square(task), cmap)
+            image = draw_field(axes, field[step - 1], limit, box(task), cmap)
         images.append(image)
         row[0].set_ylabel(f"{name}\ny")
     for top, bottom, step in zip(grid[0], grid[-1], steps, strict=True):
@@ -218,7 +218,7 @@ def spectrum_figure(rollout: Rollout) -> Figure:
     return figure
 
 
-def split_figure(data: Tensor, task: Task, count: int = 4) -> Figure:
+def split_figure(data: Tensor, task: Source, count: int = 4) -> Figure:
     """The first `count` trajectories of `data` (trajectory, time, channel, *space), in 2D and 3D at several times."""
     u = data[:count, :, 0].double().numpy()  # (trajectory, time, *space)
     u = u[..., u.shape[-1] // 2] if task.dims == 3 else u
@@ -226,11 +226,11 @@ def split_figure(data: Tensor, task: Task, count: int = 4) -> Figure:
     if 0 < DECAY * peak[:, -1].max() < peak[:, 0].max():  # a decaying field would fade to blank
         u, unit = u / peak, "u / max |u(t)|"
     limit = float(np.quantile(np.abs(u), 0.999)) or 1.0  # a few extreme values must not wash out the rest
-    views, extent, size = {"": u}, (0.0, (u.shape[1] - 1) * task.dt, 0.0, task.extent), (8.0, 1.0 + 1.5 * len(u))
+    views, extent, size = {"": u}, (0.0, (u.shape[1] - 1) * task.dt, 0.0, task.extents[0]), (8.0, 1.0 + 1.5 * len(u))
     if task.dims > 1:
         times = np.unique(np.linspace(0, u.shape[1] - 1, 5).round().astype(int))
         views = {f"t = {t * task.dt:g}": u[:, t] for t in times}
-        extent, size = square(task), (0.8 + 1.9 * len(views), 1.3 + 1.8 * len(u))
+        extent, size = box(task), (0.8 + 1.9 * len(views), 1.3 + 1.8 * len(u))
     figure = new_figure(*size)
     grid = figure.subplots(len(u), len(views), sharex=True, sharey=True, squeeze=False)
     for column, (title, fields) in zip(grid.T.tolist(), views.items(), strict=True):

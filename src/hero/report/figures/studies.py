@@ -11,16 +11,15 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from torch import Tensor
 
-from hero.data import Task
-from hero.data.windows import Context
+from hero.data import Source
+from hero.data.windows import Trajectories
 from hero.evaluation.evaluate import Landscape
 from hero.method.metrics import median_trajectory
 from hero.method.rollout import rollout
 from hero.report.figures.analysis import landscape_figure
 from hero.report.figures.curves import Errors, curves_figure, draw_methods
-from hero.report.figures.fields import draw_field, draw_lines, grid_points, square
+from hero.report.figures.fields import box, draw_field, draw_lines, grid_points
 from hero.report.figures.ranks import critical_difference_figure
 from hero.report.figures.style import BLUE, GREY, STYLES, colours_of, new_figure
 from hero.report.tables import format_number
@@ -119,9 +118,10 @@ def rollout_figure(group: Group, errors: Errors, reference: str, runs_dir: Path,
     config, device = run.config, choose_device(run.config.train.device)
     step = config.horizon
     index = median_trajectory(run.errors.nrmse, step)
-    trajectory = load_data(config, "test", data_dir, device)[index]
+    example = load_data(config, "test", data_dir, device)[index : index + 1]
+    trajectory = example.states[0]
     history = config.train.history
-    states = {label: predicted(_run_of(row, first.seed, runs_dir), trajectory, step, device)
+    states = {label: predicted(_run_of(row, first.seed, runs_dir), example, step, device)
               for label, row in rows.items()}  # fmt: skip
     figure = new_figure(12.5, 5.0)
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.25))[0]
@@ -141,15 +141,14 @@ def _run_of(row: Row, seed: int, runs_dir: Path) -> Run:
 
 
 @torch.no_grad()
-def predicted(run: Run, trajectory: Tensor, step: int, device: torch.device) -> np.ndarray:
-    """The state (channel, *space) that a run predicts at `step` of its rollout along `trajectory`."""
-    stepper = run.stepper(run.operator(device))
-    states = trajectory[None, : run.config.train.history].to(device)
-    prediction: np.ndarray = rollout(stepper, Context(states), step)[0, -1].cpu().numpy()
+def predicted(run: Run, example: Trajectories, step: int, device: torch.device) -> np.ndarray:
+    """The state (channel, *space) that a run predicts at `step` of its rollout along one trajectory."""
+    context = example.first(run.config.train.history, device)
+    prediction: np.ndarray = rollout(run.stepper(run.operator(device)), context, step)[0, -1].cpu().numpy()
     return prediction
 
 
-def _draw_states(figure: SubFigure, truth: np.ndarray, states: dict[str, np.ndarray], task: Task) -> None:
+def _draw_states(figure: SubFigure, truth: np.ndarray, states: dict[str, np.ndarray], task: Source) -> None:
     """The truth and the predictions (channel, *space): as lines in 1D, else as images of their central slice."""
     titles = {label: f"{label}: nRMSE {format_number(_error(state, truth))}" for label, state in states.items()}
     if task.dims == 1:
@@ -169,7 +168,7 @@ def _draw_states(figure: SubFigure, truth: np.ndarray, states: dict[str, np.ndar
                                                   sharey=True).flat)  # fmt: skip
     limit = float(np.abs(shown["truth"]).max()) or 1.0
     for axes, (title, field) in zip(panels, shown.items(), strict=False):
-        image = draw_field(axes, field, limit, square(task))
+        image = draw_field(axes, field, limit, box(task))
         axes.set_title(title, fontsize=9)
     for axes in panels[len(shown) :]:
         axes.set_visible(False)

@@ -135,7 +135,7 @@ def _players(panels: Sequence[Panel]) -> tuple[list[Data], list[str]]:
         task = run.config.make_task()
         data = player(rollout, errors, task.dims, allowed, run.metrics.horizon)
         room -= sum(map(len, (*data["fields"], *data["spectra"])))
-        found.append({"run": run.name, "label": label, "extent": task.extent, "dt": task.dt, **data})
+        found.append({"run": run.name, "label": label, "extent": task.extents[0], "dt": task.dt, **data})
     if crowded:
         size = ALL_PLAYERS_BYTES // 1_000_000
         notices.append(

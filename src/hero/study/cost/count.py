@@ -77,8 +77,8 @@ class Count:
 def describe(config: RunConfig) -> Description:
     """Count the run of `config`. Draws nothing, writes nothing."""
     task, windows = config.make_task(), empty_windows(config)
-    state = (task.channels, *(task.resolution,) * task.dims)
-    inputs = (config.train.history * state[0], *state[1:])
+    state = (task.channels, *task.space)
+    inputs = (config.train.history * state[0] + len(task.conditioning), *state[1:])
     model = config.build_operator()
     with torch.random.fork_rng(devices=[]):  # dropout may draw
         phases = phases_of(config)
@@ -123,7 +123,7 @@ def describe(config: RunConfig) -> Description:
 
 def empty_windows(config: RunConfig) -> Windows:
     """The run's windows without their data, for how many there are."""
-    return config.windows(torch.empty(config.data.train_trajectories, config.data.train_steps + 1, 0))
+    return config.windows(torch.empty(config.split("train").trajectories, config.split("train").steps + 1, 0))
 
 
 def phases_of(config: RunConfig) -> Sequence[Phase]:
@@ -176,18 +176,20 @@ def count_at(config: RunConfig, model: nn.Module, phases: Sequence[Phase], size:
     They are the same windows each time, so that the phase after the one that fills a cache finds it filled.
     """
     task, windows = config.make_task(), empty_windows(config).count
-    space = (task.resolution,) * task.dims
+    space = task.space
     device = next(model.parameters()).device
     past, future = (
         torch.ones(size, n, task.channels, *space, device=device) for n in (config.train.history, config.train.unroll)
     )
+    mu = torch.ones(size, len(task.conditioning), *space, device=device) if task.conditioning else None
+    context = Context(past, mu)
     strategy = config.make_strategy()
     # The last windows by number: the caches then get the size that they have when all windows are in them.
     index = torch.arange(size) + max(0, windows - size) if strategy.windows_are_cacheable else None
-    count_forward(model, Context(past).inputs())  # the first call of a model is not a part of an update
+    count_forward(model, context.inputs())  # the first call of a model is not a part of an update
     counts = []
     for phase in phases:
-        batch = Batch(Context(past), future, phase.step, index, Generator().manual_seed(0))
+        batch = Batch(context, future, phase.step, index, Generator().manual_seed(0))
         kept = KeptForBackward(model)
         with FlopCounterMode(display=False) as counter, kept.hooks():
             strategy.loss(model, batch).value.backward()

@@ -7,6 +7,7 @@ the data do not exist yet, smooth states of their shape stand in for them; no ru
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 import tempfile
 import time
@@ -14,10 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from hero.data import Split, Task, generate, split_path
-from hero.data.windows import Context
+from hero.data import Source, Split, Task, generate, split_path
+from hero.data.windows import Trajectories
 from hero.errors import HeroError
 from hero.method.metrics import CHUNK_VALUES, rollout_errors
 from hero.method.rollout import rollout
@@ -88,9 +88,9 @@ def estimate(config: RunConfig, data_dir: Path, updates: int = UPDATES, availabl
         validation = dry_run.validation()
         peak = peak_memory(device)
         checkpoint = dry_run.checkpoint()
-    train, sizes = config.train, config.data
-    evaluated = sizes.val_trajectories * sizes.val_steps + sizes.test_trajectories * sizes.test_steps
-    evaluation = validation * evaluated / (sizes.val_trajectories * config.horizon)
+    train, (val, test) = config.train, (config.split(name) for name in ("val", "test"))
+    evaluated = val.trajectories * val.steps + test.trajectories * test.steps
+    evaluation = validation * evaluated / (val.trajectories * config.horizon)
     others = (
         Work(name="making the data", times=int(bool(missing)), seconds_each=solving),
         Work(name="compiling", times=int(dry_run.compiled), seconds_each=dry_run.compiling),
@@ -166,8 +166,8 @@ class DryRun:
         """Seconds of one validation: a few steps of the model, scaled, and the measures of the full rollout."""
         history, steps = self.config.train.history, self.config.horizon
         step = self.trainee.strategy.stepper(self.model.eval())
-        chunk = max(1, CHUNK_VALUES // (steps * self.val[0, 0].numel()))  # as `rollout_errors` cuts it
-        context = Context(self.val[:chunk, :history].to(self.device))
+        chunk = max(1, CHUNK_VALUES // (steps * math.prod(self.val.shape[2:])))  # as `rollout_errors` cuts it
+        context = self.val[:chunk].first(history, self.device)
 
         def piece() -> None:
             rollout(step, context, PIECE)
@@ -203,13 +203,16 @@ def seconds_of(work: Callable[[], object]) -> float:
 def missing_splits(config: RunConfig, data_dir: Path) -> list[Split]:
     """The splits that the run will have to solve first."""
     task = config.make_task()
+    if not isinstance(task, Task):
+        return []
     return [split for split in map(config.split, SPLITS) if not split_path(task, split, data_dir).exists()]
 
 
-def data_seconds(task: Task, missing: Sequence[Split], device: torch.device) -> float:
+def data_seconds(task: Source, missing: Sequence[Split], device: torch.device) -> float:
     """Seconds to make the missing splits: a few steps of the solver, scaled by trajectories and frames."""
     if not missing:
         return 0.0
+    assert isinstance(task, Task)
     first = missing[0]
 
     def solve(steps: int) -> float:
@@ -222,13 +225,23 @@ def data_seconds(task: Task, missing: Sequence[Split], device: torch.device) -> 
     return len(missing) * once + frame * sum(s.trajectories * (task.warmup + s.steps) for s in missing)
 
 
-def stand_in(config: RunConfig, name: str, data_dir: Path, device: torch.device) -> Tensor:
-    """The split of a run if it is there, else initial states repeated to its shape: cheap, smooth and finite."""
+def stand_in(config: RunConfig, name: str, data_dir: Path, device: torch.device) -> Trajectories:
+    """The split of a run if it is there, else states of its shape: cheap, smooth and finite."""
     task, split = config.make_task(), config.split(name)
-    if split_path(task, split, data_dir).exists():
+    if not isinstance(task, Task) or split_path(task, split, data_dir).exists():
         return load_data(config, name, data_dir, device)
-    states = task.initial_states(split.trajectories, split.seed).float()
-    return states[:, None].repeat(1, split.steps + 1, *(1,) * (states.dim() - 1))
+    return some_states(config, name, split.steps + 1)
+
+
+def some_states(config: RunConfig, name: str, length: int) -> Trajectories:
+    """Initial states repeated in time, as many as the split has trajectories; constants if they come from a file."""
+    task, split = config.make_task(), config.split(name)
+    if isinstance(task, Task):
+        states = task.initial_states(split.trajectories, split.seed).float()
+    else:
+        states = torch.ones(split.trajectories, task.channels, *task.space)
+    mu = torch.ones(len(states), len(task.conditioning), *task.space) if task.conditioning else None
+    return Trajectories(states[:, None].repeat(1, length, *(1,) * (states.dim() - 1)), mu)
 
 
 def refuse_too_large(memory: Mapping[str, int], device: torch.device, available: int | None) -> None:

@@ -21,7 +21,6 @@ import torch
 from torch import nn
 
 from hero.console import progress_bar
-from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.files import write_atomic
 from hero.method.rollout import rollout
@@ -29,7 +28,7 @@ from hero.models import count_parameters
 from hero.records import Record
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run, choose_device, versions
-from hero.study.cost.measure import DryRun, seconds_of, wait_for
+from hero.study.cost.measure import DryRun, seconds_of, some_states, wait_for
 from hero.training.memory import peak_memory, release_memory, reset_peak, resident_memory
 
 ROUNDS, TURN_UPDATES, ROLLOUT_STEPS = 5, 4, 200
@@ -164,9 +163,9 @@ class FreeRollout:
     """A rollout of one batch from smooth states; each call continues it and returns when its steps are done."""
 
     def __init__(self, config: RunConfig, model: nn.Module) -> None:
-        states = config.make_task().initial_states(config.train.batch, config.data.test_seed).float()
-        states = states[:, None].repeat(1, config.train.history, *(1,) * (states.dim() - 1))
-        self.context = Context(states.to(next(model.parameters()).device))
+        self.context = some_states(config, "test", config.train.history).first(
+            config.train.history, next(model.parameters()).device
+        )
         self.step, self.model = config.make_strategy().stepper(model), model
 
     @torch.no_grad()

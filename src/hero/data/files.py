@@ -1,0 +1,484 @@
+"""People's files as a source of data: what is learned from them, how they are split, and how they are read.
+
+A stored configuration holds everything that was found in the file, so a run can be opened, exported and rolled out
+where the file is not; the file itself is needed for training and evaluation only, and must not have changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import numpy as np
+import torch
+from pydantic import BeforeValidator
+from torch import Tensor
+
+from hero.config import Facts, Settings, setting
+from hero.console import progress_bar
+from hero.data.checks import refuse_unfit, tidy
+from hero.data.readers import open_recording
+from hero.data.recording import Recording
+from hero.data.store import Split
+from hero.data.windows import Trajectories
+from hero.errors import HeroError, unknown_name
+
+LONGEST_ROLLOUT = 200
+"""Steps of validation and test rollouts unless set; longer trajectories give several of them."""
+SPLITS = ("train", "val", "test")
+HASHED = 2**20
+"""Bytes at either end of a file that its fingerprint covers, in addition to its size."""
+
+
+def words(value: Any) -> Any:
+    """A tuple from a list, or from one text with commas."""
+    if isinstance(value, str):
+        value = [word.strip() for word in value.split(",") if word.strip()]
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def per_axis(value: Any) -> Any:
+    """A tuple of numbers or truth values from one or a list."""
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(words)]
+
+
+class FileSettings(Settings):
+    """Trajectories from files; `hero doctor FILE` shows what is in them."""
+
+    path: str = setting("", "File or folder of trajectories.")
+    layout: str = setting("", "Axes of a bare array, in the letters b t c x y z, as in btcxy.")
+    fields: Words = setting((), "Channels to learn, by name (default: all).")
+    condition: Words = setting((), "Conditioning by name (default: every number that varies, and all fixed fields).")
+    stride: int = setting(1, "Take every n-th state of a trajectory.", ge=1)
+    crop: Words = setting((), "Part of each axis in points, as 0:64,32:96 (default: all).")
+    coarsen: int = setting(1, "Take every n-th grid point along each axis.", ge=1)
+    dt: float = setting(0.0, "Time between two states (default: from the file).", ge=0)
+    extent: Annotated[tuple[float, ...], BeforeValidator(per_axis)] = setting(
+        (), "Length of each axis (default: from the file)."
+    )
+    periodic: Annotated[tuple[bool, ...], BeforeValidator(per_axis)] = setting(
+        (), "Whether each axis is periodic (default: from the file)."
+    )
+    train_share: float = setting(0.8, "Share of the trajectories to train on, if the file has no splits.", gt=0, lt=1)
+    val_share: float = setting(0.1, "Share for validation; the rest is the test set.", gt=0, lt=1)
+    split_seed: int = setting(0, "Which trajectories go where.", ge=0)
+    rollout: int = setting(0, f"Steps of a test rollout (default: all there are, at most {LONGEST_ROLLOUT}).", ge=0)
+    memory: float = setting(4.0, "GB of training data held in memory; more is read from the file as needed.", gt=0)
+    format: str = setting("", "Found: the layout of the file.")
+    channels: Words = setting((), "Found: the names of the channels.")
+    units: Annotated[tuple[str, ...], BeforeValidator(per_axis)] = setting((), "Found: their units.")
+    axes: Words = setting((), "Found: the names of the axes.")
+    space: Annotated[tuple[int, ...], BeforeValidator(per_axis)] = setting((), "Found: grid points per axis.")
+    cloud: bool = setting(False, "Found: whether the states are on scattered points.")
+    train_trajectories: int = setting(0, "Found: training trajectories; set it to use fewer.", ge=0)
+    train_steps: int = setting(0, "Found: steps of each.", ge=0)
+    val_trajectories: int = setting(0, "Found: validation rollouts.", ge=0)
+    val_steps: int = setting(0, "Found: steps of each.", ge=0)
+    test_trajectories: int = setting(0, "Found: test rollouts.", ge=0)
+    test_steps: int = setting(0, "Found: steps of each.", ge=0)
+    fingerprint: str = setting("", "Found: a hash of the file, which must stay the same.")
+
+    @classmethod
+    def from_values(cls, section: str, values: Mapping[str, Any], facts: Facts) -> Self:
+        settings = super().from_values(section, values, facts)
+        return settings if settings.fingerprint else settings.found()
+
+    def found(self) -> Self:
+        """The same with everything that the file says."""
+        recording = opened(self)
+        kept = chosen_channels(recording, self.fields)
+        axes = recording.axes
+        cuts = axis_slices(recording, self)
+        space = tuple(len(range(*cut.indices(axis.points))) for cut, axis in zip(cuts, axes, strict=True))
+        whole = [cut.indices(axis.points)[:2] == (0, axis.points) for cut, axis in zip(cuts, axes, strict=True)]
+        periodic = each_axis("periodic", self.periodic, len(axes)) or tuple(
+            bool(axis.periodic) and complete for axis, complete in zip(axes, whole, strict=True)
+        )
+        extent = each_axis("extent", self.extent, len(axes)) or tuple(
+            length_of(axis.coordinates[cut], around) for axis, cut, around in zip(axes, cuts, periodic, strict=True)
+        )
+        values = self.model_copy(update={"periodic": periodic, "extent": extent, "space": space})
+        parts = divided(recording, values)
+        sizes = {}
+        for name in SPLITS:
+            sizes[f"{name}_trajectories"] = len(parts[name])
+            sizes[f"{name}_steps"] = parts[name][0].frames - 1
+        return values.model_copy(
+            update={
+                "path": str(Path(self.path).resolve()) if Path(self.path).exists() else self.path,
+                "format": recording.format,
+                "fields": tuple(recording.channels[i].name for i in kept),
+                "channels": tuple(recording.channels[i].name for i in kept),
+                "units": tuple(recording.channels[i].unit for i in kept),
+                "axes": tuple(axis.name for axis in axes),
+                "condition": chosen_conditioning(recording, self.condition),
+                "dt": self.dt or recording.dt * self.stride,
+                "cloud": recording.points is not None,
+                "fingerprint": fingerprint(recording.files),
+                **sizes,
+            }
+        )
+
+    def split(self, name: str) -> Split:
+        """The size of the split `train`, `val` or `test`."""
+        return Split(name, getattr(self, f"{name}_trajectories"), getattr(self, f"{name}_steps"), self.split_seed)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive states of one trajectory; frames are counted after the stride."""
+
+    trajectory: int
+    first: int
+    frames: int
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """The trajectories of a file or folder."""
+
+    given: FileSettings
+
+    @property
+    def name(self) -> str:
+        """The stem of the file in safe characters."""
+        return re.sub(r"[^A-Za-z0-9_]+", "_", Path(self.given.path).stem).strip("_")[:40] or "data"
+
+    @property
+    def title(self) -> str:
+        return Path(self.given.path).stem
+
+    @property
+    def dt(self) -> float:
+        return self.given.dt
+
+    @property
+    def space(self) -> tuple[int, ...]:
+        return self.given.space
+
+    @property
+    def extents(self) -> tuple[float, ...]:
+        return self.given.extent
+
+    @property
+    def periodic(self) -> tuple[bool, ...]:
+        return self.given.periodic
+
+    @property
+    def cloud(self) -> bool:
+        return self.given.cloud
+
+    @property
+    def channel_names(self) -> tuple[str, ...]:
+        return self.given.channels
+
+    @property
+    def conditioning(self) -> tuple[str, ...]:
+        return self.given.condition
+
+    @property
+    def dims(self) -> int:
+        return len(self.space)
+
+    @property
+    def channels(self) -> int:
+        return len(self.channel_names)
+
+    @property
+    def has_solver(self) -> bool:
+        return False
+
+    def stepper(self, device: torch.device | str = "cpu") -> Any:
+        """There is none."""
+        raise HeroError(f"data from files ({self.given.path}) have no solver; choose a benchmark.")
+
+    def settings(self) -> dict[str, Any]:
+        return self.given.plain()
+
+    @cached_property
+    def recording(self) -> Recording:
+        """The file, which must be the one that the run was made with."""
+        recording = opened(self.given)
+        if fingerprint(recording.files) != self.given.fingerprint:
+            raise HeroError(
+                f"{self.given.path} is not the file that this run was trained on (its fingerprint differs); restore "
+                "it, or train again."
+            )
+        return recording
+
+    def load(self, name: str) -> Trajectories:
+        """The split `train`, `val` or `test`: in memory if it is small enough, else read as it is asked for."""
+        reading = Reading(self.recording, self.given)
+        parts = divided(self.recording, self.given)[name]
+        numbers = len(parts) * parts[0].frames * self.channels * math.prod(self.space)
+        trajectories = FileTrajectories(reading, tuple(parts), reading.conditioning(parts))
+        if name == "train" and 4 * numbers > self.given.memory * 1e9:
+            return trajectories
+        with progress_bar(f"reading {name}", len(parts)) as advance:
+            return trajectories.in_memory(advance)
+
+
+class Reading:
+    """Reads what the settings choose from a recording: channels, stride, crop, grid points."""
+
+    def __init__(self, recording: Recording, settings: FileSettings) -> None:
+        self.recording, self.settings = recording, settings
+        self.channels = chosen_channels(recording, settings.fields)
+        self.cuts = axis_slices(recording, settings)
+
+    def states(self, trajectory: int, first: int, count: int) -> np.ndarray:
+        """(time, channel, *space), float32."""
+        stride = self.settings.stride
+        frames = slice(first * stride, (first + count - 1) * stride + 1, stride)
+        found = self.recording.trajectories[trajectory].read(frames, self.channels)
+        return np.ascontiguousarray(found[(slice(None), slice(None), *self.cuts)], dtype=np.float32)
+
+    def conditioning(self, parts: Sequence[Part]) -> Tensor | None:
+        """μ of each part: numbers (parts, p), or fields (parts, p, *space) if there are fields."""
+        names, recording = self.settings.condition, self.recording
+        if not names:
+            return None
+        fields = [name for name in names if name in recording.field_names]
+        rows = []
+        for part in parts:
+            trajectory = recording.trajectories[part.trajectory]
+            values = {name: np.float32(trajectory.scalars[name]) for name in names if name not in fields}
+            if fields:
+                assert trajectory.fields is not None
+                found = trajectory.fields()[(slice(None), *self.cuts)]
+                values |= {name: found[recording.field_names.index(name)] for name in fields}
+                rows.append(np.stack([np.broadcast_to(values[name], self.settings.space) for name in names]))
+            else:
+                rows.append(np.array([values[name] for name in names]))
+        return torch.from_numpy(np.stack(rows).astype(np.float32))
+
+
+class FileTrajectories(Trajectories):
+    """Trajectories that stay in their file: windows are read when they are asked for."""
+
+    def __init__(self, reading: Reading, parts: tuple[Part, ...], mu: Tensor | None) -> None:
+        object.__setattr__(self, "reading", reading)
+        object.__setattr__(self, "kept", parts)
+        object.__setattr__(self, "mu", mu)
+        object.__setattr__(self, "target", torch.device("cpu"))
+
+    reading: Reading
+    kept: tuple[Part, ...]
+    target: torch.device
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        settings = self.reading.settings
+        return (len(self.kept), self.kept[0].frames, len(settings.channels), *settings.space)
+
+    @property
+    def is_in_memory(self) -> bool:
+        return False
+
+    @property
+    def device(self) -> torch.device:
+        return self.target
+
+    def __getitem__(self, part: slice) -> Trajectories:
+        return FileTrajectories(self.reading, self.kept[part], None if self.mu is None else self.mu[part]).in_memory()
+
+    def frames(self, part: slice) -> Tensor:
+        first, stop, _ = part.indices(self.shape[1])
+        return self.read([(row, first) for row in range(len(self))], stop - first)
+
+    def gather(self, trajectory: Tensor, start: Tensor, offsets: Tensor) -> Tensor:
+        rows = list(zip(trajectory.tolist(), start.tolist(), strict=True))
+        return self.read(rows, len(offsets))
+
+    def read(self, rows: Sequence[tuple[int, int]], count: int) -> Tensor:
+        """`count` states from each (row, first state)."""
+        found = np.empty((len(rows), count, *self.shape[2:]), np.float32)
+        for i, (row, first) in enumerate(rows):
+            part = self.kept[row]
+            found[i] = self.reading.states(part.trajectory, part.first + first, count)
+        return torch.from_numpy(found).to(self.target)
+
+    def in_memory(self, advance: Any = lambda n: None) -> Trajectories:
+        """All of them."""
+        states = torch.empty(self.shape)
+        for row in range(len(self)):
+            states[row] = self.read([(row, 0)], self.shape[1])[0].cpu()
+            advance(1)
+        return Trajectories(states, self.mu).to(self.target)
+
+    def to(self, device: torch.device | str) -> Trajectories:
+        moved = FileTrajectories(self.reading, self.kept, None if self.mu is None else self.mu.to(device))
+        object.__setattr__(moved, "target", torch.device(device))
+        return moved
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        return streamed_moments(part.states for part in self.parts(1))
+
+    def step_std(self) -> Tensor:
+        return streamed_moments(part.states.diff(dim=1) for part in self.parts(1))[1]
+
+
+def streamed_moments(parts: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each channel, one part (trajectory, time, channel, *space) at a time."""
+    count, total, squares = 0, torch.zeros(()).double(), torch.zeros(()).double()
+    for part in parts:
+        values = part.double().movedim(2, 0).flatten(1)
+        count, total, squares = count + values.shape[1], total + values.sum(1), squares + values.square().sum(1)
+    mean = total / count
+    variance = (squares - count * mean.square()) / max(1, count - 1)
+    return mean.float(), variance.clamp(min=0).sqrt().float()
+
+
+def opened(settings: FileSettings) -> Recording:
+    """The recording that the settings name, tidied and fit for training."""
+    recording = tidy(open_recording(Path(settings.path), settings.layout))
+    refuse_unfit(recording)
+    return recording
+
+
+def chosen_channels(recording: Recording, fields: Sequence[str]) -> list[int]:
+    """The numbers of the named channels, all by default; a vector's name stands for its components."""
+    names = [channel.name for channel in recording.channels]
+    if not fields:
+        return list(range(len(names)))
+    found: list[int] = []
+    for field in fields:
+        hits = [
+            i for i, name in enumerate(names) if name == field or re.fullmatch(re.escape(field) + r"_[xyz0-9]+", name)
+        ]
+        if not hits:
+            raise unknown_name(f"field of {recording.files[0]}:", field, names)
+        found += [i for i in hits if i not in found]
+    return found
+
+
+def chosen_conditioning(recording: Recording, names: Sequence[str]) -> tuple[str, ...]:
+    """The named numbers and fields; by default every number that differs between trajectories, and every field."""
+    possible = (*recording.scalar_names, *recording.field_names)
+    for name in names:
+        if name not in possible and name != "none":
+            raise unknown_name(f"conditioning of {recording.files[0]}:", name, [*possible, "none"])
+    if names:
+        return tuple(name for name in names if name != "none")
+    first = recording.trajectories[0].scalars
+    varying = [n for n in recording.scalar_names if any(t.scalars[n] != first[n] for t in recording.trajectories)]
+    return (*varying, *recording.field_names)
+
+
+def axis_slices(recording: Recording, settings: FileSettings) -> tuple[slice, ...]:
+    """The part of each axis that is kept."""
+    texts = each_axis("crop", settings.crop, len(recording.axes)) or (":",) * len(recording.axes)
+    cuts = []
+    for text, axis in zip(texts, recording.axes, strict=True):
+        bounds = re.fullmatch(r"(\d*):(\d*)", text)
+        start, stop = (int(bounds[1] or 0), int(bounds[2] or axis.points)) if bounds else (0, 0)
+        if not 0 <= start < stop <= axis.points:
+            raise HeroError(
+                f"data.crop={text!r} is no part of axis {axis.name} with {axis.points} points; write START:STOP, "
+                f"as in 0:{axis.points // 2}."
+            )
+        cuts.append(slice(start, stop, settings.coarsen))
+    return tuple(cuts)
+
+
+def each_axis(name: str, values: tuple[Any, ...], count: int) -> tuple[Any, ...]:
+    """One value per axis; a single one stands for all; empty stays empty."""
+    values = values * count if len(values) == 1 else values
+    if values and len(values) != count:
+        raise HeroError(f"data.{name} has {len(values)} values for {count} axes; give one or {count}.")
+    return values
+
+
+def length_of(coordinates: np.ndarray, periodic: bool) -> float:
+    """The length of an axis: with the gap that closes it if it is periodic."""
+    if len(coordinates) < 2:
+        return 1.0
+    length = abs(float(coordinates[-1] - coordinates[0]))
+    return length * len(coordinates) / (len(coordinates) - 1) if periodic else length
+
+
+def divided(recording: Recording, settings: FileSettings) -> dict[str, list[Part]]:
+    """The parts of each split: the file's own splits where it has them, whole trajectories by share otherwise.
+
+    Fewer than three trajectories are split in time. Validation and test trajectories are cut into rollouts.
+    """
+    frames = -(-min(t.frames for t in recording.trajectories) // settings.stride)
+    if frames < 3:
+        raise HeroError(
+            f"{settings.path} has {frames} states per trajectory with data.stride={settings.stride}; "
+            "at least 3 are needed, lower the stride."
+        )
+    if settings.train_share + settings.val_share >= 1:
+        raise HeroError(
+            f"data.train_share={settings.train_share:g} and data.val_share={settings.val_share:g} leave nothing for "
+            "the test set; lower one."
+        )
+    whole = whole_parts(recording, settings, frames)
+    if settings.train_trajectories:
+        whole["train"] = whole["train"][: settings.train_trajectories]
+    shortest = min(part.frames for name in ("val", "test") for part in whole[name]) - 1
+    steps = settings.rollout or settings.test_steps or min(shortest, LONGEST_ROLLOUT)
+    if steps > shortest:
+        raise HeroError(f"data.rollout={steps} is longer than the {shortest} steps that there are; lower it.")
+    return whole | {name: list(rollouts(whole[name], steps)) for name in ("val", "test")}
+
+
+def whole_parts(recording: Recording, settings: FileSettings, frames: int) -> dict[str, list[Part]]:
+    """The trajectories, or parts in time, of each split."""
+    labels = [trajectory.split for trajectory in recording.trajectories]
+    count = len(labels)
+    if count < 3 and not {"train", "test"} <= set(labels):
+        cuts = [0, round(frames * settings.train_share)]
+        cuts += [cuts[1] + round(frames * settings.val_share), frames]
+        if min(np.diff(cuts)) < 2:
+            raise HeroError(
+                f"{settings.path} has {count} trajectories of {frames} states, too few to split in time; "
+                "at least 20 states are needed."
+            )
+        lengths = zip(SPLITS, cuts[:-1], cuts[1:], strict=True)
+        return {name: [Part(i, a, b - a) for i in range(count)] for name, a, b in lengths}
+    order = np.random.default_rng(settings.split_seed).permutation(count)
+    groups: dict[str, list[int]] = {name: [i for i in range(count) if labels[i] == name] for name in SPLITS}
+    free = [int(i) for i in order if labels[i] not in SPLITS]
+    if not groups["train"]:
+        groups["train"], free = free, []
+    for name, share in (("test", 1 - settings.train_share - settings.val_share), ("val", settings.val_share)):
+        if not groups[name]:
+            taken = max(1, round(share * count))
+            pool = [int(i) for i in order if i in set(groups["train"])]
+            groups[name], groups["train"] = sorted(pool[:taken]), sorted(pool[taken:])
+    if not groups["train"]:
+        raise HeroError(f"{settings.path} leaves no trajectory to train on; raise data.train_share.")
+    return {name: [Part(i, 0, frames) for i in groups[name]] for name in SPLITS}
+
+
+def rollouts(parts: Sequence[Part], steps: int) -> Iterator[Part]:
+    """Each part cut into stretches of `steps` steps; the last state of one is the first of the next."""
+    for part in parts:
+        for start in range(0, part.frames - steps, steps):
+            yield Part(part.trajectory, part.first + start, steps + 1)
+
+
+def fingerprint(files: Sequence[Path]) -> str:
+    """A hash of the sizes of the files and of their first and last MiB."""
+    digest = hashlib.sha256()
+    for path in files:
+        if not path.is_file():
+            continue
+        size = path.stat().st_size
+        digest.update(str(size).encode())
+        with path.open("rb") as file:
+            digest.update(file.read(HASHED))
+            if size > HASHED:
+                file.seek(max(HASHED, size - HASHED))
+                digest.update(file.read(HASHED))
+    return digest.hexdigest()[:16]

@@ -1,0 +1,67 @@
+"""What everything downstream knows of the data, be it a benchmark with its solver or somebody's files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+
+class Source(Protocol):
+    """A benchmark task or people's files."""
+
+    @property
+    def name(self) -> str:
+        """Of the task, or of the file."""
+
+    @property
+    def title(self) -> str:
+        """Display name."""
+
+    @property
+    def dt(self) -> float:
+        """Time between two states."""
+
+    @property
+    def space(self) -> tuple[int, ...]:
+        """Grid points per axis; of a point cloud, (points,)."""
+
+    @property
+    def extents(self) -> tuple[float, ...]:
+        """Length of each axis."""
+
+    @property
+    def periodic(self) -> tuple[bool, ...]:
+        """Whether each axis is periodic."""
+
+    @property
+    def cloud(self) -> bool:
+        """Whether states are on scattered points."""
+
+    @property
+    def channel_names(self) -> tuple[str, ...]:
+        """The quantities that make up a state."""
+
+    @property
+    def conditioning(self) -> tuple[str, ...]:
+        """The channels of μ."""
+
+    @property
+    def dims(self) -> int:
+        """Axes of space."""
+
+    @property
+    def channels(self) -> int:
+        """Number of quantities."""
+
+    @property
+    def has_solver(self) -> bool:
+        """Whether the truth can be continued from any state."""
+
+    def stepper(self, device: torch.device | str = "cpu") -> Callable[[Tensor], Tensor]:
+        """The solver for one `dt`; HeroError where there is none."""
+
+    def settings(self) -> dict[str, Any]:
+        """Its coefficients and numerics, ready for JSON."""
