@@ -37,6 +37,8 @@ class Facts:
     """Whether each axis of space is periodic; empty: all are."""
     cloud: bool = False
     """Whether the data lie on scattered points instead of a grid."""
+    space: tuple[int, ...] = ()
+    """Grid points per axis; empty: enough for every default."""
     normalise: bool = False
     """Whether channels come in scales of their own, as in files and in conditioning."""
 

@@ -15,7 +15,7 @@ from hero.config import Facts, setting
 from hero.config.settings import Derived, facts_of, positive_numbers, shares
 from hero.models.base import BackboneSettings
 from hero.models.once import once
-from hero.models.spectral import SpectralConv, autocasting, check_modes, full_precision, fusing
+from hero.models.spectral import SpectralConv, autocasting, check_modes, full_precision, fusing, most_modes
 
 
 def pointwise(u: Tensor, weight: Tensor, plus: Tensor) -> Tensor:
@@ -144,6 +144,17 @@ def by_size(name: str) -> Derived:
     return Derived(value, f"{values[1]}" if same else ", ".join(f"{values[dims]} in {dims}D" for dims in values))
 
 
+def fitting_modes() -> Derived:
+    """The modes of the chosen size, or as many as a smaller grid has."""
+    rule = by_size("modes")
+
+    def value(facts: Facts, given: Mapping[str, Any]) -> tuple[int, ...]:
+        modes = rule.value(facts, given)
+        return tuple(min(modes, largest) for largest in most_modes(facts.space)) or (modes,) * facts.dims
+
+    return Derived(value, rule.text)
+
+
 PADDING = 0.25
 """Share of an axis with ends that is added to it."""
 
@@ -161,7 +172,7 @@ class FNOSettings(BackboneSettings):
     )
     width: Annotated[int, by_size("width")] = setting("Channels inside.", ge=1)
     depth: Annotated[int, by_size("depth")] = setting("Blocks.", ge=1)
-    modes: Annotated[tuple[int, ...], by_size("modes")] = setting("Fourier modes kept, one number or one per axis.")
+    modes: Annotated[tuple[int, ...], fitting_modes()] = setting("Fourier modes kept, one number or one per axis.")
     lifting: Annotated[int, by_size("lifting")] = setting("Hidden channels of the lifting; 0 makes it linear.", ge=0)
     projection: Annotated[int, by_size("projection")] = setting(
         "Hidden channels of the projection; 0 makes it linear.", ge=0

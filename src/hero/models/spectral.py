@@ -43,10 +43,14 @@ def frequencies(modes: int, last: bool) -> Tensor:
     return positive if last else torch.cat([positive, positive - modes])
 
 
+def most_modes(space: tuple[int, ...]) -> tuple[int, ...]:
+    """How many modes each axis of a grid can carry."""
+    return tuple(max(1, n // 2) if axis < len(space) - 1 else n // 2 + 1 for axis, n in enumerate(space))
+
+
 def check_modes(modes: tuple[int, ...], space: tuple[int, ...]) -> None:
     """Refuse a grid on which the kept modes would alias."""
-    for axis, (m, n) in enumerate(zip(modes, space, strict=True)):
-        largest = n // 2 if axis < len(space) - 1 else n // 2 + 1
+    for axis, (m, n, largest) in enumerate(zip(modes, space, most_modes(space), strict=True)):
         if m > largest:
             raise HeroError(
                 f"backbone.modes={m} does not fit {n} grid points on axis {axis}; use at most {largest} modes there."

@@ -193,7 +193,7 @@ def build(values: Mapping[str, Any]) -> RunConfig:
     known = isinstance(updates, int | float) and math.isfinite(updates)  # otherwise its own check refuses it
     normalise = isinstance(source, FileSource) or bool(source.conditioning)
     facts = Facts(
-        int(updates) if known else 0, source.dims, strategy, source.periodic, source.cloud, normalise=normalise
+        int(updates) if known else 0, source.dims, strategy, source.periodic, source.cloud, source.space, normalise
     )
     train = TrainSettings.from_values("train", given_train, facts)
     data = source.given if isinstance(source, FileSource) else DataSettings.from_values("data", given_data, facts)
