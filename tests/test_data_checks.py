@@ -109,6 +109,9 @@ def test_fixed_equal_ends_are_not_doubled() -> None:
     x = np.linspace(-1, 1, 256)
     moving = np.tanh(np.linspace(5, 50, 30)[:, None, None] * x) * (1 - x**2)  # a front that steepens inside
     assert decided([moving]) is False
+    share = np.linspace(0, 1, 30)[:, None, None]  # an odd shock forms between walls, whose slopes are equal and change
+    shock = -(1 - share) * np.sin(np.pi * x) + share * (x - np.tanh(x / 0.02))
+    assert decided([shock]) is False
     plateau = np.exp(-(((x - 0.02 * np.arange(30)[:, None, None]) / 0.1) ** 2)) - 1  # both ends stay at -1
     assert decided([plateau]) is False
 

@@ -310,6 +310,20 @@ def test_folder_of_splits(tmp_path: Path) -> None:
     assert recording.axes[0].coordinates[-1] == 60 * 15 / 16
 
 
+def test_folder_of_array_files(tmp_path: Path) -> None:
+    u = states(4, 6, 1, 16)
+    (tmp_path / "README.md").write_text("four runs")
+    for row, split in enumerate(["train", "train", "valid", "test"]):
+        (tmp_path / split).mkdir(exist_ok=True)
+        np.save(tmp_path / split / f"run_{row}.npy", u[row])
+    recording = open_recording(tmp_path, "tcx")
+    found = {t.split: t.read(ALL, [0]) for t in recording.trajectories}
+    assert [t.split for t in recording.trajectories].count("train") == 2
+    assert np.array_equal(found["val"], u[2])
+    assert np.array_equal(found["test"], u[3])
+    assert len(recording.files) == 4
+
+
 def test_apebench_is_asked_for() -> None:
     try:
         import apebench  # noqa: F401

@@ -49,7 +49,7 @@ def is_doubled(axis: Axis, lines: Sequence[np.ndarray]) -> bool:
     if not all(_equal_ends(part, scale) for part, scale in zip(lines, _scales(lines), strict=True)):
         return False
     single = [part[..., :-1] for part in lines]
-    return axis.periodic is True or (_continues(single) and _ends_move(single))
+    return axis.periodic is True or (_continues(single) and _ends_move(lines))
 
 
 def is_periodic(lines: Sequence[np.ndarray]) -> tuple[bool, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hero.config import Registry
 from hero.data.readers.apebench import is_apebench, read_apebench, read_split_files, split_files
-from hero.data.readers.base import Reader, containers_of
+from hero.data.readers.base import Reader, array_files, containers_of
 from hero.data.readers.cfdbench import case_folders, read_cfdbench
 from hero.data.readers.hdf5 import HDF5_READERS
 from hero.data.readers.join import check_formats, hdf5_files, join, split_of, with_split
@@ -30,12 +30,16 @@ __all__ = ["READERS", "Reader", "open_recording"]
 
 
 def _read_folder(folder: Path, content: Path, layout: str) -> Recording:
-    """The HDF5 files of a folder as one recording; a folder train, valid or test below it names a split."""
-    paths = hdf5_files(folder)
+    """The HDF5 or array files of a folder as one recording; a folder train, valid or test below it names a split."""
+    paths = hdf5_files(folder) or array_files(folder)
     recordings = [with_split(open_recording(path, layout), split_of(path, folder)) for path in paths]
     check_formats(recordings)
     reader = READERS.get(recordings[0].format)
     return (reader.join if reader and reader.join else join)(recordings)
+
+
+def _has_files(folder: Path) -> bool:
+    return bool(hdf5_files(folder) or array_files(folder))
 
 
 READERS: Registry[Reader] = Registry(
@@ -45,7 +49,7 @@ READERS: Registry[Reader] = Registry(
         "apebench": Reader("APEBench", "name", is_apebench, read_apebench),
         "splits": Reader("NumPy array per split", "folder", lambda folder: bool(split_files(folder)), read_split_files),
         **HDF5_READERS,
-        "folder": Reader("folder of HDF5 files", "folder", lambda folder: bool(hdf5_files(folder)), _read_folder),
+        "folder": Reader("folder of files", "folder", _has_files, _read_folder),
         "npy": Reader("NumPy array", "npy", lambda array: True, read_npy),
         "phiflow": Reader("PhiFlow scene", "npz", is_phiflow, read_phiflow),
         "npz": Reader("NumPy arrays by name", "npz", lambda arrays: True, read_named),

@@ -121,6 +121,20 @@ def containers_of(path: Path) -> list[Container]:
     return found
 
 
+ARRAY_KINDS = ("npy", "npz", "torch", "mat", "netcdf")
+
+
+def array_files(folder: Path) -> list[Path]:
+    """The files of arrays other than HDF5 in a folder, by name; where it has none, the files in folders below it."""
+    kinds = [container for container in CONTAINERS if container.kind in ARRAY_KINDS]
+    for pattern in ("*", "**/*"):
+        files = sorted(path for path in folder.glob(pattern) if path.is_file())
+        found = [path for path in files if any(kind.matches(path, _first_bytes(path)) for kind in kinds)]
+        if found:
+            return found
+    return []
+
+
 def _first_bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
