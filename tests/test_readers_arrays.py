@@ -93,8 +93,11 @@ def test_layout_from_lengths() -> None:
     assert found((20, 32, 32), t=20, x=32, y=32) == "txy"
     assert found((20, 16, 32), t=20, x=32, y=16) == "tyx"
     assert found((5, 20, 3, 64), t=20, x=64) == "btcx"
-    with pytest.raises(HeroError, match="coincide"):
-        found((20, 20), t=20, x=20)
+    assert found((5, 20, 64, 3), x=64) == "btxc"
+    assert found((20, 64), x=64) == "tx"
+    for shape, lengths in [((20, 20), {"t": 20, "x": 20}), ((5, 20, 64), {"x": 64}), ((5, 20, 11), {"p": 11})]:
+        with pytest.raises(HeroError, match="by their lengths"):
+            found(shape, **lengths)
 
 
 def test_npz_splits_scalars_and_coordinates(tmp_path: Path) -> None:

@@ -1,14 +1,14 @@
 """A bare array and a word for its axes: letters b (trajectory), t (time), c (channel), x y z (space), p (point).
 
     layout = layout_of("", array.shape, {"t": 201, "x": 512}, name="uu", path=path)   # "xt"
-    slabs(array, "xt")                                                                # one trajectory per b
+    slabs(array, "xt")   # one trajectory, which stays in its file
 
 An array is anything with `shape`, `dtype` and slices, so that it may stay in its file until it is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -48,15 +48,14 @@ def layout_of(word: str, shape: Sequence[int], lengths: Mapping[str, int], *, na
     if word:
         _check_word(word, shape, name, path)
         return word
-    if "t" in lengths or "p" in lengths:
-        fitting = [] if len(shape) > 6 else _fitting(shape, lengths)
-        if len(fitting) == 1:
-            return fitting[0]
-        if len(fitting) > 1:
-            raise HeroError(
-                f"{path}: the axes of {name} {shape} may be {' or '.join(sorted(fitting)[:3])}, because lengths "
-                f"coincide; say which with `--set data.layout={sorted(fitting)[0]}`."
-            )
+    fitting = _fitting(shape, lengths) if lengths and len(shape) <= 6 else []
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise HeroError(
+            f"{path}: by their lengths, the axes of {name} {shape} may be {' or '.join(fitting[:3])}; say which with "
+            f"`--set data.layout={fitting[0]}`."
+        )
     ours = {4: "btcx", 5: "btcxy", 6: "btcxyz"}.get(len(shape), "")
     # Channels are few: a third axis as long as the others is space, or channels stand elsewhere.
     if ours and shape[2] < min(shape[3:]) and (shape[2] <= 8 or len(shape) > 4):
@@ -83,23 +82,23 @@ def _check_word(word: str, shape: tuple[int, ...], name: str, path: Path) -> Non
 
 
 def _fitting(shape: tuple[int, ...], lengths: Mapping[str, int]) -> list[str]:
-    """The words whose letters have the given lengths; x, y, z in this order; other axes are b, then c."""
-    known = [letter for letter in LETTERS if letter in lengths]
-    if len(known) > len(shape):
-        return []
-    others = {0: [""], 1: ["b", "c"], 2: ["bc"]}.get(len(shape) - len(known), [])
+    """The words whose letters have the given lengths; x, y, z in this order if they can be."""
+    known = "".join(letter for letter in LETTERS if letter in lengths)
+    missing = len(shape) - len(known)
+    if "t" in known:
+        others = {0: [""], 1: ["b", "c"], 2: ["bc"]}.get(missing, [])
+    else:
+        others = {1: ["t"], 2: ["bt", "tc"], 3: ["btc"]}.get(missing, [])
     words = set()
     for rest in others:
-        for order in permutations(known + list(rest)):
+        for order in permutations(known + rest):
             word = "".join(order)
-            if all(lengths.get(letter, n) == n for letter, n in zip(word, shape, strict=True)):
+            if _in_order(word, rest) and all(lengths.get(a, n) == n for a, n in zip(word, shape, strict=True)):
                 words.add(word)
-    plain = {word for word in words if _in_order(word, "xyz") and _in_order(word, "bc")}
-    words = plain or {word for word in words if _in_order(word, "bc")}
-    if len(words) > 1 and all(len(shape) - len(known) == 1 for _ in words):
+    if "t" in known and missing == 1:
         # One axis without a coordinate: first, it counts trajectories; elsewhere, channels.
         words = {word for word in words if ("b" in word) == (word[0] in "bc")}
-    return sorted(words)
+    return sorted({word for word in words if _in_order(word, "xyz")} or words)
 
 
 def _in_order(word: str, letters: str) -> bool:
@@ -140,7 +139,7 @@ def real(values: np.ndarray) -> np.ndarray:
     """The real part of an array that is complex by rounding only."""
     if not np.iscomplexobj(values):
         return values
-    if values.size and np.abs(values.imag).max() > REAL_PART * max(np.abs(values.real).max(), 1e-30):
+    if values.size and np.abs(values.imag).max() > REAL_PART * max(np.abs(values.real).max(), REAL_PART):
         raise HeroError(
             "the array is complex with an imaginary part that matters; save real and imaginary part as two channels."
         )
@@ -190,6 +189,8 @@ def with_scalars(trajectories: Sequence[Trajectory], name: str, values: np.ndarr
     table = np.asarray(values, dtype=np.float64)
     if table.size == 1:
         table = np.full((len(trajectories), 1), table.item())
+    elif table.ndim == 1 and len(trajectories) == 1:
+        table = table[None]
     table = table.reshape(len(table), -1)
     if len(table) != len(trajectories):
         raise HeroError(
@@ -200,11 +201,6 @@ def with_scalars(trajectories: Sequence[Trajectory], name: str, values: np.ndarr
         replace(trajectory, scalars={**trajectory.scalars, **dict(zip(names, row.tolist(), strict=True))})
         for trajectory, row in zip(trajectories, table, strict=True)
     ]
-
-
-def constant_field(read: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
-    """One conditioning field as `Trajectory.fields` wants it: (1, *space)."""
-    return lambda: np.asarray(read())[None]
 
 
 def describe(arrays: Mapping[str, LazyArray]) -> str:

@@ -80,6 +80,11 @@ def read_matlab(path: Path, variables: Mapping[str, Any], layout: str) -> Record
     if np.iscomplexobj(sample):
         trajectories[0].read(slice(None), [0])  # refuses an imaginary part that matters
         notes = (*notes, f"{name} is complex with an imaginary part that is rounding; its real part is taken.")
+    if layout == "bxyt" and "a" in variables:
+        notes = (
+            *notes,
+            "a, the states before the first ones of u, is left out, because their time is not in the file.",
+        )
     return Recording(
         format="matlab",
         files=(path,),

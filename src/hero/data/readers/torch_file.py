@@ -48,9 +48,12 @@ def opened_torch(path: Path) -> Iterator[dict[str, TensorArray]]:
     if not isinstance(named, Mapping):
         raise HeroError(f"{path} holds a {type(content).__name__}; save a tensor or a dict of tensors.")
     tensors = {
-        str(name): TensorArray(path, str(name), tuple(tensor.shape), _numpy_dtype(tensor))
+        name: TensorArray(path, name, tuple(tensor.shape), _numpy_dtype(tensor))
         for name, tensor in named.items()
-        if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and not tensor.is_quantized
+        if isinstance(name, str)
+        and isinstance(tensor, torch.Tensor)
+        and tensor.layout == torch.strided
+        and not tensor.is_quantized
     }
     if not tensors:
         raise HeroError(
