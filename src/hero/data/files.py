@@ -458,7 +458,9 @@ def whole_parts(recording: Recording, settings: FileSettings, frames: int) -> di
             groups[name], groups["train"] = sorted(pool[:taken]), sorted(pool[taken:])
     if not groups["train"]:
         raise HeroError(f"{settings.path} leaves no trajectory to train on; raise data.train_share.")
-    return {name: [Part(i, 0, frames) for i in groups[name]] for name in SPLITS}
+    lengths = [-(-trajectory.frames // settings.stride) for trajectory in recording.trajectories]
+    shortest = {name: min(lengths[i] for i in groups[name]) for name in SPLITS}
+    return {name: [Part(i, 0, shortest[name]) for i in groups[name]] for name in SPLITS}
 
 
 def rollouts(parts: Sequence[Part], steps: int) -> Iterator[Part]:
