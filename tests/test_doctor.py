@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from conftest import Call, assert_refused, tiny
+from hero.console import console
 from hero.data.recording import Axis, Channel, Recording, Trajectory
 from hero.data.windows import Context
 from hero.evaluation import doctor_scan
@@ -345,6 +347,20 @@ def test_the_command_prints_draws_and_exits_by_the_problems(
     assert code == 1
     assert "not fit for training: solve 1 problem first (finite)" in out
     assert_refused(call("doctor", "missing.npy"), "missing.npy")
+
+
+def test_the_document_shows_the_output_of_its_command(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(console, "_width", 116)
+    text = (Path(__file__).parent.parent / "docs" / "doctor.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    exec(compile(block, "doctor.md", "exec", dont_inherit=True), {})
+    code, out, err = call("doctor", "waves.npy")
+    assert code == 0, err
+    (shown,) = re.findall(r"^```\n(waves.npy\n.*?)\n```", text, re.M | re.S)
+    assert "\n".join(line.rstrip() for line in out.splitlines()).strip() == shown
 
 
 @pytest.mark.parametrize("space", [(16,), (12, 10), (8, 6, 10)])

@@ -5,7 +5,6 @@ See docs/doctor.md.
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections import Counter
 from dataclasses import replace
@@ -29,6 +28,8 @@ from hero.evaluation.doctor_scan import Scan, scan
 from hero.models import BACKBONES
 from hero.records import Record
 
+HARDLY = 1e-3
+"""Rate per step below which states are said not to part: a thousand steps would make a factor of e."""
 DRAWN = 200
 """Points of the curve of the energy."""
 
@@ -256,7 +257,7 @@ def doubling_text(growth: Growth | None) -> str:
     """The predictability in one sentence."""
     if growth is None:
         return "no close pairs of states: the file does not tell how fast nearby states part"
-    if math.isinf(growth.doubling):
+    if growth.rate < HARDLY:
         return f"nearby states do not part (rate {growth.rate:.2g} per step, {growth.pairs} close pairs): predictable"
     return (
         f"nearby states part at {growth.rate:.2g} per step and double their distance in {growth.doubling:.3g} steps "

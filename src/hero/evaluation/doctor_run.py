@@ -401,12 +401,12 @@ def small_growth(trained: Trained, steps: int) -> float:
 def _scaled(delta: Tensor, states: Tensor) -> Tensor:
     """`delta` with the norm SMALL relative to `states`."""
     shape = (-1, *(1,) * (states.dim() - 1))
-    return delta * (SMALL * _size(states) / (_size(delta) + 1e-30)).reshape(shape)
+    return delta * (SMALL * _size(states) / (_size(delta) + 1e-30)).reshape(shape).to(delta)
 
 
 def _size(u: Tensor) -> Tensor:
-    """Norm of each row."""
-    return torch.linalg.vector_norm(u.flatten(1), dim=1)
+    """Norm of each row, in float64: squares of a state that blows up overflow long before the state."""
+    return torch.linalg.vector_norm(u.flatten(1).double(), dim=1)
 
 
 def _median(values: Tensor) -> float:

@@ -94,8 +94,8 @@ def run_table(found: RunDiagnosis) -> Table:
     """The measurements from which the verdict on a run follows."""
     place = found.explained
     at = f"at step {found.steps[place]}"
-    first, last, channels = found.bands[0], found.bands[place], found.channels[place]
-    parts = shares(last)
+    first, last, channels = found.bands[0], found.bands[-1], found.channels[place]
+    parts = shares(found.bands[place])
     growing = [
         label for label, old, new in zip(found.labels, first, last, strict=True) if new > 100 * old and new > 1e-6
     ]
@@ -108,7 +108,7 @@ def run_table(found: RunDiagnosis) -> Table:
         (f"old error carried along {at}", format_number(found.carried[place])),
         ("growth of a small difference", f"{found.amplification:.4g} per step"),
         (f"modes of the error {at}", _ranked(found.labels, parts)),
-        ("modes whose error grew tenfold", ", ".join(growing) or "none"),
+        (f"modes whose error grew tenfold by step {found.steps[-1]}", ", ".join(growing) or "none"),
         (f"channels of the error {at}", _ranked([f"channel {i}" for i in range(len(channels))], channels)),
         ("late energy over the true one", format_number(found.energy)),
         ("late std over the true one", format_number(found.std)),
