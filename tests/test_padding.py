@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.nn.functional import pad
+from torch.nn.functional import gelu, pad
 
 from hero.config import Facts
 from hero.data.windows import Context
@@ -17,7 +17,7 @@ from hero.models import FNO, Transolver, build_backbone
 from hero.models.fno import FNOSettings, added_points
 from hero.models.transolver import TransolverSettings
 from hero.runs.config import make_config
-from test_backbones import fft_fno
+from test_backbones import fft_spectral
 from test_export import card_of
 
 
@@ -31,10 +31,16 @@ def settings(periodic: tuple[bool, ...], **given: object) -> FNOSettings:
 
 
 def test_padding_is_the_operator_on_the_longer_grid() -> None:
-    """Value and gradients equal those of the twin that pads, transforms with the FFT and crops."""
+    """Value and gradients equal the twin's, which pads the lifted channels, transforms with the FFT and crops."""
     model = fno(padding=(0.0, 0.25))
     u = torch.randn(2, 1, 8, 10, dtype=torch.float64, requires_grad=True)
-    twin = fft_fno(model, pad(u, (0, 3)))[..., :10]  # 2.5 points, rounded up
+    lifted = torch.einsum("oi,bixy->boxy", model.lifting.weight, u) + model.lifting.bias[:, None, None]
+    twin = pad(lifted, (0, 3))  # 2.5 points, rounded up
+    for block in model.blocks:
+        bypass = torch.einsum("oi,bixy->boxy", block.bypass.weight, twin) + block.bypass.bias[:, None, None]
+        twin = gelu(fft_spectral(block.spectral, twin) + bypass, approximate="tanh")
+    twin = torch.einsum("oi,bixy->boxy", model.projection.weight, twin) + model.projection.bias[:, None, None]
+    twin = twin[..., :10]
     torch.testing.assert_close(model(u), twin, rtol=1e-11, atol=1e-12)
     inputs = [u, *model.parameters()]
     pairs = zip(torch.autograd.grad(model(u).sum(), inputs), torch.autograd.grad(twin.sum(), inputs), strict=True)

@@ -262,11 +262,13 @@ class FNO(nn.Module):
             u = torch.cat([u, grid(tuple(u.shape[2:]), u).expand(u.shape[0], *(-1,) * (u.dim() - 1))], dim=1)
         space = tuple(u.shape[2:])
         added = added_points(self.padding, space)
-        if any(added):  # before the lifting, which can so stay folded into the first block
-            u = pad(u, [side for more in reversed(added) for side in (0, more)])
         first, *others = self.blocks
         assert isinstance(first, FNOBlock)  # for the type checker
-        v = first.lifted(u, self.lifting) if isinstance(self.lifting, Pointwise) else first(self.lifting(u))
+        if any(added):
+            # After the lifting, whose bias so ends at the wall as well: that shows the network where the wall is.
+            v = first(pad(self.lifting(u), [side for more in reversed(added) for side in (0, more)]))
+        else:
+            v = first.lifted(u, self.lifting) if isinstance(self.lifting, Pointwise) else first(self.lifting(u))
         for block in others:
             v = block(v)
         if any(added):
