@@ -25,7 +25,8 @@ from hero.evaluation.anatomy import Bands, split_modes
 from hero.evaluation.doctor import Diagnosis, diagnose
 from hero.evaluation.doctor_findings import Finding
 from hero.evaluation.doctor_measures import shell_power
-from hero.evaluation.doctor_run import RunDiagnosis, Trained, examine
+from hero.evaluation.doctor_run import RunDiagnosis, Shells, Trained, Whole, examine
+from hero.method.geometry import Geometry
 from hero.method.rollout import as_stepper
 from hero.report import doctor as tables
 from hero.report.figures.doctor import figures
@@ -175,7 +176,7 @@ def unlike() -> Recording:
 
 
 CASES: dict[str, tuple[str, str, Callable[[], Recording], str]] = {
-    "constant channel": ("constant channel", "note", with_constant_channel, 'data.fields=["u0"]'),
+    "constant channel": ("constant channel", "note", with_constant_channel, "data.fields=u0"),
     "all constant": ("constant channel", "problem", lambda: recorded(np.ones((12, 9, 1, 8))), ""),
     "steady": ("steady", "problem", lambda: recorded(waves(speed=0)), ""),
     "one steady": ("steady", "note", lambda: recorded([*waves(11), waves(1, seed=3, speed=0)[0]]), ""),
@@ -487,3 +488,17 @@ def test_the_command_on_a_run_and_on_one_with_scaled_weights(runs_dir: Path, dat
     assert "The rollout blows up" in out
     assert "train.unroll=10" in out
     assert_refused(call("doctor", "nothing", *folders), "there is no run 'nothing'")
+
+
+def test_bands_of_a_grid_with_ends_hold_all_energy() -> None:
+    bands = Shells.of(Geometry((12, 9), periodic=(False, True)))
+    u = torch.randn(3, 2, 12, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(bands.energies(u).sum(dim=1), u.square().flatten(1).sum(dim=1))
+    wave = torch.cos(math.pi * 4 * (torch.arange(12, dtype=torch.float64) + 0.5) / 12)[None, None, :, None].expand(
+        1, 1, 12, 9
+    )
+    energies = bands.energies(wave)[0]
+    assert bands.limits[int(energies.argmax())] == (2, 2)  # four half waves
+    assert float(energies.max() / energies.sum()) == pytest.approx(1)
+    trained, _ = linear(1.3, 1e-3)
+    assert examine(trained, Whole(), "cloud", "push_forward").labels == ["all"]

@@ -229,7 +229,7 @@ def suggested_settings(facts: Facts, layout: str) -> dict[str, str]:
     names = [one.name for one in facts.recording.channels]
     varied = [name for name, std in zip(names, facts.scan.std, strict=True) if std > 0]
     if 0 < len(varied) < len(names):
-        settings["data.fields"] = "[" + ", ".join(f'"{name}"' for name in varied) + "]"
+        settings["data.fields"] = ",".join(varied)
     every = stride(facts)
     if every > 1:
         settings["data.stride"] = str(every)

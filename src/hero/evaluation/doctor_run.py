@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import torch
 from pydantic import computed_field
@@ -21,10 +21,12 @@ from torch import Tensor, nn
 
 from hero.console import progress_bar
 from hero.data.windows import Context
-from hero.evaluation.anatomy import Bands, shares, split_modes
+from hero.evaluation.anatomy import shares, split_modes
 from hero.evaluation.doctor_measures import spread
 from hero.method.distance import EPS, norm, trajectory_distance
+from hero.method.geometry import Geometry
 from hero.method.metrics import TAU, measured, nrmse
+from hero.method.modes import Modes, product_modes
 from hero.method.rollout import Stepper, rollout, steps_in
 from hero.models.once import frozen_weights
 from hero.records import Record
@@ -111,6 +113,8 @@ class RunDiagnosis(Record):
     @property
     def labels(self) -> list[str]:
         """The bands in words."""
+        if len(self.limits) == 1:
+            return ["all"]
         return ["beyond" if high is None else f"{low}" if low == high else f"{low}-{high}" for low, high in self.limits]
 
     @property
@@ -252,6 +256,51 @@ RULES: tuple[Rule, ...] = (
 """(condition, sentence): the paragraph is made of those that hold."""
 
 
+class Banded(Protocol):
+    """Fields by bands of modes."""
+
+    @property
+    def limits(self) -> tuple[tuple[int, int | None], ...]:
+        """Least and largest |k| of each band; None: all beyond."""
+
+    def energies(self, u: Tensor) -> Tensor:
+        """Energy of states (rows, channel, *space) in each band: (rows, bands)."""
+
+
+class Whole:
+    """One band of everything, for points without a grid."""
+
+    limits: tuple[tuple[int, int | None], ...] = ((0, None),)
+
+    def energies(self, u: Tensor) -> Tensor:
+        """‖u‖²."""
+        return u.flatten(1).square().sum(dim=1, keepdim=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Shells:
+    """Bands of a grid with ends: 0, 1, 2, 3, 4-7, .. waves, where a half wave counts to the wave that it rounds to."""
+
+    modes: Modes
+    limits: tuple[tuple[int, int | None], ...]
+    members: Tensor  # (shells, bands), float64
+
+    @classmethod
+    def of(cls, geometry: Geometry) -> Shells:
+        """Of a grid, all its modes."""
+        modes = product_modes(geometry)
+        waves = modes.shell_wavenumbers.round().long()
+        first = [k for k in (0, 1, 2, 3, *(2**i for i in range(2, 30))) if k <= int(waves.max())]
+        last = [after - 1 for after in first[1:]] + [int(waves.max())]
+        members = torch.stack([(low <= waves) & (waves <= high) for low, high in zip(first, last, strict=True)], dim=1)
+        return cls(modes, tuple(zip(first, last, strict=True)), members.double())
+
+    def energies(self, u: Tensor) -> Tensor:
+        """Sums of squares over the modes of each band."""
+        power = self.modes.shell_power(u[:, None]).sum(dim=(1, 2))  # of a mean square
+        return power.double() @ self.members.to(u.device) * math.prod(u.shape[2:])
+
+
 @dataclass(frozen=True, eq=False)
 class Trained:
     """A trained operator and states to test it on."""
@@ -286,15 +335,21 @@ def doctor_run(run: Path, data_dir: Path) -> RunDiagnosis:
     model = opened.operator(device)
     data = load_data(config, "val", data_dir, device)[:TRAJECTORIES]
     train = config.train
-    trained = Trained(opened.stepper(model), model, data, None, train.history, train.unroll, device)
-    bands = split_modes(data.shape[3:], config.backbone.reach, device)
+    trained = Trained(opened.stepper(model), model, data.states, data.mu, train.history, train.unroll, device)
+    source = config.make_task()
+    if source.cloud:
+        bands: Banded = Whole()
+    elif all(source.periodic):
+        bands = split_modes(source.space, config.backbone.reach, device)
+    else:
+        bands = Shells.of(Geometry(source.space, periodic=source.periodic, extents=source.extents))
     found = examine(trained, bands, run.name, config.strategy, train.normalise, train.noise)
     found.write(run / "doctor.json")
     return found
 
 
 def examine(
-    trained: Trained, bands: Bands, name: str, strategy: str, normalise: bool = False, noise: float = 0.0
+    trained: Trained, bands: Banded, name: str, strategy: str, normalise: bool = False, noise: float = 0.0
 ) -> RunDiagnosis:
     """Roll out, split the error, and measure growth, gradients and late states."""
     history, data = trained.history, trained.data
@@ -358,7 +413,7 @@ def split_error(trained: Trained, own: Tensor, steps: Sequence[int]) -> tuple[li
 
 
 def error_spectrum(
-    own: Tensor, truth: Tensor, steps: Sequence[int], bands: Bands
+    own: Tensor, truth: Tensor, steps: Sequence[int], bands: Banded
 ) -> tuple[list[list[float]], list[list[float]]]:
     """For each step: energy of the error by band over the energy of the truth, and the share of each channel in it."""
     rows, channels = [], []
@@ -442,7 +497,7 @@ class Late:
     change: float = math.inf
 
 
-def late_states(own: Tensor, truth: Tensor, bands: Bands) -> Late:
+def late_states(own: Tensor, truth: Tensor, bands: Banded) -> Late:
     """How the distribution of late states differs from the data's."""
     first = min(own.shape[1] - 2, 3 * own.shape[1] // 4)
     w, u = own[:, first:].double(), truth[:, first:].double()
