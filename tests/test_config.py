@@ -213,6 +213,11 @@ CHANGED: dict[str, Any] = {
     "train.device": "cpu",
     "train.normalise": True,
     "train.curriculum": "steps",
+    "train.stages": "1:50,5:50",
+    "train.init_hash": "0" * 64,
+    "train.init_prefix": "net.",
+    "train.init_strict": False,
+    "train.freeze": "lifting.*",
     "train.recompute": True,
     "backbone.coordinates": True,
     "backbone.final_activation": False,
@@ -277,7 +282,7 @@ def test_the_schema_lists_every_setting_with_its_meaning() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", sorted(flat(make_config()).keys() - {"backbone.name", "backbone.size", "train.keep_every"})
+    "key", sorted(flat(make_config()).keys() - {"backbone.name", "backbone.size", "train.keep_every", "train.init"})
 )
 def test_every_setting_changes_the_id(key: str) -> None:
     values = flat(make_config())

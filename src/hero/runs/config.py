@@ -28,7 +28,9 @@ from hero.method.losses import LOSSES
 from hero.method.metrics import HORIZON
 from hero.models import BACKBONES, BackboneSettings, build_backbone, get_backbone
 from hero.optimizers import OPTIMIZERS, OptimizerSettings, get_optimizer
+from hero.runs.start import found_start
 from hero.strategies import STRATEGIES, Compiler, Setup, Strategy, TrainSettings
+from hero.strategies.settings import staged
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
@@ -45,8 +47,11 @@ RETIRED = ("hero.single_candidate",)
 SCORED = ("val", "test")
 """Splits whose rollouts are scored."""
 
-NOT_IDENTITY = {"train": ("keep_every",), "data": ("path", "memory")}
-"""Settings that change no number of a run: a file is known by its fingerprint, wherever it lies."""
+NOT_IDENTITY = {"train": ("keep_every", "init"), "data": ("path", "memory")}
+"""Settings that change no number of a run: a file is known by its fingerprint or hash, wherever it lies."""
+
+ADDED = ("stages", "init_hash", "init_prefix", "init_strict", "freeze")
+"""Settings of `train` that earlier versions lack: at their defaults they leave the ids of runs as they were."""
 
 
 class TopSettings(Settings):
@@ -145,6 +150,10 @@ class RunConfig:
         content = self.to_dict()
         for section, names in NOT_IDENTITY.items():
             content[section] = {name: value for name, value in content[section].items() if name not in names}
+        fields = TrainSettings.model_fields
+        for name in ADDED:
+            if content["train"][name] == fields[name].default:
+                del content["train"][name]
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
         backbone, strategy = (name.rpartition(":")[2] for name in (self.backbone.name, self.strategy))
         return f"{self.task.name}-{backbone}-{strategy}-s{self.seed}-{digest}"
@@ -165,6 +174,8 @@ def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] 
     if file is not None:
         values.update({key: value for key, value in read_toml(file).items() if key not in RETIRED})
     typed = dict(overrides) if isinstance(overrides, Mapping) else dict(map(parse_override, overrides))
+    if "train.init" in typed:
+        values.pop("train.init_hash", None)  # of other weights
     merged = {spelled(key): value for key, value in (values | typed).items()}
     for key in ("strategy", "train.optimizer"):
         trust(str(typed.get(key, "")))
@@ -188,7 +199,7 @@ def build(values: Mapping[str, Any]) -> RunConfig:
     backbone = get_backbone(given_backbone.get("name", "fno"))
     check_names({key: value for key, value in values.items() if value is not None}, strategy, backbone.Settings)
 
-    given_train = sections.pop("train", {})
+    given_train = found_start(staged(sections.pop("train", {})))
     updates = given_train.get("steps", TrainSettings.model_fields["steps"].default)
     known = isinstance(updates, int | float) and math.isfinite(updates)  # otherwise its own check refuses it
     normalise = isinstance(source, FileSource) or bool(source.conditioning)

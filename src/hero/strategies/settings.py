@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
 from hero.config import Derived, Settings, from_strategy, setting, share
 from hero.config.settings import known
+from hero.data.files import Words, words
+from hero.errors import HeroError
 from hero.method.losses import LOSSES
 from hero.optimizers import get_optimizer
 
@@ -16,6 +19,35 @@ from hero.optimizers import get_optimizer
 def default_lr(given: Mapping[str, Any]) -> float:
     """The peak learning rate of the optimizer in `given`."""
     return get_optimizer(str(given.get("optimizer", "adamw"))).lr
+
+
+def stage_lengths(stages: Sequence[str]) -> list[tuple[int, int]]:
+    """Length of the unroll and updates of each stage, from words such as 2:1000."""
+    found = [re.fullmatch(r"\s*([1-9]\d*):([1-9]\d*)\s*", str(stage)) for stage in stages]
+    if not all(found):
+        raise HeroError(
+            f"train.stages={','.join(map(str, stages))} is not LENGTH:UPDATES for each stage; write it as in "
+            "1:1000,2:1000,4:2000."
+        )
+    return [(int(stage[1]), int(stage[2])) for stage in found if stage]
+
+
+def staged(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The section `train` with the updates, unroll and curriculum that its stages imply; refuses other ones."""
+    lengths = stage_lengths(words(given.get("stages", ())))
+    if not lengths:
+        if given.get("curriculum") == "stages":
+            raise HeroError("train.curriculum=stages needs the stages; set them as in train.stages=1:1000,2:1000.")
+        return dict(given)
+    implied = {
+        "steps": sum(updates for _, updates in lengths),
+        "unroll": max(length for length, _ in lengths),
+        "curriculum": "stages" if len(lengths) > 1 else "fixed",
+    }
+    for name, value in implied.items():
+        if given.get(name, value) != value:
+            raise HeroError(f"train.{name}={given[name]} contradicts train.stages, which imply {value}; leave one out.")
+    return {**given, **implied}
 
 
 class TrainSettings(Settings):
@@ -29,10 +61,19 @@ class TrainSettings(Settings):
         setting("Scale each channel by its mean and std in the training data.")
     )
     bundle: int = setting(1, "Steps that the operator predicts per call (temporal bundling).", ge=1)
-    curriculum: Literal["fixed", "steps", "random"] = setting(
+    curriculum: Literal["fixed", "steps", "random", "stages"] = setting(
         "fixed",
-        "Length of the unroll: train.unroll, growing to it in equal stages (steps), or drawn for each update (random).",
+        "Length of the unroll: train.unroll, growing to it in equal stages (steps), drawn for each update (random), or "
+        "as train.stages says.",
     )
+    stages: Words = setting(
+        (), "Unroll lengths and their updates, as 1:1000,2:1000,4:2000; implies train.steps and train.unroll."
+    )
+    init: str = setting("", "Start from the weights of this run folder, .safetensors file or state_dict file.")
+    init_hash: str = setting("", "Found: the SHA-256 of these weights.")
+    init_prefix: str = setting("", "Take only names with this prefix from that file, without it.")
+    init_strict: bool = setting(True, "Refuse weights that lack names, have others or differ in shape.")
+    freeze: Words = setting((), "Parameters of the backbone that are not trained, by name, as encoder.*,lifting.*.")
     noise: float = setting(0.0, "Gaussian noise on the input states, relative to their root mean square.", ge=0)
     ema: Annotated[float, from_strategy("ema")] = setting(
         "Decay of the averaged weights that are validated and kept, 0 for none.", ge=0

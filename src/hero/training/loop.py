@@ -10,13 +10,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from hero.console import console, progress_bar
+from hero.console import console, progress_bar, say
 from hero.data.windows import Trajectories
 from hero.errors import HeroError
 from hero.files import run_lock, write_atomic
 from hero.method import metrics
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device, load_data
+from hero.runs.start import open_start, start_notes
 from hero.training.checkpoints import Checkpoints
 from hero.training.compile import find_compiler
 from hero.training.journal import Journal
@@ -62,11 +63,15 @@ def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device, l
 
     data = load_data(config, "train", data_dir, device).to(device)
     val = load_data(config, "val", data_dir, device)
+    start = open_start(model, settings, config.backbone.name) if settings.init_hash and not state else None
     windows = config.windows(data)
     compiler = find_compiler(config, model, windows(0))
     journal.compiled = compiler is not None
     trainee = Trainee.of(config, model, compiler)
     trainee.strategy.begin(model, data)
+    if start:
+        start.put()  # again: statistics that came with the weights replace those of the data
+    say(*start_notes(model, settings, start))
     seconds = 0.0
     if state:
         seconds = checkpoints.restore(state, trainee)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -10,7 +11,7 @@ from torch import Generator
 
 from hero.data.windows import Batch, Context
 from hero.seeding import seed_of
-from hero.strategies.settings import TrainSettings
+from hero.strategies.settings import TrainSettings, stage_lengths
 
 
 def learning_rate(step: int, peak: float, warmup: int, total: int) -> float:
@@ -20,8 +21,18 @@ def learning_rate(step: int, peak: float, warmup: int, total: int) -> float:
     return peak * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, total - warmup)))
 
 
-def unroll_length(curriculum: str, step: int, steps: int, longest: int, seed: int) -> int:
-    """K of update `step`: the longest, or growing to it in equal stages, or drawn uniformly from 1 to it."""
+def unroll_length(
+    curriculum: str, step: int, steps: int, longest: int, seed: int, stages: Sequence[tuple[int, int]] = ()
+) -> int:
+    """K of update `step`: the longest, or growing to it in equal stages, or drawn uniformly from 1 to it.
+
+    With curriculum "stages" it is the length in the first of `stages` (length, updates) that is not over.
+    """
+    if curriculum == "stages":
+        for length, updates in stages:
+            if step < updates:
+                return length
+            step -= updates
     if curriculum == "steps":
         return min(longest, 1 + step * longest // steps)
     if curriculum == "random":
@@ -35,7 +46,8 @@ def augment(batch: Batch, train: TrainSettings, seed: int) -> Batch:
     A window that changes from epoch to epoch loses its number: a result cached per window would be wrong.
     """
     if train.curriculum != "fixed":
-        length = unroll_length(train.curriculum, batch.step, train.steps, train.unroll, seed)
+        stages = stage_lengths(train.stages)
+        length = unroll_length(train.curriculum, batch.step, train.steps, train.unroll, seed, stages)
         batch = replace(batch, truth=batch.truth[:, :length], index=None)
     if train.noise:
         batch = replace(batch, context=noisy(batch.context, train.noise, batch.generator), index=None)

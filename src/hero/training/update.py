@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from hero.data.windows import Batch
 from hero.optimizers import make_optimizer
 from hero.runs.config import RunConfig
+from hero.runs.start import freeze
 from hero.strategies import Compiler, Strategy, TrainSettings
 from hero.training.ema import AveragedWeights
 from hero.training.schedule import learning_rate
@@ -29,6 +30,7 @@ class Trainee:
     @classmethod
     def of(cls, config: RunConfig, model: nn.Module, compile_with: Compiler | None = None) -> Trainee:
         """The model of a run, its optimizer, strategy and averaged weights; `compile_with` compiles functions."""
+        freeze(model, config.train.freeze)
         strategy = config.make_strategy(compile_with)
         train, average = config.train, AveragedWeights(model, config.train.ema)
         optimizer = make_optimizer(train.optimizer, config.optimizer, model, train.lr, train.weight_decay, compile_with)

@@ -1,0 +1,213 @@
+"""The weights that a run starts from, its own or from any PyTorch checkpoint, and the parameters that stay as they are.
+
+A file is read without running any code in it. Its tensors are matched by name, with and without the prefixes that
+wrappers such as DistributedDataParallel, torch.compile and Lightning put before names.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import pickle
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from hero.errors import HeroError
+from hero.models.wrappers import MixedPrecision, Normalised, Residual
+from hero.runs.checkpoint import weights_of
+from hero.strategies import TrainSettings
+from hero.strategies.refiner import RefinedOperator
+
+NESTED = ("state_dict", "model_state_dict", "model")
+"""Where checkpoints of other libraries keep their tensors."""
+PREFIXES = ("module.", "model.")
+COMPILED = "_orig_mod."
+"""In names of modules that torch.compile has wrapped, at any place."""
+NAMED = 3
+"""So many names of each kind are listed."""
+SAVE = "torch.save(model.state_dict(), 'weights.pt')"
+
+
+def found_start(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The section `train` with the full path of `init` and the hash of its weights, unless the hash is stored."""
+    init = given.get("init")
+    if not isinstance(init, str | Path) or not str(init) or given.get("init_hash"):
+        return dict(given)
+    path = weight_file(Path(init).expanduser())
+    return {**given, "init": str(path.resolve()), "init_hash": weights_hash(read_start(path))}
+
+
+def weight_file(path: Path) -> Path:
+    """The file of weights that `path` means: itself, or the best weights of a run folder."""
+    if path.is_dir():
+        path = path / "model.safetensors"
+    if not path.is_file():
+        raise HeroError(f"there are no weights {path}; name a run folder, a .safetensors file or a state_dict file.")
+    return path
+
+
+def read_start(path: Path) -> dict[str, Tensor]:
+    """The tensors of a checkpoint by name; HeroError if it holds none, or objects that only running it would make."""
+    try:
+        if path.suffix == ".safetensors":
+            content: Any = safetensors.torch.load_file(path)
+        else:
+            with warnings.catch_warnings(action="ignore"):  # torch warns of foreign pickles, which we refuse
+                content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise HeroError(
+            f"{path} holds Python objects besides tensors, which hero never runs; save its tensors alone with {SAVE}."
+        ) from None
+    except (safetensors.SafetensorError, OSError, RuntimeError, LookupError, EOFError, ValueError, TypeError) as error:
+        raise HeroError(
+            f"{path} is not a readable file of weights ({type(error).__name__}); save one with {SAVE}."
+        ) from None
+    while isinstance(content, dict) and (key := next((key for key in NESTED if key in content), None)) is not None:
+        if not isinstance(content[key], dict):
+            break
+        content = content[key]
+    items = content.items() if isinstance(content, dict) else ()
+    weights = {name.replace(COMPILED, ""): x for name, x in items if isinstance(name, str) and isinstance(x, Tensor)}
+    if not weights:
+        raise HeroError(f"{path} holds no named tensors; save them with {SAVE}.")
+    return weights
+
+
+def weights_hash(weights: Mapping[str, Tensor]) -> str:
+    """SHA-256 of names, types, shapes and bytes: the same weights in another kind of file are the same start."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted((bare(name), tensor) for name, tensor in weights.items()):
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+    return digest.hexdigest()
+
+
+def bare(name: str) -> str:
+    """`name` without any prefix of a wrapper."""
+    shorter = without_prefix(name)
+    return name if shorter == name else bare(shorter)
+
+
+def without_prefix(name: str) -> str:
+    """`name` without its first prefix of a wrapper."""
+    return next((name.removeprefix(prefix) for prefix in PREFIXES if name.startswith(prefix)), name)
+
+
+@dataclass(frozen=True)
+class Start:
+    """The tensors of a file under the names of the module that they fit."""
+
+    target: nn.Module
+    found: dict[str, Tensor]
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    misshapen: tuple[str, ...]
+    """Names with both shapes."""
+
+    @classmethod
+    def of(cls, weights: Mapping[str, Tensor], target: nn.Module) -> Start:
+        """Match by name and shape."""
+        wanted = weights_of(target)
+        fitting = {name: x for name, x in weights.items() if name in wanted and x.shape == wanted[name].shape}
+        misshapen = tuple(
+            f"{name} {tuple(x.shape)} instead of {tuple(wanted[name].shape)}"
+            for name, x in weights.items()
+            if name in wanted and name not in fitting
+        )
+        missing = tuple(name for name in wanted if name not in weights)
+        return cls(target, fitting, missing, tuple(name for name in weights if name not in wanted), misshapen)
+
+    @property
+    def misfits(self) -> int:
+        """Names that do not match."""
+        return len(self.missing) + len(self.unexpected) + len(self.misshapen)
+
+    @property
+    def difference(self) -> str:
+        """The names that do not match, in words: "2 missing (a, b), 1 unexpected (c)"."""
+        kinds = {"missing": self.missing, "unexpected": self.unexpected, "wrongly shaped": self.misshapen}
+        return ", ".join(f"{len(names)} {kind} ({first_of(names)})" for kind, names in kinds.items() if names)
+
+    def put(self) -> None:
+        """Copy the tensors into the module."""
+        self.target.load_state_dict(self.found, strict=False)
+
+
+def open_start(model: nn.Module, train: TrainSettings, backbone: str) -> Start:
+    """Put the weights of `train.init` into the operator `model`, or into the backbone inside its wrappers."""
+    path = weight_file(Path(train.init))
+    weights = read_start(path)
+    if weights_hash(weights) != train.init_hash:
+        raise HeroError(f"{path} has changed since this run was configured; restore it, or start a new run.")
+    if train.init_prefix:
+        cut = len(train.init_prefix)
+        weights = {name[cut:]: x for name, x in weights.items() if name.startswith(train.init_prefix)}
+    targets = dict.fromkeys((model, own_module(model)))
+    start = min((Start.of(named, t) for named in renamings(weights) for t in targets), key=lambda start: start.misfits)
+    if start.misfits and (train.init_strict or not start.found):
+        raise HeroError(
+            f"{path} does not fit backbone {backbone}: of {len(weights_of(start.target))} tensors, {start.difference}; "
+            "give backbone.kwargs and settings as it was trained with, name a common prefix with "
+            "train.init_prefix=PREFIX, or allow differences with train.init_strict=false."
+        )
+    start.put()
+    return start
+
+
+def renamings(weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    """The weights under the names of the file, then with one prefix of a wrapper after the other removed."""
+    named = dict(weights)
+    while True:
+        yield named
+        shorter = {without_prefix(name): x for name, x in named.items()}
+        if shorter.keys() == named.keys() or len(shorter) < len(named):  # nothing to remove, or names would meet
+            return
+        named = shorter
+
+
+def own_module(model: nn.Module) -> nn.Module:
+    """The backbone inside the wrappers that make it the operator."""
+    while isinstance(model, Normalised | Residual | MixedPrecision | RefinedOperator):
+        model = model.backbone
+    return model
+
+
+def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
+    """Keep the backbone's parameters that match a pattern, as in `encoder.*`, out of training."""
+    parameters = dict(own_module(model).named_parameters())
+    for pattern in patterns:
+        matching = fnmatch.filter(parameters, pattern)
+        if not matching:
+            raise HeroError(
+                f"train.freeze={pattern} matches no parameter of the backbone; its names are like "
+                f"{first_of(tuple(parameters))}."
+            )
+        for name in matching:
+            parameters[name].requires_grad_(False)
+    if not any(p.requires_grad for p in model.parameters()):
+        raise HeroError(f"train.freeze={','.join(patterns)} leaves no parameter to train; freeze fewer.")
+
+
+def start_notes(model: nn.Module, train: TrainSettings, start: Start | None) -> Iterator[str]:
+    """Sentences on the weights that a run starts from and on the parameters that it leaves as they are."""
+    if start is not None:
+        differs = f"; {start.difference}" if start.misfits else ""
+        yield f"starting from {len(start.found)} tensors of {train.init}{differs}"
+    if train.freeze:
+        total = sum(p.numel() for p in model.parameters())
+        trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        yield f"training {trained:,} of {total:,} parameters; frozen: {', '.join(train.freeze)}"
+
+
+def first_of(names: tuple[str, ...]) -> str:
+    """The first few names."""
+    return ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
