@@ -10,8 +10,8 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -24,7 +24,7 @@ from hero.config import Facts, Settings, setting
 from hero.console import progress_bar
 from hero.data.checks import refuse_unfit, tidy
 from hero.data.readers import open_recording
-from hero.data.recording import Recording
+from hero.data.recording import Recording, Trajectory
 from hero.data.store import Split
 from hero.data.windows import Trajectories
 from hero.errors import HeroError, unknown_name
@@ -32,6 +32,8 @@ from hero.errors import HeroError, unknown_name
 LONGEST_ROLLOUT = 200
 """Steps of validation and test rollouts unless set; longer trajectories give several of them."""
 SPLITS = ("train", "val", "test")
+UNEVEN = 1e-3
+"""Differences of the spacing, relative to it, that are taken for rounding of the coordinates."""
 HASHED = 2**20
 """Bytes at either end of a file that its fingerprint covers, in addition to its size."""
 
@@ -79,6 +81,7 @@ class FileSettings(Settings):
     axes: Words = setting((), "Found: the names of the axes.")
     space: Annotated[tuple[int, ...], BeforeValidator(per_axis)] = setting((), "Found: grid points per axis.")
     cloud: bool = setting(False, "Found: whether the states are on scattered points.")
+    uneven: bool = setting(False, "Found: whether the points of an axis are unevenly spaced.")
     train_trajectories: int = setting(0, "Found: training trajectories; set it to use fewer.", ge=0)
     train_steps: int = setting(0, "Found: steps of each.", ge=0)
     val_trajectories: int = setting(0, "Found: validation rollouts.", ge=0)
@@ -123,6 +126,7 @@ class FileSettings(Settings):
                 "condition": chosen_conditioning(recording, self.condition),
                 "dt": self.dt or recording.dt * self.stride,
                 "cloud": recording.points is not None,
+                "uneven": any(is_uneven(axis.coordinates[cut]) for axis, cut in zip(axes, cuts, strict=True)),
                 "fingerprint": fingerprint(recording.files),
                 **sizes,
             }
@@ -192,6 +196,21 @@ class FileSource:
     @property
     def channels(self) -> int:
         return len(self.channel_names)
+
+    def coordinates(self) -> tuple[np.ndarray, ...]:
+        if not self.given.uneven:
+            steps = zip(self.extents, self.space, self.periodic, strict=True)
+            return tuple(np.arange(n) * extent / max(1, n if wraps else n - 1) for extent, n, wraps in steps)
+        cuts = axis_slices(self.recording, self.given)
+        return tuple(axis.coordinates[cut] for axis, cut in zip(self.recording.axes, cuts, strict=True))
+
+    def points(self) -> tuple[np.ndarray, np.ndarray | None] | None:
+        if not self.cloud:
+            return None
+        (cut,) = axis_slices(self.recording, self.given)
+        found, weights = self.recording.points, self.recording.weights
+        assert found is not None
+        return found[cut], None if weights is None else weights[cut]
 
     @property
     def has_solver(self) -> bool:
@@ -342,7 +361,21 @@ def opened(settings: FileSettings) -> Recording:
     """The recording that the settings name, tidied and fit for training."""
     recording = tidy(open_recording(Path(settings.path), settings.layout))
     refuse_unfit(recording)
-    return recording
+    return recording if recording.points is None else with_positions(recording)
+
+
+def with_positions(recording: Recording) -> Recording:
+    """A point cloud whose coordinates are conditioning fields: a network knows of points by their values alone."""
+    assert recording.points is not None
+    positions = recording.points.T  # (d, points)
+    names = tuple("xyz"[: len(positions)])
+
+    def fields(trajectory: Trajectory) -> np.ndarray:
+        own = () if trajectory.fields is None else trajectory.fields()
+        return np.stack([*own, *positions])
+
+    trajectories = [replace(t, fields=partial(fields, t)) for t in recording.trajectories]
+    return replace(recording, field_names=(*recording.field_names, *names), trajectories=trajectories)
 
 
 def chosen_channels(recording: Recording, fields: Sequence[str]) -> list[int]:
@@ -406,6 +439,12 @@ def length_of(coordinates: np.ndarray, periodic: bool) -> float:
     return length * len(coordinates) / (len(coordinates) - 1) if periodic else length
 
 
+def is_uneven(coordinates: np.ndarray) -> bool:
+    """Whether neighbouring points are at different distances."""
+    gaps = np.abs(np.diff(coordinates))
+    return bool(len(gaps)) and bool(np.abs(gaps - gaps.mean()).max() > UNEVEN * gaps.mean())
+
+
 def divided(recording: Recording, settings: FileSettings) -> dict[str, list[Part]]:
     """The parts of each split: the file's own splits where it has them, whole trajectories by share otherwise.
 
@@ -458,8 +497,8 @@ def whole_parts(recording: Recording, settings: FileSettings, frames: int) -> di
             groups[name], groups["train"] = sorted(pool[:taken]), sorted(pool[taken:])
     if not groups["train"]:
         raise HeroError(f"{settings.path} leaves no trajectory to train on; raise data.train_share.")
-    lengths = [-(-trajectory.frames // settings.stride) for trajectory in recording.trajectories]
-    shortest = {name: min(lengths[i] for i in groups[name]) for name in SPLITS}
+    kept = [-(-trajectory.frames // settings.stride) for trajectory in recording.trajectories]
+    shortest = {name: min(kept[i] for i in groups[name]) for name in SPLITS}
     return {name: [Part(i, 0, shortest[name]) for i in groups[name]] for name in SPLITS}
 
 

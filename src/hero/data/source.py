@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 
 class Source(Protocol):
     """A benchmark task or people's files."""
+
+    def __hash__(self) -> int: ...
 
     @property
     def name(self) -> str:
@@ -47,6 +50,12 @@ class Source(Protocol):
     @property
     def conditioning(self) -> tuple[str, ...]:
         """The channels of μ."""
+
+    def coordinates(self) -> tuple[np.ndarray, ...]:
+        """The points of each axis."""
+
+    def points(self) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """Coordinates (points, d) and quadrature weights of scattered points; None on a grid."""
 
     @property
     def dims(self) -> int:

@@ -80,6 +80,13 @@ class Task:
         """The channels of μ."""
         return ()
 
+    def coordinates(self) -> tuple[np.ndarray, ...]:
+        """The points of each axis."""
+        return (np.arange(self.resolution) * self.extent / self.resolution,) * self.dims
+
+    def points(self) -> None:
+        """States are on a grid."""
+
     @property
     def has_solver(self) -> bool:
         """The truth can be continued from any state."""

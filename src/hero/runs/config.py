@@ -154,6 +154,8 @@ class RunConfig:
         for name in ADDED:
             if content["train"][name] == fields[name].default:
                 del content["train"][name]
+        if not any(content["backbone"].get("padding", [])):
+            content["backbone"].pop("padding", None)  # as before there was padding
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
         backbone, strategy = (name.rpartition(":")[2] for name in (self.backbone.name, self.strategy))
         return f"{self.task.name}-{backbone}-{strategy}-s{self.seed}-{digest}"
@@ -196,6 +198,8 @@ def build(values: Mapping[str, Any]) -> RunConfig:
     given_task, given_data = sections.pop("task", {}), sections.pop("data", {})
     source = find_source(given_task, given_data)
     given_backbone = sections.pop("backbone", {})
+    if source.cloud:
+        given_backbone.setdefault("name", "transolver")  # an FNO needs a grid
     backbone = get_backbone(given_backbone.get("name", "fno"))
     check_names({key: value for key, value in values.items() if value is not None}, strategy, backbone.Settings)
 

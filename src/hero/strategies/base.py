@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Generic, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from hero.config import Settings as BaseSettings
 from hero.data import Source
 from hero.data.windows import Batch, Trajectories, Windows
 from hero.errors import HeroError
-from hero.method.losses import LOSSES, AbsoluteLoss, Balanced, Geometry
+from hero.method.geometry import Geometry, quadrature_weights
+from hero.method.losses import LOSSES, AbsoluteLoss, Balanced
+from hero.method.pointcloud import PointCloud
 from hero.method.rollout import Stepper, Unroll, as_stepper, recomputed_unroll, unroll
 from hero.models.wrappers import Normalised, Residual
 from hero.strategies.settings import TrainSettings
@@ -81,8 +85,8 @@ class Strategy(Generic[S]):
         self.setup, self.train, self.seed = setup, setup.train, setup.seed
         self.settings: S = setup.settings  # type: ignore[assignment]
         self.compile: Compiler = compile_with or (lambda function: function)
-        geometry = Geometry(setup.task.space, setup.reach)
-        self.absolute_loss: AbsoluteLoss = LOSSES[setup.train.loss].of(setup.loss, geometry, self.compile)
+        self.geometry = geometry_of(setup.task, setup.reach)
+        self.absolute_loss: AbsoluteLoss = LOSSES[setup.train.loss].of(setup.loss, self.geometry, self.compile)
         self.unroll: Unroll = self.compile(recomputed_unroll if setup.train.recompute else unroll)
 
     def operator(self, backbone: Callable[[int, int], nn.Module], channels: int) -> nn.Module:
@@ -155,6 +159,20 @@ class Strategy(Generic[S]):
 
     def load_state_dict(self, state: dict[str, Any], model: nn.Module) -> None:
         """Undo `state_dict`; `model` gives the architecture."""
+
+
+@lru_cache(maxsize=8)
+def geometry_of(source: Source, reach: tuple[int, ...] | None) -> Geometry:
+    """The domain of a source; `reach` are the modes per axis that the backbone keeps."""
+    extents = source.extents if len(set(source.extents)) > 1 else None
+    found = source.points()
+    if found is not None:
+        points, weights = (None if part is None else torch.from_numpy(part).float() for part in found)
+        assert points is not None
+        return Geometry(source.space, cloud=PointCloud(points, weights))
+    weights = quadrature_weights(source.coordinates(), source.periodic)
+    periodic = None if all(source.periodic) else source.periodic
+    return Geometry(source.space, reach, periodic, None if weights is None else weights.float(), extents=extents)
 
 
 def require_solver(source: Source, part: str) -> None:

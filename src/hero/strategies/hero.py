@@ -18,7 +18,6 @@ from hero.errors import HeroError
 from hero.method.candidates import CANDIDATES, PAPER_CANDIDATES, FailureReference
 from hero.method.diagnostics import DIAGNOSTICS, PAPER_DIAGNOSTICS, rank
 from hero.method.domain import grid_domain
-from hero.method.geometry import Geometry
 from hero.method.objective import Every, FixedWeight, Hero, Margin, Ramp
 from hero.strategies.base import Compiler, Loss, Phase, Setup, Strategy
 
@@ -118,7 +117,7 @@ class HeroStrategy(RelativeStrategy):
             reference=FailureReference(CANDIDATES.only(*settings.candidates), DIAGNOSTICS.only(*settings.diagnostics)),
             relative=Margin(settings.margin, settings.beta) if settings.lambda_max else None,
             refresh=Every(settings.refresh),
-            domain=grid_domain(Geometry((setup.task.resolution,) * setup.task.dims), settings.perturbation),
+            domain=grid_domain(self.geometry, settings.perturbation),
         )
 
     def phases(self, windows: Windows) -> list[Phase]:
