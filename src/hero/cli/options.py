@@ -98,6 +98,13 @@ class Folders:
     runs: Annotated[Path, option("DIR", "Folder of the runs.", envvar="HERO_RUNS")] = Path("runs")
     data: Annotated[Path, option("DIR", "Folder of the data.", envvar="HERO_DATA")] = Path("data")
 
+    def __post_init__(self) -> None:
+        if self.data.is_file():
+            raise HeroError(
+                f"--data {self.data} is a file and names the folder where benchmarks are kept; to train on a file, "
+                f"`hero train {self.data}`."
+            )
+
     def find(self, run: str) -> Path:
         """The folder of a run."""
         from hero.runs.folder import find_run

@@ -19,7 +19,7 @@ from pydantic import Field
 from hero.console import say
 from hero.errors import HeroError, unknown_name
 from hero.records import Record
-from hero.runs.config import RunConfig
+from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run, choose_device
 from hero.study.collect import Places, PlannedGroup, read_rollouts
 from hero.study.cost.dry_run import logged_seconds
@@ -61,7 +61,8 @@ def plan_comparison(
     kept in `out`, which is `runs_dir/compare-ID` unless given.
     """
     baseline = checked_baseline(strategies, seeds, budget, baseline)
-    task, backbone = settings.get("task.name", "burgers"), settings.get("backbone.name", "fno")
+    first = make_config(overrides=settings)
+    task, backbone = first.task.name, first.backbone.name
     study = Study("", (task,), (backbone,), strategy_rows(*strategies), COLUMNS, baseline=baseline)
     group = planned_group(study, study.rows, settings, task, backbone, "", seeds)
     folder = folder_name("compare", [group], list(seeds), budget, baseline)

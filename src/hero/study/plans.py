@@ -17,7 +17,7 @@ from typing import Any
 
 from hero.config import Facts, Registry
 from hero.config.settings import derivation
-from hero.data import TASKS, get_task
+from hero.data import TASKS
 from hero.errors import HeroError, unknown_name
 from hero.evaluation.shifts import PAPER_TASK
 from hero.models import get_backbone
@@ -378,7 +378,7 @@ def planned_group(
     if len(set(ids)) < len(ids):
         steps = planned[0].configs[0].train.steps
         raise HeroError(f"train.steps={steps} is too short to tell the rows of this study apart; use 20 or more.")
-    title = f"{get_task(task).title}, {part.title}" + (f", {loss} loss" if loss else "")
+    title = f"{default.make_task().title}, {part.title}" + (f", {loss} loss" if loss else "")
     return PlannedGroup(title, task, backbone, loss, study.table, tuple(planned))
 
 

@@ -13,6 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from hero.data import FileSettings
 from hero.method.metrics import HORIZON
 from hero.runs.config import RunConfig, make_config
 from hero.study.records import Published
@@ -53,6 +54,8 @@ def differences(config: RunConfig, own: Collection[str] = ()) -> list[str]:
 
     `own` names settings that the published row itself changes, for example hero.start in the table of start steps.
     """
+    if isinstance(config.data, FileSettings):
+        return [f"the data, {config.task.name}, are not in the paper"]
     published = {key[1:] for key in _paper() if key[0] == "complete"}
     for i, (kind, name) in enumerate(
         (("task", config.task.name), ("backbone", config.backbone.name), ("strategy", config.strategy))
