@@ -15,12 +15,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from hero.cli import doctor, plan, runs, train
+from hero.cli import doctor, finetune, plan, runs, train
 from hero.cli.options import flat
 from hero.errors import OUT_OF_MEMORY, HeroError, is_out_of_memory, unknown_name
 
 GROUPS: dict[str, tuple[Callable[..., Any], ...]] = {
-    "Train": (train.train, train.compare, train.study),
+    "Train": (train.train, finetune.finetune, train.compare, train.study),
     "Look at runs": (
         runs.runs,
         runs.evaluate,
@@ -41,6 +41,7 @@ Examples:
   hero train burgers --strategy push_forward   same initial weights and windows
   hero train burgers --preset quick --set train.lr=3e-3
   hero train --resume RUN                      continue an interrupted run
+  hero finetune RUN --unroll 1:500,5:1500      train it on along its rollouts
   hero compare burgers --seeds 5               table and figure of strategies
   hero study main --dry-run                    list the runs of a table
   hero export RUN                              ONNX and torch.export files

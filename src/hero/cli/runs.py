@@ -46,18 +46,25 @@ def measure(run: Path, data_dir: Path) -> "Metrics":
     """Evaluate a run and write its page."""
     from hero.evaluation.evaluate import evaluate
     from hero.report import write_run_page
+    from hero.runs.folder import Run
 
     metrics = evaluate(run, data_dir)
+    if Run(run).before:
+        from hero.report.figures.finetune import finetune_figure
+        from hero.report.figures.style import save
+
+        save(finetune_figure(Run(run)), run / "figures" / "finetune.png")
     write_run_page(run)
     return metrics
 
 
 def show_result(metrics: "Metrics", run: Path) -> None:
     """Print the metrics of a run and the place of its page."""
-    from hero.report.content import metrics_table
+    from hero.report.content import change_table, metrics_table
     from hero.runs.folder import Run
 
-    show(metrics_table(metrics, Run(run).config))
+    before = Run(run).before
+    show(change_table(before, metrics) if before else metrics_table(metrics, Run(run).config))
     say(f"report: {run / 'report.html'}")
 
 

@@ -14,13 +14,13 @@ from operator import attrgetter
 
 from hero.evaluation.anatomy import Anatomy
 from hero.evaluation.theory import Probe
-from hero.method.metrics import HORIZON, horizon_of
+from hero.method.metrics import HORIZON, Metric, horizon_of
 from hero.report.names import find_metric, method_title, metric_definition, metric_title
-from hero.report.notes import PAPER_NOTE, statistics_notes, study_notes
+from hero.report.notes import PAPER_NOTE, change_sentence, statistics_notes, study_notes
 from hero.report.tables import MISSING, Cell, Column, Number, Row, Table, Text, format_number, format_p
 from hero.report.tables import format_published as format_paper
 from hero.runs.config import RunConfig
-from hero.runs.records import Metrics
+from hero.runs.records import Before, Metrics
 from hero.study import records
 from hero.study.cost.count import Description, readable
 from hero.study.cost.dry_run import ScheduledRun
@@ -63,6 +63,37 @@ def metrics_table(metrics: Metrics, config: RunConfig) -> Table:
     differs = differences(config)
     note = PAPER_NOTE if published else f"The paper’s numbers are left out: {'; '.join(differs[:3])}."
     return Table(title, columns, rows, [f"Ours is this one run. {note}"] if published or differs else []).compact()
+
+
+def change_table(before: Before, metrics: Metrics) -> Table:
+    """A fine-tuned run next to the checkpoint that it started from: every number of the test set, and the change."""
+    horizon, shared = metrics.horizon, rollout_columns(metrics.horizon)
+    labels = {(column.split, column.metric): column.label for column in shared}
+    labels |= {("test", name): metric_title(name, horizon) for name in metrics.test if ("test", name) not in labels}
+    found = {"val": (before.val, metrics.val), "test": (before.test, metrics.test)}
+    rows = []
+    for (split, name), label in labels.items():
+        old, new = (numbers.get(name) for numbers in found[split])
+        if old is not None and new is not None:
+            rows.append(_change_row(label, find_metric(name, horizon), old, new))
+    columns = [
+        Column("Metric", "metric", words=True),
+        Column("Before", "before"),
+        Column("After", "after"),
+        Column("Change", "change", meaning="Of the value before, in percent."),
+        Column("After is", "verdict", words=True),
+    ]
+    title = f"{metrics.run}: before and after fine-tuning"
+    return Table(title, columns, rows, [change_sentence(before, metrics)])
+
+
+def _change_row(label: str, metric: Metric | None, old: float, new: float) -> Row:
+    ratio = new / old if old and math.isfinite(old) and math.isfinite(new) else None
+    percent = Number(None if ratio is None else 100 * (ratio - 1), shown="" if ratio is None else f"{ratio - 1:+.1%}")
+    better = metric is not None and (new < old) == (metric.direction == "lower")
+    verdict = "" if new == old or metric is None else "better" if better else "worse"
+    detail = metric.definition if metric else ""
+    return Row([Text(label, detail=detail), Number(old), Number(new), percent, Text(verdict, verdict=verdict)])
 
 
 def _metric_row(

@@ -19,7 +19,7 @@ from hero.evaluation.evaluate import Landscape
 from hero.evaluation.theory import Probe
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, find_run, list_runs
-from hero.runs.records import Errors, Log, Metrics
+from hero.runs.records import Before, Errors, Log, Metrics
 from hero.runs.rollouts import Rollout
 from hero.study.records import FILE, StudyResult
 
@@ -37,6 +37,8 @@ class ReportedRun:
     probe: Probe | None
     landscape: Landscape | None
     anatomy: Anatomy | None
+    before: Before | None = None
+    """The checkpoint that it was fine-tuned from."""
 
     @property
     def name(self) -> str:
@@ -117,6 +119,7 @@ class ReportInputs:
             self._read(lambda: Probe.read(probe)) if probe.is_file() else None,
             self._read(lambda: Landscape.read(landscape)) if landscape.is_file() else None,
             self._read(lambda: Anatomy.read(anatomy)) if anatomy.is_file() else None,
+            self._read(lambda: run.before),
         )
 
     def _read(self, reader: Callable[[], T]) -> T | None:

@@ -10,6 +10,7 @@ import numpy as np
 from hero.evaluation.evaluate import Landscape
 from hero.report.names import method_title, metric_title
 from hero.report.tables import format_number
+from hero.runs.records import Before, Metrics
 from hero.study.records import Group, StudyResult, Summary
 from hero.study.statistics import ALPHA, ROUGH_GROUPS
 
@@ -154,6 +155,19 @@ def _rank_notes(summary: Summary, groups: Sequence[Group]) -> list[str]:
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def change_sentence(before: Before, metrics: Metrics) -> str:
+    """Whether fine-tuning helped, by the geometric mean of the test error over the horizon."""
+    name = f"gm{metrics.horizon}"
+    old, new = before.test[name], metrics.test[name]
+    numbers = f"test {metric_title(name)} {format_number(old)} before, {format_number(new)} after"
+    if new < old:
+        return f"Fine-tuning helped: {numbers}."
+    return (
+        f"warning: fine-tuning did not help: {numbers}; keep the checkpoint {before.checkpoint}, or try a lower "
+        "train.lr, another strategy or longer unrolls."
+    )
 
 
 def landscape_sentence(found: Landscape) -> str:

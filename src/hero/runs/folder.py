@@ -16,7 +16,7 @@ from hero.errors import HeroError
 from hero.method.rollout import Stepper
 from hero.runs.checkpoint import load_weights, read_weights
 from hero.runs.config import RunConfig, make_config
-from hero.runs.records import Errors, Log, Metrics
+from hero.runs.records import Before, Errors, Log, Metrics
 from hero.runs.rollouts import Rollout, read_rollout
 
 
@@ -56,6 +56,17 @@ class Run:
         found = self.stored_metrics
         finished = found and (found.training.steps == self.config.train.steps or found.training.stopped_early)
         return found if finished else None
+
+    @property
+    def before(self) -> Before | None:
+        """The checkpoint that it was fine-tuned from, as it was measured; None for other runs."""
+        path = self.path / "before.json"
+        return Before.read(path) if path.is_file() else None
+
+    @property
+    def before_errors(self) -> Errors:
+        """Errors of that checkpoint."""
+        return Errors.read(self.path / "before_errors.npz")
 
     @property
     def errors(self) -> Errors:

@@ -76,6 +76,17 @@ class Metrics(RunIdentity):
         return errors.summaries(horizon) if errors else {"val": {}, "test": {}}
 
 
+class Before(Record):
+    """before.json: the checkpoint that a run is fine-tuned from, measured on the run's data."""
+
+    remedy: ClassVar[str] = "delete it and repeat `hero finetune`."
+
+    checkpoint: str
+    init_hash: str
+    val: dict[str, float]
+    test: dict[str, float]
+
+
 class LogRecord(Record):
     """A line of log.jsonl; statistics of the strategy are further fields."""
 

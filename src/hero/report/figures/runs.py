@@ -14,6 +14,7 @@ from hero.report.figures.analysis import landscape_figure, probe_figure
 from hero.report.figures.anatomy import anatomy_figure
 from hero.report.figures.curves import curves_figure
 from hero.report.figures.fields import fields_figure, spectrum_figure
+from hero.report.figures.finetune import finetune_figure
 from hero.report.figures.spectra import spectra_charts, spectra_figure
 from hero.report.figures.style import PAPER_DPI, save_png_and_pdf
 from hero.report.figures.training import training_figure
@@ -33,6 +34,8 @@ def run_figures(run: ReportedRun) -> Iterator[tuple[str, Figure]]:
     yield "training", training_figure(run.log)
     if charts := spectra_charts(run.log, run.weighs_error):
         yield "weights", spectra_figure(charts)
+    if run.before:
+        yield "finetune", finetune_figure(run.run)
     if run.landscape:
         yield "landscape", landscape_figure(run.landscape, task.title)
     if run.probe:

@@ -18,7 +18,7 @@ from typing import Any
 from markupsafe import Markup
 
 from hero.files import write_atomic
-from hero.report.content import anatomy_table, probe_table
+from hero.report.content import anatomy_table, change_table, probe_table
 from hero.report.inputs import ReportInputs
 from hero.report.notes import landscape_sentence
 from hero.report.page.payload import image, payload
@@ -46,6 +46,7 @@ def render(data: Mapping[str, Any]) -> str:
         drawn=lambda run, kind: image(run.run.path / "figures" / f"{kind}.png"),
         probe_table=lambda probe: replace(probe_table(probe), title="All numbers of the probe", folded=True),
         landscape_sentence=landscape_sentence,
+        change_table=lambda run: change_table(run.before, run.metrics),
         anatomy_table=lambda anatomy: replace(anatomy_table(anatomy), title=""),
         shown=lambda value: format_number(value) if isinstance(value, float) else str(value),
     )

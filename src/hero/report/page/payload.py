@@ -52,6 +52,7 @@ def payload(inputs: ReportInputs) -> Data:
         "players": {"colours": colour_tables() if players else {}, "runs": players},
         "training": training,
         "analyses": [run for run in inputs.runs.values() if run.probe or run.landscape or run.anatomy],
+        "finetuned": [run for run in inputs.runs.values() if run.before],
         "studies": [
             (result.title, _statistics(result), _images(folder))
             for folder, result in inputs.studies.items()

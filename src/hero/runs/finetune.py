@@ -1,0 +1,73 @@
+"""The configuration of a run that fine-tunes a checkpoint: what it inherits, and defaults for a short training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hero.config import read_toml
+from hero.data.files import words
+from hero.errors import HeroError
+from hero.optimizers import get_optimizer
+from hero.runs.config import RunConfig, build, merge_settings
+from hero.strategies.settings import stage_lengths
+
+STEPS = 2000
+WARMUP = 0.05
+"""Share of the updates."""
+LR_SHARE = 0.1
+"""Of the optimizer's default learning rate: large updates would undo what the weights know."""
+INHERITED = ("batch", "history", "normalise", "bundle", "device", "compile")
+"""Settings of `train` that a run hands on: they belong to the operator or to the machine."""
+
+
+def finetune_config(
+    checkpoint: Path,
+    overrides: Mapping[str, Any] | Iterable[str] = (),
+    preset: str = "paper",
+    file: Path | None = None,
+) -> RunConfig:
+    """Settings as in `make_config`, then those of the run `checkpoint` and the defaults of fine-tuning.
+
+    A run hands on its data, backbone and seed. The data and the backbone of a file of weights must be named; its
+    module is taken to map states as they are, so normalisation and residual prediction are off unless they are set.
+    """
+    given = merge_settings(preset, file, overrides)
+    if (checkpoint / "config.toml").is_file():
+        inherited = handed_on(read_toml(checkpoint / "config.toml"), given)
+    else:
+        require_named(checkpoint, given)
+        inherited = {"train.normalise": False}
+    return build({**defaults(given), **inherited, **given, "train.init": str(checkpoint), "train.init_hash": ""})
+
+
+def handed_on(run: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run that belong to its operator and, unless other data are given, to its data."""
+    sections = (
+        {"backbone"} if given.get("backbone.name", run.get("backbone.name")) == run.get("backbone.name") else set()
+    )
+    if not given.keys() & {"data.path", "task.name"}:
+        sections |= {"task", "data"}
+    kept = {"seed", *(f"train.{name}" for name in INHERITED)}
+    return {key: value for key, value in run.items() if key in kept or key.partition(".")[0] in sections}
+
+
+def require_named(checkpoint: Path, given: Mapping[str, Any]) -> None:
+    """Refuse a file of weights without its module or data."""
+    if "backbone.name" not in given:
+        raise HeroError(
+            f"{checkpoint} holds weights without their module; name it with `backbone`, as package.module:Class."
+        )
+    if not given.keys() & {"data.path", "task.name"}:
+        raise HeroError(f"{checkpoint} holds weights without data; name a benchmark or a file with `data`.")
+
+
+def defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A short schedule with a low learning rate, as far as `given` does not say otherwise."""
+    stages = stage_lengths(words(given.get("train.stages", ())))
+    steps = sum(updates for _, updates in stages) or given.get("train.steps", STEPS)
+    found: dict[str, Any] = {} if stages else {"train.steps": steps}
+    if isinstance(steps, int | float):
+        found["train.warmup"] = max(1, round(WARMUP * steps))
+    return {**found, "train.lr": LR_SHARE * get_optimizer(str(given.get("train.optimizer", "adamw"))).lr}

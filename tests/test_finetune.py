@@ -1,0 +1,366 @@
+"""Fine-tuning a checkpoint: one start from every kind of file, frozen parts, stages, and a fair before and after."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from conftest import Call, assert_refused, tiny
+from hero.cli.finetune import find_checkpoint
+from hero.cli.options import Folders
+from hero.config import read_toml
+from hero.errors import HeroError
+from hero.evaluation.evaluate import evaluate
+from hero.evaluation.finetune import measure_before
+from hero.runs.checkpoint import read_weights
+from hero.runs.config import RunConfig, make_config
+from hero.runs.finetune import finetune_config
+from hero.runs.folder import Run, load_data
+from hero.runs.start import Start, freeze, open_start, read_start, weights_hash
+from hero.training.loop import resume, train
+from hero.training.schedule import unroll_length
+from test_resume import state_of_files
+from test_train import assert_same_run
+
+MODULE = '''
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    """A stranger's operator, which adds the change to the state itself; it can be interrupted at a call."""
+
+    calls_left = None
+
+    def __init__(self, width=6):
+        super().__init__()
+        self.encoder = nn.Conv1d(1, width, 5, padding=2, padding_mode="circular")
+        self.decoder = nn.Conv1d(width, 1, 5, padding=2, padding_mode="circular")
+
+    def forward(self, u):
+        if Net.calls_left is not None:
+            Net.calls_left -= 1
+            if Net.calls_left == 0:
+                raise KeyboardInterrupt
+        return u + self.decoder(torch.tanh(self.encoder(u)))
+'''
+BACKBONE = "stranger_of_the_finetune_test:Net"
+SHORT = {"train.steps": 30, "train.batch": 8, "train.compile": "false", "train.device": "cpu"}
+
+
+def advected(trajectories: int, steps: int, points: int) -> np.ndarray:
+    """u_t + u_x = 0.02 u_xx on a circle, exactly, from random waves: (trajectory, time, channel, x)."""
+    generator = np.random.default_rng(0)
+    k = np.fft.rfftfreq(points, 1 / points)
+    start = np.where((k > 0) & (k < 6), 1.0, 0.0) * np.exp(2j * np.pi * generator.random((trajectories, len(k))))
+    t = 0.1 * np.arange(steps + 1)[:, None]
+    return np.fft.irfft(points / 4 * start[:, None] * np.exp(-(1j * k + 0.02 * k**2) * t), points)[:, :, None]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A file of trajectories, a module, and its weights after one-step training by plain torch, in three forms."""
+    path = tmp_path_factory.mktemp("stranger")
+    (path / "stranger_of_the_finetune_test.py").write_text(MODULE)
+    sys.path.insert(0, str(path))
+    data = advected(12, 30, 32).astype(np.float32)
+    np.save(path / "waves.npy", data)
+    pairs = torch.from_numpy(data)[:8]
+    inputs, targets = pairs[:, :-1].flatten(0, 1), pairs[:, 1:].flatten(0, 1)
+    torch.manual_seed(0)
+    net = stranger()
+    optimizer = torch.optim.Adam(net.parameters(), 1e-2)
+    for _ in range(60):
+        optimizer.zero_grad()
+        (net(inputs) - targets).square().mean().backward()
+        optimizer.step()
+    weights = net.state_dict()
+    safetensors.torch.save_file(weights, path / "net.safetensors")
+    torch.save(weights, path / "net.pt")
+    wrapped = {f"module._orig_mod.{name}": value for name, value in weights.items()}
+    torch.save({"epoch": 3, "state_dict": wrapped, "optimizer": optimizer.state_dict()}, path / "net.ckpt")
+    yield path
+    sys.path.remove(str(path))
+
+
+def stranger() -> Any:
+    return import_module(BACKBONE.partition(":")[0]).Net()
+
+
+def config_of(folder: Path, file: str = "net.pt", **changes: Any) -> RunConfig:
+    named = {"backbone.name": BACKBONE, "data.path": str(folder / "waves.npy"), "strategy": "push_forward"}
+    return finetune_config(
+        folder / file, {**named, **SHORT, **{key.replace("__", "."): value for key, value in changes.items()}}
+    )
+
+
+def weights_at_start(config: RunConfig) -> dict[str, Tensor]:
+    model = config.build_operator()
+    open_start(model, config.train, config.backbone.name)
+    return dict(model.state_dict())
+
+
+def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_three_kinds_of_file_are_one_start_and_one_run(folder: Path) -> None:
+    configs = [config_of(folder, f"net.{suffix}") for suffix in ("safetensors", "pt", "ckpt")]
+    assert len({config.run_id() for config in configs}) == 1
+    expected = torch.load(folder / "net.pt", weights_only=True)
+    for config in configs:
+        assert_equal(weights_at_start(config), expected)
+
+
+def test_other_weights_are_another_run_and_a_changed_file_is_refused(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "net.pt", tmp_path / "net.pt")
+    config = config_of(folder, str(tmp_path / "net.pt"))
+    assert config.run_id() == config_of(folder).run_id()  # wherever it lies
+    weights = torch.load(tmp_path / "net.pt", weights_only=True)
+    weights["decoder.bias"] += 1
+    torch.save(weights, tmp_path / "net.pt")
+    assert config_of(folder, str(tmp_path / "net.pt")).run_id() != config.run_id()
+    with pytest.raises(HeroError, match=r"net\.pt has changed since this run was configured; restore it"):
+        weights_at_start(config)
+
+
+def test_a_hash_knows_names_types_shapes_and_bytes() -> None:
+    base = {"a": torch.arange(4.0), "b": torch.tensor(1 + 2j), "c": torch.zeros(0), "d": torch.ones(2).bfloat16()}
+    others = [
+        {**base, "a": torch.arange(4.0).reshape(2, 2)},
+        {**base, "a": torch.arange(4.0).int()},
+        {**base, "d": torch.tensor([1, 1.0078125]).bfloat16()},
+        {("e" if name == "a" else name): value for name, value in base.items()},
+    ]
+    assert len({weights_hash(one) for one in (base, *others)}) == 5
+    assert weights_hash({f"module.{name}": base[name] for name in reversed(base)}) == weights_hash(base)
+
+
+def test_before_is_a_naive_rollout_of_the_module(folder: Path, runs_dir: Path) -> None:
+    config = config_of(folder)
+    assert (config.train.normalise, config.backbone.residual) == (False, False)
+    before = measure_before(config, runs_dir, runs_dir)
+    net = stranger().double()
+    net.load_state_dict(torch.load(folder / "net.pt", weights_only=True))
+    truth = load_data(config, "test", runs_dir, "cpu").states.double()
+    u, errors = truth[:, 0], []
+    with torch.no_grad():
+        for t in range(1, truth.shape[1]):
+            u = net(u)
+            errors.append((u - truth[:, t]).flatten(1).norm(dim=1) / truth[:, t].flatten(1).norm(dim=1))
+    naive = torch.stack(errors, dim=1)
+    assert naive.shape[1] == config.horizon == 30
+    assert before.test["nrmse@30"] == pytest.approx(float(naive[:, -1].mean()), rel=1e-4)
+    assert before.test["gm30"] == pytest.approx(float(naive.log().mean(1).exp().mean()), rel=1e-4)
+    found = Run(runs_dir / config.run_id()).before_errors
+    np.testing.assert_allclose(found.nrmse, naive.numpy(), rtol=1e-4)
+
+
+def test_the_command_improves_a_one_step_operator_and_says_so(folder: Path, runs_dir: Path, call: Call) -> None:
+    settings = {**SHORT, "train.batch": 20, "train.lr": 2e-3}
+    del settings["train.steps"]
+    command = ["finetune", folder / "net.ckpt", "--backbone", BACKBONE, "--data", folder / "waves.npy"]
+    command += ["--strategy", "push_forward", "--unroll", "1:20,4:60", "--runs", runs_dir, "--data-dir", runs_dir]
+    command += [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    code, out, err = call(*command)
+    assert (code, err) == (0, "")
+    (path,) = runs_dir.glob("*/before.json")
+    run = Run(path.parent)
+    assert (run.config.train.steps, run.config.train.unroll, run.config.train.warmup) == (80, 4, 4)
+    assert run.metrics is not None
+    assert run.before is not None
+    old, new = run.before.test["nrmse@30"], run.metrics.test["nrmse@30"]
+    assert new < 0.8 * old
+    row = next(line for line in out.splitlines() if "nRMSE@30" in line)
+    assert f"{new / old - 1:+.1%}" in row
+    assert "better" in row
+    assert "Fine-tuning helped: test GM30" in out
+    page = (run.path / "report.html").read_text()
+    assert "Before and after" in page
+    assert (run.path / "figures" / "finetune.png").read_bytes().startswith(b"\x89PNG")
+
+    files = state_of_files(run.path)
+    again = call(*command)
+    assert again[0] == 0
+    assert f"{new / old - 1:+.1%}" in again[1]
+    assert state_of_files(run.path) == files  # nothing is measured or trained twice
+
+
+def test_a_run_that_got_worse_is_told(folder: Path, runs_dir: Path, call: Call) -> None:
+    config = config_of(folder, train__steps=3, train__lr=0.5, train__warmup=0)
+    measure_before(config, runs_dir, runs_dir)
+    train(config, runs_dir, runs_dir)
+    code, out, _ = call("evaluate", config.run_id(), "--runs", runs_dir, "--data", runs_dir)
+    assert code == 0
+    assert "fine-tuning did not help: test GM30" in out
+    assert str(folder / "net.pt") in out
+
+
+def test_frozen_bits_stay_and_have_no_optimizer_state(
+    folder: Path, runs_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train(config_of(folder, train__freeze="encoder.*", train__steps=5), runs_dir, runs_dir)
+    assert "training 31 of 67 parameters; frozen: encoder.*" in capsys.readouterr().out
+    start, end = read_start(folder / "net.pt"), read_weights(run / "model.safetensors")[0]
+    moved = {name for name in start if not torch.equal(start[name], end[name])}
+    assert moved == {"decoder.weight", "decoder.bias"}
+    state = torch.load(run / "last" / "state.pt", weights_only=True)
+    assert len(state["optimiser"]["state"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("patterns", "words"),
+    [
+        (("lifting.*",), r"train\.freeze=lifting\.\* matches no parameter.*encoder\.weight, encoder\.bias"),
+        (("encoder.*", "decodr.*"), r"train\.freeze=decodr"),
+        (("*",), r"train\.freeze=\* leaves no parameter to train"),
+    ],
+)
+def test_patterns_that_freeze_nothing_or_all_are_refused(folder: Path, patterns: tuple[str, ...], words: str) -> None:
+    with pytest.raises(HeroError, match=words):
+        freeze(stranger(), patterns)
+
+
+def test_patterns_are_names_of_the_module_inside_its_wrappers(folder: Path) -> None:
+    model = config_of(folder, train__normalise=True, backbone__residual=True).build_operator()
+    freeze(model, ("encoder.*",))
+    assert [name for name, p in model.named_parameters() if p.requires_grad] == [
+        "backbone.backbone.decoder.weight",
+        "backbone.backbone.decoder.bias",
+    ]
+
+
+def test_names_that_do_not_match_are_counted_and_named(folder: Path, tmp_path: Path) -> None:
+    weights = read_start(folder / "net.pt")
+    weights["head.weight"] = weights.pop("decoder.weight")
+    torch.save(weights, tmp_path / "other.pt")
+    words = (
+        r"other\.pt does not fit backbone .*: of 4 tensors, 1 missing \(decoder\.weight\), "
+        r"1 unexpected \(head\.weight\), 2 wrongly shaped \(encoder\.weight \(6, 1, 5\) instead of \(4, 1, 5\), .*"
+        r"train\.init_prefix=PREFIX.*train\.init_strict=false"
+    )
+    strict = {"backbone__kwargs": {"width": 4}}
+    with pytest.raises(HeroError, match=words):
+        weights_at_start(config_of(folder, str(tmp_path / "other.pt"), **strict))
+    config = config_of(folder, str(tmp_path / "other.pt"), train__init_strict=False)
+    model = config.build_operator()
+    start = open_start(model, config.train, BACKBONE)
+    assert (len(start.found), start.difference) == (3, "1 missing (decoder.weight), 1 unexpected (head.weight)")
+    assert torch.equal(dict(model.named_parameters())["encoder.weight"], weights["encoder.weight"])
+    torch.save({"x": torch.ones(1)}, tmp_path / "nothing.pt")
+    with pytest.raises(HeroError, match=r"4 missing .*, 1 unexpected \(x\)"):
+        weights_at_start(config_of(folder, str(tmp_path / "nothing.pt"), train__init_strict=False))
+
+
+def test_a_prefix_selects_a_part_of_a_file(folder: Path, tmp_path: Path) -> None:
+    weights = read_start(folder / "net.pt")
+    both = {f"ema.{name}": x + 1 for name, x in weights.items()} | {f"net.{name}": x for name, x in weights.items()}
+    torch.save({"model": both}, tmp_path / "both.pth")
+    assert_equal(weights_at_start(config_of(folder, str(tmp_path / "both.pth"), train__init_prefix="net.")), weights)
+
+
+def test_a_submodule_called_model_keeps_its_name() -> None:
+    net = nn.Sequential()
+    net.add_module("model", nn.Linear(2, 2))
+    assert Start.of(dict(net.state_dict()), net).misfits == 0
+
+
+class Exploit:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (Path("ran"),))
+
+
+def test_no_code_in_a_file_is_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"state_dict": read_start(folder / "net.pt"), "hyper": Exploit()}, "evil.ckpt")
+    Path("evil.pt").write_bytes(pickle.dumps(Exploit()))
+    torch.save(stranger(), "whole.pt")
+    for name in ("evil.ckpt", "evil.pt", "whole.pt"):
+        with pytest.raises(HeroError, match=r"never runs; save its tensors alone with torch\.save"):
+            read_start(Path(name))
+    assert not Path("ran").exists()
+    Path("text.pt").write_text("no weights")
+    Path("text.safetensors").write_text("no weights")
+    torch.save({"epoch": 1}, "empty.pt")
+    for name in ("text.pt", "text.safetensors", "empty.pt"):
+        with pytest.raises(HeroError, match=r"torch\.save\(model\.state_dict\(\)"):
+            read_start(Path(name))
+
+
+def test_a_resumed_run_has_the_same_bits_and_needs_no_file(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "net.pt", tmp_path / "net.pt")
+    changes = {"train__stages": "1:10,3:20", "train__ema": 0.9, "train__validate_every": 10}
+    config = config_of(folder, str(tmp_path / "net.pt"), **changes, train__checkpoint_every=4)
+    whole = train(config, tmp_path / "whole", tmp_path)
+    net = type(stranger())
+    net.calls_left = 1 + 10 + 30 + 24  # a trial, ten updates, a validation, and into an update with three steps
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train(config, tmp_path / "stopped", tmp_path)
+    finally:
+        net.calls_left = None
+    (tmp_path / "net.pt").unlink()
+    stopped = tmp_path / "stopped" / config.run_id()
+    assert torch.load(stopped / "last" / "state.pt", weights_only=True)["step"] == 16
+    resume(stopped, tmp_path)
+    assert_same_run(stopped, whole)
+
+
+def test_stages_say_the_length_of_every_update() -> None:
+    config = make_config(overrides=["train.stages=1:3,4:2,2:5"])
+    assert (config.train.steps, config.train.unroll, config.train.curriculum) == (10, 4, "stages")
+    lengths = [unroll_length("stages", step, 10, 4, 0, [(1, 3), (4, 2), (2, 5)]) for step in range(10)]
+    assert lengths == [1, 1, 1, 4, 4, 2, 2, 2, 2, 2]
+    assert make_config(overrides=["train.stages=3:40"]).train.curriculum == "fixed"
+    for wrong in ("1:0", "1-100", "2", "0:5", "1:2:3"):
+        with pytest.raises(HeroError, match=r"is not LENGTH:UPDATES"):
+            make_config(overrides={"train.stages": wrong})
+    with pytest.raises(HeroError, match=r"train\.steps=7 contradicts train\.stages, which imply 10"):
+        make_config(overrides=["train.stages=1:3,4:7", "train.steps=7"])
+    with pytest.raises(HeroError, match=r"needs the stages"):
+        make_config(overrides=["train.curriculum=stages"])
+
+
+def test_from_a_run_data_backbone_and_statistics_are_handed_on(runs_dir: Path, data_dir: Path) -> None:
+    base = train(tiny(train__normalise=True, strategy="one_step", seed=3), runs_dir, data_dir)
+    metrics = evaluate(base, data_dir)
+    config = finetune_config(base, {"strategy": "push_forward", "train.steps": 10, "train.compile": "false"})
+    old = Run(base).config
+    assert (config.task, config.data, config.backbone, config.seed) == (old.task, old.data, old.backbone, 3)
+    assert (config.train.lr, config.train.batch, config.train.normalise) == (pytest.approx(1e-4), 5, True)
+    before = measure_before(config, runs_dir, data_dir)
+    assert (before.val, before.test) == (metrics.val, metrics.test)
+
+    # On other data the operator keeps the scales that its weights were trained with.
+    other = finetune_config(base, {**read_toml(base / "config.toml"), "task.viscosity": 0.02, "train.init_hash": ""})
+    run = train(other, runs_dir, data_dir)
+    scales = [read_weights(path / "model.safetensors")[0]["std"] for path in (base, run)]
+    assert torch.equal(*scales)
+
+
+def test_a_file_of_weights_needs_its_module_and_data(folder: Path, runs_dir: Path, call: Call) -> None:
+    assert_refused(call("finetune", folder / "net.pt"), "weights without their module", "--backbone")
+    assert_refused(call("finetune", folder / "net.pt", "--backbone", BACKBONE), "weights without data", "--data")
+    assert_refused(call("finetune", folder / "nothing.pt"), "there is not a file")
+    assert_refused(call("finetune", "nothing", "--runs", runs_dir), "there is no run 'nothing'")
+    assert_refused(call("finetune", folder / "net.pt", "--unroll", "many"), "--unroll many is not")
+    assert find_checkpoint(str(folder / "net.pt"), Folders()) == folder / "net.pt"
+
+
+def test_the_default_is_the_recommended_strategy_at_a_tenth_of_its_learning_rate(folder: Path) -> None:
+    named = {"backbone.name": BACKBONE, "data.path": str(folder / "waves.npy")}
+    config = finetune_config(folder / "net.pt", named, "best")
+    train = config.train
+    assert (config.strategy, train.optimizer, train.steps, train.warmup) == ("foresight", "soap", 2000, 100)
+    assert train.lr == pytest.approx(5e-4)
