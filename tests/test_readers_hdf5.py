@@ -467,7 +467,7 @@ def test_few_files_stay_open_and_reads_of_threads_do_not_mix(tmp_path: Path) -> 
         thread.join()
     assert not wrong
     assert len(handles._handles) == handles.KEPT
-    assert all(file for _, file in handles._handles.values())  # a closed file is false
+    assert all(handle.file for handle in handles._handles.values())  # a closed file is false
 
 
 def _read_in_child(recording: Recording, index: int) -> np.ndarray:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -74,7 +75,7 @@ class FileSettings(Settings):
     val_share: float = setting(0.1, "Share for validation; the rest is the test set.", gt=0, lt=1)
     split_seed: int = setting(0, "Which trajectories go where.", ge=0)
     rollout: int = setting(0, f"Steps of a test rollout (default: all there are, at most {LONGEST_ROLLOUT}).", ge=0)
-    memory: float = setting(4.0, "GB of training data held in memory; more is read from the file as needed.", gt=0)
+    memory: float = setting(4.0, "GB of a split held in memory; a larger one is read from the file as needed.", gt=0)
     format: str = setting("", "Found: the layout of the file.")
     channels: Words = setting((), "Found: the names of the channels.")
     units: Annotated[tuple[str, ...], BeforeValidator(per_axis)] = setting((), "Found: their units.")
@@ -234,16 +235,20 @@ class FileSource:
             )
         return recording
 
+    def size(self, name: str) -> int:
+        """Bytes of the states of a split."""
+        split = self.given.split(name)
+        return 4 * split.trajectories * (split.steps + 1) * self.channels * math.prod(self.space)
+
+    def is_streamed(self, name: str) -> bool:
+        """Whether a split stays in its file, because it is larger than data.memory."""
+        return self.size(name) > self.given.memory * 1e9
+
     def load(self, name: str) -> Trajectories:
         """The split `train`, `val` or `test`: in memory if it is small enough, else read as it is asked for."""
         reading = Reading(self.recording, self.given)
-        parts = divided(self.recording, self.given)[name]
-        numbers = len(parts) * parts[0].frames * self.channels * math.prod(self.space)
-        trajectories = FileTrajectories(reading, tuple(parts), reading.conditioning(parts))
-        if name == "train" and 4 * numbers > self.given.memory * 1e9:
-            return trajectories
-        with progress_bar(f"reading {name}", len(parts)) as advance:
-            return trajectories.in_memory(advance)
+        trajectories = FileTrajectories(reading, tuple(divided(self.recording, self.given)[name]), name)
+        return trajectories if self.is_streamed(name) else trajectories.in_memory(f"reading {name}")
 
 
 class Reading:
@@ -261,15 +266,15 @@ class Reading:
         found = self.recording.trajectories[trajectory].read(frames, self.channels)
         return np.ascontiguousarray(found[(slice(None), slice(None), *self.cuts)], dtype=np.float32)
 
-    def conditioning(self, parts: Sequence[Part]) -> Tensor | None:
-        """μ of each part: numbers (parts, p), or fields (parts, p, *space) if there are fields."""
+    def conditioning(self, trajectories: Sequence[int]) -> Tensor | None:
+        """μ of each: numbers (trajectories, p), or fields (trajectories, p, *space) if there are fields."""
         names, recording = self.settings.condition, self.recording
         if not names:
             return None
         fields = [name for name in names if name in recording.field_names]
         rows = []
-        for part in parts:
-            trajectory = recording.trajectories[part.trajectory]
+        for number in trajectories:
+            trajectory = recording.trajectories[number]
             values = {name: np.float32(trajectory.scalars[name]) for name in names if name not in fields}
             if fields:
                 assert trajectory.fields is not None
@@ -282,16 +287,19 @@ class Reading:
 
 
 class FileTrajectories(Trajectories):
-    """Trajectories that stay in their file: windows are read when they are asked for."""
+    """Trajectories that stay in their file: windows and μ are read when they are asked for."""
 
-    def __init__(self, reading: Reading, parts: tuple[Part, ...], mu: Tensor | None) -> None:
+    def __init__(
+        self, reading: Reading, parts: tuple[Part, ...], split: str, target: str | torch.device = "cpu"
+    ) -> None:
         object.__setattr__(self, "reading", reading)
         object.__setattr__(self, "kept", parts)
-        object.__setattr__(self, "mu", mu)
-        object.__setattr__(self, "target", torch.device("cpu"))
+        object.__setattr__(self, "split", split)
+        object.__setattr__(self, "target", torch.device(target))
 
     reading: Reading
     kept: tuple[Part, ...]
+    split: str
     target: torch.device
 
     @property
@@ -304,57 +312,67 @@ class FileTrajectories(Trajectories):
         return False
 
     @property
+    def is_conditioned(self) -> bool:
+        return bool(self.reading.settings.condition)
+
+    @property
     def device(self) -> torch.device:
         return self.target
 
     def __getitem__(self, part: slice) -> Trajectories:
-        return FileTrajectories(self.reading, self.kept[part], None if self.mu is None else self.mu[part]).in_memory()
+        return FileTrajectories(self.reading, self.kept[part], self.split, self.target).in_memory()
 
     def frames(self, part: slice) -> Tensor:
         first, stop, _ = part.indices(self.shape[1])
-        return self.read([(row, first) for row in range(len(self))], stop - first)
+        return self.read([(row, first) for row in range(len(self))], stop - first).to(self.target)
 
-    def gather(self, trajectory: Tensor, start: Tensor, offsets: Tensor) -> Tensor:
-        rows = list(zip(trajectory.tolist(), start.tolist(), strict=True))
-        return self.read(rows, len(offsets))
+    def gather(self, trajectory: Tensor, start: Tensor, count: int) -> Tensor:
+        """On the host, in pinned memory if batches are wanted on a GPU."""
+        return self._ready(self.read(list(zip(trajectory.tolist(), start.tolist(), strict=True)), count))
+
+    def conditioning(self, trajectory: Tensor) -> Tensor | None:
+        """On the host as well."""
+        mu = self.reading.conditioning([self.kept[row].trajectory for row in trajectory.tolist()])
+        return None if mu is None else self._ready(mu)
+
+    def _ready(self, found: Tensor) -> Tensor:
+        return found.pin_memory() if self.target.type == "cuda" else found
 
     def read(self, rows: Sequence[tuple[int, int]], count: int) -> Tensor:
-        """`count` states from each (row, first state)."""
+        """`count` states from each (row, first state), on the host."""
         found = np.empty((len(rows), count, *self.shape[2:]), np.float32)
-        for i, (row, first) in enumerate(rows):
+        for i in sorted(range(len(rows)), key=rows.__getitem__):  # in the order of the file
+            row, first = rows[i]
             part = self.kept[row]
             found[i] = self.reading.states(part.trajectory, part.first + first, count)
-        return torch.from_numpy(found).to(self.target)
+            if not np.isfinite(found[i]).all():
+                bad = ~np.isfinite(found[i]).reshape(count, -1).all(axis=1)
+                raise HeroError(
+                    f"the split {self.split} of {self.reading.settings.path} has NaN or infinite values (first in "
+                    f"trajectory {row}, step {first + int(bad.argmax())}); `hero doctor` lists them, data.fields and "
+                    "data.crop leave parts out."
+                )
+        return torch.from_numpy(found)
 
-    def in_memory(self, advance: Any = lambda n: None) -> Trajectories:
-        """All of them."""
+    def in_memory(self, title: str = "") -> Trajectories:
+        """All of them; `title` names a progress bar."""
         states = torch.empty(self.shape)
-        for row in range(len(self)):
-            states[row] = self.read([(row, 0)], self.shape[1])[0].cpu()
-            advance(1)
-        return Trajectories(states, self.mu).to(self.target)
+        for row, part in enumerate(self.each(title)):
+            states[row] = part[0]
+        mu = self.reading.conditioning([part.trajectory for part in self.kept])
+        return Trajectories(states, mu).to(self.target)
+
+    def each(self, title: str = "measuring") -> Iterator[Tensor]:
+        with progress_bar(title, len(self)) if title else nullcontext(lambda n: None) as advance:
+            for row in range(len(self)):
+                yield self.read([(row, 0)], self.shape[1])
+                advance(1)
 
     def to(self, device: torch.device | str) -> Trajectories:
-        moved = FileTrajectories(self.reading, self.kept, None if self.mu is None else self.mu.to(device))
-        object.__setattr__(moved, "target", torch.device(device))
-        return moved
+        return FileTrajectories(self.reading, self.kept, self.split, device)
 
-    def moments(self) -> tuple[Tensor, Tensor]:
-        return streamed_moments(part.states for part in self.parts(1))
-
-    def step_std(self) -> Tensor:
-        return streamed_moments(part.states.diff(dim=1) for part in self.parts(1))[1]
-
-
-def streamed_moments(parts: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each channel, one part (trajectory, time, channel, *space) at a time."""
-    count, total, squares = 0, torch.zeros(()).double(), torch.zeros(()).double()
-    for part in parts:
-        values = part.double().movedim(2, 0).flatten(1)
-        count, total, squares = count + values.shape[1], total + values.sum(1), squares + values.square().sum(1)
-    mean = total / count
-    variance = (squares - count * mean.square()) / max(1, count - 1)
-    return mean.float(), variance.clamp(min=0).sqrt().float()
+    def each_mu(self) -> Iterator[Tensor]:
+        return (mu for part in self.kept if (mu := self.reading.conditioning([part.trajectory])) is not None)
 
 
 def opened(settings: FileSettings) -> Recording:
@@ -483,8 +501,8 @@ def whole_parts(recording: Recording, settings: FileSettings, frames: int) -> di
                 f"{settings.path} has {count} trajectories of {frames} states, too few to split in time; "
                 "at least 20 states are needed."
             )
-        lengths = zip(SPLITS, cuts[:-1], cuts[1:], strict=True)
-        return {name: [Part(i, a, b - a) for i in range(count)] for name, a, b in lengths}
+        bounds = zip(SPLITS, cuts[:-1], cuts[1:], strict=True)
+        return {name: [Part(i, a, b - a) for i in range(count)] for name, a, b in bounds}
     order = np.random.default_rng(settings.split_seed).permutation(count)
     groups: dict[str, list[int]] = {name: [i for i in range(count) if labels[i] == name] for name in SPLITS}
     free = [int(i) for i in order if labels[i] not in SPLITS]
@@ -493,7 +511,8 @@ def whole_parts(recording: Recording, settings: FileSettings, frames: int) -> di
     for name, share in (("test", 1 - settings.train_share - settings.val_share), ("val", settings.val_share)):
         if not groups[name]:
             taken = max(1, round(share * count))
-            pool = [int(i) for i in order if i in set(groups["train"])]
+            left = set(groups["train"])
+            pool = [int(i) for i in order if i in left]
             groups[name], groups["train"] = sorted(pool[:taken]), sorted(pool[taken:])
     if not groups["train"]:
         raise HeroError(f"{settings.path} leaves no trajectory to train on; raise data.train_share.")

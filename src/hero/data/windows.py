@@ -5,13 +5,20 @@ Layout: a state is (batch, channel, *space), a trajectory (batch, time, channel,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
 
+from hero.errors import HeroError
 from hero.seeding import seed_of
+
+AHEAD = 3
+"""Batches that are read while an update runs, where the data stay in their file."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +76,13 @@ class Trajectories:
         return True
 
     @property
+    def is_conditioned(self) -> bool:
+        """Whether there is a μ."""
+        return self.mu is not None
+
+    @property
     def device(self) -> torch.device:
-        """Where windows are."""
+        """Where batches are wanted."""
         return self.states.device
 
     def __getitem__(self, part: slice) -> Trajectories:
@@ -87,32 +99,56 @@ class Trajectories:
 
     def first(self, history: int, device: torch.device | str | None = None) -> Context:
         """The first H states of each trajectory and their conditioning."""
-        mu = None if self.mu is None else self.mu.to(device or self.device)
-        return Context(self.frames(slice(history)).to(device or self.device), mu)
+        return Context(self.frames(slice(history)), self.conditioning(torch.arange(len(self)))).to(
+            device or self.device
+        )
 
-    def gather(self, trajectory: Tensor, start: Tensor, offsets: Tensor) -> Tensor:
-        """Windows (batch, len(offsets), channel, *space) that begin at state `start` of each `trajectory`."""
-        return self.states[trajectory[:, None], start[:, None] + offsets]
+    def conditioning(self, trajectory: Tensor) -> Tensor | None:
+        """μ of each of the trajectories with these numbers."""
+        return None if self.mu is None else self.mu[trajectory]
+
+    def gather(self, trajectory: Tensor, start: Tensor, count: int) -> Tensor:
+        """Windows (batch, count, channel, *space) that begin at state `start` of each `trajectory`."""
+        return self.states[trajectory[:, None], start[:, None] + torch.arange(count, device=start.device)]
 
     def to(self, device: torch.device | str) -> Trajectories:
         """The same on `device`."""
         return Trajectories(self.states.to(device), None if self.mu is None else self.mu.to(device))
 
+    def each(self) -> Iterator[Tensor]:
+        """The states (1, time, channel, *space) of one trajectory after the other, on the host."""
+        return (part.states.cpu() for part in self.parts(1))
+
+    def each_mu(self) -> Iterator[Tensor]:
+        """μ of one trajectory after the other, on the host."""
+        return iter(() if self.mu is None else self.mu.cpu().split(1))
+
     def moments(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of each channel."""
-        values = self.states.movedim(2, 0).flatten(1)
-        return values.mean(dim=1), values.std(dim=1)
+        return streamed_moments(self.each(), correction=1)
 
     def step_std(self) -> Tensor:
         """Standard deviation of the change per step, for each channel."""
-        return self.states.diff(dim=1).movedim(2, 0).flatten(1).std(dim=1)
+        return streamed_moments((part.diff(dim=1) for part in self.each()), correction=1)[1]
 
     def mu_moments(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of each channel of μ; 1 for one that is constant."""
-        assert self.mu is not None
-        values = self.mu.movedim(1, 0).flatten(1)
-        std = values.std(dim=1, correction=0)
-        return values.mean(dim=1), torch.where(std > 0, std, 1.0)
+        """Mean and standard deviation of each channel of μ; 1 for one that is constant up to rounding."""
+        mean, std = streamed_moments((mu[:, None] for mu in self.each_mu()), correction=0)
+        return mean, torch.where(std > 1e-6 * mean.abs(), std, 1.0)
+
+
+def streamed_moments(parts: Iterable[Tensor], correction: int) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each channel, one part (trajectory, time, channel, *space) at a time.
+
+    Data in memory and data in a file take this one path, so that both give the same bits.
+    """
+    count, total, squares = 0, torch.zeros(()).double(), torch.zeros(()).double()
+    for part in parts:
+        values = part.double().movedim(2, 0).flatten(1)
+        count, total, squares = count + values.shape[1], total + values.sum(1), squares + values.square().sum(1)
+    mean = total / count
+    variance = (squares - count * mean.square()) / max(1, count - correction)
+    return mean.float(), variance.clamp(min=0).sqrt().float()
 
 
 @dataclass(frozen=True)
@@ -124,6 +160,10 @@ class Batch:
     step: int
     index: Tensor | None  # window numbers on the CPU, None where windows cannot be numbered
     generator: Generator
+
+
+Read = tuple[Tensor, Tensor, Tensor | None]
+"""Numbers of windows, windows, μ."""
 
 
 class Windows:
@@ -148,7 +188,6 @@ class Windows:
         self.count = data.shape[0] * self.starts
         self.per_epoch = -(-self.count // batch)
         self._epoch, self._order, self._order_there = -1, torch.empty(0), torch.empty(0)
-        self._offsets = torch.arange(history + unroll, device=data.device)
         self._generator = Generator(device=data.device)
 
     def _position(self, step: int) -> slice:
@@ -158,7 +197,8 @@ class Windows:
             generator = Generator().manual_seed(seed_of(self.seed, "order", epoch))
             self._epoch = epoch
             self._order = torch.randperm(self.count, generator=generator)
-            self._order_there = self._order.to(self.data.device)
+            # A file is read by numbers on the host, a tensor indexed by numbers that lie where it does.
+            self._order_there = self._order.to(self.data.device) if self.data.is_in_memory else self._order
         return slice(position * self.batch, (position + 1) * self.batch)
 
     def indices(self, step: int) -> Tensor:
@@ -168,11 +208,59 @@ class Windows:
 
     def __call__(self, step: int) -> Batch:
         """The batch of update `step`, with a generator seeded for that step."""
+        return self._batch(step, self._read(step))
+
+    @contextmanager
+    def ahead(self, steps: Iterable[int]) -> Iterator[Iterator[Batch]]:
+        """The batches of these updates, one after the other.
+
+        Where the data stay in their file, a thread reads the next ones meanwhile; it ends with the context. The numbers
+        are those of a call for each update: what a batch holds is decided by its update alone, and its generator is
+        seeded when it is handed out.
+        """
+        if self.data.is_in_memory:
+            yield map(self, steps)
+            return
+        pool = ThreadPoolExecutor(1, "hero-reads-ahead")
+        try:
+            yield self._read_ahead(pool, steps)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _read_ahead(self, pool: ThreadPoolExecutor, steps: Iterable[int]) -> Iterator[Batch]:
+        reading: deque[tuple[int, Future[Read]]] = deque()
+        for step in steps:
+            reading.append((step, pool.submit(self._read, step)))
+            if len(reading) > AHEAD:
+                yield self._taken(*reading.popleft())
+        while reading:
+            yield self._taken(*reading.popleft())
+
+    def _taken(self, step: int, future: Future[Read]) -> Batch:
+        """The batch that the thread has read, or the error that it met."""
+        try:
+            return self._batch(step, future.result())
+        except HeroError:
+            raise
+        except Exception as error:  # whatever a library for files may raise
+            raise HeroError(
+                f"the training data could not be read at update {step} ({type(error).__name__}: {error}); check the "
+                "file, then repeat the command to continue."
+            ) from error
+
+    def _read(self, step: int) -> Read:
+        """All of a batch that comes from the data."""
         position = self._position(step)
-        index, there = self._order[position], self._order_there[position]
+        there = self._order_there[position]
         trajectory, start = there // self.starts, there % self.starts
-        window = self.data.gather(trajectory, start, self._offsets)  # (batch, H+K, channel, *space)
-        mu = self.data.mu
-        context = Context(window[:, : self.history], None if mu is None else mu[trajectory])
+        window = self.data.gather(trajectory, start, self.history + self.unroll)  # (batch, H+K, channel, *space)
+        return self._order[position], window, self.data.conditioning(trajectory)
+
+    def _batch(self, step: int, read: Read) -> Batch:
+        """What was read as a batch on the training device; pinned memory is copied while the host continues."""
+        index, window, mu = read
+        window = window.to(self.data.device, non_blocking=True)
+        mu = None if mu is None else mu.to(self.data.device, non_blocking=True)
         self._generator.manual_seed(seed_of(self.seed, "noise", step))
+        context = Context(window[:, : self.history], mu)
         return Batch(context, window[:, self.history :], step, index, self._generator)

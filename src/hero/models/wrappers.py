@@ -34,7 +34,7 @@ class Normalised(nn.Module):
         mean, std = data.moments()
         self.mean.copy_(mean)
         self.std.copy_(std.clamp(min=1e-12))
-        if data.mu is not None:
+        if data.is_conditioned:
             mean, std = data.mu_moments()
             self.mu_mean.copy_(mean)
             self.mu_std.copy_(std)

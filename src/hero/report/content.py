@@ -425,6 +425,8 @@ def description_table(found: Description) -> Table:
         "FLOP: matrix products and convolutions only, twice their multiplications; no FFT, activation or validation.",
         "Memory: without PyTorch itself and temporary values; activations as kept without torch.compile.",
     ]
+    if found.streamed:
+        notes.append(f"Larger than data.memory, so read from the file as needed: {', '.join(found.streamed)}.")
     return Table(f"{found.task}: {found.backbone} with {found.strategy}", columns, rows, notes, sortable=False)
 
 

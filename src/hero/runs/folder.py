@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from hero.data import FileSource, Task, load_trajectories, split_path
+from hero.data import Task, load_trajectories, split_path
 from hero.data.windows import Trajectories
 from hero.errors import HeroError
 from hero.method.rollout import Stepper
@@ -127,22 +127,21 @@ def list_runs(runs_dir: Path) -> list[Path]:
 
 
 def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device | str) -> Trajectories:
-    """The split `train`, `val` or `test` of a run, on the CPU; HeroError if it holds NaN or infinity."""
+    """The split `train`, `val` or `test` of a run, on the CPU; HeroError if it holds NaN or infinity.
+
+    Data from files are checked as they are read.
+    """
     source, split = config.make_task(), config.split(name)
     solve_on = "cpu" if torch.device(device).type == "mps" else device  # the solver needs float64
     data = load_trajectories(source, split, data_dir, solve_on)
-    for number, part in enumerate(data.parts(1) if data.is_in_memory else ()):
-        bad = ~part.states.isfinite().flatten(2).all(dim=2)
-        if bool(bad.any()):
-            where = f"NaN or infinite values (first in trajectory {number}, step {int(bad.nonzero()[0, 1])})"
-            if isinstance(source, Task):
-                path = split_path(source, split, data_dir)
-                raise HeroError(f"{path} has {where}; delete it and repeat the command to solve it again.")
-            assert isinstance(source, FileSource)
-            raise HeroError(
-                f"the split {name} of {source.given.path} has {where}; `hero doctor` lists them, data.fields and "
-                "data.crop leave parts out."
-            )
+    if isinstance(source, Task):
+        for number, part in enumerate(data.parts(1)):
+            bad = ~part.states.isfinite().flatten(2).all(dim=2)
+            if bool(bad.any()):
+                raise HeroError(
+                    f"{split_path(source, split, data_dir)} has NaN or infinite values (first in trajectory {number}, "
+                    f"step {int(bad.nonzero()[0, 1])}); delete it and repeat the command to solve it again."
+                )
     return data
 
 

@@ -150,7 +150,7 @@ class RefinedOperator(nn.Module):
         if self.normalise:
             self.mean.copy_(mean)
             self.std.copy_(std.clamp(min=1e-12))
-            if data.mu is not None:
+            if data.is_conditioned:
                 for buffer, values in zip((self.mu_mean, self.mu_std), data.mu_moments(), strict=True):
                     buffer.copy_(values)
 

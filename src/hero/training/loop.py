@@ -78,12 +78,16 @@ def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device, l
         console.print(f"resuming {run.name} after update {first} of {settings.steps}", highlight=False)
     journal.begin(first, seconds)
 
-    with open_loggers(log, run, config) as journal.loggers, watched(journal, first) as interrupted:
-        for step in range(first, settings.steps):
-            statistics = update(trainee, augment(windows(step), settings, config.seed))
+    with (
+        open_loggers(log, run, config) as journal.loggers,
+        watched(journal, first) as interrupted,
+        windows.ahead(range(first, settings.steps)) as batches,
+    ):
+        for batch in batches:
+            statistics = update(trainee, augment(batch, settings, config.seed))
             journal.count(statistics)
 
-            done = step + 1
+            done = batch.step + 1
             last, stop = done == settings.steps, interrupted()
             finite = True
             if done % journal.log_every == 0 or last:

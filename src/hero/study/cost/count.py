@@ -7,6 +7,7 @@ moment. A module that needs numbers is counted on the CPU instead, with two and 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,10 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from hero.data.windows import Batch, Context, Windows
+from hero.data import FileSource
+from hero.data.handles import CACHE_BYTES, KEPT
+from hero.data.windows import AHEAD, Batch, Context, Windows
+from hero.method.metrics import CHUNK_VALUES
 from hero.models import count_parameters
 from hero.records import Record
 from hero.runs.config import RunConfig
@@ -56,6 +60,8 @@ class Description(Record):
     """One step of one sample."""
     phases: tuple[PhaseFlops, ...]
     memory: dict[str, int]
+    streamed: tuple[str, ...] = ()
+    """Splits that stay in their file; their memory is that of the parts in use."""
     files: dict[str, int]
 
     @property
@@ -87,13 +93,14 @@ def describe(config: RunConfig) -> Description:
     trained = sum(nbytes(p) for p in model.parameters() if p.requires_grad)
     frames = {name: config.split(name).trajectories * (config.split(name).steps + 1) for name in SPLITS}
     files = {name: 4 * count * torch.Size(state).numel() for name, count in frames.items()}
+    streamed = tuple(name for name in SPLITS if isinstance(task, FileSource) and task.is_streamed(name))
     memory = {
         "parameters": sum(map(nbytes, model.parameters())),
         "gradients": trained,
         "optimizer": 2 * trained,
         "activations": max(count.activations for count in counts),
-        "training data": files["train"],
-        "validation data": files["val"],
+        "training data": window_bytes(config, windows) if "train" in streamed else files["train"],
+        "validation data": min(files["val"], 4 * CHUNK_VALUES) if "val" in streamed else files["val"],
         "strategy state": counts[-1].state,
         "strategy caches": counts[-1].caches,
     }
@@ -117,6 +124,7 @@ def describe(config: RunConfig) -> Description:
             for phase, count in zip(phases, counts, strict=True)
         ),
         memory={**memory, "total": sum(memory.values())},
+        streamed=streamed,
         files={**files, "weights": sum(map(nbytes, model.state_dict().values()))},
     )
 
@@ -124,6 +132,14 @@ def describe(config: RunConfig) -> Description:
 def empty_windows(config: RunConfig) -> Windows:
     """The run's windows without their data, for how many there are."""
     return config.windows(torch.empty(config.split("train").trajectories, config.split("train").steps + 1, 0))
+
+
+def window_bytes(config: RunConfig, windows: Windows) -> int:
+    """Bytes of streamed training data at one time: the batch in use, those read ahead, and the open files."""
+    task, train = config.make_task(), config.train
+    states = (train.history + train.unroll) * task.channels + len(task.conditioning)
+    batch = 4 * min(train.batch, windows.count) * states * math.prod(task.space)
+    return (AHEAD + 1) * batch + KEPT * CACHE_BYTES
 
 
 def phases_of(config: RunConfig) -> Sequence[Phase]:

@@ -14,7 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from hero.data.handles import opened_hdf5
+from hero.data.handles import read_hdf5
 from hero.data.readers.arrays import real
 from hero.data.readers.hdf5.axes import SPACE, length_of, space_of
 from hero.data.recording import Frames
@@ -47,8 +47,7 @@ class Slab:
             "t": frames,
             "c": slice(first, last + 1) if one_axis else slice(None),
         }
-        with opened_hdf5(self.path) as file:
-            block = file[self.name][tuple(parts.get(letter, slice(None)) for letter in self.axes)]
+        block = read_hdf5(self.path, self.name, tuple(parts.get(letter, slice(None)) for letter in self.axes))
         left = self.axes.replace("b", "")
         ordered = [letter for letter in "tcd" + SPACE if letter in left]
         block = block.transpose([left.index(letter) for letter in ordered])
@@ -67,6 +66,8 @@ class States:
 
     def __call__(self, frames: slice, channels: Sequence[int]) -> np.ndarray:
         """(time, channel, *space)."""
+        if len(self.slabs) == 1:
+            return self.slabs[0](frames, channels)
         owners = [(slab, component) for slab in self.slabs for component in range(slab.components)]
         chosen = [owners[channel] for channel in channels]
         blocks: dict[Slab, Mapping[int, np.ndarray]] = {}

@@ -1,0 +1,271 @@
+"""Data larger than `data.memory` stay in their file: the same numbers, read ahead by a thread, in bounded memory."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from foreign import pdebench
+from hero.config import Facts
+from hero.data.files import FileSettings, FileSource, FileTrajectories, Part, Reading
+from hero.data.handles import close_hdf5
+from hero.data.recording import Axis, Channel, Recording, Trajectory
+from hero.data.windows import AHEAD, Trajectories, Windows
+from hero.errors import HeroError
+from hero.method.metrics import rollout_errors
+from hero.runs.config import RunConfig, make_config
+from hero.runs.folder import load_data
+from hero.study.cost.count import describe
+from hero.training.loop import train
+
+LAZY, WHOLE = 1e-7, 4.0
+"""GB of data.memory."""
+SMALL = {
+    "strategy": "push_forward",
+    "train.steps": 7,
+    "train.unroll": 2,
+    "train.batch": 4,
+    "train.checkpoint_every": 3,
+    "train.validate_every": 7,
+    "train.compile": "false",
+    "train.device": "cpu",
+    "backbone.modes": 4,
+    "backbone.width": 6,
+    "backbone.depth": 1,
+}
+
+
+def waves(count: int = 12, frames: int = 9, points: int = 16) -> np.ndarray:
+    """(trajectory, time, 1, x)."""
+    phase = np.random.default_rng(0).random((count, 1, 1))
+    x, t = np.arange(points) / points, np.arange(frames)[:, None] / 10
+    return np.sin(2 * np.pi * (x - t + phase))[:, :, None].astype(np.float32) + 3 * phase[..., None].astype(np.float32)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    pdebench(tmp_path / "waves.h5", waves())
+    return tmp_path / "waves.h5"
+
+
+def config_of(file: Path, memory: float, **settings: object) -> RunConfig:
+    return make_config(overrides={**SMALL, "data.path": str(file), "data.memory": memory, **settings})
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("hero-reads-ahead")]
+
+
+def assert_same_batches(one: Windows, two: Windows, steps: range) -> None:
+    with one.ahead(steps) as first, two.ahead(steps) as second:
+        for a, b in zip(first, second, strict=True):
+            assert a.step == b.step
+            assert torch.equal(a.context.inputs(), b.context.inputs())
+            assert torch.equal(a.truth, b.truth)
+            assert torch.equal(a.index, b.index)
+            assert torch.equal(torch.rand(3, generator=a.generator), torch.rand(3, generator=b.generator))
+
+
+def test_batches_read_ahead_are_those_in_memory(file: Path) -> None:
+    lazy, whole = (config_of(file, memory) for memory in (LAZY, WHOLE))
+    one, two = load_data(lazy, "train", file.parent, "cpu"), load_data(whole, "train", file.parent, "cpu")
+    assert not one.is_in_memory
+    assert two.is_in_memory
+    windows = lazy.windows(one)
+    assert windows.per_epoch < 40  # so that the thread draws the order of several epochs
+    assert_same_batches(windows, whole.windows(two), range(40))
+    assert_same_batches(windows, whole.windows(two), range(13, 20))  # as after a resume
+    for found, expected in zip(one.moments(), two.moments(), strict=True):
+        assert torch.equal(found, expected)
+    assert torch.equal(one.step_std(), two.step_std())
+    assert not threads()
+
+
+def test_moments_are_those_of_all_values() -> None:
+    states = torch.from_numpy(waves())
+    mean, std = Trajectories(states).moments()
+    values = states.double()
+    assert torch.equal(mean, values.mean().float()[None])
+    assert torch.allclose(std.double(), values.std()[None], rtol=1e-6)
+    assert torch.allclose(Trajectories(states).step_std().double(), values.diff(dim=1).std()[None], rtol=1e-6)
+
+
+def test_validation_and_test_stay_in_the_file_and_give_the_same_errors(file: Path) -> None:
+    for name in ("val", "test"):
+        lazy, whole = (load_data(config_of(file, memory), name, file.parent, "cpu") for memory in (LAZY, WHOLE))
+        assert not lazy.is_in_memory
+        one, two = (rollout_errors(lambda z: 0.9 * z.states[:, -1], data, 5, "cpu") for data in (lazy, whole))
+        assert torch.equal(one["nrmse"], two["nrmse"])
+
+
+@pytest.mark.parametrize("strategy", ["push_forward", "refiner"])
+def test_training_gives_the_same_weights(file: Path, tmp_path: Path, strategy: str) -> None:
+    weights = []
+    for memory in (LAZY, WHOLE):
+        config = config_of(file, memory, strategy=strategy)
+        run = train(config, tmp_path / f"runs-{memory}", tmp_path)
+        weights.append(load_file(run / "model.safetensors"))
+    assert weights[0].keys() == weights[1].keys()
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert not threads()
+
+
+def test_the_thread_ends_where_the_loop_breaks_off(file: Path) -> None:
+    config = config_of(file, LAZY)
+    windows = config.windows(load_data(config, "train", file.parent, "cpu"))
+
+    def interrupted() -> None:
+        with windows.ahead(range(1000)) as batches:
+            next(batches)
+            assert len(threads()) == 1
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not threads()
+
+
+def test_a_damaged_window_stops_the_training_with_one_sentence(file: Path, tmp_path: Path) -> None:
+    config = config_of(file, LAZY, **{"train.normalise": False})
+    data = load_data(config, "train", tmp_path, "cpu")
+    windows = config.windows(data)
+    assert isinstance(data, FileTrajectories)
+    broken = data.kept[windows.indices(5)[0] // windows.starts].trajectory
+    close_hdf5()
+    with h5py.File(file, "r+") as content:
+        content["tensor"][broken] = np.nan
+    with pytest.raises(HeroError, match="NaN or infinite values"), windows.ahead(range(9)) as all_:
+        list(all_)
+    file.write_bytes(file.read_bytes()[:-5000])
+    with pytest.raises(HeroError, match="may be incomplete"), windows.ahead(range(9)) as all_:
+        list(all_)
+
+
+class Counted:
+    """Trajectories in memory behind the interface of files; it counts reads, and fails where it is told to."""
+
+    def __init__(self, states: np.ndarray, fields: np.ndarray) -> None:
+        self.states, self.all_fields, self.reads, self.field_reads = states, fields, 0, 0
+        self.failing = False
+
+    def trajectory(self, number: int) -> Trajectory:
+        def read(frames: slice, channels: object) -> np.ndarray:
+            self.reads += 1
+            if self.failing:
+                raise ZeroDivisionError("by nothing")
+            return self.states[number, frames]
+
+        def fields() -> np.ndarray:
+            self.field_reads += 1
+            return self.all_fields[number]
+
+        return Trajectory(self.states.shape[1], read, {}, fields)
+
+    def trajectories(self, path: Path) -> FileTrajectories:
+        count, frames, _, points = self.states.shape
+        recording = Recording(
+            "toy",
+            (path,),
+            (Channel("u"),),
+            (Axis("x", np.arange(points)),),
+            1.0,
+            [self.trajectory(number) for number in range(count)],
+            field_names=("mask",),
+        )
+        settings = FileSettings(path=str(path), space=(points,), channels=("u",), condition=("mask",), fingerprint="x")
+        return FileTrajectories(Reading(recording, settings), tuple(Part(n, 0, frames) for n in range(count)), "train")
+
+
+def test_fields_are_read_with_their_windows_and_never_more_than_a_few_batches_ahead(tmp_path: Path) -> None:
+    states = waves(30)
+    fields = np.random.default_rng(1).random((30, 1, 16)).astype(np.float32)
+    source = Counted(states, fields)
+    lazy = source.trajectories(tmp_path / "toy")
+    whole = Trajectories(torch.from_numpy(states), torch.from_numpy(fields))
+    assert source.field_reads == source.reads == 0
+    one, two = Windows(lazy, 2, 4, seed=0, history=2), Windows(whole, 2, 4, seed=0, history=2)
+    with one.ahead(range(100)) as batches:
+        for _ in range(3):
+            next(batches)
+    assert source.field_reads <= 4 * (AHEAD + 3)
+    assert source.reads <= 4 * (AHEAD + 3)
+    assert_same_batches(one, two, range(20))
+    for found, expected in zip(lazy.mu_moments(), whole.mu_moments(), strict=True):
+        assert torch.equal(found, expected)
+    part = lazy[3:5]
+    assert torch.equal(part.states, whole.states[3:5])
+    assert torch.equal(part.first(1).inputs(), whole[3:5].first(1).inputs())
+    assert torch.equal(lazy.first(2).inputs(), whole.first(2).inputs())
+
+
+def test_whatever_a_library_raises_becomes_one_sentence(tmp_path: Path) -> None:
+    source = Counted(waves(), np.zeros((12, 1, 16)))
+    windows = Windows(source.trajectories(tmp_path / "toy"), 2, 4, seed=0)
+    with windows.ahead(range(10)) as batches:
+        next(batches)
+        source.failing = True
+        with pytest.raises(HeroError, match=r"could not be read at update \d .*ZeroDivisionError: by nothing"):
+            list(batches)
+    assert not threads()
+
+
+@pytest.mark.parametrize("storage", [{}, {"chunks": (2, 3, 4)}, {"chunks": True, "compression": "gzip"}])
+def test_every_storage_is_read_alike(tmp_path: Path, storage: dict[str, object]) -> None:
+    u, path = waves(), tmp_path / "waves.h5"
+    pdebench(path, u)
+    with h5py.File(path, "r+") as file:
+        del file["tensor"]
+        file.create_dataset("tensor", data=u[:, :, 0].astype(">f8"), **storage)
+    for stride in (1, 2):
+        settings = FileSettings.from_values("data", {"path": str(path), "stride": stride}, Facts())
+        data = FileSource(settings).load("test")
+        assert torch.equal(data.states, torch.from_numpy(u[:1, ::stride]))
+
+
+def test_described_memory_is_that_of_the_parts_in_use(file: Path) -> None:
+    lazy, whole = (describe(config_of(file, memory)) for memory in (LAZY, WHOLE))
+    assert lazy.streamed == ("train", "val", "test")
+    assert whole.streamed == ()
+    assert whole.memory["training data"] == whole.files["train"]
+    batch = 4 * 4 * 3 * 16  # windows of 3 states
+    assert lazy.memory["training data"] == (AHEAD + 1) * batch + 8 * 2**20
+    assert lazy.memory["validation data"] == lazy.files["val"]  # one part holds all of it
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from hero.method.metrics import rollout_errors
+from hero.runs.config import make_config
+from hero.runs.folder import load_data
+from hero.training.memory import peak_memory
+
+before = peak_memory()
+for memory in ("0.005", "4"):
+    config = make_config(overrides=["data.path=" + sys.argv[1], "data.memory=" + memory, "strategy=one_step"])
+    data = load_data(config, "train", Path("."), "cpu")
+    data.moments()
+    with config.windows(data).ahead(range(50)) as batches:
+        total = sum(float(batch.truth.sum()) for batch in batches)
+    rollout_errors(lambda z: z.states[:, -1], load_data(config, "val", Path("."), "cpu"), 3, "cpu")
+    print(peak_memory() - before)
+"""
+
+
+def test_a_streamed_run_never_holds_the_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "large.h5"
+    with h5py.File(path, "w") as file:
+        file["tensor"] = np.random.default_rng(0).random((100, 101, 2048), np.float32)  # 83 MB
+        file["t-coordinate"], file["x-coordinate"] = np.arange(102) / 10, np.arange(2048) / 2048
+    done = subprocess.run([sys.executable, "-c", SCRIPT, str(path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    streamed, whole = map(int, done.stdout.split())
+    size = path.stat().st_size
+    assert whole > 0.75 * size  # the measurement sees data that are held
+    assert streamed < 0.5 * size
