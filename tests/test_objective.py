@@ -460,7 +460,7 @@ def test_history_and_normalisation_in_the_trainer(name: str, data_dir: Any, runs
 
     config = tiny(strategy=name, train__history=2, train__normalise=True, data__val_steps=101, data__test_steps=101)
     run = train_run(config, runs_dir, data_dir)
-    metrics = evaluate(run, data_dir)
+    metrics = evaluate(run, data_dir=data_dir)
     assert metrics.test["nrmse@100"] > 0
     with pytest.raises(HeroError, match=r"data.val_steps=1 leaves no step to predict after train.history=2"):
         tiny(train__history=2, data__val_steps=1)

@@ -6,13 +6,21 @@ Public names are imported when they are first used, so `import hero` loads neith
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the same names for type checkers
+    from hero.api import (
+        compare as compare,
+        evaluate as evaluate,
+        load as load,
+        predict as predict,
+        train as train,
+    )
     from hero.data import get_task as get_task, load_split as load_split
     from hero.data.windows import Context as Context
     from hero.errors import HeroError as HeroError
-    from hero.evaluation.evaluate import evaluate as evaluate
+    from hero.evaluation.model_folder import Operator as Operator
     from hero.method.candidates import (
         CANDIDATES as CANDIDATES,
         Cached as Cached,
@@ -40,13 +48,15 @@ if TYPE_CHECKING:  # the same names for type checkers
     from hero.optimizers import OPTIMIZERS as OPTIMIZERS
     from hero.runs.config import RunConfig as RunConfig, make_config as make_config
     from hero.strategies import STRATEGIES as STRATEGIES, Strategy as Strategy
-    from hero.training.loop import train as train
+    from hero.results import Comparison as Comparison, Evaluation as Evaluation, Result as Result
+    from hero.training.journal import Progress as Progress
 
 _PUBLIC = {
+    "hero.api": ("compare", "evaluate", "load", "predict", "train"),
     "hero.data": ("get_task", "load_split"),
     "hero.data.windows": ("Context",),
     "hero.errors": ("HeroError",),
-    "hero.evaluation.evaluate": ("evaluate",),
+    "hero.evaluation.model_folder": ("Operator",),
     "hero.method.candidates": ("CANDIDATES", "Cached", "Candidate", "FailureReference"),
     "hero.method.diagnostics": ("DIAGNOSTICS", "Diagnostic"),
     "hero.method.domain": ("Domain", "SpectralNoise"),
@@ -59,7 +69,8 @@ _PUBLIC = {
     "hero.optimizers": ("OPTIMIZERS",),
     "hero.runs.config": ("RunConfig", "make_config"),
     "hero.strategies": ("STRATEGIES", "Strategy"),
-    "hero.training.loop": ("train",),
+    "hero.results": ("Comparison", "Evaluation", "Result"),
+    "hero.training.journal": ("Progress",),
 }
 """Public names by module."""
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
@@ -67,6 +78,8 @@ __all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.metadata.version("hero")
     if name not in _HOME:
         raise AttributeError(f"module 'hero' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)

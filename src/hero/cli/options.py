@@ -145,13 +145,9 @@ class Settings:
 
     def implied_preset(self, values: dict[str, Any]) -> str:
         """The preset where none is named: the recommended one unless a strategy, settings of another or a file are."""
-        from hero.runs.config import PRESETS, RECOMMENDED
-        from hero.strategies import STRATEGIES
+        from hero.runs.config import implied_preset
 
-        recommended = STRATEGIES[PRESETS[RECOMMENDED]["strategy"]].section
-        others = {part.section for part in STRATEGIES.values()} - {recommended, ""}
-        named = {key.partition(".")[0] for key in values}
-        return "paper" if self.config or named & {"strategy", *others} else RECOMMENDED
+        return "paper" if self.config else implied_preset(values)
 
     def recommendation(self, config: "RunConfig", **named: Any) -> list[str]:
         """A line that says what is trained where no preset, strategy or file is named."""

@@ -178,13 +178,18 @@ def show_figure(run: Path, name: str, figure: "Figure") -> None:
 def export(
     run: RunName,
     where: Folders,
-    format: Annotated[str, option("NAME", "One of: NAMES, or both.", "format")] = "both",
+    format: Annotated[str, option("NAME", "One of: NAMES, both of them, or folder.", "format")] = "both",
     out: Annotated[Path | None, option("DIR", "Folder of the files (default: RUN/export).")] = None,
+    license: Annotated[str, option("NAME", "Licence in the card of a model folder, such as mit.")] = "unknown",
 ) -> None:
-    """Write a run as ONNX and torch.export files, checked along a rollout."""
+    """Write a run as ONNX and torch.export files, checked along a rollout, or as a model folder to hand on."""
     from hero.evaluation.export import FORMATS, export_run
+    from hero.evaluation.model_folder import write_folder
 
     folder = where.find(run)
+    if format == "folder":
+        say(f"model folder: {write_folder(folder, out or folder / 'export' / 'model', license)}")
+        return
     say(f"exporting {folder.name}: some seconds without progress", style="dim")
     checks = export_run(folder, where.data, out, tuple(FORMATS) if format == "both" else (format,)).values()
     rows = {"one step, largest along its rollout": [check.one_step for check in checks]}

@@ -77,7 +77,7 @@ class FileSettings(Settings):
     rollout: int = setting(0, f"Steps of a test rollout (default: all there are, at most {LONGEST_ROLLOUT}).", ge=0)
     memory: float = setting(4.0, "GB of a split held in memory; a larger one is read from the file as needed.", gt=0)
     format: str = setting("", "Found: the layout of the file.")
-    channels: Words = setting((), "Found: the names of the channels.")
+    channels: Words = setting((), "Found: the names of the channels; set them to rename.")
     units: Annotated[tuple[str, ...], BeforeValidator(per_axis)] = setting((), "Found: their units.")
     axes: Words = setting((), "Found: the names of the axes.")
     space: Annotated[tuple[int, ...], BeforeValidator(per_axis)] = setting((), "Found: grid points per axis.")
@@ -121,7 +121,7 @@ class FileSettings(Settings):
                 "path": str(Path(self.path).resolve()) if Path(self.path).exists() else self.path,
                 "format": recording.format,
                 "fields": tuple(recording.channels[i].name for i in kept),
-                "channels": tuple(recording.channels[i].name for i in kept),
+                "channels": renamed(self.channels, [recording.channels[i].name for i in kept]),
                 "units": tuple(recording.channels[i].unit for i in kept),
                 "axes": tuple(axis.name for axis in axes),
                 "condition": chosen_conditioning(recording, self.condition),
@@ -410,6 +410,16 @@ def chosen_channels(recording: Recording, fields: Sequence[str]) -> list[int]:
             raise unknown_name(f"field of {recording.files[0]}:", field, names)
         found += [i for i in hits if i not in found]
     return found
+
+
+def renamed(names: Sequence[str], found: Sequence[str]) -> tuple[str, ...]:
+    """The names of the chosen channels: the user's where there are any."""
+    if names and (len(names) != len(found) or len(set(names)) < len(names)):
+        raise HeroError(
+            f"data.channels={','.join(names)} does not name the {len(found)} channels {', '.join(found)}; give each a "
+            "name, or choose channels with data.fields."
+        )
+    return tuple(names or found)
 
 
 def chosen_conditioning(recording: Recording, names: Sequence[str]) -> tuple[str, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -22,8 +24,11 @@ from hero.runs.records import Errors, Metrics, TrainingCost
 from hero.runs.rollouts import write_rollout
 
 
-def evaluate(run: Path, data_dir: Path) -> Metrics:
-    """Measure the best weights of a run on validation and test data; writes metrics, errors and rollout."""
+def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = MappingProxyType({})) -> Metrics:
+    """Measure the best weights of a run on validation and test data; writes metrics, errors and rollout.
+
+    `more` are metrics by name that are measured in addition to the registered ones.
+    """
     opened = Run(run)
     config = opened.config
     device = choose_device(config.train.device)
@@ -31,11 +36,11 @@ def evaluate(run: Path, data_dir: Path) -> Metrics:
     step = opened.stepper(model)
     val = load_data(config, "val", data_dir, device)
     test = load_data(config, "test", data_dir, device)
-    history = config.train.history
+    history, added = config.train.history, tuple(more.values())
     with progress_bar("evaluating", 2) as advance:
-        val_errors = metrics.rollout_errors(step, val, val.shape[1] - history, device, history)
+        val_errors = metrics.rollout_errors(step, val, val.shape[1] - history, device, history, added)
         advance()
-        test_errors = metrics.rollout_errors(step, test, test.shape[1] - history, device, history)
+        test_errors = metrics.rollout_errors(step, test, test.shape[1] - history, device, history, added)
         advance()
 
     arrays = {name: values.numpy() for name, values in test_errors.items()}
@@ -54,8 +59,8 @@ def evaluate(run: Path, data_dir: Path) -> Metrics:
         parameters=count_parameters(model),
         best_step=opened.best_step,
         trajectories=len(test),
-        val=metrics.summarise(val_errors, config.horizon),
-        test=metrics.summarise(test_errors, config.horizon),
+        val=metrics.summarise(val_errors, config.horizon) | metrics.evaluated(more, val_errors),
+        test=metrics.summarise(test_errors, config.horizon) | metrics.evaluated(more, test_errors),
     )
     found.write(run / "metrics.json")  # last: its presence says that the evaluation is complete
     return found

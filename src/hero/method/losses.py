@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 
 from hero.config import Derived, Facts, Registry, Settings, per_dims, setting
+from hero.config.given import found, is_given
+from hero.config.settings import known
 from hero.errors import HeroError
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.geometry import Geometry as Geometry
@@ -224,6 +226,34 @@ def modes_of(basis: str, geometry: Geometry, reach: tuple[int, ...] | None) -> M
 LOSSES: Registry[type[AbsoluteLoss]] = Registry(
     "loss", {"relative": Relative, "mse": MeanSquare, "h1": Sobolev, "balanced": Balanced}
 )
+
+
+@dataclass(frozen=True)
+class GivenLoss:
+    """A function (prediction, truth) -> number that was handed over in Python; looked up when it is computed."""
+
+    name: str
+    Settings: ClassVar[type[Settings]] = Settings
+
+    def of(self, settings: Any, geometry: Geometry, compile_with: Callable[..., Any]) -> GivenLoss:
+        return self
+
+    def __call__(self, tau: Tensor, truth: Tensor) -> Tensor:
+        loss = found("loss", self.name)(tau, truth)
+        if not isinstance(loss, Tensor) or loss.dim():
+            shape = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            raise HeroError(f"loss {self.name} returns {shape}; return one number, such as its mean.")
+        return loss
+
+
+def get_loss(name: str) -> Any:
+    """A registered loss, or one that was handed over in Python."""
+    return GivenLoss(name) if is_given(name) else LOSSES[name]
+
+
+def known_loss(name: str) -> str:
+    """A validator for the name of a loss."""
+    return name if is_given(name) else known(LOSSES)(name)
 
 
 def balanced_part(loss: AbsoluteLoss, strategy: str) -> Balanced:

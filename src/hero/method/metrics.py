@@ -239,6 +239,24 @@ def horizon_of(names: Iterable[str]) -> int:
     return next((int(numbered[2]) for numbered in found), HORIZON)
 
 
+def given_metric(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> Metric:
+    """Your function (û, u) -> (time,) of one trajectory in float64 as a metric: its mean over steps and trajectories.
+
+    Its value is infinite from where a rollout diverges.
+    """
+    if name in METRICS or not name.isidentifier():
+        raise HeroError(f"a metric cannot be called {name!r}; choose another word than {', '.join(METRICS)}.")
+
+    def of_trajectory(u_hat: Tensor, u: Tensor) -> Tensor:
+        values = torch.as_tensor(function(u_hat, u), dtype=torch.float64)
+        if values.shape != u.shape[:1]:
+            raise HeroError(f"metric {name} returns shape {tuple(values.shape)}; return one number for each step.")
+        return values
+
+    measure = Measure(name, of_trajectory, torch.inf)
+    return Metric(name, "lower", f"{name}, averaged over steps and trajectories.", lambda v: v.mean(1), measure)
+
+
 def summarise(errors: Mapping[str, Values], horizon: int = HORIZON) -> dict[str, float]:
     """Every metric of a run that the rollout is long enough for, from `rollout_errors` of one test set."""
     return evaluated(metrics_of(horizon), errors)
@@ -256,13 +274,18 @@ def evaluated(metrics: Mapping[str, Metric], errors: Mapping[str, Values]) -> di
 
 @torch.no_grad()
 def rollout_errors(
-    step: Stepper, data: Trajectories | Tensor, steps: int, device: torch.device | str, history: int = 1
+    step: Stepper,
+    data: Trajectories | Tensor,
+    steps: int,
+    device: torch.device | str,
+    history: int = 1,
+    more: Sequence[Metric] = (),
 ) -> dict[str, Tensor]:
     """Roll out from the first states (H of them) of each trajectory of `data`.
 
-    Returns the values (batch, steps) of every measure that `METRICS` need, on the CPU, by name.
+    Returns the values (batch, steps) of every measure that `METRICS` and `more` need, on the CPU, by name.
     """
-    measures = list({metric.measure.name: metric.measure for metric in METRICS.values()}.values())
+    measures = list({metric.measure.name: metric.measure for metric in (*METRICS.values(), *more)}.values())
     data, parts = Trajectories.of(data), []
     for part in data.parts(max(1, CHUNK_VALUES // (steps * math.prod(data.shape[2:])))):
         prediction = rollout(step, part.first(history, device), steps).cpu()

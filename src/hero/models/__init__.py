@@ -6,12 +6,13 @@ import torch
 from torch import nn
 
 from hero.config import Registry
+from hero.config.given import is_given
 from hero.errors import HeroError, unknown_name
 from hero.models.base import Backbone, BackboneSettings
 from hero.models.fno import FNO, FNOSettings
 from hero.models.transolver import Transolver, TransolverSettings
 from hero.models.unet import UNet, UNetSettings
-from hero.models.user import UserModuleSettings, build_user_module, check_shapes
+from hero.models.user import UserModuleSettings, build_given_module, build_user_module, check_shapes
 from hero.models.wrappers import MixedPrecision, Normalised
 
 __all__ = [
@@ -53,7 +54,8 @@ def get_backbone(name: str) -> Backbone:
     """A registered backbone, or your own module as package.module:Class, which is imported only when it is built."""
     if ":" in name:
         title = name.rpartition(":")[2]
-        return Backbone(title, title, UserModuleSettings, build_user_module, takes_points=True)
+        build = build_given_module if is_given(name) else build_user_module
+        return Backbone(title, title, UserModuleSettings, build, takes_points=True)
     if name not in BACKBONES:
         raise unknown_name("backbone", name, [*BACKBONES, "package.module:Class"])
     return BACKBONES[name]

@@ -1,7 +1,8 @@
-"""Your own module as a backbone, named `package.module:Class`, with its arguments as data."""
+"""Your own module as a backbone: named `package.module:Class`, with its arguments as data, or handed over in Python."""
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from hero.config import setting
+from hero.config.given import found, give
 from hero.config.registry import import_part
 from hero.errors import HeroError
 from hero.models.base import BackboneSettings
@@ -43,6 +45,19 @@ def build_user_module(settings: UserModuleSettings, dims: int | None, in_channel
         raise HeroError(
             f"backbone {settings.name} refuses {kwargs} ({error}); set its arguments with backbone.kwargs.NAME=VALUE."
         ) from error
+
+
+def given_module(net: nn.Module) -> str:
+    """The name by which configurations know a network that is trained from the weights that it has now."""
+    return give(net)
+
+
+def build_given_module(
+    settings: UserModuleSettings, dims: int | None, in_channels: int, out_channels: int
+) -> nn.Module:
+    """A copy of the network that was handed over; its own weights are the start, whatever the seed."""
+    net: nn.Module = copy.deepcopy(found("backbone", settings.name))
+    return net.float().cpu().train()
 
 
 @torch.no_grad()

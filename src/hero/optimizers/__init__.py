@@ -6,12 +6,13 @@ import torch
 from torch import nn
 
 from hero.config import Registry
+from hero.config.given import is_given
 from hero.errors import unknown_name
 from hero.optimizers.adamw import ADAMW
 from hero.optimizers.base import Compiler, OptimizerPart, OptimizerSettings
 from hero.optimizers.muon import MUON
 from hero.optimizers.soap import SOAP_PART
-from hero.optimizers.user import TORCH_NAMES, torch_optimizer, user_optimizer
+from hero.optimizers.user import TORCH_NAMES, given_optimizer, torch_optimizer, user_optimizer
 
 __all__ = ["OPTIMIZERS", "OptimizerPart", "OptimizerSettings", "get_optimizer", "make_optimizer"]
 
@@ -20,6 +21,8 @@ OPTIMIZERS: Registry[OptimizerPart] = Registry("optimizer", {"adamw": ADAMW, "so
 
 def get_optimizer(name: str) -> OptimizerPart:
     """A registered optimizer, a class of torch.optim in any case, or package.module:Class, imported when it is made."""
+    if is_given(name):
+        return given_optimizer(name)
     if ":" in name:
         return user_optimizer(name)
     known = {registered.lower(): registered for registered in OPTIMIZERS}

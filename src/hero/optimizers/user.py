@@ -1,4 +1,4 @@
-"""Any class of torch.optim, or your own optimizer named `package.module:Class`, with its arguments as data."""
+"""Any class of torch.optim, your own optimizer named `package.module:Class`, or a function handed over in Python."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from hero.config import Registry, setting
+from hero.config.given import found, is_known
 from hero.errors import HeroError
 from hero.optimizers.base import Compiler, OptimizerPart, OptimizerSettings
 
@@ -43,6 +44,24 @@ def user_optimizer(name: str) -> OptimizerPart:
     """Your own class, imported when it is made."""
     title = name.rpartition(":")[2]
     return OptimizerPart(title, 1e-3, UserOptimizerSettings, partial(build, partial(import_class, name), name))
+
+
+def given_optimizer(name: str) -> OptimizerPart:
+    """A function of the parameters that was handed over; the learning rate that it sets is the default of train.lr."""
+
+    def made(parameters: Any) -> torch.optim.Optimizer:
+        optimizer = found("optimizer", name)(parameters)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise HeroError(f"optimizer {name} returns {type(optimizer).__name__}; return a torch.optim.Optimizer.")
+        return optimizer
+
+    def make(settings: Any, model: nn.Module, lr: float, *unused: Any) -> torch.optim.Optimizer:
+        return made(model.parameters())
+
+    lr = 1e-3
+    if is_known(name):
+        lr = float(made([nn.Parameter(torch.zeros(2, 2))]).param_groups[0].get("lr", lr))
+    return OptimizerPart(name.rpartition(":")[2], lr, OptimizerSettings, make)
 
 
 def import_class(name: str) -> type[torch.optim.Optimizer]:

@@ -24,7 +24,7 @@ from hero.config.settings import LARGEST_INT
 from hero.data import DataSettings, FileSettings, FileSource, Source, Split, get_task
 from hero.data.windows import Trajectories, Windows
 from hero.errors import HeroError, unknown_name
-from hero.method.losses import LOSSES
+from hero.method.losses import LOSSES, get_loss
 from hero.method.metrics import HORIZON
 from hero.models import BACKBONES, BackboneSettings, build_backbone, get_backbone
 from hero.optimizers import OPTIMIZERS, OptimizerSettings, get_optimizer
@@ -184,6 +184,13 @@ def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] 
     return merged
 
 
+def implied_preset(names: Iterable[str]) -> str:
+    """The preset where none is named: the recommended one, unless settings of another strategy are among `names`."""
+    recommended = STRATEGIES[PRESETS[RECOMMENDED]["strategy"]].section
+    others = {part.section for part in STRATEGIES.values()} - {recommended, ""}
+    return "paper" if {key.partition(".")[0] for key in names} & {"strategy", *others} else RECOMMENDED
+
+
 def spelled(key: str) -> str:
     """The key in our spelling: `optimiser` is accepted as well."""
     return key.replace("optimiser", "optimizer")
@@ -212,7 +219,7 @@ def build(values: Mapping[str, Any]) -> RunConfig:
     )
     train = TrainSettings.from_values("train", given_train, facts)
     data = source.given if isinstance(source, FileSource) else DataSettings.from_values("data", given_data, facts)
-    losses, optimizer = LOSSES[train.loss].Settings, get_optimizer(train.optimizer).Settings
+    losses, optimizer = get_loss(train.loss).Settings, get_optimizer(train.optimizer).Settings
     parts: dict[str, type[Settings]] = {strategy.section: strategy.Settings, "loss": losses, "optimizer": optimizer}
     own = {section: dict[str, Any]() for section in parts}
     for section, given in sections.items():

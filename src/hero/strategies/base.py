@@ -15,7 +15,7 @@ from hero.data import Source
 from hero.data.windows import Batch, Trajectories, Windows
 from hero.errors import HeroError
 from hero.method.geometry import Geometry, quadrature_weights
-from hero.method.losses import LOSSES, AbsoluteLoss, Balanced
+from hero.method.losses import AbsoluteLoss, Balanced, get_loss
 from hero.method.pointcloud import PointCloud
 from hero.method.rollout import Stepper, Unroll, as_stepper, recomputed_unroll, unroll
 from hero.models.wrappers import Normalised, Residual
@@ -86,7 +86,7 @@ class Strategy(Generic[S]):
         self.settings: S = setup.settings  # type: ignore[assignment]
         self.compile: Compiler = compile_with or (lambda function: function)
         self.geometry = geometry_of(setup.task, setup.reach)
-        self.absolute_loss: AbsoluteLoss = LOSSES[setup.train.loss].of(setup.loss, self.geometry, self.compile)
+        self.absolute_loss: AbsoluteLoss = get_loss(setup.train.loss).of(setup.loss, self.geometry, self.compile)
         self.unroll: Unroll = self.compile(recomputed_unroll if setup.train.recompute else unroll)
 
     def operator(self, backbone: Callable[[int, int], nn.Module], channels: int) -> nn.Module:

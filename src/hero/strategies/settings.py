@@ -9,10 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator
 
 from hero.config import Derived, Settings, from_strategy, setting, share
-from hero.config.settings import known
 from hero.data.files import Words, words
 from hero.errors import HeroError
-from hero.method.losses import LOSSES
+from hero.method.losses import known_loss
 from hero.optimizers import get_optimizer
 
 
@@ -81,7 +80,7 @@ class TrainSettings(Settings):
     recompute: Annotated[bool, from_strategy("recompute")] = setting(
         "Recompute activations in the backward pass instead of keeping them."
     )
-    loss: Annotated[str, from_strategy("loss_name"), AfterValidator(known(LOSSES))] = setting(
+    loss: Annotated[str, from_strategy("loss_name"), AfterValidator(known_loss)] = setting(
         "Absolute loss: relative (the normalised distance D), mse, h1, or balanced (by wavenumber); section loss."
     )
     optimizer: str = setting(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,33 @@ from hero.runs.records import read_lines, score_name
 from hero.training.loggers import Loggers
 
 
+@dataclass(frozen=True)
+class Progress:
+    """What a callback is told: after `step` updates the mean loss since the last record, and a score if validated."""
+
+    step: int
+    loss: float | None
+    """None before the first record."""
+    score: float | None
+    """The validation GM; None where nothing was validated."""
+
+
+Callback = Callable[[Progress], object]
+"""Returns False to stop training."""
+
+
 class Journal:
     """Records the statistics of updates and validations."""
 
-    def __init__(self, run: Path, config: RunConfig, device: torch.device) -> None:
+    def __init__(self, run: Path, config: RunConfig, device: torch.device, callbacks: Sequence[Callback] = ()) -> None:
         self.run, self.updates, self.device = run, config.train.steps, device
         self.horizon = config.horizon
         self.log_every = max(1, self.updates // 200)
         self.compiled = False
         self.loggers = Loggers()
         self.advance: Callable[..., None] = lambda n=1, note=None: None
+        self.callbacks, self.is_stop_wanted = callbacks, False
+        self.loss: float | None = None
         self.score: float | None = None
         self._counted: dict[str, list[Tensor | float]] = {}
         self._earlier = 0.0
@@ -74,12 +92,15 @@ class Journal:
             }
         )
         self.advance(0, note=self._note(means, speed))
+        self.loss = means["loss"]
+        self._tell(Progress(done, self.loss, None))
         return means["loss"] < float("inf")
 
     def log_validation(self, done: int, errors: Tensor) -> float:
         """Write the validation score, GM100 or of a shorter horizon, and return it."""
         self.score = float(metrics.gm(errors, self.horizon).mean())
         self._append({"step": done, score_name(self.horizon): self.score, "val_diverged": metrics.diverged(errors)})
+        self._tell(Progress(done, self.loss, self.score))
         return self.score
 
     def log_spectra(self, done: int, spectra: dict[str, Tensor]) -> None:
@@ -91,7 +112,7 @@ class Journal:
     def log_stop(self, done: int) -> None:
         """Write that training ended early."""
         self._append({"step": done, "stopped_early": True})
-        reason = f"GM{self.horizon} no longer improves"
+        reason = "a callback returned False" if self.is_stop_wanted else f"GM{self.horizon} no longer improves"
         console.print(f"stopped early after update {done} of {self.updates}: {reason}", style="dim")
 
     def show_validation(self, done: int, best: float, best_step: int) -> None:
@@ -103,6 +124,10 @@ class Journal:
                 highlight=False,
                 soft_wrap=True,
             )
+
+    def _tell(self, progress: Progress) -> None:
+        answers = [callback(progress) for callback in self.callbacks]
+        self.is_stop_wanted |= any(answer is False for answer in answers)
 
     def _append(self, record: dict[str, Any]) -> None:
         append(self.run / "log.jsonl", json_line(record))

@@ -20,16 +20,23 @@ from hero.runs.folder import Run, choose_device, load_data
 from hero.runs.start import open_start, start_notes
 from hero.training.checkpoints import Checkpoints
 from hero.training.compile import find_compiler
-from hero.training.journal import Journal
+from hero.training.journal import Callback, Journal
 from hero.training.loggers import chosen_loggers, open_loggers
 from hero.training.schedule import augment
 from hero.training.update import Trainee, update
 
 
-def train(config: RunConfig, runs_dir: Path, data_dir: Path, log: Sequence[str] | None = None) -> Path:
+def train(
+    config: RunConfig,
+    runs_dir: Path,
+    data_dir: Path,
+    log: Sequence[str] | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Path:
     """Train the run of `config` in `runs_dir/<id>`, from its last checkpoint if there is one; returns the folder.
 
-    `log` names further loggers, such as "tensorboard"; the loggers of $HERO_LOG unless given.
+    `log` names further loggers, such as "tensorboard"; the loggers of $HERO_LOG unless given. `callbacks` are told of
+    every record and validation; one that returns False stops the run after a validation.
     """
     run = runs_dir / config.run_id()
     device = choose_device(config.train.device)
@@ -38,7 +45,7 @@ def train(config: RunConfig, runs_dir: Path, data_dir: Path, log: Sequence[str] 
         text = config.to_toml().encode()
         if not (run / "config.toml").is_file() or (run / "config.toml").read_bytes() != text:
             write_atomic(run / "config.toml", text)  # an equal id: only settings that change no number can differ
-        _train(config, run, data_dir, device, loggers)
+        _train(config, run, data_dir, device, loggers, callbacks)
     return run
 
 
@@ -51,10 +58,17 @@ def resume(run: Path, data_dir: Path, log: Sequence[str] | None = None) -> Path:
     return run
 
 
-def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device, log: Sequence[str]) -> None:
+def _train(
+    config: RunConfig,
+    run: Path,
+    data_dir: Path,
+    device: torch.device,
+    log: Sequence[str],
+    callbacks: Sequence[Callback] = (),
+) -> None:
     settings = config.train
     model = config.build_operator().to(device)
-    checkpoints, journal = Checkpoints(run, settings, config.horizon), Journal(run, config, device)
+    checkpoints, journal = Checkpoints(run, settings, config.horizon), Journal(run, config, device, callbacks)
     state = checkpoints.load(device)
     first = state["step"] if state else 0
     if state and (first >= settings.steps or state.get("stopped")):
@@ -92,7 +106,7 @@ def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device, l
             finite = True
             if done % journal.log_every == 0 or last:
                 finite = journal.log(done, trainee.optimizer.param_groups[0]["lr"])
-            validate = done % settings.validate_every == 0 or last
+            validate = done % settings.validate_every == 0 or last or journal.is_stop_wanted
             keep = settings.keep_every > 0 and done % settings.keep_every == 0
             save = done % settings.checkpoint_every == 0 or last or stop
             if not finite or ((validate or keep or save) and not has_finite_weights(model)):
@@ -107,7 +121,7 @@ def _train(config: RunConfig, run: Path, data_dir: Path, device: torch.device, l
                     checkpoints.note_validation(done, model, score)
                 journal.show_validation(done, checkpoints.best.score, checkpoints.best.step)
                 journal.log_spectra(done, trainee.strategy.spectra())
-                stopped_early = checkpoints.out_of_patience(done) and not last
+                stopped_early = (checkpoints.out_of_patience(done) or journal.is_stop_wanted) and not last
             if keep:
                 checkpoints.keep(done, trainee)
             if save or stopped_early:

@@ -128,7 +128,7 @@ def rollout_figure(group: Group, errors: Errors, reference: str, runs_dir: Path,
     axes = left.subplots()
     draw_methods(axes, errors)
     axes.legend(fontsize=8, loc="best")
-    _draw_states(right, trajectory[history + step - 1].numpy(), states, config.make_task())
+    draw_states(right, trajectory[history + step - 1].numpy(), states, config.make_task())
     by = f"the median of {chosen.label} by GM{step} (seed {first.seed})"
     right.suptitle(f"step {step} of test trajectory {index}, {by}", fontsize=10)
     left.suptitle(group.title, fontsize=10)
@@ -148,7 +148,7 @@ def predicted(run: Run, example: Trajectories, step: int, device: torch.device) 
     return prediction
 
 
-def _draw_states(figure: SubFigure, truth: np.ndarray, states: dict[str, np.ndarray], task: Source) -> None:
+def draw_states(figure: SubFigure, truth: np.ndarray, states: dict[str, np.ndarray], task: Source) -> None:
     """The truth and the predictions (channel, *space): as lines in 1D, else as images of their central slice."""
     titles = {label: f"{label}: nRMSE {format_number(_error(state, truth))}" for label, state in states.items()}
     if task.dims == 1:

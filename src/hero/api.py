@@ -1,0 +1,309 @@
+"""The Python API: `hero.train`, `hero.evaluate`, `hero.load`, `hero.predict` and `hero.compare`.
+
+    result = hero.train(data=array, model=net, strategy="push_forward", steps=2000)
+    result.metrics.gm100, result.errors, result.predict(states, 200)
+
+Everything becomes a configuration and a run folder, as the command line makes them: the same call finds the same run.
+Objects that a configuration cannot hold, such as a network, are known in it by a name for the length of the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hero.config.given import give
+from hero.data import TASKS
+from hero.data.arrays import as_array, is_array, store_arrays
+from hero.data.windows import Context, Trajectories
+from hero.errors import HeroError
+from hero.evaluation.evaluate import evaluate as evaluate_run
+from hero.evaluation.export import FORMATS
+from hero.evaluation.model_folder import Operator, open_model
+from hero.method import metrics as measures
+from hero.method.rollout import Stepper, rollout
+from hero.models.user import given_module
+from hero.results import Comparison, Evaluation, Result
+from hero.runs.config import RunConfig, all_settings, implied_preset, make_config, merge_settings
+from hero.runs.folder import Run, find_run, load_data
+from hero.runs.records import Metrics
+from hero.study.compare import plan_comparison
+from hero.study.run import run as run_study
+from hero.study.worker import Workers
+from hero.training import loop
+from hero.training.journal import Callback
+
+Place = str | PathLike[str]
+Function = Callable[..., Any]
+
+
+def also_of_config(function: Callable[..., Result]) -> Callable[..., Any]:
+    """`function` that, given a RunConfig, trains it as `hero.training.loop.train` does."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Result | Path:
+        if args and isinstance(args[0], RunConfig):
+            return loop.train(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return call
+
+
+@also_of_config
+def train(
+    data: Any = "burgers",
+    model: nn.Module | str = "fno",
+    strategy: str | None = None,
+    *,
+    steps: int | None = None,
+    seed: int | None = None,
+    runs: Place = "runs",
+    data_dir: Place = "data",
+    preset: str | None = None,
+    loss: Function | str | None = None,
+    optimizer: Function | str | None = None,
+    metrics: Mapping[str, Function] | None = None,
+    callbacks: Sequence[Callback] = (),
+    log: Sequence[str] | None = None,
+    dt: float | None = None,
+    extent: float | Sequence[float] | None = None,
+    periodic: bool | Sequence[bool] | None = None,
+    channels: Sequence[str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Result:
+    """Train and evaluate one run, from its last checkpoint if there is one.
+
+    `data`: an array or tensor (trajectory, time, channel, *space), a dictionary of them for the splits train, val and
+    test, a file or folder, or a benchmark; `dt`, `extent`, `periodic` and `channels` say what an array does not.
+    `model`: a network, trained from its present weights, or the name of a backbone. `loss` (prediction, truth) ->
+    number, `optimizer` (parameters) -> Optimizer and `metrics` {name: (û, u) -> (time,)} are functions, the first two
+    also names. `callbacks` get a Progress at every record and validation; one that returns False stops the run.
+    Settings: settings={"train.lr": 1e-3}, or train__lr=1e-3. Without a strategy the recommended preset is trained.
+
+    `train(config, runs_dir, data_dir)` trains a RunConfig, without evaluation, and returns its folder.
+    """
+    added = {name: measures.given_metric(name, function) for name, function in (metrics or {}).items()}
+    given = chosen(model, loss, optimizer) | {"strategy": strategy, "seed": seed, "train.steps": steps}
+    described = {"dt": dt, "extent": extent, "periodic": periodic, "channels": channels}
+    values = named(data_settings(data, Path(data_dir), described) | given, settings, more)
+    config = make_config(preset or implied_preset(values), overrides=values)
+    folder = loop.train(config, Path(runs), Path(data_dir), log, callbacks)
+    stored = Run(folder).metrics
+    if stored is None or not added.keys() <= stored.test.keys():
+        evaluate_run(folder, Path(data_dir), added)
+    return Result(folder, Path(data_dir))
+
+
+def compare(
+    data: Any,
+    strategies: Sequence[str] = ("push_forward", "hero", "foresight"),
+    seeds: int | Sequence[int] = 3,
+    *,
+    model: nn.Module | str = "fno",
+    steps: int | None = None,
+    budget: str = "steps",
+    baseline: str | None = None,
+    workers: int = 0,
+    runs: Place = "runs",
+    data_dir: Place = "data",
+    preset: str = "paper",
+    loss: Function | str | None = None,
+    optimizer: Function | str | None = None,
+    dt: float | None = None,
+    extent: float | Sequence[float] | None = None,
+    periodic: bool | Sequence[bool] | None = None,
+    channels: Sequence[str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Comparison:
+    """Train strategies with shared seeds: a table, paired tests and curves.
+
+    `seeds` are a number of seeds or the seeds themselves; `workers` processes compute runs at a time, 0 in this one,
+    which a network or a function that was handed over needs.
+    """
+    given = chosen(model, loss, optimizer) | {"train.steps": steps}
+    described = {"dt": dt, "extent": extent, "periodic": periodic, "channels": channels}
+    values = named(data_settings(data, Path(data_dir), described) | given, settings, more)
+    if values.keys() & {"strategy", "seed"}:
+        raise HeroError("strategy and seed are compared, not set; use `strategies` and `seeds`.")
+    handed = [str(value) for value in values.values() if str(value).startswith("given:")]
+    if workers and handed:
+        raise HeroError(f"{handed[0]} is known in this process alone; use workers=0.")
+    numbers = range(seeds) if isinstance(seeds, int) else list(seeds)
+    merged = merge_settings(preset, None, values)
+    plan = plan_comparison(merged, list(strategies), numbers, Path(runs), Path(data_dir), budget, baseline)
+    found = run_study(plan, Path(runs), Path(data_dir), Workers(workers))
+    if found.failed and not any(row.finished for row in found.rows):
+        raise HeroError(next(iter(found.failed.values())))
+    return Comparison(found, Path(runs))
+
+
+def evaluate(
+    model: Any,
+    data: Any = None,
+    *,
+    data_dir: Place = "data",
+    runs: Place = "runs",
+    metrics: Mapping[str, Function] | None = None,
+    history: int = 1,
+    settings: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Metrics | Evaluation:
+    """Measure a run on its own test data, which rewrites its numbers, or any model on `data`.
+
+    `model`: a Result, a run folder or id, an Operator, or a function of states (batch, history * channel, *space).
+    `data`: arrays, of which all trajectories are test trajectories unless one is called test; or a file or benchmark,
+    of which the test split is taken. Both answers have `.test`, the numbers by name.
+    """
+    added = {name: measures.given_metric(name, function) for name, function in (metrics or {}).items()}
+    if isinstance(model, str | PathLike):
+        path = found_path(model, Path(runs))
+        if data is None and (path / "config.toml").is_file():
+            return evaluate_run(path, Path(data_dir), added)
+    if data is None:
+        raise HeroError("a model without a run is evaluated on `data`; give an array, a file or a benchmark.")
+    operator = model.model if isinstance(model, Result) else model if callable(model) else load(path)
+    history = operator.card.history if isinstance(operator, Operator) else history
+    test = test_trajectories(data, Path(data_dir), named({}, settings, more))
+    count = test.shape[1] - history
+    if count < 1:
+        raise HeroError(f"`data` have {test.shape[1]} states, too few for a step after {history}; give longer ones.")
+    with evaluating(operator):
+        step, device = stepper_of(operator), device_of(operator)
+        errors = measures.rollout_errors(step, test, count, device, history, tuple(added.values()))
+    summary = measures.summarise(errors, min(measures.HORIZON, count)) | measures.evaluated(added, errors)
+    return Evaluation(summary, errors["nrmse"].numpy())
+
+
+def load(path: Any, model: nn.Module | None = None, *, trust_code: bool = False, runs: Place = "runs") -> Operator:
+    """The operator of a run (folder or id), a model folder, or an .onnx or .pt2 file: a module to use or train further.
+
+    No code that a file names is run: `model` stands for a backbone of your own; `trust_code` imports it.
+    """
+    return open_model(found_path(path, Path(runs)), model, trust_code)
+
+
+def predict(model: Any, states: Any, steps: int, mu: Any = None, *, runs: Place = "runs") -> Any:
+    """The rollout (batch, steps, channel, *space) of a run, an Operator or a function: arrays in, arrays out.
+
+    `states` are (batch, channel, *space), with a history (batch, H, channel, *space).
+    """
+    if isinstance(model, Result | Operator):
+        return (model.model if isinstance(model, Result) else model).rollout(states, steps, mu)
+    if not callable(model):
+        return load(model, runs=runs).rollout(states, steps, mu)
+    if steps < 1:
+        raise HeroError(f"`steps` {steps} is too small; it must be at least 1.")
+    device = device_of(model)
+    tensor = torch.as_tensor(states).to(device, torch.float32)
+    with evaluating(model), torch.no_grad():
+        conditioning = None if mu is None else torch.as_tensor(mu).to(device, torch.float32)
+        made = rollout(stepper_of(model), Context(tensor[:, None], conditioning), steps)
+    return made.cpu().numpy() if isinstance(states, np.ndarray) else made.to(states.device)
+
+
+def named(values: Mapping[str, Any], settings: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
+    """`values`, then dotted settings, then settings as keywords, where train__lr is train.lr; None is not given."""
+    for key in more:
+        if "__" not in key:
+            near = [name.replace(".", "__") for name, _ in all_settings() if name.endswith(f".{key}")]
+            hint = f"did you mean {' or '.join(near)}?" if near else "`hero settings` lists all, as in train__lr=1e-3."
+            raise HeroError(f"unknown argument {key!r}; {hint}")
+    keywords = {key.replace("__", "."): value for key, value in more.items()}
+    merged = {**values, **(settings or {}), **keywords}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def chosen(
+    model: nn.Module | str, loss: Function | str | None, optimizer: Function | str | None
+) -> dict[str, str | None]:
+    """The names of the parts, which stand for objects that were handed over."""
+    if not isinstance(model, nn.Module | str):
+        raise HeroError(f"`model` is {model!r}; give an instance of nn.Module or the name of a backbone.")
+    return {
+        "backbone.name": given_module(model) if isinstance(model, nn.Module) else model,
+        "train.loss": give(loss) if callable(loss) else loss,
+        "train.optimizer": give(optimizer) if callable(optimizer) else optimizer,
+    }
+
+
+def data_settings(data: Any, data_dir: Path, described: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a benchmark, of files, or of arrays, which are stored in `data_dir`."""
+    more = {f"data.{name}": plain(value) for name, value in described.items() if value is not None}
+    if is_array(data):
+        return store_arrays(data, data_dir) | more
+    if not isinstance(data, str | PathLike):
+        raise HeroError(
+            f"`data` of type {type(data).__name__} cannot be read; give an array (trajectory, time, channel, *space), "
+            "a dictionary of arrays, a file, or a benchmark."
+        )
+    text = str(data)
+    is_path = isinstance(data, PathLike) or Path(text).exists() or any(sign in text for sign in "/.:")
+    return ({"task.name": text} if text in TASKS or not is_path else {"data.path": text}) | more
+
+
+def plain(value: Any) -> Any:
+    """Numbers of NumPy and sequences as configurations hold them."""
+    if isinstance(value, str | bool | np.bool_):
+        return value if isinstance(value, str) else bool(value)
+    return float(value) if isinstance(value, int | float | np.number) else [plain(part) for part in value]
+
+
+def found_path(name: Any, runs: Path) -> Path:
+    """A file or folder, or the folder of a run by its id."""
+    path = Path(name)
+    files = {Path(kind.file).suffix for kind in FORMATS.values()}
+    return path if path.exists() or path.suffix in files else find_run(str(name), runs)
+
+
+def test_trajectories(data: Any, data_dir: Path, values: Mapping[str, Any]) -> Trajectories:
+    """All of an array, `test` or `u` of several, or the test split of files and benchmarks."""
+    if not is_array(data):
+        settings = {"strategy": "one_step", "train.unroll": 1} | data_settings(data, data_dir, {}) | dict(values)
+        return load_data(make_config(overrides=settings), "test", data_dir, "cpu")
+    arrays = dict(data) if isinstance(data, Mapping) else {"test": data}
+    name = next((name for name in ("test", "u") if name in arrays), None)
+    if name is None:
+        raise HeroError(f"`data` has the arrays {', '.join(arrays)}; name the one to evaluate on test.")
+    mu = arrays.get("mu_test", arrays.get("mu"))
+    return Trajectories(torch.from_numpy(as_array(arrays[name])), None if mu is None else torch.as_tensor(mu).float())
+
+
+def stepper_of(model: Any) -> Stepper:
+    """How a model makes one step."""
+    return model.step if isinstance(model, Operator) else lambda context: as_tensor(model(context.inputs()))
+
+
+def as_tensor(output: Any) -> Tensor:
+    """The output of somebody's function."""
+    if not isinstance(output, Tensor):
+        raise HeroError(f"the model returns {type(output).__name__}; return a tensor (batch, channel, *space).")
+    return output
+
+
+def device_of(model: Any) -> torch.device:
+    """Where a model computes; a function without weights on the CPU."""
+    weights = model.parameters() if isinstance(model, nn.Module) else iter(())
+    return next((p.device for p in weights), torch.device("cpu"))
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """A module in evaluation mode, and afterwards as it was."""
+    was_training = isinstance(model, nn.Module) and model.training
+    if was_training:
+        model.eval()
+    try:
+        yield
+    finally:
+        if was_training:
+            model.train()

@@ -1,0 +1,67 @@
+"""Arrays of a Python session as a file: stored once, named by their content, so that resuming finds them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from hero.errors import HeroError
+from hero.files import replacing
+
+LAYOUT = "btcxyz"
+STATES = ("train", "val", "test", "u")
+
+
+def is_array(data: object) -> bool:
+    """Whether `data` is an array, a tensor, or several by name."""
+    return isinstance(data, np.ndarray | Tensor) or (
+        isinstance(data, Mapping) and all(isinstance(part, np.ndarray | Tensor) for part in data.values())
+    )
+
+
+def as_array(data: np.ndarray | Tensor) -> np.ndarray:
+    """A C-ordered array; floating-point numbers in float32, as training reads them."""
+    array = data.detach().cpu().numpy() if isinstance(data, Tensor) else data
+    if array.dtype.kind not in "fiub":
+        raise HeroError(f"`data` of type {array.dtype} are not real numbers; give an array of floats.")
+    return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def store_arrays(data: Any, folder: Path) -> dict[str, Any]:
+    """The settings of data handed over as (trajectory, time, channel, *space), which are stored in `folder`.
+
+    A dictionary has the splits train, val and test, or `u` with `mu`, `x`, `t` and so on as in an .npz file.
+    """
+    several = isinstance(data, Mapping)
+    arrays = {name: as_array(part) for name, part in (data.items() if several else [("u", data)])}
+    states = [part for name, part in arrays.items() if name in STATES]
+    if not states:
+        raise HeroError(f"`data` has the arrays {', '.join(arrays)}; name them train, val and test, or u.")
+    for part in states:
+        if not 4 <= part.ndim <= 6 or 0 in part.shape:
+            raise HeroError(
+                f"`data` of shape {part.shape} are not (trajectory, time, channel, *space) with one to three axes of "
+                "space; reshape them."
+            )
+    path = folder / f"given-{digest_of(arrays)}.{'npz' if several else 'npy'}"
+    if not path.is_file():
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            if several:
+                np.savez(file, allow_pickle=False, **arrays)
+            else:
+                np.save(file, arrays["u"], allow_pickle=False)
+    return {"data.path": str(path), "data.layout": "btcp" if "coords" in arrays else LAYOUT[: states[0].ndim]}
+
+
+def digest_of(arrays: Mapping[str, np.ndarray]) -> str:
+    """A hash of names, shapes and numbers."""
+    digest = hashlib.sha256()
+    for name, part in sorted(arrays.items()):
+        digest.update(f"{name}{part.shape}".encode())
+        digest.update(part.data)
+    return digest.hexdigest()[:12]

@@ -1,0 +1,279 @@
+"""A trained operator to use, to train further and to hand on: `Operator`, and the folder that holds one.
+
+    operator = open_model(Path("runs/burgers-fno-hero-s0-1a2b3c4d"))    # or a model folder, or an .onnx file
+    operator.rollout(states, 200)
+    operator.save_pretrained("model")       # model.safetensors, config.json, README.md
+
+A model folder is data: opening it runs nobody's code. With `huggingface_hub` installed, an Operator has its
+`push_to_hub` and downloads by `from_pretrained`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from hero.config import read_toml
+from hero.config.given import PREFIX, found, is_known, standing_in
+from hero.config.registry import trust
+from hero.data import FileSettings
+from hero.data.windows import Context
+from hero.errors import HeroError
+from hero.evaluation.export import FORMATS, ModelCard, load_stepper
+from hero.evaluation.model_card import card_text
+from hero.files import write_atomic
+from hero.method.rollout import Stepper, rollout
+from hero.models import count_parameters
+from hero.records import Record
+from hero.runs.checkpoint import load_weights, read_weights, save_weights, weights_of
+from hero.runs.config import RunConfig, build
+from hero.runs.folder import Run, versions
+
+WEIGHTS, CONFIG, README = "model.safetensors", "config.json", "README.md"
+UNLICENSED = "unknown"
+
+
+class Hub:
+    """Saving and opening without huggingface_hub, whose PyTorchModelHubMixin does the same and more."""
+
+    def save_pretrained(self, save_directory: str | Path) -> None:
+        """Write the model folder."""
+        self._save_pretrained(Path(save_directory))
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **kwargs: Any) -> Self:
+        """Open a model folder."""
+        return cls._from_pretrained(model_id=str(pretrained_model_name_or_path), **kwargs)
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        raise NotImplementedError
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, **kwargs: Any) -> Self:
+        raise NotImplementedError
+
+
+if not TYPE_CHECKING:
+    with contextlib.suppress(ImportError):
+        from huggingface_hub import PyTorchModelHubMixin as Hub
+
+
+class About(Record):
+    """config.json: all that is known of an operator in addition to its weights."""
+
+    remedy: ClassVar[str] = "write the folder again with `hero export RUN --format folder`."
+
+    card: ModelCard
+    config: dict[str, Any]
+    """The configuration of the run."""
+    test: dict[str, float] = Field(default_factory=dict)
+    """Its metrics; empty before an evaluation."""
+    trained: dict[str, Any] = Field(default_factory=dict)
+    """Updates, seconds and device of the training; the number of parameters."""
+    versions: dict[str, str] = Field(default_factory=dict)
+    """Software that trained it."""
+    license: str = UNLICENSED
+
+    @property
+    def backbone(self) -> str:
+        """The name of the backbone: of a class its own, without the module or the hash in a given one's name."""
+        name = str(self.config["backbone"]["name"])
+        return name.rpartition(":")[2].rpartition("-")[0] if name.startswith(PREFIX) else name.rpartition(":")[2]
+
+    @classmethod
+    def of(cls, run: Run) -> About:
+        """Of a trained run; a path of the machine it was trained on is not handed on."""
+        config, card, metrics = run.config.to_dict(), ModelCard.of(run), run.stored_metrics
+        if isinstance(run.config.data, FileSettings):
+            name = Path(run.config.data.path).name
+            config["data"] = {**config["data"], "path": name}
+            card = card.model_copy(update={"settings": {**card.settings, "path": name}})
+        return cls(
+            card=card,
+            config=config,
+            test=metrics.test if metrics else {},
+            trained={**metrics.training.plain(), "parameters": metrics.parameters} if metrics else {},
+            versions=metrics.versions if metrics else versions(),
+        )
+
+    def run_config(self) -> RunConfig:
+        """The configuration, checked."""
+        flat: dict[str, Any] = {}
+        for section, values in self.config.items():
+            if isinstance(values, dict):
+                flat |= {f"{section}.{name}": value for name, value in values.items()}
+            else:
+                flat[section] = values
+        return build(flat)
+
+
+class Operator(nn.Module, Hub):
+    """G_θ as a module: one step of a trained run in physical units, with normalisation inside and its card."""
+
+    def __init__(self, network: nn.Module, about: About | None = None, file: Stepper | None = None) -> None:
+        """`network` with the configuration it was trained with, or `file`, the step of an exported file."""
+        super().__init__()
+        self.network, self.about, self.file = network, about, file
+        self.license = about.license if about else UNLICENSED
+        self.strategy = about.run_config().make_strategy() if about else None
+        self.card: ModelCard = about.card if about else getattr(file, "card")  # noqa: B009 (an export.Operator)
+
+    @property
+    def backbone(self) -> nn.Module:
+        """The network without normalisation, residual and precision around it."""
+        inner = self.network
+        while type(inner).__module__ == "hero.models.wrappers":
+            inner = inner.backbone  # type: ignore[assignment]
+        return inner
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return next((p.device for p in self.parameters()), torch.device("cpu"))
+
+    def step(self, states: Context | Tensor, mu: Tensor | None = None) -> Tensor:
+        """The next state (batch, channel, *space); of a bundle, that many times the channels. Gradients flow."""
+        context = self.context(states, mu)
+        stepper = self.file or self.strategy.stepper(self.network)  # type: ignore[union-attr]
+        return stepper(context)
+
+    forward = step
+
+    @torch.no_grad()
+    def rollout(self, states: Any, steps: int, mu: Any = None) -> Any:
+        """(batch, steps, channel, *space) from states of the last H steps, without gradient.
+
+        An array gives an array, a tensor a tensor on its device. `hero.rollout(operator.step, ..)` keeps gradients.
+        """
+        if steps < 1:
+            raise HeroError(f"`steps` {steps} is too small; it must be at least 1.")
+        made = rollout(self.step, self.context(states, mu), steps)
+        if isinstance(states, np.ndarray):
+            return made.cpu().numpy()
+        return made.to(states.states.device if isinstance(states, Context) else states.device)
+
+    def context(self, states: Any, mu: Any = None) -> Context:
+        """States (batch, H, channel, *space), of which H may be left out where it is 1, as a context of this operator.
+
+        HeroError if shapes do not fit.
+        """
+        if isinstance(states, Context):
+            states, mu = states.states, states.mu
+        card, tensor = self.card, torch.as_tensor(states).to(self.device, torch.float32)
+        wanted = (card.history, card.channels, *card.grid)
+        if card.history == 1 and tensor.dim() == len(wanted):
+            tensor = tensor[:, None]
+        if tuple(tensor.shape[1:]) != wanted or not len(tensor):
+            sizes = ", ".join(map(str, wanted[1:] if card.history == 1 else wanted))
+            shape = tuple(torch.as_tensor(states).shape)
+            raise HeroError(f"states of shape {shape} do not fit run {card.run}; use (batch, {sizes}).")
+        if not card.conditioning:
+            return Context(tensor)
+        count, names = len(card.conditioning), ", ".join(card.conditioning)
+        if mu is None or tuple(torch.as_tensor(mu).shape[:2]) != (len(tensor), count):
+            raise HeroError(f"run {card.run} needs `mu` of shape ({len(tensor)}, {count}), which holds {names}.")
+        return Context(tensor, torch.as_tensor(mu).to(self.device, torch.float32))
+
+    def extra_repr(self) -> str:
+        card = self.card
+        return f"{card.run}: {card.task}, grid {card.grid}, dt {card.dt:g}, {count_parameters(self)} parameters"
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        if self.about is None:
+            raise HeroError(
+                f"an exported file of run {self.card.run} cannot become a model folder; export the run with "
+                "`hero export RUN --format folder`."
+            )
+        write_parts(save_directory, self.about.model_copy(update={"license": self.license}), weights_of(self.network))
+
+    @classmethod
+    def _from_pretrained(
+        cls, *, model_id: str, model: nn.Module | None = None, trust_code: bool = False, **download: Any
+    ) -> Operator:
+        folder = Path(model_id)
+        if not folder.is_dir():
+            folder = downloaded(model_id, download)
+        return open_folder(folder, model, trust_code)
+
+
+def write_folder(run: Path, out: Path, license: str = UNLICENSED) -> Path:
+    """The model folder of a trained run, whose weights are the same bits."""
+    about = About.of(Run(run)).model_copy(update={"license": license})
+    write_parts(out, about, read_weights(run / WEIGHTS)[0])
+    return out
+
+
+def write_parts(folder: Path, about: About, weights: dict[str, Tensor]) -> None:
+    """The files of a model folder."""
+    save_weights(folder / WEIGHTS, weights, {"step": about.card.step})
+    write_atomic(folder / README, card_text(about).encode())
+    about.write(folder / CONFIG)  # last: its presence says that the folder is complete
+
+
+def downloaded(repository: str, options: dict[str, Any]) -> Path:
+    """The files of a repository of the Hub."""
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise HeroError(f"there is no folder {repository}; downloads need `pip install 'hero[hub]'`.") from None
+    try:
+        return Path(snapshot_download(repository, allow_patterns=[WEIGHTS, CONFIG, README], **options))
+    except Exception as error:  # of the network, of the name or of the permissions
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise HeroError(f"{repository} is neither a folder nor a repository ({reason}); check the name.") from error
+
+
+def open_model(path: Path, model: nn.Module | None = None, trust_code: bool = False) -> Operator:
+    """A run folder, a model folder, or an exported file as an Operator on the CPU, in evaluation mode.
+
+    Code that a stored configuration names is not run: `model` stands for its backbone, or `trust_code` imports it.
+    """
+    path = Path(path)
+    if path.suffix in {Path(kind.file).suffix for kind in FORMATS.values()}:
+        if path.suffix == ".pt2" and path.is_file() and not trust_code:
+            raise HeroError(f"loading {path} can run code that is in it; use trust_code=True if you trust its author.")
+        return Operator(nn.Identity(), file=load_stepper(path)).eval()
+    if (path / "config.toml").is_file():
+        if trust_code:
+            trust(str(read_toml(path / "config.toml").get("strategy", "")))
+        return assembled(About.of(Run(path)), path, model, trust_code)
+    return open_folder(path, model, trust_code)
+
+
+def open_folder(path: Path, model: nn.Module | None = None, trust_code: bool = False) -> Operator:
+    """The operator of a model folder."""
+    if not (path / CONFIG).is_file():
+        raise HeroError(
+            f"{path} is neither a run folder, a model folder, an .onnx nor a .pt2 file; `hero runs` lists the runs."
+        )
+    return assembled(About.read(path / CONFIG), path, model, trust_code)
+
+
+def assembled(about: About, folder: Path, model: nn.Module | None, trust_code: bool) -> Operator:
+    """The operator of a configuration with the weights in `folder`."""
+    name = str(about.config.get("backbone", {}).get("name", "fno"))
+    if trust_code:
+        trust(str(about.config.get("strategy", "")))
+    if ":" in name and model is None and not is_known(name):
+        if name.startswith(PREFIX):
+            found("backbone", name)  # says how to load it
+        if not trust_code:
+            raise HeroError(
+                f"{folder} has the backbone {name}, which is code and is not run unasked; use "
+                f"hero.load(path, model={about.backbone}(...)), or trust_code=True to import it."
+            )
+    if ":" not in name and model is not None:
+        raise HeroError(f"{folder} has the backbone {name}, which is built in; leave out `model`.")
+    if model is None:
+        network = about.run_config().build_operator()
+    else:
+        with standing_in(name, model):
+            network = about.run_config().build_operator()
+    load_weights(folder / WEIGHTS, network)
+    return Operator(network, about).eval()

@@ -1,0 +1,199 @@
+"""Results of the Python API: numbers as attributes, arrays, a figure, and a small table where a notebook shows them."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hero.evaluation.model_folder import UNLICENSED, Operator, open_model
+from hero.method.rollout import Stepper
+from hero.runs.config import RunConfig
+from hero.runs.folder import Run
+from hero.study.records import StudyResult
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SHOWN = ("nrmse@1", "stable_step", "correlation_time", "diverged")
+"""Metrics of a notebook's table in addition to those over the horizon."""
+
+
+class Scores(dict[str, float]):
+    """Numbers by name, also as attributes; `@` is written as an underscore: scores.nrmse_100."""
+
+    def __getattr__(self, name: str) -> float:
+        for key, value in self.items():
+            if name in (key, key.replace("@", "_")):
+                return value
+        raise AttributeError(f"there is no number {name!r}; there are {', '.join(self)}")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(key.replace("@", "_") for key in self)]
+
+
+class Evaluation:
+    """A model on somebody's data: `test` (numbers by name) and `errors`, nRMSE (trajectory, step)."""
+
+    def __init__(self, test: dict[str, float], errors: np.ndarray) -> None:
+        self.test, self.errors = Scores(test), errors
+
+    def __repr__(self) -> str:
+        return f"<hero evaluation of {len(self.errors)} trajectories: {numbers_text(self.test)}>"
+
+    def _repr_html_(self) -> str:
+        return html_table(("metric", "test"), [(name, f"{value:.4g}") for name, value in self.test.items()])
+
+
+class Result:
+    """A trained and evaluated run."""
+
+    def __init__(self, path: Path, data_dir: Path) -> None:
+        self.path, self.data_dir = Path(path), Path(data_dir)
+        self.run = Run(self.path)
+
+    @property
+    def config(self) -> RunConfig:
+        """Every setting."""
+        return self.run.config
+
+    @cached_property
+    def metrics(self) -> Scores:
+        """The numbers of the test set."""
+        found = self.run.stored_metrics
+        return Scores(found.test if found else {})
+
+    @cached_property
+    def errors(self) -> np.ndarray:
+        """nRMSE of the test rollouts, (trajectory, step)."""
+        return self.run.errors.nrmse
+
+    @cached_property
+    def model(self) -> Operator:
+        """The trained operator with its best weights, in evaluation mode, on the CPU."""
+        return open_model(self.path, trust_code=True)  # the session that trained it named its code
+
+    @property
+    def stepper(self) -> Stepper:
+        """Context -> next state."""
+        return self.model.step
+
+    def predict(self, states: Any, steps: int, mu: Any = None) -> Any:
+        """The rollout (batch, steps, channel, *space) from `states`: arrays in, arrays out."""
+        return self.model.rollout(states, steps, mu)
+
+    def save(self, folder: str | Path, license: str = UNLICENSED) -> Path:
+        """Write the model folder, to hand on."""
+        self.model.license = license
+        self.model.save_pretrained(folder)
+        return Path(folder)
+
+    def plot(self) -> Figure:
+        """The error along the rollout, and one predicted state next to the truth."""
+        from hero.report.figures.result import result_figure
+
+        return result_figure(
+            self.path.name, self.errors, self.run.rollout, self.config.make_task(), self.config.horizon
+        )
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        return f"<hero result {self.path}: {numbers_text(self.metrics)}>"
+
+    def _repr_html_(self) -> str:
+        horizon = self.config.horizon
+        names = [name for name in self.metrics if name in (*SHOWN, f"gm{horizon}", f"nrmse@{horizon}")]
+        rows = [(name, f"{self.metrics[name]:.4g}") for name in names]
+        return html_table(("metric", "test"), rows, str(self.path)) + html_image(self.plot())
+
+
+class Rows(list[dict[str, Any]]):
+    """A table without a library: one dictionary per row."""
+
+    def to_markdown(self) -> str:
+        """The same as Markdown."""
+        lines = [list(self[0]), ["---"] * len(self[0]), *(map(cell_text, row.values()) for row in self)] if self else []
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+class Comparison:
+    """Strategies trained with the same seeds."""
+
+    def __init__(self, study: StudyResult, runs: Path) -> None:
+        self.study, self.runs = study, runs
+        self.path = runs / study.folder
+
+    @property
+    def table(self) -> Rows:
+        """A row per strategy: mean and std over the seeds of each number, and how many seeds finished."""
+        rows = Rows()
+        for row in self.study.rows:
+            line: dict[str, Any] = {"strategy": row.strategy, "seeds": len(row.finished)}
+            for column in self.study.columns:
+                cell = row.cells.get(column.key)
+                line[column.key], line[f"{column.key}_std"] = (cell.mean, cell.std) if cell else (None, None)
+            rows.append(line)
+        return rows
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Why runs failed, by their name."""
+        return self.study.failed
+
+    def to_markdown(self) -> str:
+        """Tables, notes and paired tests."""
+        from hero.report.content import study_markdown
+
+        return study_markdown(self.study)
+
+    def plot(self) -> Figure:
+        """The error of each strategy along the rollout, with every seed."""
+        from hero.report.figures.curves import curves_figure
+        from hero.report.figures.studies import errors_of
+
+        (group,) = self.study.groups
+        tests = [test for summary in self.study.statistics for test in summary.tests]
+        return curves_figure(group.title, errors_of(group, self.runs), tests)
+
+    def __repr__(self) -> str:
+        return f"<hero comparison of {', '.join(row.strategy for row in self.study.rows)} in {self.path}>"
+
+    def _repr_html_(self) -> str:
+        table = self.table
+        rows = [tuple(map(cell_text, row.values())) for row in table]
+        return html_table(tuple(table[0]), rows, str(self.path)) + html_image(self.plot())
+
+
+def numbers_text(scores: Scores) -> str:
+    """The first few numbers in one line."""
+    return ", ".join(f"{name} {value:.3g}" for name, value in list(scores.items())[:3]) or "not evaluated"
+
+
+def cell_text(value: Any) -> str:
+    """A value in a table."""
+    return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def html_table(headings: Iterable[str], rows: Iterable[Iterable[str]], caption: str = "") -> str:
+    """A plain table; every value is escaped."""
+
+    def line(tag: str, cells: Iterable[str]) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    body = line("th", headings) + "".join(line("td", row) for row in rows)
+    return f"<table>{f'<caption>{html.escape(caption)}</caption>' if caption else ''}{body}</table>"
+
+
+def html_image(figure: Figure) -> str:
+    """A figure inside of the page."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=80)
+    return f'<img alt="" src="data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}">'

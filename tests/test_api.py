@@ -1,0 +1,469 @@
+"""The Python API as a user calls it: arrays and networks in, results out, and a model folder that others open."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from torch import Tensor, nn
+
+import hero
+from conftest import TINY, Call, assert_refused, tiny
+from hero.config.given import fingerprint_of, give
+from hero.errors import HeroError
+from hero.evaluation.model_folder import Hub, write_folder
+from hero.runs.folder import load_data
+
+SMALL: dict[str, Any] = {"backbone.width": 4, "backbone.modes": 6, "train.batch": 5, "train.compile": "false"}
+POINTS, SHIFT = 24, 2
+
+
+def waves(count: int = 10, states: int = 12, seed: int = 0) -> np.ndarray:
+    """Trajectories (trajectory, time, channel, x) that move by SHIFT points per step, so the truth is a roll."""
+    start = np.random.default_rng(seed).normal(size=(count, 1, POINTS)).cumsum(axis=2)
+    start -= start.mean(axis=2, keepdims=True)
+    return np.stack([np.roll(start, SHIFT * n, axis=2) for n in range(states)], axis=1)
+
+
+class Net(nn.Module):
+    """A small network of somebody else."""
+
+    def __init__(self, width: int = 3, in_channels: int = 1) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(in_channels, width, 5, padding=2, padding_mode="circular")
+        self.last = nn.Conv1d(width, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.first(x)))
+
+
+class Roll(nn.Module):
+    """The exact operator of `waves`, with a weight that training may move."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(scale))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * torch.roll(x, SHIFT, dims=-1)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("api")
+    return {"runs": root / "runs", "data_dir": root / "data"}
+
+
+@pytest.fixture(scope="module")
+def result(folders: dict[str, Path]) -> hero.Result:
+    """A small FNO on an array."""
+    return hero.train(
+        waves(), strategy="push_forward", steps=10, dt=0.5, extent=2, periodic=True, channels=["height"],
+        settings=SMALL, task__name="waves", **folders,
+    )  # fmt: skip
+
+
+def test_an_array_becomes_a_run_with_everything_around_it(result: hero.Result, folders: dict[str, Path]) -> None:
+    config = result.config
+    assert (config.data.dt, config.data.extent, config.data.periodic) == (0.5, (2.0,), (True,))
+    assert (config.make_task().channel_names, config.task.name) == (("height",), "waves")
+    assert result.path.parent == folders["runs"]
+    assert result.errors.shape == (1, 11)
+    assert result.metrics["nrmse@1"] == result.metrics.nrmse_1 == pytest.approx(result.errors[:, 0].mean())
+    assert result.metrics.gm11 == result.metrics["gm11"]
+    with pytest.raises(AttributeError, match="gm11"):
+        result.metrics.gm12  # noqa: B018
+    assert "\n" not in repr(result)
+    assert "gm11" in repr(result)
+    page = result._repr_html_()
+    assert page.startswith("<table>")
+    assert "data:image/png;base64," in page
+    assert len(result.plot().axes) >= 2
+
+
+def test_the_same_call_finds_the_same_run_and_another_array_another(
+    result: hero.Result, folders: dict[str, Path]
+) -> None:
+    given: dict[str, Any] = {"strategy": "push_forward", "steps": 10, "dt": 0.5, "extent": 2, "periodic": True}
+    given |= {"channels": ["height"], "settings": SMALL, "task__name": "waves", **folders}
+    before = (result.path / "metrics.json").stat().st_mtime_ns
+    assert hero.train(torch.from_numpy(waves()), **given).path == result.path
+    assert (result.path / "metrics.json").stat().st_mtime_ns == before
+    assert len(list(folders["data_dir"].glob("given-*.npy"))) == 1
+    assert hero.train(data=waves(seed=1), **given).path != result.path
+
+
+def test_predict_takes_and_gives_what_the_caller_has(result: hero.Result) -> None:
+    states = waves(3, 4)[:, 0]
+    array = result.predict(states, 5)
+    assert isinstance(array, np.ndarray)
+    assert array.shape == (3, 5, 1, POINTS)
+    tensor = hero.predict(result, torch.from_numpy(states), 5)
+    assert isinstance(tensor, Tensor)
+    np.testing.assert_array_equal(tensor.numpy(), array)
+    np.testing.assert_array_equal(hero.predict(result.path, states, 5), array)
+    np.testing.assert_array_equal(hero.predict(result.model, states[:, None], 5), array)
+    one = result.stepper(hero.Context(torch.from_numpy(states[:, None]).float()))
+    np.testing.assert_allclose(one.detach().numpy(), array[:, 0], rtol=1e-6, atol=1e-6)
+    with pytest.raises(HeroError, match=r"states of shape \(3, 1, 20\) do not fit run .* use \(batch, 1, 24\)"):
+        result.predict(states[..., :20], 5)
+    with pytest.raises(HeroError, match="`steps` 0 is too small"):
+        result.predict(states, 0)
+
+
+def test_a_network_is_trained_from_its_own_weights_and_left_alone(folders: dict[str, Path]) -> None:
+    net = Net()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    trained = hero.train(waves(), net, "one_step", steps=4, train__lr=1e-9, settings={"train.batch": 5}, **folders)
+    assert trained.config.backbone.name.startswith("given:Net-")
+    for name, value in trained.model.backbone.state_dict().items():
+        torch.testing.assert_close(value, before[name], rtol=0, atol=1e-7)
+        assert torch.equal(net.state_dict()[name], before[name])
+    moved = hero.train(waves(), net, "one_step", steps=4, settings={"train.batch": 5}, **folders)
+    assert not torch.allclose(moved.model.backbone.last.weight, before["last.weight"], rtol=0, atol=1e-7)
+    assert moved.path != trained.path
+    with pytest.raises(HeroError, match=r"given:Net-\w+ fails on an input of shape \(2, 1, 24\)"):
+        hero.train(waves(), Net(in_channels=2), "one_step", steps=4, **folders)
+    with pytest.raises(HeroError, match=r"give an instance of nn\.Module"):
+        hero.train(waves(), Net, "one_step", steps=4, **folders)
+
+
+def test_a_run_of_a_given_network_is_opened_elsewhere_with_a_network(folders: dict[str, Path], tmp_path: Path) -> None:
+    trained = hero.train(waves(), Net(), "one_step", steps=4, settings={"train.batch": 5}, **folders)
+    states = waves(2, 3)[:, 0]
+    np.save(tmp_path / "states.npy", states)
+    np.save(tmp_path / "rollout.npy", trained.predict(states, 6))
+    trained.save(tmp_path / "model")
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import numpy as np, hero, torch
+from test_api import Net
+states = np.load("states.npy")
+for path in ({str(trained.path)!r}, "model"):
+    try:
+        hero.load(path)
+    except hero.HeroError as error:
+        assert "load it with hero.load(path, model=net)" in str(error), error
+    else:
+        raise SystemExit("opened without its network")
+    assert np.array_equal(hero.load(path, model=Net()).rollout(states, 6), np.load("rollout.npy"))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_functions_as_loss_optimizer_and_metric(folders: dict[str, Path]) -> None:
+    """The loss is exactly 0 for the exact operator, so only a far scale of it moves, by plain gradient steps."""
+
+    def squares(prediction: Tensor, truth: Tensor) -> Tensor:
+        return (prediction - truth).square().mean()
+
+    def largest(u_hat: Tensor, u: Tensor) -> Tensor:
+        return (u_hat - u).abs().flatten(1).amax(1)
+
+    trained = hero.train(
+        waves(), Roll(0.5), "one_step", steps=3, loss=squares, optimizer=partial(torch.optim.SGD, lr=0.01),
+        metrics={"largest": largest}, train__normalise=False, train__warmup=0, train__clip=0, train__batch=1000,
+        **folders,
+    )  # fmt: skip
+    assert trained.config.train.lr == 0.01
+    scale, data = 0.5, torch.from_numpy(waves()).double()
+    split = load_data(trained.config, "train", folders["data_dir"], "cpu").states.double()
+    assert len(split) == 8
+    power = float(split[:, : 12 - trained.config.train.unroll].square().mean())  # one_step: the first of each window
+    for update in range(3):
+        lr = 0.01 * 0.5 * (1 + np.cos(np.pi * update / 3))
+        scale -= lr * 2 * (scale - 1) * power
+    learned = trained.model.backbone.scale.item()
+    assert learned == pytest.approx(scale, rel=1e-4)
+    test = trained.errors.shape[1]
+    worst = np.mean([abs(learned**n - 1) for n in range(1, test + 1)])
+    peaks = [float(part.abs().max()) for part in data]
+    assert min(abs(trained.metrics.largest - worst * peak) for peak in peaks) < 1e-3 * trained.metrics.largest
+    again = hero.train(
+        waves(), Roll(0.5), "one_step", steps=3, loss=squares, optimizer=partial(torch.optim.SGD, lr=0.01),
+        metrics={"mean_of": lambda a, b: (a - b).flatten(1).mean(1)}, train__normalise=False, train__warmup=0,
+        train__clip=0, train__batch=1000, **folders,
+    )  # fmt: skip
+    assert again.path == trained.path
+    assert "mean_of" in again.metrics
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"loss": lambda a, b: (a - b).square()}, r"returns a tensor of shape .* return one number"),
+        ({"optimizer": lambda parameters: None}, "returns NoneType; return a torch.optim.Optimizer"),
+        ({"metrics": {"short": lambda a, b: torch.zeros(2)}}, r"metric short returns shape \(2,\)"),
+        ({"metrics": {"gm100": lambda a, b: torch.zeros(2)}}, "a metric cannot be called 'gm100'"),
+        ({"lr": 1e-3}, r"unknown argument 'lr'; did you mean train__lr\?"),
+        ({"data": waves()[0, 0]}, r"`data` of shape \(1, 24\) are not \(trajectory, time, channel, \*space\)"),
+        ({"data": {"a": waves()}}, "`data` has the arrays a; name them train, val and test, or u"),
+        ({"data": 3}, "`data` of type int cannot be read"),
+        ({"data": "burger"}, "did you mean 'burgers'"),
+        ({"channels": ["a", "b"]}, "data.channels=a,b does not name the 1 channels u"),
+    ],
+)
+def test_mistakes_are_told_in_one_sentence(changes: dict[str, Any], words: str, folders: dict[str, Path]) -> None:
+    given = {"data": waves(), "model": Roll(0.9), "strategy": "one_step", "steps": 2, **folders} | changes
+    with pytest.raises(HeroError, match=words):
+        hero.train(**given)
+
+
+def test_splits_by_name(folders: dict[str, Path]) -> None:
+    splits = {"train": waves(5, seed=1), "val": waves(2, seed=2), "test": waves(3, 20, seed=3)}
+    trained = hero.train(splits, Roll(), "one_step", steps=2, train__normalise=False, **folders)
+    data = trained.config.data
+    assert (data.train_trajectories, data.val_trajectories, data.test_trajectories) == (5, 2, 3)
+    assert len(trained.errors) == 3
+    assert hero.evaluate(trained, splits).test["nrmse@1"] == pytest.approx(trained.metrics["nrmse@1"], rel=1e-5)
+
+
+def test_callbacks_see_the_run_and_may_stop_it(folders: dict[str, Path]) -> None:
+    seen: list[hero.Progress] = []
+
+    def watch(progress: hero.Progress) -> bool:
+        seen.append(progress)
+        return progress.step < 7
+
+    trained = hero.train(
+        waves(), Roll(0.8), "one_step", steps=40, callbacks=[watch], train__validate_every=5, **folders
+    )
+    assert [progress.step for progress in seen if progress.score is None] == list(range(1, 8))
+    assert [progress.step for progress in seen if progress.score is not None] == [5, 7]
+    assert all(progress.loss is not None for progress in seen)
+    metrics = trained.run.metrics
+    assert metrics is not None
+    assert (metrics.training.steps, metrics.training.stopped_early) == (7, True)
+
+
+def test_evaluate_a_function_on_data(folders: dict[str, Path], tmp_path: Path) -> None:
+    exact = hero.evaluate(Roll(), waves())
+    assert exact.errors.shape == (10, 11)
+    assert exact.errors.max() == 0
+    ones = {"ones": lambda u_hat, u: torch.ones(len(u))}
+    half = hero.evaluate(lambda x: 0.5 * torch.roll(x, SHIFT, dims=-1), waves(), metrics=ones)
+    np.testing.assert_allclose(half.errors, np.tile(1 - 0.5 ** np.arange(1, 12), (10, 1)), rtol=1e-6)
+    assert half.test.ones == 1
+    np.save(tmp_path / "waves.npy", waves().astype(np.float32))
+    of_file = hero.evaluate(Roll(0.5), tmp_path / "waves.npy", data__layout="btcx")
+    assert of_file.test["nrmse@1"] == pytest.approx(0.5)
+    assert len(of_file.errors) == 1
+    moving = hero.predict(Roll(), waves()[:, 0], 3)
+    np.testing.assert_allclose(moving, waves()[:, 1:4], rtol=1e-6)
+    with pytest.raises(HeroError, match="a model without a run is evaluated on `data`"):
+        hero.evaluate(Roll())
+
+
+def test_evaluation_leaves_a_network_in_its_mode() -> None:
+    net = nn.Sequential(Roll(), nn.Dropout(0.5)).train()
+    assert hero.evaluate(net, waves()).errors.max() == 0
+    assert net.training
+
+
+def test_a_run_is_evaluated_again_by_path_or_result(result: hero.Result, folders: dict[str, Path]) -> None:
+    again = hero.evaluate(result.path, data_dir=folders["data_dir"])
+    assert again.test == dict(result.metrics)
+    assert hero.evaluate(result, data_dir=folders["data_dir"]).test == again.test
+
+
+def test_a_configuration_is_trained_as_before(data_dir: Path, runs_dir: Path) -> None:
+    run = hero.train(tiny(train__steps=2, strategy="one_step"), runs_dir, data_dir=data_dir)
+    assert isinstance(run, Path)
+    assert not (run / "metrics.json").exists()
+
+
+def test_a_benchmark_by_name_and_the_recommended_preset(data_dir: Path, runs_dir: Path) -> None:
+    settings = {**TINY, "train.steps": 2}
+    found = hero.train("burgers", settings=settings, runs=runs_dir, data_dir=data_dir)
+    assert (found.config.strategy, found.config.train.optimizer) == ("foresight", "soap")
+
+
+def test_a_comparison_is_a_table_a_figure_and_a_page(folders: dict[str, Path]) -> None:
+    compared = hero.compare(
+        waves(), ["one_step", "push_forward"], seeds=2, model=Net(), steps=4, task__name="waves", train__batch=5,
+        **folders,
+    )  # fmt: skip
+    assert [row["strategy"] for row in compared.table] == ["one_step", "push_forward"]
+    assert [row["seeds"] for row in compared.table] == [2, 2]
+    assert all(row["test_gm11"] > 0 and row["test_gm11_std"] is not None for row in compared.table)
+    assert compared.table.to_markdown().count("\n") == 4
+    assert "push_forward" in compared.to_markdown()
+    assert compared.failed == {}
+    assert compared.plot().axes
+    assert "<table>" in compared._repr_html_()
+    with pytest.raises(HeroError, match=r"given:Net-\w+ is known in this process alone; use workers=0"):
+        hero.compare(waves(), ["one_step"], model=Net(), workers=1, **folders)
+
+
+def test_the_model_folder_reproduces_the_rollout_in_a_fresh_process(
+    result: hero.Result, folders: dict[str, Path], tmp_path: Path, call: Call
+) -> None:
+    code, out, err = call(
+        "export", result.path.name, "--format", "folder", "--license", "mit", "--out", tmp_path / "model",
+        "--runs", folders["runs"], "--data", folders["data_dir"],
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    assert "model folder:" in out
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
+        "README.md", "config.json", "model.safetensors",
+    ]  # fmt: skip
+    states = waves(4, 3, seed=5)[:, 0]
+    np.save(tmp_path / "states.npy", states)
+    np.save(tmp_path / "rollout.npy", result.predict(states, 20))
+    program = """
+import numpy as np, hero
+operator = hero.load("model")
+assert np.array_equal(operator.rollout(np.load("states.npy"), 20), np.load("rollout.npy"))
+assert operator.card.dt == 0.5 and not operator.training
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_card_says_where_the_model_comes_from(result: hero.Result, tmp_path: Path) -> None:
+    text = (result.save(tmp_path / "model", license="cc-by-4.0") / "README.md").read_text()
+    _, header, body = text.split("---\n", 2)
+    facts = yaml.safe_load(header)
+    assert facts["license"] == "cc-by-4.0"
+    assert {"fno", "push_forward", "neural-operator"} <= set(facts["tags"])
+    data = result.config.data
+    for words in (data.fingerprint, result.path.name, "nrmse@1", f"{result.metrics.gm11:.4g}", "height", "torch"):
+        assert words in body
+    assert str(result.path.parent) not in text  # no path of the machine it was trained on
+    assert str(data.path) not in (tmp_path / "model" / "config.json").read_text()
+    assert hero.load(tmp_path / "model").about.license == "cc-by-4.0"
+
+
+def test_a_loaded_operator_is_trained_further(result: hero.Result, tmp_path: Path) -> None:
+    operator = hero.load(result.path)
+    data = torch.from_numpy(waves()).float()
+    optimizer = torch.optim.Adam(operator.parameters(), lr=1e-2)
+    before = operator.rollout(data[:, 0], 2)
+    for _ in range(3):
+        loss = (operator(data[:, 0]) - data[:, 1]).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    after = operator.rollout(data[:, 0], 2)
+    assert not torch.equal(before, after)
+    operator.save_pretrained(tmp_path / "further")
+    assert torch.equal(hero.load(tmp_path / "further").rollout(data[:, 0], 2), after)
+
+
+def test_save_and_from_pretrained_with_and_without_the_hub(result: hero.Result, tmp_path: Path) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    assert issubclass(hero.Operator, hub.PyTorchModelHubMixin)
+    assert issubclass(hero.Operator, Hub)
+    states = waves(2, 3)[:, 0]
+    result.model.save_pretrained(tmp_path / "mixin")
+    opened = hero.Operator.from_pretrained(tmp_path / "mixin")
+    np.testing.assert_array_equal(opened.rollout(states, 4), result.predict(states, 4))
+    program = """
+import sys
+sys.modules["huggingface_hub"] = None  # as if it were not installed
+import numpy as np, hero
+operator = hero.Operator.from_pretrained("mixin")
+assert type(operator).__mro__[2].__module__.startswith("hero") or "Hub" in str(type(operator).__mro__)
+operator.save_pretrained("plain")
+assert np.array_equal(hero.load("plain").rollout(np.load("states.npy"), 4), operator.rollout(np.load("states.npy"), 4))
+try:
+    hero.Operator.from_pretrained("nobody/nothing")
+except hero.HeroError as error:
+    assert "hero[hub]" in str(error)
+"""
+    np.save(tmp_path / "states.npy", states)
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for name in ("config.json", "model.safetensors", "README.md"):
+        assert (tmp_path / "plain" / name).read_bytes() == (tmp_path / "mixin" / name).read_bytes()
+
+
+def test_code_of_others_is_not_run_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stored configuration that names a class: its module leaves a trace when it is imported."""
+    (tmp_path / "their_net.py").write_text(
+        "import pathlib\npathlib.Path('imported').touch()\nfrom torch import nn\n"
+        "class Theirs(nn.Conv1d):\n"
+        "    def __init__(self, in_channels, out_channels):\n"
+        "        super().__init__(in_channels, out_channels, 3, padding=1, padding_mode='circular')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    trained = hero.train(waves(), "their_net:Theirs", "one_step", steps=2)
+    trained.save("model")
+    (tmp_path / "imported").unlink()
+    monkeypatch.delitem(sys.modules, "their_net")
+    for path in (trained.path, "model"):
+        with pytest.raises(HeroError, match=r"their_net:Theirs, which is code .* model=Theirs\(\.\.\.\)\), or trust"):
+            hero.load(path)
+        assert not (tmp_path / "imported").exists()
+    mine = nn.Conv1d(1, 1, 3, padding=1, padding_mode="circular")
+    opened = hero.load("model", model=mine)
+    assert not (tmp_path / "imported").exists()
+    states = waves(2, 3)[:, 0]
+    np.testing.assert_array_equal(hero.load("model", trust_code=True).rollout(states, 3), opened.rollout(states, 3))
+    assert (tmp_path / "imported").exists()
+    with pytest.raises(HeroError, match="holds the weights of another model"):
+        hero.load("model", model=nn.Conv1d(1, 1, 5, padding=2, padding_mode="circular"))
+
+
+def test_an_exported_file_is_loaded_too(result: hero.Result, folders: dict[str, Path], tmp_path: Path) -> None:
+    from hero.evaluation.export import export_run
+
+    export_run(result.path, folders["data_dir"], tmp_path, ["torch"])
+    states = waves(2, 3)[:, 0]
+    with pytest.raises(HeroError, match="can run code that is in it; use trust_code=True"):
+        hero.load(tmp_path / "model.pt2")
+    opened = hero.load(tmp_path / "model.pt2", trust_code=True)
+    np.testing.assert_allclose(opened.rollout(states, 4), result.predict(states, 4), rtol=1e-4, atol=1e-4)
+    assert opened.card.run == result.path.name
+    with pytest.raises(HeroError, match="cannot become a model folder"):
+        opened.save_pretrained(tmp_path / "folder")
+
+
+def test_damaged_and_foreign_folders_are_refused(result: hero.Result, tmp_path: Path, call: Call) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(HeroError, match="is neither a run folder, a model folder"):
+        hero.load(tmp_path / "empty")
+    with pytest.raises(HeroError, match="there is no run 'nowhere'"):
+        hero.load("nowhere", runs=tmp_path)
+    folder = write_folder(result.path, tmp_path / "model")
+    with pytest.raises(HeroError, match="which is built in; leave out `model`"):
+        hero.load(folder, model=Net())
+    content = json.loads((folder / "config.json").read_text())
+    content["config"]["backbone"]["width"] = 5
+    (folder / "config.json").write_text(json.dumps(content))
+    with pytest.raises(HeroError, match="holds the weights of another model"):
+        hero.load(folder)
+    (folder / "config.json").write_text("{")
+    with pytest.raises(HeroError, match=r"config\.json is damaged"):
+        hero.load(folder)
+    assert_refused(call("export", "nothing", "--format", "folder", "--runs", tmp_path), "there is no run")
+
+
+def test_names_of_given_objects_follow_their_content() -> None:
+    torch.manual_seed(0)
+    net = Net()
+    assert give(net) == give(net) == give(net.eval())
+    assert give(net) != give(Net())
+    assert give(Roll(0.5)) != give(Roll(0.6))
+
+    def scaled(factor: float) -> Any:
+        return lambda a, b: factor * (a - b).square().mean()
+
+    assert fingerprint_of(scaled(1.0)) == fingerprint_of(scaled(1.0))
+    assert fingerprint_of(scaled(1.0)) != fingerprint_of(scaled(2.0))
+    assert fingerprint_of(nn.L1Loss()) != fingerprint_of(nn.MSELoss())
+    assert fingerprint_of(partial(torch.optim.SGD, lr=0.1)) != fingerprint_of(partial(torch.optim.SGD, lr=0.2))
+
+
+def test_the_version() -> None:
+    assert hero.__version__.count(".") >= 1
