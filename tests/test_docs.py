@@ -45,6 +45,7 @@ def test_commands_parse_and_their_settings_exist(document: str, command: str) ->
 @pytest.mark.parametrize("path", [p for p in DOCUMENTS if blocks(p, "python")], ids=lambda p: p.name)
 def test_python_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # a document may write a module
     names: dict[str, object] = {}
     before = [(registry, dict(registry)) for registry in (CANDIDATES, DIAGNOSTICS, LOSSES)]
     try:

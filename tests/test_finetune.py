@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ from hero.runs.folder import Run, load_data
 from hero.runs.start import Start, freeze, open_start, read_start, weights_hash
 from hero.training.loop import resume, train
 from hero.training.schedule import unroll_length
+from test_docs import ROOT, blocks
 from test_resume import state_of_files
 from test_train import assert_same_run
 
@@ -364,3 +366,23 @@ def test_the_default_is_the_recommended_strategy_at_a_tenth_of_its_learning_rate
     train = config.train
     assert (config.strategy, train.optimizer, train.steps, train.warmup) == ("foresight", "soap", 2000, 100)
     assert train.lr == pytest.approx(5e-4)
+
+
+def test_the_tutorial_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
+    """Its Python and its first command run, and end with the better half of the table that it prints."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    tutorial = ROOT / "docs" / "tutorials" / "finetune.md"
+    for block in blocks(tutorial, "python"):
+        exec(compile(block, tutorial.name, "exec", dont_inherit=True), {})
+    command = shlex.split(blocks(tutorial, "sh")[0])
+    code, out, err = call(*command[1:])
+    assert (code, err) == (0, "")
+    assert "strategy foresight with soap" in out
+    (run,) = (tmp_path / "runs").iterdir()
+    opened = Run(run)
+    assert opened.config.train.stages == ("2:100", "5:200")
+    assert opened.before is not None
+    assert opened.metrics is not None
+    assert opened.before.test["nrmse@60"] == pytest.approx(3.08, rel=0.2)  # other machines round differently
+    assert opened.metrics.test["nrmse@60"] < 0.2 * opened.before.test["nrmse@60"]

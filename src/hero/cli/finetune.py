@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from hero.cli.options import Backbone, Folders, Settings, argument, option
+from hero.cli.options import Folders, Settings, argument, option
 from hero.cli.runs import measure, show_result
 from hero.console import say
 from hero.errors import HeroError
@@ -30,7 +30,9 @@ def finetune(
     data: Annotated[
         str | None, option("TASK|FILE", "Benchmark or file of trajectories (default: the data of the run).", "task")
     ] = None,
-    backbone: Backbone = None,
+    backbone: Annotated[
+        str | None, option("NAME", "One of: NAMES, or package.module:Class (default: as in the run).", "backbone")
+    ] = None,
     strategy: Annotated[
         str | None, option("NAME", "One of: NAMES (default: the recommended one, foresight).", "strategy")
     ] = None,
@@ -42,15 +44,17 @@ def finetune(
     """Fine-tune a checkpoint along its own rollouts; compare before and after.
 
     Weights without a run need --backbone and --data, and their module gets states as they are: train.normalise and
-    backbone.residual are off unless set. By default 2,000 updates at a tenth of the optimizer's learning rate.
-    The same command continues a run that was stopped.
+    backbone.residual are off unless set.
+
+    By default 2,000 updates at a tenth of the optimizer's learning rate. The same command continues a run that was
+    stopped.
     """
     from hero.evaluation.finetune import measure_before
     from hero.runs.finetune import finetune_config
     from hero.runs.folder import Run
     from hero.training import loop
 
-    named = {"task": data, "strategy": strategy, "backbone": backbone, "seed": seed}
+    named: dict[str, Any] = {"task": data, "strategy": strategy, "backbone": backbone, "seed": seed}
     if unroll is not None:
         named["train.stages" if ":" in unroll else "train.unroll"] = unroll if ":" in unroll else whole(unroll)
     values = settings.values(**named)

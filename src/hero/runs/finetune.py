@@ -28,7 +28,7 @@ def finetune_config(
     preset: str = "paper",
     file: Path | None = None,
 ) -> RunConfig:
-    """Settings as in `make_config`, then those of the run `checkpoint` and the defaults of fine-tuning.
+    """Settings as in `make_config`, then settings of the run `checkpoint`, then the defaults of fine-tuning.
 
     A run hands on its data, backbone and seed. The data and the backbone of a file of weights must be named; its
     module is taken to map states as they are, so normalisation and residual prediction are off unless they are set.
