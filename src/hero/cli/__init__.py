@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from hero.cli import doctor, finetune, plan, runs, train
+from hero.cli import doctor, finetune, plan, runs, train, use
 from hero.cli.options import flat
 from hero.errors import OUT_OF_MEMORY, HeroError, is_out_of_memory, unknown_name
 
@@ -23,14 +23,14 @@ GROUPS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Train": (train.train, finetune.finetune, train.compare, train.study),
     "Look at runs": (
         runs.runs,
-        runs.evaluate,
+        use.evaluate,
         runs.report,
         runs.animate,
         runs.landscape,
         runs.probe,
         runs.anatomy,
     ),
-    "Use a trained operator": (runs.export, runs.predict),
+    "Use a trained operator": (runs.export, use.predict),
     "Before training": (doctor.doctor, plan.settings, plan.describe, plan.estimate),
 }
 DATA_ACTIONS: dict[str, Callable[..., Any]] = {"list": plan.list_tasks, "make": plan.make_data, "show": plan.show_data}
@@ -45,7 +45,7 @@ Examples:
   hero compare burgers --seeds 5               table and figure of strategies
   hero study main --dry-run                    list the runs of a table
   hero export RUN                              ONNX and torch.export files
-  hero predict RUN --input states.npy          roll out your own states
+  hero predict RUN --from flow.h5 --out u.h5   roll out your own states
 """
 
 AS_TYPED = SimpleNamespace(coerce=lambda value, **_: value)

@@ -1,4 +1,4 @@
-"""Commands on runs that exist, from `hero runs` to `hero predict`."""
+"""Commands on runs that exist, from `hero runs` to `hero export`."""
 
 import sys
 import webbrowser
@@ -34,12 +34,6 @@ def runs(where: Folders) -> None:
     show(runs_table(rows))
     for notice in notices:
         print(f"hero: {notice}", file=sys.stderr)
-
-
-def evaluate(run: RunName, where: Folders) -> None:
-    """Measure a trained run again and rewrite its report."""
-    folder = where.find(run)
-    show_result(measure(folder, where.data), folder)
 
 
 def measure(run: Path, data_dir: Path) -> "Metrics":
@@ -200,20 +194,3 @@ def export(
     headings = "relative difference from the original", *(check.path.name for check in checks)
     show_rows("", headings, [(text, *(f"{x:.4g}" for x in values)) for text, values in rows.items()], numbers=True)
     say(*(f"{check.path}: {check.path.stat().st_size / 1000:.0f} kB" for check in checks))
-
-
-def predict(
-    model: Annotated[str, argument("RUN|FILE", "Run folder or id, or an .onnx or .pt2 file.", "run")],
-    where: Folders,
-    input: Annotated[Path | None, option("FILE", "Initial states: .npy, .npz or .h5 (default: test states).")] = None,
-    steps: Annotated[int, option("N", "Steps to roll out.")] = 200,
-    out: Annotated[Path, option("FILE", "Rollout: .npz or .npy.")] = Path("predictions.npz"),
-    compile: Annotated[bool, flag("--compile", "Compile first: for long rollouts of a run.")] = False,
-) -> None:
-    """Roll out a run or an exported file from your own states."""
-    from hero.evaluation import predict
-
-    result = predict.predict(model, where.runs, where.data, input, steps, out, compile)
-    shape = "×".join(map(str, result.shape))
-    say(f"prediction {shape} in {result.seconds:.2f} s, {steps / result.seconds:.0f} steps/s")
-    say(f"{result.diverged} of {result.shape[0]} trajectories left the finite range", f"written: {result.path}")

@@ -1,33 +1,41 @@
-"""States in a file -> their rollout in a file, by a run or by a file exported from it."""
+"""States in a file -> their rollout in a file, by a run or by a file exported from it, in constant memory.
+
+The rollout is made and written in blocks of time, for all trajectories; the errors are measured on the way where the
+file holds the truth of these steps.
+"""
 
 from __future__ import annotations
 
-import io
+import math
 import time
-import zipfile
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import h5py
-import numpy as np
 import torch
 from torch import Tensor
 
-from hero.config import Facts
 from hero.console import progress_bar
-from hero.data import FileSettings, FileSource, Source, Split, get_task, load_trajectories
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.evaluation.export import ModelCard, Operator, load_stepper, run_stepper
-from hero.files import write_atomic
+from hero.evaluation.outputs import About, Output, check_output, create
+from hero.evaluation.starts import Start, default_start, read_start, source_of
+from hero.evaluation.streamed import StreamedErrors
 from hero.method.rollout import Stepper, counted, rollout, unroll
 from hero.runs.folder import find_run
 from hero.training.compile import compiled
 
-INPUTS = (".npy", ".npz", ".h5")
-OUTPUTS = (".npz", ".npy")
-CHUNK = 5
+CALLED = 5
 """Steps per call of compiled code: each call has a fixed cost, each step has to be compiled."""
+BLOCK_BYTES = 2**26
+"""Of a block of time, which is held in memory twice while it is written."""
+BLOCK_STEPS = 256
+"""The most that an interrupt can cost."""
+CHUNK_BYTES = 2**20
+"""Of the states of a trajectory that are stored together."""
+CALL_VALUES = 2**22
+"""Numbers in the states of one call: activations are many times as large."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,17 @@ class Prediction:
     seconds: float
     diverged: int
     """Trajectories that left the finite range."""
+    steps: int
+    """Steps asked for; the file has fewer after an interrupt, or if every trajectory left the finite range."""
+    interrupted: bool = False
+    errors: dict[str, Tensor] = field(default_factory=dict)
+    """Measures (batch, time) of the steps whose truth is known, by name; empty without a truth."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether all steps were made."""
+        return self.shape[1] == self.steps
 
 
 def predict(
@@ -49,29 +68,24 @@ def predict(
     steps: int = 200,
     out: Path = Path("predictions.npz"),
     compile: bool = False,
+    trajectories: int | None = None,
 ) -> Prediction:
     """Roll out `model` (a run, an .onnx or a .pt2 file) from the states in `source`, by default the test states.
 
-    Writes `out` once everything is computed.
+    The rollout ends early when every trajectory has left the finite range, and after Ctrl-C; `out` then holds the
+    steps up to there. If there are none, it is not written.
     """
-    if out.suffix not in OUTPUTS:
-        raise HeroError(f"predictions cannot be written as {out}; use a name that ends in {' or '.join(OUTPUTS)}.")
     if source is not None and out.resolve() == source.resolve():
         raise HeroError(f"{out} is the input and would be overwritten; use another `out`.")
     if steps < 1:
         raise HeroError(f"`steps` {steps} is too small; it must be at least 1.")
+    check_output(out, ())
     operator = open_operator(model, runs_dir)
     if compile and operator.model is None:
         raise HeroError(f"{model} cannot be compiled, only the plain network of a run can; leave out `compile`.")
-    context = (read_states(source, operator.card) if source else default_states(operator.card, data_dir)).to(
-        operator.device
-    )
-    clock = time.perf_counter()
-    prediction = roll(operator, context.to(operator.device), steps, compile)
-    seconds = time.perf_counter() - clock
-    write_prediction(out, prediction.numpy())
-    diverged = int((~prediction.isfinite().flatten(1).all(dim=1)).sum())
-    return Prediction(out, tuple(prediction.shape), seconds, diverged)
+    card = operator.card
+    start = read_start(source, card, trajectories) if source else default_start(card, data_dir, trajectories)
+    return Rolling(operator, start, steps, compile).into(out)
 
 
 def open_operator(name: str, runs_dir: Path) -> Operator:
@@ -82,94 +96,122 @@ def open_operator(name: str, runs_dir: Path) -> Operator:
     return run_stepper(find_run(name, runs_dir))
 
 
-@torch.no_grad()
-def roll(operator: Operator, context: Context, steps: int, compile: bool) -> Tensor:
-    """The rollout from a context, on the CPU, with a bar for long ones.
-
-    Compiled code makes a few steps per call; compiling takes a minute and pays in long rollouts.
-    """
-    step: Stepper = operator
-    if compile:
-        operator(context)  # fills the caches of the model outside of the compiled code, and checks the shapes
-        some_steps = compiled(unroll, operator.device)
-
-        def step(context: Context) -> Tensor:
-            return some_steps(operator.model, context, CHUNK).flatten(1, 2)
-
-    with progress_bar(
-        "compiling, then predicting" if compile else "predicting", len(context.states) * steps
-    ) as advance:
-        return rollout(counted(step, advance), context, steps).cpu()
+class NothingToKeep(Exception):
+    """No step is worth writing."""
 
 
-def default_states(card: ModelCard, data_dir: Path) -> Context:
-    """The first H states of the test trajectories of the operator's data, which are solved if they are missing."""
-    if "fingerprint" in card.settings:
-        source: Source = FileSource(FileSettings.from_values("data", card.settings, Facts()))
-    else:
-        source = get_task(card.task, card.settings)
-    return load_trajectories(source, Split(**card.test), data_dir).first(card.history)
+class Rolling:
+    """A rollout under way: the contexts of all trajectories, and the step at which each left the finite range."""
+
+    def __init__(self, operator: Operator, start: Start, steps: int, compile: bool = False) -> None:
+        self.operator, self.start, self.steps = operator, start, steps
+        card = operator.card
+        self.context = start.data.first(card.history, "cpu")
+        self.shape = (len(self.context.states), steps, *self.context.states.shape[2:])
+        self.calls = card.bundle * (CALLED if compile else 1)
+        self.chunk, self.block = block_sizes(self.shape, self.calls)
+        self.step: Stepper = compiled_steps(operator, self.context, self.calls) if compile else operator
+        self.title = "compiling, then predicting" if compile else "predicting"
+        self.bad = torch.full((self.shape[0],), torch.inf)
+        """The first step that is not finite."""
+        self.errors = StreamedErrors()
+        self.notes = list(start.notes)
+
+    def into(self, path: Path) -> Prediction:
+        """Write the rollout to `path`."""
+        check_output(path, self.shape)
+        clock, interrupted, made = time.perf_counter(), False, 0
+        try:
+            with create(path, self.shape, about(self.operator.card, self.context), self.chunk) as output:
+                try:
+                    with progress_bar(self.title, self.shape[0] * self.steps) as advance:
+                        self.fill(output, advance)
+                except KeyboardInterrupt:
+                    interrupted = True
+                if bool(self.bad.isfinite().all()):
+                    output.cut(int(self.bad.max()) - 1)
+                made = output.written
+                if not made:
+                    raise NothingToKeep
+        except NothingToKeep:
+            pass
+        seconds = time.perf_counter() - clock
+        shape = (self.shape[0], made, *self.shape[2:])
+        diverged = int(self.bad.isfinite().sum())
+        errors = self.errors.values
+        return Prediction(path, shape, seconds, diverged, self.steps, interrupted, errors, tuple(self.notes))
+
+    @torch.no_grad()
+    def fill(self, output: Output, advance: Callable[[int], None]) -> None:
+        """Block after block, until the end or until nothing finite is left."""
+        if self.calls > self.operator.card.bundle:
+            self.operator(self.context.to(self.operator.device))  # fills the caches of the model before compiling
+        while output.written < self.steps and not bool(self.bad.isfinite().all()):
+            first = output.written
+            block = self.next_block(min(self.block, self.steps - first), advance)
+            finite = block.isfinite().flatten(2).all(dim=2)
+            here = torch.where(finite.all(dim=1), torch.inf, first + 1 + finite.logical_not().int().argmax(dim=1))
+            self.bad = torch.minimum(self.bad, here)
+            self.compare(block, first)
+            output.append(block.numpy())
+
+    def next_block(self, steps: int, advance: Callable[[int], None]) -> Tensor:
+        """The next steps of all trajectories, on the CPU."""
+        rows = max(1, CALL_VALUES // math.prod(self.context.states.shape[1:]))
+        device, parts = self.operator.device, []
+        for row in range(0, self.shape[0], rows):
+            states, mu = self.context.states, self.context.mu
+            context = Context(states[row : row + rows], None if mu is None else mu[row : row + rows])
+            parts.append(rollout(counted(self.step, advance), context.to(device), steps).cpu())
+        block = torch.cat(parts) if len(parts) > 1 else parts[0]
+        self.context = self.context.advance(block)
+        self.context = Context(self.context.states.clone(), self.context.mu)  # a view would keep the whole block
+        return block
+
+    def compare(self, block: Tensor, first: int) -> None:
+        """Measure the errors of a block that begins after `first` steps, as far as the truth goes."""
+        history, data = self.operator.card.history, self.start.data
+        known = min(block.shape[1], data.shape[1] - history - first)
+        if known < 1 or len(self.errors) != first:
+            return
+        try:
+            self.errors.add(block[:, :known], data.frames(slice(history + first, history + first + known)).cpu())
+        except HeroError as error:  # a truth that is not finite must not end the rollout
+            self.notes.append(f"Errors are measured up to step {first}: {error}")
 
 
-def read_states(path: Path, card: ModelCard) -> Context:
-    """Initial states (batch, H, channel, *space), float32; the H may be left out where it is 1; μ from `mu`."""
-    if path.suffix not in INPUTS:
-        raise HeroError(f"cannot read states from {path}; expected {', '.join(INPUTS)}.")
-    if not path.is_file():
-        raise HeroError(f"there is no file {path}; check the path.")
-    try:
-        array, mu = read_array(path, card.history)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise HeroError(f"{path} holds no states ({reason}); see docs/export.md for the layouts.") from error
-    states = checked_states(array, card, path)
-    if not card.conditioning:
-        return Context(states)
-    names = ", ".join(card.conditioning)
-    if mu is None or mu.shape[:2] != (len(states), len(card.conditioning)):
-        raise HeroError(
-            f"{path} has no conditioning for run {card.run}; use an .npz file with `states` and `mu` of shape "
-            f"({len(states)}, {len(card.conditioning)}), which holds {names}."
-        )
-    return Context(states, torch.from_numpy(mu.astype(np.float32)))
+def block_sizes(shape: tuple[int, ...], calls: int) -> tuple[int, int]:
+    """(steps of a trajectory stored together, steps of a block): multiples of the steps per call where it has room."""
+    batch, steps, *state = shape
+    size = 4 * math.prod(state)
+    block = max(1, min(BLOCK_BYTES // (batch * size), BLOCK_STEPS, steps))
+    block = max(calls, block // calls * calls)
+    chunk = max(calls, min(CHUNK_BYTES // size, block) // calls * calls)
+    return min(chunk, steps), max(chunk, block // chunk * chunk)
 
 
-def read_array(path: Path, history: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """The array of an .npy file, the one called states or the only one of an .npz file, the first states of `u`; μ."""
-    if path.suffix == ".h5":  # trajectories, as in data files of hero
-        with h5py.File(path, "r") as file:
-            return np.asarray(file["u"][:, :history]), None
-    found = np.load(path, allow_pickle=False)
-    if isinstance(found, np.ndarray):
-        return found, None
-    with found as arrays:
-        names = [name for name in arrays if name != "mu"]
-        if "states" not in names and len(names) != 1:
-            raise ValueError(f"it has the arrays {names} and none is called states")
-        return np.asarray(arrays["states" if "states" in names else names[0]]), arrays.get("mu")
+def compiled_steps(operator: Operator, context: Context, calls: int) -> Stepper:
+    """Some steps per call, compiled: compiling takes a minute and pays in long rollouts."""
+    some_steps = compiled(unroll, operator.device)
+    return lambda context: some_steps(operator.model, context, calls).flatten(1, 2)
 
 
-def checked_states(array: np.ndarray, card: ModelCard, path: Path) -> Tensor:
-    """`array` as float32 (batch, H, channel, *space); HeroError if shape or values do not fit."""
-    wanted = (card.history, card.channels, *card.grid)
-    if card.history == 1 and array.ndim == len(wanted):
-        array = array[:, None]
-    if array.dtype.kind not in "fiu" or array.shape[1:] != wanted or len(array) == 0:
-        sizes = ", ".join(map(str, wanted[1:] if card.history == 1 else wanted))
-        raise HeroError(f"{path} holds {array.dtype} {array.shape}, not states of shape (batch, {sizes}); reshape it.")
-    with np.errstate(over="ignore"):  # overflows are found below
-        states = torch.from_numpy(array.astype(np.float32))
-    bad = ~states.isfinite().flatten(1).all(dim=1)
-    if bool(bad.any()):
-        raise HeroError(f"{path} has NaN or infinite values (first in sample {int(bad.nonzero()[0])}); remove them.")
-    return states
+def about(card: ModelCard, context: Context) -> About:
+    """The description of a rollout in its file."""
+    source, mu = source_of(card), context.mu
+    return About(
+        run=card.run,
+        channels=card.channel_names or tuple(f"u{i}" for i in range(card.channels)),
+        axes=("point",) if source.cloud else ("x", "y", "z")[: len(card.grid)],
+        extent=source.extents,
+        periodic=source.periodic,
+        dt=card.dt,
+        history=card.history,
+        conditioning=card.conditioning,
+        mu=mu.numpy() if mu is not None and mu.ndim == 2 else None,
+    )
 
 
-def write_prediction(path: Path, prediction: np.ndarray) -> None:
-    """`prediction` (batch, time, channel, *space), as one array or under that name, atomically."""
-    buffer = io.BytesIO()
-    if path.suffix == ".npy":
-        np.save(buffer, prediction, allow_pickle=False)
-    else:
-        np.savez(buffer, allow_pickle=False, prediction=prediction)
-    write_atomic(path, buffer.getvalue())
+def truth_steps(steps: int) -> list[int]:
+    """1, 10, 100, .. and the last, at which errors are shown."""
+    return sorted({10**power for power in range(len(str(steps))) if 10**power <= steps} | {steps})

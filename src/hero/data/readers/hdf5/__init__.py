@@ -24,6 +24,7 @@ from hero.data.readers.hdf5.pdebench import (
     read_pdebench,
 )
 from hero.data.readers.hdf5.poseidon import is_dpot, is_poseidon, read_dpot, read_poseidon
+from hero.data.readers.hdf5.predictions import is_prediction, read_prediction
 from hero.data.readers.hdf5.single_run import (
     is_bubbleml,
     is_era5,
@@ -38,6 +39,7 @@ __all__ = ["HDF5_READERS"]
 
 HDF5_READERS = {
     "hero": Reader("hero", "hdf5", is_own, read_own),
+    "prediction": Reader("hero, predicted", "hdf5", is_prediction, read_prediction),
     "well": Reader("The Well", "hdf5", is_well, read_well, join_well),
     "dedalus": Reader("Dedalus", "hdf5", is_dedalus, read_dedalus, join_dedalus),
     "lagrangebench": Reader("LagrangeBench", "hdf5", is_particles, refuse_particles),

@@ -1,0 +1,193 @@
+"""Where rollouts begin: the first H states of any recording, of an array of states, or of the operator's test data.
+
+Whatever follows these states is the truth of the rollout. Recordings stay in their files.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hero.config import Facts
+from hero.data import FileSettings, FileSource, Source, Split, get_task, load_trajectories
+from hero.data.checks import tidy
+from hero.data.files import FileTrajectories, Part, Reading, with_positions
+from hero.data.readers import open_recording
+from hero.data.recording import Recording
+from hero.data.windows import Trajectories
+from hero.errors import HeroError
+from hero.evaluation.export import ModelCard
+
+UNNAMED = ("hero", "npy", "npz", "splits", "array", "torch", "neuralop", "matlab", "matlab73", "zarr", "apebench")
+"""Formats whose channels are not named."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Trajectories whose first H states are given, and what a user should know of them."""
+
+    data: Trajectories
+    notes: tuple[str, ...] = ()
+
+
+def read_start(path: Path, card: ModelCard, trajectories: int | None = None) -> Start:
+    """The first `trajectories` of a file: an array of states (batch, H, channel, *space), or a recording."""
+    bare = array_of_states(path, card) if path.suffix in (".npy", ".npz") and path.is_file() else None
+    start = Start(bare) if bare is not None else from_recording(path, card)
+    data = start.data if trajectories is None else first_of(start.data, trajectories, path)
+    check_finite(data, card.history, path)
+    return Start(data, start.notes)
+
+
+def default_start(card: ModelCard, data_dir: Path, trajectories: int | None = None) -> Start:
+    """The test trajectories of the operator's data, which are solved if they are missing."""
+    source = source_of(card)
+    data = load_trajectories(source, Split(**card.test), data_dir)
+    return Start(data if trajectories is None else first_of(data, trajectories, source.title))
+
+
+def source_of(card: ModelCard) -> Source:
+    """The data that the operator was trained on."""
+    if "fingerprint" in card.settings:
+        return FileSource(FileSettings.from_values("data", card.settings, Facts()))
+    return get_task(card.task, card.settings)
+
+
+def first_of(data: Trajectories, count: int, name: object) -> Trajectories:
+    """The first `count` trajectories; a file keeps them."""
+    if not 1 <= count <= len(data):
+        raise HeroError(f"`trajectories` {count} is not within the {len(data)} of {name}; use 1 to {len(data)}.")
+    if isinstance(data, FileTrajectories):
+        return FileTrajectories(data.reading, data.kept[:count], data.split)
+    return data[:count]
+
+
+def from_recording(path: Path, card: ModelCard) -> Start:
+    """The trajectories of a recording with the channels, stride and grid points of the operator."""
+    own = source_of(card)
+    chosen = own.given if isinstance(own, FileSource) else FileSettings(path=str(path))
+    recording = tidy(open_recording(path, chosen.layout))
+    if recording.points is not None:
+        recording = with_positions(recording)
+    if recording.space == card.grid:  # such as a prediction, which is on the grid of the operator
+        chosen = chosen.model_copy(update={"crop": (), "coarsen": 1})
+    if math.isclose(recording.dt, card.dt, rel_tol=1e-6):
+        chosen = chosen.model_copy(update={"stride": 1})
+    known = {channel.name for channel in recording.channels}
+    names = chosen.fields if chosen.fields and set(chosen.fields) <= known else card.channel_names
+    fields = matched_channels(recording, names or ("u",) * card.channels, path, f"run {card.run}")
+    missing = [n for n in card.conditioning if n not in (*recording.scalar_names, *recording.field_names)]
+    if missing:
+        there = ", ".join((*recording.scalar_names, *recording.field_names)) or "none"
+        raise HeroError(
+            f"{path} has no {', '.join(missing)} (its conditioning: {there}), which run {card.run} needs; "
+            f"add {'it' if len(missing) == 1 else 'them'} to the file."
+        )
+    settings = chosen.model_copy(
+        update={
+            "path": str(path),
+            "fields": fields,
+            "channels": fields,
+            "condition": card.conditioning,
+            "space": card.grid,
+        }
+    )
+    reading = Reading(recording, settings)
+    space = tuple(len(range(*cut.indices(n))) for cut, n in zip(reading.cuts, recording.space, strict=True))
+    if space != card.grid:
+        found, needed = (" x ".join(map(str, grid)) for grid in (space, card.grid))
+        raise HeroError(
+            f"{path} has states on {found} points and run {card.run} needs {needed}; resample it to that grid."
+        )
+    frames = min(-(-trajectory.frames // settings.stride) for trajectory in recording.trajectories)
+    if frames < card.history:
+        raise HeroError(
+            f"{path} has {frames} state{'s' * (frames != 1)} per trajectory and run {card.run} starts from "
+            f"{card.history}; use a longer file."
+        )
+    parts = tuple(Part(i, 0, frames) for i in range(len(recording.trajectories)))
+    notes = []
+    dt = recording.dt * settings.stride
+    if recording.dt != 1 and not math.isclose(dt, card.dt, rel_tol=1e-3):
+        notes.append(f"{path.name} has dt = {dt:g} and the run {card.dt:g}: the truth is compared state by state.")
+    return Start(FileTrajectories(reading, parts, "states"), tuple(notes))
+
+
+def matched_channels(recording: Recording, names: Sequence[str], path: Path, owner: str) -> tuple[str, ...]:
+    """The recording's own names of the channels `names`: equal ones, else in order where either has no real names."""
+    found = [channel.name for channel in recording.channels]
+    if set(names) <= set(found):
+        return tuple(names)
+    generic = recording.format in UNNAMED or all(name.rstrip("0123456789") == "u" for name in names)
+    if len(found) == len(names) and (generic or len(names) == 1):
+        return tuple(found)
+    raise HeroError(
+        f"{path} has the channels {', '.join(found)} and {owner} needs {', '.join(names)}; "
+        "use a file with these channels."
+    )
+
+
+def array_of_states(path: Path, card: ModelCard) -> Trajectories | None:
+    """States (batch, H, channel, *space) of an .npy file or called `states`, the H left out where it is 1; μ from `mu`.
+
+    None where the array is something else that may be a recording.
+    """
+    try:
+        name, array, mu = read_array(path)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise HeroError(f"{path} holds no states ({reason}); see docs/export.md for the layouts.") from error
+    if array is None:
+        return None
+    wanted, given = (card.history, card.channels, *card.grid), array.ndim
+    if card.history == 1 and array.ndim == len(wanted):
+        array = array[:, None]
+    if array.dtype.kind not in "fiu" or array.shape[1:] != wanted or len(array) == 0:
+        layout = str(card.settings.get("layout", ""))
+        longer = array.ndim == len(wanted) + 1 and array.shape[1] > card.history
+        if array.dtype.kind in "fiu" and (name not in ("", "states") or longer or len(layout) == given):
+            return None
+        sizes = ", ".join(map(str, wanted[1:] if card.history == 1 else wanted))
+        raise HeroError(f"{path} holds {array.dtype} {array.shape}, not states of shape (batch, {sizes}); reshape it.")
+    with np.errstate(over="ignore"):  # overflows are found afterwards
+        states = torch.from_numpy(array.astype(np.float32))
+    return Trajectories(states, conditioning_of(mu, card, len(states), path))
+
+
+def conditioning_of(mu: np.ndarray | None, card: ModelCard, count: int, path: Path) -> Tensor | None:
+    """μ of an array of states."""
+    if not card.conditioning:
+        return None
+    if mu is None or mu.shape[:2] != (count, len(card.conditioning)):
+        raise HeroError(
+            f"{path} has no conditioning for run {card.run}; use an .npz file with `states` and `mu` of shape "
+            f"({count}, {len(card.conditioning)}), which holds {', '.join(card.conditioning)}."
+        )
+    return torch.from_numpy(mu.astype(np.float32))
+
+
+def read_array(path: Path) -> tuple[str, np.ndarray | None, np.ndarray | None]:
+    """The array of an .npy file, or the one called states or the only one of an .npz file, with its name; μ."""
+    found = np.load(path, allow_pickle=False, mmap_mode="r" if path.suffix == ".npy" else None)
+    if isinstance(found, np.ndarray):
+        return "", found, None
+    with found as arrays:
+        names = [name for name in arrays if name != "mu"]
+        if "states" not in names and len(names) != 1:
+            return "", None, None
+        name = "states" if "states" in names else names[0]
+        return name, np.asarray(arrays[name]), arrays.get("mu")
+
+
+def check_finite(data: Trajectories, history: int, path: Path) -> None:
+    """Refuse initial states that are not finite."""
+    bad = ~data.first(history).states.isfinite().flatten(1).all(dim=1)
+    if bool(bad.any()):
+        raise HeroError(f"{path} has NaN or infinite values (first in sample {int(bad.nonzero()[0])}); remove them.")

@@ -1,0 +1,369 @@
+"""Rollouts in constant memory: the same numbers as at once, read back as a recording, and errors on the way."""
+
+from __future__ import annotations
+
+import shutil
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from conftest import Call, assert_refused, tiny
+from hero.data import Split
+from hero.data.files import FileSettings
+from hero.data.readers import open_recording
+from hero.data.windows import Context, Trajectories
+from hero.evaluation import outputs
+from hero.evaluation import predict as module
+from hero.evaluation.export import ModelCard, Operator
+from hero.evaluation.outputs import About, create
+from hero.evaluation.predict import Rolling, block_sizes, predict, truth_steps
+from hero.evaluation.starts import Start
+from hero.files import write_atomic
+from hero.method.metrics import rollout_errors
+from hero.method.rollout import rollout
+from hero.runs.checkpoint import save_weights
+from hero.runs.config import RunConfig, make_config
+from hero.runs.folder import Run, load_data
+
+HISTORY = {"train__history": 2, "train__bundle": 3, "data__test_steps": 101, "data__val_steps": 101}
+
+
+def untrained(config: RunConfig, folder: Path) -> Path:
+    """The folder of a run as training leaves it, with the initial weights."""
+    run = folder / config.run_id()
+    write_atomic(run / "config.toml", config.to_toml().encode())
+    save_weights(run / "model.safetensors", config.build_operator().state_dict(), {"step": 0, "val_gm100": "inf"})
+    return run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return untrained(tiny(**HISTORY), tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 6 steps for two trajectories, and one trajectory per call."""
+    monkeypatch.setattr(module, "BLOCK_BYTES", 7 * 2 * 4 * 32)
+    monkeypatch.setattr(module, "CALL_VALUES", 64)
+
+
+def at_once(run: Path, data_dir: Path, steps: int) -> np.ndarray:
+    opened = Run(run)
+    test = load_data(opened.config, "test", data_dir, "cpu")
+    with torch.no_grad():
+        step = opened.stepper(opened.operator("cpu"))
+        return rollout(step, test.first(opened.config.train.history), steps).numpy()
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("name", ["u.h5", "u.hdf5", "u.zarr", "u.npz", "u.npy"])
+def test_blocks_are_the_rollout_bit_for_bit(name: str, run: Path, data_dir: Path, tmp_path: Path) -> None:
+    """20 steps are no multiple of the 6 of a block, nor these of the 3 steps that a call makes."""
+    assert block_sizes((2, 20, 1, 32), 3) == (6, 6)
+    result = predict(str(run), tmp_path, data_dir, steps=20, out=tmp_path / name)
+    expected = at_once(run, data_dir, 20)
+    assert (result.shape, result.diverged, result.complete) == ((2, 20, 1, 32), 0, True)
+    recording = open_recording(tmp_path / name)
+    found = np.stack([one.read(slice(None), [0]) for one in recording.trajectories])
+    assert found.dtype == np.float32
+    assert np.array_equal(found, expected)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    if name.endswith((".h5", ".zarr")):
+        task = Run(run).config.make_task()
+        assert [channel.name for channel in recording.channels] == ["u"]
+        assert recording.dt == pytest.approx(task.dt)
+        np.testing.assert_allclose(recording.axes[0].coordinates, np.arange(32) * task.extents[0] / 32, rtol=1e-6)
+    if name == "u.h5":
+        assert recording.axes[0].periodic is True
+        with h5py.File(tmp_path / name) as file:
+            assert (file.attrs["run"], file["u"].chunks) == (run.name, (1, 6, 1, 32))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_errors_on_the_way_are_those_of_an_evaluation(run: Path, data_dir: Path, tmp_path: Path, call: Call) -> None:
+    opened = Run(run)
+    test = load_data(opened.config, "test", data_dir, "cpu")
+    expected = rollout_errors(opened.stepper(opened.operator("cpu")), test, 100, "cpu", 2)
+    result = predict(str(run), tmp_path, data_dir, steps=130, out=tmp_path / "u.h5")
+    assert result.errors.keys() == expected.keys()
+    for name, values in expected.items():
+        assert torch.equal(result.errors[name], values), name
+    code, out, err = call("predict", run, "--data", data_dir, "--steps", 130, "--out", tmp_path / "u.h5")
+    assert (code, err) == (0, "")
+    for t in (1, 10, 100):
+        assert f"nRMSE@{t}" in out
+        assert f"{expected['nrmse'][:, t - 1].mean():.4g}" in out
+
+
+def test_shown_steps() -> None:
+    assert truth_steps(1) == [1]
+    assert truth_steps(10) == [1, 10]
+    assert truth_steps(130) == [1, 10, 100, 130]
+
+
+def card(**changes: Any) -> ModelCard:
+    values: dict[str, Any] = {
+        "run": "r",
+        "step": 0,
+        "task": "burgers",
+        "settings": {},
+        "test": vars(Split("test", 2, 10, 0)),
+        "grid": (8,),
+        "dt": 0.5,
+        "history": 1,
+        "channels": 1,
+        "bundle": 1,
+        "channel_names": ("u",),
+        "hero": "0",
+    }
+    return ModelCard(**values | changes)
+
+
+def growing(context: Context) -> Tensor:
+    return context.states[:, -1] * 10
+
+
+def rolled(states: Tensor, steps: int, path: Path, step: Any = growing) -> module.Prediction:
+    return Rolling(Operator(card(), step), Start(Trajectories(states[:, None])), steps).into(path)
+
+
+def test_a_rollout_that_diverges_ends_there_and_keeps_the_finite_part(tmp_path: Path) -> None:
+    """float32 ends at 3.4e38: from 1 there are 38 finite steps, from 1e8 there are 30."""
+    both = torch.ones(2, 1, 8) * torch.tensor([1.0, 1e8])[:, None, None]
+    result = rolled(both, 1000, tmp_path / "u.h5")
+    assert (result.shape, result.diverged, result.complete) == ((2, 38, 1, 8), 2, False)
+    with h5py.File(tmp_path / "u.h5") as file:
+        u = file["u"][:]
+    assert np.isfinite(u[0]).all()
+    assert [int(np.isfinite(row).all(axis=(1, 2)).sum()) for row in u] == [38, 30]
+    for name in ("u.npy", "u.zarr"):
+        assert rolled(both, 1000, tmp_path / name).shape == (2, 38, 1, 8)
+    assert np.array_equal(np.load(tmp_path / "u.npy"), u, equal_nan=True)
+    assert open_recording(tmp_path / "u.zarr").trajectories[1].frames == 38
+
+
+def test_one_diverged_trajectory_does_not_end_the_others(tmp_path: Path) -> None:
+    def step(context: Context) -> Tensor:
+        return context.states[:, -1] * torch.tensor([1.0, 1e20])[:, None, None]
+
+    result = rolled(torch.ones(2, 1, 8), 700, tmp_path / "u.h5", step)
+    assert (result.shape, result.diverged, result.complete) == ((2, 700, 1, 8), 1, True)
+
+
+def test_nothing_is_written_if_the_first_step_diverges(tmp_path: Path) -> None:
+    (tmp_path / "u.h5").write_bytes(b"earlier")
+    result = rolled(torch.full((1, 1, 8), 1e38), 10, tmp_path / "u.h5")
+    assert (result.shape, result.diverged) == ((1, 0, 1, 8), 1)
+    assert (tmp_path / "u.h5").read_bytes() == b"earlier"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("name", ["u.h5", "u.zarr", "u.npz"])
+def test_an_interrupt_keeps_the_blocks_before_it(name: str, tmp_path: Path) -> None:
+    made = 0
+
+    def step(context: Context) -> Tensor:
+        nonlocal made
+        made += 1
+        if made == 600:
+            raise KeyboardInterrupt
+        return context.states[:, -1] + 1
+
+    result = rolled(torch.zeros(1, 1, 8), 1000, tmp_path / name, step)
+    assert (result.shape, result.interrupted, result.complete) == ((1, 512, 1, 8), True, False)
+    (trajectory,) = open_recording(tmp_path / name).trajectories
+    assert np.array_equal(trajectory.read(slice(None), [0])[:, 0, 0], np.arange(1, 513))
+
+
+def test_the_command_tells_an_early_end(run: Path, data_dir: Path, tmp_path: Path, call: Call) -> None:
+    weights = Run(run).config.build_operator().state_dict()
+    copy = Path(shutil.copytree(run, tmp_path / "runs" / run.name))
+    large = {name: 1e3 * value for name, value in weights.items()}
+    save_weights(copy / "model.safetensors", large, {"step": 0, "val_gm100": "inf"})
+    code, out, err = call("predict", copy, "--data", data_dir, "--steps", 90, "--out", tmp_path / "u.h5")
+    assert (code, err) == (1, "")
+    assert "2 of 2 trajectories left the finite range" in out
+    assert "every trajectory left the finite range at step" in out
+
+
+def test_memory_does_not_grow_with_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK_BYTES", 2**16)
+    peaks = []
+    for steps in (80, 4000):
+        tracemalloc.start()
+        with create(tmp_path / "u.h5", (1, steps, 1, 512), about(), 8) as output:
+            for _ in range(0, steps, 8):
+                output.append(np.zeros((1, 8, 1, 512), np.float32))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] + 2**18 < 4000 * 512 * 4 / 10
+    # Blocks are bounded whatever the batch, unless one call makes more.
+    for batch in (1, 3, 1000):
+        chunk, block = block_sizes((batch, 10**6, 2, 16), 1)
+        assert batch * block * 4 * 32 <= max(2**16, batch * 4 * 32)
+        assert block % chunk == 0
+
+
+def about(**changes: Any) -> About:
+    values: dict[str, Any] = {"run": "r", "channels": ("u",), "axes": ("x",), "extent": (1.0,), "periodic": (False,)}
+    return About(**values | {"dt": 0.5, "history": 1} | changes)
+
+
+def test_names_and_conditioning_survive_the_file(tmp_path: Path) -> None:
+    mu = np.array([[1.5, 2.5], [3.5, 4.5]], np.float32)
+    described = about(channels=("density", "x"), conditioning=("Re", "nu"), mu=mu)
+    block = np.random.default_rng(0).standard_normal((2, 3, 2, 5)).astype(np.float32)
+    for name in ("u.h5", "u.zarr"):
+        with create(tmp_path / name, block.shape, described, 1) as output:
+            output.append(block)
+        recording = open_recording(tmp_path / name)
+        found = np.stack([one.read(slice(None), [0, 1]) for one in recording.trajectories])
+        assert np.array_equal(found, block)
+        assert recording.channels[0].name == "density"
+        assert recording.dt == 0.5
+        np.testing.assert_allclose(recording.axes[0].coordinates, np.linspace(0, 1, 5))
+    recording = open_recording(tmp_path / "u.h5")
+    assert recording.channels[1].name == "x"
+    assert [one.scalars for one in recording.trajectories] == [{"Re": 1.5, "nu": 2.5}, {"Re": 3.5, "nu": 4.5}]
+    with pytest.raises(ZeroDivisionError), create(tmp_path / "u.zarr", block.shape, described, 1):
+        raise ZeroDivisionError
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["u.h5", "u.zarr"]
+
+
+def test_large_rollouts_need_a_format_that_streams(
+    run: Path, data_dir: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = ("--runs", tmp_path, "--data", data_dir)
+    result = call("predict", run, *folders, "--steps", 10**8, "--out", tmp_path / "u.npz")
+    assert_refused(result, "25.6 GB", "u.npz", "write u.h5 instead")
+    (tmp_path / "u.zarr").mkdir()
+    assert_refused(call("predict", run, *folders, "--out", tmp_path / "u.zarr"), "not a Zarr store", "--out")
+    monkeypatch.setitem(__import__("sys").modules, "zarr", None)
+    assert_refused(call("predict", run, *folders, "--out", tmp_path / "v.zarr"), "hero[xarray]", ".h5")
+    assert outputs.LARGEST == 2e9
+
+
+def flow(path: Path, scalars: bool = True, seed: int = 0, points: int = 16) -> np.ndarray:
+    """A file of four trajectories of two named channels on a grid, in the layout of hero's predictions."""
+    generator = np.random.default_rng(seed)
+    x = np.arange(points) * (2 * np.pi / points)
+    mu = generator.uniform(1, 2, (4, 1)).astype(np.float32)
+    t = 0.1 * np.arange(60)[:, None, None]
+    phases = np.array([0.0, 1.0])[:, None]
+    u = np.stack([np.sin(x - m * t + phases) for m in mu[:, 0]]).astype(np.float32)
+    named = {"conditioning": ("speed",), "mu": mu} if scalars else {}
+    described = about(channels=("rho", "v"), extent=(2 * np.pi,), periodic=(True,), dt=0.1, **named)
+    with create(path, u.shape, described, 1) as output:
+        output.append(u)
+    return u
+
+
+FILE_RUN = {
+    "strategy": "one_step",
+    "backbone.width": 4,
+    "backbone.modes": 3,
+    "train.unroll": 2,
+    "train.steps": 5,
+    "train.compile": "false",
+}
+
+
+@pytest.fixture(scope="module")
+def file_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
+    folder = tmp_path_factory.mktemp("files")
+    u = flow(folder / "flow.h5")
+    settings = {"data.path": str(folder / "flow.h5"), "data.stride": 2, "data.coarsen": 2, "train.history": 2}
+    config = make_config(overrides={**FILE_RUN, **settings, "data.fields": "v,rho"})
+    assert isinstance(config.data, FileSettings)
+    assert config.make_task().conditioning == ("speed",)
+    return untrained(config, folder), u
+
+
+def test_a_recording_is_read_with_the_settings_of_the_run(
+    file_run: tuple[Path, np.ndarray], tmp_path: Path, data_dir: Path
+) -> None:
+    run, u = file_run
+    source = run.parent / "flow.h5"
+    result = predict(str(run), tmp_path, data_dir, source, 40, tmp_path / "u.h5", trajectories=3)
+    opened = Run(run)
+    step = opened.stepper(opened.operator("cpu"))
+    states = torch.from_numpy(np.ascontiguousarray(u[:3, ::2, ::-1, ::2]))
+    mu = torch.tensor([[t.scalars["speed"]] for t in open_recording(source).trajectories[:3]]).float()
+    with torch.no_grad():
+        expected = rollout(step, Context(states[:, :2], mu), 40).numpy()
+    with h5py.File(tmp_path / "u.h5") as file:
+        assert np.array_equal(file["u"][:], expected)
+    errors = rollout_errors(step, Trajectories(states, mu), 28, "cpu", 2)
+    assert torch.equal(result.errors["nrmse"], errors["nrmse"])
+    # A prediction is on the grid and at the dt of the run: it can start another one.
+    again = predict(str(run), tmp_path, data_dir, tmp_path / "u.h5", 3, tmp_path / "v.h5")
+    assert again.shape == (3, 3, 2, 8)
+    with torch.no_grad():
+        expected = rollout(step, Context(torch.from_numpy(expected[:, :2]), mu), 3).numpy()
+    with h5py.File(tmp_path / "v.h5") as file:
+        assert np.array_equal(file["u"][:], expected)
+
+
+def renamed(path: Path) -> None:
+    with h5py.File(path, "a") as file:
+        file.attrs["channels"] = '["rho", "w"]'
+
+
+def without_mu(path: Path) -> None:
+    with h5py.File(path, "a") as file:
+        del file["mu"]
+
+
+def cut(path: Path) -> None:
+    with h5py.File(path, "a") as file:
+        file["u"].resize((4, 1, 2, 16))
+
+
+def broken(path: Path) -> None:
+    with h5py.File(path, "a") as file:
+        file["u"][2, 0, 0, 4] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (renamed, ("has the channels rho, w", "needs v, rho")),
+        (without_mu, ("has no speed", "its conditioning: none")),
+        (cut, ("1 state per trajectory", "starts from 2")),
+        (lambda path: flow(path, points=20), ("10 points", "needs 8")),
+        (broken, ("NaN", "trajectory 2")),
+        (lambda path: path.write_bytes(b"text"), ("begins with",)),
+        (lambda path: path.unlink(), ("there is no file",)),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(
+    change: Any, words: tuple[str, ...], file_run: tuple[Path, np.ndarray], tmp_path: Path, call: Call
+) -> None:
+    path = Path(shutil.copy(file_run[0].parent / "flow.h5", tmp_path / "other.h5"))
+    change(path)
+    assert_refused(call("predict", file_run[0], "--from", path, "--out", tmp_path / "u.h5"), "other.h5", *words)
+    assert not (tmp_path / "u.h5").exists()
+
+
+def test_more_trajectories_than_there_are(file_run: tuple[Path, np.ndarray], tmp_path: Path, call: Call) -> None:
+    source = file_run[0].parent / "flow.h5"
+    result = call("predict", file_run[0], "--from", source, "--trajectories", 5, "--out", tmp_path / "u.h5")
+    assert_refused(result, "--trajectories 5", "1 to 4")
+
+
+def test_a_longer_array_is_a_recording_with_its_truth(run: Path, data_dir: Path, tmp_path: Path) -> None:
+    test = load_data(Run(run).config, "test", data_dir, "cpu").states.numpy()
+    np.save(tmp_path / "test.npy", test)
+    first = predict(str(run), tmp_path, data_dir, tmp_path / "test.npy", 12, tmp_path / "u.npy")
+    second = predict(str(run), tmp_path, data_dir, None, 12, tmp_path / "v.npy")
+    assert np.array_equal(np.load(tmp_path / "u.npy"), np.load(tmp_path / "v.npy"))
+    assert torch.equal(first.errors["nrmse"], second.errors["nrmse"])
+    np.save(tmp_path / "states.npy", test[:, :2])
+    assert predict(str(run), tmp_path, data_dir, tmp_path / "states.npy", 2, tmp_path / "u.npy").errors == {}
