@@ -198,6 +198,10 @@ def test_the_command_improves_a_one_step_operator_and_says_so(folder: Path, runs
     assert f"{new / old - 1:+.1%}" in again[1]
     assert state_of_files(run.path) == files  # nothing is measured or trained twice
 
+    (run.path / "before_errors.npz").write_bytes(b"")
+    assert call("report", run.name, "--runs", runs_dir, "--out", runs_dir / "page.html")[0] == 0
+    assert "delete it and repeat `hero finetune`" in (runs_dir / "page.html").read_text()
+
 
 def test_a_run_that_got_worse_is_told(folder: Path, runs_dir: Path, call: Call) -> None:
     config = config_of(folder, train__steps=3, train__lr=0.5, train__warmup=0)

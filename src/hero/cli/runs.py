@@ -43,11 +43,13 @@ def measure(run: Path, data_dir: Path) -> "Metrics":
     from hero.runs.folder import Run
 
     metrics = evaluate(run, data_dir)
-    if Run(run).before:
+    opened = Run(run)
+    if opened.before:
         from hero.report.figures.finetune import finetune_figure
         from hero.report.figures.style import save
 
-        save(finetune_figure(Run(run)), run / "figures" / "finetune.png")
+        figure = finetune_figure(opened.before_errors, opened.errors, opened.config.make_task().title)
+        save(figure, run / "figures" / "finetune.png")
     write_run_page(run)
     return metrics
 

@@ -39,6 +39,7 @@ class ReportedRun:
     anatomy: Anatomy | None
     before: Before | None = None
     """The checkpoint that it was fine-tuned from."""
+    before_errors: Errors | None = None
 
     @property
     def name(self) -> str:
@@ -120,6 +121,7 @@ class ReportInputs:
             self._read(lambda: Landscape.read(landscape)) if landscape.is_file() else None,
             self._read(lambda: Anatomy.read(anatomy)) if anatomy.is_file() else None,
             self._read(lambda: run.before),
+            self._read(lambda: run.before_errors if run.before else None),
         )
 
     def _read(self, reader: Callable[[], T]) -> T | None:

@@ -66,7 +66,11 @@ class Run:
     @property
     def before_errors(self) -> Errors:
         """Errors of that checkpoint."""
-        return Errors.read(self.path / "before_errors.npz")
+        try:
+            return Errors.read(self.path / "before_errors.npz")
+        except HeroError:
+            path = self.path / "before.json"
+            raise HeroError(f"the errors next to {path} are damaged; delete it and repeat `hero finetune`.") from None
 
     @property
     def errors(self) -> Errors:

@@ -84,7 +84,7 @@ def _train(
     trainee = Trainee.of(config, model, compiler)
     trainee.strategy.begin(model, data)
     if start:
-        start.put()  # again: statistics that came with the weights replace those of the data
+        start.put()  # again: statistics that came with the weights replace ours
     say(*start_notes(model, settings, start))
     seconds = 0.0
     if state:

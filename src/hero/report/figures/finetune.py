@@ -5,10 +5,11 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from hero.report.figures.curves import curves_figure
-from hero.runs.folder import Run
+from hero.runs.records import Errors
 
 
-def finetune_figure(run: Run) -> Figure:
+def finetune_figure(before: Errors, after: Errors, subject: str) -> Figure:
     """Relative error at each step, before and after, as means over the same trajectories."""
-    errors = {"before": run.before_errors.nrmse[None], "after": run.errors.nrmse[None]}
-    return curves_figure(f"{run.config.make_task().title}: before and after fine-tuning", errors)
+    return curves_figure(
+        f"{subject}: before and after fine-tuning", {"before": before.nrmse[None], "after": after.nrmse[None]}
+    )

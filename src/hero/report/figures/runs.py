@@ -34,8 +34,8 @@ def run_figures(run: ReportedRun) -> Iterator[tuple[str, Figure]]:
     yield "training", training_figure(run.log)
     if charts := spectra_charts(run.log, run.weighs_error):
         yield "weights", spectra_figure(charts)
-    if run.before:
-        yield "finetune", finetune_figure(run.run)
+    if run.before_errors and run.errors:
+        yield "finetune", finetune_figure(run.before_errors, run.errors, task.title)
     if run.landscape:
         yield "landscape", landscape_figure(run.landscape, task.title)
     if run.probe:
