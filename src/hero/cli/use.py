@@ -1,23 +1,134 @@
 """Commands that apply an operator: `hero predict` and `hero evaluate`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hero.cli.options import Folders, RunName, argument, flag, option
+from hero.cli.options import Folders, JsonFile, argument, flag, key_of, option
 from hero.cli.runs import measure, show_result
 from hero.cli.show import show_rows
 from hero.console import say
+from hero.errors import HeroError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hero.evaluation.foreign import Scored
     from hero.evaluation.predict import Prediction
+    from hero.records import Record
 
 
-def evaluate(run: RunName, where: Folders) -> None:
-    """Measure a trained run again and rewrite its report."""
-    folder = where.find(run)
-    show_result(measure(folder, where.data), folder)
+def evaluate(
+    where: Folders,
+    run: Annotated[
+        str | None, argument("RUN|TASK|FILE", "Run folder or id; with --model the benchmark or file.", "run")
+    ] = None,
+    set: Annotated[
+        list[str] | None, option("KEY=VALUE", "Other data: data.path=FILE, task.resolution=128; repeatable.")
+    ] = None,
+    split: Annotated[str | None, option("NAME", "train, val or test (default test).")] = None,
+    prediction: Annotated[Path | None, option("FILE", "Score this file against --truth instead of a run.")] = None,
+    truth: Annotated[Path | None, option("FILE", "The true trajectories.")] = None,
+    offset: Annotated[
+        int | None, option("N", "State of the truth that the prediction begins with (default: by length).")
+    ] = None,
+    model: Annotated[str | None, option("MODULE:NAME", "Score your function or nn.Module instead of a run.")] = None,
+    steps: Annotated[int | None, option("N", "With --model: steps of the rollouts (default: all).")] = None,
+    history: Annotated[int, option("N", "With --model: states that it sees.")] = 1,
+    json: JsonFile = None,
+    figure: Annotated[Path | None, option("FILE", "Draw the error along the rollout, .png or .pdf.")] = None,
+) -> None:
+    """Measure a run again and rewrite its report; or a run on other data, a file, or your own function.
+
+    With --set or --split the numbers go to RUN/evaluations, and the run keeps its own. A function maps
+    (batch, history * channel, *space) to the next state (batch, channel, *space).
+    """
+    from hero.config import parse_override
+
+    check_request(run, split, prediction, truth, offset, model, steps)
+    if figure and (figure.suffix not in (".png", ".pdf") or not (prediction or model or set or split)):
+        raise HeroError(f"--figure {figure} cannot be drawn; name a .png or .pdf (of a run itself: `hero report`).")
+    values = dict(map(parse_override, set or ()))
+    if prediction and truth:
+        from hero.evaluation.foreign import score_files
+
+        unread = [key for key in values if key != "data.layout"]
+        if unread:
+            raise HeroError(f"{unread[0]} does not apply to two files; set data.layout alone.")
+        show_score(score_files(prediction, truth, offset, str(values.get("data.layout", ""))), json, figure)
+    elif model and run:
+        from hero.evaluation.foreign import score_model
+
+        data = {key_of(run): run, **values}
+        show_score(score_model(model, data, where.data, steps, history, split or "test"), json, figure)
+    elif run and (values or split):
+        from hero.evaluation.elsewhere import evaluate_on
+
+        folder = where.find(run)
+        found, errors = evaluate_on(folder, where.data, values, split or "test")
+        show_numbers(f"{found.run} on {found.data}, {found.split}", found.metrics, found.trajectories, found.horizon)
+        say(f"written: {folder / 'evaluations' / found.name}.json")
+        keep(found, errors, f"{found.run}, {found.name}", json, figure)
+    elif run:
+        folder = where.find(run)
+        metrics = measure(folder, where.data)
+        show_result(metrics, folder)
+        if json:
+            metrics.write(json)
+
+
+def check_request(
+    run: str | None,
+    split: str | None,
+    prediction: Path | None,
+    truth: Path | None,
+    offset: int | None,
+    model: str | None,
+    steps: int | None,
+) -> None:
+    """Refuse options that do not belong together."""
+    if bool(prediction) != bool(truth):
+        raise HeroError("a file is scored against another; give --prediction and --truth.")
+    if prediction and (run or model or split):
+        raise HeroError("--prediction and --truth are scored by themselves; leave out RUN, --model and --split.")
+    if not (prediction or run):
+        raise HeroError("name a RUN, or files to score; see `hero evaluate --help`.")
+    if offset is not None and not prediction:
+        raise HeroError("--offset is for --prediction and --truth; leave it out.")
+    if steps is not None and not model:
+        raise HeroError("--steps is for --model; leave it out.")
+
+
+def show_score(scored: "Scored", json: Path | None, figure: Path | None) -> None:
+    """Print a score, and write what was asked for."""
+    score = scored.score
+    title = f"{score.prediction} against {score.truth}: {score.trajectories} trajectories, {score.steps} steps"
+    show_numbers(title, score.metrics, score.trajectories, score.horizon)
+    keep(score, scored.errors, Path(score.prediction).name, json, figure)
+
+
+def show_numbers(title: str, numbers: Mapping[str, float], trajectories: int, horizon: int) -> None:
+    """Print metrics by their titles."""
+    from hero.report.names import metric_title
+
+    rows = [
+        (metric_title(name, horizon), f"{value:.0f} of {trajectories}" if name == "diverged" else f"{value:.4g}")
+        for name, value in numbers.items()
+    ]
+    show_rows(title, ("Metric", "Value"), rows, numbers=True)
+
+
+def keep(record: "Record", errors: "Mapping[str, Tensor]", title: str, json: Path | None, figure: Path | None) -> None:
+    """Write the record and the curve if they are asked for."""
+    if json:
+        say(f"numbers: {record.write(json)}")
+    if figure:
+        from hero.report.figures.runs import error_figure
+        from hero.report.figures.style import save
+
+        say(f"figure: {save(error_figure(errors['nrmse'].numpy(), {}, title), figure)}")
 
 
 def predict(

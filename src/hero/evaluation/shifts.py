@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from hero.config import parse_override
 from hero.console import progress_bar
-from hero.data import Split, Task, load_split
+from hero.data import Source, Split, Task, load_split
 from hero.data.solver import SOLVER_VERSION
 from hero.errors import HeroError
 from hero.method.metrics import rollout_errors, summarise
@@ -46,7 +46,11 @@ class Shift:
     @classmethod
     def parse(cls, texts: Iterable[str]) -> Shift:
         """A shift from KEY=VALUE settings such as `viscosity=1e-4`; `task.viscosity=1e-4` is the same."""
-        settings = {key.removeprefix("task."): value for key, value in map(parse_override, texts)}
+        return cls.of({key.removeprefix("task."): value for key, value in map(parse_override, texts)})
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Shift:
+        """A shift that is called by its settings."""
         title = ", ".join(f"{key} = {value}" for key, value in settings.items())
         return cls(re.sub(r"[^\w.+-]+", "_", title).strip("_") or "none", title or "no shift", settings)
 
@@ -170,7 +174,7 @@ def resample(u: Tensor, resolution: int, dims: int) -> Tensor:
     return u
 
 
-def check_grid(model: nn.Module, config: RunConfig, task: Task, shift: Shift) -> None:
+def check_grid(model: nn.Module, config: RunConfig, task: Source, shift: Shift) -> None:
     """Refuse a model that holds on to the grid of its training."""
     own, train, backbone = config.make_task(), config.train, config.backbone.name
     if task.space == own.space:

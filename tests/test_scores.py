@@ -1,0 +1,315 @@
+"""Scores of files, of anybody's function, and of a run on other data: each equals the slow way, and slips are told."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import Call, assert_refused, tiny
+from hero.data.readers import open_recording
+from hero.evaluation import foreign
+from hero.evaluation.elsewhere import OtherMetrics, evaluate_on
+from hero.evaluation.foreign import Score, score_files, score_model
+from hero.evaluation.outputs import create
+from hero.evaluation.predict import predict
+from hero.evaluation.shifts import Shift, shifted
+from hero.method.metrics import rollout_errors, summarise
+from hero.runs.config import make_config
+from hero.runs.folder import Run, load_data
+from test_predict import FILE_RUN, about, flow, untrained
+
+
+def stored(path: Path, u: np.ndarray, **changes: Any) -> Path:
+    """Trajectories (trajectory, time, channel, x) in a file that names its channels."""
+    with create(path, u.shape, about(**changes), 1) as output:
+        output.append(u)
+    return path
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path, np.ndarray, np.ndarray]:
+    """A truth of two channels, and a prediction of it that also has the given state, channels the other way round."""
+    generator = np.random.default_rng(0)
+    truth = generator.standard_normal((3, 12, 2, 7)).astype(np.float32)
+    made = (truth + 0.05 * np.arange(12)[:, None, None] * generator.standard_normal(truth.shape)).astype(np.float32)
+    files = (
+        stored(tmp_path / "made.h5", np.ascontiguousarray(made[:, :, ::-1]), channels=("b", "a")),
+        stored(tmp_path / "truth.h5", truth, channels=("a", "b")),
+    )
+    return *files, made, truth
+
+
+def naive(made: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    """Some of the metrics by loops, in float64, over all steps."""
+    rows = []
+    for u_hat, u in zip(made.astype(np.float64), truth.astype(np.float64), strict=True):
+        rows.append(
+            [np.sqrt(((a - b) ** 2).sum()) / (np.sqrt((b**2).sum()) + 1e-12) for a, b in zip(u_hat, u, strict=True)]
+        )
+    count = len(rows[0])
+    stable = [next((t for t, e in enumerate(row) if e > 0.1), count) for row in rows]
+    return {
+        "nrmse@1": float(np.mean([row[0] for row in rows])),
+        f"nrmse@{count}": float(np.mean([row[-1] for row in rows])),
+        f"gm{count}": float(np.mean([math.exp(np.mean([math.log(e + 1e-12) for e in row])) for row in rows])),
+        "stable_step_from_0": float(np.mean(stable)),
+        "diverged": 0.0,
+    }
+
+
+@pytest.mark.parametrize("block", [1, 2**22])
+def test_two_files_are_scored_as_by_hand(
+    block: int, pair: tuple[Path, Path, np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreign, "BLOCK_VALUES", block * 14)
+    made_file, truth_file, made, truth = pair
+    found = score_files(made_file, truth_file).score
+    expected = naive(made[:, 1:], truth[:, 1:])
+    assert (found.trajectories, found.steps, found.horizon) == (3, 11, 11)
+    for name, value in expected.items():
+        assert found.metrics[name] == pytest.approx(value, rel=1e-9), name
+    assert found.nrmse[0] == found.metrics["nrmse@1"]
+
+
+def test_where_a_prediction_begins(pair: tuple[Path, Path, np.ndarray, np.ndarray], tmp_path: Path) -> None:
+    made_file, truth_file, made, truth = pair
+    whole = score_files(made_file, truth_file).score.metrics
+    # One state less: it begins at step 1, as a rollout of `hero predict` does.
+    later = stored(tmp_path / "later.h5", made[:, 1:], channels=("a", "b"))
+    assert score_files(later, truth_file).score.metrics == whole
+    # Equal lengths and another first state: every state is predicted.
+    other = stored(tmp_path / "other.h5", made[:, 1:], channels=("a", "b"))
+    cut = stored(tmp_path / "cut.h5", truth[:, 1:], channels=("a", "b"))
+    assert score_files(other, cut).score.metrics == whole
+    # Other lengths need the place.
+    short = stored(tmp_path / "short.h5", made[:, 3:7], channels=("a", "b"))
+    found = score_files(short, truth_file, offset=3).score
+    assert found.steps == 4
+    assert found.metrics["nrmse@4"] == pytest.approx(naive(made[:, 3:7], truth[:, 3:7])["nrmse@4"], rel=1e-9)
+
+
+def test_masks_and_divergence(tmp_path: Path) -> None:
+    """Land is NaN in the truth from the start and counts in neither; NaN elsewhere in the prediction is divergence."""
+    generator = np.random.default_rng(1)
+    truth = generator.standard_normal((2, 6, 1, 9)).astype(np.float32)
+    made = truth + np.float32(0.01)
+    made[1, 3, 0, 5] = np.nan
+    truth[..., :2] = np.nan
+    files = stored(tmp_path / "m.h5", made[:, 1:]), stored(tmp_path / "t.h5", truth)
+    score = score_files(*files).score
+    assert score.metrics["diverged"] == 1
+    assert score.nrmse[1] == pytest.approx(naive(made[:, 2:3, :, 2:], truth[:, 2:3, :, 2:])["nrmse@1"], rel=1e-6)
+    assert score.nrmse[2] == math.inf
+
+
+def test_the_command_prints_a_table_and_writes_numbers_and_a_curve(
+    pair: tuple[Path, Path, np.ndarray, np.ndarray], tmp_path: Path, call: Call
+) -> None:
+    arguments = ("evaluate", "--prediction", pair[0], "--truth", pair[1], "--json", tmp_path / "s.json")
+    code, out, err = call(*arguments, "--figure", tmp_path / "e.png")
+    assert (code, err) == (0, "")
+    expected = score_files(pair[0], pair[1]).score
+    assert Score.read(tmp_path / "s.json") == expected
+    assert f"{expected.metrics['gm11']:.4g}" in out
+    assert "0 of 3" in out
+    assert (tmp_path / "e.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_prediction_of_a_run_scores_as_its_evaluation(tmp_path: Path, data_dir: Path) -> None:
+    config = tiny()
+    run = untrained(config, tmp_path)
+    predict(str(run), tmp_path, data_dir, steps=100, out=tmp_path / "u.h5")
+    test = load_data(config, "test", data_dir, "cpu")
+    np.save(tmp_path / "truth.npy", test.states.numpy())
+    errors = rollout_errors(Run(run).stepper(Run(run).operator("cpu")), test, 100, "cpu")
+    assert score_files(tmp_path / "u.h5", tmp_path / "truth.npy").score.metrics == summarise(errors, 100)
+
+
+@pytest.mark.parametrize(
+    ("u", "changes", "words"),
+    [
+        (np.zeros((3, 12, 2, 8)), {"channels": ("a", "b")}, ("8 points", "on 7", "resample")),
+        (np.zeros((2, 12, 2, 7)), {"channels": ("a", "b")}, ("2 trajectories", "has 3")),
+        (np.zeros((3, 12, 2, 7)), {"channels": ("a", "c")}, ("channels a, c", "needs a, b")),
+        (np.zeros((3, 12, 1, 7)), {}, ("channels u", "needs a, b")),
+        (np.zeros((3, 5, 2, 7)), {"channels": ("a", "b")}, ("5 states", "has 12", "--offset")),
+    ],
+)
+def test_files_that_do_not_fit(
+    u: np.ndarray,
+    changes: dict[str, Any],
+    words: tuple[str, ...],
+    pair: tuple[Path, Path, np.ndarray, np.ndarray],
+    tmp_path: Path,
+    call: Call,
+) -> None:
+    other = stored(tmp_path / "other.h5", u.astype(np.float32), **changes)
+    assert_refused(call("evaluate", "--prediction", other, "--truth", pair[1]), "other.h5", "truth.h5", *words)
+
+
+def test_options_that_do_not_belong_together(
+    pair: tuple[Path, Path, np.ndarray, np.ndarray], tmp_path: Path, call: Call
+) -> None:
+    files = ("--prediction", pair[0], "--truth", pair[1])
+    assert_refused(call("evaluate", "--prediction", pair[0]), "--truth")
+    assert_refused(call("evaluate", *files, "--offset", 12), "--offset 12", "count them from 0")
+    assert_refused(call("evaluate", "run", *files), "leave out RUN")
+    assert_refused(call("evaluate", *files, "--set", "data.stride=2"), "data.stride")
+    assert_refused(call("evaluate", *files, "--figure", tmp_path / "e.txt"), "e.txt", ".png")
+    assert_refused(call("evaluate", "run", "--offset", 1), "--offset")
+    assert_refused(call("evaluate", "run", "--steps", 1), "--steps")
+    assert_refused(call("evaluate", "--model", "a:b"), "name a RUN")
+
+
+CODE = """
+import torch
+calls = []
+def still(u):
+    calls.append(tuple(u.shape))
+    return u[:, -1:]
+def fails(u):
+    raise ValueError("no such thing")
+def wrong(u):
+    return u[..., :3]
+def none(u):
+    return None
+number = 3
+class Half(torch.nn.Module):
+    def forward(self, u):
+        return 0.5 * u
+class Needs(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+"""
+
+
+@pytest.fixture
+def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "stranger_model.py").write_text(CODE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+SMALL = {"task.name": "burgers", "task.resolution": 32, "task.substeps": 1, "data.test_trajectories": 2}
+SMALL |= {"data.test_steps": 100, "data.val_steps": 100}
+
+
+@pytest.mark.usefixtures("stranger")
+def test_any_function_or_module_is_scored(data_dir: Path, tmp_path: Path, call: Call) -> None:
+    test = load_data(tiny(), "test", data_dir, "cpu").states.numpy()
+    found = score_model("stranger_model:still", SMALL, data_dir, steps=20).score
+    expected = naive(np.repeat(test[:, :1], 20, axis=1), test[:, 1:21])
+    for name, value in expected.items():
+        assert found.metrics[name] == pytest.approx(value, rel=1e-9), name
+    half = score_model("stranger_model:Half", SMALL, data_dir, steps=3).score
+    factors = 0.5 ** np.arange(1, 4)[:, None, None]
+    assert half.metrics["nrmse@3"] == pytest.approx(naive(test[:, :1] * factors, test[:, 1:4])["nrmse@3"], rel=1e-6)
+    two = score_model("stranger_model:still", SMALL, data_dir, steps=5, history=2).score
+    assert two.metrics["nrmse@5"] == pytest.approx(
+        naive(np.repeat(test[:, 1:2], 5, axis=1), test[:, 2:7])["nrmse@5"], rel=1e-9
+    )
+    options = [part for key, value in SMALL.items() if key != "task.name" for part in ("--set", f"{key}={value}")]
+    arguments = ("burgers", "--model", "stranger_model:still", "--steps", 20, "--data", data_dir, *options)
+    code, out, err = call("evaluate", *arguments, "--json", tmp_path / "s.json")
+    assert (code, err) == (0, "")
+    assert json.loads((tmp_path / "s.json").read_text())["metrics"] == found.metrics
+    assert "stranger_model:still against" in out
+
+
+@pytest.mark.usefixtures("stranger")
+def test_a_function_is_scored_on_the_test_split_of_a_file(tmp_path: Path, data_dir: Path, call: Call) -> None:
+    u = flow(tmp_path / "flow.h5", scalars=False)
+    config = make_config(overrides={**FILE_RUN, "data.path": str(tmp_path / "flow.h5"), "data.fields": "rho"})
+    test = load_data(config, "test", data_dir, "cpu").states.numpy()
+    assert any(np.array_equal(test[0, 0, 0], row[0, 0]) for row in u)
+    settings = ("--set", "data.fields=rho", "--split", "test", "--json", tmp_path / "s.json")
+    result = call("evaluate", tmp_path / "flow.h5", "--model", "stranger_model:still", "--data", data_dir, *settings)
+    assert result[::2] == (0, "")
+    found = json.loads((tmp_path / "s.json").read_text())["metrics"]
+    count = test.shape[1] - 1
+    expected = naive(np.repeat(test[:, :1], count, axis=1), test[:, 1:])
+    assert found[f"gm{count}"] == pytest.approx(expected[f"gm{count}"], rel=1e-9)
+
+
+@pytest.mark.usefixtures("stranger")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("stranger_model:fails", ("fails on states of shape (2, 1, 32)", "no such thing")),
+        ("stranger_model:wrong", ("(2, 1, 3), not to (2, 1, 32)",)),
+        ("stranger_model:none", ("NoneType, not to",)),
+        ("stranger_model:number", ("is int", "cannot be called")),
+        ("stranger_model:Needs", ("without arguments", "width")),
+        ("stranger_model:other", ("has no 'other'",)),
+        ("no_such_module_anywhere:f", ("cannot be imported",)),
+        ("stranger_model", ("package.module:name",)),
+    ],
+)
+def test_functions_that_do_not_fit(name: str, words: tuple[str, ...], data_dir: Path, call: Call) -> None:
+    options = [part for key, value in SMALL.items() if key != "task.name" for part in ("--set", f"{key}={value}")]
+    assert_refused(call("evaluate", "burgers", "--model", name, "--data", data_dir, *options), *words)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return untrained(tiny(), tmp_path_factory.mktemp("runs"))
+
+
+def test_another_split_and_another_grid_of_a_benchmark(run: Path, data_dir: Path, call: Call) -> None:
+    config = tiny()
+    step = Run(run).stepper(Run(run).operator("cpu"))
+    found, errors = evaluate_on(run, data_dir, split="val")
+    expected = rollout_errors(step, load_data(config, "val", data_dir, "cpu"), 100, "cpu")
+    assert torch.equal(errors["nrmse"], expected["nrmse"])
+    assert found.metrics == summarise(expected, 100)
+    assert OtherMetrics.read(run / "evaluations" / "val.json") == found
+    # A shift of the task gives the numbers of `shifted`, which studies use.
+    found, _ = evaluate_on(run, data_dir, {"task.resolution": 48})
+    assert found.metrics == shifted(run, data_dir, Shift("finer", "finer", {"resolution": 48})).test
+    code, out, err = call("evaluate", run, "--data", data_dir, "--set", "task.resolution=48")
+    assert (code, err) == (0, "")
+    assert "evaluations/task.resolution_48.json" in out.replace("\n", "")
+    train, _ = evaluate_on(run, data_dir, {"data.train_trajectories": 2}, "train")
+    assert (train.trajectories, train.steps, train.horizon) == (2, 10, 10)
+    assert not (run / "metrics.json").exists()
+
+
+def test_another_file_of_another_grid(tmp_path: Path, data_dir: Path) -> None:
+    """Channels come by name, and an FNO takes any grid."""
+    flow(tmp_path / "flow.h5")
+    settings = {**FILE_RUN, "data.path": str(tmp_path / "flow.h5"), "data.fields": "v,rho", "data.stride": 2}
+    config = make_config(overrides=settings)
+    run = untrained(config, tmp_path / "runs")
+    flow(tmp_path / "other.h5", seed=3, points=24)
+    found, errors = evaluate_on(run, data_dir, {"data.path": str(tmp_path / "other.h5")}, "val")
+    expected_config = make_config(overrides={**settings, "data.path": str(tmp_path / "other.h5")})
+    data = load_data(expected_config, "val", data_dir, "cpu")
+    assert data.shape[3] == 24
+    step = Run(run).stepper(Run(run).operator("cpu"))
+    expected = rollout_errors(step, data, data.shape[1] - 1, "cpu")
+    assert torch.equal(errors["nrmse"], expected["nrmse"])
+    (kept,) = (run / "evaluations").glob("*.json")
+    assert kept.name.startswith("other-val-")
+    assert OtherMetrics.read(kept) == found
+    same, _ = evaluate_on(run, data_dir, {"data.stride": 3})
+    assert same.steps < open_recording(tmp_path / "flow.h5").trajectories[0].frames // 3
+
+
+def test_data_that_do_not_fit_a_run(run: Path, data_dir: Path, tmp_path: Path, call: Call) -> None:
+    flow(tmp_path / "flow.h5", scalars=False)
+    arguments = ("evaluate", run, "--data", data_dir)
+    assert_refused(call(*arguments, "--set", "train.lr=1"), "train.lr", "task.* or data.*")
+    assert_refused(call(*arguments, "--split", "tset"), "'tset'", "test")
+    assert_refused(call(*arguments, "--set", f"data.path={tmp_path / 'flow.h5'}"), "channels rho, v", "needs u")
+    assert_refused(call(*arguments, "--set", f"data.path={tmp_path / 'no.h5'}"), "no.h5")
+    assert_refused(call(*arguments, "--set", "task.viscositi=1"), "viscosity")
+    # 16 modes need 32 points: the sentence of the shifts.
+    small = untrained(tiny(backbone__modes=16), tmp_path / "runs")
+    assert_refused(
+        call("evaluate", small, "--data", data_dir, "--set", "task.resolution=16"), "cannot be evaluated on 16"
+    )
