@@ -21,6 +21,7 @@ from hero.data.windows import Context, Trajectories
 from hero.evaluation import outputs
 from hero.evaluation import predict as module
 from hero.evaluation.export import ModelCard, Operator
+from hero.evaluation.model_folder import write_folder
 from hero.evaluation.outputs import About, create
 from hero.evaluation.predict import Rolling, block_sizes, predict, truth_steps
 from hero.evaluation.starts import Start
@@ -367,3 +368,9 @@ def test_a_longer_array_is_a_recording_with_its_truth(run: Path, data_dir: Path,
     assert torch.equal(first.errors["nrmse"], second.errors["nrmse"])
     np.save(tmp_path / "states.npy", test[:, :2])
     assert predict(str(run), tmp_path, data_dir, tmp_path / "states.npy", 2, tmp_path / "u.npy").errors == {}
+
+
+def test_a_model_folder_predicts_as_its_run(run: Path, data_dir: Path, tmp_path: Path) -> None:
+    write_folder(run, tmp_path / "model")
+    predict(str(tmp_path / "model"), tmp_path, data_dir, steps=8, out=tmp_path / "u.npy")
+    assert np.array_equal(np.load(tmp_path / "u.npy"), at_once(run, data_dir, 8))

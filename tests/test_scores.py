@@ -164,7 +164,7 @@ def test_options_that_do_not_belong_together(
     assert_refused(call("evaluate", *files, "--figure", tmp_path / "e.txt"), "e.txt", ".png")
     assert_refused(call("evaluate", "run", "--offset", 1), "--offset")
     assert_refused(call("evaluate", "run", "--steps", 1), "--steps")
-    assert_refused(call("evaluate", "--model", "a:b"), "name a RUN")
+    assert_refused(call("evaluate", "--model", "a:b"), "needs data", "hero evaluate flow.h5 --model")
 
 
 CODE = """

@@ -93,6 +93,10 @@ def check_request(
         raise HeroError("a file is scored against another; give --prediction and --truth.")
     if prediction and (run or model or split):
         raise HeroError("--prediction and --truth are scored by themselves; leave out RUN, --model and --split.")
+    if model and not run:
+        raise HeroError(
+            "--model needs data; name a benchmark or file, as in `hero evaluate flow.h5 --model my.code:step`."
+        )
     if not (prediction or run):
         raise HeroError("name a RUN, or files to score; see `hero evaluate --help`.")
     if offset is not None and not prediction:
@@ -132,7 +136,7 @@ def keep(record: "Record", errors: "Mapping[str, Tensor]", title: str, json: Pat
 
 
 def predict(
-    model: Annotated[str, argument("RUN|FILE", "Run folder or id, or an .onnx or .pt2 file.", "run")],
+    model: Annotated[str, argument("RUN|FILE", "Run folder or id, model folder, .onnx or .pt2 file.", "run")],
     where: Folders,
     source: Annotated[
         Path | None,

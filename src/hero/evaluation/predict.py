@@ -19,6 +19,7 @@ from hero.console import progress_bar
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.evaluation.export import ModelCard, Operator, load_stepper, run_stepper
+from hero.evaluation.model_folder import CONFIG, open_model
 from hero.evaluation.outputs import About, Output, check_output, create
 from hero.evaluation.starts import Start, default_start, read_start, source_of
 from hero.evaluation.streamed import StreamedErrors
@@ -70,9 +71,9 @@ def predict(
     compile: bool = False,
     trajectories: int | None = None,
 ) -> Prediction:
-    """Roll out `model` (a run, an .onnx or a .pt2 file) from the states in `source`, by default the test states.
+    """Roll out `model` (a run, a model folder, an .onnx or a .pt2 file) from the states in `source`.
 
-    The rollout ends early when every trajectory has left the finite range, and after Ctrl-C; `out` then holds the
+    By default it begins at the test states. The rollout ends early when every trajectory has left the finite range, and after Ctrl-C; `out` then holds the
     steps up to there. If there are none, it is not written.
     """
     if source is not None and out.resolve() == source.resolve():
@@ -89,8 +90,12 @@ def predict(
 
 
 def open_operator(name: str, runs_dir: Path) -> Operator:
-    """An exported file by its path, or a run by path or id."""
+    """An exported file or a model folder by its path, or a run by path or id."""
     path = Path(name)
+    if (path / CONFIG).is_file():
+        opened = open_model(path)
+        assert opened.strategy is not None  # only an exported file has none
+        return Operator(opened.card, opened.strategy.stepper(opened.network), opened.device)
     if path.suffix in (".onnx", ".pt2") or path.is_file():
         return load_stepper(path)
     return run_stepper(find_run(name, runs_dir))
