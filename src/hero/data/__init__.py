@@ -13,13 +13,14 @@ import torch
 
 from hero.config import Registry
 from hero.data.benchmarks import ROWS
-from hero.data.files import FileSettings, FileSource
+from hero.data.files import FOUND, FileSettings, FileSource
 from hero.data.source import Source
 from hero.data.store import DataSettings, Split, data_summary, generate, load_split, split_path
 from hero.data.task import Task
 from hero.data.windows import Trajectories
 
 __all__ = [
+    "FOUND",
     "TASKS",
     "DataSettings",
     "FileSettings",

@@ -138,6 +138,13 @@ class FileSettings(Settings):
         return Split(name, getattr(self, f"{name}_trajectories"), getattr(self, f"{name}_steps"), self.split_seed)
 
 
+FOUND = (
+    *(name for name, field in FileSettings.model_fields.items() if (field.description or "").startswith("Found")),
+    *("dt", "extent", "periodic"),
+)
+"""Settings that are taken from the file again when others of a stored configuration change."""
+
+
 @dataclass(frozen=True)
 class Part:
     """Consecutive states of one trajectory; frames are counted after the stride."""

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from hero.config import Facts, Settings, parse_override, read_toml, setting
 from hero.config.registry import trust
 from hero.config.settings import LARGEST_INT
-from hero.data import DataSettings, FileSettings, FileSource, Source, Split, get_task
+from hero.data import FOUND, DataSettings, FileSettings, FileSource, Source, Split, get_task
 from hero.data.windows import Trajectories, Windows
 from hero.errors import HeroError, unknown_name
 from hero.method.losses import LOSSES, get_loss
@@ -178,6 +178,8 @@ def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] 
     typed = dict(overrides) if isinstance(overrides, Mapping) else dict(map(parse_override, overrides))
     if "train.init" in typed:
         values.pop("train.init_hash", None)  # of other weights
+    if any(key.startswith("data.") and key.removeprefix("data.") not in NOT_IDENTITY["data"] for key in typed):
+        values = {key: value for key, value in values.items() if key.removeprefix("data.") not in FOUND}
     merged = {spelled(key): value for key, value in (values | typed).items()}
     for key in ("strategy", "train.optimizer"):
         trust(str(typed.get(key, "")))

@@ -1,0 +1,387 @@
+"""People's files through the whole flow: doctor, train, evaluate, predict, export, compare; and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import scipy.io
+import torch
+
+import foreign
+import foreign_arrays
+from conftest import Call, assert_refused
+from hero.data import FileSettings, FileSource, load_trajectories
+from hero.data.files import divided, opened, rollouts
+from hero.data.recording import Axis, Channel, Recording, Trajectory
+from hero.errors import HeroError
+from hero.runs.config import make_config
+from hero.runs.folder import Run
+
+SMALL = ["train.steps=3", "train.batch=4", "train.unroll=2", "train.compile=false", "data.rollout=4"]
+FNO = ["backbone.width=2", "backbone.modes=2"]
+
+
+def waves(count: int, frames: int, channels: int, *space: int) -> np.ndarray:
+    """Waves that travel and decay slowly, of random phase; float32, periodic along every axis."""
+    rng = np.random.default_rng(0)
+    axes = np.meshgrid(*(2 * np.pi * np.arange(n) / n for n in space), indexing="ij")
+    phase = rng.uniform(0, 2 * np.pi, (count, 1, channels, *(1,) * len(space)))
+    time = 0.2 * np.arange(frames).reshape(1, -1, 1, *(1,) * len(space))
+    place = sum((k + 1) * axis for k, axis in enumerate(axes))
+    return ((1 + 0.3 * np.sin(phase)) * np.exp(-0.05 * time) * np.sin(place + phase - time)).astype("f4")
+
+
+def write_well(path: Path) -> None:
+    u = waves(6, 8, 8, 8, 6)
+    u[:, :, 1] = u[:, :, 1, :1]  # the field `profile` varies along the last axis only
+    density, mask = np.abs(u[:, 0, 0]), (u[0, 0, 0] > 0).astype("f4")
+    foreign.well(path, u, density=density, mask=mask, number=np.linspace(1, 2, 6).astype("f4"))
+
+
+def write_netcdf(path: Path) -> None:
+    xarray = pytest.importorskip("xarray")
+    u = waves(1, 60, 1, 12, 8)[0, :, 0]
+    axes = {"time": 0.5 * np.arange(60), "y": np.arange(12.0), "x": np.arange(8.0)}
+    packed = {"temperature": {"dtype": "i2", "scale_factor": 1e-3, "add_offset": 0.0, "_FillValue": -32768}}
+    data = xarray.Dataset({"temperature": (("time", "y", "x"), u, {"units": "K"})}, axes)
+    data.to_netcdf(path, engine="h5netcdf", encoding=packed)
+
+
+def write_cloud(path: Path) -> None:
+    rng = np.random.default_rng(1)
+    x, phase = rng.random((40, 2)), rng.uniform(0, 6, (6, 1, 1))
+    u = np.sin(2 * np.pi * x[:, 0] + phase - 0.3 * np.arange(8)[:, None])[:, :, None]
+    np.savez(path, coords=x, u=u.astype("f4"), dt=0.1)
+
+
+def write_pdearena(path: Path) -> None:
+    foreign.pdearena(path, waves(6, 8, 3, 8, 6), "train", np.linspace(0.1, 0.6, 6))
+
+
+LAYOUTS: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    "pdebench": ("a.hdf5", lambda p: foreign.pdebench(p, waves(10, 8, 1, 12))),
+    "pdebench_cfd": ("a.h5", lambda p: foreign.pdebench_cfd(p, waves(6, 8, 4, 8, 6))),
+    "pdebench_groups": ("a.h5", lambda p: foreign.pdebench_groups(p, waves(6, 8, 2, 8, 6))),
+    "pdebench_incompressible": (
+        "a.h5",
+        lambda p: foreign.pdebench_incompressible(p, waves(6, 8, 3, 8, 6), waves(6, 1, 2, 8, 6)[:, 0]),
+    ),
+    "well": ("a.hdf5", write_well),
+    "pdearena": ("a.h5", write_pdearena),
+    "poseidon": (
+        "a.nc",
+        lambda p: foreign.poseidon(p, waves(6, 8, 1, 8, 8), "solution", waves(6, 1, 1, 8, 8)[:, 0, 0]),
+    ),
+    "dpot": ("a.hdf5", lambda p: foreign.dpot(p, waves(6, 9, 2, 8, 8))),
+    "pbdl": ("a.hdf5", lambda p: foreign.pbdl(p, waves(6, 8, 2, 8, 6))),
+    "realpdebench": ("a.h5", lambda p: foreign.realpdebench(p, waves(1, 60, 2, 8, 6)[0])),
+    "bubbleml": ("a.hdf5", lambda p: foreign.bubbleml(p, waves(1, 60, 5, 8, 6)[0])),
+    "dedalus": ("a_s1.h5", lambda p: foreign.dedalus(p, waves(1, 60, 3, 8, 6)[0])),
+    "era5": ("2018.h5", lambda p: foreign.era5(p, waves(1, 60, 2, 8, 6)[0])),
+    "matlab73": (
+        "a.mat",
+        lambda p: foreign.matlab73(p, {"u": waves(1, 60, 1, 12)[0, :, 0], "t": np.arange(60.0), "x": np.arange(12.0)}),
+    ),
+    "fno": ("a.mat", lambda p: foreign_arrays.write_fno(p, waves(6, 8, 1, 8, 6)[:, :, 0], with_start=False)),
+    "pinn": (
+        "a.mat",
+        lambda p: foreign_arrays.write_pinn(
+            p, waves(1, 60, 1, 12)[0, :, 0], np.arange(12.0), 0.1 * np.arange(60), "usol t", transposed=False
+        ),
+    ),
+    "neuralop": (
+        "a.pt",
+        lambda p: foreign_arrays.write_neuralop(
+            p, waves(6, 8, 1, 12)[:, 0, 0].astype("f8"), waves(6, 8, 1, 12)[:, :, 0].astype("f8"), 0.01
+        ),
+    ),
+    "cfdbench": (
+        "cases",
+        lambda p: foreign_arrays.write_cfdbench(
+            p, [(u, {"density": 1.0 + i}) for i, u in enumerate(waves(6, 8, 2, 8, 6))]
+        ),
+    ),
+    "npy": ("a.npy", lambda p: np.save(p, waves(6, 8, 2, 8, 6))),
+    "npz": (
+        "a.npz",
+        lambda p: np.savez(p, train=waves(6, 8, 1, 12), valid=waves(2, 8, 1, 12), test=waves(2, 8, 1, 12)),
+    ),
+    "netcdf": ("a.nc", write_netcdf),
+    "cloud": ("a.npz", write_cloud),
+}
+
+
+def settings(*texts: str) -> list[str]:
+    return [part for text in texts for part in ("--set", text)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_goes_through_the_whole_flow(layout: str, tmp_path: Path, call: Call) -> None:
+    name, write = LAYOUTS[layout]
+    write(tmp_path / name)
+    places = ("--runs", tmp_path / "runs", "--data", tmp_path / "data")
+    code, out, err = call("doctor", tmp_path / name, "--out", tmp_path / "doctor")
+    assert code in (0, 1), err  # few and short trajectories may be a problem, unknown ones are not
+    backbone = ["backbone.width=8", "backbone.heads=2"] if layout == "cloud" else FNO
+    code, out, err = call("train", tmp_path / name, "--strategy", "push_forward", *settings(*SMALL, *backbone), *places)
+    assert code == 0, err
+    assert "GM4" in out
+    (run,) = (tmp_path / "runs").iterdir()
+    metrics = Run(run).metrics
+    assert metrics is not None
+    assert np.isfinite(metrics.test["nrmse@1"])
+    assert (run / "report.html").stat().st_size > 10_000
+    code, out, err = call("predict", run.name, "--steps", 3, "--out", tmp_path / "out.npy", *places)
+    assert code == 0, err
+    rolled = np.load(tmp_path / "out.npy")
+    config = Run(run).config
+    assert rolled.shape[1:] == (3, config.make_task().channels, *config.make_task().space)
+    assert call("evaluate", run.name, *places)[0] == 0
+    code, out, err = call("export", run.name, "--format", "torch", *places)
+    assert code == 0, err
+
+
+def test_a_surrogate_with_conditioning_becomes_onnx(tmp_path: Path, call: Call) -> None:
+    write_pdearena(tmp_path / "a.h5")
+    places = ("--runs", tmp_path / "runs", "--data", tmp_path / "data")
+    assert call("train", tmp_path / "a.h5", *settings(*SMALL, *FNO), *places)[0] == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    assert Run(run).config.make_task().conditioning == ("buo_y",)
+    code, _, err = call("export", run.name, *places)
+    assert code == 0, err
+    rolled = []
+    for source in (run.name, run / "export" / "model.onnx", run / "export" / "model.pt2"):
+        assert call("predict", source, "--steps", 3, "--out", tmp_path / "out.npy", *places)[0] == 0
+        rolled.append(np.load(tmp_path / "out.npy"))
+    np.testing.assert_allclose(rolled[1], rolled[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(rolled[2], rolled[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["hero", "foresight", "refiner", "one_step"])
+def test_strategies_on_a_grid_with_walls_and_with_conditioning(strategy: str, tmp_path: Path, call: Call) -> None:
+    write_well(tmp_path / "a.h5")
+    places = ("--runs", tmp_path / "runs", "--data", tmp_path / "data")
+    few = settings(*SMALL, *FNO, "data.fields=scalar,velocity", "train.history=2")
+    code, _, err = call("train", tmp_path / "a.h5", "--strategy", strategy, *few, *places)
+    assert code == 0, err
+    (run,) = (tmp_path / "runs").iterdir()
+    source = Run(run).config.make_task()
+    assert source.channel_names == ("scalar", "velocity_x", "velocity_y")
+    assert source.periodic == (True, False)
+    assert set(source.conditioning) == {"number", "density", "mask"}
+
+
+def test_strategies_that_need_a_solver_are_refused(tmp_path: Path, call: Call) -> None:
+    np.save(tmp_path / "a.npy", waves(6, 8, 1, 12))
+    few = settings(*SMALL, *FNO)
+    for words in (["--strategy", "diverted_chain"], ["--strategy", "foresight", "--set", "foresight.adjoint=solver"]):
+        assert_refused(
+            call("train", tmp_path / "a.npy", *words, *few, "--runs", tmp_path / "runs"), "solver", "has none"
+        )
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_comparison_on_a_file(tmp_path: Path, call: Call) -> None:
+    foreign.pdebench(tmp_path / "flow.hdf5", waves(10, 8, 1, 12))
+    places = ("--runs", tmp_path / "runs", "--data", tmp_path / "data")
+    chosen = ("--strategies", "one_step,push_forward", "--seeds", 2, "--workers", 0)
+    code, out, err = call("compare", tmp_path / "flow.hdf5", *chosen, *settings(*SMALL, *FNO), *places)
+    assert code == 0, err
+    assert "flow, FNO" in out
+    assert "nRMSE@4" in out
+    for command in (("describe",), ("estimate", "--updates", 1)):
+        code, out, err = call(*command, tmp_path / "flow.hdf5", *settings(*SMALL, *FNO), *places)
+        assert code == 0, err
+
+
+def test_a_run_opens_where_its_file_is_not(tmp_path: Path, call: Call) -> None:
+    path = tmp_path / "flow.npy"
+    np.save(path, waves(6, 8, 1, 12))
+    places = ("--runs", tmp_path / "runs", "--data", tmp_path / "data")
+    assert call("train", path, *settings(*SMALL, *FNO), *places)[0] == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    moved = path.rename(tmp_path / "elsewhere.npy")
+    start = tmp_path / "start.npy"
+    np.save(start, waves(2, 1, 1, 12)[:, 0])
+    assert call("predict", run.name, "--input", start, "--steps", 2, "--out", tmp_path / "o.npy", *places)[0] == 0
+    assert_refused(call("evaluate", run.name, *places), "flow.npy")
+    np.save(path, 2 * np.load(moved))
+    assert_refused(call("evaluate", run.name, *places), "is not the file that this run was trained on")
+    # The same numbers elsewhere are the same run.
+    assert (
+        make_config(overrides=[*SMALL, *FNO, f"data.path={moved}"]).run_id().rpartition("-")[2]
+        == (make_config(overrides=[*SMALL, *FNO, f"data.path={moved}", "data.memory=1"]).run_id().rpartition("-")[2])
+    )
+
+
+def recording_of(u: np.ndarray, splits: list[str] | None = None) -> Recording:
+    """Trajectories in memory."""
+    trajectories = [
+        Trajectory(len(run), lambda frames, channels, run=run: run[frames][:, list(channels)], split=label)
+        for run, label in zip(u, splits or [""] * len(u), strict=True)
+    ]
+    axes = tuple(Axis(name, np.arange(float(n)), True) for name, n in zip("xyz", u.shape[3:], strict=False))
+    names = tuple(Channel(name) for name in "abcd"[: u.shape[2]])
+    return Recording("test", (Path("memory"),), names, axes, 1.0, trajectories)
+
+
+def chosen(**values: Any) -> FileSettings:
+    return FileSettings.model_validate({"path": "memory", **values})
+
+
+class TestSplits:
+    """Which states are trained on."""
+
+    def test_whole_trajectories_by_share_and_none_in_two_splits(self) -> None:
+        parts = divided(recording_of(waves(20, 9, 1, 8)), chosen(train_share=0.6, val_share=0.2))
+        used = {name: {part.trajectory for part in found} for name, found in parts.items()}
+        assert {name: len(found) for name, found in used.items()} == {"train": 12, "val": 4, "test": 4}
+        assert set.union(*used.values()) == set(range(20))
+        assert all(part.first == 0 and part.frames == 9 for found in parts.values() for part in found)
+        other = divided(recording_of(waves(20, 9, 1, 8)), chosen(train_share=0.6, val_share=0.2, split_seed=1))
+        assert {part.trajectory for part in other["test"]} != used["test"]
+
+    def test_the_files_own_splits_are_kept(self) -> None:
+        labels = ["test"] * 2 + ["train"] * 6
+        parts = divided(recording_of(waves(8, 9, 1, 8), labels), chosen())
+        assert [part.trajectory for part in parts["test"]] == [0, 1]
+        assert len(parts["val"]) == 1
+        assert {part.trajectory for name in ("train", "val") for part in parts[name]} == set(range(2, 8))
+
+    def test_one_trajectory_is_split_in_time(self) -> None:
+        parts = divided(recording_of(waves(1, 100, 1, 8)), chosen())
+        bounds = {name: (found[0].first, found[-1].first + found[-1].frames) for name, found in parts.items()}
+        assert bounds == {"train": (0, 80), "val": (80, 90), "test": (90, 100)}
+
+    def test_long_trajectories_give_several_rollouts(self) -> None:
+        parts = divided(recording_of(waves(4, 41, 1, 8)), chosen(rollout=10))
+        assert [(part.first, part.frames) for part in parts["test"]] == [(0, 11), (10, 11), (20, 11), (30, 11)]
+        assert list(rollouts(parts["train"], 40)) == parts["train"]
+
+    def test_the_stride_counts_states_that_are_used(self) -> None:
+        parts = divided(recording_of(waves(4, 10, 1, 8)), chosen(stride=3))
+        assert parts["train"][0].frames == 4
+
+    @pytest.mark.parametrize(
+        ("values", "words"),
+        [
+            ({"stride": 8}, "2 states per trajectory"),
+            ({"train_share": 0.9, "val_share": 0.1}, "leave nothing for the test set"),
+            ({"rollout": 50}, "longer than the 9 steps"),
+        ],
+    )
+    def test_refused(self, values: dict[str, Any], words: str) -> None:
+        with pytest.raises(HeroError, match=words):
+            divided(recording_of(waves(4, 10, 1, 8)), chosen(**values))
+
+    def test_a_short_single_trajectory_is_refused(self) -> None:
+        with pytest.raises(HeroError, match="too few to split in time"):
+            divided(recording_of(waves(1, 8, 1, 8)), chosen())
+
+
+def test_states_are_the_chosen_channels_frames_and_points(tmp_path: Path) -> None:
+    u = waves(6, 13, 3, 10, 8)
+    np.save(tmp_path / "a.npy", u)
+    found = FileSettings(
+        path=str(tmp_path / "a.npy"),
+        fields=("u2", "u0"),
+        stride=2,
+        crop=("2:10", ":"),
+        coarsen=2,
+        dt=0.5,
+        extent=(2.0, 1.0),
+    ).found()
+    source = FileSource(found)
+    assert (source.space, source.channel_names, source.dt) == ((4, 4), ("u2", "u0"), 0.5)
+    data = load_trajectories(source, found.split("train"), tmp_path)
+    rows = [part.trajectory for part in divided(opened(found), found)["train"]]
+    np.testing.assert_array_equal(data.states.numpy(), u[rows][:, ::2][:, :, [2, 0]][..., 2:10:2, ::2])
+    assert not source.periodic[0]  # a part of an axis has ends
+
+
+def test_data_read_from_the_file_are_the_data_in_memory(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["tensor"] = waves(10, 9, 1, 12)[:, :, 0]
+        file["x-coordinate"], file["t-coordinate"] = np.arange(12.0), np.arange(10.0)
+    few = [*SMALL, *FNO, f"data.path={tmp_path / 'a.h5'}"]
+    whole, lazy = make_config(overrides=few), make_config(overrides=[*few, "data.memory=1e-9"])
+    assert whole.run_id() == lazy.run_id()
+    one, two = (load_trajectories(c.make_task(), c.split("train"), tmp_path) for c in (whole, lazy))
+    assert one.is_in_memory
+    assert not two.is_in_memory
+    for step in range(4):
+        a, b = (c.windows(data)(step) for c, data in ((whole, one), (lazy, two)))
+        assert torch.equal(a.truth, b.truth)
+        assert torch.equal(a.context.states, b.context.states)
+    for a, b in zip(one.moments(), two.moments(), strict=True):
+        assert a.tolist() == pytest.approx(b.tolist(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        (lambda p: np.save(p, np.ones((4, 9, 1, 8), "f4")), ("steady",)),
+        (lambda p: np.save(p, np.full((4, 9, 1, 8), np.nan, "f4")), ("trajectory 0 is not finite",)),
+        (lambda p: np.save(p, waves(4, 2, 1, 8)), ("2 ",)),
+        (lambda p: np.save(p, np.array([{}], object), allow_pickle=True), ("object",)),
+        (lambda p: p.write_bytes(b"\x93NUMPY\x01\x00"), ()),
+        (lambda p: p.write_bytes(b"nothing known"), ()),
+        (lambda p: np.save(p, waves(4, 9, 1, 8)[:, :, 0]), ("layout",)),
+    ],
+)
+def test_bad_files_are_refused_in_a_sentence_and_nothing_is_written(
+    write: Callable[[Path], Any], words: tuple[str, ...], tmp_path: Path, call: Call
+) -> None:
+    write(tmp_path / "a.npy")
+    result = call("train", tmp_path / "a.npy", "--runs", tmp_path / "runs", "--data", tmp_path / "data")
+    assert_refused(result, "a.npy", *words)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npy"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (["data.fields=speed"], ("unknown field", "speed", "u0")),
+        (["data.crop=0:99"], ("data.crop", "8 points")),
+        (["data.crop=a,b,c"], ("data.crop has 3 values for 1 axes",)),
+        (["data.condition=nu"], ("unknown conditioning", "nu")),
+        (["task.viscosity=1"], ("benchmarks",)),
+        (["train.unroll=20"], ("train.unroll=20", "lower it")),
+        (["data.periodic=[true, false]"], ("data.periodic has 2 values",)),
+    ],
+)
+def test_settings_that_do_not_fit_a_file(texts: list[str], words: tuple[str, ...], tmp_path: Path, call: Call) -> None:
+    np.save(tmp_path / "a.npy", waves(6, 9, 2, 8))
+    assert_refused(call("train", tmp_path / "a.npy", *settings(*texts), "--runs", tmp_path / "runs"), *words)
+
+
+def test_names_that_are_neither_a_benchmark_nor_a_file(tmp_path: Path, call: Call) -> None:
+    assert_refused(call("train", "brgers"), "did you mean 'burgers'")
+    assert_refused(call("train", tmp_path / "none.h5"), "there is no file or folder")
+    assert_refused(call("train", "burgers", "--set", "data.stride=2"), "data.stride is for data from files")
+    (tmp_path / "a.h5").write_bytes(b"")
+    assert_refused(call("train", "burgers", "--data", tmp_path / "a.h5"), "is a file", "hero train")
+
+
+def test_a_stored_configuration_with_other_choices_looks_at_the_file_again(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", waves(6, 9, 1, 8))
+    config = make_config(overrides=[*SMALL, *FNO, f"data.path={tmp_path / 'a.npy'}"])
+    (tmp_path / "config.toml").write_text(config.to_toml(), encoding="utf-8")
+    assert make_config(file=tmp_path / "config.toml") == config
+    other = make_config(file=tmp_path / "config.toml", overrides=["data.stride=2", "data.rollout=2"])
+    assert (other.split("train").steps, other.split("test").steps) == (4, 2)
+    assert other.make_task().dt == 2 * config.make_task().dt
+
+
+def test_mat_files_of_two_kinds_are_one_recording(tmp_path: Path) -> None:
+    u, x, t = waves(1, 60, 1, 12)[0, :, 0], np.arange(12.0), 0.1 * np.arange(60)
+    scipy.io.savemat(tmp_path / "5.mat", {"usol": u.T + 0j, "x": x, "t": t})
+    foreign.matlab73(tmp_path / "7.mat", {"usol": u.T + 0j, "x": x, "t": t})
+    five, seven = (opened(FileSettings(path=str(tmp_path / name))) for name in ("5.mat", "7.mat"))
+    assert five.dt == pytest.approx(0.1)
+    np.testing.assert_array_equal(*(r.trajectories[0].read(slice(None), [0]) for r in (five, seven)))
