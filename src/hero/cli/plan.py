@@ -39,7 +39,7 @@ def benchmark_of(config: "RunConfig") -> "Task":
 
     task = config.make_task()
     if not isinstance(task, Task):
-        raise HeroError(f"{task.title} is no benchmark; `hero doctor` shows files.")
+        raise HeroError(f"{task.title} is not a benchmark; `hero doctor` shows files.")
     return task
 
 

@@ -40,7 +40,7 @@ class Facts:
     space: tuple[int, ...] = ()
     """Grid points per axis; empty: enough for every default."""
     normalise: bool = False
-    """Whether channels come in scales of their own, as in files and in conditioning."""
+    """Whether channels come in different scales, as in files and in conditioning."""
 
 
 @dataclass(frozen=True)

@@ -451,7 +451,7 @@ def axis_slices(recording: Recording, settings: FileSettings) -> tuple[slice, ..
         start, stop = (int(bounds[1] or 0), int(bounds[2] or axis.points)) if bounds else (0, 0)
         if not 0 <= start < stop <= axis.points:
             raise HeroError(
-                f"data.crop={text!r} is no part of axis {axis.name} with {axis.points} points; write START:STOP, "
+                f"data.crop={text!r} is not a part of axis {axis.name} with {axis.points} points; write START:STOP, "
                 f"as in 0:{axis.points // 2}."
             )
         cuts.append(slice(start, stop, settings.coarsen))

@@ -128,7 +128,7 @@ class Trajectories:
         return streamed_moments(self.each(), correction=1)
 
     def step_std(self) -> Tensor:
-        """Standard deviation of the change per step, for each channel."""
+        """The std of the change per step, for each channel."""
         return streamed_moments((part.diff(dim=1) for part in self.each()), correction=1)[1]
 
     def mu_moments(self) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,7 @@ from hero.training.loggers import Loggers
 
 @dataclass(frozen=True)
 class Progress:
-    """What a callback is told: after `step` updates the mean loss since the last record, and a score if validated."""
+    """The news for a callback: after `step` updates the mean loss since the last record, and a score if validated."""
 
     step: int
     loss: float | None

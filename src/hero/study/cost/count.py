@@ -61,7 +61,7 @@ class Description(Record):
     phases: tuple[PhaseFlops, ...]
     memory: dict[str, int]
     streamed: tuple[str, ...] = ()
-    """Splits that stay in their file; their memory is that of the parts in use."""
+    """Splits that stay in their file; only the parts in use are in memory."""
     files: dict[str, int]
 
     @property
