@@ -73,8 +73,8 @@ def predict(
 ) -> Prediction:
     """Roll out `model` (a run, a model folder, an .onnx or a .pt2 file) from the states in `source`.
 
-    By default it begins at the test states. The rollout ends early when every trajectory has left the finite range, and after Ctrl-C; `out` then holds the
-    steps up to there. If there are none, it is not written.
+    By default it begins at the test states. The rollout ends early when every trajectory has left the finite range, and
+    after Ctrl-C; `out` then holds the steps up to there. If there are none, it is not written.
     """
     if source is not None and out.resolve() == source.resolve():
         raise HeroError(f"{out} is the input and would be overwritten; use another `out`.")
@@ -115,7 +115,7 @@ class Rolling:
         self.shape = (len(self.context.states), steps, *self.context.states.shape[2:])
         self.calls = card.bundle * (CALLED if compile else 1)
         self.chunk, self.block = block_sizes(self.shape, self.calls)
-        self.step: Stepper = compiled_steps(operator, self.context, self.calls) if compile else operator
+        self.step: Stepper = compiled_steps(operator, self.calls) if compile else operator
         self.title = "compiling, then predicting" if compile else "predicting"
         self.bad = torch.full((self.shape[0],), torch.inf)
         """The first step that is not finite."""
@@ -195,7 +195,7 @@ def block_sizes(shape: tuple[int, ...], calls: int) -> tuple[int, int]:
     return min(chunk, steps), max(chunk, block // chunk * chunk)
 
 
-def compiled_steps(operator: Operator, context: Context, calls: int) -> Stepper:
+def compiled_steps(operator: Operator, calls: int) -> Stepper:
     """Some steps per call, compiled: compiling takes a minute and pays in long rollouts."""
     some_steps = compiled(unroll, operator.device)
     return lambda context: some_steps(operator.model, context, calls).flatten(1, 2)
