@@ -4,6 +4,7 @@ python -m benchmarks peers --dims 1 --eager       a first look
 python -m benchmarks peers --json speed.json      all of it; in 3D compiling alone takes minutes
 python -m benchmarks scaling speed.png            cost of an update against grid size and batch
 python -m benchmarks memory memory.png            memory of an update against the length of its unroll
+python -m benchmarks streaming --storage gzip     training from a file next to training from memory
 python -m benchmarks tuning table.csv --tasks burgers   the grid that the preset `best` was chosen from
 """
 
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from benchmarks.peers import compare, paper_workloads
 from benchmarks.scaling import measure_scaling, paper_sweeps, scaling_figure
+from benchmarks.streaming import print_streaming, streaming_ratios
 from benchmarks.tables import print_comparison
 from benchmarks.tuning import grid, summary, tune
 from benchmarks.unroll_memory import unroll_memory, unroll_memory_figure
@@ -44,6 +46,14 @@ def run_memory(args: argparse.Namespace) -> None:
     """Memory that one update keeps for its backward pass, with and without recomputation."""
     rows = unroll_memory(args.dims)
     save(unroll_memory_figure(rows), args.figure)
+    if args.json:
+        write_json(args.json, rows)
+
+
+def run_streaming(args: argparse.Namespace) -> None:
+    """Updates from a file ten times larger than data.memory next to updates with all data in memory."""
+    rows = streaming_ratios(args.storage, args.rounds)
+    print_streaming(args.storage, rows)
     if args.json:
         write_json(args.json, rows)
 
@@ -89,6 +99,11 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--dims", type=int, nargs="+", choices=(1, 2, 3), default=(1, 2, 3))
         if name == "memory":
             command.add_argument("--dims", type=int, choices=(1, 2, 3), default=2)
+    command = commands.add_parser("streaming", help=run_streaming.__doc__, description=run_streaming.__doc__)
+    command.set_defaults(call=run_streaming)
+    command.add_argument("--storage", choices=("contiguous", "chunked", "gzip"), default="contiguous")
+    command.add_argument("--rounds", type=at_least_one, default=8, help="turns (default 8)")
+    command.add_argument("--json", type=Path, metavar="FILE", help="also write every number here")
     command = commands.add_parser("tuning", help=run_tuning.__doc__, description=run_tuning.__doc__)
     command.set_defaults(call=run_tuning)
     command.add_argument("table", type=Path, metavar="CSV", help="the table")

@@ -52,4 +52,5 @@ def load_trajectories(
     if isinstance(source, FileSource):
         return source.load(split.name)
     assert isinstance(source, Task)
-    return Trajectories(load_split(source, split, directory, device))
+    mu = source.coefficients(split.trajectories, split.seed)
+    return Trajectories(load_split(source, split, directory, device), None if mu is None else mu.float())

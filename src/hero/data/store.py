@@ -90,15 +90,20 @@ def load_split(task: Task, split: Split, directory: Path, device: torch.device |
 
 def generate(task: Task, split: Split, device: torch.device | str = "cpu") -> Tensor:
     """Solve the split: (trajectories, steps+1, channels, *space), float32."""
-    stepper = task.stepper(device)
     initial = task.initial_states(split.trajectories, split.seed)
     data = torch.empty(split.trajectories, split.steps + 1, *initial.shape[1:])
     on_cpu = torch.device(device).type == "cpu"
     chunk = max(1, CHUNK_POINTS // task.resolution**task.dims) if on_cpu else split.trajectories
-    parts = [slice(start, start + chunk) for start in range(0, split.trajectories, chunk)]
+    shared = task.stepper(device) if task.has_solver else None
+    parts = [
+        (member, rows[start : start + chunk])
+        for member, rows in members(task, split)
+        for start in range(0, len(rows), chunk)
+    ]
     stopped = threading.Event()
 
-    def run(part: slice, advance: Callable[[int], None]) -> None:
+    def run(member: Task, part: list[int], advance: Callable[[int], None]) -> None:
+        stepper = shared or member.stepper(device)
         for i, u in enumerate(frames(stepper, initial[part].to(device), split.steps, task.warmup)):
             if stopped.is_set():
                 return
@@ -116,13 +121,24 @@ def generate(task: Task, split: Split, device: torch.device | str = "cpu") -> Te
 
     total = len(parts) * (task.warmup + split.steps)
     with progress_bar(f"{task.title}, {split.name}", total) as advance, _worker_threads() as pool:
-        jobs = [pool.submit(torch.no_grad()(run), part, advance) for part in parts]
+        jobs = [pool.submit(torch.no_grad()(run), member, part, advance) for member, part in parts]
         try:
             for job in as_completed(jobs):
                 job.result()
         finally:
             stopped.set()
     return data
+
+
+def members(task: Task, split: Split) -> list[tuple[Task, list[int]]]:
+    """The task without ranges and its trajectories; with ranges, one for each set of coefficients."""
+    mu = task.coefficients(split.trajectories, split.seed)
+    if mu is None:
+        return [(task, list(range(split.trajectories)))]
+    groups: dict[tuple[float, ...], list[int]] = {}
+    for i, row in enumerate(mu.tolist()):
+        groups.setdefault(tuple(row), []).append(i)
+    return [(task.at(row), rows) for row, rows in groups.items()]
 
 
 @contextlib.contextmanager
@@ -158,6 +174,9 @@ def _write(path: Path, data: Tensor, task: Task, split: Split) -> None:
         try:
             with h5py.File(temporary, "w") as file:
                 file.create_dataset("u", data=data.numpy())
+                mu = task.coefficients(split.trajectories, split.seed)
+                if mu is not None:
+                    file.create_dataset("mu", data=mu.numpy()).attrs["names"] = list(task.conditioning)
                 file.attrs.update(_provenance(task, split))
         except RuntimeError as error:  # how HDF5 reports a disk that fills up while a file is closed
             raise OSError(str(error)) from error

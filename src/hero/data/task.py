@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,10 +13,24 @@ from torch import Tensor
 
 from hero.data.solver import Grid, SpectralStepper, alias_free_mode
 from hero.errors import HeroError, unknown_name
+from hero.seeding import seed_of
 
 Nonlinearity = Callable[[Tensor], Tensor]
 
 NUMERICS = ("extent", "resolution", "dt", "substeps", "warmup", "cutoff")
+
+
+class Range(NamedTuple):
+    """A coefficient that every trajectory draws for itself."""
+
+    low: float
+    high: float
+
+    def at(self, share: float) -> float:
+        """The value at a share from 0 to 1 of the way: of its logarithm if both ends are positive and far apart."""
+        if self.low > 0 and self.high / self.low > 10:
+            return float(self.low * (self.high / self.low) ** share)
+        return self.low + (self.high - self.low) * share
 
 
 @dataclass(frozen=True)
@@ -30,7 +44,7 @@ class Task:
     """The equation in one line; the names of its coefficients are the keys of `parameters`."""
     dims: int
     parameters: Mapping[str, Any] = field(hash=False)
-    """Coefficients: numbers, or nested tuples of numbers for vectors and matrices."""
+    """Coefficients: numbers, ranges of numbers, or nested tuples of numbers for vectors and matrices."""
     linear: Callable[[Task, Grid], Tensor] = field(repr=False)
     """The symbol of L on a grid."""
     nonlinear: Callable[[Task, Grid], Nonlinearity] | None = field(repr=False)
@@ -76,9 +90,14 @@ class Task:
         return ("u",) if self.channels == 1 else tuple(f"u{i}" for i in range(self.channels))
 
     @property
+    def ranges(self) -> dict[str, Range]:
+        """The coefficients that differ between trajectories."""
+        return {name: value for name, value in self.parameters.items() if isinstance(value, Range)}
+
+    @property
     def conditioning(self) -> tuple[str, ...]:
-        """The channels of μ."""
-        return ()
+        """The channels of μ: the coefficients with a range."""
+        return tuple(self.ranges)
 
     def coordinates(self) -> tuple[np.ndarray, ...]:
         """The points of each axis."""
@@ -89,8 +108,8 @@ class Task:
 
     @property
     def has_solver(self) -> bool:
-        """The truth can be continued from any state."""
-        return True
+        """The truth can be continued from any state, unless every trajectory has its own coefficients."""
+        return not self.ranges
 
     def settings(self) -> dict[str, Any]:
         """Every value that an override may change, flat and ready for JSON."""
@@ -101,21 +120,42 @@ class Task:
     def with_settings(self, overrides: Mapping[str, object]) -> Task:
         """The task with some settings changed; HeroError if a name, type or value does not fit."""
         defaults = self.settings()
-        values = {}
+        values: dict[str, Any] = {}
         for name, value in overrides.items():
             if name not in defaults:
                 raise unknown_name(f"setting of task {self.name!r}:", name, defaults)
-            values[name] = _checked(f"task.{name}", value, defaults[name])
+            default = self.ranges[name].low if name in self.ranges else defaults[name]
+            ranged = name in self.parameters and isinstance(default, float) and isinstance(value, list | tuple)
+            values[name] = (_checked_range if ranged else _checked)(f"task.{name}", value, default)
         numerics = {name: values.pop(name) for name in NUMERICS if name in values}
         task = replace(self, parameters={**self.parameters, **values}, **numerics)
         task._check()
-        return task
+        return replace(task, title=self.title.removesuffix(_in_title(self.ranges)) + _in_title(task.ranges))
+
+    def coefficients(self, count: int, seed: int) -> Tensor | None:
+        """μ of each trajectory, (count, p), float64; row i is the same whatever the count. None without ranges."""
+        if not self.ranges:
+            return None
+        rows = [
+            [bounds.at(np.random.default_rng(seed_of(seed, name, i)).random()) for name, bounds in self.ranges.items()]
+            for i in range(count)
+        ]
+        return torch.tensor(rows, dtype=torch.float64)
+
+    def at(self, mu: Sequence[float]) -> Task:
+        """The task with these values in the place of its ranges."""
+        return self.with_settings(dict(zip(self.ranges, mu, strict=True)))
 
     def grid(self, device: torch.device | str = "cpu") -> Grid:
         return Grid(self.dims, self.resolution, self.extent, device)
 
     def stepper(self, device: torch.device | str = "cpu") -> SpectralStepper:
-        """The solver for one `dt`."""
+        """The solver for one `dt`; HeroError if coefficients have ranges."""
+        if self.ranges:
+            raise HeroError(
+                f"task.{next(iter(self.ranges))} has a range, so that {self.title} has no single solver; give it one "
+                "number."
+            )
         grid = self.grid(device)
         nonlinear = None if self.nonlinear is None else self.nonlinear(self, grid)
         return SpectralStepper(grid, self.linear(self, grid), nonlinear, self.dt, self.substeps)
@@ -161,6 +201,20 @@ def _checked(name: str, value: object, default: Any) -> Any:
     if not math.isfinite(value):
         raise HeroError(f"{name} is {value!r}; give a finite number such as {default}.")
     return value if isinstance(default, int) else float(value)
+
+
+def _checked_range(name: str, value: Any, default: float) -> Range:
+    """Two numbers, the smaller first."""
+    if len(value) != 2:
+        raise HeroError(f"{name} is {value!r}; give a number such as {default}, or a range as [LOW, HIGH].")
+    found = Range(*(_checked(f"{name}[{i}]", bound, default) for i, bound in enumerate(value)))
+    if found.low > found.high:
+        raise HeroError(f"{name} is {list(found)}; give the smaller number first.")
+    return found
+
+
+def _in_title(ranges: Mapping[str, Range]) -> str:
+    return "".join(f", {name} {bounds.low:g} to {bounds.high:g}" for name, bounds in ranges.items())
 
 
 def initial_states(dims: int, resolution: int, cutoff: int, count: int, seed: int) -> Tensor:

@@ -152,6 +152,10 @@ def shifted_task(config: RunConfig, shift: Shift, data_dir: Path, device: torch.
     own = config.make_task()
     if not isinstance(own, Task):
         raise HeroError(f"a shift needs a solver and {own.title} has none; evaluate another file with `hero evaluate`.")
+    if own.ranges:
+        raise HeroError(
+            f"a shift changes one task, and {own.title} is many; train on single coefficients to measure a shift."
+        )
     task = own.with_settings(shift.settings)
     if task.resolution == own.resolution:
         return task

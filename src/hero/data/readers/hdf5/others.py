@@ -10,7 +10,7 @@ import numpy as np
 
 from hero.data.readers.arrays import channels_of, layout_of
 from hero.data.readers.hdf5.axes import grid_axes, length_of, space_of
-from hero.data.readers.hdf5.slabs import States, dataset_of, is_dataset, slabs_of
+from hero.data.readers.hdf5.slabs import States, dataset_of, is_dataset, slabs_of, words
 from hero.data.readers.xarray_file import has_dimensions
 from hero.data.recording import Axis, Recording, Trajectory
 from hero.data.task import NUMERICS
@@ -34,12 +34,21 @@ def read_own(path: Path, file: h5py.File, layout: str) -> Recording:
         if name not in NUMERICS and isinstance(value, int | float)
     }
     split = str(file.attrs.get("split", ""))
-    trajectories = [Trajectory(shape[1], States((slab.of(index),)), scalars, split=split) for index in range(shape[0])]
+    drawn: list[dict[str, float]] = [{} for _ in range(shape[0])] if "mu" not in file else _drawn(file["mu"])
+    trajectories = [
+        Trajectory(shape[1], States((slab.of(index),)), scalars | numbers, split=split)
+        for index, numbers in enumerate(drawn)
+    ]
     grid = tuple(
         Axis(name, np.arange(points) * (settings["extent"] / points), periodic=True)
         for name, points in zip("xyz", space, strict=False)
     )
     return Recording("hero", (path,), channels_of("u", slab.components), grid, float(settings["dt"]), trajectories)
+
+
+def _drawn(mu: h5py.Dataset) -> list[dict[str, float]]:
+    """The coefficients that every trajectory drew from a range."""
+    return [dict(zip(words(mu.attrs["names"]), map(float, row), strict=True)) for row in mu[...]]
 
 
 def is_particles(file: h5py.File) -> bool:

@@ -1,0 +1,210 @@
+"""Coefficients with a range: one value per trajectory, which conditions the operator."""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from conftest import TINY, tiny
+from hero.data import Split, generate, get_task, load_split, load_trajectories, split_path
+from hero.data.readers import open_recording
+from hero.data.solver import solve
+from hero.data.task import Range
+from hero.errors import HeroError
+from hero.evaluation.evaluate import evaluate
+from hero.evaluation.export import export_run, load_stepper
+from hero.evaluation.predict import predict
+from hero.evaluation.shifts import Shift, shifted_task
+from hero.method.rollout import rollout
+from hero.models import BACKBONES
+from hero.models.wrappers import Normalised
+from hero.runs.config import make_config
+from hero.runs.folder import Run
+from hero.strategies import STRATEGIES
+from hero.study.cost.count import describe
+from hero.training.loop import train
+from test_backbones import SMALL
+
+SPLIT = Split("train", 5, 4, seed=3)
+COARSE = {"resolution": 32, "substeps": 2}
+LOADED = {"viscosity": [1e-3, 1e-1], "convection": [-0.2, -0.1]}
+
+
+def test_every_trajectory_is_solved_with_its_own_coefficients(tmp_path: Path) -> None:
+    task = get_task("burgers", COARSE | LOADED)
+    assert task.conditioning == ("viscosity", "convection")
+    data = load_trajectories(task, SPLIT, tmp_path)
+    mu = task.coefficients(5, 3)
+    assert data.mu is not None
+    assert mu is not None
+    assert torch.equal(data.mu, mu.float())
+    assert len(set(mu[:, 0].tolist())) == 5
+    for i, (viscosity, convection) in enumerate(mu.tolist()):
+        alone = get_task("burgers", COARSE | {"viscosity": viscosity, "convection": convection})
+        expected = solve(alone.stepper(), alone.initial_states(5, 3)[i : i + 1], 4)[0]
+        assert torch.allclose(data.states[i].double(), expected, atol=1e-6)
+    with h5py.File(split_path(task, SPLIT, tmp_path)) as file:
+        assert np.array_equal(file["mu"], mu.numpy())
+        assert list(file["mu"].attrs["names"]) == ["viscosity", "convection"]
+
+
+def test_a_stored_split_is_read_as_a_file_with_its_coefficients(tmp_path: Path) -> None:
+    task = get_task("burgers", COARSE | LOADED)
+    load_split(task, SPLIT, tmp_path)
+    recording = open_recording(split_path(task, SPLIT, tmp_path))
+    mu = task.coefficients(5, 3)
+    assert mu is not None
+    found = [[trajectory.scalars[name] for name in task.conditioning] for trajectory in recording.trajectories]
+    assert found == mu.tolist()
+
+
+def test_draws_stay_in_the_range_and_depend_on_seed_and_index_alone() -> None:
+    task = get_task("burgers", LOADED)
+    many, few = task.coefficients(400, 0), task.coefficients(7, 0)
+    assert many is not None
+    assert few is not None
+    assert torch.equal(many[:7], few)
+    assert not torch.equal(few, task.coefficients(7, 1))
+    alone = get_task("burgers", {"viscosity": LOADED["viscosity"]}).coefficients(400, 0)
+    assert alone is not None
+    assert torch.equal(alone[:, 0], many[:, 0])  # whatever else has a range
+    viscosity, convection = many.T
+    assert 1e-3 <= viscosity.min() < viscosity.max() <= 1e-1
+    assert -0.2 <= convection.min() < convection.max() <= -0.1
+    assert (viscosity < 1e-2).double().mean() == pytest.approx(0.5, abs=0.1)  # uniform in the logarithm
+    assert (convection < -0.15).double().mean() == pytest.approx(0.5, abs=0.1)
+    assert Range(1.0, 10.0).at(0.5) == 5.5  # a ratio of 10 is not yet far apart
+    assert Range(1.0, 100.0).at(0.5) == pytest.approx(10)
+    assert Range(-1.0, 100.0).at(0.5) == 49.5
+
+
+@pytest.mark.parametrize("name", ["burgers", "kuramoto_sivashinsky"])
+def test_a_range_of_one_value_gives_the_data_of_that_value(name: str) -> None:
+    own = get_task(name, {"resolution": 32, "warmup": 2})
+    coefficient = next(iter(own.parameters))
+    value = own.parameters[coefficient]
+    ranged = own.with_settings({coefficient: [value, value]})
+    assert torch.equal(generate(own, SPLIT), generate(ranged, SPLIT))
+    assert split_path(own, SPLIT, Path()) != split_path(ranged, SPLIT, Path())
+
+
+def test_settings_return_from_toml_and_a_number_ends_the_range(tmp_path: Path) -> None:
+    config = tiny(task__viscosity=[1e-3, 1e-2])
+    (tmp_path / "config.toml").write_text(config.to_toml())
+    again = make_config(file=tmp_path / "config.toml")
+    assert again == config
+    assert again.run_id() == config.run_id() != tiny().run_id()
+    task = again.make_task()
+    assert task.title == "Burgers, viscosity 0.001 to 0.01"
+    assert task.with_settings({"viscosity": 0.5}) == get_task("burgers", task.settings() | {"viscosity": 0.5})
+    assert task.with_settings({"viscosity": 0.5}).title == "Burgers"
+    assert describe(config).input == (2, 32)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"viscosity": [1e-2, 1e-3]}, "smaller number first"),
+        ({"viscosity": [1e-3]}, r"a range as \[LOW, HIGH\]"),
+        ({"viscosity": [1e-3, "x"]}, r"viscosity\[1\] is 'x'"),
+        ({"viscosity": [1e-3, float("inf")]}, "finite"),
+        ({"dt": [0.1, 0.2]}, "task.dt is .* give a number"),
+        ({"resolution": [32, 64]}, "give an integer"),
+    ],
+)
+def test_what_is_no_range_is_told_in_one_sentence(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(HeroError, match=words):
+        get_task("burgers", settings)
+
+
+def test_integers_and_vectors_have_no_range() -> None:
+    with pytest.raises(HeroError, match="give an integer"):
+        get_task("kolmogorov_flow", {"forcing_mode": [2, 4]})
+    assert get_task("unbalanced_advection").conditioning == ()
+
+
+def test_there_is_no_solver_for_all_and_no_shift(tmp_path: Path) -> None:
+    config = tiny(task__viscosity=[1e-3, 1e-2])
+    task = config.make_task()
+    assert not task.has_solver
+    with pytest.raises(HeroError, match=r"task.viscosity has a range, so that Burgers, .* has no single solver"):
+        task.stepper()
+    with pytest.raises(HeroError, match=r"diverted_chain needs a solver .* Burgers, viscosity 0.001 to 0.01 has none"):
+        tiny(strategy="diverted_chain", task__viscosity=[1e-3, 1e-2])
+    with pytest.raises(HeroError, match="a shift changes one task"):
+        shifted_task(config, Shift.parse(["convection=-0.2"]), tmp_path)
+
+
+ABLE = [name for name in STRATEGIES if name != "diverted_chain"]
+CASES = [(strategy, backbone, "history") for strategy in ABLE for backbone in BACKBONES]
+CASES += [(strategy, "fno", "bundle") for strategy in ABLE if strategy != "refiner"]
+
+
+@pytest.mark.parametrize(("strategy", "backbone", "memory"), CASES)
+def test_every_strategy_and_backbone_is_conditioned(
+    strategy: str, backbone: str, memory: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "ranges"
+    extra = {"train.history": 2} if memory == "history" else {"train.bundle": 2}
+    if strategy != "refiner":  # which predicts changes by a setting of its own
+        extra["backbone.residual"] = True
+    settings = {
+        **{key: value for key, value in TINY.items() if not key.startswith("backbone.")},
+        **SMALL[backbone],
+        "backbone.name": backbone,
+        "strategy": strategy,
+        "task.viscosity": [1e-3, 1e-1],
+        "data.val_steps": 6,
+        "data.test_steps": 6,
+        "train.steps": 6,
+        "train.unroll": 2,
+        "hero.start": 2,
+        "foresight.horizon": 3,
+        **extra,
+    }
+    run = train(make_config(overrides=settings), folder / "runs", folder / "data")
+    opened = Run(run)
+    model = opened.operator("cpu")
+    wrapper = next(module for module in model.modules() if hasattr(module, "mu_mean"))
+    trained_on = load_split_mu(opened, "train")
+    assert torch.allclose(wrapper.mu_mean, trained_on.mean(0))
+    assert torch.allclose(wrapper.mu_std, trained_on.std(0, correction=0))
+    context = load_trajectories(opened.config.make_task(), opened.config.split("test"), folder / "data").first(
+        opened.config.train.history
+    )
+    step = opened.stepper(model)
+    with torch.no_grad():
+        torch.manual_seed(0)
+        one = rollout(step, context, 3)
+        torch.manual_seed(0)
+        other = rollout(step, type(context)(context.states, context.mu * 3), 3)
+    assert one.isfinite().all()
+    assert not torch.allclose(one, other)
+
+
+def load_split_mu(run: Run, name: str) -> torch.Tensor:
+    split = run.config.split(name)
+    mu = run.config.make_task().coefficients(split.trajectories, split.seed)
+    assert mu is not None
+    return mu.float()
+
+
+def test_evaluated_exported_and_predicted(tmp_path: Path) -> None:
+    config = tiny(strategy="push_forward", task__viscosity=[1e-3, 1e-1], train__history=2, train__steps=5)
+    run = train(config, tmp_path / "runs", tmp_path / "data")
+    assert isinstance(Run(run).operator("cpu"), Normalised)
+    assert evaluate(run, tmp_path / "data").trajectories == 2
+    checks = export_run(run, tmp_path / "data")
+    assert set(checks) == {"onnx", "torch"}
+    stored = split_path(config.make_task(), config.split("test"), tmp_path / "data")
+    found = []
+    for model in (str(run), str(checks["onnx"].path), str(checks["torch"].path)):
+        predict(model, tmp_path, tmp_path / "data", steps=4, out=tmp_path / "p.npy")
+        found.append(np.load(tmp_path / "p.npy"))
+        predict(model, tmp_path, tmp_path / "data", stored, 4, tmp_path / "q.npy")
+        assert np.allclose(found[-1], np.load(tmp_path / "q.npy"), atol=1e-6)
+    assert np.allclose(found[0], found[1], atol=1e-4)
+    assert np.allclose(found[0], found[2], atol=1e-4)
+    assert load_stepper(checks["torch"].path).card.conditioning == ("viscosity",)
