@@ -214,9 +214,9 @@ class Windows:
     def ahead(self, steps: Iterable[int]) -> Iterator[Iterator[Batch]]:
         """The batches of these updates, one after the other.
 
-        Where the data stay in their file, a thread reads the next ones meanwhile; it ends with the context. The numbers
-        are those of a call for each update: what a batch holds is decided by its update alone, and its generator is
-        seeded when it is handed out.
+        Where the data stay in their file, a thread reads the next ones meanwhile; it ends with the context. A call for
+        each update gives the same bits: the update alone decides on the windows, and the generator is seeded when the
+        batch is handed out.
         """
         if self.data.is_in_memory:
             yield map(self, steps)
@@ -257,7 +257,7 @@ class Windows:
         return self._order[position], window, self.data.conditioning(trajectory)
 
     def _batch(self, step: int, read: Read) -> Batch:
-        """What was read as a batch on the training device; pinned memory is copied while the host continues."""
+        """A batch on the training device; pinned memory is copied while the host continues."""
         index, window, mu = read
         window = window.to(self.data.device, non_blocking=True)
         mu = None if mu is None else mu.to(self.data.device, non_blocking=True)
