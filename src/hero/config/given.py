@@ -133,5 +133,6 @@ def _code(part: Any) -> str:
     try:
         return name + inspect.getsource(part)
     except (OSError, TypeError):
-        code = getattr(part, "__code__", None)
-        return name if code is None else f"{name}{code.co_code.hex()}{code.co_names}{code.co_consts!r}"
+        inside = [part] if inspect.isfunction(part) else getattr(part, "__dict__", {}).values()
+        codes = [function.__code__ for function in inside if inspect.isfunction(function)]
+        return name + "".join(f"{code.co_code.hex()}{code.co_names}{code.co_consts!r}" for code in codes)

@@ -11,6 +11,7 @@ A model folder is data: opening it runs nobody's code. With `huggingface_hub` in
 from __future__ import annotations
 
 import contextlib
+import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -22,7 +23,6 @@ from torch import Tensor, nn
 from hero.config import read_toml
 from hero.config.given import PREFIX, found, is_known, standing_in
 from hero.config.registry import trust
-from hero.data import FileSettings
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.evaluation.export import FORMATS, ModelCard, load_stepper
@@ -88,12 +88,8 @@ class About(Record):
 
     @classmethod
     def of(cls, run: Run) -> About:
-        """Of a trained run; a path of the machine it was trained on is not handed on."""
+        """Of a trained run."""
         config, card, metrics = run.config.to_dict(), ModelCard.of(run), run.stored_metrics
-        if isinstance(run.config.data, FileSettings):
-            name = Path(run.config.data.path).name
-            config["data"] = {**config["data"], "path": name}
-            card = card.model_copy(update={"settings": {**card.settings, "path": name}})
         return cls(
             card=card,
             config=config,
@@ -101,6 +97,14 @@ class About(Record):
             trained={**metrics.training.plain(), "parameters": metrics.parameters} if metrics else {},
             versions=metrics.versions if metrics else versions(),
         )
+
+    def without_paths(self) -> About:
+        """The same with names of files in the place of their paths on the machine it was trained on."""
+        config, settings = copy.deepcopy(self.config), dict(self.card.settings)
+        for values, key in ((config["data"], "path"), (config["train"], "init"), (settings, "path")):
+            if key in values:
+                values[key] = Path(values[key]).name
+        return self.model_copy(update={"config": config, "card": self.card.model_copy(update={"settings": settings})})
 
     def run_config(self) -> RunConfig:
         """The configuration, checked."""
@@ -210,7 +214,13 @@ def write_folder(run: Path, out: Path, license: str = UNLICENSED) -> Path:
 
 
 def write_parts(folder: Path, about: About, weights: dict[str, Tensor]) -> None:
-    """The files of a model folder."""
+    """The files of a model folder; HeroError where an operator needs its data file to be opened."""
+    about = about.without_paths()
+    if about.config["data"].get("cloud") or about.config["data"].get("uneven"):
+        raise HeroError(
+            f"run {about.card.run} reads the positions of its points from {about.config['data']['path']}, which a "
+            "model folder does not hold; hand on the run folder with that file, or `hero export RUN --format onnx`."
+        )
     save_weights(folder / WEIGHTS, weights, {"step": about.card.step})
     write_atomic(folder / README, card_text(about).encode())
     about.write(folder / CONFIG)  # last: its presence says that the folder is complete
