@@ -96,6 +96,8 @@ def train(
     described = {"dt": dt, "extent": extent, "periodic": periodic, "channels": channels}
     values = named(data_settings(data, Path(data_dir), described) | given, settings, more)
     config = make_config(preset or implied_preset(values), overrides=values)
+    if isinstance(model, nn.Module):
+        config.build_operator()  # a network that does not fit is refused before there is a run folder
     folder = loop.train(config, Path(runs), Path(data_dir), log, callbacks)
     stored = Run(folder).metrics
     if stored is None or not added.keys() <= stored.test.keys():
