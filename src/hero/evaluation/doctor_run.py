@@ -209,7 +209,7 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         lambda d: d.outcome in ("blow-up", "drift") and d.high,
-        lambda d: "The error sits at small scales: fewer backbone.modes, or data.stride=1 with a finer grid.",
+        lambda d: "The error sits at small scales: fewer backbone.modes, or states on a finer grid.",
     ),
     (
         lambda d: d.outcome == "static" and d.amplification < FORGETS,

@@ -1,0 +1,41 @@
+"""The tutorials, block by block as a reader would type them, with fewer updates."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import Call
+
+FOLDER = Path(__file__).parent.parent / "docs" / "tutorials"
+TUTORIALS = sorted(set(FOLDER.glob("*.md")) - {FOLDER / "finetune.md"})  # that one runs in full in test_finetune
+
+
+def shortened(command: str) -> list[str]:
+    """The command with three updates in the place of thousands."""
+    command = re.sub(r"train\.steps=\d+", "train.steps=3", command)
+    return shlex.split(re.sub(r"\b(\d+):\d+", r"\1:2", command))[1:]
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_every_block_runs(path: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    names: dict[str, object] = {}
+    try:
+        for language, block in re.findall(r"^```(python|sh)\n(.*?)^```", path.read_text("utf-8"), re.M | re.S):
+            if language == "python":
+                exec(compile(block, path.name, "exec", dont_inherit=True), names)
+                continue
+            for line in block.splitlines():
+                code, _, err = call(*shortened(line))
+                assert code == 0, f"{line}: {err}"
+    finally:  # modules that a tutorial writes
+        for name in set(sys.modules) - before:
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+                del sys.modules[name]
