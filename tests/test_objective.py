@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from conftest import tiny
 from hero import CANDIDATES, DIAGNOSTICS, Candidate, Context, Diagnostic, Domain, FailureReference, Hero
-from hero.data.windows import Windows
+from hero.data.windows import Trajectories, Windows
 from hero.errors import HeroError
 from hero.method.cache import LIMIT, WindowTable, is_cacheable
 from hero.method.candidates import Cached, CandidateInputs, lag
@@ -424,7 +424,7 @@ def test_conditioning_is_never_perturbed() -> None:
 
 def test_windows_with_history_and_conditioning() -> None:
     trajectories, mu = data(3, 8), torch.randn(3, 2)
-    windows = Windows(trajectories, unroll=3, batch=4, seed=0, history=2, mu=mu)
+    windows = Windows(Trajectories(trajectories, mu), unroll=3, batch=4, seed=0, history=2)
     assert windows.count == 3 * 4
     for step in range(windows.per_epoch):
         batch = windows(step)

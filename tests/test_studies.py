@@ -23,6 +23,7 @@ from rich.console import Console
 
 from conftest import TINY, Call, assert_refused, options, start_hero, tiny, wait_until
 from hero.cli import main
+from hero.data.windows import Trajectories
 from hero.errors import HeroError
 from hero.evaluation import shifts as ood
 from hero.method.metrics import METRICS
@@ -625,7 +626,8 @@ def test_predictions_in_the_figure_are_those_that_were_measured(studied: Path, d
     found = Run(studied / config.run_id())
     test = load_data(config, "test", data_dir, "cpu").states
     for trajectory in range(2):
-        u = predicted(found, test[trajectory], 100, torch.device("cpu"))
+        example = Trajectories(test[trajectory : trajectory + 1])
+        u = predicted(found, example, 100, torch.device("cpu"))
         truth = test[trajectory, 100].numpy()
         measured = np.linalg.norm(u - truth) / np.linalg.norm(truth)
         assert measured == pytest.approx(found.errors.nrmse[trajectory, 99], rel=1e-5)

@@ -21,7 +21,7 @@ class Normalised(nn.Module):
 
     def __init__(self, backbone: nn.Module, channels: int, history: int = 1, conditioning: int = 0) -> None:
         super().__init__()
-        self.backbone, self.history = backbone, history
+        self.backbone, self.history, self.conditioning = backbone, history, conditioning
         self.register_buffer("mean", torch.zeros(channels))
         self.register_buffer("std", torch.ones(channels))
         if conditioning:
@@ -44,7 +44,7 @@ class Normalised(nn.Module):
         mean, std = self.mean.reshape(shape), self.std.reshape(shape)
         states, mu = x.tensor_split([self.history * len(self.mean)], dim=1)
         states = (states - mean.repeat(self.history, *shape[1:])) / std.repeat(self.history, *shape[1:])
-        if mu.shape[1]:
+        if self.conditioning:
             mu = (mu - self.mu_mean.reshape(shape)) / self.mu_std.reshape(shape)
         out = self.backbone(torch.cat([states, mu], dim=1))
         return (mean + std * out.unflatten(1, (-1, len(self.mean)))).flatten(1, 2)

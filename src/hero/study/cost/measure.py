@@ -233,13 +233,13 @@ def stand_in(config: RunConfig, name: str, data_dir: Path, device: torch.device)
     return some_states(config, name, split.steps + 1)
 
 
-def some_states(config: RunConfig, name: str, length: int) -> Trajectories:
-    """Initial states repeated in time, as many as the split has trajectories; constants if they come from a file."""
+def some_states(config: RunConfig, name: str, length: int, count: int | None = None) -> Trajectories:
+    """Initial states repeated in time, as many as the split has unless given; constants if they come from a file."""
     task, split = config.make_task(), config.split(name)
     if isinstance(task, Task):
-        states = task.initial_states(split.trajectories, split.seed).float()
+        states = task.initial_states(count or split.trajectories, split.seed).float()
     else:
-        states = torch.ones(split.trajectories, task.channels, *task.space)
+        states = torch.ones(count or split.trajectories, task.channels, *task.space)
     mu = torch.ones(len(states), len(task.conditioning), *task.space) if task.conditioning else None
     return Trajectories(states[:, None].repeat(1, length, *(1,) * (states.dim() - 1)), mu)
 

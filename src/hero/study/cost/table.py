@@ -163,9 +163,9 @@ class FreeRollout:
     """A rollout of one batch from smooth states; each call continues it and returns when its steps are done."""
 
     def __init__(self, config: RunConfig, model: nn.Module) -> None:
-        self.context = some_states(config, "test", config.train.history).first(
-            config.train.history, next(model.parameters()).device
-        )
+        history, batch = config.train.history, config.train.batch
+        device = next(model.parameters()).device
+        self.context = some_states(config, "test", history, batch).first(history, device)
         self.step, self.model = config.make_strategy().stepper(model), model
 
     @torch.no_grad()
