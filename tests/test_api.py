@@ -18,9 +18,11 @@ from torch import Tensor, nn
 import hero
 from conftest import TINY, Call, assert_refused, tiny
 from hero.config.given import fingerprint_of, give
+from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.evaluation.model_folder import Hub, write_folder
-from hero.runs.folder import load_data
+from hero.method.rollout import rollout
+from hero.runs.folder import Run, load_data
 
 SMALL: dict[str, Any] = {"backbone.width": 4, "backbone.modes": 6, "train.batch": 5, "train.compile": "false"}
 POINTS, SHIFT = 24, 2
@@ -473,3 +475,14 @@ def test_names_of_given_objects_follow_their_content() -> None:
 
 def test_the_version() -> None:
     assert hero.__version__.count(".") >= 1
+
+
+def test_a_loaded_refiner_draws_the_numbers_of_its_run(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Its random numbers continue from step to step of a rollout; drawn again at each step they would repeat."""
+    refined = hero.train(waves(), "fno", "refiner", steps=2, settings=SMALL, **folders)
+    operator = hero.load(refined.path)
+    start = waves()[:2, 0].astype(np.float32)
+    with torch.no_grad():
+        run = Run(refined.path)
+        expected = rollout(run.stepper(run.operator()), Context(torch.from_numpy(start)[:, None]), 4).numpy()
+    np.testing.assert_array_equal(operator.rollout(start, 4), expected)

@@ -143,11 +143,13 @@ class Operator(nn.Module, Hub):
 
     def step(self, states: Context | Tensor, mu: Tensor | None = None) -> Tensor:
         """The next state (batch, channel, *space); of a bundle, that many times the channels. Gradients flow."""
-        context = self.context(states, mu)
-        stepper = self.file or self.strategy.stepper(self.network)  # type: ignore[union-attr]
-        return stepper(context)
+        return self.stepper()(self.context(states, mu))
 
     forward = step
+
+    def stepper(self) -> Stepper:
+        """One step as a function of a context; a strategy that draws numbers continues them from call to call."""
+        return self.file or self.strategy.stepper(self.network)  # type: ignore[union-attr]
 
     @torch.no_grad()
     def rollout(self, states: Any, steps: int, mu: Any = None) -> Any:
@@ -157,7 +159,7 @@ class Operator(nn.Module, Hub):
         """
         if steps < 1:
             raise HeroError(f"`steps` {steps} is too small; it must be at least 1.")
-        made = rollout(self.step, self.context(states, mu), steps)
+        made = rollout(self.stepper(), self.context(states, mu), steps)
         if isinstance(states, np.ndarray):
             return made.cpu().numpy()
         return made.to(states.states.device if isinstance(states, Context) else states.device)
