@@ -11,6 +11,7 @@ from hero.console import say
 from hero.errors import HeroError
 
 if TYPE_CHECKING:
+    from hero.runs.config import RunConfig
     from hero.study.plans import Plan
     from hero.study.records import StudyResult
     from hero.study.worker import Workers
@@ -34,13 +35,30 @@ def train(
 
     if resume is None:
         config = settings.resolve("train", **vars(run))
-        say(*settings.recommendation(config, **vars(run)), style="dim")
+        say(*settings.recommendation(config, **vars(run)), *file_summary(config), style="dim")
         folder = loop.train(config, where.runs, where.data, log or None)
     elif run == OneRun() and settings in (Settings(), Settings(set=[])):
         folder = loop.resume(where.find(resume), where.data, log or None)
     else:
         raise HeroError("--resume keeps the run's own settings; leave out the others, or start a new run.")
     show_result(Run(folder).metrics or measure(folder, where.data), folder)
+
+
+def file_summary(config: "RunConfig") -> list[str]:
+    """A line that says what was found in a file, and what is made of it."""
+    from hero.data import FileSettings
+
+    found = config.data
+    if not isinstance(found, FileSettings):
+        return []
+    sizes = zip(found.axes, found.space, found.periodic, strict=True)
+    axes = ", ".join(f"{name} {points}{' periodic' * around}" for name, points, around in sizes)
+    parts = [f"{found.split(name).trajectories} x {found.split(name).steps + 1}" for name in ("train", "val", "test")]
+    given = f"; conditioned on {', '.join(found.condition)}" if found.condition else ""
+    return [
+        f"{Path(found.path).name}: {found.format}, {', '.join(found.channels)} on {axes}, dt {found.dt:g}{given}; "
+        f"trajectories x states: {parts[0]} to train, {parts[1]} to validate, {parts[2]} to test"
+    ]
 
 
 def compare(
