@@ -18,7 +18,7 @@ from hero.method.distance import EPS
 from hero.method.rollout import rollout
 from hero.models import count_parameters
 from hero.records import Record
-from hero.runs.checkpoint import kept_path, kept_steps, load_kept
+from hero.runs.checkpoint import file_hash, kept_path, kept_steps, load_kept
 from hero.runs.folder import Run, choose_device, load_data, versions
 from hero.runs.records import Errors, Metrics, TrainingCost
 from hero.runs.rollouts import write_rollout
@@ -32,6 +32,8 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = Map
     opened = Run(run)
     config = opened.config
     device = choose_device(config.train.device)
+    weights = run / "model.safetensors"
+    measured = file_hash(weights) if weights.is_file() else None  # before reading: weights replaced since then differ
     model = opened.operator(device)
     step = opened.stepper(model)
     val = load_data(config, "val", data_dir, device)
@@ -58,6 +60,7 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = Map
         versions=versions(),
         parameters=count_parameters(model),
         best_step=opened.best_step,
+        weights=measured,
         trajectories=len(test),
         val=metrics.summarise(val_errors, config.horizon) | metrics.evaluated(more, val_errors),
         test=metrics.summarise(test_errors, config.horizon) | metrics.evaluated(more, test_errors),
@@ -67,13 +70,14 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = Map
 
 
 def training_cost(run: Run) -> TrainingCost:
-    """How a run was trained, from its log."""
+    """How a run was trained, from its log; updates after the last checkpoint do not count, since they are repeated."""
     log = run.log
     if not log.training:
         raise HeroError(f"run {run.name} has no log; train it first.")
-    last = log.training[-1]
+    last, resumes_at = log.training[-1], run.resumes_at
+    done = last.step if not log.stopped_early else log.steps
     return TrainingCost(
-        steps=last.step if not log.stopped_early else log.steps,
+        steps=done if resumes_at is None else min(done, resumes_at),
         seconds=last.seconds,
         steps_per_second=last.step / last.seconds,
         compiled=last.compiled,

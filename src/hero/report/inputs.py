@@ -106,11 +106,10 @@ class ReportInputs:
         metrics, resume = run.stored_metrics, f"`hero train --resume {run.name}` continues it."
         if metrics is None:
             raise HeroError(f"run {run.name} is not finished; {resume}")
-        if run.metrics is None:
-            early = f"run {run.name} was measured at step {metrics.training.steps} of {run.config.train.steps}"
+        if outdated := run.outdated(metrics):
             if finished:
-                raise HeroError(f"{early}; {resume}")
-            self.notices.append(f"{early}; {resume}")
+                raise HeroError(f"{outdated}; {resume}")
+            self.notices.append(f"{outdated}; {resume}")
         probe, landscape, anatomy = (folder / f"{name}.json" for name in ("probe", "landscape", "anatomy"))
         self.runs[run.name] = ReportedRun(
             run,

@@ -14,7 +14,7 @@ from hero.data import Task, load_trajectories, split_path
 from hero.data.windows import Trajectories
 from hero.errors import HeroError
 from hero.method.rollout import Stepper
-from hero.runs.checkpoint import load_weights, read_weights
+from hero.runs.checkpoint import file_hash, load_state, load_weights, read_weights
 from hero.runs.config import RunConfig, make_config
 from hero.runs.records import Before, Errors, Log, Metrics
 from hero.runs.rollouts import Rollout, read_rollout
@@ -46,16 +46,29 @@ class Run:
 
     @property
     def stored_metrics(self) -> Metrics | None:
-        """Its metrics, perhaps measured before the training ended; None if it has not been evaluated."""
+        """Its metrics, perhaps measured before the training ended or on other weights; None if there are none."""
         path = self.path / "metrics.json"
         return Metrics.read(path) if path.is_file() else None
 
     @property
     def metrics(self) -> Metrics | None:
-        """The metrics of the finished run, None before."""
+        """The metrics of the finished run and of the weights that it has now, None before."""
         found = self.stored_metrics
-        finished = found and (found.training.steps == self.config.train.steps or found.training.stopped_early)
-        return found if finished else None
+        return found if found and self.outdated(found) is None else None
+
+    def outdated(self, metrics: Metrics) -> str | None:
+        """Why `metrics` are not the results of the finished run; None if they are."""
+        training, updates = metrics.training, self.config.train.steps
+        if training.steps != updates and not training.stopped_early:
+            return f"run {self.name} was measured at step {training.steps} of {updates}"
+        weights = self.path / "model.safetensors"
+        if not weights.is_file():  # results without weights: nothing contradicts them
+            return None
+        if metrics.weights is None:  # as earlier versions wrote it
+            measured = (self.path / "metrics.json").stat().st_mtime_ns >= weights.stat().st_mtime_ns
+        else:
+            measured = metrics.weights == file_hash(weights)
+        return None if measured else f"run {self.name} was measured with other weights than it has now"
 
     @property
     def before(self) -> Before | None:
@@ -90,8 +103,18 @@ class Run:
         if self.metrics is not None:
             return "finished"
         log, updates = self.log, self.config.train.steps
-        trained = log.steps >= updates or log.stopped_early
+        # The last update is validated before it is saved: without that, it will be repeated.
+        trained = log.stopped_early or any(record.step >= updates for record in log.validation)
         return "not evaluated" if trained else f"at step {log.steps} of {updates}"
+
+    @property
+    def resumes_at(self) -> int | None:
+        """The update of the last checkpoint, where training would continue; None without a readable one."""
+        path = self.path / "last" / "state.pt"
+        try:
+            return int(load_state(path)["step"]) if path.is_file() else None
+        except HeroError:  # no hindrance to anything but resuming, which says so
+            return None
 
     @property
     def best_step(self) -> int:

@@ -60,6 +60,8 @@ class Metrics(RunIdentity):
     versions: dict[str, str]
     parameters: int
     best_step: int
+    weights: str | None = None
+    """SHA-256 of the model.safetensors that was measured; None in files of earlier versions."""
     trajectories: int
     val: dict[str, float]
     test: dict[str, float]

@@ -1,0 +1,100 @@
+"""Runs that were killed, edited or damaged: no number is shown that was not measured on what is there now."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from conftest import Call, assert_refused, options, tiny
+from hero.evaluation.evaluate import evaluate
+from hero.files import write_json
+from hero.runs.checkpoint import read_weights, save_weights
+from hero.runs.folder import Run
+from hero.training.journal import Progress
+from hero.training.loop import train
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
+    run = train(tiny(), tmp_path_factory.mktemp("measured"), data_dir)
+    evaluate(run, data_dir)
+    return run
+
+
+@pytest.fixture
+def run(measured: Path, runs_dir: Path) -> Path:
+    """A copy of an evaluated run, to be damaged."""
+    return Path(shutil.copytree(measured, runs_dir / measured.name))
+
+
+class Killed(BaseException):
+    """The end of a process between two lines."""
+
+
+def die_after_the_last_update(progress: Progress) -> None:
+    """The last update is in the log; its validation and its checkpoint are not written any more."""
+    if progress.step == 20 and progress.score is None:
+        raise Killed
+
+
+def change_weights(run: Path) -> None:
+    weights, about = read_weights(run / "model.safetensors")
+    save_weights(run / "model.safetensors", {name: 2 * tensor for name, tensor in weights.items()}, about)
+
+
+def listed(call: Call, run: Path) -> str:
+    """The line of the run in `hero runs`."""
+    return next(line for line in call("runs", "--runs", run.parent)[1].splitlines() if run.name in line)
+
+
+def test_a_run_killed_after_its_last_update_is_measured_again_when_it_has_ended(
+    call: Call, runs_dir: Path, data_dir: Path, measured: Path
+) -> None:
+    with pytest.raises(Killed):
+        train(tiny(), runs_dir, data_dir, callbacks=[die_after_the_last_update])
+    run, folders = runs_dir / measured.name, ("--runs", runs_dir, "--data", data_dir)
+    assert call("evaluate", run.name, *folders)[0] == 0
+    early = Run(run).stored_metrics
+    assert early is not None
+    assert early.training.steps == 15
+    assert "at step 20 of 20" in listed(call, run)
+    assert_refused(call("report", run.name, *folders), "measured at step 15 of 20", "--resume")
+    assert call("train", "--resume", run.name, *folders)[0] == 0
+    final, straight = Run(run).metrics, Run(measured).metrics
+    assert final is not None
+    assert straight is not None
+    assert (final.best_step, final.weights, final.test) == (straight.best_step, straight.weights, straight.test)
+    assert final.weights != early.weights  # otherwise this test shows nothing
+    assert "finished" in listed(call, run)
+
+
+def test_metrics_of_other_weights_are_not_those_of_the_run(call: Call, run: Path, data_dir: Path) -> None:
+    before = Run(run).metrics
+    assert before is not None
+    change_weights(run)
+    assert "not evaluated" in listed(call, run)
+    folders = ("--runs", run.parent, "--data", data_dir)
+    assert_refused(call("report", run.name, *folders), "other weights", "--resume")
+    assert call("train", "burgers", "--strategy", "hero", *options(), *folders)[0] == 0
+    after = Run(run).metrics
+    assert after is not None
+    assert after.test != before.test
+
+
+def test_metrics_of_an_earlier_version_count_if_they_are_newer_than_the_weights(run: Path) -> None:
+    stored = json.loads((run / "metrics.json").read_text())
+    del stored["weights"]
+    write_json(run / "metrics.json", stored)
+    os.utime(run / "model.safetensors", ns=(0, (run / "metrics.json").stat().st_mtime_ns - 1))
+    assert Run(run).status == "finished"
+    os.utime(run / "model.safetensors", ns=(0, (run / "metrics.json").stat().st_mtime_ns + 1))
+    assert Run(run).status == "not evaluated"
+
+
+def test_results_are_kept_without_the_weights(run: Path) -> None:
+    (run / "model.safetensors").unlink()
+    assert Run(run).status == "finished"
