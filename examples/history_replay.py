@@ -56,7 +56,7 @@ class HistoryReplay(Strategy[HistoryReplaySettings]):
                 f"history_replay.start={self.settings.start} is not below train.steps={self.train.steps}: nothing "
                 "would be replayed; lower it."
             )
-        self.solver = cache(setup.task.stepper)  # S, made once per device
+        self.solver = cache(setup.source.stepper)  # S, made once per device
         self.data: Tensor | None = None
         self.largest = torch.zeros(())  # of the norms of the training states
         self.buffer: Tensor | None = None  # windows (count, H+K, channel, *space), None before the first filling

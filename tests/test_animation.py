@@ -54,7 +54,7 @@ def drawn(run: Path) -> tuple[Figure, animation.Move]:
     opened = Run(run)
     rollout = opened.rollout
     assert rollout is not None
-    return picture(rollout, opened.errors.nrmse[0], opened.config.make_task())
+    return picture(rollout, opened.errors.nrmse[0], opened.config.make_source())
 
 
 @pytest.mark.parametrize("task", list(SHAPES))

@@ -70,15 +70,15 @@ def states(data_dir: Path, trained: Path) -> np.ndarray:
 
 
 def card_of(config: RunConfig, run: str = "x", step: int = 0) -> ModelCard:
-    task, train = config.make_task(), config.train
+    source, train = config.make_source(), config.train
     return ModelCard(
         run=run,
         step=step,
-        task=task.name,
-        settings=task.settings(),
+        task=source.name,
+        settings=source.settings(),
         test={"name": "test", "trajectories": 3, "steps": 110, "seed": 773},
-        grid=(task.resolution,) * task.dims,
-        dt=task.dt,
+        grid=(source.resolution,) * source.dims,
+        dt=source.dt,
         history=train.history,
         channels=1,
         bundle=train.bundle,

@@ -55,7 +55,7 @@ def test_a_surrogate_with_conditioning_becomes_onnx(tmp_path: Path, call: Call) 
     places = ("--runs", tmp_path / "runs", "--data", tmp_path / "data")
     assert call("train", tmp_path / "a.h5", *settings(*SMALL, *FNO), *places)[0] == 0
     (run,) = (tmp_path / "runs").iterdir()
-    assert Run(run).config.make_task().conditioning == ("buo_y",)
+    assert Run(run).config.make_source().conditioning == ("buo_y",)
     code, _, err = call("export", run.name, *places)
     assert code == 0, err
     rolled = []
@@ -74,7 +74,7 @@ def test_strategies_on_a_grid_with_walls_and_with_conditioning(strategy: str, tm
     code, _, err = call("train", tmp_path / "a.h5", "--strategy", strategy, *few, *places)
     assert code == 0, err
     (run,) = (tmp_path / "runs").iterdir()
-    source = Run(run).config.make_task()
+    source = Run(run).config.make_source()
     assert source.channel_names == ("scalar", "velocity_x", "velocity_y")
     assert source.periodic == (True, False)
     assert set(source.conditioning) == {"number", "density", "mask"}
@@ -215,7 +215,7 @@ def test_data_read_from_the_file_are_the_data_in_memory(tmp_path: Path) -> None:
     few = [*SMALL, *FNO, f"data.path={tmp_path / 'a.h5'}"]
     whole, lazy = make_config(overrides=few), make_config(overrides=[*few, "data.memory=1e-9"])
     assert whole.run_id() == lazy.run_id()
-    one, two = (load_trajectories(c.make_task(), c.split("train"), tmp_path) for c in (whole, lazy))
+    one, two = (load_trajectories(c.make_source(), c.split("train"), tmp_path) for c in (whole, lazy))
     assert one.is_in_memory
     assert not two.is_in_memory
     for step in range(4):
@@ -279,7 +279,7 @@ def test_a_stored_configuration_with_other_choices_looks_at_the_file_again(tmp_p
     assert make_config(file=tmp_path / "config.toml") == config
     other = make_config(file=tmp_path / "config.toml", overrides=["data.stride=2", "data.rollout=2"])
     assert (other.split("train").steps, other.split("test").steps) == (4, 2)
-    assert other.make_task().dt == 2 * config.make_task().dt
+    assert other.make_source().dt == 2 * config.make_source().dt
 
 
 def test_mat_files_of_two_kinds_are_one_recording(tmp_path: Path) -> None:

@@ -242,7 +242,7 @@ def strategy_for(**changes: Any) -> Foresight:
 
 def windows_for(config: RunConfig, dtype: torch.dtype = torch.float64) -> Windows:
     """Decaying waves, as data of any run."""
-    u = config.make_task().initial_states(4, seed=1).to(dtype)
+    u = config.make_source().initial_states(4, seed=1).to(dtype)
     return config.windows(torch.stack([u * (1 - 0.05 * k) for k in range(7)], dim=1))
 
 
@@ -391,7 +391,7 @@ def test_whose_adjoint(adjoint: str) -> None:
 def test_the_solver_s_g_of_a_linear_equation_is_known() -> None:
     """Dispersion turns waves and damps none, so all modes matter alike, but for the Nyquist mode, which cannot turn."""
     config = config_for(task__name="dispersion", foresight__adjoint="solver", foresight__trajectories=400)
-    u = config.make_task().initial_states(1, seed=1).expand(400, -1, -1)
+    u = config.make_source().initial_states(1, seed=1).expand(400, -1, -1)
     batch = Batch(Context(u[:, None]), u[:, None], 2, None, Generator())
     strategy = config.make_strategy()
     assert isinstance(strategy, Foresight)

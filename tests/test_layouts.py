@@ -105,7 +105,7 @@ def test_every_layout_goes_through_the_whole_flow(layout: str, tmp_path: Path, c
     assert code == 0, err
     rolled = np.load(tmp_path / "out.npy")
     config = Run(run).config
-    assert rolled.shape[1:] == (3, config.make_task().channels, *config.make_task().space)
+    assert rolled.shape[1:] == (3, config.make_source().channels, *config.make_source().space)
     assert call("evaluate", run.name, *places)[0] == 0
     code, out, err = call("export", run.name, "--format", "torch", *places)
     assert code == 0, err

@@ -51,8 +51,8 @@ def replay(**changes: Any) -> tuple[HistoryReplay, Callable[[int], Batch], Tenso
     others = {key: settings.pop(key) for key in list(settings) if "__" in key}
     others |= {"data__val_steps": 110, "data__test_steps": 110}  # room for a history
     config = tiny(strategy=NAME, **others, **{f"history_replay__{k}": v for k, v in settings.items()})
-    task = config.make_task()
-    data = solve(task.stepper(), task.initial_states(4, 0), 10)
+    source = config.make_source()
+    data = solve(source.stepper(), source.initial_states(4, 0), 10)
     strategy = config.make_strategy()
     assert isinstance(strategy, HistoryReplay)
     strategy.begin(nn.Identity(), Trajectories(data))
@@ -91,7 +91,7 @@ def test_the_buffer_holds_states_of_the_lagged_rollout_and_their_true_continuati
     buffer, known = filled(strategy, model, windows(0)), LaggedStates(model, data, history)
     assert buffer.shape == (20, history + K, 1, 32)
     assert len({known.origin(window[:history]) for window in buffer}) == 20
-    solver = strategy.setup.task.stepper()
+    solver = strategy.setup.source.stepper()
     for window in buffer:
         u = window[history - 1][None]
         for k in range(K):
@@ -135,7 +135,7 @@ def test_large_and_non_finite_states_never_enter() -> None:
 
 def test_a_state_that_the_solver_cannot_continue_is_left_out() -> None:
     strategy, windows, _ = replay(buffer=1000)
-    true = strategy.setup.task.stepper()
+    true = strategy.setup.source.stepper()
     strategy.solver = lambda device: lambda u: torch.where(u[:, :1, :1] > 0, true(u), torch.inf)
     buffer = filled(strategy, Map(lambda x: x.roll(3, dims=-1)), windows(0))
     assert 0 < len(buffer) < 48

@@ -77,10 +77,10 @@ def test_blocks_are_the_rollout_bit_for_bit(name: str, run: Path, data_dir: Path
     assert np.array_equal(found, expected)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     if name.endswith((".h5", ".zarr")):
-        task = Run(run).config.make_task()
+        source = Run(run).config.make_source()
         assert [channel.name for channel in recording.channels] == ["u"]
-        assert recording.dt == pytest.approx(task.dt)
-        np.testing.assert_allclose(recording.axes[0].coordinates, np.arange(32) * task.extents[0] / 32, rtol=1e-6)
+        assert recording.dt == pytest.approx(source.dt)
+        np.testing.assert_allclose(recording.axes[0].coordinates, np.arange(32) * source.extents[0] / 32, rtol=1e-6)
     if name == "u.h5":
         assert recording.axes[0].periodic is True
         with h5py.File(tmp_path / name) as file:
@@ -283,7 +283,7 @@ def file_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray
     settings = {"data.path": str(folder / "flow.h5"), "data.stride": 2, "data.coarsen": 2, "train.history": 2}
     config = make_config(overrides={**FILE_RUN, **settings, "data.fields": "v,rho"})
     assert isinstance(config.data, FileSettings)
-    assert config.make_task().conditioning == ("speed",)
+    assert config.make_source().conditioning == ("speed",)
     return untrained(config, folder), u
 
 

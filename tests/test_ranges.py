@@ -96,10 +96,10 @@ def test_settings_return_from_toml_and_a_number_ends_the_range(tmp_path: Path) -
     again = make_config(file=tmp_path / "config.toml")
     assert again == config
     assert again.run_id() == config.run_id() != tiny().run_id()
-    task = again.make_task()
-    assert task.title == "Burgers, viscosity 0.001 to 0.01"
-    assert task.with_settings({"viscosity": 0.5}) == get_task("burgers", task.settings() | {"viscosity": 0.5})
-    assert task.with_settings({"viscosity": 0.5}).title == "Burgers"
+    source = again.make_source()
+    assert source.title == "Burgers, viscosity 0.001 to 0.01"
+    assert source.with_settings({"viscosity": 0.5}) == get_task("burgers", source.settings() | {"viscosity": 0.5})
+    assert source.with_settings({"viscosity": 0.5}).title == "Burgers"
     assert describe(config).input == (2, 32)
 
 
@@ -127,10 +127,10 @@ def test_integers_and_vectors_have_no_range() -> None:
 
 def test_there_is_no_solver_for_all_and_no_shift(tmp_path: Path) -> None:
     config = tiny(task__viscosity=[1e-3, 1e-2])
-    task = config.make_task()
-    assert not task.has_solver
+    source = config.make_source()
+    assert not source.has_solver
     with pytest.raises(HeroError, match=r"task.viscosity has a range, so that Burgers, .* has no single solver"):
-        task.stepper()
+        source.stepper()
     with pytest.raises(HeroError, match=r"diverted_chain needs a solver .* Burgers, viscosity 0.001 to 0.01 has none"):
         tiny(strategy="diverted_chain", task__viscosity=[1e-3, 1e-2])
     with pytest.raises(HeroError, match="a shift changes one task"):
@@ -171,7 +171,7 @@ def test_every_strategy_and_backbone_is_conditioned(
     trained_on = load_split_mu(opened, "train")
     assert torch.allclose(wrapper.mu_mean, trained_on.mean(0))
     assert torch.allclose(wrapper.mu_std, trained_on.std(0, correction=0))
-    context = load_trajectories(opened.config.make_task(), opened.config.split("test"), folder / "data").first(
+    context = load_trajectories(opened.config.make_source(), opened.config.split("test"), folder / "data").first(
         opened.config.train.history
     )
     step = opened.stepper(model)
@@ -186,7 +186,7 @@ def test_every_strategy_and_backbone_is_conditioned(
 
 def load_split_mu(run: Run, name: str) -> torch.Tensor:
     split = run.config.split(name)
-    mu = run.config.make_task().coefficients(split.trajectories, split.seed)
+    mu = run.config.make_source().coefficients(split.trajectories, split.seed)
     assert mu is not None
     return mu.float()
 
@@ -198,7 +198,7 @@ def test_evaluated_exported_and_predicted(tmp_path: Path) -> None:
     assert evaluate(run, tmp_path / "data").trajectories == 2
     checks = export_run(run, tmp_path / "data")
     assert set(checks) == {"onnx", "torch"}
-    stored = split_path(config.make_task(), config.split("test"), tmp_path / "data")
+    stored = split_path(config.make_source(), config.split("test"), tmp_path / "data")
     found = []
     for model in (str(run), str(checks["onnx"].path), str(checks["torch"].path)):
         predict(model, tmp_path, tmp_path / "data", steps=4, out=tmp_path / "p.npy")

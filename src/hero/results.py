@@ -99,7 +99,7 @@ class Result:
         from hero.report.figures.result import result_figure
 
         return result_figure(
-            self.path.name, self.errors, self.run.rollout, self.config.make_task(), self.config.horizon
+            self.path.name, self.errors, self.run.rollout, self.config.make_source(), self.config.horizon
         )
 
     def __fspath__(self) -> str:

@@ -37,10 +37,10 @@ def benchmark_of(config: "RunConfig") -> "Task":
     """The task of a configuration; files are shown by `hero doctor`."""
     from hero.data import Task
 
-    task = config.make_task()
-    if not isinstance(task, Task):
-        raise HeroError(f"{task.title} is not a benchmark; `hero doctor` shows files.")
-    return task
+    source = config.make_source()
+    if not isinstance(source, Task):
+        raise HeroError(f"{source.title} is not a benchmark; `hero doctor` shows files.")
+    return source
 
 
 def show_data(task: RequiredTask, settings: Settings, where: Folders) -> None:

@@ -48,7 +48,7 @@ def measure(run: Path, data_dir: Path) -> "Metrics":
         from hero.report.figures.finetune import finetune_figure
         from hero.report.figures.style import save
 
-        figure = finetune_figure(opened.before_errors, opened.errors, opened.config.make_task().title)
+        figure = finetune_figure(opened.before_errors, opened.errors, opened.config.make_source().title)
         save(figure, run / "figures" / "finetune.png")
     write_run_page(run)
     return metrics
@@ -115,7 +115,7 @@ def landscape(run: RunName, where: Folders) -> None:
     folder = where.find(run)
     found = landscape(folder, where.data)
     say(landscape_sentence(found))
-    title = Run(folder).config.make_task().title
+    title = Run(folder).config.make_source().title
     show_figure(folder, "landscape", landscape_figure(found, title))
 
 
@@ -160,7 +160,7 @@ def anatomy(
     found = anatomy.anatomy(folder, where.data, steps, trajectories, split, not without_solver)
     show(anatomy_table(found))
     say(found.advice)
-    show_figure(folder, "anatomy", anatomy_figure(found, Run(folder).config.make_task().title))
+    show_figure(folder, "anatomy", anatomy_figure(found, Run(folder).config.make_source().title))
 
 
 def show_figure(run: Path, name: str, figure: "Figure") -> None:

@@ -361,7 +361,7 @@ def anatomy(
         made = opened.stepper(model)
         return lambda context: made(in_float32(context)).double()
 
-    with_solver = with_solver and config.make_task().has_solver
+    with_solver = with_solver and config.make_source().has_solver
     nothing = torch.zeros_like(bands.masks[:1])  # no defect: the solver alone
     total = (len(bands.masks) + with_solver * (len(bands.masks) + 1)) * len(data) * steps
     solver_errors = None
@@ -370,7 +370,7 @@ def anatomy(
         own = rollout_errors(opened.stepper(model), data, steps, device, history)["nrmse"][:, -1].mean()
         by_data = driven_errors(step(), data, steps, bands, bands.masks, None, history, advance).mean(dim=1).tolist()
         if with_solver:
-            masks, solver = torch.cat([bands.masks, nothing]), config.make_task().stepper(device)
+            masks, solver = torch.cat([bands.masks, nothing]), config.make_source().stepper(device)
             solver_errors = driven_errors(step(), data, steps, bands, masks, solver, history, advance).mean(1).tolist()
     found = Anatomy(
         run=run.name,

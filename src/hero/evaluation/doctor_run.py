@@ -336,7 +336,7 @@ def doctor_run(run: Path, data_dir: Path) -> RunDiagnosis:
     data = load_data(config, "val", data_dir, device)[:TRAJECTORIES]
     train = config.train
     trained = Trained(opened.stepper(model), model, data.states, data.mu, train.history, train.unroll, device)
-    source = config.make_task()
+    source = config.make_source()
     if source.cloud:
         bands: Banded = Whole()
     elif all(source.periodic):

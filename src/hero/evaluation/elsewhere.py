@@ -61,7 +61,7 @@ def evaluate_on(
     device, history = choose_device(config.train.device), config.train.history
     name = name_of(values, split)
     source, part = other_source(config, values, split, data_dir, device)
-    own = config.make_task()
+    own = config.make_source()
     check_channels(own, source, run.name)
     model = opened.operator("cpu")
     check_grid(model, config, source, Shift(name, name, values))
@@ -107,7 +107,7 @@ def other_source(
     for key in values:
         if not key.startswith(("task.", "data.")):
             raise HeroError(f"{key} belongs to the training of the run; set task.* or data.*, or train another run.")
-    sections, own = by_section(values), config.make_task()
+    sections, own = by_section(values), config.make_source()
     task, data = sections.get("task", {}), sections.get("data", {})
     if "path" in data or (isinstance(own, FileSource) and not task):
         if task:

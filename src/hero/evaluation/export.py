@@ -82,20 +82,20 @@ class ModelCard(Record):
     @classmethod
     def of(cls, run: Run) -> ModelCard:
         """The card of a trained run."""
-        config, task = run.config, run.config.make_task()
+        config, source = run.config, run.config.make_source()
         return cls(
             run=run.path.resolve().name,
             step=run.best_step,
-            task=task.name,
-            settings=task.settings(),
+            task=source.name,
+            settings=source.settings(),
             test=vars(config.split("test")),
-            grid=task.space,
-            dt=task.dt,
+            grid=source.space,
+            dt=source.dt,
             history=config.train.history,
-            channels=task.channels,
+            channels=source.channels,
             bundle=config.train.bundle,
-            channel_names=task.channel_names,
-            conditioning=task.conditioning,
+            channel_names=source.channel_names,
+            conditioning=source.conditioning,
             hero=versions()["hero"],
         )
 

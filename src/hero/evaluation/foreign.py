@@ -180,7 +180,7 @@ def score_model(
     count = steps or longest
     with progress_bar(f"scoring {name}", len(truth) * count) as advance:
         errors = rollout_errors(counted(explained(step, name), advance), truth, count, device, history)
-    return Scored.of(name, config.make_task().title, errors)
+    return Scored.of(name, config.make_source().title, errors)
 
 
 def check_split(split: str) -> None:

@@ -149,7 +149,7 @@ def shifted_task(config: RunConfig, shift: Shift, data_dir: Path, device: torch.
     A chaotic warm-up on another grid, or with another time step, would end somewhere else: states are drawn and warmed
     up on the grid of the run, and resampled.
     """
-    own = config.make_task()
+    own = config.make_source()
     if not isinstance(own, Task):
         raise HeroError(f"a shift needs a solver and {own.title} has none; evaluate another file with `hero evaluate`.")
     if own.ranges:
@@ -178,16 +178,16 @@ def resample(u: Tensor, resolution: int, dims: int) -> Tensor:
     return u
 
 
-def check_grid(model: nn.Module, config: RunConfig, task: Source, shift: Shift) -> None:
+def check_grid(model: nn.Module, config: RunConfig, source: Source, shift: Shift) -> None:
     """Refuse a model that holds on to the grid of its training."""
-    own, train, backbone = config.make_task(), config.train, config.backbone.name
-    if task.space == own.space:
+    own, train, backbone = config.make_source(), config.train, config.backbone.name
+    if source.space == own.space:
         return
     try:
-        inputs = train.history * task.channels + len(task.conditioning)
-        check_shapes(model, backbone, inputs, train.bundle * task.channels, task.space)
+        inputs = train.history * source.channels + len(source.conditioning)
+        check_shapes(model, backbone, inputs, train.bundle * source.channels, source.space)
     except HeroError as error:
-        trained, asked = (" x ".join(map(str, t.space)) for t in (own, task))
+        trained, asked = (" x ".join(map(str, t.space)) for t in (own, source))
         raise HeroError(
             f"backbone {backbone}, trained on {trained} points, cannot be evaluated on {asked} ({error}); "
             f"leave the shift {shift.name!r} out for this run."

@@ -65,7 +65,7 @@ def summary_sentence(metrics: Metrics, config: RunConfig) -> str:
     number = format_number(metrics.test.get(name))
     return (
         f"{title_of(BACKBONES, config.backbone.name)} trained with {method_title(config.strategy)} on "
-        f"{config.make_task().title}: {metric_title(name)} {number}{paper}; "
+        f"{config.make_source().title}: {metric_title(name)} {number}{paper}; "
         f"{metrics.test.get('diverged', 0):.0f} of {metrics.trajectories} rollouts diverged."
     )
 

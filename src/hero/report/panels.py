@@ -84,7 +84,7 @@ def study_of_runs(runs: Sequence[ReportedRun], horizon: int = HORIZON) -> StudyR
     groups, columns = [], rollout_columns(horizon)
     for (task, backbone), some in found.items():
         rows = best_marked([_row(label, seeds, columns, horizon) for label, seeds in _methods(some)], columns)
-        title = f"{some[0].config.make_task().title}, {title_of(BACKBONES, backbone)}"
+        title = f"{some[0].config.make_source().title}, {title_of(BACKBONES, backbone)}"
         groups.append(Group(title=title, task=task, backbone=backbone, rows=rows))
     count = f"{len(runs)} runs" if len(runs) > 1 else method_title(runs[0].config.strategy)
     title = count if len(groups) > 1 else f"{groups[0].title}{':' if len(runs) > 1 else ','} {count}"

@@ -86,7 +86,7 @@ class RunConfig:
     optimizer: OptimizerSettings
     """The section of the optimizer."""
 
-    def make_task(self) -> Source:
+    def make_source(self) -> Source:
         """The source of the data: the task with this run's settings, or files."""
         if isinstance(self.data, FileSettings):
             return FileSource(self.data)
@@ -108,19 +108,19 @@ class RunConfig:
 
     def make_strategy(self, compile_with: Compiler | None = None) -> Strategy[Any]:
         """The strategy of this run; `compile_with` compiles its functions."""
-        backbone, task = self.backbone, self.make_task()
-        setup = Setup(self.method, self.train, self.seed, backbone.residual, task, self.loss, backbone.reach)
+        backbone, source = self.backbone, self.make_source()
+        setup = Setup(self.method, self.train, self.seed, backbone.residual, source, self.loss, backbone.reach)
         return STRATEGIES[self.strategy](setup, compile_with)
 
     def build_operator(self) -> nn.Module:
         """G_θ, untrained: the backbone with the channels that the strategy needs, and its wrappers."""
-        task = self.make_task()
-        space = task.space
+        source = self.make_source()
+        space = source.space
         return self.make_strategy().operator(
             lambda inputs, outputs: build_backbone(
-                self.backbone, space, inputs, outputs, self.seed, task.periodic, task.cloud
+                self.backbone, space, inputs, outputs, self.seed, source.periodic, source.cloud
             ),
-            task.channels,
+            source.channels,
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -158,7 +158,7 @@ def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device
 
     Data from files are checked as they are read.
     """
-    source, split = config.make_task(), config.split(name)
+    source, split = config.make_source(), config.split(name)
     solve_on = "cpu" if torch.device(device).type == "mps" else device  # the solver needs float64
     data = load_trajectories(source, split, data_dir, solve_on)
     if isinstance(source, Task):

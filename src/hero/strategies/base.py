@@ -45,7 +45,7 @@ class Setup:
     seed: int
     residual: bool
     """Whether the operator predicts the change of the state."""
-    task: Source
+    source: Source
     """The source of the data."""
     loss: BaseSettings
     """The section of the absolute loss."""
@@ -85,13 +85,13 @@ class Strategy(Generic[S]):
         self.setup, self.train, self.seed = setup, setup.train, setup.seed
         self.settings: S = setup.settings  # type: ignore[assignment]
         self.compile: Compiler = compile_with or (lambda function: function)
-        self.geometry = geometry_of(setup.task, setup.reach)
+        self.geometry = geometry_of(setup.source, setup.reach)
         self.absolute_loss: AbsoluteLoss = get_loss(setup.train.loss).of(setup.loss, self.geometry, self.compile)
         self.unroll: Unroll = self.compile(recomputed_unroll if setup.train.recompute else unroll)
 
     def operator(self, backbone: Callable[[int, int], nn.Module], channels: int) -> nn.Module:
         """G_θ, untrained: `backbone(in_channels, out_channels)` with the wrappers that the settings ask for."""
-        history, conditioning = self.train.history, len(self.setup.task.conditioning)
+        history, conditioning = self.train.history, len(self.setup.source.conditioning)
         model = backbone(history * channels + conditioning, self.train.bundle * channels)
         if self.setup.residual:
             model = Residual(model, channels, history)

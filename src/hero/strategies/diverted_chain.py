@@ -33,8 +33,8 @@ class DivertedChain(Strategy[DivertedChainSettings]):
 
     def __init__(self, setup: Setup, compile_with: Compiler | None = None) -> None:
         super().__init__(setup, compile_with)
-        require_solver(setup.task, "diverted_chain")
-        self.solver = cache(setup.task.stepper)  # S, built once per device
+        require_solver(setup.source, "diverted_chain")
+        self.solver = cache(setup.source.stepper)  # S, built once per device
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         tau = self.unroll(model, batch.context, batch.truth.shape[1])

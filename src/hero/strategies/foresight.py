@@ -65,12 +65,12 @@ class Foresight(Strategy[ForesightSettings]):
                 "measured; lower it, or set foresight.adjoint=none."
             )
         if self.settings.adjoint == "solver":
-            require_solver(setup.task, "foresight.adjoint=solver")
-        self.solver = cache(setup.task.stepper)
+            require_solver(setup.source, "foresight.adjoint=solver")
+        self.solver = cache(setup.source.stepper)
         self.g: Tensor | None = None  # (channel, shell)
         self.hero: HeroStrategy | None = None
         if self.settings.relative:
-            facts = Facts(self.train.steps, setup.task.dims, HeroStrategy)
+            facts = Facts(self.train.steps, setup.source.dims, HeroStrategy)
             section = HeroSettings.from_values("hero", {"lambda_max": self.settings.relative}, facts)
             self.hero = HeroStrategy(replace(setup, settings=section), compile_with)
             self.hero.hero = replace(self.hero.hero, absolute=self.balanced)

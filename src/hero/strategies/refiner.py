@@ -238,7 +238,7 @@ class Refiner(Strategy[RefinerSettings]):
             )
 
     def operator(self, backbone: Callable[[int, int], nn.Module], channels: int) -> nn.Module:
-        train, refiner, conditioning = self.train, self.settings, len(self.setup.task.conditioning)
+        train, refiner, conditioning = self.train, self.settings, len(self.setup.source.conditioning)
         return RefinedOperator(
             backbone((train.history + 1) * channels + conditioning + 1, channels),
             FORMS[refiner.form](refiner.steps, refiner.noise),

@@ -81,7 +81,7 @@ def animate(run: Path, out: Path | None = None, steps: int | None = None, fps: i
     if rollout is None:
         raise HeroError(f"run {run.name} has no stored rollout; `hero evaluate {run.name}` writes it.")
     shown = shown_steps(len(rollout.truth), steps)
-    figure, move = picture(rollout, opened.errors.nrmse[rollout.trajectory], opened.config.make_task())
+    figure, move = picture(rollout, opened.errors.nrmse[rollout.trajectory], opened.config.make_source())
     writer: AbstractMovieWriter = PillowWriter(fps)
     if ffmpeg:
         writer = FFMpegWriter(fps, codec="h264", extra_args=["-crf", "18", "-pix_fmt", "yuv420p"])
@@ -121,13 +121,13 @@ def find_ffmpeg() -> str:
     return found
 
 
-def picture(rollout: Rollout, errors: np.ndarray, task: Source) -> tuple[MovingFigure, Move]:
+def picture(rollout: Rollout, errors: np.ndarray, source: Source) -> tuple[MovingFigure, Move]:
     """The figure, and the function that shows a step in it; `errors` is the nRMSE of the whole field at each step."""
     scaled = scale_fields(rollout)
     errors = np.where(np.isnan(errors), np.inf, errors)
     figure = MovingFigure(figsize=(9.0, 3.9) if scaled.truth.ndim == 2 else (9.6, 3.7), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
-    moving, move = (_lines if scaled.truth.ndim == 2 else _fields)(figure, scaled, errors, task)
+    moving, move = (_lines if scaled.truth.ndim == 2 else _fields)(figure, scaled, errors, source)
     notes = [artist for artist in moving if isinstance(artist, Text)]
     where = f", slice {rollout.slice} in z" if rollout.slice is not None else ""
     title = figure.suptitle("step 1", fontsize=12)
@@ -137,7 +137,7 @@ def picture(rollout: Rollout, errors: np.ndarray, task: Source) -> tuple[MovingF
         for note in notes:
             note.set_visible(bool(np.isinf(errors[step - 1])))
         number = format_number(errors[step - 1])
-        title.set_text(f"{task.title}{where}: step {step} (t = {step * task.dt:g}), nRMSE {number}")
+        title.set_text(f"{source.title}{where}: step {step} (t = {step * source.dt:g}), nRMSE {number}")
 
     figure.moving = [*moving, title]
     show(1)
@@ -146,9 +146,9 @@ def picture(rollout: Rollout, errors: np.ndarray, task: Source) -> tuple[MovingF
     return figure, show
 
 
-def _fields(figure: Figure, scaled: Scaled, errors: np.ndarray, task: Source) -> tuple[list[Artist], Move]:
+def _fields(figure: Figure, scaled: Scaled, errors: np.ndarray, source: Source) -> tuple[list[Artist], Move]:
     """Truth and prediction on one colour scale, and their difference on its own."""
-    grid, images = draw_parts(figure, scaled, lambda field: field[0], box(task))
+    grid, images = draw_parts(figure, scaled, lambda field: field[0], box(source))
     grid[0].set_ylabel("y")
     for axes in grid:
         axes.set_xlabel("x")
@@ -160,14 +160,14 @@ def _fields(figure: Figure, scaled: Scaled, errors: np.ndarray, task: Source) ->
     return [*images, *map(_diverged_note, grid[1:])], move
 
 
-def _lines(figure: Figure, scaled: Scaled, errors: np.ndarray, task: Source) -> tuple[list[Artist], Move]:
+def _lines(figure: Figure, scaled: Scaled, errors: np.ndarray, source: Source) -> tuple[list[Artist], Move]:
     """The state over space, and a marker on the error along the rollout."""
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
     low, high = float(scaled.truth.min()), float(scaled.truth.max())
     margin = 0.25 * (high - low) or 1.0
-    left.set(xlim=(0, task.extents[0]), ylim=(low - margin, high + margin), xlabel="x", ylabel=scaled.unit)
+    left.set(xlim=(0, source.extents[0]), ylim=(low - margin, high + margin), xlabel="x", ylabel=scaled.unit)
     left.grid(alpha=0.25)
-    x = grid_points(task, scaled.truth.shape[1])
+    x = grid_points(source, scaled.truth.shape[1])
     (truth,) = left.plot(x, scaled.truth[0], color=BLACK, linewidth=1.8, label="truth")
     (prediction,) = left.plot(x, scaled.truth[0], color=ORANGE, linewidth=1.6, linestyle="--", label="prediction")
     left.legend(loc="upper right", fontsize=9)

@@ -128,49 +128,51 @@ def _note(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.93, text, transform=axes.transAxes, ha="center", va="top", backgroundcolor=GONE, fontsize=8)
 
 
-def grid_points(task: Source, count: int) -> np.ndarray:
+def grid_points(source: Source, count: int) -> np.ndarray:
     """The coordinates of `count` points along an axis."""
-    return np.arange(count) * task.extents[0] / count
+    return np.arange(count) * source.extents[0] / count
 
 
-def box(task: Source) -> Extent:
+def box(source: Source) -> Extent:
     """The domain of a 2D picture."""
-    return (0.0, task.extents[0], 0.0, task.extents[1])
+    return (0.0, source.extents[0], 0.0, source.extents[1])
 
 
-def fields_figure(rollout: Rollout, errors: Sequence[float], task: Source, horizon: int = HORIZON) -> Figure:
+def fields_figure(rollout: Rollout, errors: Sequence[float], source: Source, horizon: int = HORIZON) -> Figure:
     """Truth, prediction and error of one trajectory: over space and time in 1D, as snapshots in 2D and 3D.
 
     `errors` is the nRMSE of the whole fields at each step; the trajectory is the median one by GM over `horizon` steps.
     """
     scaled = scale_fields(rollout)
-    figure = _space_time(scaled, rollout, errors, task) if scaled.truth.ndim == 2 else _snapshots(scaled, errors, task)
-    where = ", central slice in z" if task.dims == 3 else ""
-    figure.suptitle(f"{task.title}{where}: test trajectory with median GM{horizon}")
+    figure = (
+        _space_time(scaled, rollout, errors, source) if scaled.truth.ndim == 2 else _snapshots(scaled, errors, source)
+    )
+    where = ", central slice in z" if source.dims == 3 else ""
+    figure.suptitle(f"{source.title}{where}: test trajectory with median GM{horizon}")
     return figure
 
 
-def _space_time(scaled: Scaled, rollout: Rollout, errors: Sequence[float], task: Source) -> Figure:
+def _space_time(scaled: Scaled, rollout: Rollout, errors: Sequence[float], source: Source) -> Figure:
     figure = new_figure(10.0, 6.4)
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.25, 1))[:, 0]
     maps, _ = draw_parts(
-        upper, scaled, lambda field: field, (0.5, len(scaled.truth) + 0.5, 0.0, task.extents[0]), aspect="auto"
+        upper, scaled, lambda field: field, (0.5, len(scaled.truth) + 0.5, 0.0, source.extents[0]), aspect="auto"
     )
     for axes in maps:
-        axes.set_xlabel(f"rollout step (dt = {task.dt:g})")
+        axes.set_xlabel(f"rollout step (dt = {source.dt:g})")
     maps[0].set_ylabel("x")
     steps = _present(LINE_STEPS, len(scaled.truth))
     panels = lower.subplots(1, len(steps), sharex=True, squeeze=False)[0]
     for axes, step in zip(panels, steps, strict=True):
         truth, prediction = rollout.truth[step - 1, 0], rollout.prediction[step - 1, 0].astype(np.float64)
-        draw_lines(axes, grid_points(task, len(truth)), truth, {"prediction": (prediction, "--", ORANGE)})
+        draw_lines(axes, grid_points(source, len(truth)), truth, {"prediction": (prediction, "--", ORANGE)})
         axes.set_title(f"step {step}: nRMSE {format_number(errors[step - 1])}", fontsize=10)
     panels[0].set_ylabel("u")
     panels[0].legend(fontsize=8, loc="best")
     return figure
 
 
-def _snapshots(scaled: Scaled, errors: Sequence[float], task: Source) -> Figure:
+def _snapshots(scaled: Scaled, errors: Sequence[float], source: Source) -> Figure:
     steps = _present(FIELD_STEPS, len(scaled.truth))
     height = 1.8 * min(max(task.extents[1] / task.extents[0], 0.3), 2.0)  # of a picture 1.8 wide
     figure = new_figure(2.05 * len(steps) + 1.7, 3 * height + 1.6)
@@ -178,11 +180,11 @@ def _snapshots(scaled: Scaled, errors: Sequence[float], task: Source) -> Figure:
     images = []
     for row, (name, field, limit, cmap) in zip(grid, scaled.parts(), strict=True):
         for axes, step in zip(row, steps, strict=True):
-            image = draw_field(axes, field[step - 1], limit, box(task), cmap)
+            image = draw_field(axes, field[step - 1], limit, box(source), cmap)
         images.append(image)
         row[0].set_ylabel(f"{name}\ny")
     for top, bottom, step in zip(grid[0], grid[-1], steps, strict=True):
-        top.set_title(f"step {step}\n(t = {step * task.dt:g})", fontsize=10)
+        top.set_title(f"step {step}\n(t = {step * source.dt:g})", fontsize=10)
         bottom.set_title(f"nRMSE {format_number(errors[step - 1])}", fontsize=9)
         bottom.set_xlabel("x")
     figure.colorbar(images[0], ax=grid[:2].ravel().tolist(), extend="both", label=scaled.unit, shrink=0.8)
@@ -219,28 +221,32 @@ def spectrum_figure(rollout: Rollout) -> Figure:
     return figure
 
 
-def split_figure(data: Tensor, task: Source, count: int = 4) -> Figure:
+def split_figure(data: Tensor, source: Source, count: int = 4) -> Figure:
     """The first `count` trajectories of `data` (trajectory, time, channel, *space), in 2D and 3D at several times."""
     u = data[:count, :, 0].double().numpy()  # (trajectory, time, *space)
-    u = u[..., u.shape[-1] // 2] if task.dims == 3 else u
+    u = u[..., u.shape[-1] // 2] if source.dims == 3 else u
     peak, unit = np.abs(u).max(axis=(0, *range(2, u.ndim)), keepdims=True), "u"
     if 0 < DECAY * peak[:, -1].max() < peak[:, 0].max():  # a decaying field would fade to blank
         u, unit = u / peak, "u / max |u(t)|"
     limit = float(np.quantile(np.abs(u), 0.999)) or 1.0  # a few extreme values must not wash out the rest
-    views, extent, size = {"": u}, (0.0, (u.shape[1] - 1) * task.dt, 0.0, task.extents[0]), (8.0, 1.0 + 1.5 * len(u))
-    if task.dims > 1:
+    views, extent, size = (
+        {"": u},
+        (0.0, (u.shape[1] - 1) * source.dt, 0.0, source.extents[0]),
+        (8.0, 1.0 + 1.5 * len(u)),
+    )
+    if source.dims > 1:
         times = np.unique(np.linspace(0, u.shape[1] - 1, 5).round().astype(int))
-        views = {f"t = {t * task.dt:g}": u[:, t] for t in times}
-        extent, size = box(task), (0.8 + 1.9 * len(views), 1.3 + 1.8 * len(u))
+        views = {f"t = {t * source.dt:g}": u[:, t] for t in times}
+        extent, size = box(source), (0.8 + 1.9 * len(views), 1.3 + 1.8 * len(u))
     figure = new_figure(*size)
     grid = figure.subplots(len(u), len(views), sharex=True, sharey=True, squeeze=False)
     for column, (title, fields) in zip(grid.T.tolist(), views.items(), strict=True):
         for i, (axes, field) in enumerate(zip(column, fields, strict=True)):
-            image = draw_field(axes, field, limit, extent, aspect="auto" if task.dims == 1 else "equal")
+            image = draw_field(axes, field, limit, extent, aspect="auto" if source.dims == 1 else "equal")
             if axes is grid[i, 0]:
-                axes.set_ylabel(f"trajectory {i}\n{'x' if task.dims == 1 else 'y'}", fontsize=9)
+                axes.set_ylabel(f"trajectory {i}\n{'x' if source.dims == 1 else 'y'}", fontsize=9)
         column[0].set_title(title, fontsize=9)
-        column[-1].set_xlabel("time" if task.dims == 1 else "x")
+        column[-1].set_xlabel("time" if source.dims == 1 else "x")
     figure.colorbar(image, ax=grid.ravel().tolist(), extend="both", label=unit, shrink=0.8, pad=0.02)
-    figure.suptitle(task.title if task.dims < 3 else f"{task.title}, central slice in z")
+    figure.suptitle(source.title if source.dims < 3 else f"{source.title}, central slice in z")
     return figure

@@ -25,23 +25,23 @@ from hero.study.records import Published
 
 def run_figures(run: ReportedRun) -> Iterator[tuple[str, Figure]]:
     """The figures of a run, one at a time; a file that cannot be read leaves its figure out."""
-    task, (rollout, errors) = run.config.make_task(), run.rollout([])
+    source, (rollout, errors) = run.config.make_source(), run.rollout([])
     if run.errors is not None:
-        yield "error", error_figure(run.errors.nrmse, published_numbers(run.config), task.title)
+        yield "error", error_figure(run.errors.nrmse, published_numbers(run.config), source.title)
     if rollout is not None and errors is not None:
-        yield "fields", fields_figure(rollout, errors.tolist(), task, run.metrics.horizon)
+        yield "fields", fields_figure(rollout, errors.tolist(), source, run.metrics.horizon)
         yield "spectrum", spectrum_figure(rollout)
     yield "training", training_figure(run.log)
     if charts := spectra_charts(run.log, run.weighs_error):
         yield "weights", spectra_figure(charts)
     if run.before_errors and run.errors:
-        yield "finetune", finetune_figure(run.before_errors, run.errors, task.title)
+        yield "finetune", finetune_figure(run.before_errors, run.errors, source.title)
     if run.landscape:
-        yield "landscape", landscape_figure(run.landscape, task.title)
+        yield "landscape", landscape_figure(run.landscape, source.title)
     if run.probe:
         yield "probe", probe_figure(run.probe.checkpoints)
     if run.anatomy:
-        yield "anatomy", anatomy_figure(run.anatomy, task.title)
+        yield "anatomy", anatomy_figure(run.anatomy, source.title)
 
 
 def error_figure(errors: np.ndarray, paper: Mapping[str, Published], title: str) -> Figure:

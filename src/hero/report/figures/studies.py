@@ -128,7 +128,7 @@ def rollout_figure(group: Group, errors: Errors, reference: str, runs_dir: Path,
     axes = left.subplots()
     draw_methods(axes, errors)
     axes.legend(fontsize=8, loc="best")
-    draw_states(right, trajectory[history + step - 1].numpy(), states, config.make_task())
+    draw_states(right, trajectory[history + step - 1].numpy(), states, config.make_source())
     by = f"the median of {chosen.label} by GM{step} (seed {first.seed})"
     right.suptitle(f"step {step} of test trajectory {index}, {by}", fontsize=10)
     left.suptitle(group.title, fontsize=10)
@@ -148,17 +148,17 @@ def predicted(run: Run, example: Trajectories, step: int, device: torch.device) 
     return prediction
 
 
-def draw_states(figure: SubFigure, truth: np.ndarray, states: dict[str, np.ndarray], task: Source) -> None:
+def draw_states(figure: SubFigure, truth: np.ndarray, states: dict[str, np.ndarray], source: Source) -> None:
     """The truth and the predictions (channel, *space): as lines in 1D, else as images of their central slice."""
     titles = {label: f"{label}: nRMSE {format_number(_error(state, truth))}" for label, state in states.items()}
-    if task.dims == 1:
+    if source.dims == 1:
         axes = figure.subplots()
         styles = zip(itertools.cycle(STYLES), colours_of(states).values(), strict=False)
         lines = {
             titles[label]: (state[0], style, colour)
             for (label, state), (style, colour) in zip(states.items(), styles, strict=False)
         }
-        draw_lines(axes, grid_points(task, truth.shape[-1]), truth[0], lines)
+        draw_lines(axes, grid_points(source, truth.shape[-1]), truth[0], lines)
         axes.set_ylabel("u")
         axes.legend(fontsize=8, loc="best")
         return
@@ -168,7 +168,7 @@ def draw_states(figure: SubFigure, truth: np.ndarray, states: dict[str, np.ndarr
                                                   sharey=True).flat)  # fmt: skip
     limit = float(np.abs(shown["truth"]).max()) or 1.0
     for axes, (title, field) in zip(panels, shown.items(), strict=False):
-        image = draw_field(axes, field, limit, box(task))
+        image = draw_field(axes, field, limit, box(source))
         axes.set_title(title, fontsize=9)
     for axes in panels[len(shown) :]:
         axes.set_visible(False)

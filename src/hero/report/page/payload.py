@@ -133,10 +133,10 @@ def _players(panels: Sequence[Panel]) -> tuple[list[Data], list[str]]:
         rollout, errors = run.rollout(notices)
         if rollout is None:
             continue
-        task = run.config.make_task()
-        data = player(rollout, errors, task.dims, allowed, run.metrics.horizon)
+        source = run.config.make_source()
+        data = player(rollout, errors, source.dims, allowed, run.metrics.horizon)
         room -= sum(map(len, (*data["fields"], *data["spectra"])))
-        found.append({"run": run.name, "label": label, "extent": task.extents[0], "dt": task.dt, **data})
+        found.append({"run": run.name, "label": label, "extent": source.extents[0], "dt": source.dt, **data})
     if crowded:
         size = ALL_PLAYERS_BYTES // 1_000_000
         notices.append(

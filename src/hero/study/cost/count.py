@@ -82,9 +82,9 @@ class Count:
 
 def describe(config: RunConfig) -> Description:
     """Count the run of `config`. Draws nothing, writes nothing."""
-    task, windows = config.make_task(), empty_windows(config)
-    state = (task.channels, *task.space)
-    inputs = (config.train.history * state[0] + len(task.conditioning), *state[1:])
+    source, windows = config.make_source(), empty_windows(config)
+    state = (source.channels, *source.space)
+    inputs = (config.train.history * state[0] + len(source.conditioning), *state[1:])
     model = config.build_operator()
     with torch.random.fork_rng(devices=[]):  # dropout may draw
         phases = phases_of(config)
@@ -93,7 +93,7 @@ def describe(config: RunConfig) -> Description:
     trained = sum(nbytes(p) for p in model.parameters() if p.requires_grad)
     frames = {name: config.split(name).trajectories * (config.split(name).steps + 1) for name in SPLITS}
     files = {name: 4 * count * torch.Size(state).numel() for name, count in frames.items()}
-    streamed = tuple(name for name in SPLITS if isinstance(task, FileSource) and task.is_streamed(name))
+    streamed = tuple(name for name in SPLITS if isinstance(source, FileSource) and source.is_streamed(name))
     memory = {
         "parameters": sum(map(nbytes, model.parameters())),
         "gradients": trained,
@@ -136,9 +136,9 @@ def empty_windows(config: RunConfig) -> Windows:
 
 def window_bytes(config: RunConfig, windows: Windows) -> int:
     """Bytes of streamed training data at one time: the batch in use, those read ahead, and the open files."""
-    task, train = config.make_task(), config.train
-    states = (train.history + train.unroll) * task.channels + len(task.conditioning)
-    batch = 4 * min(train.batch, windows.count) * states * math.prod(task.space)
+    source, train = config.make_source(), config.train
+    states = (train.history + train.unroll) * source.channels + len(source.conditioning)
+    batch = 4 * min(train.batch, windows.count) * states * math.prod(source.space)
     return (AHEAD + 1) * batch + KEPT * CACHE_BYTES
 
 
@@ -191,13 +191,13 @@ def count_at(config: RunConfig, model: nn.Module, phases: Sequence[Phase], size:
 
     They are the same windows each time, so that the phase after the one that fills a cache finds it filled.
     """
-    task, windows = config.make_task(), empty_windows(config).count
-    space = task.space
+    source, windows = config.make_source(), empty_windows(config).count
+    space = source.space
     device = next(model.parameters()).device
     past, future = (
-        torch.ones(size, n, task.channels, *space, device=device) for n in (config.train.history, config.train.unroll)
+        torch.ones(size, n, source.channels, *space, device=device) for n in (config.train.history, config.train.unroll)
     )
-    mu = torch.ones(size, len(task.conditioning), *space, device=device) if task.conditioning else None
+    mu = torch.ones(size, len(source.conditioning), *space, device=device) if source.conditioning else None
     context = Context(past, mu)
     strategy = config.make_strategy()
     # The last windows by number: the caches then get the size that they have when all windows are in them.

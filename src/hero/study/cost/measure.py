@@ -81,7 +81,7 @@ def estimate(config: RunConfig, data_dir: Path, updates: int = UPDATES, availabl
         memory = describe(config).memory
         refuse_too_large(memory, device, available)
         missing = missing_splits(config, data_dir)
-        solving = data_seconds(config.make_task(), missing, device)
+        solving = data_seconds(config.make_source(), missing, device)
         dry_run = DryRun(config, data_dir, device)
         reset_peak(device)
         phases = dry_run.phases(updates)
@@ -202,45 +202,45 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 def missing_splits(config: RunConfig, data_dir: Path) -> list[Split]:
     """The splits that the run will have to solve first."""
-    task = config.make_task()
-    if not isinstance(task, Task):
+    source = config.make_source()
+    if not isinstance(source, Task):
         return []
-    return [split for split in map(config.split, SPLITS) if not split_path(task, split, data_dir).exists()]
+    return [split for split in map(config.split, SPLITS) if not split_path(source, split, data_dir).exists()]
 
 
-def data_seconds(task: Source, missing: Sequence[Split], device: torch.device) -> float:
+def data_seconds(source: Source, missing: Sequence[Split], device: torch.device) -> float:
     """Seconds to make the missing splits: a few steps of the solver, scaled by trajectories and frames."""
     if not missing:
         return 0.0
-    assert isinstance(task, Task)
+    assert isinstance(source, Task)
     first = missing[0]
 
     def solve(steps: int) -> float:
         short = dataclasses.replace(first, steps=steps)
-        return seconds_of(lambda: generate(dataclasses.replace(task, warmup=0), short, device))
+        return seconds_of(lambda: generate(dataclasses.replace(source, warmup=0), short, device))
 
     solve(1)  # the first transforms plan and allocate
     once = solve(1)
     frame = max(solve(1 + PIECE) - once, 0.0) / (PIECE * first.trajectories)  # the difference leaves out the set-up
-    return len(missing) * once + frame * sum(s.trajectories * (task.warmup + s.steps) for s in missing)
+    return len(missing) * once + frame * sum(s.trajectories * (source.warmup + s.steps) for s in missing)
 
 
 def stand_in(config: RunConfig, name: str, data_dir: Path, device: torch.device) -> Trajectories:
     """The split of a run if it is there, else states of its shape: cheap, smooth and finite."""
-    task, split = config.make_task(), config.split(name)
-    if not isinstance(task, Task) or split_path(task, split, data_dir).exists():
+    source, split = config.make_source(), config.split(name)
+    if not isinstance(source, Task) or split_path(source, split, data_dir).exists():
         return load_data(config, name, data_dir, device)
     return some_states(config, name, split.steps + 1)
 
 
 def some_states(config: RunConfig, name: str, length: int, count: int | None = None) -> Trajectories:
     """Initial states repeated in time, as many as the split has unless given; constants if they come from a file."""
-    task, split = config.make_task(), config.split(name)
-    if isinstance(task, Task):
-        states = task.initial_states(count or split.trajectories, split.seed).float()
+    source, split = config.make_source(), config.split(name)
+    if isinstance(source, Task):
+        states = source.initial_states(count or split.trajectories, split.seed).float()
     else:
-        states = torch.ones(count or split.trajectories, task.channels, *task.space)
-    mu = torch.ones(len(states), len(task.conditioning), *task.space) if task.conditioning else None
+        states = torch.ones(count or split.trajectories, source.channels, *source.space)
+    mu = torch.ones(len(states), len(source.conditioning), *source.space) if source.conditioning else None
     return Trajectories(states[:, None].repeat(1, length, *(1,) * (states.dim() - 1)), mu)
 
 
