@@ -174,7 +174,7 @@ def _space_time(scaled: Scaled, rollout: Rollout, errors: Sequence[float], sourc
 
 def _snapshots(scaled: Scaled, errors: Sequence[float], source: Source) -> Figure:
     steps = _present(FIELD_STEPS, len(scaled.truth))
-    height = 1.8 * min(max(task.extents[1] / task.extents[0], 0.3), 2.0)  # of a picture 1.8 wide
+    height = 1.8 * min(max(source.extents[1] / source.extents[0], 0.3), 2.0)  # of a picture 1.8 wide
     figure = new_figure(2.05 * len(steps) + 1.7, 3 * height + 1.6)
     grid = figure.subplots(3, len(steps), sharex=True, sharey=True, squeeze=False)
     images = []
