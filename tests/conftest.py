@@ -20,6 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 from hero.cli import app, main
+from hero.config import registry
 from hero.console import console
 from hero.runs.config import RunConfig, make_config
 
@@ -83,6 +84,7 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
         return main([str(argument) for argument in arguments]), *capsys.readouterr()
 
     monkeypatch.setattr(console, "_width", 200)
+    monkeypatch.setattr(registry, "_all_trusted", False)  # afterwards as before, whatever --trust-code did
     return run
 
 

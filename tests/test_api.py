@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 import hero
 from conftest import TINY, Call, assert_refused, tiny
+from hero.config import registry
 from hero.config.given import fingerprint_of, give
 from hero.data.windows import Context
 from hero.errors import HeroError
@@ -395,8 +396,9 @@ def test_code_of_others_is_not_run_unasked(tmp_path: Path, monkeypatch: pytest.M
     trained.save("model")
     (tmp_path / "imported").unlink()
     monkeypatch.delitem(sys.modules, "their_net")
+    monkeypatch.setattr(registry, "_typed", set())  # as in another session
     for path in (trained.path, "model"):
-        with pytest.raises(HeroError, match=r"their_net:Theirs, which is code .* model=Theirs\(\.\.\.\)\), or trust"):
+        with pytest.raises(HeroError, match=r"their_net:Theirs, which is code .* model=Theirs\(\.\.\.\)\), or `trust"):
             hero.load(path)
         assert not (tmp_path / "imported").exists()
     mine = nn.Conv1d(1, 1, 3, padding=1, padding_mode="circular")
@@ -414,7 +416,7 @@ def test_an_exported_file_is_loaded_too(result: hero.Result, folders: dict[str, 
 
     export_run(result.path, folders["data_dir"], tmp_path, ["torch"])
     states = waves(2, 3)[:, 0]
-    with pytest.raises(HeroError, match="can run code that is in it; use trust_code=True"):
+    with pytest.raises(HeroError, match="can run code that is in it; use `trust_code`"):
         hero.load(tmp_path / "model.pt2")
     opened = hero.load(tmp_path / "model.pt2", trust_code=True)
     np.testing.assert_allclose(opened.rollout(states, 4), result.predict(states, 4), rtol=1e-4, atol=1e-4)

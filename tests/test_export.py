@@ -148,7 +148,7 @@ def test_compiled_predictions_are_the_same_and_files_are_not_compiled(
         rolled.append(np.load(tmp_path / "out.npy"))
     assert rolled[1].shape == (3, 7, 1, 32)
     np.testing.assert_allclose(rolled[1], rolled[0], rtol=1e-4, atol=1e-5)
-    result = call("predict", trained / "export" / "model.pt2", *folders, "--compile")
+    result = call("predict", trained / "export" / "model.pt2", *folders, "--compile", "--trust-code")
     assert_refused(result, "model.pt2 cannot be compiled", "--compile")
 
 
@@ -312,7 +312,7 @@ def test_a_damaged_file_is_refused(name: str, damage: str, files: Path, data_dir
     with warnings.catch_warnings(action="ignore"):
         DAMAGES[damage](files / name)
     out = files / "out.npz"
-    assert_refused(call("predict", files / name, "--data", data_dir, "--out", out), name, "export")
+    assert_refused(call("predict", files / name, "--data", data_dir, "--out", out, "--trust-code"), name, "export")
     assert not out.exists()
 
 
@@ -409,7 +409,7 @@ def test_without_the_onnx_packages_the_torch_format_still_works(trained: Path, d
         ["export", trained.name, *folders, "--out", out],
         ["predict", str(trained / "export" / "model.onnx"), *folders, "--out", f"{out}.npz"],
         ["export", trained.name, *folders, "--out", out, "--format", "torch"],
-        ["predict", f"{out}/model.pt2", *folders, "--out", f"{out}.npz", "--steps", "2"],
+        ["predict", f"{out}/model.pt2", *folders, "--out", f"{out}.npz", "--steps", "2", "--trust-code"],
     ]
     script = (
         "import sys\nsys.modules.update(dict.fromkeys(('onnx', 'onnxscript', 'onnxruntime')))\n"

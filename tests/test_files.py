@@ -60,7 +60,7 @@ def test_a_surrogate_with_conditioning_becomes_onnx(tmp_path: Path, call: Call) 
     assert code == 0, err
     rolled = []
     for source in (run.name, run / "export" / "model.onnx", run / "export" / "model.pt2"):
-        assert call("predict", source, "--steps", 3, "--out", tmp_path / "out.npy", *places)[0] == 0
+        assert call("predict", source, "--steps", 3, "--out", tmp_path / "out.npy", "--trust-code", *places)[0] == 0
         rolled.append(np.load(tmp_path / "out.npy"))
     np.testing.assert_allclose(rolled[1], rolled[0], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(rolled[2], rolled[0], rtol=1e-4, atol=1e-5)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from hero.cli.options import Folders, Settings, argument, option
+from hero.cli.options import Folders, Settings, TrustCode, allow_code, argument, option
 from hero.cli.runs import measure, show_result
 from hero.console import say
 from hero.errors import HeroError
@@ -19,6 +19,10 @@ class FinetuneFolders:
     panel: ClassVar = "Folders"
     runs: Annotated[Path, option("DIR", "Folder of the runs.", envvar="HERO_RUNS")] = Path("runs")
     data_dir: Annotated[Path, option("DIR", "Folder of the benchmark data.", envvar="HERO_DATA")] = Path("data")
+    trust_code: TrustCode = False
+
+    def __post_init__(self) -> None:
+        allow_code(self.trust_code)
 
 
 def finetune(

@@ -90,15 +90,20 @@ Backbone = Annotated[str | None, option("NAME", "One of: NAMES, or package.modul
 JsonFile = Annotated[Path | None, option("FILE", "Also write all numbers to this file.")]
 
 
+TrustCode = Annotated[bool, flag("--trust-code", "Run code that a run, file or --config names: of authors you trust.")]
+
+
 @dataclass
 class Folders:
-    """Where runs and data are."""
+    """Where runs and data are, and whether their code may be run."""
 
     panel: ClassVar = "Folders"
     runs: Annotated[Path, option("DIR", "Folder of the runs.", envvar="HERO_RUNS")] = Path("runs")
     data: Annotated[Path, option("DIR", "Folder of the data.", envvar="HERO_DATA")] = Path("data")
+    trust_code: TrustCode = False
 
     def __post_init__(self) -> None:
+        allow_code(self.trust_code)
         if self.data.is_file():
             raise HeroError(
                 f"--data {self.data} is a file and names the folder where benchmarks are kept; to train on a file, "
@@ -191,6 +196,14 @@ class WorkerOptions:
         from hero.study.worker import Workers
 
         return Workers(self.workers, self.cluster, self.cpus, self.gpus, self.retries)
+
+
+def allow_code(trusted: bool) -> None:
+    """Run code that stored files name, if the user said so."""
+    if trusted:
+        from hero.config.registry import trust_stored_code
+
+        trust_stored_code()
 
 
 def key_of(task: str | None) -> str:

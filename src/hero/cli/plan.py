@@ -3,7 +3,18 @@
 from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
-from hero.cli.options import Folders, JsonFile, OneRun, RequiredTask, Settings, TaskName, flag, option
+from hero.cli.options import (
+    Folders,
+    JsonFile,
+    OneRun,
+    RequiredTask,
+    Settings,
+    TaskName,
+    TrustCode,
+    allow_code,
+    flag,
+    option,
+)
 from hero.cli.show import show, show_rows
 from hero.console import say
 from hero.errors import HeroError
@@ -60,11 +71,13 @@ def settings(
     settings: Settings,
     task: TaskName = None,
     schema: Annotated[bool, flag("--schema", "Print the JSON schema of configuration files instead.")] = False,
+    trust_code: TrustCode = False,
 ) -> None:
     """Print every setting, its default and its meaning; for a TASK, the values that it resolves to."""
     from hero.config.settings import default_text
     from hero.runs.config import all_settings, json_schema
 
+    allow_code(trust_code)
     if schema:
         print(dumps(json_schema(), indent=2))
         return

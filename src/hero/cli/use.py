@@ -161,7 +161,7 @@ def predict(
     """
     from hero.evaluation import predict
 
-    result = predict.predict(model, where.runs, where.data, source, steps, out, compile, trajectories)
+    result = predict.predict(model, where.runs, where.data, source, steps, out, compile, trajectories, where.trust_code)
     say(*result.notes, style="dim")
     show_errors(result)
     shape, made = "×".join(map(str, result.shape)), result.shape[1]

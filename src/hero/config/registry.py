@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -26,12 +28,6 @@ class Registry(dict[str, Part]):
 
     def __missing__(self, name: str) -> Part:
         if self.importable and ":" in name:
-            module = name.partition(":")[0]
-            if module not in sys.modules and module not in trusted_modules():
-                raise HeroError(
-                    f"the {self.kind} {name} is code that a stored configuration names, which is not run unasked; "
-                    f"set HERO_IMPORT={module} if you trust it."
-                )
             part: Part = import_part(self.kind, name)
             return part
         raise unknown_name(self.kind, name, [*self, "package.module:Class"] if self.importable else self)
@@ -44,6 +40,7 @@ class Registry(dict[str, Part]):
 
 
 _typed: set[str] = set()
+_all_trusted = False
 
 
 def trusted_modules() -> set[str]:
@@ -51,11 +48,37 @@ def trusted_modules() -> set[str]:
     return _typed | set(os.environ.get("HERO_IMPORT", "").replace(",", " ").split())
 
 
-def trust(name: str) -> None:
-    """Allow the import of `package.module:Class`, which the user typed, in this process."""
-    module, colon, _ = name.partition(":")
-    if colon:
-        _typed.add(module)
+def trust(*names: object) -> None:
+    """Allow the import of each `package.module:Class`, which the user typed, in this process; others say nothing."""
+    _typed.update(name.partition(":")[0] for name in map(str, names) if ":" in name)
+
+
+def trust_stored_code() -> None:
+    """Allow the import of all code that stored configurations name, in this process."""
+    global _all_trusted
+    _all_trusted = True
+
+
+def is_trusted(name: str) -> bool:
+    """Whether the module of `package.module:Class` may be imported, or is already."""
+    module = name.partition(":")[0]
+    return _all_trusted or module in sys.modules or module in trusted_modules()
+
+
+def import_variable(names: Iterable[str], before: str) -> str:
+    """$HERO_IMPORT of a process that we start: what it was `before`, and the modules of trusted names."""
+    modules = [name.partition(":")[0] for name in names if PART_NAME.fullmatch(name) and is_trusted(name)]
+    return ",".join(dict.fromkeys(filter(None, [before, *modules])))
+
+
+PART_NAME = re.compile(r"(?!\d)\w+(\.(?!\d)\w+)*:(?!\d)\w+")
+"""Identifiers with dots between them, a colon, and one identifier."""
+
+
+def check_part_name(kind: str, name: str) -> None:
+    """Refuse what is not written as `package.module:Class`."""
+    if not PART_NAME.fullmatch(name):
+        raise HeroError(f"{kind} {name!r} is not the name of a class; write it as package.module:Class.")
 
 
 def user_module(name: str, part: str) -> ModuleType:
@@ -64,13 +87,20 @@ def user_module(name: str, part: str) -> ModuleType:
         sys.path.insert(0, "")  # as `python -c` does: a file in the current folder is a module
     try:
         return importlib.import_module(name)
-    except ImportError as error:
-        raise HeroError(f"{part} cannot be imported ({error}); install it or correct the name.") from error
+    except Exception as error:  # its own code may raise anything
+        reason = error if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+        raise HeroError(f"{part} cannot be imported ({reason}); install it or correct the name.") from error
 
 
 def import_part(kind: str, name: str) -> Any:
-    """The object called `package.module:Class`."""
+    """The object called `package.module:Class`; HeroError where only a file names it."""
+    check_part_name(kind, name)
     module_name, _, part_name = name.partition(":")
+    if not is_trusted(name):
+        raise HeroError(
+            f"the {kind} {name} is code that a stored configuration names, which is not run unasked; "
+            f"use `trust_code` or set HERO_IMPORT={module_name} if you trust it."
+        )
     found = getattr(user_module(module_name, f"{kind} {name}"), part_name, None)
     if found is None:
         raise HeroError(f"{module_name} has no {part_name!r}; name the {kind} as package.module:Class.")

@@ -203,14 +203,16 @@ def export_run(
     return checks
 
 
-def load_stepper(path: Path) -> Operator:
-    """An exported file as a Stepper for `hero.rollout`; `.card` describes it."""
+def load_stepper(path: Path, trust_code: bool = False) -> Operator:
+    """An exported file as a Stepper for `hero.rollout`; `.card` describes it. A .pt2 file needs `trust_code`."""
     path = Path(path)
     kind = {Path(kind.file).suffix: kind for kind in FORMATS.values()}.get(path.suffix)
     if kind is None:
         raise HeroError(f"{path} is neither an .onnx nor a .pt2 file; write one with `hero export RUN`.")
     if not path.is_file():
         raise HeroError(f"there is no file {path}; write it with `hero export RUN`.")
+    if kind is FORMATS["torch"] and not trust_code:
+        raise HeroError(f"loading {path} can run code that is in it; use `trust_code` if you trust its author.")
     return decode(path.read_bytes(), kind, path)
 
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from hero.config import read_toml
 from hero.config.given import PREFIX, found, is_known, standing_in
-from hero.config.registry import trust
+from hero.config.registry import is_trusted, trust
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.evaluation.export import FORMATS, ModelCard, load_stepper
@@ -85,6 +85,11 @@ class About(Record):
         """The name of the backbone: of a class its own, without the module or the hash in a given one's name."""
         name = str(self.config["backbone"]["name"])
         return name.rpartition(":")[2].rpartition("-")[0] if name.startswith(PREFIX) else name.rpartition(":")[2]
+
+    def code_names(self) -> list[object]:
+        """The parts that may be classes of the user."""
+        sections = (self.config, self.config.get("backbone", {}), self.config.get("train", {}))
+        return [part.get(key) for part, key in zip(sections, ("strategy", "name", "optimizer"), strict=True)]
 
     @classmethod
     def of(cls, run: Run) -> About:
@@ -248,12 +253,10 @@ def open_model(path: Path, model: nn.Module | None = None, trust_code: bool = Fa
     """
     path = Path(path)
     if path.suffix in {Path(kind.file).suffix for kind in FORMATS.values()}:
-        if path.suffix == ".pt2" and path.is_file() and not trust_code:
-            raise HeroError(f"loading {path} can run code that is in it; use trust_code=True if you trust its author.")
-        return Operator(nn.Identity(), file=load_stepper(path)).eval()
+        return Operator(nn.Identity(), file=load_stepper(path, trust_code)).eval()
     if (path / "config.toml").is_file():
         if trust_code:
-            trust(str(read_toml(path / "config.toml").get("strategy", "")))
+            trust(read_toml(path / "config.toml").get("strategy"))
         return assembled(About.of(Run(path)), path, model, trust_code)
     return open_folder(path, model, trust_code)
 
@@ -271,14 +274,14 @@ def assembled(about: About, folder: Path, model: nn.Module | None, trust_code: b
     """The operator of a configuration with the weights in `folder`."""
     name = str(about.config.get("backbone", {}).get("name", "fno"))
     if trust_code:
-        trust(str(about.config.get("strategy", "")))
+        trust(*about.code_names())
     if ":" in name and model is None and not is_known(name):
         if name.startswith(PREFIX):
             found("backbone", name)  # says how to load it
-        if not trust_code:
+        if not is_trusted(name):
             raise HeroError(
                 f"{folder} has the backbone {name}, which is code and is not run unasked; use "
-                f"hero.load(path, model={about.backbone}(...)), or trust_code=True to import it."
+                f"hero.load(path, model={about.backbone}(...)), or `trust_code` to import it."
             )
     if ":" not in name and model is not None:
         raise HeroError(f"{folder} has the backbone {name}, which is built in; leave out `model`.")

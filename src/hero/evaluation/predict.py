@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from hero.config.registry import trust_stored_code
 from hero.console import progress_bar
 from hero.data.windows import Context
 from hero.errors import HeroError
@@ -70,18 +71,20 @@ def predict(
     out: Path = Path("predictions.npz"),
     compile: bool = False,
     trajectories: int | None = None,
+    trust_code: bool = False,
 ) -> Prediction:
     """Roll out `model` (a run, a model folder, an .onnx or a .pt2 file) from the states in `source`.
 
     By default it begins at the test states. The rollout ends early when every trajectory has left the finite range, and
-    after Ctrl-C; `out` then holds the steps up to there. If there are none, it is not written.
+    after Ctrl-C; `out` then holds the steps up to there. If there are none, it is not written. Code that `model` holds
+    or names is run only with `trust_code`.
     """
     if source is not None and out.resolve() == source.resolve():
         raise HeroError(f"{out} is the input and would be overwritten; use another `out`.")
     if steps < 1:
         raise HeroError(f"`steps` {steps} is too small; it must be at least 1.")
     check_output(out, ())
-    operator = open_operator(model, runs_dir)
+    operator = open_operator(model, runs_dir, trust_code)
     if compile and operator.model is None:
         raise HeroError(f"{model} cannot be compiled, only the plain network of a run can; leave out `compile`.")
     card = operator.card
@@ -89,15 +92,17 @@ def predict(
     return Rolling(operator, start, steps, compile).into(out)
 
 
-def open_operator(name: str, runs_dir: Path) -> Operator:
+def open_operator(name: str, runs_dir: Path, trust_code: bool = False) -> Operator:
     """An exported file or a model folder by its path, or a run by path or id."""
     path = Path(name)
     if (path / CONFIG).is_file():
-        opened = open_model(path)
+        opened = open_model(path, trust_code=trust_code)
         assert opened.strategy is not None  # only an exported file has none
         return Operator(opened.card, opened.strategy.stepper(opened.network), opened.device)
     if path.suffix in (".onnx", ".pt2") or path.is_file():
-        return load_stepper(path)
+        return load_stepper(path, trust_code)
+    if trust_code:
+        trust_stored_code()
     return run_stepper(find_run(name, runs_dir))
 
 

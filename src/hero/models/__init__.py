@@ -7,6 +7,7 @@ from torch import nn
 
 from hero.config import Registry
 from hero.config.given import is_given
+from hero.config.registry import check_part_name
 from hero.errors import HeroError, unknown_name
 from hero.models.base import Backbone, BackboneSettings
 from hero.models.fno import FNO, FNOSettings
@@ -53,6 +54,8 @@ BACKBONES: Registry[Backbone] = Registry(
 def get_backbone(name: str) -> Backbone:
     """A registered backbone, or your own module as package.module:Class, which is imported only when it is built."""
     if ":" in name:
+        if not is_given(name):
+            check_part_name("backbone", name)
         title = name.rpartition(":")[2]
         build = build_given_module if is_given(name) else build_user_module
         return Backbone(title, title, UserModuleSettings, build, takes_points=True)

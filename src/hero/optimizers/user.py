@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from hero.config import Registry, setting
+from hero.config import setting
 from hero.config.given import found, is_known
+from hero.config.registry import check_part_name, import_part
 from hero.errors import HeroError
 from hero.optimizers.base import Compiler, OptimizerPart, OptimizerSettings
 
@@ -22,9 +23,6 @@ TORCH_NAMES = {
     for name, found in vars(torch.optim).items()
     if isinstance(found, type) and issubclass(found, torch.optim.Optimizer) and name not in NEED_MORE
 }
-
-IMPORTED: Registry[Any] = Registry("optimizer", importable=True)
-"""Empty; it imports a class that the user named, and refuses one that only a stored configuration names."""
 
 
 class UserOptimizerSettings(OptimizerSettings):
@@ -42,6 +40,7 @@ def torch_optimizer(name: str) -> OptimizerPart:
 
 def user_optimizer(name: str) -> OptimizerPart:
     """Your own class, imported when it is made."""
+    check_part_name("optimizer", name)
     title = name.rpartition(":")[2]
     return OptimizerPart(title, 1e-3, UserOptimizerSettings, partial(build, partial(import_class, name), name))
 
@@ -66,7 +65,7 @@ def given_optimizer(name: str) -> OptimizerPart:
 
 def import_class(name: str) -> type[torch.optim.Optimizer]:
     """The torch.optim.Optimizer subclass called `package.module:Class`, also from the current folder."""
-    found = IMPORTED[name]
+    found = import_part("optimizer", name)
     if not (isinstance(found, type) and issubclass(found, torch.optim.Optimizer)):
         raise HeroError(f"{name} is not a torch.optim.Optimizer; give train.optimizer as package.module:Class.")
     return found

@@ -44,6 +44,9 @@ RECOMMENDED = "best"
 RETIRED = ("hero.single_candidate",)
 """Settings of earlier versions that decide nothing any more; stored configurations may still hold them."""
 
+NAMES_OF_CODE = ("strategy", "backbone.name", "train.optimizer")
+"""Settings that may name a class as package.module:Class."""
+
 SCORED = ("val", "test")
 """Splits whose rollouts are scored."""
 
@@ -145,6 +148,10 @@ class RunConfig:
         names = {"task": self.task.name, "backbone": self.backbone.name}
         return {**names, "strategy": self.strategy, "seed": self.seed}
 
+    def code_names(self) -> tuple[str, str, str]:
+        """The parts that may be classes of the user."""
+        return self.strategy, self.backbone.name, self.train.optimizer
+
     def run_id(self) -> str:
         """Readable prefix and a hash of every setting that decides the outcome."""
         content = self.to_dict()
@@ -164,7 +171,10 @@ class RunConfig:
 def make_config(
     preset: str = "paper", file: Path | None = None, overrides: Mapping[str, Any] | Iterable[str] = ()
 ) -> RunConfig:
-    """Preset, then file, then overrides (`{"train.steps": 2000}` or `["train.steps=2000"]`); checked and resolved."""
+    """Preset, then file, then overrides (`{"train.steps": 2000}` or `["train.steps=2000"]`); checked and resolved.
+
+    Code that overrides name may be imported, since a person wrote them; code that the file names may not.
+    """
     return build(merge_settings(preset, file, overrides))
 
 
@@ -181,8 +191,7 @@ def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] 
     if any(key.startswith("data.") and key.removeprefix("data.") not in NOT_IDENTITY["data"] for key in typed):
         values = {key: value for key, value in values.items() if key.removeprefix("data.") not in FOUND}
     merged = {spelled(key): value for key, value in (values | typed).items()}
-    for key in ("strategy", "train.optimizer"):
-        trust(str(typed.get(key, "")))
+    trust(*(value for key, value in typed.items() if spelled(key) in NAMES_OF_CODE))
     return merged
 
 

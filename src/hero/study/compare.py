@@ -16,10 +16,11 @@ from typing import Annotated, Any, ClassVar
 import torch
 from pydantic import Field
 
+from hero.config.registry import trust
 from hero.console import say
 from hero.errors import HeroError, unknown_name
 from hero.records import Record
-from hero.runs.config import RunConfig, make_config
+from hero.runs.config import RunConfig, build
 from hero.runs.folder import Run, choose_device
 from hero.study.collect import Places, PlannedGroup, read_rollouts
 from hero.study.cost.dry_run import logged_seconds
@@ -58,10 +59,11 @@ def plan_comparison(
 
     `settings` are dotted ones such as {"task.name": "kdv"}, not a configuration: values derived from the strategy or
     the number of updates are derived for each run. With the budget compute, the cost of an update is measured first and
-    kept in `out`, which is `runs_dir/compare-ID` unless given.
+    kept in `out`, which is `runs_dir/compare-ID` unless given. The strategies were typed by the user.
     """
     baseline = checked_baseline(strategies, seeds, budget, baseline)
-    first = make_config(overrides=settings)
+    trust(*strategies)
+    first = build(settings)
     task, backbone = first.task.name, first.backbone.name
     study = Study("", (task,), (backbone,), strategy_rows(*strategies), COLUMNS, baseline=baseline)
     group = planned_group(study, study.rows, settings, task, backbone, "", seeds)

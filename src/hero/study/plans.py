@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from hero.config import Facts, Registry
+from hero.config.registry import trust
 from hero.config.settings import derivation
 from hero.data import TASKS
 from hero.errors import HeroError, unknown_name
 from hero.evaluation.shifts import PAPER_TASK
 from hero.models import get_backbone
-from hero.runs.config import RunConfig, all_settings, make_config, merge_settings
+from hero.runs.config import RunConfig, all_settings, build, make_config, merge_settings
 from hero.strategies import STRATEGIES
 from hero.study.collect import (
     PlannedGroup,
@@ -270,6 +271,7 @@ def plan(
     `loss` is an absolute loss, "relative" or "mse", or "both".
     """
     study = STUDIES[name]
+    trust(*(backbones or ()), *(strategies or ()))
     given = {"tasks": tasks, "backbones": backbones, "loss": loss, "strategies": strategies, "seeds": seeds}
     for axis, values in given.items():
         if values is not None:
@@ -366,7 +368,7 @@ def planned_group(
     """The runs of one task, backbone and loss."""
     part = get_backbone(backbone)
     named = {**settings, "task.name": task, "backbone.name": backbone} | ({"train.loss": loss} if loss else {})
-    default = make_config(overrides={**named, "strategy": "one_step"})
+    default = build({**named, "strategy": "one_step"})
     rows = [row for row in rows if row.applies(default)]
     names = [row.strategy for row in rows]
     planned: list[PlannedRow] = []
@@ -403,10 +405,10 @@ def planned_row(
 ) -> PlannedRow:
     """One row with its seeds; statistics know it by its strategy unless several rows share that."""
     given: dict[str, Any] = {**settings, "strategy": row.strategy, "seed": 0}
-    own = row.settings(make_config(overrides=given))
+    own = row.settings(build(given))
     if any(key in settings and key.startswith(f"{STRATEGIES[row.strategy].section}.") for key in own):
         own = {}  # the command sets what the row would
-    config = make_config(overrides={**given, **own})
+    config = build({**given, **own})
     setting, suffix = own.get(row.varied), STRATEGIES[row.strategy].suffix
     label = row.label.format(setting) or short + (f"-{row.strategy}" if suffix is None else suffix)
     configs = tuple(dataclasses.replace(config, seed=seed) for seed in seeds) or (config,)

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hero.config.registry import import_variable
 from hero.errors import HeroError
 from hero.files import write_atomic
 from hero.study.watch import SweepProgress
@@ -55,8 +56,10 @@ def run_on_cluster(jobs: Sequence[Job], workers: Workers, progress: SweepProgres
             num_cpus=cpus, num_gpus=workers.gpus, max_retries=workers.retries, retry_exceptions=[KilledError]
         )
         variables = variables_of(threads_for(cpus), gpus=None if workers.gpus else "")
-        for name in ("HERO_LOG", "HERO_IMPORT"):  # the other machines have their own environment
-            variables[name] = os.environ.get(name, "")
+        names = [name for job in jobs for name in job.config.code_names()]
+        # The other machines have their own environment.
+        variables["HERO_LOG"] = os.environ.get("HERO_LOG", "")
+        variables["HERO_IMPORT"] = import_variable(names, os.environ.get("HERO_IMPORT", ""))
         logs = {job.run.name: log_stamp(job) for job in jobs}
         pending = {
             task.remote(job.config.to_toml(), str(job.run), str(job.data_dir), variables, tokens): job for job in jobs

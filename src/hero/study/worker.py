@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from hero.config.registry import import_variable
 from hero.errors import OUT_OF_MEMORY, HeroError, is_out_of_memory
 from hero.files import append, write_atomic
 from hero.runs.config import RunConfig
@@ -84,11 +85,11 @@ def start_worker(toml: str, run: Path, data_dir: Path, variables: Mapping[str, s
     if not path.is_file() or path.read_bytes() != toml.encode():  # an equal id: it keeps other checkpoints
         write_atomic(run / "config.toml", toml.encode())
     environment = {**os.environ, **variables}
-    values = tomllib.loads(toml)  # trusted: it comes from this process
-    modules = [name.partition(":")[0] for name in (values["strategy"], values["train"]["optimizer"]) if ":" in name]
+    values = tomllib.loads(toml)
+    names = values["strategy"], values["backbone"]["name"], values["train"]["optimizer"]
     importable = {
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),  # what we can import
-        "HERO_IMPORT": ",".join(filter(None, [environment.get("HERO_IMPORT"), *modules])),
+        "HERO_IMPORT": import_variable(names, environment.get("HERO_IMPORT", "")),
     }
     with (run / LOG).open("ab") as log:
         return subprocess.Popen(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,12 +42,24 @@ def train(
     run = runs_dir / config.run_id()
     device = choose_device(config.train.device)
     loggers = chosen_loggers(log)
-    with run_lock(run):
+    with no_folder_unless_started(run), run_lock(run):
         text = config.to_toml().encode()
         if not (run / "config.toml").is_file() or (run / "config.toml").read_bytes() != text:
             write_atomic(run / "config.toml", text)  # an equal id: only settings that change no number can differ
         _train(config, run, data_dir, device, loggers, callbacks)
     return run
+
+
+@contextmanager
+def no_folder_unless_started(run: Path) -> Iterator[None]:
+    """Remove a new folder if an error comes before the first update."""
+    is_new = not run.exists()
+    try:
+        yield
+    except Exception:
+        if is_new and not (run / "log.jsonl").is_file():
+            shutil.rmtree(run, ignore_errors=True)
+        raise
 
 
 def resume(run: Path, data_dir: Path, log: Sequence[str] | None = None) -> Path:

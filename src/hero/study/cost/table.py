@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hero.config.registry import import_variable
 from hero.console import progress_bar
 from hero.errors import HeroError
 from hero.files import write_atomic
@@ -186,11 +187,12 @@ CHILD = "import sys; from hero.study.cost.table import print_peak; print_peak(*s
 def peak_of_process(config: RunConfig, steps: int) -> int:
     """Bytes that `print_peak` prints in its own process, which holds nothing of earlier work."""
     threads = str(torch.get_num_threads())
+    modules = import_variable(config.code_names(), os.environ.get("HERO_IMPORT", ""))
     with tempfile.TemporaryDirectory() as folder:
         write_atomic(Path(folder) / "config.toml", config.to_toml().encode())
         ended = subprocess.run(
             [sys.executable, "-c", CHILD, folder, str(steps), threads],
-            env=os.environ | {"OMP_NUM_THREADS": threads, **GIVE_BACK_AT_ONCE},
+            env=os.environ | {"OMP_NUM_THREADS": threads, "HERO_IMPORT": modules, **GIVE_BACK_AT_ONCE},
             capture_output=True,
             text=True,
         )

@@ -1,0 +1,123 @@
+"""Code is imported where the user typed its name or said --trust-code, never because a file names it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import Call, options, tiny
+from hero.config import registry
+from hero.errors import HeroError
+from hero.evaluation.export import export_run
+from hero.runs.config import make_config
+from hero.study.plans import plan
+from hero.training.loop import train
+
+NET = (
+    "import pathlib\npathlib.Path('imported').touch()\nimport torch\n"
+    "class Net(torch.nn.Conv1d):\n"
+    "    def __init__(self, in_channels, out_channels):\n"
+    "        super().__init__(in_channels, out_channels, 3, padding=1, padding_mode='circular')\n"
+    "class Descent(torch.optim.SGD):\n    pass\n"
+)
+PLAIN = [f"--set={part}" for part in options() if "=" in part and not part.startswith("backbone.")]
+OPENING = ("evaluate", "predict", "export", "anatomy", "doctor", "train --resume")
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state of a new process: nobody typed a name, and the module is not loaded."""
+    monkeypatch.setattr(registry, "_typed", set())
+    monkeypatch.setattr(registry, "_all_trusted", False)
+    monkeypatch.delitem(sys.modules, "stranger", raising=False)
+    Path("imported").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current folder with a module in it, and nothing typed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HERO_IMPORT", raising=False)
+    (tmp_path / "stranger.py").write_text(NET)
+    forget(monkeypatch)
+    return tmp_path
+
+
+def command(name: str, run: Path, data_dir: Path) -> list[str]:
+    more = ["--steps", "2"] if name == "predict" else ["--format", "folder"] if name == "export" else []
+    return [*name.split(), str(run), "--data", str(data_dir), *more]
+
+
+def test_a_backbone_that_only_a_run_folder_names(
+    folder: Path, data_dir: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = ["train", "burgers", *PLAIN, "--set", "train.steps=2", "--data", str(data_dir)]
+    typed += ["--backbone", "stranger:Net", "--strategy", "one_step"]
+    for _ in range(2):  # the same command again finds its run
+        assert call(*typed)[0] == 0
+        assert Path("imported").exists()
+        forget(monkeypatch)
+    (run,) = (folder / "runs").iterdir()
+    for name in (name for name in OPENING if name != "export"):
+        code, _, err = call(*command(name, run, data_dir))
+        assert code == 2, name
+        assert "stranger:Net is code" in err
+        assert "--trust-code" in err
+        assert "HERO_IMPORT=stranger" in err
+    for shown in (["runs"], ["report", run.name], command("export", run, data_dir)):  # these need no code
+        assert call(*shown)[0] == 0
+    assert call("predict", run / "export" / "model", "--data", data_dir)[0] == 2
+    assert call("train", "--config", run / "config.toml", "--set", "seed=1", "--data", data_dir)[0] == 2
+    assert not Path("imported").exists()
+    for name in ("export", "predict", "train --resume"):
+        forget(monkeypatch)
+        assert call(*command(name, run, data_dir), "--trust-code")[0] == 0, name
+    forget(monkeypatch)
+    assert call("predict", run / "export" / "model", "--data", data_dir, "--steps", 2, "--trust-code")[0] == 0
+    forget(monkeypatch)
+    monkeypatch.setenv("HERO_IMPORT", "stranger")
+    assert call(*command("evaluate", run, data_dir))[0] == 0
+
+
+def test_an_optimizer_and_a_strategy_that_only_a_file_names(folder: Path, data_dir: Path, call: Call) -> None:
+    for line in ('strategy = "stranger:Net"', '[train]\noptimizer = "stranger:Descent"'):
+        Path("their.toml").write_text(line)
+        code, _, err = call("train", "burgers", "--config", "their.toml", *options(), "--data", data_dir)
+        assert (code, "stranger:" in err, "--trust-code" in err) == (2, True, True)
+    assert not Path("imported").exists()
+    assert not any(folder.glob("runs/*"))
+
+
+def test_planning_trusts_what_was_typed_and_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A study builds configurations from merged settings, which must not pass for typed ones."""
+    Path("their.toml").write_text('[train]\noptimizer = "stranger:Descent"')
+    planned = plan("main", file=Path("their.toml"), tasks=["burgers"], backbones=["fno"], seeds=[0])
+    assert planned.groups[0].rows[0].configs[0].train.optimizer == "stranger:Descent"
+    assert not registry.is_trusted("stranger:Descent")
+    assert registry.import_variable(["stranger:Descent"], "mine") == "mine"
+    plan("main", tasks=["burgers"], backbones=["stranger:Net"], seeds=[0])
+    assert registry.import_variable(["stranger:Net", "fno", "given:Net-1f0c93ab"], "mine") == "mine,stranger"
+
+
+def test_workers_import_what_the_command_names(folder: Path, data_dir: Path, call: Call) -> None:
+    settings = [*PLAIN, "--set", "train.steps=2", "--set", "train.optimizer=stranger:Descent"]
+    typed = ["compare", "burgers", "--strategies", "one_step", "--backbone", "stranger:Net", "--seeds", "1", *settings]
+    code, out, err = call(*typed, "--workers", 1, "--data", data_dir)
+    assert code == 0, out + err
+    assert "failed" not in out
+
+
+def test_a_program_of_torch_is_code(folder: Path, data_dir: Path, call: Call) -> None:
+    run = train(tiny(train__steps=1), folder / "runs", data_dir)
+    path = export_run(run, data_dir, formats=["torch"])["torch"].path
+    code, _, err = call("predict", path, "--data", data_dir, "--steps", 2)
+    assert (code, "--trust-code" in err, Path("predictions.npz").exists()) == (2, True, False)
+    assert call("predict", path, "--data", data_dir, "--steps", 2, "--trust-code")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["a:", ":b", "a:b:c", "a b:c", "torch.nn:/../../../x", "a..b:c", "1a:b", ".a:b"])
+@pytest.mark.parametrize("key", ["backbone.name", "strategy", "train.optimizer"])
+def test_names_that_are_not_of_classes(key: str, name: str) -> None:
+    with pytest.raises(HeroError, match=r"write it as package\.module:Class"):
+        make_config(overrides={key: name})
