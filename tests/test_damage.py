@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,3 +100,82 @@ def test_metrics_of_an_earlier_version_count_if_they_are_newer_than_the_weights(
 def test_results_are_kept_without_the_weights(run: Path) -> None:
     (run / "model.safetensors").unlink()
     assert Run(run).status == "finished"
+
+
+FOREIGN = [b"3", b"[]", b"null", b"{}", b"{", b"\xff\x00", b"[" * 100_000, b'{"step": "two"}']
+FOREIGN += [b'{"step": 3, "spectra": 3}', b'{"step": 3, "loss": 1}', b'{"step": 3, "val_diverged": 0}']
+
+
+@pytest.mark.parametrize("line", FOREIGN, ids=lambda line: line[:20].decode(errors="replace"))
+def test_a_damaged_line_of_a_log_is_skipped_and_named(line: bytes, call: Call, run: Path, data_dir: Path) -> None:
+    path = run / "log.jsonl"
+    whole, lines = Run(run).log, path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([*lines[:5], line, *lines[5:], b""]))
+    found = Run(run).log
+    assert (found.training, found.validation) == (whole.training, whole.validation)
+    (run / "metrics.json").unlink()
+    code, out, err = call("runs", "--runs", run.parent)
+    assert code == 0
+    assert "not evaluated" in out
+    assert err.count("hero: ") == len(err.splitlines()) == 1
+    assert f"{path} is damaged in line 6" in err
+    train(tiny(), run.parent, data_dir)
+
+
+def test_a_word_for_a_statistic_is_a_damaged_line(run: Path) -> None:
+    lines = (run / "log.jsonl").read_text().splitlines()
+    lines[2] = json.dumps({**json.loads(lines[2]), "alpha": "word"})
+    (run / "log.jsonl").write_text("\n".join(lines) + "\n")
+    log = Run(run).log
+    assert [record.step for record in log.training] == [1, 2, *range(4, 21)]
+    assert log.notice is not None
+    assert "line 3" in log.notice
+
+
+def test_a_last_line_that_a_kill_cut_short_is_no_damage(call: Call, run: Path) -> None:
+    (run / "metrics.json").unlink()
+    with (run / "log.jsonl").open("ab") as file:
+        file.write(b'{"step": 21, "lo')
+    assert call("runs", "--runs", run.parent)[2] == ""
+
+
+def test_a_damaged_log_is_continued(runs_dir: Path, data_dir: Path, measured: Path) -> None:
+    with pytest.raises(Killed):
+        train(tiny(), runs_dir, data_dir, callbacks=[die_after_the_last_update])
+    path = runs_dir / measured.name / "log.jsonl"
+    path.write_bytes(b"[]\n" + path.read_bytes())
+    run = Run(train(tiny(), runs_dir, data_dir))
+    assert [record.step for record in run.log.training] == list(range(1, 21))
+    assert run.log.notice is None
+
+
+def with_word(stored: dict[str, Any]) -> None:
+    stored["test"]["gm100"] = "word"
+
+
+def without_numbers(stored: dict[str, Any]) -> None:
+    stored["test"] = {}
+
+
+@pytest.mark.parametrize("damage", [with_word, without_numbers])
+def test_one_damaged_run_hides_no_other(
+    damage: Callable[[dict[str, Any]], None], call: Call, run: Path, measured: Path, tmp_path: Path
+) -> None:
+    other = Path(shutil.copytree(measured, run.parent / "other"))
+    stored = json.loads((run / "metrics.json").read_text())
+    damage(stored)
+    write_json(run / "metrics.json", stored)
+    third = Path(shutil.copytree(measured, run.parent / "third"))
+    (third / "metrics.json").unlink()
+    (third / "log.jsonl").write_text("foreign\nlines\n")
+    code, _, err = call("runs", "--runs", run.parent)
+    assert code == 0
+    assert "finished" in listed(call, other)
+    assert "unreadable" in listed(call, run)
+    assert "unreadable" in listed(call, third)
+    first, second = sorted(err.splitlines())
+    assert str(run / "metrics.json") in first
+    assert f"{third / 'log.jsonl'} is damaged in line 1 and 1 more" in second
+    code, out, _ = call("report", "--runs", run.parent, "--out", tmp_path / "page.html")
+    assert code == 0
+    assert str(run / "metrics.json") in out

@@ -37,7 +37,7 @@ class Record(BaseModel):
         try:
             content = json.loads(text)
             found_version = content.get("version", 1)
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             raise HeroError(f"{path} is damaged (it is not JSON); {remedy}") from None
         if found_version != cls.version:
             raise HeroError(f"{path} has version {found_version}, this hero reads {cls.version}; {remedy}")

@@ -25,7 +25,10 @@ def runs(where: Folders) -> None:
     notices: list[str] = []
     for run in map(Run, list_runs(where.runs)):
         try:
-            rows.append((run.name, run.metrics, run.status))
+            metrics = run.metrics
+            notice = None if metrics else run.log.notice
+            rows.append((run.name, metrics, run.status))
+            notices += [notice] if notice else []
         except HeroError as error:
             rows.append((run.name, None, "unreadable"))
             notices.append(str(error))

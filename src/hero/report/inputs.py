@@ -110,11 +110,13 @@ class ReportInputs:
             if finished:
                 raise HeroError(f"{outdated}; {resume}")
             self.notices.append(f"{outdated}; {resume}")
+        log = self._read(lambda: run.log) or Log()
+        self.notices += [log.notice] if log.notice else []
         probe, landscape, anatomy = (folder / f"{name}.json" for name in ("probe", "landscape", "anatomy"))
         self.runs[run.name] = ReportedRun(
             run,
             metrics,
-            self._read(lambda: run.log) or Log(),
+            log,
             self._read(lambda: run.errors),
             self._read(lambda: Probe.read(probe)) if probe.is_file() else None,
             self._read(lambda: Landscape.read(landscape)) if landscape.is_file() else None,

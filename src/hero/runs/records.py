@@ -8,13 +8,13 @@ import math
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-from pydantic import BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from hero.errors import HeroError
 from hero.files import write_atomic
@@ -51,6 +51,12 @@ class RunIdentity(Record):
     seed: int
 
 
+def _complete(numbers: dict[str, float]) -> dict[str, float]:
+    if "diverged" not in numbers:  # without it, nobody can tell what the other numbers are means of
+        raise ValueError("diverged is missing")
+    return numbers
+
+
 class Metrics(RunIdentity):
     """metrics.json: the evaluation of the best weights of a run."""
 
@@ -64,7 +70,7 @@ class Metrics(RunIdentity):
     """SHA-256 of the model.safetensors that was measured; None in files of earlier versions."""
     trajectories: int
     val: dict[str, float]
-    test: dict[str, float]
+    test: Annotated[dict[str, float], AfterValidator(_complete)]
 
     @property
     def horizon(self) -> int:
@@ -89,10 +95,15 @@ class Before(Record):
     test: dict[str, float]
 
 
+Value = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+"""A number; null, as other tools write it for a number that is not finite, is NaN."""
+
+
 class LogRecord(Record):
     """A line of log.jsonl; statistics of the strategy are further fields."""
 
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=True)
+    __pydantic_extra__: dict[str, Value]
 
     step: int
 
@@ -131,10 +142,6 @@ class ValidationRecord(LogRecord):
         return values
 
 
-Value = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
-"""A number; null, as other tools write it for a number that is not finite, is NaN."""
-
-
 class SpectraRecord(LogRecord):
     """Findings of the loss by wavenumber at a validation, each (channel, shell): weights, error, sensitivity.
 
@@ -152,24 +159,31 @@ class Log:
     validation: tuple[ValidationRecord, ...] = ()
     spectra: tuple[SpectraRecord, ...] = ()
     stopped_early: bool = False
+    notice: str | None = None
+    """A sentence on the lines that were skipped."""
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The records of a log; a last line that a kill cut short is left out."""
-        training, validation, spectra, stopped = [], [], [], False
-        for record in read_lines(path):
+        """The records of a log; damaged lines are skipped with a notice, HeroError if there are no others."""
+        kinds: dict[type[LogRecord], list[Any]] = {TrainingRecord: [], ValidationRecord: [], SpectraRecord: []}
+        stopped, damaged = False, []
+        for number, line in numbered_lines(path):
+            if line is not None and "stopped_early" in line:
+                stopped = True
+                continue
+            kind = kind_of(line or {})
             try:
-                if "val_diverged" in record:
-                    validation.append(ValidationRecord.model_validate(record))
-                elif "spectra" in record:
-                    spectra.append(SpectraRecord.model_validate(record))
-                elif "stopped_early" in record:
-                    stopped = True
-                else:
-                    training.append(TrainingRecord.model_validate(record))
+                kinds[kind].append(kind.model_validate(line))
             except ValidationError:
-                raise HeroError(f"{path} has a damaged record ({record}); train the run again.") from None
-        return cls(tuple(training), tuple(validation), tuple(spectra), stopped)
+                damaged.append(number)
+        training, validation, spectra = map(tuple, kinds.values())
+        if not damaged:
+            return cls(training, validation, spectra, stopped)
+        others = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+        where = f"{path} is damaged in line {damaged[0]}{others}"
+        if not any(kinds.values()):
+            raise HeroError(f"{where} and has no other records; delete the run and train it again.")
+        return cls(training, validation, spectra, stopped, f"{where}, which is skipped.")
 
     @property
     def steps(self) -> int:
@@ -177,15 +191,32 @@ class Log:
         return max((record.step for record in (*self.training, *self.validation)), default=0)
 
 
+def kind_of(line: Mapping[str, Any]) -> type[LogRecord]:
+    """The record that a line of a log holds."""
+    if "val_diverged" in line:
+        return ValidationRecord
+    return SpectraRecord if "spectra" in line else TrainingRecord
+
+
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a JSONL file up to the first that is not whole."""
-    records: list[dict[str, Any]] = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
+    """The lines of a log that are whole."""
+    return [line for _, line in numbered_lines(path) if line is not None]
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """The lines of a log from 1, None for a damaged one; a last line that a kill cut short is left out."""
+    try:
+        lines = path.read_bytes().split(b"\n") if path.is_file() else []
+    except OSError as error:
+        raise HeroError(f"cannot read {path} ({error.strerror or error}); check its permissions.") from None
+    for number, line in enumerate(lines, start=1):
         try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return records
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        is_record = isinstance(found, dict) and type(found.get("step")) is int
+        if is_record or number < len(lines):
+            yield number, found if is_record else None
 
 
 @dataclass(frozen=True)
