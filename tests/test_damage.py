@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import h5py
 import pytest
+import torch
 
-from conftest import Call, assert_refused, options, tiny
+from conftest import Call, assert_refused, options, start_hero, tiny
+from hero.data import Split, generate, get_task, load_split, split_path
 from hero.evaluation.evaluate import evaluate
 from hero.files import write_json
 from hero.runs.checkpoint import read_weights, save_weights
@@ -179,3 +185,65 @@ def test_one_damaged_run_hides_no_other(
     code, out, _ = call("report", "--runs", run.parent, "--out", tmp_path / "page.html")
     assert code == 0
     assert str(run / "metrics.json") in out
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 100 kB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "hero", folder], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting a small disk takes a privilege")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.parametrize("room", [0, 70_000])
+def test_a_full_disk_while_data_are_stored_is_one_sentence(room: int, small_disk: Path) -> None:
+    (small_disk / "other").write_bytes(bytes(98_000 - room))
+    code = "from hero.cli import main; raise SystemExit(main())"
+    command = [sys.executable, "-c", code, "data", "make", "burgers", "--data", str(small_disk)]
+    settings = options(data__train_trajectories=20, data__train_steps=50)
+    ended = subprocess.run([*command, *settings], capture_output=True, text=True)
+    assert_refused((ended.returncode, ended.stdout, ended.stderr), str(small_disk), "No space left on device")
+    assert [path.name for path in small_disk.iterdir() if path.suffix != ".h5"] == ["other"]
+
+
+def test_stored_data_are_what_was_solved(tmp_path: Path) -> None:
+    for name, more in (("burgers", {}), ("kolmogorov_flow", {"forcing_mode": 1})):
+        task, split = get_task(name, {"resolution": 8, "cutoff": 1, **more}), Split("train", 3, 4, seed=0)
+        assert torch.equal(load_split(task, split, tmp_path), generate(task, split))  # solved and stored
+        assert torch.equal(load_split(task, split, tmp_path), generate(task, split))  # read
+        with h5py.File(split_path(task, split, tmp_path)) as file:
+            assert file["u"].chunks is None
+            assert file.attrs["task"] == name
+
+
+def test_temporary_data_files_of_killed_processes_are_removed_and_of_living_ones_kept(tmp_path: Path) -> None:
+    dead, alive = tmp_path / ".kdv-train-0a.h5.11.tmp", tmp_path / ".kdv-train-0b.h5.12.tmp"
+    for path in (dead, alive):
+        path.write_bytes(b"half")
+    with (tmp_path / "kdv-train-0b.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        load_split(get_task("burgers", {"resolution": 16}), Split("train", 1, 1, seed=0), tmp_path)
+        assert [path.name for path in tmp_path.glob(".*")] == [alive.name]
+    assert [path.name for path in tmp_path.glob("*.lock")] == ["kdv-train-0b.lock"]
+
+
+def test_a_process_that_waits_for_data_says_for_which_and_whom(tmp_path: Path) -> None:
+    config = tiny()
+    path = split_path(config.make_source(), config.split("train"), tmp_path)
+    with path.with_suffix(".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        held.write("4711")
+        held.flush()
+        process = start_hero("data", "make", "burgers", "--data", tmp_path, *options())
+        assert process.stdout is not None
+        while "waiting" not in (line := process.stdout.readline()):
+            assert process.poll() is None
+    assert f"waiting for {path}, which process 4711 is making" in line
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert path.is_file()
+    assert list(tmp_path.glob("*.lock")) == []

@@ -40,6 +40,13 @@ def write_atomic(path: Path, data: bytes) -> Path:
     return path
 
 
+def reserve(path: Path, size: int) -> None:
+    """Make sure that `size` bytes fit on the disk of `path`, as far as the system can tell; OSError if they do not."""
+    with path.open("wb") as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+
+
 def append(path: Path, text: str) -> None:
     """Add whole lines to a log; a kill may cut the last one short, which reading allows for."""
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -15,7 +16,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import h5py
 import numpy as np
@@ -23,12 +24,13 @@ import torch
 from torch import Tensor
 
 from hero.config import Settings, setting
-from hero.console import progress_bar
+from hero.console import progress_bar, say
 from hero.data.solver import SOLVER_NAME, SOLVER_VERSION, frames
 from hero.data.task import Task
 from hero.errors import HeroError
-from hero.files import lock, replacing
+from hero.files import lock, replacing, reserve
 
+HEADER_BYTES = 2**16  # more than everything in a file but the trajectories
 CHUNK_POINTS = 2**15  # grid points stepped at once by a CPU thread: its working set then stays in cache
 
 
@@ -74,6 +76,7 @@ def split_path(task: Task, split: Split, directory: Path) -> Path:
 def load_split(task: Task, split: Split, directory: Path, device: torch.device | str = "cpu") -> Tensor:
     """(trajectories, steps+1, channels, *space), float32, on the CPU; solved on `device` and stored if missing."""
     path = split_path(task, split, directory)
+    remove_leftovers(path.parent)
     if path.exists():
         return _read(path, task, split)
     try:
@@ -170,16 +173,31 @@ def data_summary(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, data: Tensor, task: Task, split: Split) -> None:
+    """Where a disk fills up under HDF5, the process dies: HDF5 writes the header alone, and we the trajectories."""
+    u = data.contiguous().numpy()
     with replacing(path) as temporary:
+        reserve(temporary, HEADER_BYTES + u.nbytes)
         try:
             with h5py.File(temporary, "w") as file:
-                file.create_dataset("u", data=data.numpy())
+                start = _allocated(file, "u", u)
                 mu = task.coefficients(split.trajectories, split.seed)
                 if mu is not None:
                     file.create_dataset("mu", data=mu.numpy()).attrs["names"] = list(task.conditioning)
                 file.attrs.update(_provenance(task, split))
         except RuntimeError as error:  # how HDF5 reports a disk that fills up while a file is closed
             raise OSError(str(error)) from error
+        with temporary.open("r+b") as raw:
+            raw.seek(start)
+            raw.write(u.data)
+
+
+def _allocated(file: h5py.File, name: str, values: np.ndarray) -> int:
+    """Make a dataset for `values` with nothing in it; returns where in the file their bytes belong."""
+    layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    made = file.create_dataset(name, values.shape, values.dtype, dcpl=layout)
+    return int(made.id.get_offset())
 
 
 def _provenance(task: Task, split: Split) -> dict[str, str | int]:
@@ -229,9 +247,30 @@ def _opened(path: Path) -> Iterator[h5py.File]:
 def _locked(path: Path) -> Iterator[None]:
     """Let one process at a time make `path`. Where locks do not exist, both make it and the last rename wins."""
     name = path.with_suffix(".lock")
-    with name.open("w") as file:
-        lock(file, wait=True)
+    with name.open("a+") as file:
+        if not lock(file, wait=False):
+            say(f"waiting for {path}, which {_holder(file)} is making", style="dim")
+            lock(file, wait=True)
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
         try:
             yield
         finally:
             name.unlink(missing_ok=True)
+
+
+def _holder(file: IO[str]) -> str:
+    file.seek(0)
+    pid = file.read(20)
+    return f"process {pid}" if pid.isdigit() else "another process"
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove the temporary files of processes that were killed: those whose lock nobody holds."""
+    for leftover in directory.glob(".*.h5.*.tmp"):
+        name = leftover.name[1:].rpartition(".h5.")[0]
+        with contextlib.suppress(OSError), (directory / f"{name}.lock").open("a+") as file:  # a folder only for reading
+            if lock(file, wait=False):
+                leftover.unlink(missing_ok=True)
+                Path(file.name).unlink(missing_ok=True)
