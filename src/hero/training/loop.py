@@ -123,9 +123,10 @@ def _train(
             keep = settings.keep_every > 0 and done % settings.keep_every == 0
             save = done % settings.checkpoint_every == 0 or last or stop
             if not finite or ((validate or keep or save) and not has_finite_weights(model)):
+                kept = "; the last checkpoint is kept" if checkpoints.state_path.is_file() else ""
                 raise HeroError(
                     f"training became non-finite before step {done}; lower train.lr, or clip with train.clip=1 or "
-                    "less; the last checkpoint is kept."
+                    f"less{kept}."
                 )
             stopped_early = False
             if validate:
