@@ -35,11 +35,11 @@ def list_tasks(where: Folders) -> None:
 
 def make_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
     """Solve and store the training, validation and test trajectories."""
-    from hero.data import load_split, split_path
+    from hero.data import SPLITS, load_split, split_path
 
     config = settings.resolve(task=task)
     benchmark = benchmark_of(config)
-    for name in ("train", "val", "test"):
+    for name in SPLITS:
         load_split(benchmark, config.split(name), where.data)
         say(str(split_path(benchmark, config.split(name), where.data)))
 

@@ -46,14 +46,14 @@ def train(
 
 def file_summary(config: "RunConfig") -> list[str]:
     """A line that says what was found in a file, and what is made of it."""
-    from hero.data import FileSettings
+    from hero.data import SPLITS, FileSettings
 
     found = config.data
     if not isinstance(found, FileSettings):
         return []
     sizes = zip(found.axes, found.space, found.periodic, strict=True)
     axes = ", ".join(f"{name} {points}{' periodic' * around}" for name, points, around in sizes)
-    parts = [f"{found.split(name).trajectories} x {found.split(name).steps + 1}" for name in ("train", "val", "test")]
+    parts = [f"{found.split(name).trajectories} x {found.split(name).steps + 1}" for name in SPLITS]
     given = f"; conditioned on {', '.join(found.condition)}" if found.condition else ""
     return [
         f"{Path(found.path).name}: {found.format}, {', '.join(found.channels)} on {axes}, dt {found.dt:g}{given}; "

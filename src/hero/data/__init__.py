@@ -15,12 +15,14 @@ from hero.config import Registry
 from hero.data.benchmarks import ROWS
 from hero.data.files import FOUND, FileSettings, FileSource
 from hero.data.source import Source
-from hero.data.store import DataSettings, Split, data_summary, generate, load_split, split_path
+from hero.data.store import SCORED, SPLITS, DataSettings, Split, data_summary, generate, load_split, split_path
 from hero.data.task import Task
 from hero.data.windows import Trajectories
 
 __all__ = [
     "FOUND",
+    "SCORED",
+    "SPLITS",
     "TASKS",
     "DataSettings",
     "FileSettings",

@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from torch import Tensor
 
 from hero.data.recording import Axis, Recording, Trajectory
 
+UNEVEN = 1e-3
+"""Differences of the spacing, relative to it, that are taken for rounding of the coordinates."""
 EQUAL = 1e-6
 """Difference of equal values, as a share of the range of their channel."""
 SMOOTH = 2.0
@@ -44,7 +47,7 @@ def decide_boundaries(recording: Recording, states: Sequence[np.ndarray]) -> Rec
 
 def is_doubled(axis: Axis, lines: Sequence[np.ndarray]) -> bool:
     """Whether the last point of a uniform axis is the first one again; `lines` are (frame, channel, ..., points)."""
-    if axis.points < 2 * NEAR or not _uniform(axis.coordinates) or not _varies(lines):
+    if axis.points < 2 * NEAR or not is_even(np.diff(axis.coordinates)) or not _varies(lines):
         return False
     if not all(_equal_ends(part, scale) for part, scale in zip(lines, _scales(lines), strict=True)):
         return False
@@ -65,9 +68,10 @@ def is_periodic(lines: Sequence[np.ndarray]) -> tuple[bool, str]:
     return True, "states continue smoothly across its boundary"
 
 
-def _uniform(x: np.ndarray) -> bool:
-    steps = np.diff(x)
-    return bool(np.ptp(steps) <= 1e-3 * abs(steps.mean()))
+def is_even(values: np.ndarray | Tensor) -> bool:
+    """Whether all are equal but for rounding, as the gaps between points of a uniform axis."""
+    array = np.asarray(values)
+    return not array.size or bool(np.abs(array - array.mean()).max() <= UNEVEN * abs(array.mean()))
 
 
 def _scales(lines: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -23,18 +23,16 @@ from torch import Tensor
 
 from hero.config import Facts, Settings, setting
 from hero.console import progress_bar
+from hero.data.boundaries import is_even
 from hero.data.checks import refuse_unfit, tidy
 from hero.data.readers import open_recording
 from hero.data.recording import Recording, Trajectory
-from hero.data.store import Split
+from hero.data.store import SCORED, SPLITS, Split
 from hero.data.windows import Trajectories
 from hero.errors import HeroError, unknown_name
 
 LONGEST_ROLLOUT = 200
 """Steps of validation and test rollouts unless set; longer trajectories give several of them."""
-SPLITS = ("train", "val", "test")
-UNEVEN = 1e-3
-"""Differences of the spacing, relative to it, that are taken for rounding of the coordinates."""
 HASHED = 2**20
 """Bytes at either end of a file that its fingerprint covers, in addition to its size."""
 
@@ -127,7 +125,9 @@ class FileSettings(Settings):
                 "condition": chosen_conditioning(recording, self.condition),
                 "dt": self.dt or recording.dt * self.stride,
                 "cloud": recording.points is not None,
-                "uneven": any(is_uneven(axis.coordinates[cut]) for axis, cut in zip(axes, cuts, strict=True)),
+                "uneven": not all(
+                    is_even(np.diff(axis.coordinates[cut])) for axis, cut in zip(axes, cuts, strict=True)
+                ),
                 "fingerprint": fingerprint(recording.files),
                 **sizes,
             }
@@ -474,12 +474,6 @@ def length_of(coordinates: np.ndarray, periodic: bool) -> float:
     return length * len(coordinates) / (len(coordinates) - 1) if periodic else length
 
 
-def is_uneven(coordinates: np.ndarray) -> bool:
-    """Whether neighbouring points are at different distances."""
-    gaps = np.abs(np.diff(coordinates))
-    return bool(len(gaps)) and bool(np.abs(gaps - gaps.mean()).max() > UNEVEN * gaps.mean())
-
-
 def divided(recording: Recording, settings: FileSettings) -> dict[str, list[Part]]:
     """The parts of each split: the file's own splits where it has them, whole trajectories by share otherwise.
 
@@ -499,11 +493,11 @@ def divided(recording: Recording, settings: FileSettings) -> dict[str, list[Part
     whole = whole_parts(recording, settings, frames)
     if settings.train_trajectories:
         whole["train"] = whole["train"][: settings.train_trajectories]
-    shortest = min(part.frames for name in ("val", "test") for part in whole[name]) - 1
+    shortest = min(part.frames for name in SCORED for part in whole[name]) - 1
     steps = settings.rollout or settings.test_steps or min(shortest, LONGEST_ROLLOUT)
     if steps > shortest:
         raise HeroError(f"data.rollout={steps} is longer than the {shortest} steps that there are; lower it.")
-    return whole | {name: list(rollouts(whole[name], steps)) for name in ("val", "test")}
+    return whole | {name: list(rollouts(whole[name], steps)) for name in SCORED}
 
 
 def whole_parts(recording: Recording, settings: FileSettings, frames: int) -> dict[str, list[Part]]:

@@ -17,6 +17,9 @@ import numpy as np
 Frames = Callable[[slice, Sequence[int]], np.ndarray]
 """(frames, channels) -> (time, channel, *space), real numbers of any type; opens the file when called."""
 
+SPELLINGS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+"""Names of splits as people write them, and ours."""
+
 
 @dataclass(frozen=True)
 class Channel:

@@ -32,6 +32,9 @@ from hero.files import lock, replacing, reserve
 
 HEADER_BYTES = 2**16  # more than everything in a file but the trajectories
 CHUNK_POINTS = 2**15  # grid points stepped at once by a CPU thread: its working set then stays in cache
+SPLITS = ("train", "val", "test")
+SCORED = ("val", "test")
+"""The splits that rollouts are scored on."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from pydantic import Field, computed_field
 from torch import Tensor
 
 from hero.console import progress_bar
+from hero.data import SPLITS
 from hero.data.windows import Context, Trajectories
 from hero.errors import HeroError, unknown_name
 from hero.method.distance import EPS
@@ -31,7 +32,6 @@ from hero.models.once import frozen_weights
 from hero.records import Record
 from hero.runs.folder import Run, choose_device, load_data
 
-SPLITS = ("val", "test", "train")
 BATCH_VALUES = 2**20
 """Numbers in the states of one batch of rollouts; the activations of an operator are some tens of times larger."""
 AGREEING = 0.75

@@ -8,8 +8,9 @@ from typing import Literal
 
 import numpy as np
 
+from hero.data.boundaries import is_even
 from hero.data.recording import Recording
-from hero.evaluation.doctor_measures import Growth, Spectrum, is_uniform
+from hero.evaluation.doctor_measures import Growth, Spectrum
 from hero.evaluation.doctor_scan import Scan, Shared, are_equal, shared_frames
 from hero.records import Record
 
@@ -197,7 +198,8 @@ def duplicates(facts: Facts) -> Iterator[Finding]:
 
 
 def coordinates(facts: Facts) -> Iterator[Finding]:
-    uneven = [axis.name for axis in facts.recording.axes if facts.recording.points is None and not is_uniform(axis)]
+    axes = facts.recording.axes if facts.recording.points is None else ()
+    uneven = [axis.name for axis in axes if not is_even(np.diff(axis.coordinates))]
     if facts.mismatch:
         yield Finding(
             kind="coordinates", mark="problem", text=facts.mismatch, advice="correct the coordinates in the file"

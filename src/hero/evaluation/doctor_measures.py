@@ -60,12 +60,6 @@ def extent(axis: Axis) -> float:
     return float(abs(x[-1] - x[0]) * len(x) / (len(x) - 1)) if len(x) > 1 else 1.0
 
 
-def is_uniform(axis: Axis) -> bool:
-    """Whether its coordinates have one spacing, to the rounding of float32."""
-    gaps = np.diff(axis.coordinates)
-    return len(gaps) < 2 or bool(np.ptp(gaps) <= 1e-3 * np.abs(gaps).max())
-
-
 def shell_power(state: np.ndarray, periodic: Sequence[bool], extents: Sequence[float]) -> np.ndarray:
     """Σ_{|k| in shell} |û_k|² of (channel, *space): (channel, shells); all shells with the rest sum to the mean square.
 

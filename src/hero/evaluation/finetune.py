@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hero.console import progress_bar
+from hero.data import SCORED
 from hero.method import metrics
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device, load_data
@@ -26,7 +27,7 @@ def measure_before(config: RunConfig, runs_dir: Path, data_dir: Path) -> Before:
     step = strategy.stepper(model.eval())
     errors = {}
     with progress_bar("measuring the checkpoint", 2) as advance:
-        for name in ("val", "test"):
+        for name in SCORED:
             data = load_data(config, name, data_dir, device)
             errors[name] = metrics.rollout_errors(step, data, data.shape[1] - history, device, history)
             advance()

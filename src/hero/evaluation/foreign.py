@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from hero.config.registry import import_part, trust
 from hero.console import progress_bar
+from hero.data import SPLITS
 from hero.data.readers import open_recording
 from hero.data.recording import Recording, Trajectory
 from hero.errors import HeroError, unknown_name
@@ -32,7 +33,6 @@ BLOCK_VALUES = 2**22
 """Numbers of a trajectory that are read at once."""
 SAME = 1e-6
 """Relative difference of a state that was given and stored in another precision."""
-SPLITS = ("train", "val", "test")
 
 
 class Score(Record):

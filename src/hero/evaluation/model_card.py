@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from hero.data import SPLITS
 from hero.errors import HeroError
 from hero.method.metrics import horizon_of, metric_named
 
@@ -71,7 +72,7 @@ def _data(about: About) -> Iterable[tuple[str, str]]:
     yield "time step", f"{card.dt:g}"
     if card.conditioning:
         yield "conditioning", ", ".join(card.conditioning)
-    for split in ("train", "val", "test"):
+    for split in SPLITS:
         yield f"{split}, trajectories × steps", f"{data[f'{split}_trajectories']} × {data[f'{split}_steps']}"
     settings = {} if "fingerprint" in data else card.settings
     yield from ((name, json.dumps(value)) for name, value in settings.items())

@@ -6,7 +6,6 @@ resampled: the same functions, warmed up on the grid of the training. Otherwise 
 
 from __future__ import annotations
 
-import hashlib
 import re
 import zipfile
 import zlib
@@ -27,6 +26,7 @@ from hero.errors import HeroError
 from hero.method.metrics import rollout_errors, summarise
 from hero.method.rollout import counted
 from hero.models.user import check_shapes
+from hero.runs.checkpoint import file_hash
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device
 from hero.runs.records import RunIdentity, write_arrays
@@ -111,7 +111,7 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:
     task, split = shifted_task(config, shift, data_dir, device), config.split("test")
     model = opened.operator("cpu")
     identity = {
-        "model": hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest(),
+        "model": file_hash(run / "model.safetensors"),
         "run": config.run_id(),
         "task": task.settings(),
         "split": asdict(split),

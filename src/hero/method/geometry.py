@@ -15,11 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hero.data.boundaries import is_even
 from hero.errors import HeroError
 from hero.method.pointcloud import PointCloud
-
-UNEVEN = 1e-3
-"""Differences of the spacing, relative to it, that are taken for rounding of the coordinates."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,11 +103,6 @@ def quadrature_weights(coordinates: Sequence[Any], periodic: Sequence[bool]) -> 
             )
         weights = weights[..., None] * (widths / widths.sum())
     return None if is_even(weights.flatten()) else weights
-
-
-def is_even(values: Tensor) -> bool:
-    """Whether all are equal but for rounding."""
-    return not values.numel() or bool((values - values.mean()).abs().max() <= UNEVEN * values.mean().abs())
 
 
 def cosine_basis(points: int, kept: int, weights: Tensor | None = None) -> Tensor:

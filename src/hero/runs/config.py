@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from hero.config import Facts, Settings, parse_override, read_toml, setting
 from hero.config.registry import trust
 from hero.config.settings import LARGEST_INT
-from hero.data import FOUND, DataSettings, FileSettings, FileSource, Source, Split, get_task
+from hero.data import FOUND, SCORED, DataSettings, FileSettings, FileSource, Source, Split, get_task
 from hero.data.windows import Trajectories, Windows
 from hero.errors import HeroError, unknown_name
 from hero.method.losses import LOSSES, get_loss
@@ -46,9 +46,6 @@ RETIRED = ("hero.single_candidate",)
 
 NAMES_OF_CODE = ("strategy", "backbone.name", "train.optimizer")
 """Settings that may name a class as package.module:Class."""
-
-SCORED = ("val", "test")
-"""Splits whose rollouts are scored."""
 
 NOT_IDENTITY = {"train": ("keep_every", "init"), "data": ("path", "memory")}
 """Settings that change no number of a run: a file is known by its fingerprint or hash, wherever it lies."""

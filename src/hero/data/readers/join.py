@@ -10,10 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from hero.data.readers.base import is_hdf5
-from hero.data.recording import Axis, Channel, Recording
+from hero.data.recording import SPELLINGS, Axis, Channel, Recording
 from hero.errors import HeroError
-
-SPLITS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 
 def hdf5_files(folder: Path) -> list[Path]:
@@ -31,7 +29,7 @@ def _numbers_by_value(path: Path) -> list[tuple[int, str]]:
 
 def split_of(path: Path, folder: Path) -> str:
     """The split that a folder between these two is named after."""
-    return next((SPLITS[part] for part in path.relative_to(folder).parts[:-1] if part in SPLITS), "")
+    return next((SPELLINGS[part] for part in path.relative_to(folder).parts[:-1] if part in SPELLINGS), "")
 
 
 def with_split(recording: Recording, split: str) -> Recording:

@@ -24,10 +24,9 @@ from hero.data.readers.arrays import (
     time_step,
     with_scalars,
 )
-from hero.data.recording import Recording, Trajectory
+from hero.data.recording import SPELLINGS, Recording, Trajectory
 from hero.errors import HeroError
 
-SPLITS = {"train": "train", "valid": "val", "val": "val", "validation": "val", "test": "test"}
 STATES = ("u", "data", "solution", "tensor", "states", "usol", "uu", "y", "arr_0")
 """Names under which people store the states."""
 CONDITIONS = ("mu", "params", "parameters")
@@ -76,7 +75,7 @@ def read_named(path: Path, arrays: Mapping[str, Any], layout: str, *, form: str 
 
 def _states(path: Path, numbers: Mapping[str, LazyArray], arrays: Mapping[str, LazyArray]) -> dict[str, str]:
     """The arrays of states by split; the split is "" where the file has none."""
-    splits = {SPLITS[name]: name for name in numbers if name in SPLITS and len(numbers[name].shape) > 1}
+    splits = {SPELLINGS[name]: name for name in numbers if name in SPELLINGS and len(numbers[name].shape) > 1}
     if splits:
         return splits
     found = [name for name in STATES if name in numbers and len(numbers[name].shape) > 1]
@@ -115,7 +114,7 @@ def _small(arrays: Mapping[str, LazyArray], name: str) -> np.ndarray:
 def _conditioned(
     path: Path, numbers: Mapping[str, LazyArray], trajectories: list[Trajectory], split: str
 ) -> list[Trajectory]:
-    spellings = [name for name, meaning in SPLITS.items() if meaning == split] if split else []
+    spellings = [name for name, meaning in SPELLINGS.items() if meaning == split] if split else []
     for name in CONDITIONS:
         candidates = [f"{name}_{word}" for word in spellings] + [f"{word}_{name}" for word in spellings] + [name]
         for candidate in candidates:

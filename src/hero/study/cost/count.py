@@ -16,7 +16,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from hero.data import FileSource
+from hero.data import SPLITS, FileSource
 from hero.data.handles import CACHE_BYTES, KEPT
 from hero.data.windows import AHEAD, Batch, Context, Windows
 from hero.method.metrics import CHUNK_VALUES
@@ -26,7 +26,6 @@ from hero.runs.config import RunConfig
 from hero.strategies.base import Phase
 from hero.training.memory import KeptForBackward
 
-SPLITS = ("train", "val", "test")
 SIZES = (2, 3)
 """Batches that are counted on the CPU; not 1, at which some copies become views and the line would be another."""
 

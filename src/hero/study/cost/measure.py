@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from hero.data import Source, Split, Task, generate, split_path
+from hero.data import SCORED, SPLITS, Source, Split, Task, generate, split_path
 from hero.data.windows import Trajectories
 from hero.errors import HeroError
 from hero.method.metrics import CHUNK_VALUES, rollout_errors
@@ -25,7 +25,7 @@ from hero.records import Record
 from hero.runs.checkpoint import save_state, weights_of
 from hero.runs.config import RunConfig
 from hero.runs.folder import choose_device, load_data
-from hero.study.cost.count import SPLITS, describe, phases_of, readable
+from hero.study.cost.count import describe, phases_of, readable
 from hero.training.compile import find_compiler
 from hero.training.memory import available_memory, peak_memory, reset_peak
 from hero.training.update import Trainee, update
@@ -88,7 +88,7 @@ def estimate(config: RunConfig, data_dir: Path, updates: int = UPDATES, availabl
         validation = dry_run.validation()
         peak = peak_memory(device)
         checkpoint = dry_run.checkpoint()
-    train, (val, test) = config.train, (config.split(name) for name in ("val", "test"))
+    train, (val, test) = config.train, (config.split(name) for name in SCORED)
     evaluated = val.trajectories * val.steps + test.trajectories * test.steps
     evaluation = validation * evaluated / (val.trajectories * config.horizon)
     others = (

@@ -10,8 +10,8 @@ import numpy as np
 from hero.data.readers.arrays import time_step
 from hero.data.readers.hdf5.axes import SPACE, grid_axes, length_of, order_axes, space_of
 from hero.data.readers.hdf5.slabs import States, coordinates, dataset_of, differing_rows, is_dataset, slabs_of
-from hero.data.readers.join import SPLITS, join
-from hero.data.recording import Channel, Recording, Trajectory
+from hero.data.readers.join import join
+from hero.data.recording import SPELLINGS, Channel, Recording, Trajectory
 
 STEPS = ("dt", "dx", "dy", "dz")
 
@@ -19,7 +19,7 @@ STEPS = ("dt", "dx", "dy", "dz")
 def is_pdearena(file: h5py.File) -> bool:
     """Groups of these names, and nothing else, with at least one field and times."""
     return len(file) > 0 and all(
-        name in SPLITS and _fields(file, name) and is_dataset(file.get(name), "t") for name in file
+        name in SPELLINGS and _fields(file, name) and is_dataset(file.get(name), "t") for name in file
     )
 
 
@@ -51,7 +51,7 @@ def _read_split(path: Path, file: h5py.File, split: str, layout: str) -> Recordi
             frames,
             States(tuple(slab.of(index) for slab in slabs)),
             {name: float(values[index]) for name, values in scalars.items()},
-            split=SPLITS[split],
+            split=SPELLINGS[split],
         )
         for index in range(count)
     ]
