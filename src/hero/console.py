@@ -14,14 +14,16 @@ from rich.text import Text
 PIPE_WIDTH = 160
 """Columns of a pipe or file unless $COLUMNS says otherwise: room for every table with whole names."""
 
-console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH)
-"""The only console: everything is printed through it."""
+console = Console(
+    width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH, markup=False, emoji=False
+)
+"""The only console: everything is printed through it, and no name of a file is read as markup or as an emoji."""
 
 
 def say(*sentences: str, style: str | None = None) -> None:
     """Print sentences as they are, one per line: nothing is cut, wrapped, highlighted or read as markup."""
     for sentence in sentences:
-        console.print(sentence, style=style, highlight=False, markup=False, soft_wrap=True)
+        console.print(sentence, style=style, highlight=False, soft_wrap=True)
 
 
 class NotedProgress(Progress):
@@ -39,7 +41,7 @@ class NotedProgress(Progress):
 def progress_bar(description: str, total: int) -> Iterator[Callable[..., None]]:
     """Yield `advance(n=1, note=None)`, which moves a bar of `total` steps and shows `note` below it."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TimeRemainingColumn(compact=True),

@@ -179,7 +179,7 @@ def _plain_type(field: FieldInfo | None, value: Any) -> Any:
         return value
     if isinstance(value, bool):
         return str(value).lower() if "'true'" in str(field.annotation) else value
-    if field.annotation is int and isinstance(value, float) and value.is_integer():
+    if field.annotation is int and isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST_INT:
         return int(value)
     return float(value) if field.annotation is float and isinstance(value, int) else value
 

@@ -7,8 +7,10 @@ to the training protocol, and one section to the chosen strategy. A stored confi
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,7 +152,7 @@ class RunConfig:
         return self.strategy, self.backbone.name, self.train.optimizer
 
     def run_id(self) -> str:
-        """Readable prefix and a hash of every setting that decides the outcome."""
+        """Readable prefix and a hash of every setting that decides the outcome; a plain name of a folder."""
         content = self.to_dict()
         for section, names in NOT_IDENTITY.items():
             content[section] = {name: value for name, value in content[section].items() if name not in names}
@@ -162,7 +164,7 @@ class RunConfig:
             content["backbone"].pop("padding", None)  # as before there was padding
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
         backbone, strategy = (name.rpartition(":")[2] for name in (self.backbone.name, self.strategy))
-        return f"{self.task.name}-{backbone}-{strategy}-s{self.seed}-{digest}"
+        return re.sub(r"[^A-Za-z0-9._+-]", "_", f"{self.task.name}-{backbone}-{strategy}-s{self.seed}-{digest}")
 
 
 def make_config(
@@ -364,4 +366,22 @@ def check_fit(config: RunConfig, space: tuple[int, ...]) -> None:
                 f"data.{name}_steps={config.split(name).steps} leaves no step to predict after "
                 f"train.history={train.history}; lower the history."
             )
+    if train.warmup >= max(2, train.steps):  # one update of warm-up is the default of a run of one
+        raise HeroError(
+            f"train.warmup={train.warmup} is not below train.steps={train.steps}, so the learning rate would never "
+            "reach its peak; lower it."
+        )
+    if isinstance(data, DataSettings):
+        check_seeds(data)
     config.make_strategy()  # a strategy refuses at construction what it cannot use
+
+
+def check_seeds(data: DataSettings) -> None:
+    """Refuse splits that begin at the same states: an equal seed draws equal ones."""
+    for first, second in itertools.combinations(("train", "val", "test"), 2):
+        seed = data.split(first).seed
+        if seed == data.split(second).seed:
+            raise HeroError(
+                f"data.{first}_seed={seed} is also data.{second}_seed, so both splits would hold the same "
+                "trajectories; change one of them."
+            )

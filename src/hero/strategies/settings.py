@@ -14,6 +14,9 @@ from hero.errors import HeroError
 from hero.method.losses import known_loss
 from hero.optimizers import get_optimizer
 
+SMALLEST_CLIP = 1e-30
+"""Smaller gradients lose their digits in float32."""
+
 
 def default_lr(given: Mapping[str, Any]) -> float:
     """The peak learning rate of the optimizer in `given`."""
@@ -49,6 +52,13 @@ def staged(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, **implied}
 
 
+def usable_clip(norm: float) -> float:
+    """A validator for the largest gradient norm, which float32 must be able to divide by."""
+    if 0 < norm < SMALLEST_CLIP:
+        raise ValueError(f"leaves nothing of the gradient; use 0 for no clipping, or at least {SMALLEST_CLIP:g}.")
+    return norm
+
+
 class TrainSettings(Settings):
     """The loop, the same for every strategy."""
 
@@ -75,7 +85,7 @@ class TrainSettings(Settings):
     freeze: Words = setting((), "Parameters of the backbone that are not trained, by name, as encoder.*,lifting.*.")
     noise: float = setting(0.0, "Gaussian noise on the input states, relative to their root mean square.", ge=0)
     ema: Annotated[float, from_strategy("ema")] = setting(
-        "Decay of the averaged weights that are validated and kept, 0 for none.", ge=0
+        "Decay of the averaged weights that are validated and kept, 0 for none.", ge=0, lt=1
     )
     recompute: Annotated[bool, from_strategy("recompute")] = setting(
         "Recompute activations in the backward pass instead of keeping them."
@@ -91,7 +101,9 @@ class TrainSettings(Settings):
     )
     warmup: Annotated[int, share(0.2)] = setting("Updates of linear warm-up, before a cosine to zero.", ge=0)
     weight_decay: float = setting(0.01, "Decoupled weight decay.", ge=0)
-    clip: float = setting(1.0, "Largest gradient norm; 0 turns clipping off.", ge=0)
+    clip: Annotated[float, AfterValidator(usable_clip)] = setting(
+        1.0, "Largest gradient norm; 0 turns clipping off.", ge=0
+    )
     patience: int = setting(
         0, "Stop after this many validations without a better score (early stopping); 0 trains to the end.", ge=0
     )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from hero.console import console
+from hero.console import say
 from hero.errors import HeroError, unknown_name
 from hero.runs.config import RunConfig
 from hero.runs.records import read_lines, score_name
@@ -76,7 +76,7 @@ class WeightsAndBiases:
         if self.run.offline:
             self._drop_earlier_sessions(run)
         else:
-            console.print(f"Weights & Biases: {self.run.url}", highlight=False, soft_wrap=True)
+            say(f"Weights & Biases: {self.run.url}")
 
     def _drop_earlier_sessions(self, run: Path) -> None:
         """This session writes their records again; both together would be uploaded as conflicting ones."""
@@ -141,12 +141,9 @@ class Loggers:
         except Exception as error:  # whatever a service or its package may raise
             self.open.pop(name, None)
             reason = (str(error).splitlines() or [""])[0]
-            console.print(
+            say(
                 f"the logger {name} failed ({type(error).__name__}: {reason}); training continues without it",
                 style="yellow",
-                highlight=False,
-                markup=False,
-                soft_wrap=True,
             )
 
 

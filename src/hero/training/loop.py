@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from hero.console import console, progress_bar, say
+from hero.console import progress_bar, say
 from hero.data.windows import Trajectories
 from hero.errors import HeroError
 from hero.files import run_lock, write_atomic
@@ -99,10 +99,12 @@ def _train(
     if start:
         start.put()  # again: statistics that came with the weights replace ours
     say(*start_notes(model, settings, start))
+    if settings.batch > windows.count:
+        say(f"train.batch={settings.batch} is above the {windows.count} windows of the data: a batch is all of them")
     seconds = 0.0
     if state:
         seconds = checkpoints.restore(state, trainee)
-        console.print(f"resuming {run.name} after update {first} of {settings.steps}", highlight=False)
+        say(f"resuming {run.name} after update {first} of {settings.steps}")
     journal.begin(first, seconds)
 
     with (

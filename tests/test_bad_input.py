@@ -1,0 +1,92 @@
+"""Paths, names and values that are not what a command expects: one sentence, never a traceback, never silence."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from conftest import Call, options, tiny
+from hero.cli.show import show_rows
+from hero.console import progress_bar, say
+from hero.errors import HeroError
+from hero.runs.config import TaskSettings, make_config
+from hero.training.loop import train
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "a\\b", "[red]x[/]", "a b\nc", "..", "ü\x00", "C:x"])
+def test_the_id_of_a_run_is_a_plain_name(name: str, tmp_path: Path) -> None:
+    identity = dataclasses.replace(tiny(), task=TaskSettings(name, {})).run_id()
+    assert re.fullmatch(r"[A-Za-z0-9._+-]+", identity)
+    assert (tmp_path / identity).resolve().parent == tmp_path.resolve()
+
+
+def test_ids_of_before_are_kept() -> None:
+    assert re.fullmatch(r"burgers-fno-hero-s3-[0-9a-f]{8}", tiny(seed=3).run_id())
+
+
+@pytest.mark.parametrize("name", ["[red]x[/]", "[/]", "[bold", ":smile:", "a[0]", "\\[x]"])
+def test_names_are_printed_as_they_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    say(f"run {name}")
+    show_rows(name, (name, "value"), [(name, name)])
+    with progress_bar(name, 1) as advance:
+        advance(1)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"run {name}"
+    assert sum(name in line for line in lines) >= 4
+
+
+@pytest.mark.parametrize("name", ["[red]x[/]", "[/]"])
+def test_folders_with_names_like_markup(name: str, tmp_path: Path, call: Call, data_dir: Path) -> None:
+    folder = tmp_path / name
+    train(tiny(train__steps=1), folder, data_dir)
+    (run,) = folder.iterdir()
+    run.rename(renamed := folder / "[red]r[b]")
+    code, out, err = call("runs", "--runs", folder)
+    assert (code, "[red]r[b]" in out) == (0, True), err
+    code, out, err = call("train", "--resume", renamed, "--data", data_dir)
+    assert (code, f"report: {renamed}" in out) == (0, True), err
+    code, _, err = call("evaluate", folder / "[/x]", "--runs", folder)
+    assert (code, "[/x]" in err) == (2, True)
+
+
+def test_a_start_that_fails_leaves_no_run_folder(tmp_path: Path, data_dir: Path, call: Call) -> None:
+    for bad in ("--backbone=torch.nn:Identity", "--backbone=torch.nn:Nothing", "--set=train.optimizer=torch.nn:Linear"):
+        given = [part for part in options() if not bad.startswith("--backbone") or not part.startswith("backbone.")]
+        settings = [f"--set={part}" for part in given if "=" in part]
+        code, _, err = call("train", "burgers", *settings, bad, "--runs", tmp_path, "--data", data_dir)
+        assert (code, err.startswith("hero: ")) == (2, True), bad
+        assert not any(tmp_path.iterdir()), bad
+
+
+REFUSED = {
+    "train.steps=1e300": "not a whole number",
+    "data.train_seed=1e30": "not a whole number",
+    "train.ema=1": "below 1",
+    "train.ema=1.5": "below 1",
+    "train.clip=1e-31": "0 for no clipping",
+    "train.warmup=20": "not below train.steps=20",
+    "data.test_seed=0": "data.train_seed=0 is also data.test_seed",
+    "data.val_seed=773": "data.val_seed=773 is also data.test_seed",
+    "data.train_seed=1": "data.train_seed=1 is also data.val_seed",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_cannot_work_is_refused(text: str) -> None:
+    with pytest.raises(HeroError, match=re.escape(REFUSED[text])):
+        make_config(overrides=[*(part for part in options() if "=" in part), text])
+
+
+def test_the_smallest_of_what_works_is_taken() -> None:
+    assert tiny(train__steps=1).train.warmup == 1
+    assert tiny(train__warmup=19).train.warmup == 19
+    assert tiny(train__clip=0).train.clip == 0
+    assert tiny(train__ema=0.999).train.ema == 0.999
+
+
+def test_a_batch_above_the_windows_is_said(tmp_path: Path, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(tiny(train__steps=1, train__batch=500), tmp_path, data_dir)
+    assert "train.batch=500 is above the 24 windows of the data: a batch is all of them" in capsys.readouterr().out
