@@ -16,8 +16,10 @@ TUTORIALS = sorted(set(FOLDER.glob("*.md")) - {FOLDER / "finetune.md"})  # that 
 
 
 def shortened(command: str) -> list[str]:
-    """The command with three updates in the place of thousands."""
-    command = re.sub(r"train\.steps=\d+", "train.steps=3", command)
+    """The command with three uncompiled updates and one validation in the place of thousands."""
+    command = re.sub(
+        r"train\.steps=\d+", "train.steps=3 --set train.validate_every=3 --set train.compile=false", command
+    )
     command = re.sub(r"--steps \d+", "--steps 3", command)
     return shlex.split(re.sub(r"\b(\d+):\d+", r"\1:2", command))[1:]
 
