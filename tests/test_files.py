@@ -18,6 +18,8 @@ from hero.data import FileSettings, FileSource, load_trajectories
 from hero.data.files import divided, opened, rollouts
 from hero.data.recording import Axis, Channel, Recording, Trajectory
 from hero.errors import HeroError
+from hero.report.figures.runs import run_figures
+from hero.report.inputs import gather
 from hero.runs.config import make_config
 from hero.runs.folder import Run
 
@@ -280,6 +282,55 @@ def test_a_stored_configuration_with_other_choices_looks_at_the_file_again(tmp_p
     other = make_config(file=tmp_path / "config.toml", overrides=["data.stride=2", "data.rollout=2"])
     assert (other.split("train").steps, other.split("test").steps) == (4, 2)
     assert other.make_source().dt == 2 * config.make_source().dt
+
+
+def test_a_stored_configuration_with_another_file_looks_at_that_file(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", waves(6, 9, 1, 8))
+    np.save(tmp_path / "b.npy", waves(5, 7, 1, 16))
+    config = make_config(overrides=[*SMALL, *FNO, f"data.path={tmp_path / 'a.npy'}", "data.dt=0.5"])
+    (tmp_path / "config.toml").write_text(config.to_toml(), encoding="utf-8")
+    other = make_config(file=tmp_path / "config.toml", overrides=[f"data.path={tmp_path / 'b.npy'}"])
+    assert (other.make_source().space, other.split("train").steps) == ((16,), 6)
+    assert other.make_source().recording.trajectories[0].frames == 7
+    (tmp_path / "a.npy").rename(tmp_path / "moved.npy")
+    moved = make_config(file=tmp_path / "config.toml", overrides=[f"data.path={tmp_path / 'moved.npy'}"])
+    assert moved.make_source().dt == 0.5
+
+
+def test_an_uneven_axis_is_not_taken_as_periodic(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["tensor"] = waves(6, 9, 1, 16)[:, :, 0]
+        file["x-coordinate"] = np.linspace(0, 1, 16) ** 1.5
+        file["t-coordinate"] = 0.1 * np.arange(10)
+    source = make_config(overrides=[*SMALL, *FNO, f"data.path={tmp_path / 'a.h5'}"]).make_source()
+    assert source.periodic == (False,)
+    assert any("not evenly spaced" in note for note in source.recording.notes)
+
+
+def test_empty_files_and_folders_are_called_empty(tmp_path: Path, call: Call) -> None:
+    (tmp_path / "a.h5").touch()
+    (tmp_path / "folder").mkdir()
+    for name in ("a.h5", "folder"):
+        assert_refused(call("doctor", tmp_path / name), name, "empty")
+
+
+def test_scattered_points_are_not_drawn_as_a_line(tmp_path: Path, call: Call) -> None:
+    coords = np.random.default_rng(0).random((12, 2))
+    np.savez(tmp_path / "a.npz", coords=coords, u=waves(6, 9, 2, 12))
+    small = settings(*SMALL, "backbone.width=8", "backbone.heads=2")
+    assert call("train", tmp_path / "a.npz", "--runs", tmp_path, "--strategy", "one_step", *small)[0] == 0
+    (run,) = (path for path in tmp_path.iterdir() if path.is_dir() and (path / "report.html").exists())
+    notices: list[str] = []
+    found = gather([run.name], tmp_path).runs[run.name]
+    assert found.rollout(notices) == (None, None)
+    assert "scattered points" in notices[0]
+    assert {"fields", "spectrum"}.isdisjoint(name for name, _ in run_figures(found))
+    for command in ("animate", "anatomy"):
+        assert_refused(call(command, run.name, "--runs", tmp_path), "scattered points")
+    code, text, _ = call("doctor", run.name, "--runs", tmp_path)
+    assert code == 0
+    assert "u0 (" in text
+    assert "modes" not in text
 
 
 def test_mat_files_of_two_kinds_are_one_recording(tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ def test_what_the_end_of_a_worker_means(tmp_path: Path) -> None:
 
 
 def test_the_view_shows_every_run_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    console = Console(file=io.StringIO(), force_terminal=True, width=160)
+    console = Console(file=io.StringIO(), force_terminal=True, width=160, markup=False, emoji=False)
     for module in (watch_module, console_module):
         monkeypatch.setattr(module, "console", console)
     monkeypatch.setattr("hero.console.console", console)

@@ -37,6 +37,8 @@ def decide_boundaries(recording: Recording, states: Sequence[np.ndarray]) -> Rec
             note = f"{axis.name}: the last point repeats the first and is dropped; the axis is periodic."
         elif axis.periodic is None:
             periodic, reason = is_periodic(lines)
+            if periodic and not is_even(np.diff(axis.coordinates)):
+                periodic, reason = False, "its points are not evenly spaced"
             recording = _with_axis(recording, place, replace(axis, periodic=periodic))
             note = f"{axis.name} is taken as {'periodic' if periodic else 'not periodic'}: {reason}."
         else:

@@ -342,6 +342,11 @@ def anatomy(
     """Measure which modes make the error of a run at step `steps`, by default its horizon; writes `anatomy.json`."""
     opened = Run(run)
     config, history = opened.config, opened.config.train.history
+    if config.make_source().cloud:
+        raise HeroError(
+            f"run {run.name} is on scattered points, which have no wavenumbers; `hero doctor {run.name}` splits its "
+            "error without them."
+        )
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
     longest = config.split(split).steps + 1 - history

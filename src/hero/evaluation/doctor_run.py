@@ -76,6 +76,7 @@ class RunDiagnosis(Record):
     """Energy of the error in each band over the energy of the truth, one row for each step."""
     channels: tuple[tuple[float, ...], ...]
     """Share of each channel in the error, one row for each step."""
+    channel_names: tuple[str, ...]
     amplification: float
     """Growth of a small difference per step along the rollout, geometric mean."""
     idle: tuple[str, ...]
@@ -175,9 +176,9 @@ RULES: tuple[Rule, ...] = (
     (
         lambda d: d.outcome != "accurate",
         lambda d: (
-            f"Most of the error at step {d.steps[d.explained]} is in the modes {d.labels[d.worst_band]}; new defects "
-            f"make {100 * d.new_share:.0f} % of it and old errors, which the operator carries along, "
-            f"{100 - 100 * d.new_share:.0f} %; a small difference "
+            (f"Most of the error is in the modes {d.labels[d.worst_band]}. " if len(d.limits) > 1 else "")
+            + f"Of the error at step {d.steps[d.explained]}, new defects make {100 * d.new_share:.0f} % and old "
+            f"errors, which the operator carries along, {100 - 100 * d.new_share:.0f} %; a small difference "
             f"{'grows' if d.amplification > 1 else 'shrinks'} to {d.amplification:.3g} of its size per step."
         ),
     ),
@@ -343,13 +344,19 @@ def doctor_run(run: Path, data_dir: Path) -> RunDiagnosis:
         bands = split_modes(source.space, config.backbone.reach, device)
     else:
         bands = Shells.of(Geometry(source.space, periodic=source.periodic, extents=source.extents))
-    found = examine(trained, bands, run.name, config.strategy, train.normalise, train.noise)
+    found = examine(trained, bands, run.name, config.strategy, train.normalise, train.noise, source.channel_names)
     found.write(run / "doctor.json")
     return found
 
 
 def examine(
-    trained: Trained, bands: Banded, name: str, strategy: str, normalise: bool = False, noise: float = 0.0
+    trained: Trained,
+    bands: Banded,
+    name: str,
+    strategy: str,
+    normalise: bool = False,
+    noise: float = 0.0,
+    channel_names: Sequence[str] = (),
 ) -> RunDiagnosis:
     """Roll out, split the error, and measure growth, gradients and late states."""
     history, data = trained.history, trained.data
@@ -385,6 +392,7 @@ def examine(
         limits=bands.limits,
         bands=tuple(map(tuple, rows)),
         channels=tuple(map(tuple, channels)),
+        channel_names=tuple(channel_names or (f"channel {i}" for i in range(data.shape[2]))),
         amplification=amplification,
         idle=tuple(idle_parameters(trained)),
         **vars(late),

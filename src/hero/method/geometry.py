@@ -99,7 +99,7 @@ def quadrature_weights(coordinates: Sequence[Any], periodic: Sequence[bool]) -> 
         else:
             raise HeroError(
                 f"axis {axis} is periodic and its points are not evenly spaced; interpolate the data to an even grid, "
-                "or declare the axis as not periodic."
+                "or declare the axis as not periodic (data.periodic=false)."
             )
         weights = weights[..., None] * (widths / widths.sum())
     return None if is_even(weights.flatten()) else weights

@@ -109,12 +109,14 @@ def run_table(found: RunDiagnosis) -> Table:
         ("growth of a small difference", f"{found.amplification:.4g} per step"),
         (f"modes of the error {at}", _ranked(found.labels, parts)),
         (f"modes whose error grew tenfold by step {found.steps[-1]}", ", ".join(growing) or "none"),
-        (f"channels of the error {at}", _ranked([f"channel {i}" for i in range(len(channels))], channels)),
+        (f"channels of the error {at}", _ranked(list(found.channel_names), channels)),
         ("late energy over the true one", format_number(found.energy)),
         ("late std over the true one", format_number(found.std)),
         ("late change per step over the true one", format_number(found.change)),
         ("parameters without gradient", ", ".join(found.idle[:4]) or "none"),
     ]
+    if len(found.limits) == 1:  # scattered points have no modes
+        facts = [fact for fact in facts if not fact[0].startswith("modes")]
     rows = [Row([Text(fact), Text(value)]) for fact, value in facts]
     columns = [Column("measurement", words=True), Column("value", words=True)]
     return Table(f"{found.run}: {found.outcome}", columns, rows, sortable=False)

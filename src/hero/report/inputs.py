@@ -61,6 +61,11 @@ class ReportedRun:
 
         `notices` gets the reason why there is none. The errors are None if they are not of the same evaluation.
         """
+        if self.config.make_source().cloud:
+            notices.append(
+                f"run {self.name} is on scattered points; its rollout is not drawn, for pictures show grids."
+            )
+            return None, None
         try:
             found = self.run.rollout
         except HeroError as error:

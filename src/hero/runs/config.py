@@ -24,6 +24,8 @@ from hero.config import Facts, Settings, parse_override, read_toml, setting
 from hero.config.registry import trust
 from hero.config.settings import LARGEST_INT
 from hero.data import FOUND, SCORED, DataSettings, FileSettings, FileSource, Source, Split, get_task
+from hero.data.files import fingerprint
+from hero.data.readers import open_recording
 from hero.data.windows import Trajectories, Windows
 from hero.errors import HeroError, unknown_name
 from hero.method.losses import LOSSES, get_loss
@@ -187,11 +189,22 @@ def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] 
     typed = dict(overrides) if isinstance(overrides, Mapping) else dict(map(parse_override, overrides))
     if "train.init" in typed:
         values.pop("train.init_hash", None)  # of other weights
-    if any(key.startswith("data.") and key.removeprefix("data.") not in NOT_IDENTITY["data"] for key in typed):
+    is_chosen_again = any(
+        key.startswith("data.") and key.removeprefix("data.") not in NOT_IDENTITY["data"] for key in typed
+    )
+    if is_chosen_again or names_another_file(values, typed):
         values = {key: value for key, value in values.items() if key.removeprefix("data.") not in FOUND}
     merged = {spelled(key): value for key, value in (values | typed).items()}
     trust(*(value for key, value in typed.items() if spelled(key) in NAMES_OF_CODE))
     return merged
+
+
+def names_another_file(stored: Mapping[str, Any], typed: Mapping[str, Any]) -> bool:
+    """Whether `typed` has a path to other data than a stored configuration; the same data may have moved."""
+    known, path = stored.get("data.fingerprint"), typed.get("data.path")
+    if not known or path is None:
+        return False
+    return fingerprint(open_recording(Path(path), stored.get("data.layout", "")).files) != known
 
 
 def implied_preset(names: Iterable[str]) -> str:

@@ -112,6 +112,10 @@ def containers_of(path: Path) -> list[Container]:
     if not path.exists() and not is_name(path):
         raise HeroError(f"there is no file or folder {path}; check the path.")
     head = _first_bytes(path) if path.is_file() else b""
+    if path.is_file() and not head:
+        raise HeroError(f"{path} is empty (0 bytes); copy or download it again.")
+    if path.is_dir() and not any(path.iterdir()):
+        raise HeroError(f"{path} is an empty folder; put files of one layout into it, or name another.")
     found = [container for container in CONTAINERS if container.matches(path, head)]
     if not found:
         raise HeroError(

@@ -27,7 +27,7 @@ from hero.data import Source
 from hero.errors import HeroError
 from hero.files import write_atomic
 from hero.report.figures.curves import error_axes
-from hero.report.figures.fields import GONE, Scaled, box, draw_parts, grid_points, scale_fields
+from hero.report.figures.fields import GONE, Scaled, box, draw_parts, first_channel, grid_points, scale_fields
 from hero.report.figures.style import BLACK, ORANGE, VERMILION
 from hero.report.tables import format_number
 from hero.runs.folder import Run
@@ -80,8 +80,13 @@ def animate(run: Path, out: Path | None = None, steps: int | None = None, fps: i
     rollout = opened.rollout
     if rollout is None:
         raise HeroError(f"run {run.name} has no stored rollout; `hero evaluate {run.name}` writes it.")
+    source = opened.config.make_source()
+    if source.cloud:
+        raise HeroError(
+            f"run {run.name} is on scattered points, and animations show grids; draw what `hero predict` writes."
+        )
     shown = shown_steps(len(rollout.truth), steps)
-    figure, move = picture(rollout, opened.errors.nrmse[rollout.trajectory], opened.config.make_source())
+    figure, move = picture(rollout, opened.errors.nrmse[rollout.trajectory], source)
     writer: AbstractMovieWriter = PillowWriter(fps)
     if ffmpeg:
         writer = FFMpegWriter(fps, codec="h264", extra_args=["-crf", "18", "-pix_fmt", "yuv420p"])
@@ -123,7 +128,7 @@ def find_ffmpeg() -> str:
 
 def picture(rollout: Rollout, errors: np.ndarray, source: Source) -> tuple[MovingFigure, Move]:
     """The figure, and the function that shows a step in it; `errors` is the nRMSE of the whole field at each step."""
-    scaled = scale_fields(rollout)
+    scaled = scale_fields(rollout, first_channel(source))
     errors = np.where(np.isnan(errors), np.inf, errors)
     figure = MovingFigure(figsize=(9.0, 3.9) if scaled.truth.ndim == 2 else (9.6, 3.7), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)

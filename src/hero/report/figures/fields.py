@@ -55,13 +55,18 @@ class Scaled(NamedTuple):
         )
 
 
-def scale_fields(rollout: Rollout) -> Scaled:
+def first_channel(source: Source) -> str:
+    """The name of the channel that is drawn; its dollar signs do not start formulas."""
+    return source.channel_names[0].replace("$", r"\$")
+
+
+def scale_fields(rollout: Rollout, name: str = "u") -> Scaled:
     """The first channel as it is drawn; a state that decays far is drawn relative to its size at each step."""
     truth, prediction = rollout.truth[:, 0].astype(np.float64), rollout.prediction[:, 0].astype(np.float64)
     size = np.abs(truth).max(axis=tuple(range(1, truth.ndim)), keepdims=True)
-    unit = "u"
+    unit = name
     if size.max() > DECAY * size.min() > 0:
-        truth, prediction, unit = truth / size, prediction / size, "u / max|u| at that step"
+        truth, prediction, unit = truth / size, prediction / size, f"{name} / max|{name}| at that step"
     prediction = np.where(np.isfinite(prediction), prediction, np.nan)
     error = prediction - truth
     limit = float(np.abs(truth).max()) or 1.0
@@ -143,7 +148,7 @@ def fields_figure(rollout: Rollout, errors: Sequence[float], source: Source, hor
 
     `errors` is the nRMSE of the whole fields at each step; the trajectory is the median one by GM over `horizon` steps.
     """
-    scaled = scale_fields(rollout)
+    scaled = scale_fields(rollout, first_channel(source))
     figure = (
         _space_time(scaled, rollout, errors, source) if scaled.truth.ndim == 2 else _snapshots(scaled, errors, source)
     )
@@ -167,7 +172,7 @@ def _space_time(scaled: Scaled, rollout: Rollout, errors: Sequence[float], sourc
         truth, prediction = rollout.truth[step - 1, 0], rollout.prediction[step - 1, 0].astype(np.float64)
         draw_lines(axes, grid_points(source, len(truth)), truth, {"prediction": (prediction, "--", ORANGE)})
         axes.set_title(f"step {step}: nRMSE {format_number(errors[step - 1])}", fontsize=10)
-    panels[0].set_ylabel("u")
+    panels[0].set_ylabel(first_channel(source))
     panels[0].legend(fontsize=8, loc="best")
     return figure
 
