@@ -353,7 +353,7 @@ def test_more_modes_than_the_grid_carries_are_refused(tmp_path: Path, data_dir: 
 
 @pytest.mark.parametrize("name", SHIFTS)
 def test_halving_the_internal_step_leaves_the_shifted_truth_alone(name: str) -> None:
-    """On one trajectory, warmed up shortly, and its first steps; docs/ood.md has the measurement of all of it."""
+    """On one trajectory, warmed up shortly, and its first steps; all of it is in docs/reference/shifts.md."""
     own = get_task(ood.PAPER_TASK)
     task = own.with_settings(SHIFTS[name].settings)
     start = own if task.resolution != own.resolution else task

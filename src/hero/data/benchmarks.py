@@ -1,8 +1,8 @@
 """The benchmark tasks: one row each, with the symbol of L and the nonlinearity N of u_t = L u + N(u).
 
 Every nonlinearity is a Galerkin truncation: its inputs and its output are restricted to the modes that the product
-leaves free of aliasing. The substeps are about the fewest that make the trajectory independent of them; docs/tasks.md
-has the measurements.
+leaves free of aliasing. The substeps are about the fewest that make the trajectory independent of them;
+docs/reference/tasks.md has the measurements.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ With the solver S and the projection B_b onto a band of radial wavenumbers,
 
 and the error of band b is the nRMSE of w_T against u_T. Where data stand in for the solver, the next true state carries
 it: w_{n+1} = u_{n+1} + B_b [G(w_n) - u_{n+1}]. With all modes in B, both are the operator's own rollout.
-See docs/anatomy.md.
+See docs/howto/anatomy.md.
 """
 
 from __future__ import annotations
@@ -326,7 +326,7 @@ def _remedy(loss: str, strategy: str, optimizer: str) -> str:
         return "its loss weighs modes already"
     if loss == "balanced":
         return "its loss weighs modes already, --strategy foresight also by what becomes of them"
-    # Under AdamW weights per mode moved little: docs/anatomy.md.
+    # Under AdamW weights per mode moved little: docs/howto/anatomy.md.
     under = " under train.optimizer=soap" if optimizer == "adamw" else ""
     return f"train with train.loss=balanced or --strategy foresight{under}"
 

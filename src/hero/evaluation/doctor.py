@@ -1,6 +1,6 @@
 """Whether somebody's trajectories are fit for training, and the command to type: `hero doctor FILE`.
 
-See docs/doctor.md.
+See docs/howto/doctor.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why the rollout of a trained run blows up, goes static or drifts: `hero doctor RUN`. See docs/doctor.md.
+"""Why the rollout of a trained run blows up, goes static or drifts: `hero doctor RUN`. See docs/howto/doctor.md.
 
 With the rollout w_n, the truth u_n and the operator G, the error of the next step is split exactly:
 

@@ -2,7 +2,7 @@
 
 For each kept checkpoint: task gradients g_i on validation windows, the long-horizon gradient ∇J_L from the same starts,
 the activation α_i against the lagged operator of that checkpoint, and what follows from them by `theory.py`. In
-float64, so that an identity that fails by more than rounding is a mistake and not noise. See docs/theory.md.
+float64, so that an identity that fails by more than rounding is a mistake and not noise. See docs/method/theory.md.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ SHIFTS: dict[str, Shift] = {
         Shift("resolution_128", "resolution 128²", {"resolution": 128, "substeps": 8}),
     )
 }
-"""The paper's shifts of `PAPER_TASK`, with the substeps that they need: docs/ood.md has the measurements."""
+"""The paper's shifts of `PAPER_TASK`, with the substeps that they need, as measured: docs/reference/shifts.md"""
 
 
 @dataclass(frozen=True, kw_only=True)

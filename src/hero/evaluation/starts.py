@@ -143,7 +143,7 @@ def array_of_states(path: Path, card: ModelCard) -> Trajectories | None:
         name, array, mu = read_array(path)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise HeroError(f"{path} holds no states ({reason}); see docs/export.md for the layouts.") from error
+        raise HeroError(f"{path} holds no states ({reason}); see docs/howto/export.md for the layouts.") from error
     if array is None:
         return None
     wanted, given = (card.history, card.channels, *card.grid), array.ndim

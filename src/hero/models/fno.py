@@ -127,7 +127,7 @@ SIZES: dict[str, dict[int, dict[str, Any]]] = {
 }
 """Settings by name of the size and dimension. Both read the paper's table of backbones: `apebench` keeps 8 modes each
 way in APEBench's layout (102,881 parameters in 2D), `paper_count` keeps 8 in all and has the 30,541 parameters of the
-paper's table of costs, which has no other dimension. The layout behind that count is not known: docs/paper.md."""
+paper's table of costs, which has no other dimension. Its layout is not known: docs/method/paper.md."""
 
 
 def by_size(name: str) -> Derived:

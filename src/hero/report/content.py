@@ -312,7 +312,7 @@ def probe_table(probe: Probe) -> Table:
         Row([Text(label), *(Text(show(attrgetter(name)(point))) for point in probe.checkpoints)])
         for label, name, show in PROBE_LINES
     ]
-    note = "docs/theory.md says what each line means and does not prove."
+    note = "docs/method/theory.md says what each line means and does not prove."
     return Table("The theory, measured", columns, rows, [note], sortable=False)
 
 

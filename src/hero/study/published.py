@@ -26,7 +26,7 @@ NOT_STATED = (
     *("seed", "data.train_seed", "data.test_seed", "data.val_trajectories", "data.val_steps", "data.val_seed"),
     *("train.weight_decay", "train.clip", "train.validate_every", "train.checkpoint_every", "train.keep_every"),
     *("train.device", "train.compile", "train.recompute", "hero.perturbation", "refiner.", "recurrent."),
-    *("train.loss", "train.patience"),  # the paper states both: docs/paper.md
+    *("train.loss", "train.patience"),  # the paper states both: docs/method/paper.md
 )
 """Settings, or with a dot whole sections, for which the paper gives no value or two: any value is comparable."""
 
@@ -39,7 +39,7 @@ COST_NOTE = (
 """Stands next to measured costs of a 2D FNO."""
 
 SECOND_READINGS: dict[str, dict[str, Any]] = {
-    "kuramoto_sivashinsky": {"task.gradient_norm": -2.0, "task.kept_mean": 1.0},  # as printed: docs/tasks.md
+    "kuramoto_sivashinsky": {"task.gradient_norm": -2.0, "task.kept_mean": 1.0},  # as printed: docs/reference/tasks.md
 }
 """Settings of a task that the paper can be read to mean as well as our default."""
 
