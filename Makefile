@@ -1,4 +1,5 @@
 # make demo   sets everything up and runs the main job: FNO on Burgers with HERO at the paper's protocol, then with our recipe
+# make results   writes the tables and figures of docs/results.md from results/
 # make test   sets everything up and runs lint, types and tests
 PYTHON ?= python3
 BIN := .venv/bin
@@ -7,7 +8,7 @@ PIP := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c co
 # Modules are compiled when they are first imported, which must then be kept: compiling all of them takes a minute more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint results clean
 
 demo: .venv/.installed
 	$(BIN)/hero train burgers --strategy hero
@@ -16,6 +17,9 @@ demo: .venv/.installed
 
 test: .venv/.installed-dev lint
 	$(BIN)/pytest -n auto --dist loadfile
+
+results: .venv/.installed
+	$(BIN)/python -m benchmarks results
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .

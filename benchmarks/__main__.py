@@ -6,6 +6,9 @@ python -m benchmarks scaling speed.png            cost of an update against grid
 python -m benchmarks memory memory.png            memory of an update against the length of its unroll
 python -m benchmarks streaming --storage gzip     training from a file next to training from memory
 python -m benchmarks tuning table.csv --tasks burgers   the grid that the preset `best` was chosen from
+python -m benchmarks results                      the tables and figures of docs/results.md, from results/
+python -m benchmarks results --add runs --tag v1  keep the finished runs of a folder in results/ first
+python -m benchmarks results --verify B           check what is kept: A, B, C, or D with --run ID
 """
 
 from __future__ import annotations
@@ -13,8 +16,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.evidence import Outcome, collect, verify_predictions, verify_training, verify_weights
+from benchmarks.evidence_page import build, outdated
 from benchmarks.peers import compare, paper_workloads
 from benchmarks.scaling import measure_scaling, paper_sweeps, scaling_figure
 from benchmarks.streaming import print_streaming, streaming_ratios
@@ -66,6 +72,38 @@ def run_tuning(args: argparse.Namespace) -> None:
     print("\n".join(summary(args.table)))
 
 
+def run_results(args: argparse.Namespace) -> None:
+    """The tables and figures of docs/results.md, made from the kept runs; or a check of what is kept."""
+    if args.verify:
+        failed = [show(outcome) for outcome in checks(args)].count(False)
+        if failed:
+            raise HeroError(f"{failed} of the checks of tier {args.verify} did not hold; see the lines above.")
+        return
+    if args.add:
+        print(f"{collect(args.add, args.results, args.tag)} finished runs of {args.add} are kept in {args.results}.")
+    for path in build(args.results, Path()):
+        print(path)
+
+
+def checks(args: argparse.Namespace) -> Iterator[Outcome]:
+    """The outcomes of a tier."""
+    if args.verify == "A":
+        pages = outdated(args.results, Path())
+        return iter([("tables", not pages, f"other numbers in {', '.join(pages)}" if pages else "as on the pages")])
+    if args.verify == "B":
+        return verify_predictions(args.results)
+    if args.verify == "C":
+        return verify_weights(args.results, args.data)
+    return verify_training(args.results, args.run, args.runs, args.data)
+
+
+def show(outcome: Outcome) -> bool:
+    """Print a check and return whether it held."""
+    name, holds, words = outcome
+    print(f"{'holds' if holds else 'FAILS'}  {name}: {words}")
+    return holds
+
+
 def at_least_one(text: str) -> int:
     if int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is too few; use 1 or more")
@@ -114,6 +152,15 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--common", default="train.optimizer=soap", metavar="'A=B C=D'", help="settings of all arms")
     command.add_argument("--workers", type=int, default=1, help="runs at a time, one thread each")
     command.add_argument("--show", action="store_true", help="train nothing; print the table that is there")
+    command.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR")
+    command.add_argument("--data", type=Path, default=Path("data"), metavar="DIR")
+    command = commands.add_parser("results", help=run_results.__doc__, description=run_results.__doc__)
+    command.set_defaults(call=run_results)
+    command.add_argument("--add", type=Path, metavar="RUNS", help="keep the finished runs of this folder first")
+    command.add_argument("--tag", default="", help="the version of the code that trained them")
+    command.add_argument("--verify", choices=("A", "B", "C", "D"), help="pages, predictions, weights, or training")
+    command.add_argument("--run", default="", metavar="ID", help="the run that tier D trains")
+    command.add_argument("--results", type=Path, default=Path("results"), metavar="DIR")
     command.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR")
     command.add_argument("--data", type=Path, default=Path("data"), metavar="DIR")
     return top

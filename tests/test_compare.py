@@ -17,6 +17,7 @@ from matplotlib.image import imread
 import hero.study.compare as module
 from conftest import TINY, Call, assert_refused, options, tiny
 from hero.cli import main
+from hero.cli.options import seed_numbers
 from hero.errors import HeroError
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run
@@ -212,7 +213,7 @@ def test_damaged_results_are_failures(again: Path, data_dir: Path, file: str) ->
         (["burgers", "--strategies", "push_forward,heroo"], ("'heroo'", "did you mean 'hero'?")),
         (["burgers", "--strategies", " , "], ("--strategies is empty",)),
         (["burgers", "--strategies", "hero,one_step,hero"], ("--strategies has hero twice",)),
-        (["burgers", "--seeds", "0"], ("--seeds is empty",)),
+        (["burgers", "--seeds", "0"], ("--seeds 0", "1 to 1000")),
         (["burgers", "--baseline", "hero", "--strategies", "one_step"], ("--baseline=hero", "one_step")),
         (["burgers", "--set", "seed=3"], ("--seeds",)),
         (["burgers", "--preset", "fast"], ("preset", "'fast'")),
@@ -345,3 +346,12 @@ def test_a_run_of_hero_train_is_used_and_landscape_alone_asks_for_kept_checkpoin
     code, out, _ = call("study", "landscape", "--tasks", "burgers", "--seeds", 1, "--workers", 0, *options(), *folders)
     assert code == 0, out
     assert len(list((run / "checkpoints").iterdir())) == 5
+
+
+def test_seeds_are_counted_or_named() -> None:
+    assert seed_numbers("3") == [0, 1, 2]
+    assert seed_numbers("10-12") == [10, 11, 12]
+    assert seed_numbers("7,3") == [7, 3]
+    for text in ("", "-1", "3-", "1e3", "٣", "4-2", "0", "999999999", "1-2-3", "9" * 5000):
+        with pytest.raises(HeroError, match="--seeds"):
+            seed_numbers(text)

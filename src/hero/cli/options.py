@@ -87,10 +87,29 @@ TaskName = Annotated[str | None, TASK]
 RequiredTask = Annotated[str, TASK]
 RunName = Annotated[str, argument("RUN", "Run folder, run id, or a unique part of the id.", "run")]
 Backbone = Annotated[str | None, option("NAME", "One of: NAMES, or package.module:Class (default fno).", "backbone")]
+SEEDS = option("N|A-B|A,B", "N seeds from 0; 10-14 or 3,7 names them.")
 JsonFile = Annotated[Path | None, option("FILE", "Also write all numbers to this file.")]
 
 
 TrustCode = Annotated[bool, flag("--trust-code", "Run code that a run, file or --config names: of authors you trust.")]
+
+
+MOST_SEEDS = 1000
+
+
+def seed_numbers(text: str) -> list[int]:
+    """The seeds that `--seeds` means: 5 is 0 to 4, 10-14 and 3,7 are these."""
+    first, dash, last = text.partition("-")
+    parts = [first, last] if dash else text.split(",")
+    if not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
+        raise HeroError(f"--seeds {text} is not understood; use a number such as 5, or name them as 10-14 or 3,7.")
+    numbers = [int(part) for part in parts]
+    if not dash and len(numbers) > 1:
+        return numbers
+    start, end = (numbers[0], numbers[1] + 1) if dash else (0, numbers[0])
+    if not 0 < end - start <= MOST_SEEDS:
+        raise HeroError(f"--seeds {text} is {max(end - start, 0)} seeds; use 1 to {MOST_SEEDS}.")
+    return list(range(start, end))
 
 
 @dataclass

@@ -68,7 +68,7 @@ def compare(
     task: options.TaskName = None,
     strategies: Annotated[str, STRATEGIES] = "one_step,push_forward,hero,fixed_weight",
     backbone: options.Backbone = None,
-    seeds: Annotated[int, option("N", "Seeds 0 to N-1.")] = 5,
+    seeds: Annotated[str, options.SEEDS] = "5",
     budget: Annotated[
         str, option("NAME", "Equal for all: updates (steps) or measured time (compute).", "budget")
     ] = "steps",
@@ -88,7 +88,7 @@ def compare(
     chosen = (
         merge_settings(settings.preset or "paper", settings.config, values),
         split_names(strategies) or [],
-        range(seeds),
+        options.seed_numbers(seeds),
     )
     built = workers.build()
     planned = comparison.plan_comparison(*chosen, where.runs, where.data, budget, baseline, out)
@@ -106,7 +106,7 @@ def study(
     tasks: Annotated[str | None, option("A,B,...", "Benchmarks (default: as in the paper).", "task")] = None,
     backbones: Annotated[str | None, option("A,B,...", "Some of: NAMES, or package.module:Class.", "backbone")] = None,
     strategies: Annotated[str | None, STRATEGIES] = None,
-    seeds: Annotated[int | None, option("N", "Seeds 0 to N-1 (default 5).")] = None,
+    seeds: Annotated[str | None, options.SEEDS] = None,
     loss: Annotated[str | None, option("NAME", "Absolute loss: relative, mse or both (default: by study).")] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Only list the runs, their state and estimated time.")] = False,
     table_only: Annotated[bool, flag("--table-only", "Train nothing; write the tables of the finished runs.")] = False,
@@ -123,7 +123,7 @@ def study(
     if dry_run and table_only:
         raise HeroError("--dry-run writes nothing, so it excludes --table-only; leave out one of them.")
     chosen = split_names(tasks), split_names(backbones), split_names(strategies)
-    values, only = settings.values(), None if seeds is None else range(seeds)
+    values, only = settings.values(), None if seeds is None else options.seed_numbers(seeds)
     planned = plan(study, settings.preset or "paper", settings.config, values, *chosen, only, loss)
     if dry_run:
         show(schedule_table(schedule(planned, where.runs), workers.workers))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -309,8 +310,8 @@ def check_values(axis: str, values: Sequence[Any]) -> None:
     """Refuse an empty axis, and doubles."""
     if not values:
         raise HeroError(f"`{axis}` is empty; name at least one, or leave it out for the default.")
-    for value in values:
-        if list(values).count(value) > 1:
+    for value, count in Counter(values).items():
+        if count > 1:
             raise HeroError(f"`{axis}` has {value} twice; name each one once.")
 
 

@@ -1,0 +1,213 @@
+"""Evidence: what every run of docs/results.md was, and how anyone checks it.
+
+`results/runs/` has a small file for each run: its settings, metrics and error per step. Tables and figures are made
+from these files alone (`evidence_page.py`). There are four ways to check a number, each dearer than the last:
+
+A  the page is what the files say
+B  stored predictions give the stored errors        (results/predictions)
+C  stored weights give the stored metrics           (results/weights; makes the test data)
+D  the same command gives the same weights          (trains)
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from shutil import copyfile
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hero.console import progress_bar, say
+from hero.errors import HeroError
+from hero.files import json_line, write_atomic
+from hero.method import metrics
+from hero.records import Record
+from hero.runs.checkpoint import file_hash, load_weights
+from hero.runs.config import RunConfig, make_config
+from hero.runs.folder import Run, list_runs, load_data
+from hero.runs.records import Metrics, write_arrays
+from hero.training.loop import train
+
+PAPER = ("one_step", "push_forward", "refiner", "recurrent", "hero", "fixed_weight")
+ARMS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: ("paper", {"strategy": name}) for name in PAPER},
+    "push_forward, mse": ("paper", {"strategy": "push_forward", "train.loss": "mse"}),
+    "hero, mse": ("paper", {"strategy": "hero", "train.loss": "mse"}),
+    "recipe": ("best", {}),
+    "control": ("best", {"strategy": "push_forward"}),
+    "no history": ("best", {"foresight.power": 0.0}),
+    "w_max=20": ("best", {"loss.w_max": 20.0}),
+    "w_max=1000": ("best", {"loss.w_max": 1000.0}),
+    "power=0.5": ("best", {"foresight.power": 0.5}),
+    "adamw": ("best", {"train.optimizer": "adamw"}),
+    "adamw, no history": ("best", {"train.optimizer": "adamw", "foresight.power": 0.0}),
+    "random phases": ("best", {"foresight.adjoint": "phases"}),
+    "solver's adjoint": ("best", {"foresight.adjoint": "solver"}),
+    "static spectrum": ("best", {"foresight.power": 0.0, "loss.spectrum": "data"}),
+    "horizon=10": ("best", {"foresight.horizon": 10}),
+    "horizon=100": ("best", {"foresight.horizon": 100}),
+    "refresh=2000": ("best", {"foresight.refresh": 2000}),
+    "h1": ("best", {"strategy": "push_forward", "train.loss": "h1"}),
+}
+"""A name for each way of training in docs/results.md: its preset and what it changes."""
+PREDICTED = (1, 10, 50, 100, 200)
+"""Steps of the rollouts whose predictions are stored."""
+KEPT = ("recipe", "control")
+"""Arms whose predictions and weights are stored, for the first of the seeds."""
+FIRST_SEED = 10
+
+
+class Evidence(Record):
+    """A finished run as `results/runs/` keeps it."""
+
+    remedy: ClassVar[str] = "collect it again from its run folder."
+
+    arm: str
+    task: str
+    seed: int
+    updates: int
+    tag: str
+    """The version of the code that trained it."""
+    command: str
+    settings: dict[str, Any]
+    metrics: Metrics
+    nrmse: tuple[float, ...]
+    """Mean over the test trajectories at each step; infinite where one of them has left the finite range."""
+
+    @property
+    def run(self) -> str:
+        """The id of the run."""
+        return self.metrics.run
+
+
+def command_of(arm: str, task: str, seed: int, updates: int) -> str:
+    """What to type to train it."""
+    preset, changes = ARMS[arm]
+    strategy = changes.get("strategy")
+    words = ["hero train", task, f"--preset {preset}", *([f"--strategy {strategy}"] if strategy else ())]
+    words += [f"--seed {seed}", *(f"--set {key}={value:g}" if isinstance(value, float) else f"--set {key}={value}"
+                                  for key, value in changes.items() if key != "strategy")]  # fmt: skip
+    return " ".join([*words, *([f"--set train.steps={updates}"] if updates != make_config().train.steps else ())])
+
+
+@cache
+def run_id(arm: str, task: str, seed: int, updates: int) -> str:
+    """The id that training the arm gives."""
+    preset, changes = ARMS[arm]
+    config = make_config(preset, overrides={**changes, "task.name": task, "seed": seed, "train.steps": updates})
+    return config.run_id()
+
+
+def arm_of(config: RunConfig) -> str | None:
+    """The arm that a configuration belongs to, None if it is none of them."""
+    key = (config.task.name, config.seed, config.train.steps)
+    return next((arm for arm in ARMS if run_id(arm, *key) == config.run_id()), None)
+
+
+def collect(runs_dir: Path, results: Path, tag: str) -> int:
+    """Add the finished runs of `runs_dir` to `results`; returns how many there were."""
+    count = 0
+    folders = list_runs(runs_dir)
+    with progress_bar("runs", len(folders)) as advance:
+        for folder in folders:
+            advance()
+            run = Run(folder)
+            if (found := run.metrics) is None:
+                continue
+            if (arm := arm_of(run.config)) is None:
+                say(f"{run.name} is none of the arms of docs/results.md and is left out.", style="yellow")
+                continue
+            write_evidence(run, found, arm, results, tag)
+            count += 1
+    return count
+
+
+def write_evidence(run: Run, found: Metrics, arm: str, results: Path, tag: str) -> None:
+    """One run: its file, and for a few its predictions and weights."""
+    config = run.config
+    key = (arm, config.task.name, config.seed, config.train.steps)
+    with np.errstate(over="ignore"):
+        mean = run.errors.nrmse.mean(axis=0)
+    evidence = Evidence(
+        arm=arm,
+        task=config.task.name,
+        seed=config.seed,
+        updates=config.train.steps,
+        tag=tag,
+        command=command_of(*key),
+        settings=tomllib.loads(config.to_toml()),
+        metrics=found,
+        nrmse=tuple(float(f"{value:.4g}") if math.isfinite(value) else math.inf for value in mean),
+    )
+    line = json_line({"version": Evidence.version, **evidence.plain()})  # a file of one line, not of 300
+    write_atomic(results / "runs" / f"{run.name}.json", line.encode())
+    if arm in KEPT and config.seed == FIRST_SEED and config.make_source().dims == 1 and (rollout := run.rollout):
+        steps = np.array([step for step in PREDICTED if step <= len(rollout.truth)])
+        arrays = {"steps": steps, "truth": rollout.truth[steps - 1], "prediction": rollout.prediction[steps - 1]}
+        errors = run.errors.nrmse[rollout.trajectory, steps - 1]
+        write_arrays(results / "predictions" / f"{run.name}.npz", {**arrays, "nrmse": errors})
+        (results / "weights").mkdir(parents=True, exist_ok=True)
+        copyfile(run.path / "model.safetensors", results / "weights" / f"{run.name}.safetensors")
+
+
+def read_evidence(results: Path) -> list[Evidence]:
+    """Every run that is kept, by arm, task and seed."""
+    paths = sorted((results / "runs").glob("*.json"))
+    if not paths:
+        raise HeroError(f"{results / 'runs'} has no runs; `python -m benchmarks results --add RUNS` adds them.")
+    return sorted(map(Evidence.read, paths), key=lambda found: (found.arm, found.task, found.updates, found.seed))
+
+
+Outcome = tuple[str, bool, str]
+"""A run, whether the check held, and what was compared."""
+
+
+def verify_predictions(results: Path) -> Iterator[Outcome]:
+    """B: the errors of the stored predictions, in float64, against the errors of the evaluation."""
+    for path in sorted((results / "predictions").glob("*.npz")):
+        with np.load(path, allow_pickle=False) as stored:
+            truth, prediction = (stored[name].astype(np.float64) for name in ("truth", "prediction"))
+            steps, expected = stored["steps"], stored["nrmse"]
+        axes = tuple(range(1, truth.ndim))
+        found = np.sqrt(((prediction - truth) ** 2).sum(axes) / (truth**2).sum(axes))
+        furthest = float(np.abs(found / expected - 1).max())
+        yield path.stem, furthest < 1e-3, f"nRMSE at steps {', '.join(map(str, steps))} within {furthest:.1e}"
+
+
+def verify_weights(results: Path, data_dir: Path) -> Iterator[Outcome]:
+    """C: the stored weights, evaluated on test data that are made again, against the stored metrics."""
+    for evidence in read_evidence(results):
+        path = results / "weights" / f"{evidence.run}.safetensors"
+        if not path.is_file():
+            continue
+        config = config_of(evidence)
+        model = config.build_operator()
+        load_weights(path, model)
+        test = load_data(config, "test", data_dir, "cpu")
+        step = config.make_strategy().stepper(model.eval())
+        steps = config.data.test_steps + 1 - config.train.history
+        found = metrics.summarise(metrics.rollout_errors(step, test, steps, "cpu", config.train.history))["nrmse@100"]
+        expected = evidence.metrics.test["nrmse@100"]
+        yield evidence.run, abs(found / expected - 1) < 0.01, f"nRMSE@100 {found:.4g}, stored {expected:.4g}"
+
+
+def verify_training(results: Path, run: str, runs_dir: Path, data_dir: Path) -> Iterator[Outcome]:
+    """D: one run trained again; its weights are the same bits with the same versions on the same kind of machine."""
+    for evidence in read_evidence(results):
+        if evidence.run == run:
+            trained = Run(train(config_of(evidence), runs_dir, data_dir))
+            same = file_hash(trained.path / "model.safetensors") == evidence.metrics.weights
+            yield run, same, "the same weights" if same else "other weights: other versions or another machine?"
+            return
+    raise HeroError(f"there is no run {run} in {results}; `ls {results / 'runs'}` lists them.")
+
+
+def config_of(evidence: Evidence) -> RunConfig:
+    """The configuration that the run was trained with."""
+    preset, changes = ARMS[evidence.arm]
+    key = {"task.name": evidence.task, "seed": evidence.seed, "train.steps": evidence.updates}
+    return make_config(preset, overrides={**changes, **key})

@@ -1,0 +1,241 @@
+"""Tables and figures of docs/results.md, made from `results/` alone.
+
+Between `<!-- begin NAME -->` and `<!-- end NAME -->` a page holds what is written here; the rest is written by people.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from benchmarks.evidence import PAPER, Evidence, read_evidence
+from hero.data import get_task
+from hero.errors import HeroError
+from hero.files import write_atomic
+from hero.report.figures.style import colours_of, new_figure, save
+from hero.report.tables import format_number, format_published, format_std
+from hero.study.published import published_row
+from hero.study.records import Pairs
+from hero.study.statistics import compare_pairs
+
+ONE_D = ("burgers", "kuramoto_sivashinsky", "kdv", "dispersion", "kdv_difficulty")
+TWO_D = ("decaying_turbulence", "anisotropic_diffusion", "kolmogorov_flow")
+THREE_D = ("swift_hohenberg", "unbalanced_advection")
+MEASURE = "nrmse@100"
+NOT_RUN = "not run"
+LABELS = {"control": "push_forward, SOAP", "no history": "balanced, SOAP", "recipe": "foresight, SOAP (recipe)"}
+"""Names of our arms on the page; the paper's are their strategies."""
+SHOWN_COLUMNS = ("gm100", "nrmse@1", "nrmse@100", "nrmse@200", "stable_step")
+
+
+@dataclass(frozen=True)
+class Found:
+    """The kept runs, by arm, task and updates."""
+
+    runs: Sequence[Evidence]
+
+    def cell(self, arm: str, task: str, updates: int, measure: str = MEASURE) -> dict[int, float]:
+        """Seed -> test value; infinite where a trajectory left the finite range."""
+        return {
+            run.seed: run.metrics.test[measure]
+            for run in self.runs
+            if (run.arm, run.task, run.updates) == (arm, task, updates)
+        }
+
+    def pairs(self, arm: str, other: str, task: str, updates: int) -> Pairs | None:
+        """The arm against the other one on the seeds that both have."""
+        ours, theirs = self.cell(arm, task, updates), self.cell(other, task, updates)
+        seeds = sorted(ours.keys() & theirs.keys())
+        return compare_pairs([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]) if seeds else None
+
+    def pooled(self, arm: str, other: str, tasks: Sequence[str], updates: int) -> Pairs | None:
+        """One value for each task, the geometric mean over its pairs: tasks are the sample, seeds repeat it."""
+        found = [self.pairs(arm, other, task, updates) for task in tasks]
+        ratios = [pair.ratio for pair in found if pair and pair.ratio is not None]
+        return compare_pairs(ratios, [1.0] * len(ratios)) if ratios else None
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Infinite as soon as one value is."""
+    return float(np.exp(np.mean(np.log(np.asarray(values))))) if len(values) else float("nan")
+
+
+def mean_text(values: Mapping[int, float]) -> str:
+    """The geometric mean over seeds."""
+    return format_number(geometric_mean(list(values.values()))) if values else NOT_RUN
+
+
+def spread_text(values: Mapping[int, float]) -> str:
+    """Mean ± std over seeds, as in the paper."""
+    found = np.array(list(values.values()))
+    if not found.size:
+        return NOT_RUN
+    std = float(found.std(ddof=1)) if found.size > 1 and np.isfinite(found).all() else None
+    return format_number(float(found.mean())) + format_std(std)
+
+
+def ratio_text(pairs: Pairs | None) -> str:
+    """Ratio and its 95 % interval."""
+    if pairs is None:
+        return NOT_RUN
+    text = format_number(pairs.ratio)
+    return text + (f" [{', '.join(map(format_number, pairs.interval))}]" if pairs.interval else "")
+
+
+def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Markdown."""
+    lines = [heading, ["---"] * len(heading), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def title_of(task: str) -> str:
+    """The name of a task in words."""
+    return "KdV (difficulty)" if task == "kdv_difficulty" else get_task(task).title
+
+
+def recipe_table(found: Found, tasks: Sequence[str], updates: int) -> str:
+    """The recipe, its control and the recipe without history, task by task and over all of them."""
+    heading = ["task", *LABELS.values(), "recipe / control", "history's share", "seeds"]
+    rows = []
+    for task in tasks:
+        cells = [found.cell(arm, task, updates) for arm in LABELS]
+        share = [ratio_text(found.pairs("recipe", other, task, updates)) for other in ("control", "no history")]
+        seeds = sorted(cells[-1])
+        rows.append([task, *map(mean_text, cells), *share, f"{seeds[0]} to {seeds[-1]}" if seeds else "–"])
+    over = [ratio_text(found.pooled("recipe", other, tasks, updates)) for other in ("control", "no history")]
+    return table(heading, [*rows, ["**all of these**", "", "", "", *over, ""]])
+
+
+def paper_table(found: Found, tasks: Sequence[str], updates: int) -> str:
+    """The paper's strategies at its protocol, mean ± std, next to its own numbers."""
+    heading = ["task", "strategy", "GM100", "nRMSE@1", "nRMSE@100", "nRMSE@200", "stable step", "paper's nRMSE@100"]
+    rows = []
+    for task in tasks:
+        for arm in PAPER:
+            cells = [spread_text(found.cell(arm, task, updates, measure)) for measure in SHOWN_COLUMNS]
+            published = (published_row("complete", task, "fno", arm) or {}).get(MEASURE)
+            said = format_published(published.mean, published.std) if published else "–"
+            rows.append([task, f"`{arm}`", *(cells if cells[0] != NOT_RUN else [NOT_RUN, *[""] * 4]), said])
+    return table(heading, rows)
+
+
+def hero_pairs_table(found: Found, tasks: Sequence[str], updates: int) -> str:
+    """HERO and its control against push_forward at the paper's protocol, pair by pair."""
+    compared = (("hero", "push_forward"), ("fixed_weight", "push_forward"), ("hero", "fixed_weight"))
+    heading = ["task", *(f"{arm} / {other}" for arm, other in compared)]
+    rows = [[task, *(ratio_text(found.pairs(*pair, task, updates)) for pair in compared)] for task in tasks]
+    return table(
+        heading, [*rows, ["**all of these**", *(ratio_text(found.pooled(*p, tasks, updates)) for p in compared)]]
+    )
+
+
+def ablation_table(found: Found, tasks: Sequence[str], updates: int) -> str:
+    """Every other arm as a ratio to the control, and to the recipe over all tasks that it was run on."""
+    arms = [arm for arm in dict.fromkeys(run.arm for run in found.runs) if arm not in (*PAPER, "control")]
+    arms = sorted(arms, key=lambda arm: (arm != "recipe", arm != "no history", arm))
+    rows = []
+    for arm in arms:
+        cells = [found.pairs(arm, "control", task, updates) for task in tasks]
+        if any(cells):
+            rows.append([arm, *map(ratio_text, cells), ratio_text(found.pooled(arm, "recipe", tasks, updates))])
+    return table(["arm", *tasks, "ratio to the recipe"], rows)
+
+
+def curves_figure(found: Found, tasks: Sequence[str], updates: int) -> Figure:
+    """Error against rollout step: geometric mean over seeds as a line, the seeds as a band."""
+    arms = {"push_forward": "push_forward, paper", "hero": "HERO, paper", **LABELS}
+    colours = colours_of(arms)
+    figure = new_figure(3.4 * len(tasks), 3.2)
+    panels = figure.subplots(1, len(tasks), squeeze=False)[0]
+    for axes, task in zip(panels, tasks, strict=True):
+        for arm, label in arms.items():
+            runs = [run.nrmse for run in found.runs if (run.arm, run.task, run.updates) == (arm, task, updates)]
+            if runs:
+                errors = np.minimum(np.array(runs), 1e2)
+                steps = np.arange(1, errors.shape[1] + 1)
+                axes.plot(steps, np.exp(np.log(errors).mean(0)), label=f"{label} ({len(runs)})", color=colours[arm])
+                axes.fill_between(steps, errors.min(0), errors.max(0), color=colours[arm], alpha=0.12, linewidth=0)
+        axes.set_yscale("log")
+        axes.set_title(task, fontsize=10)
+        axes.set_xlabel("rollout step")
+    panels[0].set_ylabel("nRMSE, mean over test trajectories")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(arms), fontsize=9)
+    return figure
+
+
+def ratios_figure(found: Found, places: Sequence[tuple[str, int]]) -> Figure:
+    """The recipe against its control, and against the recipe without history: ratio, interval, every pair."""
+    figure = new_figure(8.5, 0.42 * len(places) + 1.4)
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, other, title in zip(
+        panels, ("control", "no history"), ("recipe / control", "history's share"), strict=True
+    ):
+        for y, (task, updates) in enumerate(places):
+            pairs = found.pairs("recipe", other, task, updates)
+            if pairs is None or pairs.ratio is None:
+                continue
+            ours, theirs = found.cell("recipe", task, updates), found.cell(other, task, updates)
+            points = [ours[seed] / theirs[seed] for seed in ours.keys() & theirs.keys()]
+            axes.plot(points, [y] * len(points), "o", color="0.6", markersize=3)
+            if pairs.interval:
+                axes.plot(pairs.interval, [y, y], "-", color="black", linewidth=1)
+            axes.plot([pairs.ratio], [y], "s", color="black", markersize=5)
+        axes.axvline(1, color="0.5", linewidth=0.8)
+        axes.set_xscale("log")
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("ratio of nRMSE@100")
+    panels[0].set_yticks(range(len(places)), [f"{task}, {updates}" for task, updates in places])
+    panels[0].invert_yaxis()
+    return figure
+
+
+FULL, SHORT = 10_000, 2_000
+"""Updates of the paper's protocol, and of the shorter schedule in two dimensions."""
+TABLES: dict[str, Callable[[Found], str]] = {
+    "recipe": lambda found: recipe_table(found, ONE_D, FULL),
+    "recipe 2D": lambda found: recipe_table(found, TWO_D, SHORT),
+    "paper": lambda found: paper_table(found, ONE_D, FULL),
+    "paper 2D": lambda found: paper_table(found, TWO_D, SHORT),
+    "pairs": lambda found: hero_pairs_table(found, ONE_D, FULL),
+    "pairs 2D": lambda found: hero_pairs_table(found, TWO_D, SHORT),
+    "ablation": lambda found: ablation_table(found, ONE_D, FULL),
+}
+PAGES = ("README.md", "docs/results.md")
+
+
+def filled(text: str, found: Found) -> str:
+    """The page with its tables as the kept runs give them."""
+
+    def made(match: re.Match[str]) -> str:
+        if match[1] not in TABLES:
+            raise HeroError(f"there is no table {match[1]!r}; choose one of: {', '.join(TABLES)}.")
+        return f"<!-- begin {match[1]} -->\n{TABLES[match[1]](found)}\n<!-- end {match[1]} -->"
+
+    return re.sub(r"<!-- begin ([\w ]+) -->\n.*?<!-- end \1 -->", made, text, flags=re.DOTALL)
+
+
+def build(results: Path, root: Path) -> list[Path]:
+    """Write the tables into the pages, and the figures; returns what was written."""
+    found = Found(read_evidence(results))
+    written = []
+    for name in PAGES:
+        text = (root / name).read_text(encoding="utf-8")
+        written.append(write_atomic(root / name, filled(text, found).encode()))
+    figures = {
+        "results_curves": curves_figure(found, ONE_D, FULL),
+        "results_ratios": ratios_figure(found, [*((t, FULL) for t in ONE_D), *((t, SHORT) for t in TWO_D)]),
+    }
+    return written + [save(figure, root / "docs/figures" / f"{name}.png") for name, figure in figures.items()]
+
+
+def outdated(results: Path, root: Path) -> list[str]:
+    """A: the pages whose tables are not what the kept runs say."""
+    found = Found(read_evidence(results))
+    pages = {name: (root / name).read_text(encoding="utf-8") for name in PAGES}
+    return [name for name, text in pages.items() if filled(text, found) != text]

@@ -1,0 +1,119 @@
+"""The kept runs of docs/results.md: pages say what the files say, and damage to either is noticed."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.evidence import ARMS, Evidence, arm_of, command_of, config_of, read_evidence, verify_predictions
+from benchmarks.evidence_page import Found, filled, outdated, ratio_text, recipe_table
+from benchmarks.predictability import growth_rate, measure_predictability
+from hero.data import get_task
+from hero.errors import HeroError
+from hero.method.metrics import summarise
+from hero.runs.config import make_config
+from hero.runs.records import Metrics, TrainingCost, write_arrays
+
+ROOT = Path(__file__).parents[1]
+
+
+def evidence(arm: str, task: str, seed: int, error: float) -> Evidence:
+    errors = np.full((3, 200), error)
+    values = summarise({"nrmse": errors, "correlation": 1 - np.minimum(errors, 1), "apebench_nrmse": errors})
+    cost = TrainingCost(steps=10_000, seconds=1, steps_per_second=1, compiled=True, device="cpu", threads=1)
+    identity = {"task": task, "backbone": "fno", "strategy": "foresight", "seed": seed}
+    metrics = Metrics(run=f"{arm}-{task}-{seed}", **identity, training=cost, versions={}, parameters=1, best_step=1,
+                      trajectories=3, val=values, test=values)  # fmt: skip
+    return Evidence(arm=arm, task=task, seed=seed, updates=10_000, tag="t", command="", settings={}, metrics=metrics,
+                    nrmse=tuple(errors[0]))  # fmt: skip
+
+
+def test_ratios_are_paired_by_seed() -> None:
+    runs = [evidence("recipe", "burgers", seed, 0.5 * 2.0**seed) for seed in range(3)]
+    runs += [evidence("control", "burgers", seed, 2.0**seed) for seed in (2, 1, 0, 5)]
+    found = Found(runs)
+    pairs = found.pairs("recipe", "control", "burgers", 10_000)
+    assert pairs is not None
+    assert pairs.ratio == pytest.approx(0.5)
+    assert found.pairs("recipe", "control", "kdv", 10_000) is None
+    line = recipe_table(found, ("burgers", "kdv"), 10_000).split("\n")[2]
+    assert line == "| burgers | 4.00 | not run | 1.00 | 0.500 | not run | 0 to 2 |"
+    assert "not run" in ratio_text(None)
+
+
+def test_a_diverged_run_is_not_left_out() -> None:
+    runs = [evidence("recipe", "burgers", 0, 0.1), evidence("recipe", "burgers", 1, math.inf)]
+    runs += [evidence("control", "burgers", seed, 0.2) for seed in (0, 1)]
+    assert "| ∞ | ∞ |" in recipe_table(Found(runs), ("burgers",), 10_000)
+
+
+def test_between_its_marks_a_page_is_written_and_nothing_else() -> None:
+    found = Found([evidence("recipe", "burgers", 10, 0.1)])
+    page = "before\n<!-- begin recipe -->\nold\n<!-- end recipe -->\nafter\n"
+    text = filled(page, found)
+    assert text.startswith("before\n<!-- begin recipe -->\n| task |")
+    assert text.endswith("<!-- end recipe -->\nafter\n")
+    assert "old" not in text
+    assert filled(text, found) == text
+    with pytest.raises(HeroError, match="no table 'x'"):
+        filled("<!-- begin x -->\n<!-- end x -->", found)
+
+
+def test_the_pages_say_what_the_kept_runs_say() -> None:
+    assert outdated(ROOT / "results", ROOT) == []
+
+
+def test_kept_runs_are_trained_by_their_commands() -> None:
+    for run in read_evidence(ROOT / "results"):
+        assert run.command == command_of(run.arm, run.task, run.seed, run.updates)
+        assert (run.metrics.task, run.metrics.seed, run.metrics.training.steps) == (run.task, run.seed, run.updates)
+        assert len(run.nrmse) == run.settings["data"]["test_steps"]
+        assert config_of(run).run_id() == run.run
+
+
+def test_every_arm_is_a_configuration_with_its_own_id() -> None:
+    ids = {}
+    for arm, (preset, changes) in ARMS.items():
+        config = make_config(preset, overrides={**changes, "task.name": "burgers", "seed": 10})
+        assert arm_of(config) == arm
+        ids[config.run_id()] = arm
+    assert len(ids) == len(ARMS)
+    assert arm_of(make_config(overrides={"task.name": "burgers", "train.lr": 0.5})) is None
+
+
+def test_stored_predictions_are_checked(tmp_path: Path) -> None:
+    truth, prediction = np.ones((2, 1, 4)), np.full((2, 1, 4), 1.25)
+    arrays = {"steps": np.array([1, 10]), "truth": truth, "prediction": prediction, "nrmse": np.array([0.25, 0.25])}
+    write_arrays(tmp_path / "predictions" / "run.npz", arrays)
+    assert [holds for _, holds, _ in verify_predictions(tmp_path)] == [True]
+    write_arrays(tmp_path / "predictions" / "run.npz", {**arrays, "nrmse": np.array([0.25, 0.26])})
+    assert [holds for _, holds, _ in verify_predictions(tmp_path)] == [False]
+
+
+def test_the_command_checks_pages_and_predictions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+                                                  tmp_path: Path) -> None:  # fmt: skip
+    monkeypatch.chdir(ROOT)
+    for tier in "AB":
+        assert main(["results", "--verify", tier]) == 0
+        assert "holds" in capsys.readouterr().out
+    assert main(["results", "--results", str(tmp_path)]) == 2
+    assert "has no runs" in capsys.readouterr().err
+    assert main(["results", "--verify", "D", "--run", "nothing"]) == 2
+    assert "there is no run nothing" in capsys.readouterr().err
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "a.json").write_text(json.dumps({"arm": "recipe"}))
+    assert main(["results", "--results", str(tmp_path), "--verify", "A"]) == 2
+
+
+def test_growth_of_differences() -> None:
+    assert growth_rate(1e-4 * 1.05 ** np.arange(200)) == pytest.approx(1.05)
+    grown = np.minimum(1e-4 * 1.2 ** np.arange(200), 1.4)
+    assert growth_rate(grown) == pytest.approx(1.2)
+    advection = measure_predictability(get_task("dispersion"), states=2, steps=50)
+    assert advection.growth == pytest.approx(1.0, abs=1e-9)  # dispersion keeps every norm
+    assert advection.steps_until(1e-3, 1.0) > 1e6
