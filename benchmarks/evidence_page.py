@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from benchmarks.before_after import before_after_figure
 from benchmarks.evidence import PAPER, Evidence, read_evidence
 from hero.data import get_task
 from hero.errors import HeroError
@@ -111,6 +112,26 @@ def recipe_table(found: Found, tasks: Sequence[str], updates: int) -> str:
     return table(heading, [*rows, ["**all of these**", "", "", "", *over, ""]])
 
 
+def headline_table(found: Found, tasks: Sequence[str], updates: int) -> str:
+    """The first table of the README: HERO as published, and the recipe next to its control."""
+    heading = [
+        "task",
+        "HERO as published",
+        "`push_forward`, optimizer of the recipe",
+        "recipe",
+        "recipe / `push_forward`",
+    ]
+    rows = [
+        [
+            task,
+            *(mean_text(found.cell(arm, task, updates)) for arm in ("hero", "control", "recipe")),
+            ratio_text(found.pairs("recipe", "control", task, updates)),
+        ]
+        for task in tasks
+    ]
+    return table(heading, rows)
+
+
 def paper_table(found: Found, tasks: Sequence[str], updates: int) -> str:
     """The paper's strategies at its protocol, mean ± std, next to its own numbers."""
     heading = ["task", "strategy", "GM100", "nRMSE@1", "nRMSE@100", "nRMSE@200", "stable step", "paper's nRMSE@100"]
@@ -195,9 +216,11 @@ def ratios_figure(found: Found, places: Sequence[tuple[str, int]]) -> Figure:
     return figure
 
 
+BEFORE_AFTER = "before_after.npz"
 FULL, SHORT = 10_000, 2_000
 """Updates of the paper's protocol, and of the shorter schedule in two dimensions."""
 TABLES: dict[str, Callable[[Found], str]] = {
+    "headline": lambda found: headline_table(found, ONE_D, FULL),
     "recipe": lambda found: recipe_table(found, ONE_D, FULL),
     "recipe 2D": lambda found: recipe_table(found, TWO_D, SHORT),
     "paper": lambda found: paper_table(found, ONE_D, FULL),
@@ -231,6 +254,8 @@ def build(results: Path, root: Path) -> list[Path]:
         "results_curves": curves_figure(found, ONE_D, FULL),
         "results_ratios": ratios_figure(found, [*((t, FULL) for t in ONE_D), *((t, SHORT) for t in TWO_D)]),
     }
+    if (results / BEFORE_AFTER).is_file():
+        figures["before_after"] = before_after_figure(results / BEFORE_AFTER)
     return written + [save(figure, root / "docs/figures" / f"{name}.png") for name, figure in figures.items()]
 
 
