@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from conftest import options, start_hero, tiny, wait_until
+from conftest import fork_hero, options, tiny, wait_until
 from hero.data.windows import Batch, Context
 from hero.evaluation.evaluate import evaluate
 from hero.method.rollout import as_stepper, recomputed_unroll, rollout, unroll
@@ -250,7 +250,7 @@ def test_a_killed_run_with_every_practice_is_resumed_to_the_same_bits(tmp_path: 
     config = tiny(**PRACTICES)
     whole = train(config, tmp_path / "whole", data_dir)
     run = tmp_path / "killed" / config.run_id()
-    process = start_hero(
+    process = fork_hero(
         "train", "burgers", "--strategy", "hero", *options(**PRACTICES), "--runs", run.parent, "--data", data_dir
     )
     wait_until(lambda: any(record["step"] >= 12 for record in read_lines(run / "log.jsonl")), process)

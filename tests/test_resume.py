@@ -10,7 +10,7 @@ from pathlib import Path
 import h5py
 import pytest
 
-from conftest import hero, options, start_hero, tiny, wait_until
+from conftest import Call, fork_hero, options, tiny, wait_until
 from hero.evaluation.evaluate import evaluate
 from hero.runs.config import RunConfig
 from hero.runs.records import read_lines
@@ -65,7 +65,7 @@ def test_kill_9_and_resume_gives_the_same_bits(
     run = runs_dir / config.run_id()
     command = ["train", *arguments, "--runs", runs_dir, "--data", data_dir]
     for step in kills:
-        process = start_hero(*command)
+        process = fork_hero(*command)
         wait_until(lambda step=step: last_step(run) >= step and (run / "last/state.pt").is_file(), process)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
@@ -84,7 +84,7 @@ def test_a_kill_before_the_first_checkpoint_starts_again(
 ) -> None:
     config, arguments = long_run("push_forward", STEPS)
     run = runs_dir / config.run_id()
-    process = start_hero("train", *arguments, "--runs", runs_dir, "--data", data_dir)
+    process = fork_hero("train", *arguments, "--runs", runs_dir, "--data", data_dir)
     wait_until(lambda: last_step(run) >= 60, process)
     process.kill()
     process.communicate()
@@ -103,7 +103,7 @@ def test_a_stop_signal_saves_says_so_and_the_same_command_goes_on(
     config, arguments = long_run("hero", STEPS)  # no checkpoint but the one that the signal causes
     run = runs_dir / config.run_id()
     command = ["train", *arguments, "--runs", runs_dir, "--data", data_dir]
-    process = start_hero(*command)
+    process = fork_hero(*command)
     wait_until(lambda: last_step(run) >= 60, process)
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
@@ -112,8 +112,9 @@ def test_a_stop_signal_saves_says_so_and_the_same_command_goes_on(
     assert "saved" in err
     assert (run / "last" / "state.pt").is_file()
     if number == signal.SIGINT:
-        code, out, err = hero(*command)
-        assert (code, err) == (0, "")
+        second = fork_hero(*command)
+        out, err = second.communicate(timeout=300)
+        assert (second.returncode, err) == (0, "")
         assert f"resuming {run.name} after update" in out
         assert (run / "metrics.json").is_file()
     else:
@@ -145,7 +146,7 @@ def test_weights_that_were_deleted_come_back_from_the_checkpoint(runs_dir: Path,
 
 def test_a_renamed_folder_goes_on_where_it_is(runs_dir: Path, data_dir: Path, uninterrupted: dict[str, Path]) -> None:
     config, arguments = long_run("push_forward", 20)
-    process = start_hero("train", *arguments, "--runs", runs_dir, "--data", data_dir)
+    process = fork_hero("train", *arguments, "--runs", runs_dir, "--data", data_dir)
     wait_until(lambda: last_step(runs_dir / config.run_id()) >= 100, process)
     process.kill()
     process.communicate()
@@ -155,17 +156,17 @@ def test_a_renamed_folder_goes_on_where_it_is(runs_dir: Path, data_dir: Path, un
     assert_same_run(renamed, uninterrupted["push_forward"])
 
 
-def test_a_kill_while_data_is_made_leaves_no_broken_file(tmp_path: Path) -> None:
+def test_a_kill_while_data_is_made_leaves_no_broken_file(tmp_path: Path, call: Call) -> None:
     # Enough work to be caught at it: many substeps.
     arguments = options(task__substeps=3000, data__train_trajectories=50)
     command = ["data", "make", "burgers", "--data", tmp_path, *arguments]
-    process = start_hero(*command)
+    process = fork_hero(*command)
     wait_until(lambda: any(tmp_path.glob("*.lock")), process)
     process.kill()
     process.communicate()
     assert list(tmp_path.glob("*.h5")) == []
     small = options(data__train_trajectories=2)
-    result = hero("data", "make", "burgers", "--data", tmp_path, *small)
+    result = call("data", "make", "burgers", "--data", tmp_path, *small)
     assert result[0] == 0, result
     for path in tmp_path.glob("*.h5"):
         with h5py.File(path) as file:
@@ -173,7 +174,7 @@ def test_a_kill_while_data_is_made_leaves_no_broken_file(tmp_path: Path) -> None
 
 
 def test_ctrl_c_while_data_is_made_ends_at_once_with_a_sentence(tmp_path: Path) -> None:
-    process = start_hero("train", "burgers", *options(task__substeps=3000), "--data", tmp_path, "--runs", tmp_path)
+    process = fork_hero("train", "burgers", *options(task__substeps=3000), "--data", tmp_path, "--runs", tmp_path)
     wait_until(lambda: any(tmp_path.glob("*.lock")), process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
@@ -190,14 +191,15 @@ def test_two_processes_on_one_run_the_second_is_refused_and_the_first_unharmed(
     config, arguments = long_run("push_forward", 20)
     run = runs_dir / config.run_id()
     command = ["train", *arguments, "--runs", runs_dir, "--data", data_dir]
-    first = start_hero(*command)
+    first = fork_hero(*command)
     wait_until(lambda: last_step(run) >= 10, first)
     os.kill(first.pid, signal.SIGSTOP)  # so that it cannot finish before the second has tried
     try:
-        code, _, err = hero(*command)
+        second = fork_hero(*command)
+        _, err = second.communicate(timeout=300)
     finally:
         os.kill(first.pid, signal.SIGCONT)
-    assert code == 2
+    assert second.returncode == 2
     assert "in use by another process" in err
     assert "Traceback" not in err
     assert first.wait(timeout=120) == 0

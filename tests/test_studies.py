@@ -21,7 +21,7 @@ import torch
 from matplotlib.image import imread
 from rich.console import Console
 
-from conftest import TINY, Call, assert_refused, options, start_hero, tiny, wait_until
+from conftest import TINY, Call, assert_refused, fork_hero, options, tiny, wait_until
 from hero.cli import main
 from hero.data.windows import Trajectories
 from hero.errors import HeroError
@@ -294,7 +294,7 @@ def test_killed_and_repeated_gives_the_same_table(call: Call, again: Path, data_
     one = ["--tasks", "burgers"]
     assert call(*command(again, data_dir, *one, "--out", tmp_path / "whole"))[0] == 0
     runs = tmp_path / "killed"
-    process = start_hero(*command(runs, data_dir, *one))
+    process = fork_hero(*command(runs, data_dir, *one))
     wait_until(lambda: len(list(runs.glob("*/last/state.pt"))) >= 2, process)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()

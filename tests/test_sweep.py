@@ -17,7 +17,7 @@ from rich.console import Console
 
 import hero.console as console_module
 import hero.study.watch as watch_module
-from conftest import Call, assert_refused, options, start_hero, tiny, wait_until
+from conftest import Call, assert_refused, fork_hero, options, start_hero, tiny, wait_until
 from hero.errors import HeroError
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
@@ -123,7 +123,7 @@ def test_workers_end_with_their_parent_and_the_same_command_goes_on(
     runs_dir: Path, data_dir: Path, expected: Path
 ) -> None:
     run = runs_dir / KILLED.run_id()
-    parent = start_hero(*command(runs_dir, data_dir))
+    parent = fork_hero(*command(runs_dir, data_dir))
     wait_until(lambda: last_step(run) >= 30 and (run / "last" / "state.pt").is_file(), parent)
     assert len(workers_at(run)) == 1
     parent.kill()

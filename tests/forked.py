@@ -1,0 +1,71 @@
+"""The command in a process of its own that starts at once: forked from a server that has torch and hero in memory.
+
+A new interpreter needs seconds of CPU time to import them, and the tests that kill, stop and resume start many.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from hero.cli import main
+
+SERVER = multiprocessing.get_context("forkserver")
+# torch._dynamo: what the first optimizer of a process imports.
+SERVER.set_forkserver_preload(["hero.cli", "hero.api", "hero.report.page", "torch._dynamo"])
+
+
+def run_command(arguments: Sequence[str], environment: dict[str, str], streams: tuple[str, str]) -> None:
+    """In the new process: `hero ARGUMENTS` that writes stdout and stderr into files."""
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, path in enumerate(streams, start=1):
+        os.dup2(os.open(path, os.O_WRONLY), number)
+    sys.exit(main(arguments))
+
+
+class Forked:
+    """Such a process, with the methods of `subprocess.Popen` that the tests use."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self._streams = tuple(Path(self._folder.name) / name for name in ("stdout", "stderr"))
+        for path in self._streams:
+            path.touch()
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        given = (arguments, environment, tuple(map(str, self._streams)))
+        self._process = SERVER.Process(target=run_command, args=given, daemon=True)
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid: int = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired("hero", timeout or 0)
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Wait for the end, and return stdout and stderr."""
+        self.wait(timeout)
+        out, err = (path.read_text(encoding="utf-8") for path in self._streams)
+        return out, err
+
+    def send_signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
