@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import itertools
 import json
 import os
@@ -22,9 +23,11 @@ from hero.console import console
 from hero.data import TASKS
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
+from hero.files import run_lock
 from hero.models import BACKBONES
 from hero.runs.config import all_settings, make_config
-from hero.runs.folder import Run, find_run
+from hero.runs.folder import Run
+from hero.runs.stored import find_run
 from hero.strategies import STRATEGIES
 from hero.training.loop import train
 
@@ -67,11 +70,9 @@ def test_help_mentions_every_option(command: list[str], words: tuple[str, ...], 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], ("missing command", "hero --help")),
         (["fly"], ("unknown command 'fly'", "evaluate, export")),
         (["trian"], ("unknown command 'trian'", "did you mean 'train'?")),
         (["--verison"], ("unknown option '--verison'", "did you mean '--version'?")),
-        (["data"], ("missing command", "hero data --help")),
         (["data", "mak"], ("unknown command 'mak'", "did you mean 'make'?")),
         (["evaluate"], ("RUN", "hero evaluate --help")),
         (["evaluate", "a", "b"], ("unexpected", "b", "hero evaluate --help")),
@@ -86,6 +87,11 @@ def test_wrong_usage_is_told_in_one_sentence(arguments: list[str], words: tuple[
     code, out, err = call(*arguments)
     assert out == ""
     assert_refused((code, out, err), *words)
+
+
+def test_a_group_alone_shows_its_help(call: Call) -> None:
+    for group in ([], ["data"]):
+        assert call(*group) == call(*group, "--help")
 
 
 def test_settings_lists_every_setting_with_its_value_and_meaning(call: Call) -> None:
@@ -205,10 +211,11 @@ def test_runs_shows_finished_unfinished_and_unevaluated(
 
 
 @pytest.mark.parametrize("width", [80, 160])
-def test_names_are_whole_on_a_narrow_screen_and_in_a_pipe(
+def test_names_are_whole_on_a_narrow_screen(
     width: int, finished: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(console, "_width", width)
+    monkeypatch.setenv("COLUMNS", str(width))
     code, out, _ = call("runs", "--runs", finished.parent)
     assert code == 0
     assert any(finished.name in line and "finished" in line for line in out.splitlines())
@@ -219,6 +226,71 @@ def test_names_are_whole_on_a_narrow_screen_and_in_a_pipe(
         assert f" {name} " in out
         for word in (field.description or "").split():
             assert word in out, (name, word)
+
+
+def test_a_pipe_has_one_plain_line_for_each_row(finished: Path, call: Call) -> None:
+    heading, line = call("runs", "--runs", finished.parent)[1].splitlines()
+    assert heading.split()[:3] == ["Run", "Seed", "Updates"]
+    assert line.split()[:3] == [finished.name, "0", "20"]
+    assert line.endswith("finished")
+    out = call("settings")[1]
+    assert "─" not in out
+    for name, field in all_settings():
+        assert any(
+            name == words[0] and field.description in line for line in out.splitlines() if (words := line.split())
+        )
+
+
+def test_runs_are_named_tagged_and_found_by_their_names(call: Call, finished: Path, runs_dir: Path) -> None:
+    folders = [runs_dir / name for name in ("burgers-fno-hero-s0-1", "burgers-fno-hero-s0-2")]
+    for folder in folders:
+        shutil.copytree(finished, folder)
+    here = ("--runs", runs_dir)
+    assert call("runs", "rename", "s0-1", "the [bold] one", *here) == (0, f"{folders[0].name}: the [bold] one\n", "")
+    assert call("runs", "tag", "s0-1", "paper", "draft", *here)[0] == 0
+    assert call("runs", "tag", "the [bold] one", "draft", "--remove", *here)[1] == f"{folders[0].name}: paper\n"
+    assert_refused(call("runs", "rename", "s0-2", "two\nlines", *here), "one line of text")
+    line = next(line for line in call("runs", *here)[1].splitlines() if folders[0].name in line)
+    assert "the [bold] one" in line
+    assert line.endswith("paper")
+    named, other = json.loads(call("runs", "--json", *here)[1])
+    assert (named["run"], named["name"], named["tags"], named["status"]) == (
+        folders[0].name,
+        "the [bold] one",
+        ["paper"],
+        "finished",
+    )
+    assert named["metrics"]["test"] == json.loads((finished / "metrics.json").read_text())["test"]
+    assert (other["name"], other["tags"]) == ("", [])
+    assert json.loads(call("runs", "--json", "--tag", "paper", *here)[1]) == [named]
+    assert call("runs", "rename", "s0-1", "", *here)[0] == 0
+    assert call("runs", "tag", "s0-1", "paper", "--remove", *here)[0] == 0
+    assert not (folders[0] / "label.json").exists()
+
+
+def test_runs_are_removed_only_if_wanted_and_unused(
+    call: Call, finished: Path, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(finished, runs_dir / finished.name)
+    here = ("--runs", runs_dir)
+    for answer in ("", "n\n"):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+        assert call("runs", "rm", finished.name, *here)[0] == 1
+    assert_refused(call("runs", "rm", finished, "--yes", *here), "--runs")  # a run of another folder
+    assert_refused(call("runs", "--json", "rm", finished.name), "after the action")
+    with run_lock(runs_dir / finished.name):
+        assert_refused(call("runs", "rm", finished.name, "--yes", *here), "in use by another process")
+    assert (runs_dir / finished.name / "metrics.json").is_file()
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    code, out, err = call("runs", "rm", finished.name, *here)
+    assert (code, err) == (0, "")
+    assert f"deleted: {runs_dir / finished.name}" in out
+    assert not (runs_dir / finished.name).exists()
+    assert (finished / "metrics.json").is_file()
+    code, out, err = call("runs", *here)  # an empty list is no mistake
+    assert (code, err) == (0, "")
+    assert "there are no runs" in out
+    assert call("runs", "--json", *here) == (0, "[]\n", "")
 
 
 def test_a_pipe_is_wide_unless_the_user_says_otherwise() -> None:
@@ -296,6 +368,12 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     heavy, out = loaded_by(f"from hero.cli import main\nassert main({arguments}) == 0")
     assert heavy == set()
     assert "hero" in out
+
+
+def test_listing_runs_loads_no_torch(finished: Path) -> None:
+    heavy, out = loaded_by(f"from hero.cli import main\nassert main(['runs', '--runs', {str(finished.parent)!r}]) == 0")
+    assert finished.name in out
+    assert heavy <= {"numpy", "pydantic"}
 
 
 def test_importing_hero_loads_nothing_heavy() -> None:

@@ -15,11 +15,12 @@ from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
 from hero.method import metrics
 from hero.method.metrics import METRICS, Metric, horizon_of, metric_at, metric_named, metrics_of
-from hero.report.content import metrics_table, runs_table
+from hero.report.content import metrics_table
 from hero.report.figures.fields import FIELD_STEPS, LINE_STEPS, SPECTRUM_STEPS, _present
 from hero.report.figures.runs import run_figures
 from hero.report.headline import main_column, summary_sentence
 from hero.report.inputs import ReportInputs, gather
+from hero.report.listing import ListedRun, runs_table
 from hero.report.panels import results_of
 from hero.runs.checkpoint import read_weights
 from hero.runs.config import make_config
@@ -264,7 +265,7 @@ def test_runs_of_different_horizons_are_compared_over_the_shortest(
         expected = {"test_gm20": naive_gm(errors, 20), "val_gm20": naive_gm(one.errors.val_nrmse, 20)}
         expected |= {"nrmse@20": errors[:, 19].mean(), "stable_step": naive_stable(errors, 20)}
         assert {key: cells[one.name][key].mean for key in expected} == pytest.approx(expected, rel=1e-6)  # type: ignore[union-attr]
-    table = runs_table([(one.name, one.metrics, one.status) for one in (longer, run)])
+    table = runs_table([ListedRun(one.name, one.metrics, one.status) for one in (longer, run)])
     shown = {column.label: place for place, column in enumerate(table.columns)}
     assert list(shown)[3:11] == ["Val GM100", "Val GM20", "Test GM100", "Test GM20", "nRMSE@1", "nRMSE@100",
                                  "nRMSE@20", "Stable step"]  # fmt: skip

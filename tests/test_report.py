@@ -25,13 +25,14 @@ from hero.data import Task, get_task
 from hero.errors import HeroError
 from hero.method import metrics as m
 from hero.report import write_run_page
-from hero.report.content import metrics_table, published_numbers, runs_table
+from hero.report.content import metrics_table, published_numbers
 from hero.report.figures.fields import fields_figure, spectrum_figure
 from hero.report.figures.runs import error_figure
 from hero.report.figures.style import colours_of, line_style, save
 from hero.report.figures.training import diagnostic_charts, series, training_charts, training_figure
 from hero.report.headline import group_sentence, main_column, summary_sentence
 from hero.report.inputs import gather
+from hero.report.listing import ListedRun, runs_table
 from hero.report.page.page import render, write_page
 from hero.report.page.payload import payload
 from hero.report.page.player import LEVELS, averaged, kept_steps, player, quantise
@@ -304,7 +305,8 @@ def test_terminal_tables() -> None:
     console = Console(width=200, record=True, file=io.StringIO())
     diverged = run_metrics(diverged=2)
     runs = [("ab12cd", run_metrics(), "finished"), ("other", diverged, "finished"), ("new", None, "at step 3 of 20")]
-    for table in (metrics_table(diverged, paper_config()), runs_table(runs)):
+    listed = [ListedRun(*run) for run in runs]
+    for table in (metrics_table(diverged, paper_config()), runs_table(listed)):
         console.print(table.to_rich())
     text = console.export_text()
     for expected in ("2 of 30", "∞", "0.153 ±0.007", "ab12cd", "10000", "at step 3 of 20"):

@@ -33,8 +33,9 @@ from hero.method.rollout import Stepper, rollout
 from hero.models.user import given_module
 from hero.results import Comparison, Evaluation, Result
 from hero.runs.config import RunConfig, all_settings, implied_preset, make_config, merge_settings
-from hero.runs.folder import Run, find_run, load_data
+from hero.runs.folder import Run, load_data
 from hero.runs.records import Metrics
+from hero.runs.stored import find_run
 from hero.study.compare import plan_comparison
 from hero.study.run import run as run_study
 from hero.study.worker import Workers

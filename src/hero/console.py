@@ -20,6 +20,11 @@ console = Console(
 """The only console: everything is printed through it, and no name of a file is read as markup or as an emoji."""
 
 
+def is_plain() -> bool:
+    """Whether the output is read by a program or kept in a file: tables then have one line per row, without rules."""
+    return not console.is_terminal and "COLUMNS" not in os.environ
+
+
 def say(*sentences: str, style: str | None = None) -> None:
     """Print sentences as they are, one per line: nothing is cut, wrapped, highlighted or read as markup."""
     for sentence in sentences:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import json
 import math
 import os
@@ -60,8 +62,13 @@ def append(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: Any) -> Path:
-    """JSON for people and any parser: infinities become the string "inf", which JSON lacks."""
-    return write_atomic(path, (json.dumps(_plain(content), indent=2, allow_nan=False) + "\n").encode())
+    """Write JSON for people and any parser."""
+    return write_atomic(path, (json_text(content) + "\n").encode())
+
+
+def json_text(content: Any) -> str:
+    """JSON in lines: infinities become the string "inf", which JSON lacks."""
+    return json.dumps(_plain(content), indent=2, allow_nan=False)
 
 
 def json_line(content: dict[str, Any]) -> str:
@@ -111,3 +118,15 @@ def lock(file: IO[str], wait: bool) -> bool:
     except (ImportError, OSError):
         pass
     return True
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file; read again only if its size or time has changed."""
+    found = path.stat()
+    return _file_hash(path, found.st_size, found.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=4096)
+def _file_hash(path: Path, size: int, modified: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -15,14 +15,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from hero.cli import doctor, finetune, plan, runs, train, use
+from hero.cli import doctor, finetune, listing, plan, runs, train, use
 from hero.cli.options import flat
 from hero.errors import OUT_OF_MEMORY, HeroError, is_out_of_memory, unknown_name
 
 GROUPS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Train": (train.train, finetune.finetune, train.compare, train.study),
     "Look at runs": (
-        runs.runs,
         use.evaluate,
         runs.report,
         runs.animate,
@@ -33,6 +32,7 @@ GROUPS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Use a trained operator": (runs.export, use.predict),
     "Before training": (doctor.doctor, plan.settings, plan.describe, plan.estimate),
 }
+RUN_ACTIONS: dict[str, Callable[..., Any]] = {"rm": listing.remove, "rename": listing.rename, "tag": listing.tag}
 DATA_ACTIONS: dict[str, Callable[..., Any]] = {"list": plan.list_tasks, "make": plan.make_data, "show": plan.show_data}
 EXAMPLES = """\
 Examples:
@@ -70,7 +70,11 @@ class Command(Quick, TyperCommand):
 
 
 class Commands(Quick, TyperGroup):
-    """A group of commands, which answers an unknown name with the nearest one."""
+    """A group of commands, which answers an unknown name with the nearest one, and no name with its help."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        is_lost = not args and not self.invoke_without_command and not ctx.resilient_parsing
+        return super().parse_args(ctx, ["--help"] if is_lost else args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if not ctx.resilient_parsing and args[0] not in self.commands and not args[0].startswith("-"):
@@ -103,10 +107,13 @@ def make_app() -> typer.Typer:
     for panel, commands in GROUPS.items():
         for function in commands:
             top.command(function.__name__, cls=Command, rich_help_panel=panel)(flat(function))
-    actions = typer.Typer(cls=Commands, help="List, make or show the benchmark data.")
-    for name, function in DATA_ACTIONS.items():
-        actions.command(name, cls=Command)(flat(function))
-    top.add_typer(actions, name="data", rich_help_panel=panel)
+    data = typer.Typer(cls=Commands, help="List, make or show the benchmark data.")
+    listed = typer.Typer(cls=Commands, callback=flat(listing.list_runs), invoke_without_command=True)
+    for group, actions in ((data, DATA_ACTIONS), (listed, RUN_ACTIONS)):
+        for name, function in actions.items():
+            group.command(name, cls=Command)(flat(function))
+    top.add_typer(listed, name="runs", rich_help_panel="Look at runs")
+    top.add_typer(data, name="data", rich_help_panel="Before training")
     return top
 
 

@@ -88,6 +88,7 @@ RequiredTask = Annotated[str, TASK]
 RunName = Annotated[str, argument("RUN", "Run folder, run id, or a unique part of the id.", "run")]
 Backbone = Annotated[str | None, option("NAME", "One of: NAMES, or package.module:Class (default fno).", "backbone")]
 SEEDS = option("N|A-B|A,B", "N seeds from 0; 10-14 or 3,7 names them.")
+AsJson = Annotated[bool, flag("--json", "Print plain JSON instead of the table.")]
 JsonFile = Annotated[Path | None, option("FILE", "Also write all numbers to this file.")]
 
 
@@ -131,7 +132,7 @@ class Folders:
 
     def find(self, run: str) -> Path:
         """The folder of a run."""
-        from hero.runs.folder import find_run
+        from hero.runs.stored import find_run
 
         return find_run(run, self.runs)
 

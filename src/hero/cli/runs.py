@@ -1,6 +1,5 @@
-"""Commands on runs that exist, from `hero runs` to `hero export`."""
+"""Commands on one run that exists, from its report to `hero export`."""
 
-import sys
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,29 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from hero.runs.records import Metrics
-
-
-def runs(where: Folders) -> None:
-    """List the runs."""
-    from hero.report.content import runs_table
-    from hero.runs.folder import Run, list_runs
-
-    rows: list[tuple[str, Metrics | None, str]] = []
-    notices: list[str] = []
-    for run in map(Run, list_runs(where.runs)):
-        try:
-            metrics = run.metrics
-            notice = None if metrics else run.log.notice
-            rows.append((run.name, metrics, run.status))
-            notices += [notice] if notice else []
-        except HeroError as error:
-            rows.append((run.name, None, "unreadable"))
-            notices.append(str(error))
-    if not rows:
-        raise HeroError(f"there are no runs in {where.runs}; start one with `hero train burgers`.")
-    show(runs_table(rows))
-    for notice in notices:
-        print(f"hero: {notice}", file=sys.stderr)
 
 
 def measure(run: Path, data_dir: Path) -> "Metrics":

@@ -4,20 +4,29 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from hero.console import console, say
+from hero.console import console, is_plain, say
 
 if TYPE_CHECKING:
     from hero.report.tables import Table
 
 
 def show(table: "Table") -> None:
-    """Print a table as wide as the screen allows, and its notes."""
+    """Print a table as wide as the screen allows, in a pipe as wide as it is, and its notes."""
     if table.title:
         say(table.title, style="bold")  # a title above the table would be broken at its width
-    if table.rows:
+    if table.rows and is_plain():
+        say(table.to_text())
+    elif table.rows:
         console.print(dataclasses.replace(table, title="").fitting(console.width).to_rich())
     for note in table.notes:
         say(note, style="yellow" if note.startswith("warning") else "dim")
+
+
+def show_json(content: object) -> None:
+    """Print plain JSON for other programs."""
+    from hero.files import json_text
+
+    print(json_text(content))
 
 
 def show_rows(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]], numbers: bool = False) -> None:

@@ -13,12 +13,13 @@ from pydantic import Field, computed_field
 
 from hero.console import progress_bar
 from hero.errors import HeroError
+from hero.files import file_hash
 from hero.method import metrics
 from hero.method.distance import EPS
 from hero.method.rollout import rollout
 from hero.models import count_parameters
 from hero.records import Record
-from hero.runs.checkpoint import file_hash, kept_path, kept_steps, load_kept
+from hero.runs.checkpoint import kept_path, kept_steps, load_kept
 from hero.runs.folder import Run, choose_device, load_data, versions
 from hero.runs.records import Errors, Metrics, TrainingCost
 from hero.runs.rollouts import write_rollout

@@ -25,7 +25,7 @@ from hero.evaluation.outputs import About, Output, check_output, create
 from hero.evaluation.starts import Start, default_start, read_start, source_of
 from hero.evaluation.streamed import StreamedErrors
 from hero.method.rollout import Stepper, counted, rollout, unroll
-from hero.runs.folder import find_run
+from hero.runs.stored import find_run
 from hero.training.compile import compiled
 
 CALLED = 5

@@ -23,10 +23,10 @@ from hero.console import progress_bar
 from hero.data import Source, Split, Task, load_split
 from hero.data.solver import SOLVER_VERSION
 from hero.errors import HeroError
+from hero.files import file_hash
 from hero.method.metrics import rollout_errors, summarise
 from hero.method.rollout import counted
 from hero.models.user import check_shapes
-from hero.runs.checkpoint import file_hash
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device
 from hero.runs.records import RunIdentity, write_arrays

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-EPS = 1e-12
-"""ε of the paper. Small, because states may decay by many orders of magnitude (kdv) and their errors stay relative."""
+from hero.method import EPS as EPS
 
 
 def norm(u: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -15,17 +15,21 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
-
-import numpy as np
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from hero.config.registry import Registry
-from hero.data.windows import Trajectories
 from hero.errors import HeroError
-from hero.method.distance import EPS
-from hero.method.rollout import Stepper, rollout
+from hero.method import EPS
+
+if TYPE_CHECKING:  # torch is loaded where it computes: titles and definitions are listed without it
+    import numpy as np
+    import torch
+    from torch import Tensor
+
+    from hero.data.windows import Trajectories
+    from hero.method.rollout import Stepper
+
+    Values = Tensor | np.ndarray
 
 TAU = 0.1
 CORRELATION_THRESHOLD = 0.8
@@ -35,7 +39,6 @@ REPORTED_STEPS = (1, 10, 50, 100, 200)
 CHUNK_VALUES = 2**26
 """Rollouts are kept as float32 before they are measured; this bounds how many numbers that is at once."""
 
-Values = Tensor | np.ndarray
 _NUMBERED = re.compile(r"(gm|nrmse@)([1-9]\d*)")
 
 
@@ -56,13 +59,13 @@ def measure(diverged: float) -> Callable[[Callable[[Tensor, Tensor], Tensor]], M
     return lambda of_trajectory: Measure(of_trajectory.__name__, of_trajectory, diverged)
 
 
-@measure(diverged=torch.inf)
+@measure(diverged=math.inf)
 def nrmse(u_hat: Tensor, u: Tensor) -> Tensor:
     """nRMSE_t^(j) = ‖û_t^(j) − u_t^(j)‖₂ / (‖u_t^(j)‖₂ + ε), norms over channels and space."""
     return (u_hat - u).flatten(1).norm(dim=1) / (u.flatten(1).norm(dim=1) + EPS)
 
 
-@measure(diverged=torch.inf)
+@measure(diverged=math.inf)
 def apebench_nrmse(u_hat: Tensor, u: Tensor) -> Tensor:
     """Σ_c ‖û_{t,c} − u_{t,c}‖₂ / ‖u_{t,c}‖₂, summed over channels and without ε, as APEBench has it.
 
@@ -70,7 +73,7 @@ def apebench_nrmse(u_hat: Tensor, u: Tensor) -> Tensor:
     """
     distance = (u_hat - u).flatten(2).norm(dim=2)  # (time, channel)
     quotient = distance / u.flatten(2).norm(dim=2)
-    return torch.where(distance == 0, 0.0, quotient).sum(1)
+    return quotient.where(distance != 0, 0.0).sum(1)
 
 
 @measure(diverged=0.0)
@@ -85,7 +88,7 @@ def correlation(u_hat: Tensor, u: Tensor) -> Tensor:
     norm_hat, norm = u_hat.norm(dim=2, keepdim=True), u.norm(dim=2, keepdim=True)
     product = (u_hat / norm_hat * (u / norm)).sum(2).clamp(-1, 1)  # (time, channel)
     zero_hat, zero = norm_hat[..., 0] == 0, norm[..., 0] == 0
-    return torch.where(zero_hat | zero, (zero_hat & zero).double(), product).mean(1)
+    return product.where(~(zero_hat | zero), (zero_hat & zero).double()).mean(1)
 
 
 def nrmse_at(errors: Values, t: int) -> float:
@@ -105,8 +108,7 @@ def stable_step(errors: Values, tau: float = TAU, horizon: int = HORIZON, floor:
 
 def correlation_time(correlations: Values, threshold: float = CORRELATION_THRESHOLD) -> Tensor:
     """Number of steps before the correlation first falls below the threshold, one value per trajectory."""
-    values = torch.as_tensor(correlations).double()
-    return _uninterrupted(values >= threshold)
+    return _uninterrupted(_float64(correlations) >= threshold)
 
 
 def diverged(errors: Values) -> int:
@@ -126,7 +128,7 @@ def median_trajectory(errors: Values, steps: int = HORIZON) -> int:
 
     A stated rule instead of a choice by eye, so that a figure is neither the best nor the worst case.
     """
-    order = torch.argsort(gm(errors, steps), stable=True)
+    order = gm(errors, steps).argsort(stable=True)
     return int(order[len(order) // 2])
 
 
@@ -248,12 +250,12 @@ def given_metric(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> Met
         raise HeroError(f"a metric cannot be called {name!r}; choose another word than {', '.join(METRICS)}.")
 
     def of_trajectory(u_hat: Tensor, u: Tensor) -> Tensor:
-        values = torch.as_tensor(function(u_hat, u), dtype=torch.float64)
+        values = _float64(function(u_hat, u))
         if values.shape != u.shape[:1]:
             raise HeroError(f"metric {name} returns shape {tuple(values.shape)}; return one number for each step.")
         return values
 
-    measure = Measure(name, of_trajectory, torch.inf)
+    measure = Measure(name, of_trajectory, math.inf)
     return Metric(name, "lower", f"{name}, averaged over steps and trajectories.", lambda v: v.mean(1), measure)
 
 
@@ -266,13 +268,12 @@ def evaluated(metrics: Mapping[str, Metric], errors: Mapping[str, Values]) -> di
     """The mean over trajectories of each of `metrics` that the rollout is long enough for."""
     summary = {}
     for name, metric in metrics.items():
-        values = torch.as_tensor(errors[metric.measure.name])
+        values = _float64(errors[metric.measure.name])
         if metric.steps <= values.shape[1]:
-            summary[name] = float(torch.as_tensor(metric.value(values), dtype=torch.float64).mean())
+            summary[name] = float(_float64(metric.value(values)).mean())
     return summary
 
 
-@torch.no_grad()
 def rollout_errors(
     step: Stepper,
     data: Trajectories | Tensor,
@@ -285,11 +286,17 @@ def rollout_errors(
 
     Returns the values (batch, steps) of every measure that `METRICS` and `more` need, on the CPU, by name.
     """
+    import torch
+
+    from hero.data.windows import Trajectories
+    from hero.method.rollout import rollout
+
     measures = list({metric.measure.name: metric.measure for metric in (*METRICS.values(), *more)}.values())
     data, parts = Trajectories.of(data), []
     for part in data.parts(max(1, CHUNK_VALUES // (steps * math.prod(data.shape[2:])))):
-        prediction = rollout(step, part.first(history, device), steps).cpu()
-        parts.append(measured(measures, prediction, part.states[:, history : history + steps]))
+        with torch.no_grad():
+            prediction = rollout(step, part.first(history, device), steps).cpu()
+            parts.append(measured(measures, prediction, part.states[:, history : history + steps]))
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -300,6 +307,8 @@ def measured(measures: Sequence[Measure], prediction: Tensor, truth: Tensor) -> 
             f"a prediction of shape {tuple(prediction.shape)} cannot be compared with a truth of shape "
             f"{tuple(truth.shape)}; both must be (batch, time, channel, *space) of the same shape."
         )
+    import torch
+
     rows: dict[str, list[Tensor]] = {measure.name: [] for measure in measures}
     # One trajectory at a time: a float64 copy of a whole 3D test set would take gigabytes.
     for j, (u_hat, u) in enumerate(zip(prediction.unbind(), truth.unbind(), strict=True)):
@@ -316,14 +325,21 @@ def measured(measures: Sequence[Measure], prediction: Tensor, truth: Tensor) -> 
 
 def _checked(errors: Values, steps: int) -> Tensor:
     """`errors` as a float64 tensor (batch, time) without NaN, at least `steps` long."""
-    errors = torch.as_tensor(errors).double()
+    errors = _float64(errors)
     if errors.ndim != 2:
         raise HeroError(f"errors of shape {tuple(errors.shape)} are not (batch, time).")
     if not 1 <= steps <= errors.shape[1]:
         raise HeroError(
             f"step {steps} is outside the rollout of {errors.shape[1]} steps; roll out longer or ask for less."
         )
-    return torch.where(errors.isnan(), torch.inf, errors)
+    return errors.where(~errors.isnan(), math.inf)
+
+
+def _float64(values: Values | float) -> Tensor:
+    """`values` as a float64 tensor."""
+    import torch
+
+    return torch.as_tensor(values, dtype=torch.float64)
 
 
 def _uninterrupted(good: Tensor) -> Tensor:

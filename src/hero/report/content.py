@@ -14,7 +14,8 @@ from operator import attrgetter
 
 from hero.evaluation.anatomy import Anatomy
 from hero.evaluation.theory import Probe
-from hero.method.metrics import HORIZON, Metric, horizon_of
+from hero.method.metrics import Metric, horizon_of
+from hero.report.listing import column_of
 from hero.report.names import find_metric, method_title, metric_definition, metric_title
 from hero.report.notes import PAPER_NOTE, change_sentence, statistics_notes, study_notes
 from hero.report.tables import MISSING, Cell, Column, Number, Row, Table, Text, format_number, format_p
@@ -111,56 +112,6 @@ def _metric_row(
     return Row([*cells, paper, ratio, Text(VERDICTS[verdict], verdict=verdict)])
 
 
-def runs_table(runs: Iterable[tuple[str, Metrics | None, str]], title: str = "") -> Table:
-    """One line per run, given by its name, its metrics if it has results, and its status."""
-    runs = list(runs)
-    measured = _measured_columns(sorted({found.horizon for _, found, _ in runs if found}, reverse=True) or [HORIZON])
-    columns = [
-        Column("Run", "run", words=True),
-        Column("Seed", "seed", minor=True),
-        Column("Updates", "updates", meaning="Optimiser steps that the run has made.", minor=True),
-        *(replace(_column(column, of[0]), minor=not _is_main(column, of)) for column, of in measured),
-        Column("Diverged", "diverged", meaning=metric_definition("diverged"), optional=True, minor=True),
-        Column("Seconds", "seconds", meaning="Time of the training.", optional=True, minor=True),
-        Column("Status", "status", words=True, optional=True),
-    ]
-    rows = []
-    for name, found, status in runs:
-        cells: list[Cell] = [Number(None) for _ in columns[1:-1]]
-        if found:
-            splits, steps, lost = {"val": found.val, "test": found.test}, found.training.steps, found.test["diverged"]
-            cells = [Number(found.seed, shown=str(found.seed)), Number(steps, shown=str(steps))]
-            cells += [
-                Number(splits[column.split].get(column.metric) if found.horizon in of else None)
-                for column, of in measured
-            ]
-            cells.append(Number(lost, n=found.trajectories, shown=f"{lost:.0f} of {found.trajectories}"))
-            cells.append(Number(found.training.seconds))
-        rows.append(Row([Text(name), *cells, Text(status)]))
-    return Table(title, columns, rows).compact()
-
-
-def _measured_columns(horizons: Sequence[int]) -> list[tuple[records.Column, list[int]]]:
-    """The columns of runs that were scored over different numbers of steps, each with the horizons that have it."""
-    found: dict[str, tuple[records.Column, list[int]]] = {}
-    for same in itertools.zip_longest(*map(rollout_columns, horizons)):
-        for horizon, column in zip(horizons, same, strict=True):
-            if column:
-                found.setdefault(column.label, (column, []))[1].append(horizon)
-    return list(found.values())
-
-
-def _is_main(column: records.Column, horizons: Sequence[int]) -> bool:
-    """Whether a narrow screen shows the column too."""
-    return any(column.key in (f"test_gm{horizon}", f"nrmse@{horizon}") for horizon in horizons)
-
-
-def _column(column: records.Column, horizon: int) -> Column:
-    """The column of a stored number, with the definition of its metric."""
-    meaning = metric_definition(column.metric or column.key, horizon)
-    return Column(column.label, column.key, column.direction, meaning)
-
-
 def study_title(result: StudyResult) -> str:
     """ "Main results (study main, preset quick, 2 seeds)"."""
     count = len(result.seeds)
@@ -181,7 +132,7 @@ def group_table(groups: Sequence[records.Group], columns: Sequence[records.Colum
     shown = [
         Column("Method", "method", words=True),
         Column("Note", "note", words=True, optional=True),
-        *(_column(column, horizon) for column in columns),
+        *(column_of(column, horizon) for column in columns),
         Column("Diverged", "diverged", meaning=metric_definition("diverged"), optional=True, minor=True),
     ]
     rows = []

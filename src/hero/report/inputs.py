@@ -18,9 +18,11 @@ from hero.evaluation.anatomy import Anatomy
 from hero.evaluation.evaluate import Landscape
 from hero.evaluation.theory import Probe
 from hero.runs.config import RunConfig
-from hero.runs.folder import Run, find_run, list_runs
+from hero.runs.folder import Run
+from hero.runs.label import Label
 from hero.runs.records import Before, Errors, Log, Metrics
 from hero.runs.rollouts import Rollout
+from hero.runs.stored import find_run, list_runs
 from hero.study.records import FILE, StudyResult
 
 T = TypeVar("T")
@@ -40,6 +42,8 @@ class ReportedRun:
     before: Before | None = None
     """The checkpoint that it was fine-tuned from."""
     before_errors: Errors | None = None
+    label: Label = field(default_factory=Label)
+    """What people call it."""
 
     @property
     def name(self) -> str:
@@ -128,6 +132,7 @@ class ReportInputs:
             self._read(lambda: Anatomy.read(anatomy)) if anatomy.is_file() else None,
             self._read(lambda: run.before),
             self._read(lambda: run.before_errors if run.before else None),
+            self._read(lambda: run.label) or Label(),
         )
 
     def _read(self, reader: Callable[[], T]) -> T | None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from hero.errors import HeroError
 from hero.method.metrics import HORIZON, Metric, metric_named
-from hero.strategies import STRATEGIES
 
 
 def title_of(registry: Mapping[str, Any], name: str) -> str:
@@ -24,6 +23,8 @@ def titles_of(registry: Mapping[str, Any], names: Iterable[str]) -> dict[str, st
 
 def method_title(strategy: str) -> str:
     """The display name of a strategy."""
+    from hero.strategies import STRATEGIES  # which loads torch; titles of metrics need none
+
     return title_of(STRATEGIES, strategy)
 
 

@@ -1,4 +1,4 @@
-"""One table in five forms: terminal, Markdown, LaTeX, CSV and HTML show the same columns and the same number texts.
+"""One table in six forms (terminal, plain text, Markdown, LaTeX, CSV, HTML) with the same columns and number texts.
 
 A `Table` holds typed cells; the text of a cell is decided here, once, and the writers only lay it out. CSV has the
 unrounded numbers behind the same columns. `content.py` says which tables there are.
@@ -265,6 +265,25 @@ class Table:
                     table.add_row("  paper", *(cell.paper for cell in row.cells[1:]), style="dim")
                     table.add_row("  ratio", *(cell.ratio_text for cell in row.cells[1:]), style="dim")
         return table
+
+    def to_text(self) -> str:
+        """For pipes and files: aligned columns, one line per row whatever its width, no rules."""
+        lines = [[column.heading for column in self.columns]]
+        for section, rows in self.sections():
+            lines += [[section]] if section else []
+            for row in rows:
+                lines.append([cell.text for cell in row.cells])
+                if any(cell.paper for cell in row.cells):
+                    lines.append(["  paper", *(cell.paper for cell in row.cells[1:])])
+                    lines.append(["  ratio", *(cell.ratio_text for cell in row.cells[1:])])
+        whole = [line for line in lines if len(line) == len(self.columns)]
+        widths = [max(map(len, cells)) for cells in zip(*whole, strict=True)]
+
+        def aligned(line: Sequence[str]) -> str:
+            cells = zip(line, self.columns, widths, strict=False)
+            return "  ".join(text.ljust(w) if column.words else text.rjust(w) for text, column, w in cells).rstrip()
+
+        return "\n".join(map(aligned, lines))
 
     def to_markdown(self) -> str:
         """The table without its title and notes; the paper's number and the ratio in parentheses."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import io
 import json
 import pickle
@@ -52,18 +50,6 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             return weights, json.loads((file.metadata() or {})["hero"])
     except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
         raise HeroError(f"{path} is damaged ({error}); train the run again.") from error
-
-
-def file_hash(path: Path) -> str:
-    """SHA-256 of a file; read again only if its size or time has changed."""
-    found = path.stat()
-    return _file_hash(path, found.st_size, found.st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=4096)
-def _file_hash(path: Path, size: int, modified: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def kept_path(run: Path, step: int) -> Path:

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from hero.method.metrics import TAU, diverged
-from hero.report.content import metrics_table, runs_table, statistics_tables, study_tables
+from hero.report.content import metrics_table, statistics_tables, study_tables
 from hero.report.figures.spectra import SpectraChart, spectra_charts
 from hero.report.figures.training import Line, training_charts
 from hero.report.headline import lead
 from hero.report.inputs import ReportedRun, ReportInputs
+from hero.report.listing import ListedRun, runs_table
 from hero.report.notes import statistics_notes, study_notes
 from hero.report.page.player import colour_tables, finite_or_none, player
 from hero.report.panels import Panel, Series, panels_of, results_of
@@ -70,7 +71,7 @@ def result_tables(inputs: ReportInputs) -> list[Table]:
     for result in results_of(inputs):
         *others, last = study_tables(result)
         tables += [*others, replace(last, notes=study_notes(result))]
-    runs = runs_table([(name, run.metrics, "") for name, run in inputs.runs.items()], "Runs")
+    runs = runs_table([ListedRun(name, run.metrics, label=run.label) for name, run in inputs.runs.items()], "Runs")
     return [*tables, *([replace(runs, folded=len(inputs.runs) > FOLDED_RUNS)] if inputs.runs else [])]
 
 

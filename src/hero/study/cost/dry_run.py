@@ -13,8 +13,9 @@ from pathlib import Path
 
 from hero.errors import HeroError
 from hero.runs.config import RunConfig
-from hero.runs.folder import Run, list_runs
+from hero.runs.folder import Run
 from hero.runs.records import Log
+from hero.runs.stored import list_runs
 from hero.study.plans import Plan
 
 WITHOUT_COST = (
