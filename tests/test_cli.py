@@ -235,10 +235,9 @@ def test_a_pipe_has_one_plain_line_for_each_row(finished: Path, call: Call) -> N
     assert line.endswith("finished")
     out = call("settings")[1]
     assert "─" not in out
+    lines = {line.split()[0]: line for line in out.splitlines()}
     for name, field in all_settings():
-        assert any(
-            name == words[0] and field.description in line for line in out.splitlines() if (words := line.split())
-        )
+        assert str(field.description) in lines[name]
 
 
 def test_runs_are_named_tagged_and_found_by_their_names(call: Call, finished: Path, runs_dir: Path) -> None:
