@@ -23,13 +23,14 @@ import numpy as np
 
 from hero.console import progress_bar, say
 from hero.errors import HeroError
-from hero.files import json_line, write_atomic
+from hero.files import file_hash, json_line, write_atomic
 from hero.method import metrics
 from hero.records import Record
-from hero.runs.checkpoint import file_hash, load_weights
+from hero.runs.checkpoint import load_weights
 from hero.runs.config import RunConfig, make_config
-from hero.runs.folder import Run, list_runs, load_data
+from hero.runs.folder import Run, load_data
 from hero.runs.records import Metrics, write_arrays
+from hero.runs.stored import list_runs
 from hero.training.loop import train
 
 PAPER = ("one_step", "push_forward", "refiner", "recurrent", "hero", "fixed_weight")
