@@ -1,4 +1,4 @@
-"""Records of a run to TensorBoard and Weights & Biases as well; `log.jsonl` is always written and stays the truth.
+"""Records of a run to TensorBoard, Weights & Biases and MLflow as well; `log.jsonl` is always written and stays the truth.
 
 A logger is not part of the configuration: it changes neither the run id nor a bit of the run. Each session of a run
 hands it the whole log again, so that after a kill and a resume every update is there once, also if the logger was
@@ -92,7 +92,41 @@ class WeightsAndBiases:
         self.run.finish()
 
 
-LOGGERS: dict[str, Callable[[Path, RunConfig], Logger]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
+class MLflow:
+    """A run of that name in the experiment `hero`, where MLFLOW_TRACKING_URI or MLflow's own default says."""
+
+    def __init__(self, run: Path, config: RunConfig) -> None:
+        import mlflow
+
+        self.client = mlflow.MlflowClient()
+        self.run, self.done = self._find(run.name, config)
+
+    def _find(self, name: str, config: RunConfig) -> tuple[str, int]:
+        """The id of the run there and its last step: an earlier session is continued, not repeated."""
+        experiment = self.client.get_experiment_by_name("hero")
+        number = experiment.experiment_id if experiment else self.client.create_experiment("hero")
+        for found in self.client.search_runs([number], f"tags.hero_run = '{name}'", max_results=1):
+            steps = [record.step for record in self.client.get_metric_history(found.info.run_id, "training/loss")]
+            return found.info.run_id, max(steps, default=-1)
+        created = self.client.create_run(number, run_name=name, tags={"hero_run": name}).info.run_id
+        for key, value in flat(config.to_dict()).items():
+            self.client.log_param(created, key, value)
+        return created, -1
+
+    def record(self, step: int, values: Mapping[str, float]) -> None:
+        if step > self.done:
+            for name, value in values.items():
+                self.client.log_metric(self.run, name, value, step=step)
+
+    def close(self) -> None:
+        self.client.set_terminated(self.run)
+
+
+LOGGERS: dict[str, Callable[[Path, RunConfig], Logger]] = {
+    "tensorboard": TensorBoard,
+    "wandb": WeightsAndBiases,
+    "mlflow": MLflow,
+}
 
 
 def chosen_loggers(names: Sequence[str] | None) -> list[str]:
