@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from conftest import Call, assert_refused, options, start_hero, tiny, wait_until
+from hero.runs.folder import Run
 from hero.runs.records import read_lines
 from hero.training import loggers
 from hero.training.loggers import Loggers, chosen_loggers, flat, numbers
@@ -26,13 +27,16 @@ from test_train import assert_same_run
 
 tensorboard = pytest.importorskip("tensorboard", reason="tensorboard is not installed")
 wandb = pytest.importorskip("wandb", reason="wandb is not installed")
+mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
 
 Series = dict[str, list[tuple[int, float]]]
 
 
 @pytest.fixture(autouse=True)
-def quiet_services(monkeypatch: pytest.MonkeyPatch) -> None:
+def quiet_services(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlflow").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # the light client has no database
     monkeypatch.delenv(loggers.VARIABLE, raising=False)
     monkeypatch.delenv("WANDB_SERVICE", raising=False)  # children have a service of their own, which dies with them
 
@@ -88,6 +92,16 @@ def of_wandb(run: Path) -> Series:
     return dict(series)
 
 
+def of_mlflow(run: Path) -> Series:
+    """What MLflow shows of a run."""
+    client = mlflow.MlflowClient()
+    number = client.get_experiment_by_name("hero").experiment_id
+    (found,) = client.search_runs([number], f"tags.hero_run = '{run.name}'")
+    assert found.data.params["train.steps"] == str(Run(run).config.train.steps)
+    history = {name: client.get_metric_history(found.info.run_id, name) for name in found.data.metrics}
+    return {name: sorted((record.step, record.value) for record in records) for name, records in history.items()}
+
+
 def assert_same_series(found: Series, expected: Series) -> None:
     assert found.keys() == expected.keys()
     for name, points in expected.items():
@@ -105,7 +119,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
 def test_loggers_hold_the_log_and_change_neither_id_nor_weights(
     runs_dir: Path, data_dir: Path, plain: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(loggers.VARIABLE, "tensorboard,wandb")
+    monkeypatch.setenv(loggers.VARIABLE, "tensorboard,wandb,mlflow")
     run = train(tiny(), runs_dir, data_dir)
     assert run.name == plain.name
     assert_same_run(run, plain)
@@ -114,6 +128,7 @@ def test_loggers_hold_the_log_and_change_neither_id_nor_weights(
     assert [step for step, _ in expected["validation/val_gm100"]] == [5, 10, 15, 20]
     assert_same_series(of_tensorboard(run), expected)
     assert_same_series(of_wandb(run), expected)
+    assert_same_series(of_mlflow(run), expected)
 
 
 def test_the_configuration_goes_along(runs_dir: Path, data_dir: Path) -> None:
@@ -143,16 +158,18 @@ def test_after_a_kill_and_a_resume_every_step_is_there_once(runs_dir: Path, data
     config = tiny(**changes)
     run = runs_dir / config.run_id()
     process = start_hero("train", "burgers", "--strategy", "hero", *options(**changes), "--log", "tensorboard",
-                         "--log", "wandb", "--runs", runs_dir, "--data", data_dir)  # fmt: skip
+                         "--log", "wandb,mlflow", "--runs", runs_dir, "--data", data_dir)  # fmt: skip
     wait_until(lambda: last_step(run) >= 70 and (run / "last/state.pt").is_file(), process)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     assert last_step(run) < 120
-    resume(run, data_dir, log=["tensorboard", "wandb"])
+    resume(run, data_dir, log=["tensorboard", "wandb", "mlflow"])
     expected = of_log(run)
     assert [step for step, _ in expected["training/loss"]] == list(range(1, 121))
     assert_same_series(of_tensorboard(run), expected)
     assert_same_series(of_wandb(run), expected)
+    kept, times = of_mlflow(run), ("training/steps_per_second", "training/seconds")  # of repeated steps, the first
+    assert_same_series(*({name: series[name] for name in series if name not in times} for series in (kept, expected)))
 
 
 def test_a_logger_switched_on_at_a_resume_gets_the_whole_log(
