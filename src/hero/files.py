@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hero.errors import HeroError
+from hero.faults import crash_point
 
 
 @contextlib.contextmanager
@@ -24,7 +25,9 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
+        crash_point(f"before-rename {path.name}")
         os.replace(temporary, path)
+        crash_point(f"after-rename {path.name}")
     except OSError as error:
         raise HeroError(
             f"cannot write {path} ({error.strerror or error}); check disk space and permissions; "
@@ -38,6 +41,7 @@ def replacing(path: Path) -> Iterator[Path]:
 def write_atomic(path: Path, data: bytes) -> Path:
     """Write `data` to `path`, the whole of it or nothing."""
     with replacing(path) as temporary:
+        crash_point(f"half-write {path.name}", lambda: temporary.write_bytes(data[: len(data) // 2]))
         temporary.write_bytes(data)
     return path
 
@@ -51,14 +55,20 @@ def reserve(path: Path, size: int) -> None:
 
 def append(path: Path, text: str) -> None:
     """Add whole lines to a log; a kill may cut the last one short, which reading allows for."""
+    crash_point(f"half-line {path.name}", lambda: _add(path, text[: len(text) // 2]))
     try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(text)
+        _add(path, text)
     except OSError as error:
         raise HeroError(
             f"cannot write {path} ({error.strerror or error}); check disk space and permissions, "
             "then repeat the command."
         ) from error
+    crash_point(f"after-line {path.name}")
+
+
+def _add(path: Path, text: str) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(text)
 
 
 def write_json(path: Path, content: Any) -> Path:

@@ -28,6 +28,7 @@ from hero.console import progress_bar, say
 from hero.data.solver import SOLVER_NAME, SOLVER_VERSION, frames
 from hero.data.task import Task
 from hero.errors import HeroError
+from hero.faults import crash_point
 from hero.files import lock, replacing, reserve
 
 HEADER_BYTES = 2**16  # more than everything in a file but the trajectories
@@ -127,8 +128,8 @@ def generate(task: Task, split: Split, device: torch.device | str = "cpu") -> Te
 
     total = len(parts) * (task.warmup + split.steps)
     with progress_bar(f"{task.title}, {split.name}", total) as advance, _worker_threads() as pool:
-        jobs = [pool.submit(torch.no_grad()(run), member, part, advance) for member, part in parts]
-        try:
+        try:  # Ctrl-C may come while jobs are handed out; the pool waits for all that it has
+            jobs = [pool.submit(torch.no_grad()(run), member, part, advance) for member, part in parts]
             for job in as_completed(jobs):
                 job.result()
         finally:
@@ -191,6 +192,7 @@ def _write(path: Path, data: Tensor, task: Task, split: Split) -> None:
             raise OSError(str(error)) from error
         with temporary.open("r+b") as raw:
             raw.seek(start)
+            crash_point(f"half-hdf5 {path.name}", lambda: os.pwrite(raw.fileno(), u.ravel()[: u.size // 2].data, start))
             raw.write(u.data)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hero.console import console
+from hero.faults import crash_point
 from hero.files import append, json_line, write_atomic
 from hero.method import metrics
 from hero.runs.config import RunConfig
@@ -99,7 +100,9 @@ class Journal:
     def log_validation(self, done: int, errors: Tensor) -> float:
         """Write the validation score, GM100 or of a shorter horizon, and return it."""
         self.score = float(metrics.gm(errors, self.horizon).mean())
+        crash_point("before-validation-record")
         self._append({"step": done, score_name(self.horizon): self.score, "val_diverged": metrics.diverged(errors)})
+        crash_point("after-validation-record")
         self._tell(Progress(done, self.loss, self.score))
         return self.score
 

@@ -1,0 +1,45 @@
+"""A process that kills itself at each named point: the repeated command ends with the same bits as an unbroken one."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from benchmarks.crashes import POINTS, Bench, die_at
+from hero.strategies import STRATEGIES
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+FEW = ("after-validation-record:2", "after-rename state.pt")
+"""Points at which a strategy has a state of its own: updates to be repeated, and a fresh checkpoint."""
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(tmp_path_factory.mktemp("crashes"))
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_kill_at_any_point_loses_nothing(point: str, bench: Bench) -> None:
+    assert die_at(bench, "hero", point) == ""
+
+
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "hero"])
+def test_every_strategy_continues_with_the_same_bits(strategy: str, bench: Bench) -> None:
+    assert [die_at(bench, strategy, point) for point in FEW] == ["", ""]
+
+
+def test_a_point_that_is_not_reached_is_told(bench: Bench) -> None:
+    assert "not reached" in die_at(bench, "one_step", "before-rename nothing")
+
+
+def test_another_result_is_told(bench: Bench) -> None:
+    """The comparison itself: an unbroken run of other settings is not taken for the same."""
+    die_at(bench, "one_step", FEW[0])
+    runs = bench.folder / str(bench.count)
+    (log,) = runs.glob("*/log.jsonl")
+    log.write_text(log.read_text().replace('"grad_norm": ', '"grad_norm": 1', 1))
+    (run,) = runs.iterdir()
+    failure = bench.failure("train one_step", lambda _: ["runs", "--runs", runs], runs)
+    assert failure == f"{run.name}/log.jsonl differ"
