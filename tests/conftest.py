@@ -99,9 +99,9 @@ def parse(*arguments: str) -> dict[str, Any]:
     return context.params
 
 
-def fork_hero(*arguments: object) -> Forked:
+def fork_hero(*arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Forked:
     """The command in a process of its own, without the seconds that a new interpreter needs."""
-    return Forked([str(argument) for argument in arguments])
+    return Forked([str(argument) for argument in arguments], cwd, env)
 
 
 def start_hero(*arguments: object, env: Mapping[str, str] | None = None, **kwargs: Any) -> subprocess.Popen[str]:
@@ -116,11 +116,11 @@ def start_hero(*arguments: object, env: Mapping[str, str] | None = None, **kwarg
     )
 
 
-def hero(*arguments: object, **kwargs: Any) -> tuple[int, str, str]:
-    """Run the real command to its end: exit code, stdout, stderr."""
-    process = start_hero(*arguments, **kwargs)
+def hero(*arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+    """Run the command in a process of its own to its end: exit code, stdout, stderr."""
+    process = fork_hero(*arguments, cwd=cwd, env=env)
     out, err = process.communicate(timeout=300)
-    return process.returncode, out, err
+    return process.wait(), out, err
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str] | Forked) -> None:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hero.cli import main
@@ -21,10 +21,11 @@ SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["hero.cli", "hero.api", "hero.report.page", "torch._dynamo"])
 
 
-def run_command(arguments: Sequence[str], environment: dict[str, str], streams: tuple[str, str]) -> None:
+def run_command(arguments: Sequence[str], cwd: Path, env: dict[str, str], streams: Sequence[Path]) -> None:
     """In the new process: `hero ARGUMENTS` that writes stdout and stderr into files."""
+    os.chdir(cwd)
     os.environ.clear()
-    os.environ.update(environment)
+    os.environ.update(env)
     for number, path in enumerate(streams, start=1):
         os.dup2(os.open(path, os.O_WRONLY), number)
     sys.exit(main(arguments))
@@ -33,13 +34,13 @@ def run_command(arguments: Sequence[str], environment: dict[str, str], streams: 
 class Forked:
     """Such a process, with the methods of `subprocess.Popen` that the tests use."""
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(self, arguments: Sequence[str], cwd: Path | None = None, env: Mapping[str, str] | None = None) -> None:
         self._folder = tempfile.TemporaryDirectory()
-        self._streams = tuple(Path(self._folder.name) / name for name in ("stdout", "stderr"))
+        self._streams = [Path(self._folder.name) / name for name in ("stdout", "stderr")]
         for path in self._streams:
             path.touch()
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        given = (arguments, environment, tuple(map(str, self._streams)))
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
+        given = (arguments, cwd or Path.cwd(), environment, self._streams)
         self._process = SERVER.Process(target=run_command, args=given, daemon=True)
         self._process.start()
         assert self._process.pid is not None

@@ -16,7 +16,7 @@ from pathlib import Path
 import h5py
 import pytest
 
-from conftest import Call, assert_refused, hero, options, parse, tiny
+from conftest import Call, assert_refused, hero, options, parse, start_hero, tiny
 from hero.cli import main
 from hero.cli.options import REGISTRIES, OneRun, Settings, names
 from hero.console import console
@@ -322,16 +322,16 @@ def test_the_folders_come_from_the_environment(
 def test_the_installed_command_trains_from_nothing(tmp_path: Path) -> None:
     """One whole pass in a fresh folder, as a process: nothing on stderr, no escape codes in a pipe."""
     arguments = options(train__steps=4, strategy="one_step")
-    code, out, err = hero("train", "burgers", *arguments, cwd=tmp_path)
-    assert (code, err) == (0, "")
+    process = start_hero("train", "burgers", *arguments, cwd=tmp_path, stdin=subprocess.DEVNULL)
+    out, err = process.communicate(timeout=300)
+    assert (process.returncode, err) == (0, "")
     assert "\x1b" not in out
     assert "Test GM100" in out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "runs"]
     (run,) = (tmp_path / "runs").iterdir()
     assert (run / "report.html").is_file()
     assert run.name in out
-    with open(os.devnull) as nothing:
-        assert hero("runs", cwd=tmp_path, stdin=nothing)[0] == 0
+    assert hero("runs", cwd=tmp_path)[0] == 0
 
 
 def test_a_reader_that_stops_early_is_no_error() -> None:

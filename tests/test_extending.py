@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import options
+from conftest import hero, options
 from hero.runs.folder import Run
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = {"task__resolution": 32, "task__substeps": 1, "backbone__width": None, "backbone__modes": None}
 
 
-def extended(*arguments: Any, cwd: Path = EXAMPLES) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, with the parts of examples/extending.py."""
-    command = [sys.executable, "-m", "hero", *map(str, arguments)]
-    env = {**os.environ, "HERO_IMPORT": "extending", "COLUMNS": "200"}
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=env)
+def extended(*arguments: Any) -> tuple[int, str, str]:
+    """The command in a process of its own, with the parts of examples/extending.py: exit code, stdout, stderr."""
+    return hero(*arguments, cwd=EXAMPLES, env={"HERO_IMPORT": "extending", "COLUMNS": "200"})
 
 
 def settings(**changes: Any) -> list[str]:
@@ -38,13 +33,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("extended")
     folders = ["--runs", folder, "--data", folder / "data"]
     stencil = settings(backbone__width=None, backbone__modes=None, weighted_steps__ratio=3)
-    result = extended(
+    code, _, err = extended(
         "train", "damped_advection", *folders, "--backbone", "stencil", "--strategy", "weighted_steps", *stencil
     )
-    assert result.returncode == 0, result.stderr
+    assert code == 0, err
     parts = settings(hero__start=4, hero__candidates="lag,frozen", hero__diagnostics="roll,mean", train__loss="largest")
-    result = extended("train", "damped_advection", *folders, *parts)
-    assert result.returncode == 0, result.stderr
+    code, _, err = extended("train", "damped_advection", *folders, *parts)
+    assert code == 0, err
     return folder
 
 
@@ -65,8 +60,8 @@ def test_a_toy_candidate_and_diagnostic_are_ranked_and_logged(runs: Path) -> Non
 
 
 def test_they_are_on_the_page_under_their_display_names(runs: Path, tmp_path: Path) -> None:
-    result = extended("report", "--runs", runs, "--data", runs / "data", "--out", tmp_path / "page.html")
-    assert result.returncode == 0, result.stderr
+    code, _, err = extended("report", "--runs", runs, "--data", runs / "data", "--out", tmp_path / "page.html")
+    assert code == 0, err
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     for name in ("Weighted steps", "Stencil", "Damped advection", "frozen state"):
         assert name in page, name
@@ -77,26 +72,28 @@ def test_they_are_on_the_page_under_their_display_names(runs: Path, tmp_path: Pa
 def test_a_toy_study_has_its_rows_and_columns_in_the_table_and_on_the_page(runs: Path, tmp_path: Path) -> None:
     small = settings(backbone__width=None, backbone__modes=None)
     folders = ("--runs", runs, "--data", runs / "data")
-    result = extended("study", "stencils", *folders, "--seeds", 2, "--workers", 2, *small, "--out", tmp_path / "study")
-    assert result.returncode == 0, result.stderr
+    code, _, err = extended(
+        "study", "stencils", *folders, "--seeds", 2, "--workers", 2, *small, "--out", tmp_path / "study"
+    )
+    assert code == 0, err
     table = (tmp_path / "study" / "table.md").read_text(encoding="utf-8")
     assert "Worst nRMSE@50" in table
     assert "Sten.-weighted" in table
-    result = extended("report", tmp_path / "study", *folders, "--out", tmp_path / "page.html")
-    assert result.returncode == 0, result.stderr
+    code, _, err = extended("report", tmp_path / "study", *folders, "--out", tmp_path / "page.html")
+    assert code == 0, err
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     for name in ("Stencils", "Worst nRMSE@50", "Sten.-weighted"):
         assert name in page, name
 
 
 def test_they_are_settings_like_any_other() -> None:
-    result = extended(
+    _, out, _ = extended(
         "settings", "damped_advection", "--set", "strategy=weighted_steps", "--set", "backbone.name=stencil"
     )
-    assert "weighted_steps.ratio" in result.stdout
-    assert "backbone.points" in result.stdout
-    result = extended("train", "damped_advection", "--set", "weighted_steps.ratio=-1")
-    assert result.returncode == 2
-    assert result.stderr == "hero: weighted_steps.ratio=-1.0 is too small; it must be above 0.\n"
-    result = extended("train", "damped_advection", "--set", "hero.candidates=lag,frozn")
-    assert "choose from: lag, perturbed, self, frozen" in result.stderr
+    assert "weighted_steps.ratio" in out
+    assert "backbone.points" in out
+    code, _, err = extended("train", "damped_advection", "--set", "weighted_steps.ratio=-1")
+    assert code == 2
+    assert err == "hero: weighted_steps.ratio=-1.0 is too small; it must be above 0.\n"
+    _, _, err = extended("train", "damped_advection", "--set", "hero.candidates=lag,frozn")
+    assert "choose from: lag, perturbed, self, frozen" in err

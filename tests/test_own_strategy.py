@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import options, tiny
+from conftest import Call, hero, options, tiny
 from hero.data.solver import solve
 from hero.data.windows import Batch, Trajectories
 from hero.errors import HeroError
@@ -212,37 +210,32 @@ def test_the_command_of_its_docstring(tmp_path: Path, data_dir: Path) -> None:
     """As a reader types it, in the folder of the example: training, evaluation and the page."""
     command = ["train", "burgers", "--strategy", NAME, "--set", "history_replay.share=0.2", *options()]
     folders = ["--runs", str(tmp_path), "--data", str(data_dir)]
-    ended = subprocess.run(
-        [sys.executable, "-m", "hero", *command, *folders],
-        cwd=EXAMPLES,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert ended.returncode == 0, ended.stderr
+    code, _, err = hero(*command, *folders, cwd=EXAMPLES)
+    assert code == 0, err
     (run,) = tmp_path.iterdir()
     assert run.name.startswith("burgers-fno-HistoryReplay-s0-")
     assert '"replayed": 0.2' in (run / "log.jsonl").read_text()
     assert "HistoryReplay" in (run / "report.html").read_text(encoding="utf-8")
 
 
-def test_code_that_a_stored_configuration_names_is_not_run_unasked(tmp_path: Path) -> None:
+def test_code_that_a_stored_configuration_names_is_not_run_unasked(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "stranger.py").write_text(
         "open('ran', 'w').close()\nfrom history_replay import HistoryReplay as Theirs\n"
     )
     run = tmp_path / "runs" / "burgers-fno-Theirs-s0-00000000"
     run.mkdir(parents=True)
     (run / "config.toml").write_text('strategy = "stranger:Theirs"\n')
-    env = {key: value for key, value in os.environ.items() if key != "HERO_IMPORT"}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("HERO_IMPORT", raising=False)
     for command in (["runs"], ["evaluate", run.name], ["train", "--resume", run.name]):
-        process = subprocess.run(
-            [sys.executable, "-m", "hero", *command], cwd=tmp_path, env=env, capture_output=True, text=True
-        )
-        assert "set HERO_IMPORT=stranger if you trust it" in process.stderr + process.stdout, command
-        assert "Traceback" not in process.stderr
+        _, out, err = call(*command)
+        assert "set HERO_IMPORT=stranger if you trust it" in err + out, command
     assert not (tmp_path / "ran").exists()
-    path = os.pathsep.join(filter(None, [str(EXAMPLES), env.get("PYTHONPATH", "")]))
-    trusted = {**env, "HERO_IMPORT": "stranger", "PYTHONPATH": path}
-    subprocess.run([sys.executable, "-m", "hero", "runs"], cwd=tmp_path, env=trusted, check=True, capture_output=True)
+    monkeypatch.setenv("HERO_IMPORT", "stranger")
+    code, _, err = call("runs")
+    monkeypatch.delitem(sys.modules, "stranger")
+    assert code == 0, err
     assert (tmp_path / "ran").exists()

@@ -167,8 +167,7 @@ def test_numbers(value: float | None, text: str) -> None:
     assert format_number(value) == text
 
 
-@pytest.mark.parametrize("diverged", [0, 4, 30])
-@pytest.mark.parametrize("strategy", ["hero", "fixed_weight"])
+@pytest.mark.parametrize(("diverged", "strategy"), [(0, "hero"), (4, "fixed_weight"), (30, "hero")])
 def test_error_figure(tmp_path: Path, diverged: int, strategy: str) -> None:
     figure = error_figure(error_array(diverged), published_numbers(paper_config(strategy)), "title")
     labels = [text.get_text() for text in figure.legends[0].get_texts()]

@@ -17,7 +17,7 @@ import h5py
 import pytest
 from torch import Tensor
 
-from conftest import Call, fork_hero, options, tiny, wait_until
+from conftest import Call, fork_hero, hero, options, tiny, wait_until
 from hero.data import get_task, store
 from hero.evaluation.evaluate import evaluate
 from hero.runs.config import RunConfig
@@ -89,9 +89,8 @@ def test_a_stop_signal_saves_says_so_and_the_same_command_goes_on(
     assert "saved" in err
     assert (run / "last" / "state.pt").is_file()
     if number == signal.SIGINT:
-        second = fork_hero(*command)
-        out, err = second.communicate(timeout=300)
-        assert (second.returncode, err) == (0, "")
+        code, out, err = hero(*command)
+        assert (code, err) == (0, "")
         assert f"resuming {run.name} after update" in out
         assert (run / "metrics.json").is_file()
     else:
@@ -194,11 +193,10 @@ def test_two_processes_on_one_run_the_second_is_refused_and_the_first_unharmed(
     wait_until(lambda: last_step(run) >= 10, first)
     os.kill(first.pid, signal.SIGSTOP)  # so that it cannot finish before the second has tried
     try:
-        second = fork_hero(*command)
-        _, err = second.communicate(timeout=300)
+        code, _, err = hero(*command)
     finally:
         os.kill(first.pid, signal.SIGCONT)
-    assert second.returncode == 2
+    assert code == 2
     assert "in use by another process" in err
     assert "Traceback" not in err
     assert first.wait(timeout=120) == 0

@@ -57,9 +57,18 @@ def new_figure(width: float, height: float) -> Figure:
 def save(figure: Figure, path: Path, dpi: int = DPI) -> Path:
     """Write a figure atomically as PNG or PDF, by the suffix of `path`; a repeated command gives the same bytes."""
     buffer, suffix = io.BytesIO(), path.suffix[1:]
+    fix_layout(figure)
     with rc_context({"pdf.fonttype": 42}):  # TrueType: journals refuse the default, Type 3
         figure.savefig(buffer, format=suffix, dpi=dpi, metadata={"CreationDate": None} if suffix == "pdf" else None)
     return write_atomic(path, buffer.getvalue())
+
+
+def fix_layout(figure: Figure) -> None:
+    """Place the parts of a figure for good: this is most of the work of drawing, and each file would do it again."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine(None)  # the placeholder that "none" puts there would cost another pass
 
 
 def save_png_and_pdf(figure: Figure, folder: Path, name: str, dpi: int = DPI) -> None:
