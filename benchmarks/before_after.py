@@ -1,4 +1,4 @@
-"""The first picture of the README: one network, trained on single steps and with our recipe, rolled out side by side."""
+"""The first picture of the README: a network trained on single steps and with our recipe, rolled out side by side."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ __all__ = sorted(_HOME)
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return importlib.metadata.version("hero")
+        return importlib.metadata.version("hero-operators")
     if name not in _HOME:
         raise AttributeError(f"module 'hero' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)

@@ -10,6 +10,9 @@ import math
 from collections.abc import Iterable
 from numbers import Integral, Real
 
+DISTRIBUTION = "hero-operators"
+"""The name that pip knows; the module and the command are `hero`."""
+
 
 class HeroError(Exception):
     """A mistake in the user's request or input, told in one sentence; never a bug of hero."""

@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from hero.cli import doctor, finetune, listing, plan, runs, train, use
 from hero.cli.options import flat
-from hero.errors import OUT_OF_MEMORY, HeroError, is_out_of_memory, unknown_name
+from hero.errors import DISTRIBUTION, OUT_OF_MEMORY, HeroError, is_out_of_memory, unknown_name
 
 GROUPS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Train": (train.train, finetune.finetune, train.compare, train.study),
@@ -85,7 +85,7 @@ class Commands(Quick, TyperGroup):
 def print_version(wanted: bool) -> None:
     """Print the version and stop."""
     if wanted:
-        print(f"hero {installed_version('hero')}")
+        print(f"hero {installed_version(DISTRIBUTION)}")
         raise typer.Exit
 
 

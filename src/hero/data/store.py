@@ -27,7 +27,7 @@ from hero.config import Settings, setting
 from hero.console import progress_bar, say
 from hero.data.solver import SOLVER_NAME, SOLVER_VERSION, frames
 from hero.data.task import Task
-from hero.errors import HeroError
+from hero.errors import DISTRIBUTION, HeroError
 from hero.faults import crash_point
 from hero.files import lock, replacing, reserve
 
@@ -207,7 +207,7 @@ def _allocated(file: h5py.File, name: str, values: np.ndarray) -> int:
 
 def _provenance(task: Task, split: Split) -> dict[str, str | int]:
     try:
-        own = version("hero")
+        own = version(DISTRIBUTION)
     except PackageNotFoundError:
         own = "unknown"
     return {

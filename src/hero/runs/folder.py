@@ -12,7 +12,7 @@ from torch import nn
 
 from hero.data import Task, load_trajectories, split_path
 from hero.data.windows import Trajectories
-from hero.errors import HeroError
+from hero.errors import DISTRIBUTION, HeroError
 from hero.method.rollout import Stepper
 from hero.runs.checkpoint import load_state, load_weights, read_weights
 from hero.runs.config import RunConfig, make_config
@@ -105,5 +105,6 @@ def is_available(kind: str) -> bool:
 
 def versions() -> dict[str, str]:
     """The software that produced a result."""
-    packages = {name: importlib.metadata.version(name) for name in ("hero", "torch", "numpy")}
+    names = {"hero": DISTRIBUTION, "torch": "torch", "numpy": "numpy"}
+    packages = {name: importlib.metadata.version(package) for name, package in names.items()}
     return packages | {"python": platform.python_version(), "platform": platform.platform()}

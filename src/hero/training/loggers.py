@@ -1,4 +1,4 @@
-"""Records of a run to TensorBoard, Weights & Biases and MLflow as well; `log.jsonl` is always written and stays the truth.
+"""Records of a run to TensorBoard, Weights & Biases and MLflow; `log.jsonl` is always written and stays the truth.
 
 A logger is not part of the configuration: it changes neither the run id nor a bit of the run. Each session of a run
 hands it the whole log again, so that after a kill and a resume every update is there once, also if the logger was
