@@ -196,15 +196,13 @@ def test_evaluated_exported_and_predicted(tmp_path: Path) -> None:
     run = train(config, tmp_path / "runs", tmp_path / "data")
     assert isinstance(Run(run).operator("cpu"), Normalised)
     assert evaluate(run, tmp_path / "data").trajectories == 2
-    checks = export_run(run, tmp_path / "data")
-    assert set(checks) == {"onnx", "torch"}
+    checks = export_run(run, tmp_path / "data", formats=["torch"])  # ONNX with conditioning: test_files
     stored = split_path(config.make_source(), config.split("test"), tmp_path / "data")
     found = []
-    for model in (str(run), str(checks["onnx"].path), str(checks["torch"].path)):
+    for model in (str(run), str(checks["torch"].path)):
         predict(model, tmp_path, tmp_path / "data", steps=4, out=tmp_path / "p.npy", trust_code=True)
         found.append(np.load(tmp_path / "p.npy"))
         predict(model, tmp_path, tmp_path / "data", stored, 4, tmp_path / "q.npy", trust_code=True)
         assert np.allclose(found[-1], np.load(tmp_path / "q.npy"), atol=1e-6)
     assert np.allclose(found[0], found[1], atol=1e-4)
-    assert np.allclose(found[0], found[2], atol=1e-4)
     assert load_stepper(checks["torch"].path, trust_code=True).card.conditioning == ("viscosity",)
