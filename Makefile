@@ -1,6 +1,7 @@
 # make demo   sets everything up and runs the main job: FNO on Burgers with HERO at the paper's protocol, then with our recipe
 # make results   writes the tables and figures of docs/results.md from results/
 # make test   sets everything up and runs lint, types and tests
+# make soak   mixed work and kills for an hour, or as long as MINUTES says; prints a summary
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
@@ -8,7 +9,7 @@ PIP := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c co
 # Modules are compiled when they are first imported, which must then be kept: compiling all of them takes a minute more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint results clean
+.PHONY: demo test lint soak results clean
 
 demo: .venv/.installed
 	$(BIN)/hero train burgers --strategy hero
@@ -20,6 +21,10 @@ test: .venv/.installed-dev lint
 
 results: .venv/.installed
 	$(BIN)/python -m benchmarks results
+
+MINUTES ?= 60
+soak: .venv/.installed-dev
+	$(BIN)/python -m benchmarks soak --minutes $(MINUTES)
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .

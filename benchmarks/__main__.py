@@ -6,6 +6,9 @@ python -m benchmarks scaling speed.png            cost of an update against grid
 python -m benchmarks memory memory.png            memory of an update against the length of its unroll
 python -m benchmarks streaming --storage gzip     training from a file next to training from memory
 python -m benchmarks tuning table.csv --tasks burgers   the grid that the preset `best` was chosen from
+python -m benchmarks crashes                      kills at all points for all strategies, and at random moments
+python -m benchmarks soak --minutes 60            mixed work; memory and handles over time
+python -m benchmarks evaluations --count 500      memory and handles over evaluations in one process
 python -m benchmarks results                      the tables and figures of docs/results.md, from results/
 python -m benchmarks results --add runs --tag v1  keep the finished runs of a folder in results/ first
 python -m benchmarks results --verify B           check what is kept: A, B, C, or D with --run ID
@@ -19,10 +22,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.crashes import POINTS, crash_all, print_counts
 from benchmarks.evidence import Outcome, collect, verify_predictions, verify_training, verify_weights
 from benchmarks.evidence_page import build, outdated
 from benchmarks.peers import compare, paper_workloads
 from benchmarks.scaling import measure_scaling, paper_sweeps, scaling_figure
+from benchmarks.soak import repeat_evaluation, soak
 from benchmarks.streaming import print_streaming, streaming_ratios
 from benchmarks.tables import print_comparison
 from benchmarks.tuning import grid, summary, tune
@@ -30,6 +35,7 @@ from benchmarks.unroll_memory import unroll_memory, unroll_memory_figure
 from hero.errors import HeroError
 from hero.files import write_json
 from hero.report.figures.style import save
+from hero.strategies import STRATEGIES
 
 
 def run_peers(args: argparse.Namespace) -> None:
@@ -62,6 +68,23 @@ def run_streaming(args: argparse.Namespace) -> None:
     print_streaming(args.storage, rows)
     if args.json:
         write_json(args.json, rows)
+
+
+def run_crashes(args: argparse.Namespace) -> int:
+    """Kill `hero train` at all named points for all strategies, and every stage at random moments, and resume."""
+    return print_counts(crash_all(STRATEGIES, POINTS, args.kills, args.seed, args.cluster))
+
+
+def run_soak(args: argparse.Namespace) -> int:
+    """Train, kill, resume, evaluate, report, predict on all tasks and own files; memory and handles over time."""
+    return soak(args.minutes, args.seed)
+
+
+def run_evaluations(args: argparse.Namespace) -> None:
+    """Memory and open handles over many evaluations in one process."""
+    print(f"{'evaluations':>11}  {'MB':>6}  {'handles':>7}")
+    for number, memory, handles in repeat_evaluation(args.count):
+        print(f"{number:11}  {memory:6.1f}  {handles:7}")
 
 
 def run_tuning(args: argparse.Namespace) -> None:
@@ -142,6 +165,18 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--storage", choices=("contiguous", "chunked", "gzip"), default="contiguous")
     command.add_argument("--rounds", type=at_least_one, default=8, help="turns (default 8)")
     command.add_argument("--json", type=Path, metavar="FILE", help="also write every number here")
+    command = commands.add_parser("crashes", help=run_crashes.__doc__, description=run_crashes.__doc__)
+    command.set_defaults(call=run_crashes)
+    command.add_argument("--kills", type=int, default=50, help="at random moments (default 50)")
+    command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--cluster", action="store_true", help="kill workers of Ray as well")
+    command = commands.add_parser("soak", help=run_soak.__doc__, description=run_soak.__doc__)
+    command.set_defaults(call=run_soak)
+    command.add_argument("--minutes", type=float, default=60, help="(default 60)")
+    command.add_argument("--seed", type=int, default=0)
+    command = commands.add_parser("evaluations", help=run_evaluations.__doc__, description=run_evaluations.__doc__)
+    command.set_defaults(call=run_evaluations)
+    command.add_argument("--count", type=at_least_one, default=500, help="(default 500)")
     command = commands.add_parser("tuning", help=run_tuning.__doc__, description=run_tuning.__doc__)
     command.set_defaults(call=run_tuning)
     command.add_argument("table", type=Path, metavar="CSV", help="the table")
@@ -167,14 +202,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 2 for a mistake of the user."""
+    """Exit code 1 for failures that were found, 2 for a mistake of the user."""
     args = parser().parse_args(arguments)
     try:
-        args.call(args)
+        failures = args.call(args)
     except HeroError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
-    return 0
+    return int(bool(failures))
 
 
 if __name__ == "__main__":
