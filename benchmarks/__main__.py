@@ -9,6 +9,7 @@ python -m benchmarks tuning table.csv --tasks burgers   the grid that the preset
 python -m benchmarks crashes                      kills at all points for all strategies, and at random moments
 python -m benchmarks soak --minutes 60            mixed work; memory and handles over time
 python -m benchmarks evaluations --count 500      memory and handles over evaluations in one process
+python -m benchmarks predictability burgers       how far the truth itself can be predicted
 python -m benchmarks results                      the tables and figures of docs/results.md, from results/
 python -m benchmarks results --add runs --tag v1  keep the finished runs of a folder in results/ first
 python -m benchmarks results --verify B           check what is kept: A, B, C, or D with --run ID
@@ -26,6 +27,7 @@ from benchmarks.crashes import POINTS, crash_all, print_counts
 from benchmarks.evidence import Outcome, collect, verify_predictions, verify_training, verify_weights
 from benchmarks.evidence_page import build, outdated
 from benchmarks.peers import compare, paper_workloads
+from benchmarks.predictability import measure_predictability
 from benchmarks.scaling import measure_scaling, paper_sweeps, scaling_figure
 from benchmarks.soak import repeat_evaluation, soak
 from benchmarks.streaming import print_streaming, streaming_ratios
@@ -127,6 +129,14 @@ def show(outcome: Outcome) -> bool:
     return holds
 
 
+def run_predictability(args: argparse.Namespace) -> None:
+    """Growth of small differences between true states of a task, kept in results/."""
+    settings = {key: float(value) for key, value in (pair.split("=") for pair in args.set)}
+    found = measure_predictability(args.task, settings, args.states)
+    suffix = "".join(f"-{key}-{value:g}" for key, value in settings.items())
+    print(found.write(args.results / "predictability" / f"{args.task}{suffix}.json"))
+
+
 def at_least_one(text: str) -> int:
     if int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is too few; use 1 or more")
@@ -189,6 +199,14 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--show", action="store_true", help="train nothing; print the table that is there")
     command.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR")
     command.add_argument("--data", type=Path, default=Path("data"), metavar="DIR")
+    command = commands.add_parser(
+        "predictability", help=run_predictability.__doc__, description=run_predictability.__doc__
+    )
+    command.set_defaults(call=run_predictability)
+    command.add_argument("task", metavar="TASK")
+    command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a coefficient of the task")
+    command.add_argument("--states", type=at_least_one, default=8, help="trajectories (default 8)")
+    command.add_argument("--results", type=Path, default=Path("results"), metavar="DIR")
     command = commands.add_parser("results", help=run_results.__doc__, description=run_results.__doc__)
     command.set_defaults(call=run_results)
     command.add_argument("--add", type=Path, metavar="RUNS", help="keep the finished runs of this folder first")

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.before_after import before_after_figure
 from benchmarks.evidence import PAPER, Evidence, read_evidence
-from hero.data import get_task
+from benchmarks.predictability import Predictability
 from hero.errors import HeroError
 from hero.files import write_atomic
 from hero.report.figures.style import colours_of, new_figure, save
@@ -36,9 +36,14 @@ SHOWN_COLUMNS = ("gm100", "nrmse@1", "nrmse@100", "nrmse@200", "stable_step")
 
 @dataclass(frozen=True)
 class Found:
-    """The kept runs, by arm, task and updates."""
+    """The kept runs, by arm, task and updates, and the folder that they are kept in."""
 
     runs: Sequence[Evidence]
+    results: Path = Path("results")
+
+    @classmethod
+    def read(cls, results: Path) -> Found:
+        return cls(read_evidence(results), results)
 
     def cell(self, arm: str, task: str, updates: int, measure: str = MEASURE) -> dict[int, float]:
         """Seed -> test value; infinite where a trajectory left the finite range."""
@@ -92,11 +97,6 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Markdown."""
     lines = [heading, ["---"] * len(heading), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def title_of(task: str) -> str:
-    """The name of a task in words."""
-    return "KdV (difficulty)" if task == "kdv_difficulty" else get_task(task).title
 
 
 def recipe_table(found: Found, tasks: Sequence[str], updates: int) -> str:
@@ -167,6 +167,18 @@ def ablation_table(found: Found, tasks: Sequence[str], updates: int) -> str:
     return table(["arm", *tasks, "ratio to the recipe"], rows)
 
 
+def predictability_table(found: Found) -> str:
+    """Growth of small differences between true states, and how long a rollout can follow one of them."""
+    heading = ["task", "growth per step", "a difference of 1 % becomes, in 100 steps", "two unrelated states differ by"]
+    rows = []
+    for path in sorted((found.results / "predictability").glob("*.json")):
+        task = Predictability.read(path)
+        name = ", ".join([task.task, *(f"{key} {value:g}" for key, value in task.settings.items())])
+        grown = min(0.01 * task.growth**100, task.unrelated)
+        rows.append([name, f"{task.growth:.4f}", f"{100 * grown:.3g} %", format_number(task.unrelated)])
+    return table(heading, rows)
+
+
 def curves_figure(found: Found, tasks: Sequence[str], updates: int) -> Figure:
     """Error against rollout step: geometric mean over seeds as a line, the seeds as a band."""
     arms = {"push_forward": "push_forward, paper", "hero": "HERO, paper", **LABELS}
@@ -227,6 +239,7 @@ TABLES: dict[str, Callable[[Found], str]] = {
     "paper 2D": lambda found: paper_table(found, TWO_D, SHORT),
     "pairs": lambda found: hero_pairs_table(found, ONE_D, FULL),
     "pairs 2D": lambda found: hero_pairs_table(found, TWO_D, SHORT),
+    "predictability": predictability_table,
     "ablation": lambda found: ablation_table(found, ONE_D, FULL),
 }
 PAGES = ("README.md", "docs/results.md")
@@ -245,7 +258,7 @@ def filled(text: str, found: Found) -> str:
 
 def build(results: Path, root: Path) -> list[Path]:
     """Write the tables into the pages, and the figures; returns what was written."""
-    found = Found(read_evidence(results))
+    found = Found.read(results)
     written = []
     for name in PAGES:
         text = (root / name).read_text(encoding="utf-8")
@@ -261,6 +274,6 @@ def build(results: Path, root: Path) -> list[Path]:
 
 def outdated(results: Path, root: Path) -> list[str]:
     """A: the pages whose tables are not what the kept runs say."""
-    found = Found(read_evidence(results))
+    found = Found.read(results)
     pages = {name: (root / name).read_text(encoding="utf-8") for name in PAGES}
     return [name for name, text in pages.items() if filled(text, found) != text]

@@ -7,23 +7,28 @@ distance of two unrelated states. Where differences shrink, nothing but the oper
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import torch
 
-from hero.data import Task, get_task
+from hero.data import get_task
 from hero.data.task import initial_states
+from hero.records import Record
+
+NOTHING: Mapping[str, float] = MappingProxyType({})
 
 FIRST, LARGEST = 20, 0.1
 """The growth rate is fitted from this step, when a difference has found its direction, to this relative distance."""
 
 
-class Predictability(NamedTuple):
+class Predictability(Record):
     """The growth of small differences between true states of a task."""
 
     task: str
+    settings: dict[str, float]
+    """Coefficients that are not the task's own."""
     growth: float
     """Factor of the relative distance in one step, geometric mean over states and steps."""
     distances: tuple[float, ...]
@@ -37,8 +42,15 @@ class Predictability(NamedTuple):
         return math.log(end / start) / math.log(self.growth) if self.growth > 1 else math.inf
 
 
-def measure_predictability(task: Task, states: int = 8, steps: int = 200, epsilon: float = 1e-4) -> Predictability:
+def measure_predictability(
+    name: str,
+    settings: Mapping[str, float] = NOTHING,
+    states: int = 8,
+    steps: int = 200,
+    epsilon: float = 1e-4,
+) -> Predictability:
     """Solve `states` initial states of the test kind and their neighbours in float64."""
+    task = get_task(name, settings)
     solve = task.stepper()
     truth = task.initial_states(states, seed=10_000)
     for _ in range(task.warmup):
@@ -50,7 +62,14 @@ def measure_predictability(task: Task, states: int = 8, steps: int = 200, epsilo
         truth, near = solve(truth), solve(near)
         distances.append(relative_distance(near, truth))
     curve = torch.stack(distances).clamp(min=1e-14).log().mean(1).exp().numpy()
-    return Predictability(task.name, growth_rate(curve), tuple(map(float, curve)), epsilon, unrelated_distance(truth))
+    return Predictability(
+        task=name,
+        settings=dict(settings),
+        growth=growth_rate(curve),
+        distances=tuple(float(f"{value:.4g}") for value in curve),
+        epsilon=epsilon,
+        unrelated=unrelated_distance(truth),
+    )
 
 
 def norm(states: torch.Tensor) -> torch.Tensor:
@@ -77,8 +96,3 @@ def growth_rate(curve: Sequence[float] | np.ndarray) -> float:
 def unrelated_distance(states: torch.Tensor) -> float:
     """Between each state and the next one of another trajectory."""
     return float(relative_distance(states.roll(1, 0), states).pow(2).mean().sqrt())
-
-
-def predictability_of(names: Sequence[str]) -> list[Predictability]:
-    """The tasks one after another."""
-    return [measure_predictability(get_task(name)) for name in names]

@@ -13,7 +13,6 @@ from benchmarks.__main__ import main
 from benchmarks.evidence import ARMS, Evidence, arm_of, command_of, config_of, read_evidence, verify_predictions
 from benchmarks.evidence_page import Found, filled, outdated, ratio_text, recipe_table
 from benchmarks.predictability import growth_rate, measure_predictability
-from hero.data import get_task
 from hero.errors import HeroError
 from hero.method.metrics import summarise
 from hero.runs.config import make_config
@@ -114,6 +113,6 @@ def test_growth_of_differences() -> None:
     assert growth_rate(1e-4 * 1.05 ** np.arange(200)) == pytest.approx(1.05)
     grown = np.minimum(1e-4 * 1.2 ** np.arange(200), 1.4)
     assert growth_rate(grown) == pytest.approx(1.2)
-    advection = measure_predictability(get_task("dispersion"), states=2, steps=50)
+    advection = measure_predictability("dispersion", states=2, steps=50)
     assert advection.growth == pytest.approx(1.0, abs=1e-9)  # dispersion keeps every norm
     assert advection.steps_until(1e-3, 1.0) > 1e6
