@@ -400,7 +400,7 @@ def test_unknown_presets_and_malformed_sources_are_refused(tmp_path: Path) -> No
     assert "KEY=VALUE" in refusal(overrides=["train.steps"])
     assert "KEY=VALUE" in refusal(overrides=["=3"])
     assert "no configuration file" in refusal(file=tmp_path / "absent.toml")
-    assert "not a TOML file" in refusal(file=tmp_path)
+    assert "Is a directory" in refusal(file=tmp_path)
     broken = tmp_path / "broken.toml"
     for content in (b"steps = = 3", b"\xff\xfe\x00", b"[train\n"):
         broken.write_bytes(content)

@@ -20,6 +20,8 @@ class HeroError(Exception):
 
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> HeroError:
     """An error for `name` that is not one of the `valid` names of its `kind`; it suggests the nearest."""
+    if not isinstance(name, str):
+        return HeroError(f"{kind}={name!r} is not a word; name a {kind}.")
     names = sorted(valid)
     lower = {valid_name.lower(): valid_name for valid_name in names}
     near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version as installed_version
+from io import TextIOWrapper
 from types import SimpleNamespace
 from typing import Annotated, Any
 
@@ -122,6 +123,8 @@ app = make_app()
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code: 1 if runs failed, 2 for a mistake of the user, 130 after Ctrl-C."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without × gets ?, not a traceback after the work
     try:
         code = app(arguments, prog_name="hero", standalone_mode=False) or 0
     except HeroError as error:
@@ -147,8 +150,13 @@ def with_dashes(sentence: str) -> str:
 
 def fail(sentence: str) -> int:
     """Print the sentence and return the exit code of a mistake."""
-    print(f"hero: {sentence}", file=sys.stderr)
+    print(f"hero: {visible(sentence)}", file=sys.stderr)
     return 2
+
+
+def visible(sentence: str) -> str:
+    """The sentence on one line, with what would move or colour the terminal spelled out: names may hold anything."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in sentence)
 
 
 def usage_sentence(error: Any) -> str:

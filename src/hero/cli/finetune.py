@@ -81,6 +81,6 @@ def find_checkpoint(name: str, where: Folders) -> Path:
 
 def whole(text: str) -> int:
     """A number of steps."""
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > 18:
         raise HeroError(f"--unroll {text} is not a number of steps or stages; write it as in 4, or 1:500,4:1500.")
     return int(text)

@@ -89,7 +89,16 @@ RunName = Annotated[str, argument("RUN", "Run folder, run id, or a unique part o
 Backbone = Annotated[str | None, option("NAME", "One of: NAMES, or package.module:Class (default fno).", "backbone")]
 SEEDS = option("N|A-B|A,B", "N seeds from 0; 10-14 or 3,7 names them.")
 AsJson = Annotated[bool, flag("--json", "Print plain JSON instead of the table.")]
-JsonFile = Annotated[Path | None, option("FILE", "Also write all numbers to this file.")]
+
+
+def not_a_folder(path: Path | None) -> Path | None:
+    """Refuse a folder where a file is to be written, before the work of which it is the result."""
+    if path is not None and path.is_dir():
+        raise HeroError(f"{path} is a folder, and a file is to be written; name the file as well.")
+    return path
+
+
+JsonFile = Annotated[Path | None, option("FILE", "Also write all numbers to this file.", callback=not_a_folder)]
 
 
 TrustCode = Annotated[bool, flag("--trust-code", "Run code that a run, file or --config names: of authors you trust.")]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hero.cli.options import Folders, JsonFile, argument, flag, key_of, option
+from hero.cli.options import Folders, JsonFile, argument, flag, key_of, not_a_folder, option
 from hero.cli.runs import measure, show_result
 from hero.cli.show import show_rows
 from hero.console import say
@@ -38,7 +38,9 @@ def evaluate(
     steps: Annotated[int | None, option("N", "With --model: steps of the rollouts (default: all).")] = None,
     history: Annotated[int, option("N", "With --model: states that it sees.")] = 1,
     json: JsonFile = None,
-    figure: Annotated[Path | None, option("FILE", "Draw the error along the rollout, .png or .pdf.")] = None,
+    figure: Annotated[
+        Path | None, option("FILE", "Draw the error along the rollout, .png or .pdf.", callback=not_a_folder)
+    ] = None,
 ) -> None:
     """Measure a run again and rewrite its report; or a run on other data, a file, or your own function.
 

@@ -9,6 +9,9 @@ from typing import Any
 
 from hero.errors import HeroError
 
+LARGEST_FILE = 10 * 2**20
+"""Bytes of a configuration: a real configuration has a few thousand."""
+
 
 def parse_override(text: str) -> tuple[str, Any]:
     """`train.steps=2000` -> ("train.steps", 2000); the value is read as TOML, else as a plain word."""
@@ -17,9 +20,12 @@ def parse_override(text: str) -> tuple[str, Any]:
         raise HeroError(f"a setting is written as KEY=VALUE, not {text!r}; for example train.steps=2000.")
     try:
         return key.strip(), tomllib.loads(f"v = {value.strip()}")["v"]
-    except tomllib.TOMLDecodeError:
-        with contextlib.suppress(ValueError):
-            return key.strip(), float(value)  # such as .5, which TOML lacks
+    except RecursionError:
+        raise HeroError(f"the value of {key.strip()} has too many brackets; write a plain value.") from None
+    except ValueError:  # not TOML, or a number of thousands of digits
+        if value.isascii():  # Python reads the digits of every script, TOML and people do not
+            with contextlib.suppress(ValueError):
+                return key.strip(), float(value)  # such as .5, which TOML lacks
         word = value.strip()
         return key.strip(), {"True": True, "False": False}.get(word, word)  # as Python prints them
 
@@ -27,10 +33,10 @@ def parse_override(text: str) -> tuple[str, Any]:
 def read_toml(path: Path) -> dict[str, Any]:
     """A configuration file as dotted keys."""
     try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise HeroError(f"no configuration file {path}; check the path.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        tree = tomllib.loads(read_text(path))
+    except RecursionError:
+        raise HeroError(f"{path} is not a TOML file (too many brackets); correct it or leave it out.") from None
+    except ValueError as error:  # not UTF-8, not TOML, or a number of thousands of digits
         raise HeroError(f"{path} is not a TOML file ({error}); correct it or leave it out.") from None
     flat: dict[str, Any] = {}
     for key, value in tree.items():
@@ -39,3 +45,18 @@ def read_toml(path: Path) -> dict[str, Any]:
         else:
             flat[key] = value
     return flat
+
+
+def read_text(path: Path) -> str:
+    """The text of a configuration file; HeroError where there is none, or none that may be read."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+    except FileNotFoundError:
+        raise HeroError(f"no configuration file {path}; check the path.") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise HeroError(f"cannot read the configuration {path} ({reason}); check the path and permissions.") from None
+    if len(content) > LARGEST_FILE:
+        raise HeroError(f"{path} has more than {LARGEST_FILE >> 20} MB, which no configuration needs; name another.")
+    return content.decode("utf-8-sig")

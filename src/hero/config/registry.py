@@ -18,19 +18,20 @@ Part = TypeVar("Part")
 class Registry(dict[str, Part]):
     """Parts of one kind by name, in order of registration; an unknown name is answered with the nearest known one.
 
-    `TASKS["toy"] = task` registers. Where `importable`, a name may also be `package.module:Class`; its module is
-    imported, also from the current folder, if the user named it (see `trust`), never because a stored file does.
+    `TASKS["toy"] = task` registers. Where there is a `base`, a name may also be `package.module:Class`, a subclass of
+    it; its module is imported, also from the current folder, if the user named it (see `trust`), never because a stored
+    file does.
     """
 
-    def __init__(self, kind: str, parts: dict[str, Part] | None = None, importable: bool = False) -> None:
+    def __init__(self, kind: str, parts: dict[str, Part] | None = None, base: type | None = None) -> None:
         super().__init__(parts or {})
-        self.kind, self.importable = kind, importable
+        self.kind, self.base = kind, base
 
     def __missing__(self, name: str) -> Part:
-        if self.importable and ":" in name:
-            part: Part = import_part(self.kind, name)
+        if self.base and ":" in str(name):
+            part: Part = import_subclass(self.kind, name, self.base)
             return part
-        raise unknown_name(self.kind, name, [*self, "package.module:Class"] if self.importable else self)
+        raise unknown_name(self.kind, name, [*self, "package.module:Class"] if self.base else self)
 
     def only(self, *names: str) -> dict[str, Part]:
         """The parts called `names`, in the order of registration."""
@@ -104,4 +105,15 @@ def import_part(kind: str, name: str) -> Any:
     found = getattr(user_module(module_name, f"{kind} {name}"), part_name, None)
     if found is None:
         raise HeroError(f"{module_name} has no {part_name!r}; name the {kind} as package.module:Class.")
+    return found
+
+
+def import_subclass(kind: str, name: str, base: type) -> Any:
+    """The class called `package.module:Class`; HeroError where it is not a kind of `base`, or `base` itself."""
+    found = import_part(kind, name)
+    if not (isinstance(found, type) and issubclass(found, base)) or found is base:
+        raise HeroError(
+            f"the {kind} {name} is not a subclass of {base.__module__}.{base.__name__}; name one as "
+            "package.module:Class."
+        )
     return found

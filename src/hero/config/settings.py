@@ -17,7 +17,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 from pydantic.fields import FieldInfo
 
-from hero.errors import HeroError
+from hero.errors import HeroError, unknown_name
 
 LARGEST_INT = 2**63 - 1
 """The largest seed, tensor size and TOML integer."""
@@ -132,7 +132,7 @@ def one_of(names: Iterable[str]) -> Callable[[Any], tuple[str, ...]]:
         if not isinstance(words, list | tuple) or not words:
             raise ValueError(f"is not a list of words; choose from: {choices}.")
         for word in words:
-            if word not in names:
+            if not isinstance(word, str) or word not in names:
                 raise ValueError(f"contains {word!r}; choose from: {choices}.")
         return tuple(word for word in names if word in words)
 
@@ -202,6 +202,9 @@ def _sentence(cls: type[Settings], section: str, error: ValidationError) -> str:
     key = f"{section}.{name}" if section else name
     value, kind, limits = found["input"], found["type"], found.get("ctx", {})
     start = f"{key}={value!r}"
+    if kind == "extra_forbidden":
+        prefix = f"{section}." if section else ""
+        return str(unknown_name("setting", key, [f"{prefix}{known}" for known in cls.model_fields]))
     if kind == "value_error":
         text = str(limits["error"])
         return text if text.startswith(section) and section else f"{start} {text}"

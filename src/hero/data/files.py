@@ -92,7 +92,23 @@ class FileSettings(Settings):
     @classmethod
     def from_values(cls, section: str, values: Mapping[str, Any], facts: Facts) -> Self:
         settings = super().from_values(section, values, facts)
-        return settings if settings.fingerprint else settings.found()
+        if not settings.fingerprint:
+            return settings.found()
+        settings.check_found()
+        return settings
+
+    def check_found(self) -> None:
+        """Refuse what cannot have been found in a file, as in a stored configuration that somebody changed."""
+        dims = 1 if self.cloud else len(self.space)
+        per_axis = [len(part) == dims for part in (self.space, self.axes, self.extent, self.periodic)]
+        lengths = [
+            *self.space,
+            *(size for name in SPLITS for size in (self.split(name).trajectories, self.split(name).steps)),
+        ]
+        if not 1 <= dims <= 3 or not all(per_axis) or not self.channels or min(lengths) < 1 or not self.dt > 0:
+            raise HeroError(
+                "data.fingerprint is set with values that no file has; leave it out, and the file is read again."
+            )
 
     def found(self) -> Self:
         """The same with everything that the file says."""

@@ -134,7 +134,7 @@ def by_size(name: str) -> Derived:
     """The value of a setting in the chosen size."""
 
     def value(facts: Facts, given: Mapping[str, Any]) -> Any:
-        size = SIZES.get(given.get("size") or "apebench", SIZES["apebench"])  # an unknown name is refused elsewhere
+        size = SIZES.get(str(given.get("size")), SIZES["apebench"])  # an unknown name is refused elsewhere
         if facts.dims not in size:
             raise ValueError(f"backbone.size={given['size']} exists in 2D only; leave it out for {facts.dims}D data.")
         return size[facts.dims][name]

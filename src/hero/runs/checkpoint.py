@@ -60,7 +60,7 @@ def kept_path(run: Path, step: int) -> Path:
 def kept_steps(run: Path) -> list[int]:
     """The steps of all kept checkpoints, in order."""
     names = (path.stem.removeprefix("step-") for path in (run / "checkpoints").glob("step-*.safetensors"))
-    return sorted(int(name) for name in names if name.isdigit())
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def load_kept(path: Path, model: nn.Module) -> dict[str, Tensor]:

@@ -221,6 +221,9 @@ def spelled(key: str) -> str:
 
 def build(values: Mapping[str, Any]) -> RunConfig:
     """Dotted keys to a configuration; refuses unknown names, wrong types and combinations that cannot work."""
+    for key in ("task.name", "backbone.name"):  # looked up before their section is checked
+        if not isinstance(values.get(key, ""), str):
+            raise HeroError(f"{key}={values[key]!r} is not a word; `hero settings` shows what to choose from.")
     sections = by_section(values)
     given_top = sections.pop("", {})
     top = TopSettings.from_values("", {k: v for k, v in given_top.items() if k in TopSettings.model_fields}, Facts())
@@ -288,7 +291,10 @@ def by_section(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         section, dot, name = key.partition(".")
         given = sections.setdefault(section if dot else "", {})
         if dot and name.startswith("kwargs."):  # arguments of a user's own backbone
-            given["kwargs"] = {**given.get("kwargs", {}), name.removeprefix("kwargs."): value}
+            table = given.get("kwargs", {})
+            if not isinstance(table, Mapping):
+                raise HeroError(f"{section}.kwargs={table!r} is not a table of values; leave it out next to {key}.")
+            given["kwargs"] = {**table, name.removeprefix("kwargs."): value}
         else:
             given[name if dot else key] = value
     return sections

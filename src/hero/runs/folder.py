@@ -91,8 +91,9 @@ def choose_device(name: str) -> torch.device:
         return torch.device(next((kind for kind in ("cuda", "mps", "xpu") if is_available(kind)), "cpu"))
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError):
+        if float(torch.zeros(1, device=device)) or device.type == "meta":  # which has no numbers
+            raise RuntimeError
+    except (RuntimeError, AssertionError, NotImplementedError, ValueError, ImportError):
         raise HeroError(f"train.device={name!r} is not available here; use auto or cpu.") from None
     return device
 

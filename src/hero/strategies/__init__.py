@@ -28,5 +28,5 @@ STRATEGIES: Registry[type[Strategy[Any]]] = Registry(
         "refiner": Refiner,
         "foresight": Foresight,
     },
-    importable=True,
+    base=Strategy,
 )

@@ -25,7 +25,7 @@ def default_lr(given: Mapping[str, Any]) -> float:
 
 def stage_lengths(stages: Sequence[str]) -> list[tuple[int, int]]:
     """Length of the unroll and updates of each stage, from words such as 2:1000."""
-    found = [re.fullmatch(r"\s*([1-9]\d*):([1-9]\d*)\s*", str(stage)) for stage in stages]
+    found = [re.fullmatch(r"\s*([1-9][0-9]{0,17}):([1-9][0-9]{0,17})\s*", str(stage)) for stage in stages]
     if not all(found):
         raise HeroError(
             f"train.stages={','.join(map(str, stages))} is not LENGTH:UPDATES for each stage; write it as in "

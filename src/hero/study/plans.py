@@ -68,6 +68,8 @@ ALL_TASKS = (
     "unbalanced_advection",
 )
 SEEDS = 5
+MOST_VALUES = 10_000
+"""Of one axis: a longer study would not end, nor its plan fit the memory."""
 LOSSES = ("relative", "mse")
 """The absolute losses of the paper: D in its Method section, push-forward MSE in its implementation section."""
 AXES = ("tasks", "backbones", "loss", "strategies", "seeds")
@@ -307,9 +309,12 @@ def check_axis(name: str, study: Study, axis: str, values: Sequence[Any]) -> Non
 
 
 def check_values(axis: str, values: Sequence[Any]) -> None:
-    """Refuse an empty axis, and doubles."""
+    """Refuse an empty axis, more values than anybody computes, and doubles."""
     if not values:
         raise HeroError(f"`{axis}` is empty; name at least one, or leave it out for the default.")
+    count = values.stop if isinstance(values, range) else len(values)  # of a long range, len fails
+    if count > MOST_VALUES:
+        raise HeroError(f"`{axis}` has {count} values; use at most {MOST_VALUES}.")
     for value, count in Counter(values).items():
         if count > 1:
             raise HeroError(f"`{axis}` has {value} twice; name each one once.")

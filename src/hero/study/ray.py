@@ -118,7 +118,7 @@ def result(ray: Any, reference: Any, job: Job, retries: int) -> Failure | None:
 def threads_for(cpus: float) -> int:
     """As many threads as CPUs, or fewer if OMP_NUM_THREADS says so."""
     limit = os.environ.get("OMP_NUM_THREADS", "")
-    return max(1, min(int(cpus), int(limit)) if limit.isdigit() else int(cpus))
+    return max(1, min(int(cpus), int(limit)) if limit.isdecimal() else int(cpus))
 
 
 def cancel(ray: Any, references: Sequence[Any]) -> None:

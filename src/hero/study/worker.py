@@ -45,7 +45,7 @@ class Workers:
     def __post_init__(self) -> None:
         if self.count < (0 if self.cluster is None else 1):
             raise HeroError(f"`workers`={self.count} is too few; use 1 or more.")
-        if self.cluster not in (None, "local", "auto") and not self.cluster.rpartition(":")[2].isdigit():
+        if self.cluster not in (None, "local", "auto") and not self.cluster.rpartition(":")[2].isdecimal():
             raise HeroError(f"`cluster`={self.cluster!r} is not an address; use host:port, auto or local.")
         if self.cluster is None and (self.cpus is not None or self.gpus):
             raise HeroError("`cpus` and `gpus` are for a cluster; set `cluster` as well, or only `workers`.")

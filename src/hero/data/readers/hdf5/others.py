@@ -53,7 +53,7 @@ def _drawn(mu: h5py.Dataset) -> list[dict[str, float]]:
 
 def is_particles(file: h5py.File) -> bool:
     """Positions and types of particles, in numbered groups (LagrangeBench)."""
-    first = next((file.get(name) for name in file if name.isdigit()), None)
+    first = next((file.get(name) for name in file if name.isdecimal()), None)
     return is_dataset(first, "position", (3,)) and is_dataset(first, "particle_type")
 
 

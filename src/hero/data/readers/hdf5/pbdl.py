@@ -20,12 +20,12 @@ def is_pbdl(file: h5py.File) -> bool:
 
 
 def _simulations(file: h5py.File) -> list[str]:
-    names = [name for name in file["sims"] if name[:3] == "sim" and name[3:].isdigit()]
+    names = [name for name in file["sims"] if name[:3] == "sim" and name[3:].isdecimal()]
     return sorted(names, key=lambda name: int(name[3:]))
 
 
 def _frames(item: Any) -> list[str]:
-    return sorted((name for name in item if name.isdigit() and is_dataset(item, name)), key=int)
+    return sorted((name for name in item if name.isdecimal() and is_dataset(item, name)), key=int)
 
 
 def read_pbdl(path: Path, file: h5py.File, layout: str) -> Recording:

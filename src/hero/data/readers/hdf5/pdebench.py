@@ -113,7 +113,7 @@ def is_grouped(file: h5py.File) -> bool:
 
 
 def _groups(file: h5py.File) -> list[str]:
-    return sorted((name for name in file if name.isdigit()), key=int)
+    return sorted((name for name in file if name.isdecimal()), key=int)
 
 
 def read_grouped(path: Path, file: h5py.File, layout: str) -> Recording:

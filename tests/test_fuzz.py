@@ -1,0 +1,89 @@
+"""A sample of the fuzzer, which `python tests/fuzz.py` runs at any size: nothing ends in a traceback."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import Call, assert_refused, options
+from hero.cli import main
+from hero.config import parse_override
+from hero.errors import HeroError
+from hero.runs.config import make_config
+from hero.runs.folder import choose_device
+from hero.strategies import STRATEGIES
+from hero.study.plans import MOST_VALUES, check_values
+
+COUNTS = {"--values": 150, "--files": 60, "--options": 15, "--seconds": 8}
+
+
+def test_strange_values_are_taken_or_refused_in_one_sentence() -> None:
+    given = [str(part) for item in COUNTS.items() for part in item]
+    fuzzer = Path(__file__).with_name("fuzz.py")
+    done = subprocess.run([sys.executable, fuzzer, *given], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " 0 failed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("train.steps=1979-05-27", "backbone.kwargs=5", "task.name=5", "backbone.name=[1]", "train.steps=٣"),
+        *("train.steps=" + "9" * 5000, "train.steps=" + "[" * 5000, "train.stages=٣:٣", "data.nothing=1"),
+        *("refiner.form=[]", "backbone.size=[]", "hero.diagnostics=[[1]]", "train.stages=1:" + "9" * 5000),
+    ],
+)
+def test_a_value_of_another_kind_is_refused(text: str) -> None:
+    with pytest.raises(HeroError, match=r"[.?]$"):
+        make_config(overrides=[text])
+
+
+def test_arguments_beside_something_else_are_refused() -> None:
+    with pytest.raises(HeroError, match=r"backbone\.kwargs=5 is not a table of values"):
+        make_config(overrides=["backbone.name=torch.nn:Conv1d", "backbone.kwargs=5", "backbone.kwargs.a=1"])
+
+
+def test_only_the_digits_of_toml_are_numbers() -> None:
+    assert [parse_override(f"a={text}")[1] for text in ("1_0", ".5", "٣", "１")] == [10, 0.5, "٣", "１"]
+
+
+@pytest.mark.parametrize("name", ["meta", "lazy", "cpu:-1", "cuda:99", ""])
+def test_a_device_that_computes_nothing_is_refused(name: str) -> None:
+    with pytest.raises(HeroError, match="is not available here"):
+        choose_device(name)
+
+
+@pytest.mark.parametrize("values", [range(10**12), range(10**30), [*range(MOST_VALUES), 0]])
+def test_an_axis_without_end_is_refused_at_once(values: range) -> None:
+    with pytest.raises(HeroError, match=f"at most {MOST_VALUES}"):
+        check_values("seeds", values)
+
+
+@pytest.mark.parametrize("name", ["math:pi", "torch.nn:Linear", "hero.strategies:Strategy", "os:getcwd"])
+def test_a_strategy_by_its_path_is_a_strategy(name: str) -> None:
+    with pytest.raises(HeroError, match="is not a subclass of hero"):
+        make_config(overrides=[f"strategy={name}"])
+    assert STRATEGIES["hero.strategies.one_step:OneStep"] is STRATEGIES["one_step"]
+
+
+def test_numbers_cannot_be_written_over_a_folder(call: Call, tmp_path: Path) -> None:
+    assert_refused(call("describe", "burgers", *options(strategy="push_forward"), "--json", tmp_path), "is a folder")
+
+
+def test_a_terminal_without_our_signs_gets_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", screen)
+    assert main(["data", "list"]) == 0
+    screen.flush()
+    shown = screen.buffer.getvalue()  # type: ignore[attr-defined]
+    assert b"burgers" in shown
+    assert b"?" in shown
+
+
+def test_what_a_terminal_would_obey_is_spelled_out(call: Call) -> None:
+    code, _, err = call("settings", "--set", "a\x1b[31m\n=1")
+    assert (code, err.count("\n"), "\x1b" in err, r"\x1b" in err) == (2, 1, False, True)
