@@ -336,6 +336,7 @@ def test_a_failed_run_is_shown_and_the_others_are_there(call: Call, again: Path,
         run = run_of(again, "burgers", "hero", seed)
         (run / "metrics.json").unlink()
         (run / "last" / "state.pt").write_bytes(b"broken")
+        (run / "last" / "previous.pt").unlink()
     run_of(again, "dispersion", "hero", 1).joinpath("errors.npz").write_bytes(b"broken")
     code, out, _ = call(*command(again, data_dir))
     assert code == 1

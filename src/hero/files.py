@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from hero.checksums import FIELD, UNSEALED, sealed
 from hero.errors import HeroError
 from hero.faults import crash_point
 
@@ -38,12 +39,25 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def write_atomic(path: Path, data: bytes) -> Path:
-    """Write `data` to `path`, the whole of it or nothing."""
+def write_atomic(path: Path, data: bytes, previous: Path | None = None) -> Path:
+    """Write `data` to `path`, the whole of it or nothing; the file that was there is kept as `previous` if given."""
     with replacing(path) as temporary:
         crash_point(f"half-write {path.name}", lambda: temporary.write_bytes(data[: len(data) // 2]))
         temporary.write_bytes(data)
+        if previous:
+            _link(path, previous)
     return path
+
+
+def _link(path: Path, other: Path) -> None:
+    """Give the file `path` a second name, which replaces `other`; nothing without it, or where there are no links."""
+    temporary = other.with_name(f".{other.name}.{os.getpid()}.tmp")
+    with contextlib.suppress(OSError):
+        try:
+            os.link(path, temporary)
+            os.replace(temporary, other)
+        finally:
+            temporary.unlink(missing_ok=True)  # still there if `other` was a link to the same file already
 
 
 def reserve(path: Path, size: int) -> None:
@@ -72,8 +86,10 @@ def _add(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: Any) -> Path:
-    """Write JSON for people and any parser."""
-    return write_atomic(path, (json_text(content) + "\n").encode())
+    """Write JSON for people and any parser, an object with a checksum."""
+    if not isinstance(content, dict):
+        return write_atomic(path, (json_text(content) + "\n").encode())
+    return write_atomic(path, sealed((json_text({**content, FIELD: UNSEALED}) + "\n").encode()))
 
 
 def json_text(content: Any) -> str:
@@ -82,8 +98,9 @@ def json_text(content: Any) -> str:
 
 
 def json_line(content: dict[str, Any]) -> str:
-    """One line of a JSONL log."""
-    return json.dumps(_plain(content), allow_nan=False) + "\n"
+    """One line of a JSONL log, with its checksum."""
+    text = json.dumps(_plain({**content, FIELD: UNSEALED}), allow_nan=False)
+    return sealed(text.encode()).decode() + "\n"
 
 
 def _plain(value: Any) -> Any:

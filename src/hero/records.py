@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from hero.checksums import is_whole
 from hero.errors import HeroError
 from hero.files import write_json
 
@@ -34,6 +35,8 @@ class Record(BaseModel):
             text = path.read_bytes()
         except OSError as error:
             raise HeroError(f"cannot read {path} ({error.strerror or error}); {remedy}") from None
+        if not is_whole(text):
+            raise HeroError(f"{path} is damaged (its checksum differs); {remedy}")
         try:
             content = json.loads(text)
             found_version = content.get("version", 1)

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hero.checksums import FIELD, UNSEALED, is_whole_file, seal
 from hero.config import Settings, setting
 from hero.console import progress_bar, say
 from hero.data.solver import SOLVER_NAME, SOLVER_VERSION, frames
@@ -169,10 +170,11 @@ def _step_name(frame: int, warmup: int) -> str:
 
 
 def data_summary(path: Path) -> dict[str, Any]:
-    """The provenance and shape of a stored split, without reading the data."""
+    """The provenance and shape of a stored split."""
     with _opened(path) as file:
         attributes = {name: v.item() if isinstance(v, np.generic) else v for name, v in file.attrs.items()}
         attributes["settings"] = json.loads(attributes["settings"])
+        attributes.pop(FIELD, None)
         return {"file": Path(path).name, "shape": list(file["u"].shape), **attributes}
 
 
@@ -187,13 +189,14 @@ def _write(path: Path, data: Tensor, task: Task, split: Split) -> None:
                 mu = task.coefficients(split.trajectories, split.seed)
                 if mu is not None:
                     file.create_dataset("mu", data=mu.numpy()).attrs["names"] = list(task.conditioning)
-                file.attrs.update(_provenance(task, split))
+                file.attrs.update({**_provenance(task, split), FIELD: UNSEALED})
         except RuntimeError as error:  # how HDF5 reports a disk that fills up while a file is closed
             raise OSError(str(error)) from error
         with temporary.open("r+b") as raw:
             raw.seek(start)
             crash_point(f"half-hdf5 {path.name}", lambda: os.pwrite(raw.fileno(), u.ravel()[: u.size // 2].data, start))
             raw.write(u.data)
+            seal(raw)
 
 
 def _allocated(file: h5py.File, name: str, values: np.ndarray) -> int:
@@ -242,9 +245,11 @@ def _opened(path: Path) -> Iterator[h5py.File]:
     if not Path(path).is_file():
         raise HeroError(f"there is no data file {path}; create it with `hero data make`.")
     try:
+        if not is_whole_file(path):
+            raise ValueError("its checksum differs")
         with h5py.File(path, "r") as file:
             yield file
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
+    except (AttributeError, OSError, RuntimeError, KeyError, ValueError) as error:
         raise HeroError(f"{path} is damaged or not written by hero; delete it and repeat the command.") from error
 
 

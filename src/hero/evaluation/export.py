@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from hero.checksums import FIELD, UNSEALED, is_whole, sealed, sealed_archive
 from hero.console import progress_bar
 from hero.data.windows import Context, Trajectories
 from hero.errors import HeroError, unknown_name
@@ -286,6 +287,8 @@ def check(exported: Stepper, original: Stepper, test: Trajectories | Tensor, his
 def decode(data: bytes, kind: Format, path: Path) -> Operator:
     """The operator in the bytes of `path`, tried once, so that a file of another kind is refused here."""
     with explained(f"{path} is damaged or was not written by `hero export`", "export the run again"):
+        if not is_whole(data):
+            raise ValueError("its checksum differs")
         apply, text = kind.decode(data)
         card = ModelCard.model_validate_json(text)
         shape = tuple(apply(*card.zeros(1)).shape)
@@ -315,8 +318,8 @@ def encode_onnx(program: ExportedProgram, card: str) -> bytes:
         raise HeroError(
             f"the operator has {size / 1e9:.1f} GB of weights, an ONNX file holds at most 2 GB; use the format torch."
         )
-    onnx.model.metadata_props[CARD] = card
-    return bytes(onnx.model_proto.SerializeToString())
+    onnx.model.metadata_props.update({CARD: card, FIELD: UNSEALED})
+    return sealed(onnx.model_proto.SerializeToString())
 
 
 def decode_onnx(data: bytes) -> tuple[Apply, str]:
@@ -339,7 +342,7 @@ def decode_onnx(data: bytes) -> tuple[Apply, str]:
 def encode_torch(program: ExportedProgram, card: str) -> bytes:
     buffer = io.BytesIO()
     torch.export.save(program, buffer, extra_files={CARD: card})
-    return buffer.getvalue()
+    return sealed_archive(buffer.getvalue())
 
 
 def decode_torch(data: bytes) -> tuple[Apply, str]:

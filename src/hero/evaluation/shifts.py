@@ -7,14 +7,11 @@ resampled: the same functions, warmed up on the grid of the training. Otherwise 
 from __future__ import annotations
 
 import re
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -29,7 +26,7 @@ from hero.method.rollout import counted
 from hero.models.user import check_shapes
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device
-from hero.runs.records import RunIdentity, write_arrays
+from hero.runs.records import UNREADABLE, RunIdentity, read_arrays, write_arrays
 
 OF_THE_GRID = ("resolution", "substeps")
 """Settings of the discretisation: they decide how finely a task is solved, not which task it is."""
@@ -200,8 +197,8 @@ def read_result(path: Path, identity: Mapping[str, Any], horizon: int) -> Shifte
         result = ShiftedMetrics.read(path)
         if result.identity != identity:
             return None
-        with np.load(path.with_suffix(".npz"), allow_pickle=False) as arrays:
-            test = summarise({name: torch.from_numpy(arrays[name]) for name in arrays}, horizon)
-    except (OSError, EOFError, ValueError, LookupError, TypeError, HeroError, zipfile.BadZipFile, zlib.error):
+        arrays = read_arrays(path.with_suffix(".npz"))
+        test = summarise({name: torch.from_numpy(values) for name, values in arrays.items()}, horizon)
+    except (*UNREADABLE, LookupError, TypeError, HeroError):
         return None
     return result.model_copy(update={"test": test})

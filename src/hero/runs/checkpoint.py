@@ -14,18 +14,22 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from hero.checksums import FIELD, UNSEALED, is_whole_file, sealed, sealed_archive
 from hero.errors import HeroError
 from hero.files import write_atomic
 
+PREVIOUS = "previous.pt"
+"""The checkpoint before the last one."""
 LAGGED = "lagged."
 """Before the names of the lagged operator's weights in a kept checkpoint."""
 
 
 def save_weights(path: Path, weights: dict[str, Tensor], about: dict[str, Any]) -> None:
-    """`model.safetensors`, with the step and validation score it was chosen by."""
+    """`model.safetensors`, with the step and validation score it was chosen by, and a checksum."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     # One entry: safetensors writes several in random order, and equal runs are to have equal files.
-    write_atomic(path, safetensors.torch.save(tensors, metadata={"hero": json.dumps(about)}))
+    data = safetensors.torch.save(tensors, metadata={"hero": json.dumps({**about, FIELD: UNSEALED})})
+    write_atomic(path, sealed(data))
 
 
 def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
@@ -45,11 +49,17 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not path.is_file():
         raise HeroError(f"there are no weights {path}; train the run first.")
     try:
+        if not is_whole_file(path):
+            raise ValueError("its checksum differs")
         with safetensors.safe_open(path, framework="pt") as file:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-            return weights, json.loads((file.metadata() or {})["hero"])
+            about = json.loads((file.metadata() or {})["hero"])
+        return weights, {name: value for name, value in about.items() if name != FIELD}
     except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
-        raise HeroError(f"{path} is damaged ({error}); train the run again.") from error
+        raise HeroError(
+            f"{path} is damaged ({error}); delete it and repeat the command that wrote it, such as "
+            "`hero train --resume RUN`."
+        ) from error
 
 
 def kept_path(run: Path, step: int) -> Path:
@@ -75,15 +85,17 @@ def load_kept(path: Path, model: nn.Module) -> dict[str, Tensor]:
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
-    """All that resuming needs, in one file that is replaced as a whole."""
+    """All that resuming needs, in one file that is replaced as a whole; the state before it stays beside it."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
-    write_atomic(path, buffer.getvalue())
+    write_atomic(path, sealed_archive(buffer.getvalue()), previous=path.with_name(PREVIOUS))
 
 
 def load_state(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Undo `save_state`; only tensors and plain values are read."""
     try:
+        if not is_whole_file(path):
+            raise ValueError("its checksum differs")
         with warnings.catch_warnings(action="ignore"):  # torch warns of foreign pickles, which we refuse
             state = torch.load(path, map_location=device, weights_only=True)
     except (OSError, RuntimeError, LookupError, EOFError, ValueError, TypeError, pickle.UnpicklingError) as error:
@@ -96,6 +108,21 @@ def load_state(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]
             f"{path} is not a checkpoint written by hero; delete the folder {path.parent.parent} to start again."
         )
     return state
+
+
+def last_state(run: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Any] | None, str | None]:
+    """The last state of a run, or the one before it if that is damaged, with a sentence on it; None without a state."""
+    path = run / "last" / "state.pt"
+    previous = path.with_name(PREVIOUS)
+    if not path.is_file() and not previous.is_file():
+        return None, None
+    try:
+        return load_state(path, device), None
+    except HeroError:
+        if not previous.is_file():
+            raise
+        state = load_state(previous, device)
+    return state, f"the checkpoint {path} is damaged: continuing from the one before it, of update {state['step']}"
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:

@@ -20,6 +20,7 @@ import tomli_w
 from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
+from hero.checksums import UNSEALED, sealed
 from hero.config import Facts, Settings, parse_override, read_toml, setting
 from hero.config.registry import trust
 from hero.config.settings import LARGEST_INT
@@ -56,6 +57,13 @@ NOT_IDENTITY = {"train": ("keep_every", "init"), "data": ("path", "memory")}
 
 ADDED = ("stages", "init_hash", "init_prefix", "init_strict", "freeze")
 """Settings of `train` that earlier versions lack: at their defaults they leave the ids of runs as they were."""
+
+
+OF_RUN = "# run "
+"""Before the id and the checksum in the first line of a stored configuration."""
+
+ID = re.compile(r".+-s\d+-[0-9a-f]{8}")
+"""How ids look."""
 
 
 class TopSettings(Settings):
@@ -141,8 +149,8 @@ class RunConfig:
         } | {name: values for name, values in parts.items() if values}
 
     def to_toml(self) -> str:
-        """The whole configuration as TOML, ready for `--config`."""
-        return tomli_w.dumps(self.to_dict())
+        """The whole configuration as TOML, ready for `--config`; the first line is verified in the run's own folder."""
+        return sealed(f"{OF_RUN}{self.run_id()} {UNSEALED}\n{tomli_w.dumps(self.to_dict())}".encode()).decode()
 
     def identity(self) -> dict[str, Any]:
         """The names by which tables group runs."""
@@ -177,6 +185,28 @@ def make_config(
     Code that overrides name may be imported, since a person wrote them; code that the file names may not.
     """
     return build(merge_settings(preset, file, overrides))
+
+
+def stored_config(path: Path) -> RunConfig:
+    """The configuration in the folder of a run; HeroError unless it gives the id that it was written for.
+
+    The id is in its first line, so that the folder may be renamed; earlier versions had it in the name alone.
+    """
+    config = make_config(file=path)
+    own, folder = config.run_id(), path.parent.name
+    first = path.read_text(encoding="utf-8").partition("\n")[0]
+    written_for = first.removeprefix(OF_RUN).partition(" ")[0] if first.startswith(OF_RUN) else None
+    if own in (written_for, folder) or (written_for is None and not ID.fullmatch(folder)):
+        return config
+    if written_for is None:
+        raise HeroError(
+            f"{path} is damaged, or an earlier version counted ids in another way: it gives run {own}; if its settings "
+            "are right, rename the folder to that."
+        )
+    raise HeroError(
+        f"{path} is damaged or was edited: it gives run {own} instead of {written_for}; repeat the command that "
+        "started the run, which writes it again, or copy the file and train with `--config COPY`."
+    )
 
 
 def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] | Iterable[str]) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from hero.data import Task, load_trajectories, split_path
 from hero.data.windows import Trajectories
 from hero.errors import DISTRIBUTION, HeroError
 from hero.method.rollout import Stepper
-from hero.runs.checkpoint import load_state, load_weights, read_weights
-from hero.runs.config import RunConfig, make_config
+from hero.runs.checkpoint import last_state, load_weights, read_weights
+from hero.runs.config import RunConfig, stored_config
 from hero.runs.rollouts import Rollout, read_rollout
 from hero.runs.stored import StoredRun
 
@@ -29,7 +29,7 @@ class Run(StoredRun):
         path = self.path / "config.toml"
         if not path.is_file():
             raise HeroError(f"{self.path} is not a run folder (it has no config.toml); `hero runs` lists the runs.")
-        return make_config(file=path)
+        return stored_config(path)
 
     @property
     def updates(self) -> int:
@@ -44,11 +44,11 @@ class Run(StoredRun):
     @property
     def resumes_at(self) -> int | None:
         """The update of the last checkpoint, where training would continue; None without a readable one."""
-        path = self.path / "last" / "state.pt"
         try:
-            return int(load_state(path)["step"]) if path.is_file() else None
+            state = last_state(self.path)[0]
         except HeroError:  # no hindrance to anything but resuming, which says so
             return None
+        return int(state["step"]) if state else None
 
     @property
     def best_step(self) -> int:

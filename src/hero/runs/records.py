@@ -6,6 +6,7 @@ import io
 import json
 import math
 import re
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -16,10 +17,14 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, ValidationError, model_validator
 
+from hero.checksums import FIELD, is_whole, is_whole_file, sealed_archive
 from hero.errors import HeroError
 from hero.files import write_atomic
 from hero.method.metrics import evaluated, horizon_of, metrics_of, summarise
 from hero.records import Record
+
+UNREADABLE = (OSError, ValueError, EOFError, RuntimeError, tokenize.TokenError, zipfile.BadZipFile, zlib.error)
+"""What reading a missing or damaged .npz file raises."""
 
 SCORE = re.compile(r"val_gm([1-9]\d*)")
 
@@ -210,13 +215,21 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     except OSError as error:
         raise HeroError(f"cannot read {path} ({error.strerror or error}); check its permissions.") from None
     for number, line in enumerate(lines, start=1):
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
-            found = None
-        is_record = isinstance(found, dict) and type(found.get("step")) is int
-        if is_record or number < len(lines):
-            yield number, found if is_record else None
+        found = parse_line(line)
+        if found is not None or number < len(lines):
+            yield number, found
+
+
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """The content of a line of a log; None if it is damaged or foreign."""
+    try:
+        found = json.loads(line) if is_whole(line) else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or type(found.get("step")) is not int:
+        return None
+    found.pop(FIELD, None)
+    return found
 
 
 @dataclass(frozen=True)
@@ -240,12 +253,11 @@ class Errors:
     def read(cls, path: Path) -> Self:
         """The arrays of `path`; HeroError if it is missing or damaged."""
         try:
-            with np.load(path, allow_pickle=False) as stored:
-                arrays = {name: np.asarray(stored[name], dtype=np.float64) for name in stored.files}
+            arrays = {name: np.asarray(values, dtype=np.float64) for name, values in read_arrays(path).items()}
             val = arrays.pop("val_nrmse")
             if {"nrmse", "correlation"} - arrays.keys() or any(x.ndim != 2 or not x.size for x in arrays.values()):
                 raise ValueError
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+        except (*UNREADABLE, KeyError):
             raise HeroError(
                 f"{path} is missing or damaged; `hero evaluate {path.parent.name}` writes it again."
             ) from None
@@ -263,7 +275,16 @@ class Errors:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> Path:
-    """A compressed .npz file, written atomically."""
+    """A compressed .npz file with a checksum, written atomically."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    return write_atomic(path, buffer.getvalue())
+    return write_atomic(path, sealed_archive(buffer.getvalue()))
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a .npz file; ValueError if its checksum differs."""
+    if not is_whole_file(path):
+        raise ValueError
+    with zipfile.ZipFile(path) as archive:
+        members = {name.removesuffix(".npy"): io.BytesIO(archive.read(name)) for name in archive.namelist()}
+    return {name: np.lib.format.read_array(content, allow_pickle=False) for name, content in members.items()}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from hero.errors import HeroError
-from hero.runs.records import write_arrays
+from hero.runs.records import UNREADABLE, read_arrays, write_arrays
 
 FILE = "rollout.npz"
 
@@ -52,17 +50,17 @@ def read_rollout(run: Path) -> Rollout | None:
     if not path.is_file():
         return None
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            rollout = Rollout(
-                stored["initial"],
-                stored["truth"],
-                stored["prediction"],
-                int(stored["trajectory"]),
-                int(stored["slice"]) if "slice" in stored else None,
-                stored["truth_spectrum"],
-                stored["prediction_spectrum"],
-            )
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error):
+        stored = read_arrays(path)
+        rollout = Rollout(
+            stored["initial"],
+            stored["truth"],
+            stored["prediction"],
+            int(stored["trajectory"]),
+            int(stored["slice"]) if "slice" in stored else None,
+            stored["truth_spectrum"],
+            stored["prediction_spectrum"],
+        )
+    except (*UNREADABLE, KeyError, TypeError):
         raise _damaged(path) from None
     fields = (rollout.truth, rollout.prediction)
     fitting = all(x.ndim in (3, 4) and len(x) and x.shape[1:] == rollout.initial.shape for x in fields)

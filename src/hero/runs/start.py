@@ -20,6 +20,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from hero.checksums import is_whole_file
 from hero.errors import HeroError
 from hero.models.wrappers import MixedPrecision, Normalised, Residual
 from hero.runs.checkpoint import weights_of
@@ -58,6 +59,8 @@ def read_start(path: Path) -> dict[str, Tensor]:
     """The tensors of a checkpoint by name; HeroError if it holds none, or objects that only running it would make."""
     try:
         if path.suffix == ".safetensors":
+            if not is_whole_file(path):
+                raise HeroError(f"{path} is damaged (its checksum differs); get it again from where it was written.")
             content: Any = safetensors.torch.load_file(path)
         else:
             with warnings.catch_warnings(action="ignore"):  # torch warns of foreign pickles, which we refuse

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from hero.checksums import is_whole_file
 from hero.config.parse import read_toml
 from hero.errors import HeroError
 from hero.files import file_hash
@@ -29,9 +30,14 @@ class StoredRun:
     @property
     def updates(self) -> int:
         """The updates that its configuration asks for."""
-        found = read_toml(self.path / "config.toml").get("train.steps")
+        path = self.path / "config.toml"
+        found = read_toml(path).get("train.steps")
+        if not is_whole_file(path):  # damaged or edited: its id tells, which takes torch
+            from hero.runs.config import stored_config
+
+            return stored_config(path).train.steps
         if type(found) is not int:
-            raise HeroError(f"{self.path / 'config.toml'} is damaged (it has no train.steps); train the run again.")
+            raise HeroError(f"{path} is damaged (it has no train.steps); train the run again.")
         return found
 
     @property

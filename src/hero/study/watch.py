@@ -5,7 +5,6 @@ The state of a run is read from the end of its `log.jsonl`, so it does not matte
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hero.console import console, progress_bar, say
-from hero.runs.records import SCORE
+from hero.runs.records import SCORE, parse_line
 from hero.study.worker import Failure, Job, last_lines
 
 
@@ -28,10 +27,7 @@ def read_state(run: Path, steps: int) -> State:
     """The last records of `log.jsonl`; a line that is being written is left out."""
     found: dict[str, Any] = {"step": 0}
     for line in last_lines(run / "log.jsonl"):
-        try:
-            found |= json.loads(line)
-        except ValueError:
-            continue
+        found |= parse_line(line.encode()) or {}
     step = int(found["step"])
     if step >= steps:
         return State(steps, "evaluating")

@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from hero.console import say
 from hero.errors import HeroError
-from hero.runs.checkpoint import LAGGED, kept_path, load_state, save_state, save_weights, weights_of
+from hero.runs.checkpoint import LAGGED, kept_path, last_state, read_weights, save_state, save_weights, weights_of
 from hero.runs.records import score_name
 from hero.strategies import TrainSettings
 from hero.training.update import Trainee
@@ -41,9 +42,10 @@ class Checkpoints:
 
         Checkpoints kept for analysis change no number, so asking for them later repeats the run in the same folder.
         """
-        if not self.state_path.is_file():
+        state, notice = last_state(self.run, device)
+        say(*filter(None, [notice]), style="yellow")
+        if state is None:
             return None
-        state = load_state(self.state_path, device)
         every = self.settings.keep_every
         if every and not all(kept_path(self.run, k).is_file() for k in range(every, state["step"] + 1, every)):
             return None
@@ -64,9 +66,16 @@ class Checkpoints:
                 f"delete the folder {self.run} to start again."
             ) from None
         finished = state["step"] >= self.settings.steps or state.get("stopped")
-        if not (finished and (self.run / "model.safetensors").is_file()):
+        if not (finished and self._has_best_file()):
             self.save_best()  # the file may hold the weights of a later update, which is repeated
         return seconds
+
+    def _has_best_file(self) -> bool:
+        try:
+            read_weights(self.run / "model.safetensors")
+        except HeroError:
+            return False
+        return True
 
     def save(self, done: int, trainee: Trainee, seconds: float, stopped: bool) -> None:
         """The state after `done` updates."""
