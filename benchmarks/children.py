@@ -24,8 +24,11 @@ from hero.cli import main
 from hero.faults import VARIABLE
 from hero.runs.checkpoint import load_state
 
-TIMES = {"seconds", "steps_per_second", "created", "updates_per_second"}
+TIMES = {"seconds", "steps_per_second", "cost"}
 """Fields that a clock decides."""
+
+NO_RESULTS = (".lock", "output.log", "table.*", "*.html", "*.png", "*.pdf")
+"""Locks, printed output, and pages and tables, which are written from the records and show the cost."""
 
 
 def start(arguments: Sequence[object], output: Path, fault: str | None = None) -> int:
@@ -113,13 +116,10 @@ def resources() -> tuple[float, int]:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """A hash of each result below a folder of runs, without what a clock decides.
-
-    Locks, pages and printed output are no results.
-    """
+    """A hash of each result below a folder of runs, without what a clock decides."""
     found = {}
     for path in sorted(folder.rglob("*")):
-        if not path.is_file() or path.name in (".lock", "output.log") or path.suffix in (".html", ".png", ".pdf"):
+        if not path.is_file() or any(path.match(pattern) for pattern in NO_RESULTS):
             continue
         found[str(path.relative_to(folder))] = hashlib.sha256(repr(content(path)).encode()).hexdigest()
     return found

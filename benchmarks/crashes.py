@@ -68,6 +68,9 @@ POINTS = (
 )
 """Where `hero train` can die, in its order but for the data."""
 
+SHORT = 3
+"""The first stages train one run, and are killed more often than the long ones."""
+
 
 def options(**changes: Any) -> list[str]:
     """Settings as options of the command line; `train__steps=4` stands for train.steps=4."""
@@ -174,7 +177,7 @@ def stages(bench: Bench, cluster: bool) -> dict[str, Callable[[Path], Sequence[o
             runs.with_suffix(".data"),
         ],
         "train an own file": lambda runs: ["train", path, "--set", "data.layout=btcx", *own, *where(runs)],
-        "compare": lambda runs: ["compare", "burgers", *arms, *options(), *where(runs)],
+        "compare": lambda runs: ["compare", "burgers", *arms, *options(), *where(runs), "--workers", 0],
         "study main": lambda runs: [
             *("study", "main", "--tasks", "burgers", "--backbones", "fno", *arms, *options(), *where(runs))
         ],
@@ -218,9 +221,10 @@ def crash_all(strategies: Iterable[str], points: Sequence[str], kills: int, seed
             for point in points:
                 count.add(die_at(bench, strategy, point), point)
         draw, chosen = random.Random(seed), stages(bench, cluster)
+        turns = [*list(chosen)[:SHORT] * 3, *list(chosen)[SHORT:]]
         rows = {name: Count(f"random, {name}") for name in chosen}
         for number in range(kills):
-            name = list(chosen)[number % len(chosen)]
+            name = turns[number % len(turns)]
             rows[name].add(random_kill(bench, name, chosen[name], draw), f"kill {number} of seed {seed}")
     return [*counts, *rows.values()]
 
