@@ -17,7 +17,7 @@ demo: .venv/.installed
 	$(BIN)/hero study recipe --strategies hero,foresight --seeds 1
 
 test: .venv/.installed-dev lint
-	$(BIN)/pytest -n auto --dist loadfile
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 results: .venv/.installed
 	$(BIN)/python -m benchmarks results

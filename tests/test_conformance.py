@@ -27,8 +27,8 @@ def config_for(strategy: str, backbone: str, dims: int) -> RunConfig:
         overrides={
             "strategy": strategy,
             "task.name": TASKS[dims],
-            "task.resolution": 12,
-            "task.cutoff": 2,
+            "task.resolution": 8 if dims == 3 else 12,
+            "task.cutoff": 1 if dims == 3 else 2,
             "task.substeps": 1,
             "task.warmup": 0,
             "backbone.name": backbone,
