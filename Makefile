@@ -9,14 +9,18 @@ PIP := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c co
 # Modules are compiled when they are first imported, which must then be kept: compiling all of them takes a minute more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint soak results clean
+.PHONY: demo test pytest lint soak results clean
 
 demo: .venv/.installed
 	$(BIN)/hero train burgers --strategy hero
 	$(BIN)/hero train burgers --preset best
 	$(BIN)/hero study recipe --strategies hero,foresight --seeds 1
 
-test: .venv/.installed-dev lint
+# mypy computes in one process: beside the tests it leaves no core idle.
+test: .venv/.installed-dev
+	$(MAKE) --no-print-directory -j 2 lint pytest
+
+pytest: .venv/.installed-dev
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 results: .venv/.installed
