@@ -145,7 +145,7 @@ def write_evidence(run: Run, found: Metrics, arm: str, results: Path, tag: str) 
         nrmse=tuple(float(f"{value:.4g}") if math.isfinite(value) else math.inf for value in mean),
     )
     line = json_line({"version": Evidence.version, **evidence.plain()})  # a file of one line, not of 300
-    write_atomic(results / "runs" / f"{run.name}.json", line.encode())
+    write_atomic(results / "runs" / f"{run.name}.json", line.strip().encode())
     if arm in KEPT and config.seed == FIRST_SEED and config.make_source().dims == 1 and (rollout := run.rollout):
         steps = np.array([step for step in PREDICTED if step <= len(rollout.truth)])
         arrays = {"steps": steps, "truth": rollout.truth[steps - 1], "prediction": rollout.prediction[steps - 1]}
