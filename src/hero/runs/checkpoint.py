@@ -85,7 +85,7 @@ def load_kept(path: Path, model: nn.Module) -> dict[str, Tensor]:
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
-    """All that resuming needs, in one file that is replaced as a whole; the state before it stays beside it."""
+    """All that resuming needs, in one file that is replaced as a whole; the state before it stays next to it."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     write_atomic(path, sealed_archive(buffer.getvalue()), previous=path.with_name(PREVIOUS))
