@@ -174,9 +174,12 @@ def verify_predictions(results: Path) -> Iterator[Outcome]:
             truth, prediction = (stored[name].astype(np.float64) for name in ("truth", "prediction"))
             steps, expected = stored["steps"], stored["nrmse"]
         axes = tuple(range(1, truth.ndim))
-        found = np.sqrt(((prediction - truth) ** 2).sum(axes) / (truth**2).sum(axes))
-        furthest = float(np.abs(found / expected - 1).max())
-        yield path.stem, furthest < 1e-3, f"nRMSE at steps {', '.join(map(str, steps))} within {furthest:.1e}"
+        size = np.sqrt((truth**2).sum(axes))
+        found = np.sqrt(((prediction - truth) ** 2).sum(axes)) / size
+        # Rounding in float32 is relative to the first states; where the state decays, as in KdV, it is the error.
+        allowed = 2e-3 * expected + 4e-7 * size[0] / size
+        furthest = float((np.abs(found - expected) / allowed).max())
+        yield path.stem, furthest < 1, f"nRMSE at steps {', '.join(map(str, steps))} within {furthest:.2g} of the bound"
 
 
 def verify_weights(results: Path, data_dir: Path) -> Iterator[Outcome]:
