@@ -286,6 +286,12 @@ def cut(share: float) -> Callable[[Path], object]:
     return lambda path: os.truncate(path, int(share * path.stat().st_size))
 
 
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
 def without_description(path: Path) -> None:
     if path.suffix == ".pt2":
         torch.export.save(torch.export.export(torch.nn.Linear(2, 2), (torch.zeros(1, 2),)), path)
@@ -302,6 +308,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     **{f"cut at {share}": cut(share) for share in (0.1, 0.5, 0.9, 0.999)},
     "noise": lambda path: path.write_bytes(np.random.default_rng(0).bytes(5000)),
     "text": lambda path: path.write_text("{}"),
+    "one bit": flip_a_bit,
     "other format": lambda path: shutil.copy(path.with_name(FILES[path.name == FILES[0]]), path),
     "foreign": without_description,
     "missing": lambda path: path.unlink(),
