@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import csv
 import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from hero.report.inputs import gather
 from hero.report.page.page import write_page
 from hero.report.page.player import LEVELS
 from hero.report.tables import format_number
-from hero.runs.rollouts import read_rollout
+from hero.runs.rollouts import FILE, FIRST_FILE, read_rollout
 from hero.study.records import (
     ROLLOUT_COLUMNS,
     Cell,
@@ -139,7 +141,8 @@ class Watched:
 
     def assert_quiet(self) -> None:
         assert self.complaints == []
-        assert len([url for url in self.requests if not url.startswith("data:image/png;base64,")]) == 1
+        own = ("data:image/png;base64,", "blob:")  # pictures in the page, and files that it makes
+        assert len([url for url in self.requests if not url.startswith(own)]) == 1
 
 
 @pytest.fixture(scope="module")
@@ -310,8 +313,10 @@ def test_players_show_the_stored_rollout(fresh: Watched, runs: Path, task: str) 
     label = next(text for text in labels if text.startswith(titles[task]) and "HERO" in text)
     page.select_option("#player-run", label=label)
     run = next(runs.glob(f"{task}-fno-hero-s0-*"))
-    rollout, errors = read_rollout(run), np.load(run / "errors.npz")["nrmse"]
+    shown_file = FIRST_FILE if task == "burgers" else FILE  # of several methods the same trajectory is shown
+    rollout, errors = read_rollout(run, shown_file), np.load(run / "errors.npz")["nrmse"]
     assert rollout is not None
+    assert page.locator("#player-other").is_disabled() == (task != "burgers")
     first = [pixels(page, number) for number in range(3)]
     page.locator("#player-slider").press("End")
     step = page.locator("#player-step").inner_text()
@@ -332,7 +337,7 @@ def test_players_show_the_stored_rollout(fresh: Watched, runs: Path, task: str) 
 
 def test_the_spectrum_is_that_of_the_file(fresh: Watched, runs: Path) -> None:
     page = fresh.page
-    rollout = read_rollout(runs / run_name(runs, "push_forward", 0))
+    rollout = read_rollout(runs / run_name(runs, "push_forward", 0), FIRST_FILE)
     assert rollout is not None
     page.locator("#player-slider").press("ArrowRight")
     chart = page.locator("#player-charts .chart").nth(1)
@@ -344,7 +349,7 @@ def test_the_spectrum_is_that_of_the_file(fresh: Watched, runs: Path) -> None:
 
 
 def test_the_current_line_is_within_half_a_level_of_the_field(fresh: Watched, runs: Path) -> None:
-    rollout = read_rollout(runs / run_name(runs, "push_forward", 0))
+    rollout = read_rollout(runs / run_name(runs, "push_forward", 0), FIRST_FILE)
     assert rollout is not None
     chart = fresh.page.locator("#player-charts .chart").nth(0)
     chart.locator(".plot").focus()
@@ -356,6 +361,72 @@ def test_the_current_line_is_within_half_a_level_of_the_field(fresh: Watched, ru
     unit = fresh.page.locator("#player-fields .ends").first.inner_text()
     scale = size[0] if "max" in unit else 1.0
     assert value == pytest.approx(float(truth[0, 7] / scale), abs=0.51 * float(np.abs(truth).max() / scale) / LEVELS)
+
+
+def test_two_runs_stand_side_by_side_with_the_truth(fresh: Watched, runs: Path) -> None:
+    page, fields = fresh.page, fresh.page.locator("#player-fields")
+    alone = [pixels(page, number) for number in range(2)]  # truth and prediction of push-forward
+    page.select_option("#player-other", label="Burgers, FNO: HERO, seed 0")
+    captions = ["truth", "Push-forward", "HERO", "Push-forward − truth", "HERO − truth"]
+    assert fields.locator("figcaption").all_inner_texts() == captions
+    for number in range(2):
+        np.testing.assert_array_equal(pixels(page, number), alone[number])
+    fields.press("End")
+    fields.press("ArrowLeft")
+    errors = [
+        np.load(runs / run_name(runs, method, 0) / "errors.npz")["nrmse"][0, 98] for method in ("push_forward", "hero")
+    ]
+    said = page.locator("#player-step").inner_text()
+    assert said.startswith("step 99 of 100")
+    assert said.endswith(f"nRMSE Push-forward {format_number(errors[0])}, HERO {format_number(errors[1])}")
+    shown = fields.locator(".chart .legend .value")
+    assert [float(value.get_attribute("data-value")) for value in shown.all()] == pytest.approx(errors, rel=1e-8)
+    # Both errors have one scale: the stronger colours are those of the larger error.
+    rollouts = [read_rollout(runs / run_name(runs, method, 0), FIRST_FILE) for method in ("push_forward", "hero")]
+    sizes = [np.abs(found.prediction - found.truth)[:98].mean() for found in rollouts if found]
+    strengths = [float(np.ptp(pixels(page, number)[:, :98].astype(int), axis=2).mean()) for number in (3, 4)]
+    assert np.argmax(strengths) == np.argmax(sizes)
+    assert fields.locator(".ends").nth(3).inner_text() == fields.locator(".ends").nth(4).inner_text()
+    assert page.locator("#player-charts .chart").nth(0).locator(".legend button").all_inner_texts() == captions[:3]
+    fields.press("Home")
+    fields.press("Space")
+    assert page.locator("#player-play").inner_text() == "Pause"
+    fields.press("Space")
+    assert page.locator("#player-play").inner_text() == "Play"
+    page.select_option("#player-other", index=0)
+    assert fields.locator("figcaption").all_inner_texts() == ["truth", "prediction", "error (prediction − truth)"]
+
+
+def test_every_chart_can_be_saved(fresh: Watched, runs: Path, tmp_path: Path) -> None:
+    page = fresh.page
+    charts = page.locator(".chart:visible")
+    assert charts.count() == charts.get_by_role("button", name="Save as SVG").count() >= 6
+    chart = panel(page, "Burgers, FNO")
+    line = chart.locator("path.series").first.get_attribute("d")
+    files = {}
+    for kind in ("SVG", "CSV"):
+        with page.expect_download() as download:
+            chart.get_by_role("button", name=f"Save as {kind}: Burgers, FNO").click()
+        files[kind] = tmp_path / download.value.suggested_filename
+        download.value.save_as(files[kind])
+    assert [path.name for path in files.values()] == ["burgers-fno-nrmse.svg", "burgers-fno-nrmse.csv"]
+    rows = list(csv.DictReader(files["CSV"].open(encoding="utf-8")))
+    assert [int(row["rollout step"]) for row in rows] == list(range(1, 101))
+    for method, label in zip(METHODS, ("Push-forward", "HERO"), strict=True):
+        of_seed = errors_of(runs, method).mean(axis=1)
+        columns = {label: of_seed.mean(0), f"{label}, low": of_seed.min(0), f"{label}, high": of_seed.max(0)}
+        for name, values in columns.items():
+            np.testing.assert_allclose([float(row[name]) for row in rows], values, rtol=1e-8)
+    drawing = ElementTree.parse(files["SVG"]).getroot()
+    texts = [node.text for node in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"Push-forward", "HERO", "rollout step", "100"} <= set(texts)
+    strokes = [
+        node.get("stroke") for node in drawing.iter("{http://www.w3.org/2000/svg}path") if node.get("fill") == "none"
+    ]
+    assert len(strokes) == len(set(strokes)) == 2
+    assert all(stroke.startswith("rgb(") for stroke in strokes)
+    assert not {"class", "style"} & {name for node in drawing.iter() for name in node.attrib}
+    assert chart.locator("path.series").first.get_attribute("d") == line  # the page is as before
 
 
 def test_play_moves_and_pause_stops(fresh: Watched) -> None:
@@ -468,6 +539,12 @@ def test_text_has_the_contrast_of_level_aa(browser: Any, page_of_runs: Path, sch
     watched.context.close()
 
 
+CUT_TEXTS = """() => [...document.querySelectorAll(".plot text")].filter((text) => {
+  const [inner, outer] = [text.getBoundingClientRect(), text.closest("svg").getBoundingClientRect()];
+  return inner.width && (inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5);
+}).map((text) => text.textContent)"""
+
+
 @pytest.mark.parametrize("width", [360, 768])
 def test_a_small_screen_needs_no_sideways_scrolling(browser: Any, page_of_runs: Path, width: int) -> None:
     watched = Watched(browser, page_of_runs, viewport={"width": width, "height": 740}, has_touch=True)
@@ -476,6 +553,13 @@ def test_a_small_screen_needs_no_sideways_scrolling(browser: Any, page_of_runs: 
     for _ in range(2):
         assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         watched.page.locator("#curve-scale").click()
+    assert watched.page.evaluate(CUT_TEXTS) == []
+    wide = watched.page.locator(".frame.more .scroll").last
+    assert "Scroll the table sideways" in wide.locator("xpath=../preceding-sibling::p[1]").inner_text()
+    wide.evaluate("node => { node.scrollLeft = node.scrollWidth; }")
+    playwright.expect(watched.page.locator(".frame.moved:not(.more) .scroll")).to_have_count(1)
+    first = wide.locator("tbody th").last
+    assert first.bounding_box()["x"] == pytest.approx(wide.bounding_box()["x"], abs=1)  # it stays in sight
     chart = panel(watched.page, "Burgers, FNO")
     chart.locator(".plot").tap()
     assert chart.locator(".reading").text_content().startswith("step ")
@@ -492,8 +576,9 @@ def test_the_page_of_a_study(browser: Any, runs: Path, tmp_path: Path) -> None:
     lead = page.locator(".lead").inner_text()
     assert "4 finished runs, 1 failed, 1 not run; 0 of 8 rollouts diverged." in lead
     assert "Set for all rows, so not as in the paper: train.steps = 20." in lead
-    assert "paired by seed and corrected for their number: 0 better, 0 worse, the rest open." in lead
-    assert "Burgers, FNO: no difference in nRMSE@100 between" in lead
+    assert "Burgers, FNO: nRMSE@100 relative to FNO-push_forward (" in lead
+    assert "), paired by 2 seeds, is 0.988 with FNO-hero (" in lead
+    assert "; 95 % interval 0.900 to 1.05, p = 0.3: open)." in lead
     assert "lost failed: out of memory" in page.locator("#tables").inner_text()
     (group,) = StudyResult.read(runs / "study-main-00000000" / "study.json").groups
     rows = table(page, "Burgers, FNO").locator("tbody tr").all()

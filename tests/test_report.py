@@ -25,12 +25,12 @@ from hero.data import Task, get_task
 from hero.errors import HeroError
 from hero.method import metrics as m
 from hero.report import write_run_page
-from hero.report.content import metrics_table, published_numbers
+from hero.report.content import metrics_table, published_numbers, tests_table
 from hero.report.figures.fields import fields_figure, spectrum_figure
 from hero.report.figures.runs import error_figure
 from hero.report.figures.style import colours_of, line_style, save
 from hero.report.figures.training import diagnostic_charts, series, training_charts, training_figure
-from hero.report.headline import group_sentence, main_column, summary_sentence
+from hero.report.headline import group_sentence, main_column, result_sentences, summary_sentence
 from hero.report.inputs import gather
 from hero.report.listing import ListedRun, runs_table
 from hero.report.page.page import render, write_page
@@ -40,10 +40,12 @@ from hero.report.panels import panels_of
 from hero.report.tables import Row, Text, format_number
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run
+from hero.runs.label import Label
 from hero.runs.records import Errors, Log, Metrics, TrainingCost, TrainingRecord, ValidationRecord
 from hero.runs.rollouts import Rollout, radial_spectrum, read_rollout, write_rollout
 from hero.study.records import ROLLOUT_COLUMNS, Cell, Group, PairedTest, RunEntry, StudyResult
 from hero.study.records import Row as StudyRow
+from hero.study.statistics import summarise
 
 GRIDS = {1: (32,), 2: (16, 16), 3: (8, 8, 8)}
 STATISTICS = {"alpha": 0.5, "alpha_std": 0.1, "lambda": 0.1, "margin": 0.2}
@@ -363,7 +365,7 @@ def test_players_stay_small_and_say_what_they_left_out(tmp_path: Path) -> None:
     rollout, errors = stored(tmp_path, truth, 1.1 * truth)
     data = player(rollout, np.array(errors), dims=2, bytes_allowed=100_000)
     assert data["shape"] == [36, 35]
-    assert sum(map(len, (*data["fields"], *data["spectra"]))) <= 100_000
+    assert sum(map(len, (*data["fields"], data["spectrum"], *data["truth"].values()))) <= 100_000
     assert data["steps"][0] == 1
     assert data["steps"][-1] == 200
     assert data["nrmse"][3] == pytest.approx(errors[data["steps"][3] - 1])
@@ -536,6 +538,30 @@ def test_runs_are_seeds_of_one_series_only_if_nothing_else_differs(run: Path) ->
     assert sorted(series.row.label for series in panel.series) == ["HERO (train.lr=0.001)", "HERO (train.lr=0.5)"]
 
 
+def test_no_two_lines_have_the_same_name(run: Path) -> None:
+    """A copy of a run, and two comparisons of the same methods, are told apart wherever they are named."""
+    shutil.copytree(run, run.parent / f"copy-of-{run.name}")
+    shutil.copytree(run, run.parent / f"{run.name}x")
+    (panel,) = panels_of(gather([], run.parent))
+    assert [len(series.runs) for series in panel.series] == [1, 1, 1]  # a copy is no further seed
+    names = (run.name, f"copy-of-{run.name}", f"{run.name}x")
+    assert {series.row.label for series in panel.series} == {f"HERO ({name})" for name in names}
+    Label(name="mine").put(run.parent / names[1])
+    (panel,) = panels_of(gather([], run.parent))
+    assert {series.row.label for series in panel.series} == {"mine", f"HERO ({names[0]})", f"HERO ({names[2]})"}
+    row = study_row("HERO", [0.25], [run.name])
+    result = StudyResult(study="compare", title="Comparison", folder="", seeds=(0,), columns=ROLLOUT_COLUMNS,
+                         groups=(group_of(row),))  # fmt: skip
+    for folder, changed in (("compare-1", {"train.steps": 3}), ("compare-2", {}), ("compare-3", {})):
+        result.model_copy(update={"folder": folder, "changed": changed}).write(run.parent / folder / "study.json")
+    two = payload(gather(["compare-1", "compare-2"], run.parent))
+    titles = ["Burgers (train.steps=3), FNO", "Burgers (train.steps not set), FNO"]
+    assert [table.title for table in two["tables"][:2]] == titles
+    assert [panel["title"] for panel in two["curves"]["panels"]] == titles
+    three = payload(gather(["compare-1", "compare-2", "compare-3"], run.parent))
+    assert [panel["title"] for panel in three["curves"]["panels"]] == [f"Burgers (compare-{i}), FNO" for i in (1, 2, 3)]
+
+
 def study_row(label: str, values: Sequence[float], runs: Sequence[str] = (), failed: int = 0) -> StudyRow:
     """A row with these values of every column, one for each seed, and `failed` runs more."""
     names = runs or [f"{label}-{seed}" for seed in range(len(values))]
@@ -564,55 +590,92 @@ def test_a_study_is_shown_with_its_runs_and_failures(run: Path) -> None:
 
 
 BASE = [0.20, 0.21, 0.19, 0.22, 0.18]
+BETTER = [0.9 * x + 0.001 * i for i, x in enumerate(BASE)]
+SIMILAR = [0.19, 0.22, 0.18, 0.21, 0.185]
 
 
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
         (
-            {"HERO": [0.9 * x + 0.001 * i for i, x in enumerate(BASE)], "push-forward": BASE},
-            "Burgers, FNO: HERO has the lowest nRMSE@100 of 2, 0.182 ±0.014 over 5 seeds.",
+            {"HERO": BETTER, "push-forward": BASE},
+            "HERO has the lowest nRMSE@100 of 2, 0.182 ±0.014 over 5 seeds, 0.910 times that of push-forward (95 % "
+            "interval 0.900 to 0.921, p < 0.001).",
         ),
         (
-            {"HERO": [0.19, 0.22, 0.18, 0.21, 0.185], "push-forward": BASE},
-            "Burgers, FNO: no difference in nRMSE@100 between HERO (0.197 ±0.017) and push-forward (0.200 ±0.016) by "
-            "the paired test over 5 seeds (p = 0.51).",
+            {"HERO": SIMILAR, "push-forward": BASE},
+            "HERO (0.197 ±0.017) and push-forward (0.200 ±0.016) are not shown to differ in nRMSE@100 over 5 seeds: "
+            "HERO has 0.985 times that of push-forward (95 % interval 0.927 to 1.05, p = 0.51).",
         ),
         (
-            {"HERO": [0.19, 0.22, 0.18, 0.21, 0.185], "push-forward": BASE, "one-step": [5 * x for x in BASE]},
-            "Burgers, FNO: no difference in nRMSE@100 between HERO (0.197 ±0.017) and push-forward (0.200 ±0.016) by "
-            "the paired test over 5 seeds (p = 0.51); they have the lowest nRMSE@100 of 3.",
+            {"HERO": SIMILAR, "push-forward": BASE, "one-step": [5 * x for x in BASE]},
+            "HERO (0.197 ±0.017) and push-forward (0.200 ±0.016) are not shown to differ in nRMSE@100 over 5 seeds: "
+            "HERO has 0.985 times that of push-forward (95 % interval 0.927 to 1.05, p = 0.51); they have the lowest "
+            "nRMSE@100 of 3.",
         ),
         (
             {"HERO": [0.1], "push-forward": [0.2]},
-            "Burgers, FNO: no difference in nRMSE@100 between HERO (0.100) and push-forward (0.200) can be shown with "
-            "one seed.",
+            "no difference in nRMSE@100 between HERO (0.100) and push-forward (0.200) can be shown with one seed.",
         ),
-        ({"HERO": [0.1, 0.2]}, "Burgers, FNO: HERO has nRMSE@100 0.150 ±0.071 over 2 seeds."),
+        ({"HERO": [0.1, 0.2]}, "HERO has nRMSE@100 0.150 ±0.071 over 2 seeds."),
         (
             {"HERO": [math.inf], "push-forward": [math.inf]},
-            "Burgers, FNO: nRMSE@100 is infinite for every method, because rollouts diverged.",
+            "nRMSE@100 is infinite for every method, because rollouts diverged.",
+        ),
+        (
+            {"HERO": BASE, "push-forward": [math.inf, *BASE[1:]]},
+            "HERO (0.200 ±0.016) and push-forward (∞) are not shown to differ in nRMSE@100 over 5 seeds: HERO has no "
+            "finite ratio to push-forward (push-forward diverged in 1 of 5 seeds, p = 1).",
         ),
     ],
 )
 def test_the_headline_calls_no_difference_within_the_spread_a_win(rows: dict[str, list[float]], expected: str) -> None:
     group = group_of(*(study_row(label, values) for label, values in rows.items()))
-    assert group_sentence(group, main_column(ROLLOUT_COLUMNS)) == expected
+    assert group_sentence(group, main_column(ROLLOUT_COLUMNS)) == f"Burgers, FNO: {expected}"
 
 
 def test_the_headline_keeps_the_verdict_of_the_study() -> None:
     """The study corrects over all its groups: a pair that it leaves open is no win, whatever a test alone says."""
-    group = group_of(study_row("HERO", [0.9 * x + 0.001 * i for i, x in enumerate(BASE)]), study_row("PF", BASE))
-    facts = {"group": group.title, "label": "HERO", "method": "hero", "baseline": "PF", "seeds": (0, 1, 2, 3, 4),
-             "ratio": 0.9, "interval": None, "diverged": 0, "baseline_diverged": 0, "t_p": 0.01, "sign_flip_p": 0.06,
-             "is_better": True,
+    group = group_of(study_row("HERO", BETTER), study_row("PF", BASE))
+    facts = {"group": group.title, "method": "hero", "seeds": (0, 1, 2, 3, 4), "ratio": 0.9, "interval": (0.8, 1.25),
+             "diverged": 0, "baseline_diverged": 0, "t_p": 0.01, "sign_flip_p": 0.06, "is_better": True,
              "p_holm": 0.2}  # fmt: skip
-    sentences = [
-        group_sentence(group, main_column(ROLLOUT_COLUMNS), [PairedTest(**facts, verdict=verdict)])
-        for verdict in ("open", "better")
-    ]
-    assert "no difference in nRMSE@100 between HERO" in sentences[0]
-    assert "HERO has the lowest nRMSE@100 of 2" in sentences[1]
+    column = main_column(ROLLOUT_COLUMNS)
+    names = {"label": "HERO", "baseline": "PF"}
+    unsure, sure = (
+        group_sentence(group, column, [PairedTest(**facts, **names, verdict=verdict)]) for verdict in ("open", "better")
+    )
+    assert "HERO (0.182 ±0.014) and PF (0.200 ±0.016) are not shown to differ" in unsure
+    assert "(95 % interval 0.800 to 1.25, p = 0.2)" in unsure
+    assert "HERO has the lowest nRMSE@100 of 2" in sure
+    # The same test, made from the other side.
+    names = {"label": "PF", "baseline": "HERO"}
+    other = group_sentence(group, column, [PairedTest(**facts, **names, verdict="worse")])
+    assert "1.11 times that of PF (95 % interval 0.800 to 1.25, p = 0.2)" in other
+
+
+def test_a_comparison_is_one_sentence_to_quote() -> None:
+    """Ratio, interval, seeds and verdict of the paired tests, which the table of statistics shows as well."""
+    rows = {"HERO": SIMILAR, "PF": BASE, "one-step": [5 * x + 0.01 * i for i, x in enumerate(BASE)], "new": BETTER}
+    group = group_of(*(study_row(label, values) for label, values in rows.items()))
+    (summary,) = summarise([group], baseline="PF")
+    result = StudyResult(study="compare", title="Comparison", folder="", columns=ROLLOUT_COLUMNS, groups=(group,),
+                         statistics=(summary,))  # fmt: skip
+    sentence, best = result_sentences(result)
+    assert sentence == (
+        "Burgers, FNO: nRMSE@100 relative to PF (0.200 ±0.016), paired by 5 seeds, is 0.985 with HERO (0.197 ±0.017; "
+        "95 % interval 0.927 to 1.05, p = 0.51: open), 5.10 with one-step (1.02 ±0.076; 95 % interval 5.00 to 5.21, "
+        "p < 0.001: worse) and 0.910 with new (0.182 ±0.014; 95 % interval 0.900 to 0.921, p < 0.001: better)."
+    )
+    assert best.startswith("Burgers, FNO: new")
+    cells = {row.cells[0].text: [cell.text for cell in row.cells] for row in tests_table(summary).rows}
+    for label, (_, ratio, interval, _, _, p, verdict) in cells.items():
+        assert f"{ratio} with {label}" in sentence
+        assert f"95 % interval {interval}, p" in sentence
+        assert f"{p}: {verdict}" in sentence
+    alone = group_of(*(study_row(label, rows[label]) for label in ("new", "PF")))
+    pair = result.model_copy(update={"groups": (alone,), "statistics": summarise([alone], baseline="PF")})
+    assert len(result_sentences(pair)) == 1  # of two methods one sentence says all
 
 
 def test_a_long_table_of_runs_is_folded(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

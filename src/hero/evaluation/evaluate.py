@@ -12,17 +12,18 @@ import torch
 from pydantic import Field, computed_field
 
 from hero.console import progress_bar
+from hero.data.windows import Trajectories
 from hero.errors import HeroError
 from hero.files import file_hash
 from hero.method import metrics
 from hero.method.distance import EPS
-from hero.method.rollout import rollout
+from hero.method.rollout import Stepper, rollout
 from hero.models import count_parameters
 from hero.records import Record
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept
 from hero.runs.folder import Run, choose_device, load_data, versions
 from hero.runs.records import Errors, Metrics, TrainingCost
-from hero.runs.rollouts import write_rollout
+from hero.runs.rollouts import FILE, FIRST_FILE, write_rollout
 
 
 def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = MappingProxyType({})) -> Metrics:
@@ -49,11 +50,7 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = Map
     arrays = {name: values.numpy() for name, values in test_errors.items()}
     Errors(arrays, val_errors["nrmse"].numpy()).write(run / "errors.npz")
     typical = metrics.median_trajectory(arrays["nrmse"], config.horizon)
-    example = test[typical : typical + 1]
-    shown = example.states[0]
-    with torch.no_grad():
-        prediction = rollout(step, example.first(history, device), len(shown) - history)[0]
-    write_rollout(run, shown[history - 1], shown[history:], prediction, typical)
+    write_rollouts(run, step, test, history, device, {FILE: typical, FIRST_FILE: 0})
     found = Metrics(
         run=run.name,
         **config.identity(),
@@ -68,6 +65,21 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = Map
     )
     found.write(run / "metrics.json")  # last: its presence says that the evaluation is complete
     return found
+
+
+@torch.no_grad()
+def write_rollouts(
+    run: Path, step: Stepper, test: Trajectories, history: int, device: torch.device, shown: Mapping[str, int]
+) -> None:
+    """Store the rollouts of some trajectories, given by the name of the file, made together."""
+    examples = [test[number : number + 1] for number in shown.values()]
+    together = Trajectories(
+        torch.cat([example.states for example in examples]),
+        torch.cat([example.mu for example in examples if example.mu is not None]) if test.is_conditioned else None,
+    )
+    predictions = rollout(step, together.first(history, device), together.shape[1] - history)
+    for (file, number), states, prediction in zip(shown.items(), together.states, predictions, strict=True):
+        write_rollout(run, states[history - 1], states[history:], prediction, number, file)
 
 
 def training_cost(run: Run) -> TrainingCost:

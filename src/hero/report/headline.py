@@ -1,7 +1,7 @@
 """The first lines of the page: the result in a few sentences.
 
 A method is called the best of its group only where the paired test over seeds separates it from the others. Where it
-does not, the sentence says that there is no difference.
+does not, the sentence says that no difference is shown. Every claim stands with its ratio, interval, seeds and p.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hero.report.panels import results_of
 from hero.report.tables import format_number, format_p
 from hero.runs.config import RunConfig
 from hero.runs.records import Metrics
-from hero.study.records import Column, Group, PairedTest, Row, Summary
+from hero.study.records import Column, Group, PairedTest, Row, StudyResult, Summary
 from hero.study.statistics import counted, paired_tests
 
 
@@ -31,15 +31,25 @@ def lead(inputs: ReportInputs) -> list[str]:
     results = results_of(inputs)
     found = []
     for result in results:
-        tests = [test for summary in result.statistics for test in summary.tests]
-        found += [group_sentence(group, main_column(result.columns), tests) for group in result.groups]
+        found += result_sentences(result)
     found.append(_counted(inputs, [row for result in results for row in result.rows]))
     for result in results:
         if result.changed:
             settings = [f"{key} = {value}" for key, value in result.changed.items()]
             found.append(f"Set for all rows, so not as in the paper: {first_of(settings)}.")
-        found += map(tested_sentence, result.statistics)
+        if len(result.groups) > 1:
+            found += map(tested_sentence, result.statistics)
     return list(filter(None, found))
+
+
+def result_sentences(result: StudyResult) -> list[str]:
+    """The best of each group; of a comparison, which is one group, first all methods against the baseline."""
+    tests = [test for summary in result.statistics for test in summary.tests]
+    best = [group_sentence(group, main_column(result.columns), tests) for group in result.groups]
+    if len(result.groups) > 1:
+        return best
+    compared = [comparison_sentence(result.groups[0], summary) for summary in result.statistics]
+    return [*compared, *best] if len(tests) != 1 else compared  # of two methods it says all
 
 
 def tested_sentence(summary: Summary) -> str:
@@ -71,10 +81,11 @@ def summary_sentence(metrics: Metrics, config: RunConfig) -> str:
 
 
 def group_sentence(group: Group, column: Column, tests: Sequence[PairedTest] = ()) -> str:
-    """ "Burgers, FNO: HERO has the lowest nRMSE@100 of 3, 0.0310 ±0.0020 over 3 seeds; paper 0.153."
+    """The result of a group in a sentence that can be quoted: numbers, ratio with its interval, seeds and verdict.
 
-    Or, where the paired test does not separate the best from all others, "no difference in nRMSE@100 between HERO
-    (0.0310 ±0.0020) and push-forward (0.0320 ±0.0030) ...". `tests` are the study's own, whose verdicts are kept.
+    "Burgers, FNO: HERO has the lowest nRMSE@100 of 3, 0.0310 ±0.0020 over 5 seeds; paper 0.153. It is 0.62 times ..."
+    only where the paired test separates the best from all others; else "... are not shown to differ in nRMSE@100 ...".
+    `tests` are the study's own, whose verdicts are kept.
     """
     cells = {row.label: cell for row in counted(group) if row.runs and (cell := row.cells.get(column.key))}
     finite = {label: cell.mean for label, cell in cells.items() if math.isfinite(cell.mean)}
@@ -84,24 +95,98 @@ def group_sentence(group: Group, column: Column, tests: Sequence[PairedTest] = (
         return f"{group.title}: {column.label} is infinite for every method, because rollouts diverged."
     lower = column.direction == "lower"
     best = (min if lower else max)(finite, key=finite.__getitem__)
-    numbers = {row.label: study_number(cells.get(row.label), row) for row in group.rows}
+    numbers = {row.label: study_number(cells.get(row.label), row).text for row in group.rows}
+    paper = next(study_number(cells[best], row).paper for row in group.rows if row.label == best)
+    paper = f"; paper {paper}" if paper else ""
     seeds = f" over {cells[best].n} seeds" if cells[best].n > 1 else ""
-    paper = f"; paper {numbers[best].paper}" if numbers[best].paper else ""
     if len(cells) == 1:
-        return f"{group.title}: {best} has {column.label} {numbers[best].text}{seeds}{paper}."
-    tested = {test.label: test for test in paired_tests([group], column.key, best, column.direction)}
-    kept = {frozenset((test.label, test.baseline)): test.verdict for test in tests if test.group == group.title}
-    verdicts = {label: kept.get(frozenset((label, best)), test.verdict) for label, test in tested.items()}
-    tied = [label for label in cells if label != best and verdicts.get(label, "open") == "open"]
+        return f"{group.title}: {best} has {column.label} {numbers[best]}{seeds}{paper}."
+    others = sorted((label for label in cells if label != best), key=lambda label: cells[label].mean, reverse=not lower)
+    against = tests_of_best(group, column, best, tests)
+    tied = [label for label in others if label not in against or against[label].verdict == "open"]
     extreme = f"{'lowest' if lower else 'highest'} {column.label} of {len(cells)}"
     if not tied:
-        return f"{group.title}: {best} has the {extreme}, {numbers[best].text}{seeds}{paper}."
-    names = [f"{label} ({numbers[label].text})" for label in (best, *tied)]
-    p = max((tested[label].p_holm for label in tied if label in tested), default=1.0)
-    how = f"by the paired test{seeds} (p = {format_p(p)})" if seeds else "can be shown with one seed"
+        return (
+            f"{group.title}: {best} has the {extreme}, {numbers[best]}{seeds}{paper}, "
+            f"{ratio_words(against[others[0]], others[0])}."
+        )
+    names = [f"{label} ({numbers[label]})" for label in (best, *tied)]
+    together = f"{', '.join(names[:-1])} and {names[-1]}"
     rest = f"; they have the {extreme}" if len(tied) + 1 < len(cells) else ""
+    if not seeds:
+        return f"{group.title}: no difference in {column.label} between {together} can be shown with one seed{rest}."
+    shown = f": {best} has {ratio_words(against[tied[0]], tied[0])}" if tied[0] in against else ""
+    return f"{group.title}: {together} are not shown to differ in {column.label}{seeds}{shown}{rest}."
+
+
+def tests_of_best(group: Group, column: Column, best: str, tests: Sequence[PairedTest]) -> dict[str, PairedTest]:
+    """The best row against each other one, by its label; where the study made that test, its own."""
+    found = {test.label: turned(test) for test in paired_tests([group], column.key, best, column.direction)}
+    for test in (test for test in tests if test.group == group.title):
+        if test.label == best:
+            found[test.baseline] = test
+        elif test.baseline == best:
+            found[test.label] = turned(test)
+    return found
+
+
+def turned(test: PairedTest) -> PairedTest:
+    """The same test from the other side."""
+    return test.model_copy(
+        update={
+            "label": test.baseline,
+            "baseline": test.label,
+            "ratio": None if test.ratio is None else inverse(test.ratio),
+            "interval": test.interval and tuple(map(inverse, reversed(test.interval))),
+            "diverged": test.baseline_diverged,
+            "baseline_diverged": test.diverged,
+            "is_better": not test.is_better,
+            "verdict": {"better": "worse", "worse": "better", "open": "open"}[test.verdict],
+        }
+    )
+
+
+def inverse(ratio: float) -> float:
+    """1 / ratio, between 0 and infinity."""
+    return math.inf if ratio == 0 else 1 / ratio
+
+
+def ratio_words(test: PairedTest, other: str) -> str:
+    """ "0.620 times that of PF (95 % interval 0.510 to 0.754, p = 0.003)": the size of a difference, and its test."""
+    known = test.ratio and math.isfinite(test.ratio)
+    words = f"{format_number(test.ratio)} times that of" if known else "no finite ratio to"
+    return f"{words} {other} ({_test_words(test)})"
+
+
+def _test_words(test: PairedTest) -> str:
+    """ "95 % interval 0.510 to 0.754, p = 0.003"; where rollouts diverged there is no interval."""
+    p = format_p(test.p_holm)
+    words = [f"95 % interval {' to '.join(map(format_number, test.interval))}"] if test.interval else []
+    lost = {test.label: test.diverged, test.baseline: test.baseline_diverged}
+    words += [f"{label} diverged in {count} of {test.n} seeds" for label, count in lost.items() if count]
+    return ", ".join([*words, f"p {p}" if p.startswith("<") else f"p = {p}"])
+
+
+def comparison_sentence(group: Group, summary: Summary) -> str:
+    """The methods of a group against its baseline, in a sentence that can be quoted; "" where none was tested.
+
+    "Burgers, FNO: nRMSE@100 relative to PF (0.200 ±0.016), paired by 5 seeds, is 0.912 with HERO (0.182 ±0.014; 95 %
+    interval 0.897 to 0.928, p < 0.001: better) and 5.00 with one-step (...: worse)."
+    """
+    tests = [test for test in summary.tests if test.group == group.title]
+    if not tests:
+        return ""
+    numbers = {row.label: study_number(row.cells.get(summary.metric), row).text for row in group.rows}
+    parts = [
+        f"{format_number(test.ratio)} with {test.label} ({numbers[test.label]}; {_test_words(test)}: {test.verdict})"
+        for test in tests
+    ]
+    listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    least, most = min(test.n for test in tests), max(test.n for test in tests)
+    counts = f"{most}" if least == most else f"{least} to {most}"
     return (
-        f"{group.title}: no difference in {column.label} between {', '.join(names[:-1])} and {names[-1]} {how}{rest}."
+        f"{group.title}: {metric_title(summary.metric)} relative to {tests[0].baseline} "
+        f"({numbers[tests[0].baseline]}), paired by {counts} seed{'s' * (counts != '1')}, is {listed}."
     )
 
 

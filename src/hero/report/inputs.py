@@ -60,10 +60,11 @@ class ReportedRun:
         """Whether a balanced loss takes its weights from the error, and not, as a control, from the data."""
         return getattr(self.config.loss, "spectrum", "error") == "error"
 
-    def rollout(self, notices: list[str]) -> tuple[Rollout | None, np.ndarray | None]:
+    def rollout(self, notices: list[str], first: bool = False) -> tuple[Rollout | None, np.ndarray | None]:
         """The drawn rollout, which is large and read when it is drawn, and its nRMSE at each step.
 
-        `notices` gets the reason why there is none. The errors are None if they are not of the same evaluation.
+        It is that of the `first` test trajectory, which all runs share, where that is wanted and stored. `notices` gets
+        the reason why there is none. The errors are None if they are not of the same evaluation.
         """
         if self.config.make_source().cloud:
             notices.append(
@@ -71,7 +72,7 @@ class ReportedRun:
             )
             return None, None
         try:
-            found = self.run.rollout
+            found = (self.run.first_rollout if first else None) or self.run.rollout
         except HeroError as error:
             notices.append(str(error))
             return None, None

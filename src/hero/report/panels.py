@@ -1,15 +1,18 @@
 """Runs put in order. Runs that were named by themselves become a study too, so that a report has one kind of content.
 
 Runs are seeds of one method if their configurations differ in nothing but the seed. Where a method appears with several
-configurations, its label names the settings in which they differ. A panel is a group of a study with its runs.
+configurations, its label names the settings in which they differ. No two lines of a page have the same name: what would
+have, is told apart by a setting, by a folder or by the hash of its id. A panel is a group of a study with its runs.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +52,39 @@ class Panel:
 def results_of(inputs: ReportInputs) -> list[StudyResult]:
     """The studies, and one more, or one for each horizon, of the runs that were named by themselves."""
     own = [inputs.runs[name] for name in inputs.named if name in inputs.runs]
-    return [*inputs.studies.values(), *studies_of_runs(own)]
+    return groups_told_apart([*inputs.studies.values(), *studies_of_runs(own)])
+
+
+def groups_told_apart(results: Sequence[StudyResult]) -> list[StudyResult]:
+    """The results; a group whose title another result has as well says what is different there.
+
+    "Burgers, FNO" becomes "Burgers (train.steps=300), FNO", or has the folder of the study where nothing was set.
+    """
+    held = Counter(title for result in results for title in {group.title for group in result.groups})
+    twice = {title for title, count in held.items() if count > 1}
+    same = [result for result in results if any(group.title in twice for group in result.groups)]
+    told = _settings_told([result.changed for result in same])
+    if len(set(told)) < len(told):
+        told = [result.folder or "single runs" for result in same]
+    marks = iter(told)
+    return [_renamed(result, twice, next(marks)) if result in same else result for result in results]
+
+
+def _renamed(result: StudyResult, titles: Container[str], mark: str) -> StudyResult:
+    """The result with a mark in these titles of its groups, also where its tests name them."""
+
+    def new(title: str) -> str:
+        place, comma, rest = title.partition(", ")
+        return f"{place} ({mark}){comma}{rest}" if title in titles else title
+
+    groups = tuple(group.model_copy(update={"title": new(group.title)}) for group in result.groups)
+    statistics = tuple(
+        summary.model_copy(
+            update={"tests": tuple(test.model_copy(update={"group": new(test.group)}) for test in summary.tests)}
+        )
+        for summary in result.statistics
+    )
+    return result.model_copy(update={"groups": groups, "statistics": statistics})
 
 
 def panels_of(inputs: ReportInputs) -> Iterator[Panel]:
@@ -112,30 +147,57 @@ def _row(label: str, runs: Sequence[ReportedRun], columns: Sequence[Column], hor
 
 
 def _methods(runs: Sequence[ReportedRun]) -> Iterator[tuple[str, list[ReportedRun]]]:
-    """The runs by label, strategies in the order of their registry, a user's own last."""
+    """The runs by label, strategies in the order of their registry, a user's own last; a name that people gave wins."""
     order = {name: place for place, name in enumerate(STRATEGIES)}
 
     def place(run: ReportedRun) -> tuple[int, str]:
         return order.get(run.config.strategy, len(order)), run.config.strategy
 
+    labels: list[str] = []
+    methods: list[list[ReportedRun]] = []
     for (_, strategy), some in groupby(sorted(runs, key=place), key=place):
-        methods: dict[str, list[ReportedRun]] = {}
-        for run in sorted(some, key=lambda run: run.config.seed):
-            methods.setdefault(dataclasses.replace(run.config, seed=0).run_id(), []).append(run)
-        suffixes = _suffixes([seeds[0] for seeds in methods.values()])
-        yield from zip((method_title(strategy) + suffix for suffix in suffixes), methods.values(), strict=True)
+        found = _seeds_of_methods(some)
+        settings = _settings_told([flat(seeds[0].config.to_dict()) for seeds in found])
+        titles = [method_title(strategy) + (f" ({text})" if text else "") for text in settings]
+        labels += [given_name(seeds) or title for seeds, title in zip(found, titles, strict=True)]
+        methods += found
+    yield from zip(told_apart(labels, [seeds[0].name for seeds in methods]), methods, strict=True)
 
 
-def _suffixes(runs: Sequence[ReportedRun]) -> list[str]:
-    """In which settings each run differs from the others, as " (train.steps=300)"; nothing for a single one."""
-    settings = [flat(run.config.to_dict()) for run in runs]
+def given_name(runs: Sequence[ReportedRun]) -> str:
+    """What people call these runs, if they have given all of them one name."""
+    names = {run.label.name for run in runs}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _seeds_of_methods(runs: Iterable[ReportedRun]) -> list[list[ReportedRun]]:
+    """The runs that differ in nothing but the seed; a second run of the same seed, such as a copy, is apart."""
+    found: dict[tuple[str, int], list[ReportedRun]] = {}
+    for run in sorted(runs, key=lambda run: run.config.seed):
+        method, copy = dataclasses.replace(run.config, seed=0).run_id(), 0
+        while any(other.config.seed == run.config.seed for other in found.get((method, copy), ())):
+            copy += 1
+        found.setdefault((method, copy), []).append(run)
+    return list(found.values())
+
+
+def _settings_told(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """In which settings each differs from the others, as "train.steps=300"; nothing where none does."""
     keys = dict.fromkeys(key for one in settings for key in one)
     differing = [key for key in keys if key != "seed" and len({repr(one.get(key)) for one in settings}) > 1]
-    if not differing:
-        return [""] * len(runs)
     shown = differing[:NAMED_SETTINGS]
     more = ", …" if len(differing) > len(shown) else ""
-    texts = [", ".join(f"{key}={one.get(key)}" for key in shown) + more for one in settings]
-    if len(set(texts)) < len(texts):  # the named settings do not tell them apart
-        texts = [f"{text}, {run.name.rpartition('-')[2]}" for text, run in zip(texts, runs, strict=True)]
-    return [f" ({text})" for text in texts]
+    return [", ".join(f"{key}={one[key]}" if key in one else f"{key} not set" for key in shown) + more
+            for one in settings]  # fmt: skip
+
+
+def told_apart(labels: Sequence[str], ids: Sequence[str]) -> list[str]:
+    """The labels; equal ones with the hash of their id, or with the whole id where the hash is equal too."""
+    twice = {label for label, count in Counter(labels).items() if count > 1}
+    marks = [name.rpartition("-")[2] for name in ids]
+    if len(set(zip(labels, marks, strict=True))) < len(labels):
+        marks = list(ids)
+    return [
+        (f"{label[:-1]}, {mark})" if label.endswith(")") else f"{label} ({mark})") if label in twice else label
+        for label, mark in zip(labels, marks, strict=True)
+    ]

@@ -16,7 +16,7 @@ from hero.errors import DISTRIBUTION, HeroError
 from hero.method.rollout import Stepper
 from hero.runs.checkpoint import last_state, load_weights, read_weights
 from hero.runs.config import RunConfig, stored_config
-from hero.runs.rollouts import Rollout, read_rollout
+from hero.runs.rollouts import FIRST_FILE, Rollout, read_rollout
 from hero.runs.stored import StoredRun
 
 
@@ -40,6 +40,11 @@ class Run(StoredRun):
     def rollout(self) -> Rollout | None:
         """The rollout that pictures show; None if the run has not been evaluated."""
         return read_rollout(self.path)
+
+    @property
+    def first_rollout(self) -> Rollout | None:
+        """The rollout of the first test trajectory; None if an earlier version has evaluated the run."""
+        return read_rollout(self.path, FIRST_FILE)
 
     @property
     def resumes_at(self) -> int | None:

@@ -1,4 +1,8 @@
-"""The test rollout that is drawn, as a file: `rollout.npz` of a run folder, which pictures, page and animation read."""
+"""The test rollouts that are drawn, as files of a run folder, which pictures, page and animation read.
+
+`rollout.npz` is the typical one of the run. `rollout_first.npz` is of the first test trajectory, the same for all runs
+on the same data, so that they can be seen side by side.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from torch import Tensor
 from hero.errors import HeroError
 from hero.runs.records import UNREADABLE, read_arrays, write_arrays
 
-FILE = "rollout.npz"
+FILE, FIRST_FILE = "rollout.npz", "rollout_first.npz"
 
 
 class Rollout(NamedTuple):
@@ -30,7 +34,9 @@ class Rollout(NamedTuple):
     prediction_spectrum: np.ndarray  # (time, wavenumber from 1)
 
 
-def write_rollout(run: Path, initial: Tensor, truth: Tensor, prediction: Tensor, trajectory: int) -> Path:
+def write_rollout(
+    run: Path, initial: Tensor, truth: Tensor, prediction: Tensor, trajectory: int, file: str = FILE
+) -> Path:
     """Store the whole fields `initial` (channel, *space) and `truth`, `prediction` (time, channel, *space)."""
     arrays = {
         name: x.detach().cpu().float().numpy()
@@ -41,12 +47,12 @@ def write_rollout(run: Path, initial: Tensor, truth: Tensor, prediction: Tensor,
     if initial.ndim == 4:  # a whole 3D rollout would take tens of megabytes
         numbers["slice"] = initial.shape[-1] // 2
         arrays = {name: field[..., numbers["slice"]] for name, field in arrays.items()}
-    return write_arrays(run / FILE, arrays | spectra | {name: np.array(value) for name, value in numbers.items()})
+    return write_arrays(run / file, arrays | spectra | {name: np.array(value) for name, value in numbers.items()})
 
 
-def read_rollout(run: Path) -> Rollout | None:
-    """The drawn rollout of a run, or None if the run was evaluated before there was such a file, or not at all."""
-    path = run / FILE
+def read_rollout(run: Path, file: str = FILE) -> Rollout | None:
+    """A drawn rollout of a run, or None if the run was evaluated before there was such a file, or not at all."""
+    path = run / file
     if not path.is_file():
         return None
     try:

@@ -24,6 +24,8 @@ from hero.report.notes import landscape_sentence
 from hero.report.page.payload import image, payload
 from hero.report.tables import format_number, template
 
+SCRIPTS = ("basics.js", "chart.js", "player.js", "page.js")
+"""In the order in which they need each other."""
 FOLDED_NOTICES = 6
 """More notices than this are folded."""
 
@@ -35,7 +37,8 @@ def write_page(inputs: ReportInputs, path: Path) -> Path:
 
 def render(data: Mapping[str, Any]) -> str:
     """The page of a payload. Style, script and JSON are ours or safe as they are; all else is escaped."""
-    style, script = _asset("page.css"), _asset("page.js")
+    style = _asset("page.css")
+    script = '\n"use strict";\n(() => {\n' + "\n".join(map(_asset, SCRIPTS)) + "})();\n"
     return template("page.html").render(
         data=data,
         policy=_policy(style, script),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +43,7 @@ Data = dict[str, Any]
 def payload(inputs: ReportInputs) -> Data:
     """Everything on the page, in the order of the page."""
     panels = list(panels_of(inputs))
-    players, left_out = _players(panels)
+    players, truths, left_out = _players(panels)
     training, not_shown = _training(panels, inputs.named)
     return {
         "title": "; ".join(result.title for result in results_of(inputs)),
@@ -50,13 +51,13 @@ def payload(inputs: ReportInputs) -> Data:
         "notices": [*inputs.notices, *left_out, *not_shown],
         "tables": result_tables(inputs),
         "curves": {"tau": TAU, "metrics": CURVE_METRICS, "panels": [_curves(panel) for panel in panels]},
-        "players": {"colours": colour_tables() if players else {}, "runs": players},
+        "players": {"colours": colour_tables() if players else {}, "runs": players, "truths": truths},
         "training": training,
         "analyses": [run for run in inputs.runs.values() if run.probe or run.landscape or run.anatomy],
         "finetuned": [run for run in inputs.runs.values() if run.before],
         "studies": [
             (result.title, _statistics(result), _images(folder))
-            for folder, result in inputs.studies.items()
+            for folder, result in zip(inputs.studies, results_of(inputs), strict=False)
             if result.statistics or _images(folder)
         ],
         "runs": list(inputs.runs.values()),
@@ -108,10 +109,13 @@ def _band(curves: Sequence[np.ndarray]) -> Data:
     return {name: [finite_or_none(x) for x in row] for name, row in rows.items()}
 
 
-def _labelled(panels: Sequence[Panel], all_seeds: bool) -> list[tuple[str, ReportedRun]]:
-    """Every run once, or the first seed of every method, under a label such as "Burgers, FNO: HERO, seed 0"."""
+def _labelled(panels: Sequence[Panel], all_seeds: bool) -> list[tuple[str, str, ReportedRun]]:
+    """Every run once, or the first seed of every method, under a label such as "Burgers, FNO: HERO, seed 0".
+
+    In between stands its short name, such as "HERO", for where the panel is known.
+    """
     found = {
-        run.name: (f"{panel.title}: {series.row.label}, seed {run.config.seed}", run)
+        run.name: (f"{panel.title}: {series.row.label}, seed {run.config.seed}", series.row.label, run)
         for panel in panels
         for series in panel.series
         for run in series.runs[: None if all_seeds else 1]
@@ -119,32 +123,55 @@ def _labelled(panels: Sequence[Panel], all_seeds: bool) -> list[tuple[str, Repor
     return list(found.values())
 
 
-def _players(panels: Sequence[Panel]) -> tuple[list[Data], list[str]]:
-    """One player per method of a panel, of its first seed, while there is room; and what was left out."""
+def _players(panels: Sequence[Panel]) -> tuple[list[Data], Data, list[str]]:
+    """One player per method of a panel, of its first seed, while there is room; the truths; and what was left out.
+
+    Runs on the same data show the same trajectory, the first, and so share a truth: two of them can stand side by side.
+    """
     chosen = _labelled(panels, all_seeds=False)
     allowed = min(PLAYER_BYTES, max(LEAST_PLAYER_BYTES, ALL_PLAYERS_BYTES // max(1, len(chosen))))
+    methods = Counter(_data_of(run) for *_, run in chosen)
     found: list[Data] = []
+    truths: Data = {}
     notices: list[str] = []
     crowded: list[str] = []
     room = ALL_PLAYERS_BYTES
-    for label, run in chosen:
+    for label, name, run in chosen:
         if room < allowed:
             crowded.append(run.name)
             continue
-        rollout, errors = run.rollout(notices)
+        shared = methods[_data_of(run)] > 1
+        rollout, errors = run.rollout(notices, first=shared)
         if rollout is None:
             continue
         source = run.config.make_source()
-        data = player(rollout, errors, source.dims, allowed, run.metrics.horizon)
-        room -= sum(map(len, (*data["fields"], *data["spectra"])))
-        found.append({"run": run.name, "label": label, "extent": source.extents[0], "dt": source.dt, **data})
+        first = shared and rollout.trajectory == 0
+        data = player(rollout, errors, source.dims, allowed, run.metrics.horizon, first)
+        if shared and not first:
+            data["notes"].append(
+                f"`hero evaluate {run.name}` also stores the first one, to be seen next to other runs."
+            )
+        truth = data["truth"]
+        known = next((key for key, stored in truths.items() if stored == truth), None)
+        if known is None:
+            known = f"truth {len(truths)}"
+            truths[known] = truth
+            room -= sum(map(len, truth.values()))
+        room -= len(data["spectrum"]) + sum(map(len, data["fields"]))
+        places = {"extent": source.extents[0], "dt": source.dt}
+        found.append({"run": run.name, "label": label, "name": name, **places, **data, "truth": known})
     if crowded:
         size = ALL_PLAYERS_BYTES // 1_000_000
         notices.append(
             f"The page holds {size} MB of rollouts at most; left out: {', '.join(crowded)}. "
             "Name fewer runs to see these."
         )
-    return found, notices
+    return found, truths, notices
+
+
+def _data_of(run: ReportedRun) -> str:
+    """The task or file of a run, with its settings."""
+    return repr((run.config.task.name, run.config.task.settings, run.config.data.plain()))
 
 
 def _training(panels: Sequence[Panel], named: Sequence[str]) -> tuple[list[Data], list[str]]:
@@ -157,7 +184,7 @@ def _training(panels: Sequence[Panel], named: Sequence[str]) -> tuple[list[Data]
         notices.append(f"Training is shown of the first seed of each method only, as there are {len(runs)} runs.")
         runs = _labelled(panels, all_seeds=False)
     found = []
-    for label, run in runs:
+    for label, _, run in runs:
         charts = [{"title": chart.title, "scale": "log" if chart.log else "linear",
                    "series": [_line(line) for line in chart.lines]} for chart in training_charts(run.log)]  # fmt: skip
         if charts:

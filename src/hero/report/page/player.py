@@ -25,32 +25,45 @@ FLOOR = 1e-40
 
 
 def player(
-    rollout: Rollout, errors: np.ndarray | None, dims: int, bytes_allowed: int, horizon: int = HORIZON
+    rollout: Rollout,
+    errors: np.ndarray | None,
+    dims: int,
+    bytes_allowed: int,
+    horizon: int = HORIZON,
+    first: bool = False,
 ) -> dict[str, Any]:
     """The data with which the page shows `rollout`; `errors` is the nRMSE of that trajectory at each step, if known.
 
-    The trajectory is the median one by GM over `horizon` steps.
+    The trajectory is the median one by GM over `horizon` steps, or the `first` of the test set. The page stores a truth
+    that several runs share once: `truth` is taken out of the result.
     """
     scaled = scale_fields(rollout)
     block = block_size(scaled.truth.shape[1:])
     frames = (averaged(scaled.truth, block), averaged(scaled.prediction, block), averaged(scaled.error, block))
     steps = kept_steps(len(scaled.truth), frames_that_fit(frames[0][0].size, rollout, bytes_allowed))
     kept = [frame[steps - 1] for frame in frames]
-    limits = (scaled.limit, scaled.limit, scaled.error_limit)
-    spectra = [rollout.truth_spectrum[steps - 1], rollout.prediction_spectrum[steps - 1]]
+    truth, *fields = (
+        encode(quantise(field, limit))
+        for field, limit in zip(kept, (scaled.limit, scaled.limit, scaled.error_limit), strict=True)
+    )
+    truth_spectrum, spectrum = (
+        encode(np.log10(np.maximum(power[steps - 1], FLOOR)).astype("<f4"))
+        for power in (rollout.truth_spectrum, rollout.prediction_spectrum)
+    )
     return {
         "dims": dims,
         "shape": list(kept[0].shape[1:]),
         "steps": steps.tolist(),
         "length": len(scaled.truth),
         "trajectory": rollout.trajectory,
-        "fields": [encode(quantise(field, limit)) for field, limit in zip(kept, limits, strict=True)],
-        "limits": list(limits),
+        "truth": {"field": truth, "spectrum": truth_spectrum},
+        "fields": fields,
+        "limits": [scaled.limit, scaled.error_limit],
         "unit": scaled.unit,
         "nrmse": None if errors is None else [finite_or_none(errors[step - 1]) for step in steps],
-        "spectra": [encode(np.log10(np.maximum(power, FLOOR)).astype("<f4")) for power in spectra],
+        "spectrum": spectrum,
         "power_range": power_range(rollout.truth_spectrum),
-        "notes": notes(rollout, scaled, steps, block, horizon),
+        "notes": notes(rollout, scaled, steps, block, horizon, first),
     }
 
 
@@ -112,13 +125,15 @@ def finite_or_none(value: float) -> float | None:
     return float(f"{value:.9g}") if np.isfinite(value) else None
 
 
-def notes(rollout: Rollout, scaled: Scaled, steps: np.ndarray, block: int, horizon: int) -> list[str]:
-    """The changes made to the data, in sentences."""
+def notes(
+    rollout: Rollout, scaled: Scaled, steps: np.ndarray, block: int, horizon: int, first: bool = False
+) -> list[str]:
+    """Which trajectory it is, and the changes made to the data, in sentences."""
     found = [
-        f"Test trajectory {rollout.trajectory}, the one with median GM{horizon}. Fields are stored with 255 levels: "
-        f"one level is {scaled.limit / LEVELS:.2g} for truth and prediction and {scaled.error_limit / LEVELS:.2g} for "
-        "the error; larger values have the colour of the end of the scale. Spectra are computed from the unrounded "
-        "fields."
+        f"Test trajectory {rollout.trajectory}, {'the first' if first else f'the one with median GM{horizon}'}.",
+        f"Fields are stored with 255 levels: one level is {scaled.limit / LEVELS:.2g} for truth and prediction and "
+        f"1/{LEVELS} of its largest value for the error; larger values have the colour of the end of the scale.",
+        "Spectra are computed from the unrounded fields.",
     ]
     if scaled.unit != "u":
         found.append("The state decays far, so it is drawn relative to the largest |u| of the truth at each step.")
@@ -129,8 +144,8 @@ def notes(rollout: Rollout, scaled: Scaled, steps: np.ndarray, block: int, horiz
     if block > 1:
         found.append(f"Each pixel is the mean of {block}×{block} points.")
     if not np.isfinite(scaled.prediction).all():
-        first = int(np.flatnonzero(~np.isfinite(scaled.prediction).reshape(len(scaled.prediction), -1).all(1))[0]) + 1
-        found.append(f"The prediction leaves the finite range at step {first}; grey from there on.")
+        gone = int(np.flatnonzero(~np.isfinite(scaled.prediction).reshape(len(scaled.prediction), -1).all(1))[0]) + 1
+        found.append(f"The prediction leaves the finite range at step {gone}; grey from there on.")
     if rollout.truth.shape[1] > 1:
         found.append(f"The first of {rollout.truth.shape[1]} channels is shown.")
     return found
