@@ -24,8 +24,8 @@ from conftest import Call, assert_refused, tiny
 from hero.data import Task, get_task
 from hero.errors import HeroError
 from hero.method import metrics as m
-from hero.report import write_run_page
-from hero.report.content import metrics_table, published_numbers, tests_table
+from hero.report import content, write_run_page
+from hero.report.content import metrics_table, published_numbers
 from hero.report.figures.fields import fields_figure, spectrum_figure
 from hero.report.figures.runs import error_figure
 from hero.report.figures.style import colours_of, line_style, save
@@ -668,7 +668,7 @@ def test_a_comparison_is_one_sentence_to_quote() -> None:
         "p < 0.001: worse) and 0.910 with new (0.182 ±0.014; 95 % interval 0.900 to 0.921, p < 0.001: better)."
     )
     assert best.startswith("Burgers, FNO: new")
-    cells = {row.cells[0].text: [cell.text for cell in row.cells] for row in tests_table(summary).rows}
+    cells = {row.cells[0].text: [cell.text for cell in row.cells] for row in content.tests_table(summary).rows}
     for label, (_, ratio, interval, _, _, p, verdict) in cells.items():
         assert f"{ratio} with {label}" in sentence
         assert f"95 % interval {interval}, p" in sentence

@@ -156,6 +156,9 @@ def predict(
     ),
     trajectories: Annotated[int | None, option("N", "The first N trajectories (default: all).")] = None,
     compile: Annotated[bool, flag("--compile", "Compile first: for long rollouts of a run.")] = False,
+    format: Annotated[
+        str, option("NAME", "hero, or what others score: apebench (.npz, .npy), the-well (.h5).")
+    ] = "hero",
 ) -> int:
     """Roll out a run or an exported file from your own states.
 
@@ -163,7 +166,9 @@ def predict(
     """
     from hero.evaluation import predict
 
-    result = predict.predict(model, where.runs, where.data, source, steps, out, compile, trajectories, where.trust_code)
+    result = predict.predict(
+        model, where.runs, where.data, source, steps, out, compile, trajectories, where.trust_code, format
+    )
     say(*result.notes, style="dim")
     show_errors(result)
     shape, made = "×".join(map(str, result.shape)), result.shape[1]
