@@ -41,20 +41,17 @@ class Continued:
     """The part of an output that follows the given states."""
 
     def __init__(self, output: Output, given: int) -> None:
-        self.output, self.given = output, given
-
-    @property
-    def written(self) -> int:
-        """Steps so far."""
-        return self.output.written - self.given
+        self.output, self.given, self.written = output, given, 0
 
     def append(self, block: np.ndarray) -> None:
         """Write the next steps."""
         self.output.append(block)
+        self.written += block.shape[1]
 
     def cut(self, steps: int) -> None:
         """Keep the given states and the first `steps` steps."""
         self.output.cut(self.given + steps)
+        self.written = steps
 
 
 @contextlib.contextmanager

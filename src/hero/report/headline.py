@@ -44,8 +44,9 @@ def lead(inputs: ReportInputs) -> list[str]:
 
 def result_sentences(result: StudyResult) -> list[str]:
     """The best of each group; of a comparison, which is one group, first all methods against the baseline."""
-    tests = [test for summary in result.statistics for test in summary.tests]
-    best = [group_sentence(group, main_column(result.columns), tests) for group in result.groups]
+    column = main_column(result.columns)
+    tests = [test for summary in result.statistics if summary.metric == column.key for test in summary.tests]
+    best = [group_sentence(group, column, tests) for group in result.groups]
     if len(result.groups) > 1:
         return best
     compared = [comparison_sentence(result.groups[0], summary) for summary in result.statistics]
@@ -106,16 +107,15 @@ def group_sentence(group: Group, column: Column, tests: Sequence[PairedTest] = (
     tied = [label for label in others if label not in against or against[label].verdict == "open"]
     extreme = f"{'lowest' if lower else 'highest'} {column.label} of {len(cells)}"
     if not tied:
-        return (
-            f"{group.title}: {best} has the {extreme}, {numbers[best]}{seeds}{paper}, "
-            f"{ratio_words(against[others[0]], others[0])}."
-        )
+        ratio = ratio_words(against[others[0]], "{} times that of " + others[0])
+        return f"{group.title}: {best} has the {extreme}, {numbers[best]}{seeds}{ratio}{paper}."
     names = [f"{label} ({numbers[label]})" for label in (best, *tied)]
     together = f"{', '.join(names[:-1])} and {names[-1]}"
     rest = f"; they have the {extreme}" if len(tied) + 1 < len(cells) else ""
     if not seeds:
         return f"{group.title}: no difference in {column.label} between {together} can be shown with one seed{rest}."
-    shown = f": {best} has {ratio_words(against[tied[0]], tied[0])}" if tied[0] in against else ""
+    pair = "ratio {}" if len(tied) == 1 else "ratio of the first two {}"
+    shown = ratio_words(against[tied[0]], pair) if tied[0] in against else ""
     return f"{group.title}: {together} are not shown to differ in {column.label}{seeds}{shown}{rest}."
 
 
@@ -151,11 +151,13 @@ def inverse(ratio: float) -> float:
     return math.inf if ratio == 0 else 1 / ratio
 
 
-def ratio_words(test: PairedTest, other: str) -> str:
-    """ "0.620 times that of PF (95 % interval 0.510 to 0.754, p = 0.003)": the size of a difference, and its test."""
+def ratio_words(test: PairedTest, words: str) -> str:
+    """ ", 0.620 times that of PF (95 % interval 0.510 to 0.754, p = 0.003)": the size of a difference, and its test.
+
+    `words` have a place for the ratio; where rollouts diverged there is none.
+    """
     known = test.ratio and math.isfinite(test.ratio)
-    words = f"{format_number(test.ratio)} times that of" if known else "no finite ratio to"
-    return f"{words} {other} ({_test_words(test)})"
+    return f"{', ' + words.replace('{}', format_number(test.ratio), 1) if known else ''} ({_test_words(test)})"
 
 
 def _test_words(test: PairedTest) -> str:
