@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from shutil import copyfile
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -55,6 +55,8 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "h1": ("best", {"strategy": "push_forward", "train.loss": "h1"}),
 }
 """A name for each way of training in docs/results.md: its preset and what it changes."""
+READINGS = {"kolmogorov_flow, drag 0.2": {"task.name": "kolmogorov_flow", "task.drag": 0.2}}
+"""Tasks that the paper can be read to mean as well as our default."""
 PREDICTED = (1, 10, 50, 100, 200)
 """Steps of the rollouts whose predictions are stored."""
 KEPT = ("recipe", "control")
@@ -84,29 +86,52 @@ class Evidence(Record):
         """The id of the run."""
         return self.metrics.run
 
+    @property
+    def key(self) -> Key:
+        """What it was trained with."""
+        return Key(self.arm, self.task, self.seed, self.updates)
 
-def command_of(arm: str, task: str, seed: int, updates: int) -> str:
-    """What to type to train it."""
-    preset, changes = ARMS[arm]
-    strategy = changes.get("strategy")
-    words = ["hero train", task, f"--preset {preset}", *([f"--strategy {strategy}"] if strategy else ())]
-    words += [f"--seed {seed}", *(f"--set {key}={value:g}" if isinstance(value, float) else f"--set {key}={value}"
-                                  for key, value in changes.items() if key != "strategy")]  # fmt: skip
-    return " ".join([*words, *([f"--set train.steps={updates}"] if updates != make_config().train.steps else ())])
+
+class Key(NamedTuple):
+    """What a run was trained with."""
+
+    arm: str
+    task: str
+    seed: int
+    updates: int
+
+    @property
+    def command(self) -> str:
+        """What to type to train it."""
+        preset, changes = ARMS[self.arm]
+        task = READINGS.get(self.task, {"task.name": self.task})
+        settings = {**changes, **task, "train.steps": self.updates}
+        words = ["hero train", settings.pop("task.name"), f"--preset {preset}"]
+        words += [f"--strategy {settings.pop('strategy')}"] if "strategy" in settings else []
+        usual = {"train.steps": make_config().train.steps}
+        given = [f"{key}={value}" for key, value in settings.items() if usual.get(key) != value]
+        return " ".join([*words, f"--seed {self.seed}", *(f"--set {setting}" for setting in given)])
+
+    @property
+    def config(self) -> RunConfig:
+        """The whole of it."""
+        preset, changes = ARMS[self.arm]
+        task = READINGS.get(self.task, {"task.name": self.task})
+        return make_config(preset, overrides={**changes, **task, "seed": self.seed, "train.steps": self.updates})
 
 
 @cache
-def run_id(arm: str, task: str, seed: int, updates: int) -> str:
-    """The id that training the arm gives."""
-    preset, changes = ARMS[arm]
-    config = make_config(preset, overrides={**changes, "task.name": task, "seed": seed, "train.steps": updates})
-    return config.run_id()
+def run_id(key: Key) -> str:
+    """The id that training gives."""
+    return key.config.run_id()
 
 
-def arm_of(config: RunConfig) -> str | None:
-    """The arm that a configuration belongs to, None if it is none of them."""
-    key = (config.task.name, config.seed, config.train.steps)
-    return next((arm for arm in ARMS if run_id(arm, *key) == config.run_id()), None)
+def key_of(config: RunConfig) -> Key | None:
+    """The arm and task that a configuration belongs to, None if it is none of them."""
+    name = config.task.name
+    tasks = [name, *(reading for reading, settings in READINGS.items() if settings["task.name"] == name)]
+    keys = (Key(arm, task, config.seed, config.train.steps) for arm in ARMS for task in tasks)
+    return next((key for key in keys if run_id(key) == config.run_id()), None)
 
 
 def collect(runs_dir: Path, results: Path, tag: str) -> int:
@@ -119,34 +144,30 @@ def collect(runs_dir: Path, results: Path, tag: str) -> int:
             run = Run(folder)
             if (found := run.metrics) is None:
                 continue
-            if (arm := arm_of(run.config)) is None:
+            if (key := key_of(run.config)) is None:
                 say(f"{run.name} is none of the arms of docs/results.md and is left out.", style="yellow")
                 continue
-            write_evidence(run, found, arm, results, tag)
+            write_evidence(run, found, key, results, tag)
             count += 1
     return count
 
 
-def write_evidence(run: Run, found: Metrics, arm: str, results: Path, tag: str) -> None:
+def write_evidence(run: Run, found: Metrics, key: Key, results: Path, tag: str) -> None:
     """One run: its file, and for a few its predictions and weights."""
     config = run.config
-    key = (arm, config.task.name, config.seed, config.train.steps)
     with np.errstate(over="ignore"):
         mean = run.errors.nrmse.mean(axis=0)
     evidence = Evidence(
-        arm=arm,
-        task=config.task.name,
-        seed=config.seed,
-        updates=config.train.steps,
+        **key._asdict(),
         tag=tag,
-        command=command_of(*key),
+        command=key.command,
         settings=tomllib.loads(config.to_toml()),
         metrics=found,
         nrmse=tuple(float(f"{value:.4g}") if math.isfinite(value) else math.inf for value in mean),
     )
     line = json_line({"version": Evidence.version, **evidence.plain()})  # a file of one line, not of 300
     write_atomic(results / "runs" / f"{run.name}.json", line.strip().encode())
-    if arm in KEPT and config.seed == FIRST_SEED and config.make_source().dims == 1 and (rollout := run.rollout):
+    if key.arm in KEPT and config.seed == FIRST_SEED and config.make_source().dims == 1 and (rollout := run.rollout):
         steps = np.array([step for step in PREDICTED if step <= len(rollout.truth)])
         arrays = {"steps": steps, "truth": rollout.truth[steps - 1], "prediction": rollout.prediction[steps - 1]}
         errors = run.errors.nrmse[rollout.trajectory, steps - 1]
@@ -188,7 +209,7 @@ def verify_weights(results: Path, data_dir: Path) -> Iterator[Outcome]:
         path = results / "weights" / f"{evidence.run}.safetensors"
         if not path.is_file():
             continue
-        config = config_of(evidence)
+        config = evidence.key.config
         model = config.build_operator()
         load_weights(path, model)
         test = load_data(config, "test", data_dir, "cpu")
@@ -203,15 +224,8 @@ def verify_training(results: Path, run: str, runs_dir: Path, data_dir: Path) -> 
     """D: one run trained again; its weights are the same bits with the same versions on the same kind of machine."""
     for evidence in read_evidence(results):
         if evidence.run == run:
-            trained = Run(train(config_of(evidence), runs_dir, data_dir))
+            trained = Run(train(evidence.key.config, runs_dir, data_dir))
             same = file_hash(trained.path / "model.safetensors") == evidence.metrics.weights
             yield run, same, "the same weights" if same else "other weights: other versions or another machine?"
             return
     raise HeroError(f"there is no run {run} in {results}; `ls {results / 'runs'}` lists them.")
-
-
-def config_of(evidence: Evidence) -> RunConfig:
-    """The configuration that the run was trained with."""
-    preset, changes = ARMS[evidence.arm]
-    key = {"task.name": evidence.task, "seed": evidence.seed, "train.steps": evidence.updates}
-    return make_config(preset, overrides={**changes, **key})

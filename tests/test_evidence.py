@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.evidence import ARMS, Evidence, arm_of, command_of, config_of, read_evidence, verify_predictions
+from benchmarks.evidence import ARMS, READINGS, Evidence, Key, key_of, read_evidence, verify_predictions
 from benchmarks.evidence_page import Found, filled, outdated, ratio_text, recipe_table
 from benchmarks.predictability import growth_rate, measure_predictability
 from hero.errors import HeroError
@@ -69,20 +69,23 @@ def test_the_pages_say_what_the_kept_runs_say() -> None:
 
 def test_kept_runs_are_trained_by_their_commands() -> None:
     for run in read_evidence(ROOT / "results"):
-        assert run.command == command_of(run.arm, run.task, run.seed, run.updates)
-        assert (run.metrics.task, run.metrics.seed, run.metrics.training.steps) == (run.task, run.seed, run.updates)
+        assert run.command == run.key.command
+        assert (run.key.config.task.name, run.metrics.seed, run.metrics.training.steps) == (
+            run.metrics.task,
+            run.seed,
+            run.updates,
+        )
         assert len(run.nrmse) == run.settings["data"]["test_steps"]
-        assert config_of(run).run_id() == run.run
+        assert run.key.config.run_id() == run.run
 
 
-def test_every_arm_is_a_configuration_with_its_own_id() -> None:
-    ids = {}
-    for arm, (preset, changes) in ARMS.items():
-        config = make_config(preset, overrides={**changes, "task.name": "burgers", "seed": 10})
-        assert arm_of(config) == arm
-        ids[config.run_id()] = arm
-    assert len(ids) == len(ARMS)
-    assert arm_of(make_config(overrides={"task.name": "burgers", "train.lr": 0.5})) is None
+def test_every_arm_and_reading_has_its_own_id() -> None:
+    keys = [Key(arm, "burgers", 10, 10_000) for arm in ARMS] + [Key("recipe", task, 10, 2000) for task in READINGS]
+    assert [key_of(key.config) for key in keys] == keys
+    assert len({key.config.run_id() for key in keys}) == len(keys)
+    assert key_of(make_config(overrides={"task.name": "burgers", "train.lr": 0.5})) is None
+    command = "hero train kolmogorov_flow --preset best --seed 10 --set task.drag=0.2 --set train.steps=2000"
+    assert keys[-1].command == command
 
 
 def test_stored_predictions_are_checked(tmp_path: Path) -> None:
