@@ -31,6 +31,7 @@ from hero.evaluation.model_folder import Operator, open_model
 from hero.method import metrics as measures
 from hero.method.rollout import Stepper, rollout
 from hero.models.user import given_module
+from hero.ranks import RANKS
 from hero.results import Comparison, Evaluation, Result
 from hero.runs.config import RunConfig, all_settings, implied_preset, make_config, merge_settings
 from hero.runs.folder import Run, load_data
@@ -100,9 +101,10 @@ def train(
     if isinstance(model, nn.Module):
         config.build_operator()  # a network that does not fit is refused before there is a run folder
     folder = loop.train(config, Path(runs), Path(data_dir), log, callbacks)
-    stored = Run(folder).metrics
-    if stored is None or not added.keys() <= stored.test.keys():
-        evaluate_run(folder, Path(data_dir), added)
+    if RANKS.is_first:
+        stored = Run(folder).metrics
+        if stored is None or not added.keys() <= stored.test.keys():
+            evaluate_run(folder, Path(data_dir), added)
     return Result(folder, Path(data_dir))
 
 

@@ -11,11 +11,16 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from hero.ranks import RANKS
+
 PIPE_WIDTH = 160
 """Columns of a pipe or file unless $COLUMNS says otherwise: room for every table with whole names."""
 
 console = Console(
-    width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH, markup=False, emoji=False
+    width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH,
+    markup=False,
+    emoji=False,
+    quiet=not RANKS.is_first,
 )
 """The only console: everything is printed through it, and no name of a file is read as markup or as an emoji."""
 

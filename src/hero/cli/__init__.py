@@ -19,6 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 from hero.cli import doctor, finetune, listing, plan, runs, train, use
 from hero.cli.options import flat
 from hero.errors import DISTRIBUTION, OUT_OF_MEMORY, HeroError, is_out_of_memory, unknown_name
+from hero.ranks import RANKS
 
 GROUPS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Train": (train.train, finetune.finetune, train.compare, train.study),
@@ -35,6 +36,8 @@ GROUPS: dict[str, tuple[Callable[..., Any], ...]] = {
 }
 RUN_ACTIONS: dict[str, Callable[..., Any]] = {"rm": listing.remove, "rename": listing.rename, "tag": listing.tag}
 DATA_ACTIONS: dict[str, Callable[..., Any]] = {"list": plan.list_tasks, "make": plan.make_data, "show": plan.show_data}
+SHARED = ("train", "finetune")
+"""Commands that torchrun may start."""
 EXAMPLES = """\
 Examples:
   hero train burgers                           FNO with what we recommend
@@ -91,11 +94,17 @@ def print_version(wanted: bool) -> None:
 
 
 def hero(
+    ctx: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Train neural operators whose autoregressive rollouts stay accurate for hundreds of steps, and measure it."""
+    if RANKS.count > 1 and ctx.invoked_subcommand not in SHARED:
+        raise HeroError(
+            f"`hero {ctx.invoked_subcommand}` is not a training, which the processes of torchrun could share; leave "
+            "torchrun out."
+        )
     for name in os.environ.get("HERO_IMPORT", "").replace(",", " ").split():  # modules that register parts of the user
         from hero.config.registry import user_module
 
@@ -149,7 +158,12 @@ def with_dashes(sentence: str) -> str:
 
 
 def fail(sentence: str) -> int:
-    """Print the sentence and return the exit code of a mistake."""
+    """Print the sentence and return the exit code of a mistake; one of the processes of a run prints for all."""
+    if RANKS.count > 1:
+        from hero.parallel import is_first_to_tell
+
+        if not is_first_to_tell():
+            return 2
     print(f"hero: {visible(sentence)}", file=sys.stderr)
     return 2
 

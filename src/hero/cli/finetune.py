@@ -8,6 +8,7 @@ from hero.cli.options import Folders, Settings, TrustCode, allow_code, argument,
 from hero.cli.runs import measure, show_result
 from hero.console import say
 from hero.errors import HeroError
+from hero.ranks import RANKS
 
 WEIGHT_FILES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 
@@ -65,9 +66,11 @@ def finetune(
     found = find_checkpoint(checkpoint, Folders(where.runs, where.data_dir))
     config = finetune_config(found, values, settings.preset or settings.implied_preset(values), settings.config)
     say(*settings.recommendation(config, **named), style="dim")
-    measure_before(config, where.runs, where.data_dir)
+    if RANKS.is_first:
+        measure_before(config, where.runs, where.data_dir)
     folder = loop.train(config, where.runs, where.data_dir)
-    show_result(Run(folder).metrics or measure(folder, where.data_dir), folder)
+    if RANKS.is_first:
+        show_result(Run(folder).metrics or measure(folder, where.data_dir), folder)
 
 
 def find_checkpoint(name: str, where: Folders) -> Path:

@@ -9,6 +9,7 @@ from hero.cli.runs import measure, show_result
 from hero.cli.show import show
 from hero.console import say
 from hero.errors import HeroError
+from hero.ranks import RANKS
 
 if TYPE_CHECKING:
     from hero.runs.config import RunConfig
@@ -29,6 +30,8 @@ def train(
     """Train, evaluate and report one run.
 
     The same command, or --resume RUN, continues a run that was stopped; on CPU to the same bits.
+
+    `torchrun --nproc-per-node N -m hero train ...` shares every batch between N processes or GPUs.
     """
     from hero.runs.folder import Run
     from hero.training import loop
@@ -41,7 +44,8 @@ def train(
         folder = loop.resume(where.find(resume), where.data, log or None)
     else:
         raise HeroError("--resume keeps the run's own settings; leave out the others, or start a new run.")
-    show_result(Run(folder).metrics or measure(folder, where.data), folder)
+    if RANKS.is_first:
+        show_result(Run(folder).metrics or measure(folder, where.data), folder)
 
 
 def file_summary(config: "RunConfig") -> list[str]:

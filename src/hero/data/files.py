@@ -30,6 +30,7 @@ from hero.data.recording import Recording, Trajectory
 from hero.data.store import SCORED, SPLITS, Split
 from hero.data.windows import Trajectories
 from hero.errors import HeroError, unknown_name
+from hero.parallel import from_first
 
 LONGEST_ROLLOUT = 200
 """Steps of validation and test rollouts unless set; longer trajectories give several of them."""
@@ -393,6 +394,12 @@ class FileTrajectories(Trajectories):
 
     def to(self, device: torch.device | str) -> Trajectories:
         return FileTrajectories(self.reading, self.kept, self.split, device)
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        return from_first(super().moments)  # one process reads the whole file
+
+    def step_std(self) -> Tensor:
+        return from_first(super().step_std)
 
     def each_mu(self) -> Iterator[Tensor]:
         return (mu for part in self.kept if (mu := self.reading.conditioning([part.trajectory])) is not None)

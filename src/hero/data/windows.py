@@ -15,6 +15,8 @@ import torch
 from torch import Generator, Tensor
 
 from hero.errors import HeroError
+from hero.parallel import Share
+from hero.ranks import RANKS, Ranks
 from hero.seeding import seed_of
 
 AHEAD = 3
@@ -160,16 +162,18 @@ class Batch:
     step: int
     index: Tensor | None  # window numbers on the CPU, None where windows cannot be numbered
     generator: Generator
+    share: Share | None = None  # the part of the batch that this is; None: all
 
 
-Read = tuple[Tensor, Tensor, Tensor | None]
-"""Numbers of windows, windows, μ."""
+Read = tuple[Tensor, Share | None, Tensor, Tensor | None]
+"""Numbers of windows, their share of the batch, windows, μ."""
 
 
 class Windows:
     """Batches by step number. Stateless: batch s is the same whether reached in one go or after a resume.
 
     Each epoch is a fresh permutation of all windows, cut into consecutive batches; a short last batch is used as it is.
+    Of several processes each reads its share of every batch.
     """
 
     def __init__(
@@ -180,10 +184,11 @@ class Windows:
         seed: int,
         history: int = 1,
         first_only: bool = False,
+        ranks: Ranks = RANKS,
     ) -> None:
         """`data` are trajectories on the training device; `first_only` keeps the windows that begin with one."""
         data = self.data = Trajectories.of(data)
-        self.unroll, self.batch, self.seed, self.history = unroll, batch, seed, history
+        self.unroll, self.batch, self.seed, self.history, self.ranks = unroll, batch, seed, history, ranks
         self.starts = 1 if first_only else data.shape[1] - unroll - history + 1
         self.count = data.shape[0] * self.starts
         self.per_epoch = -(-self.count // batch)
@@ -251,16 +256,18 @@ class Windows:
     def _read(self, step: int) -> Read:
         """All of a batch that comes from the data."""
         position = self._position(step)
-        there = self._order_there[position]
+        share = Share.of(self._order[position], self.ranks)
+        ours = slice(None) if share is None else share.rows
+        there = self._order_there[position][ours]
         trajectory, start = there // self.starts, there % self.starts
         window = self.data.gather(trajectory, start, self.history + self.unroll)  # (batch, H+K, channel, *space)
-        return self._order[position], window, self.data.conditioning(trajectory)
+        return self._order[position][ours], share, window, self.data.conditioning(trajectory)
 
     def _batch(self, step: int, read: Read) -> Batch:
         """A batch on the training device; pinned memory is copied while the host continues."""
-        index, window, mu = read
+        index, share, window, mu = read
         window = window.to(self.data.device, non_blocking=True)
         mu = None if mu is None else mu.to(self.data.device, non_blocking=True)
         self._generator.manual_seed(seed_of(self.seed, "noise", step))
         context = Context(window[:, : self.history], mu)
-        return Batch(context, window[:, self.history :], step, index, self._generator)
+        return Batch(context, window[:, self.history :], step, index, self._generator, share)

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from hero.parallel import batch_index, gathered
+
 LIMIT = 2**28
 """Bytes that one table may take; larger ones (spectra of big 3D fields) are computed each time instead."""
 
@@ -31,8 +33,12 @@ class WindowTable:
         self.valid[:] = bytes(len(self.valid))
 
     def get(self, index: Tensor, compute: Callable[[], Tensor]) -> Tensor:
-        """The rows of the windows `index` (on the CPU); `compute` gives them all if one is missing."""
-        numbers = index.tolist()
+        """The rows of the windows `index` (on the CPU); `compute` gives them all if one is missing.
+
+        Processes that share a batch keep the rows of all of it, so that a window may come to any of them again.
+        """
+        whole = batch_index(index)
+        numbers = whole.tolist()
         self.valid.extend(bytes(max(0, max(numbers) + 1 - len(self.valid))))
         if self.rows is not None and all(map(self.valid.__getitem__, numbers)):
             return self.rows.index_select(0, index.to(self.rows.device))
@@ -44,7 +50,7 @@ class WindowTable:
             if self.rows is not None:
                 grown[: len(self.rows)] = self.rows
             self.rows = grown
-        self.rows[index.to(fresh.device)] = fresh
+        self.rows[whole.to(fresh.device)] = gathered(fresh)
         for number in numbers:
             self.valid[number] = 1
         return fresh
@@ -71,7 +77,12 @@ def is_cacheable(model: nn.Module) -> bool:
     for m in model.modules():
         dropout = m.p if isinstance(m, _DropoutNd) else getattr(m, "dropout", 0)  # a layer, or inside of one
         draws = isinstance(m, nn.RReLU) or (isinstance(dropout, int | float) and dropout > 0)
-        mixes = isinstance(m, _BatchNorm) and (m.training or m.running_mean is None)
-        if (draws and m.training) or mixes or getattr(m, "stochastic", False) or getattr(m, "mixes_batch", False):
+        if (draws and m.training) or mixes_samples(m) or getattr(m, "stochastic", False):
             return False
     return True
+
+
+def mixes_samples(module: nn.Module) -> bool:
+    """Whether the output of a module for a sample depends on the rest of the batch."""
+    normalises = isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
+    return normalises or bool(getattr(module, "mixes_batch", False))

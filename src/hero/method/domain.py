@@ -16,6 +16,7 @@ from hero.errors import HeroError, check_number
 from hero.method.distance import EPS, root_weights
 from hero.method.geometry import Geometry, cosine_basis
 from hero.method.pointcloud import MAX_DENSE, GraphSpectralNoise, LocalSmoothing
+from hero.parallel import draw
 
 Spectrum = Callable[[Tensor], Tensor]
 """|F u|: (batch, time, channel, *space) -> (batch, time, coefficients), over all channels."""
@@ -50,7 +51,7 @@ class SpectralNoise:
         u = context.states  # (batch, H, channel, *space)
         axes = tuple(range(3, u.dim()))
         spectrum = torch.fft.rfftn(u, dim=axes)
-        xi = torch.randn(spectrum.shape, generator=generator, device=u.device, dtype=u.dtype)
+        xi = draw(torch.randn, spectrum.shape, generator=generator, device=u.device, dtype=u.dtype)
         xi.flatten(3)[..., 0] = 0
         noisy = torch.fft.irfftn(spectrum * (1 + self.scale * xi), s=u.shape[3:], dim=axes)
         before, after = (torch.linalg.vector_norm(x, dim=axes, keepdim=True) for x in (u, noisy))
@@ -136,7 +137,7 @@ class BoxNoise:
     def __call__(self, context: Context, generator: Generator) -> Context:
         u = context.states  # (batch, H, channel, *space)
         c = self.transform.forward(u)
-        xi = torch.randn(c.shape, generator=generator, device=u.device, dtype=u.dtype)
+        xi = draw(torch.randn, c.shape, generator=generator, device=u.device, dtype=u.dtype)
         xi.flatten(3)[..., 0] = 0
         noisy = self.transform.inverse(c * (1 + self.scale * xi), u)
         weights = self.transform.geometry.weights

@@ -28,6 +28,7 @@ from hero.errors import HeroError
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.geometry import Geometry as Geometry
 from hero.method.modes import Modes, cosine_modes, fourier_modes, graph_modes, mixed_modes
+from hero.parallel import batch_mean
 
 FLOOR = 1e-3
 """Share of the mean that is added to the spectrum, so that an empty mode is not lifted without bound."""
@@ -193,10 +194,10 @@ def balanced_distance(
     total = norm(error, quadrature).square()  # (batch, time)
     power = modes.shell_power(error, tables)  # (batch, time, channel, shell)
     measured = power if spectrum == "error" else modes.shell_power(truth / scale, tables)
-    s = measured.detach().mean(dim=(0, 1)) / tables[1]  # a mean over the modes of a shell
+    s = batch_mean(measured.detach().mean(dim=(0, 1))) / tables[1]  # a mean over the modes of a shell
     w = mode_weights(s, gain, w_max)
     weighted = total + (power * (w - 1)).sum(dim=(2, 3))
-    c = total.detach().mean() / weighted.detach().mean().clamp(min=TINY)
+    c = batch_mean(total.detach().mean()) / batch_mean(weighted.detach().mean()).clamp(min=TINY)
     return (c * weighted).clamp(min=TINY).sqrt().mean(), s, w
 
 

@@ -32,6 +32,7 @@ from hero.method.candidates import (
 from hero.method.diagnostics import TrajectoryErrors, Truth, bounded, rank
 from hero.method.domain import Domain
 from hero.method.rollout import Unroll, unroll
+from hero.parallel import batch_std
 from hero.seeding import seed_of
 
 
@@ -118,11 +119,11 @@ class Comparison:
         if reference is None:
             return {"lambda": self.weight}
         columns = torch.stack([self.loss.detach(), self.alpha, reference.d_fail - self.d_cur])
-        std, mean = torch.std_mean(columns, dim=1, correction=0)
+        _, mean = torch.std_mean(columns, dim=1, correction=0)
         pairs = [f"{candidate}.{q}" for candidate in reference.candidates for q in reference.diagnostics]
         names = ["relative_loss", "alpha", "margin", *reference.candidates, *pairs]
         values = zip(names, (*mean.unbind(), *reference.means.unbind()), strict=True)
-        return {"lambda": self.weight, "alpha_std": std[1], **dict(values)}
+        return {"lambda": self.weight, "alpha_std": batch_std(self.alpha), **dict(values)}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Generator, Tensor
@@ -21,6 +21,7 @@ from torch import Generator, Tensor
 from hero.data.windows import Context
 from hero.errors import HeroError, check_number
 from hero.method.distance import EPS
+from hero.parallel import draw
 
 MAX_DENSE = 10_000
 """Most points for which the graph spectrum is computed: a dense P x P matrix of 800 MB, and minutes of work."""
@@ -179,7 +180,7 @@ class LocalSmoothing(CloudPerturbation):
     def __call__(self, context: Context, generator: Generator) -> Context:
         u = context.states  # (batch, H, channel, P)
         self.cloud.check(u)
-        xi = torch.rand(u.shape[0], 1, 1, 1, generator=generator, device=u.device, dtype=u.dtype)
+        xi = draw(torch.rand, (u.shape[0], 1, 1, 1), generator=generator, device=u.device, dtype=u.dtype)
         return self.cloud.perturbed(context, u + self.size * xi * (self.cloud.neighbour_mean(u) - u))
 
 
@@ -193,7 +194,8 @@ class NeighbourhoodJitter(CloudPerturbation):
         u = context.states  # (batch, H, channel, P)
         self.cloud.check(u)
         index = self.cloud.like("neighbours", u)  # (P, k)
-        pick = torch.randint(index.shape[1], (u.shape[0], len(self.cloud), 1), generator=generator, device=u.device)
+        shape = (u.shape[0], len(self.cloud), 1)
+        pick = draw(partial(torch.randint, index.shape[1]), shape, generator=generator, device=u.device)
         j = index.expand(u.shape[0], -1, -1).gather(2, pick)[:, None, None, :, 0]  # (batch, 1, 1, P)
         return self.cloud.perturbed(context, torch.lerp(u, u.gather(3, j.expand_as(u)), self.size))
 
@@ -204,7 +206,7 @@ class GraphSpectralNoise(CloudPerturbation):
     def __call__(self, context: Context, generator: Generator) -> Context:
         u = context.states  # (batch, H, channel, P)
         c = self.cloud.coefficients(u)
-        xi = torch.randn(c.shape, generator=generator, device=u.device, dtype=u.dtype)
+        xi = draw(torch.randn, c.shape, generator=generator, device=u.device, dtype=u.dtype)
         xi[..., 0] = 0  # no noise on the mean
         return self.cloud.perturbed(context, u + self.cloud.synthesis(self.size * xi * c))
 

@@ -14,6 +14,7 @@ from hero.data import Task, load_trajectories, split_path
 from hero.data.windows import Trajectories
 from hero.errors import DISTRIBUTION, HeroError
 from hero.method.rollout import Stepper
+from hero.ranks import RANKS
 from hero.runs.checkpoint import last_state, load_weights, read_weights
 from hero.runs.config import RunConfig, stored_config
 from hero.runs.rollouts import FIRST_FILE, Rollout, read_rollout
@@ -93,14 +94,30 @@ def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device
 def choose_device(name: str) -> torch.device:
     """The device called `name`; `auto` takes an accelerator (CUDA, Apple's MPS, Intel's XPU) if there is one."""
     if name == "auto":
-        return torch.device(next((kind for kind in ("cuda", "mps", "xpu") if is_available(kind)), "cpu"))
+        return own_device(torch.device(next((kind for kind in ("cuda", "mps", "xpu") if is_available(kind)), "cpu")))
     try:
         device = torch.device(name)
         if float(torch.zeros(1, device=device)) or device.type == "meta":  # which has no numbers
             raise RuntimeError
     except (RuntimeError, AssertionError, NotImplementedError, ValueError, ImportError):
         raise HeroError(f"train.device={name!r} is not available here; use auto or cpu.") from None
-    return device
+    return own_device(device)
+
+
+def own_device(device: torch.device) -> torch.device:
+    """`device`, or, of several processes on CUDA, the one with the number of this process on its machine."""
+    if RANKS.count == 1 or device.type == "cpu":
+        return device
+    if device.type != "cuda" or device.index is not None:
+        raise HeroError(
+            f"{RANKS.count} processes need CPUs or a CUDA device each, not {device}; set train.device=cpu or cuda."
+        )
+    if RANKS.local >= torch.cuda.device_count():
+        raise HeroError(
+            f"this machine has {torch.cuda.device_count()} CUDA devices for more processes; start one process per "
+            "device, or set train.device=cpu."
+        )
+    return torch.device("cuda", RANKS.local)
 
 
 def is_available(kind: str) -> bool:

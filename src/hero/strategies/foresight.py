@@ -24,6 +24,7 @@ from hero.method.candidates import unchanged_buffers
 from hero.method.foresight import sensitivity
 from hero.method.losses import balanced_part
 from hero.method.rollout import Stepper, as_stepper
+from hero.parallel import gathered
 from hero.strategies.base import Compiler, Loss, Phase, Setup, Strategy, require_solver
 from hero.strategies.hero import HeroSettings, HeroStrategy
 
@@ -115,10 +116,10 @@ class Foresight(Strategy[ForesightSettings]):
         self.balanced.gain = None if g is None else (g**self.settings.power).clamp(min=LEAST_GAIN)
 
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:
-        """g of the operator as it is now, along rollouts from the first windows of the batch."""
-        settings, context = self.settings, batch.context
+        """g of the operator as it is now, along rollouts from the first windows of the whole batch."""
+        settings, states, mu = self.settings, batch.context.states, batch.context.mu
         count = settings.trajectories
-        context = Context(context.states[:count], None if context.mu is None else context.mu[:count])
+        context = Context(gathered(states)[:count], None if mu is None else gathered(mu)[:count])
         with unchanged_buffers(model), as_deployed(model):  # in this order: buffers of modules in training are kept
             step = self.followed(model, context, batch.generator)
             return sensitivity(step, context, settings.horizon, self.balanced.modes, batch.generator)

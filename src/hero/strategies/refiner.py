@@ -7,6 +7,7 @@ The target is y = (u_{n+1} - u_n) / w, of order one. The authors' code and their
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, ClassVar, Literal, Protocol
 
 import torch
@@ -16,6 +17,7 @@ from hero.config import Derived, Settings, setting
 from hero.data.windows import Batch, Context, Trajectories
 from hero.errors import HeroError
 from hero.method.rollout import Stepper
+from hero.parallel import draw
 from hero.seeding import seed_of
 from hero.strategies.base import Compiler, Loss, Setup, Strategy
 
@@ -105,7 +107,7 @@ def rows(table: Tensor, k: Tensor, like: Tensor) -> Tensor:
 
 def noise_like(like: Tensor, generator: Generator | None) -> Tensor:
     """Standard normal numbers of the shape of `like`."""
-    return torch.randn(like.shape, generator=generator, device=like.device, dtype=like.dtype)
+    return draw(torch.randn, like.shape, generator=generator, device=like.device, dtype=like.dtype)
 
 
 class RefinedOperator(nn.Module):
@@ -260,7 +262,7 @@ class Refiner(Strategy[RefinerSettings]):
         """
         x = batch.context.inputs()
         y = refined(model).target(x, batch.truth[:, 0])
-        k = torch.randint(self.settings.steps + 1, (len(y),), generator=batch.generator, device=y.device)
+        k = draw(partial(torch.randint, self.settings.steps + 1), (len(y),), generator=batch.generator, device=y.device)
         return Loss(self.error(refined(model), x, y, k, noise_like(y, batch.generator)), {})
 
     def error(self, model: RefinedOperator, x: Tensor, y: Tensor, k: Tensor, epsilon: Tensor) -> Tensor:

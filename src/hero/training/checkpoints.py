@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from hero.console import say
 from hero.errors import HeroError
+from hero.ranks import first_only
 from hero.runs.checkpoint import LAGGED, kept_path, last_state, read_weights, save_state, save_weights, weights_of
 from hero.runs.records import score_name
 from hero.strategies import TrainSettings
@@ -77,6 +78,7 @@ class Checkpoints:
             return False
         return True
 
+    @first_only
     def save(self, done: int, trainee: Trainee, seconds: float, stopped: bool) -> None:
         """The state after `done` updates."""
         state = {
@@ -91,6 +93,7 @@ class Checkpoints:
         }
         save_state(self.state_path, state)
 
+    @first_only
     def keep(self, done: int, trainee: Trainee) -> None:
         """A checkpoint for later analysis: the weights, and the lagged operator's if the strategy has one."""
         lagged = trainee.strategy.state_dict().get("lagged", {})
@@ -109,6 +112,7 @@ class Checkpoints:
         patience = self.settings.patience
         return patience > 0 and done - self.best.step >= patience * self.settings.validate_every
 
+    @first_only
     def save_best(self) -> None:
         """`model.safetensors`, the weights that are evaluated and deployed."""
         if self.best.weights is not None:

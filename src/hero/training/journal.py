@@ -15,6 +15,7 @@ from hero.console import console
 from hero.faults import crash_point
 from hero.files import append, json_line, write_atomic
 from hero.method import metrics
+from hero.ranks import RANKS, first_only
 from hero.runs.config import RunConfig
 from hero.runs.records import read_lines, score_name
 from hero.training.loggers import Loggers
@@ -56,7 +57,8 @@ class Journal:
     def begin(self, done: int, seconds: float) -> None:
         """Continue after `done` updates and `seconds`: later records are dropped, since those updates are repeated."""
         records = [record for record in read_lines(self.run / "log.jsonl") if record["step"] <= done]
-        write_atomic(self.run / "log.jsonl", "".join(map(json_line, records)).encode())
+        if RANKS.is_first:
+            write_atomic(self.run / "log.jsonl", "".join(map(json_line, records)).encode())
         self._earlier, self._last_logged = seconds, (done, seconds)
         self._clock = time.perf_counter()
 
@@ -106,6 +108,7 @@ class Journal:
         self._tell(Progress(done, self.loss, self.score))
         return self.score
 
+    @first_only
     def log_spectra(self, done: int, spectra: dict[str, Tensor]) -> None:
         """Write what the strategy found by wavenumber, to the file alone: loggers take single numbers."""
         if spectra:
@@ -132,6 +135,7 @@ class Journal:
         answers = [callback(progress) for callback in self.callbacks]
         self.is_stop_wanted |= any(answer is False for answer in answers)
 
+    @first_only
     def _append(self, record: dict[str, Any]) -> None:
         append(self.run / "log.jsonl", json_line(record))
         self.loggers.record(record)

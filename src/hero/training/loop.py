@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from hero.console import progress_bar, say
 from hero.data.windows import Trajectories
 from hero.errors import HeroError
-from hero.files import run_lock, write_atomic
+from hero.files import write_atomic
 from hero.method import metrics
+from hero.parallel import Agreement, first_process_first, from_first, joined, sharing
+from hero.ranks import RANKS
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device, load_data
 from hero.runs.start import open_start, start_notes
@@ -23,6 +25,7 @@ from hero.training.checkpoints import Checkpoints
 from hero.training.compile import find_compiler
 from hero.training.journal import Callback, Journal
 from hero.training.loggers import chosen_loggers, open_loggers
+from hero.training.parallel import check_same_start, check_shares, lock_of
 from hero.training.schedule import augment
 from hero.training.update import Trainee, update
 
@@ -38,14 +41,16 @@ def train(
 
     `log` names further loggers, such as "tensorboard"; the loggers of $HERO_LOG unless given. `callbacks` are told of
     every record and validation; one that returns False stops the run after a validation.
+
+    Started by torchrun, the processes share every batch; the first one alone writes.
     """
     run = runs_dir / config.run_id()
     device = choose_device(config.train.device)
     loggers = chosen_loggers(log)
-    with no_folder_unless_started(run), run_lock(run):
-        text = config.to_toml().encode()
-        if not (run / "config.toml").is_file() or (run / "config.toml").read_bytes() != text:
-            write_atomic(run / "config.toml", text)  # an equal id: only settings that change no number can differ
+    with joined(device), no_folder_unless_started(run), lock_of(run):
+        text, path = config.to_toml().encode(), run / "config.toml"
+        if RANKS.is_first and not (path.is_file() and path.read_bytes() == text):
+            write_atomic(path, text)  # an equal id: only settings that change no number can differ
         _train(config, run, data_dir, device, loggers, callbacks)
     return run
 
@@ -53,7 +58,7 @@ def train(
 @contextmanager
 def no_folder_unless_started(run: Path) -> Iterator[None]:
     """Remove a new folder if an error comes before the first update."""
-    is_new = not run.exists()
+    is_new = RANKS.is_first and not run.exists()
     try:
         yield
     except Exception:
@@ -66,8 +71,9 @@ def resume(run: Path, data_dir: Path, log: Sequence[str] | None = None) -> Path:
     """Continue the run in the folder `run`, whatever the folder is called now; returns the folder."""
     config = Run(run).config
     loggers = chosen_loggers(log)
-    with run_lock(run):
-        _train(config, run, data_dir, choose_device(config.train.device), loggers)
+    device = choose_device(config.train.device)
+    with joined(device), lock_of(run):
+        _train(config, run, data_dir, device, loggers)
     return run
 
 
@@ -82,16 +88,20 @@ def _train(
     settings = config.train
     model = config.build_operator().to(device)
     checkpoints, journal = Checkpoints(run, settings, config.horizon), Journal(run, config, device, callbacks)
-    state = checkpoints.load(device)
+    with first_process_first():
+        state = checkpoints.load(device)
     first = state["step"] if state else 0
+    check_same_start(run, first)
     if state and (first >= settings.steps or state.get("stopped")):
         checkpoints.restore(state, Trainee.of(config, model))  # refuses a damaged state; writes missing weights
         return
 
-    data = load_data(config, "train", data_dir, device).to(device)
-    val = load_data(config, "val", data_dir, device)
+    with first_process_first():  # which solves what is not there
+        data = load_data(config, "train", data_dir, device).to(device)
+        val = load_data(config, "val", data_dir, device)
     start = open_start(model, settings, config.backbone.name) if settings.init_hash and not state else None
     windows = config.windows(data)
+    check_shares(model, min(settings.batch, windows.count))
     compiler = find_compiler(config, model, windows(0))
     journal.compiled = compiler is not None
     trainee = Trainee.of(config, model, compiler)
@@ -108,12 +118,13 @@ def _train(
     journal.begin(first, seconds)
 
     with (
-        open_loggers(log, run, config) as journal.loggers,
+        open_loggers(log if RANKS.is_first else (), run, config) as journal.loggers,
         watched(journal, first) as interrupted,
         windows.ahead(range(first, settings.steps)) as batches,
     ):
         for batch in batches:
-            statistics = update(trainee, augment(batch, settings, config.seed))
+            with sharing(batch.share):
+                statistics = update(trainee, augment(batch, settings, config.seed))
             journal.count(statistics)
 
             done = batch.step + 1
@@ -133,7 +144,8 @@ def _train(
             stopped_early = False
             if validate:
                 with trainee.average.applied(model):
-                    score = journal.log_validation(done, validation_errors(trainee, val, config.horizon, device))
+                    errors = from_first(lambda: validation_errors(trainee, val, config.horizon, device))
+                    score = journal.log_validation(done, errors)
                     checkpoints.note_validation(done, model, score)
                 journal.show_validation(done, checkpoints.best.score, checkpoints.best.step)
                 journal.log_spectra(done, trainee.strategy.spectra())
@@ -167,6 +179,7 @@ def validation_errors(trainee: Trainee, val: Trajectories, horizon: int, device:
 def watched(journal: Journal, first: int) -> Iterator[Callable[[], bool]]:
     """Show a progress bar; Ctrl-C and SIGTERM are noted, so that the loop can save before it stops."""
     caught: list[int] = []
+    agreed = Agreement()
     signals = (signal.SIGINT, signal.SIGTERM)
     try:
         previous = {s: signal.signal(s, lambda number, _: caught.append(number)) for s in signals}
@@ -175,7 +188,7 @@ def watched(journal: Journal, first: int) -> Iterator[Callable[[], bool]]:
     try:
         with progress_bar(journal.run.name, journal.updates) as journal.advance:
             journal.advance(first)
-            yield lambda: bool(caught)
+            yield lambda: agreed(bool(caught))
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

@@ -10,6 +10,7 @@ import torch
 from torch import Generator
 
 from hero.data.windows import Batch, Context
+from hero.parallel import draw
 from hero.seeding import seed_of
 from hero.strategies.settings import TrainSettings, stage_lengths
 
@@ -58,5 +59,5 @@ def noisy(context: Context, noise: float, generator: Generator) -> Context:
     """u + σ rms(u) ξ for every state of the context, ξ standard normal; the conditioning is unchanged."""
     u = context.states
     rms = u.square().mean(dim=tuple(range(2, u.dim())), keepdim=True).sqrt()
-    xi = torch.randn(u.shape, generator=generator, device=u.device, dtype=u.dtype)
+    xi = draw(torch.randn, u.shape, generator=generator, device=u.device, dtype=u.dtype)
     return replace(context, states=u + noise * rms * xi)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from hero.data.windows import Batch
 from hero.optimizers import make_optimizer
+from hero.parallel import combined
 from hero.runs.config import RunConfig
 from hero.runs.start import freeze
 from hero.strategies import Compiler, Strategy, TrainSettings
@@ -45,7 +46,8 @@ def update(trainee: Trainee, batch: Batch) -> dict[str, Tensor | float]:
     loss = trainee.strategy.loss(model, batch)
     optimizer.zero_grad(set_to_none=True)
     loss.value.backward()
+    statistics = combined(model.parameters(), {"loss": loss.value.detach(), **loss.statistics})
     norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip or float("inf"))
     optimizer.step()
     trainee.average.update(model)
-    return {"loss": loss.value.detach(), "grad_norm": norm, **loss.statistics}
+    return {"loss": statistics.pop("loss"), "grad_norm": norm, **statistics}

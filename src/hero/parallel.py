@@ -1,0 +1,282 @@
+"""One run in several processes: each computes its share of every batch, and numbers of the whole batch are combined.
+
+All draw the same windows and random numbers with the same generators, and take their rows of them. Gradients, losses
+and statistics are means over samples, so that the weighted sum over the shares is the number of one process. Without
+torchrun every function here returns its argument, or the result of the function that it is given.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from hero.errors import HeroError
+from hero.ranks import RANKS, Ranks
+
+T = TypeVar("T")
+
+SILENT = timedelta(minutes=30)
+"""How long a process waits for a number of another one; a process that ends is noticed at once."""
+WORKING = timedelta(days=7)
+"""How long the others wait while the first one solves, measures or validates."""
+STUCK_SECONDS = 25
+"""After a signal; torchrun kills after 30."""
+LOST = "another process of this run has ended or is out of reach; repeat the command to continue from its checkpoint."
+
+
+@dataclass(frozen=True)
+class Share:
+    """Rows `first` to `first + count` of a batch of `total` windows; `index` numbers the windows of the whole batch."""
+
+    first: int
+    count: int
+    total: int
+    index: Tensor
+
+    @classmethod
+    def of(cls, index: Tensor, ranks: Ranks) -> Share | None:
+        """Shares of sizes that differ by at most one; None where one process computes all."""
+        if ranks.count == 1:
+            return None
+        total = len(index)
+        first, stop = (rank * total // ranks.count for rank in (ranks.rank, ranks.rank + 1))
+        return cls(first, stop - first, total, index)
+
+    @property
+    def rows(self) -> slice:
+        """Our rows; one that is not ours where none is, because no network takes an empty batch."""
+        return slice(self.first, self.first + self.count) if self.count else slice(0, 1)
+
+    def weigh(self, mean: Tensor) -> Tensor:
+        """The part of a mean over our rows in the mean over the whole batch."""
+        return mean * (self.count / self.total) if self.count else torch.zeros_like(mean)
+
+
+_share: Share | None = None
+
+
+@contextmanager
+def sharing(share: Share | None) -> Iterator[None]:
+    """Within, tensors with a batch axis hold the rows of `share`; None: the whole batch, as everywhere else."""
+    global _share
+    before, _share = _share, share
+    try:
+        yield
+    finally:
+        _share = before
+
+
+def draw(function: Callable[..., Tensor], shape: Sequence[int], **how: Any) -> Tensor:
+    """`function(shape, **how)`, random numbers for each sample: drawn for the whole batch; we take our rows."""
+    if _share is None:
+        return function(tuple(shape), **how)
+    return function((_share.total, *shape[1:]), **how)[_share.rows]
+
+
+def batch_mean(mean: Tensor) -> Tensor:
+    """The mean over the whole batch, without gradient, from the mean over our rows."""
+    return mean if RANKS.count == 1 else _batch_mean(mean)
+
+
+@torch.compiler.disable  # a collective between two compiled parts
+def _batch_mean(mean: Tensor) -> Tensor:
+    return mean if _share is None else summed(_share.weigh(mean.detach()))
+
+
+def batch_std(rows: Tensor) -> Tensor:
+    """The standard deviation over the last axis, which holds the samples, of the whole batch."""
+    if _share is None:
+        return torch.std_mean(rows, dim=-1, correction=0)[0]
+    mean = batch_mean(rows.mean(dim=-1))
+    return batch_mean((rows - mean[..., None]).square().mean(dim=-1)).sqrt()
+
+
+def gathered(rows: Tensor) -> Tensor:
+    """The rows of the whole batch, from ours."""
+    if _share is None:
+        return rows
+    whole = rows.new_zeros(_share.total, *rows.shape[1:])
+    whole[_share.first : _share.first + _share.count] = rows[: _share.count]
+    return summed(whole)
+
+
+def batch_index(index: Tensor) -> Tensor:
+    """The numbers of the windows of the whole batch, from ours."""
+    return index if _share is None else _share.index
+
+
+def combined(parameters: Iterable[Tensor], statistics: Mapping[str, Tensor | float]) -> dict[str, Tensor | float]:
+    """Replace the gradients by those of the whole batch; returns its statistics, of which tensors are means."""
+    if _share is None:
+        return dict(statistics)
+    names = [name for name, value in statistics.items() if isinstance(value, Tensor)]
+    found = {name: value.detach().clone() for name, value in statistics.items() if isinstance(value, Tensor)}
+    by_type: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in [*(p.grad for p in parameters if p.grad is not None), *found.values()]:
+        real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+        by_type.setdefault(real.dtype, []).append(real)
+    for tensors in by_type.values():
+        flat = summed(_share.weigh(torch.cat([tensor.reshape(-1) for tensor in tensors])))
+        parts = flat.split([tensor.numel() for tensor in tensors])
+        torch._foreach_copy_(tensors, [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)])
+    return {name: found[name] if name in names else value for name, value in statistics.items()}
+
+
+def summed(tensor: Tensor) -> Tensor:
+    """The sum over all processes, in place."""
+    with lost_noticed():
+        dist.all_reduce(tensor)
+    return tensor
+
+
+def from_first(compute: Callable[[], T]) -> T:
+    """A result that the first process computes and all get."""
+    if RANKS.count == 1 or not dist.is_initialized():
+        return compute()
+    found = [compute() if RANKS.is_first else None]
+    wait_for_first()
+    with lost_noticed():
+        dist.broadcast_object_list(found, device=torch.device("cpu"))
+    return found[0]  # type: ignore[return-value]
+
+
+@contextmanager
+def first_process_first() -> Iterator[None]:
+    """What is inside is done by the first process, then by the others: they find what it has stored."""
+    if RANKS.is_first:
+        yield
+        wait_for_first()
+    else:
+        wait_for_first()
+        yield
+
+
+_meetings = 0
+
+
+def wait_for_first() -> None:
+    """The others wait, as long as it takes, until the first process is here as well."""
+    global _meetings
+    if RANKS.count == 1 or not dist.is_initialized():
+        return
+    _meetings += 1
+    key, store = f"hero/first/{_meetings}", dist.distributed_c10d._get_default_store()
+    with lost_noticed():
+        if RANKS.is_first:
+            store.set(key, "")
+        else:
+            store.wait([key], WORKING)
+
+
+class Agreement:
+    """Whether any process says so. All get the same answer after the same update, from what they said an update ago.
+
+    It travels between the hosts while an update runs, so that no device is waited for.
+    """
+
+    def __init__(self) -> None:
+        self._sent: tuple[dist.Work, Tensor] | None = None
+
+    def __call__(self, mine: bool) -> bool:
+        if RANKS.count == 1:
+            return mine
+        before = self._sent
+        said = torch.tensor([int(mine)])
+        with lost_noticed():
+            self._sent = (dist.all_reduce(said, async_op=True), said)
+            if before is None:
+                return False
+            before[0].wait()
+        return bool(before[1])
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[None]:
+    """The processes of this run connected: by gloo between hosts, by NCCL between CUDA devices."""
+    if RANKS.count == 1:
+        yield
+        return
+    with lost_noticed(), leaving_when_stuck():
+        try:
+            connect(device)
+            yield
+            wait_for_first()
+            summed(torch.zeros(1))  # nobody leaves while another still listens
+        except BaseException:
+            is_first_to_tell()  # before this process ends, which the others will notice
+            raise
+
+
+@cache
+def connect(device: torch.device) -> None:
+    """Once for all trainings of a session."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    torch.manual_seed(torch.initial_seed() + RANKS.rank)  # dropout, which no generator of ours decides on
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=SILENT)
+
+
+@contextmanager
+def lost_noticed() -> Iterator[None]:
+    """An error of a connection as one sentence."""
+    try:
+        yield
+    except dist.DistError as error:
+        raise HeroError(LOST) from error
+    except RuntimeError as error:
+        if not any(word in str(error) for word in ("gloo", "NCCL", "Socket", "Connection", "Timed out", "timed out")):
+            raise
+        raise HeroError(LOST) from error
+
+
+@contextmanager
+def leaving_when_stuck() -> Iterator[None]:
+    """End this process some time after a signal, if it hangs in a call that no signal reaches: its peers are gone."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    previous = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    done = threading.Event()
+
+    def guard() -> None:
+        if os.read(reading, 1) and not done.wait(STUCK_SECONDS):
+            if is_first_to_tell():
+                print(f"hero: {LOST}", file=sys.stderr, flush=True)
+            os._exit(2)
+
+    thread = threading.Thread(target=guard, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        signal.set_wakeup_fd(previous)
+        os.close(writing)
+        thread.join()
+        os.close(reading)
+
+
+@cache
+def is_first_to_tell() -> bool:
+    """Whether the others have not told yet why the run ends: one message is enough."""
+    if RANKS.count == 1:
+        return True
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    try:
+        place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        store = TCPStore(*place, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=5))
+        return bool(store.add(f"hero/told/{attempt}", 1) == 1)
+    except (RuntimeError, KeyError, ValueError):
+        return True

@@ -1,0 +1,48 @@
+"""This process among those that torchrun started for one run. Free of torch, so that help is immediate."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import ParamSpec
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Number `rank` of `count` processes, and number `local` of those on this machine."""
+
+    rank: int = 0
+    count: int = 1
+    local: int = 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes, prints and evaluates for all of them."""
+        return self.rank == 0
+
+
+def ranks_of_environment() -> Ranks:
+    """The variables that torchrun sets; one process where they are not there."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    values = [os.environ.get(name, "") for name in names]
+    if not all(value.isdecimal() for value in values) or "MASTER_ADDR" not in os.environ:
+        return Ranks()
+    return Ranks(*map(int, values)) if int(values[1]) > 1 else Ranks()
+
+
+RANKS = ranks_of_environment()
+
+
+def first_only(function: Callable[P, object]) -> Callable[P, None]:
+    """`function`, which writes a file, in the first process; in the others it does nothing."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        if RANKS.is_first:
+            function(*args, **kwargs)
+
+    return call

@@ -1,0 +1,45 @@
+"""A run of several processes: its lock, which the first one holds, and what their shares of a batch cannot train."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from torch import nn
+
+from hero.errors import HeroError
+from hero.files import run_lock
+from hero.method.cache import mixes_samples
+from hero.parallel import from_first
+from hero.ranks import RANKS
+
+
+def lock_of(run: Path) -> AbstractContextManager[None]:
+    """The lock of a run, which its first process holds for all."""
+    return run_lock(run) if RANKS.is_first else nullcontext()
+
+
+def check_shares(model: nn.Module, batch: int) -> None:
+    """Refuse more processes than windows of a batch, and modules whose output for a sample depends on the others."""
+    if RANKS.count == 1:
+        return
+    if batch < RANKS.count:
+        raise HeroError(
+            f"train.batch={batch} leaves nothing to some of the {RANKS.count} processes; raise it, or start fewer."
+        )
+    for name, module in model.named_modules():
+        if mixes_samples(module):
+            raise HeroError(
+                f"{type(module).__name__} ({name}) mixes the samples of a batch, of which each process sees its share; "
+                "train it in one process, or normalise each sample, as GroupNorm does."
+            )
+
+
+def check_same_start(run: Path, step: int) -> None:
+    """Refuse processes that found another checkpoint than the first one, as without a shared folder."""
+    expected = from_first(lambda: step)
+    if step != expected:
+        raise HeroError(
+            f"process {RANKS.rank} finds {run} at update {step}, the first process at {expected}; put the "
+            "folder of the runs where all machines see it."
+        )
