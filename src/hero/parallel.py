@@ -119,7 +119,7 @@ def batch_index(index: Tensor) -> Tensor:
 
 
 def combined(parameters: Iterable[Tensor], statistics: Mapping[str, Tensor | float]) -> dict[str, Tensor | float]:
-    """Replace the gradients by those of the whole batch; returns its statistics, of which tensors are means."""
+    """Combine the gradients of all shares, in place; returns the combined statistics, of which tensors are means."""
     if _share is None:
         return dict(statistics)
     names = [name for name, value in statistics.items() if isinstance(value, Tensor)]
@@ -155,7 +155,7 @@ def from_first(compute: Callable[[], T]) -> T:
 
 @contextmanager
 def first_process_first() -> Iterator[None]:
-    """What is inside is done by the first process, then by the others: they find what it has stored."""
+    """The first process runs the block, then the others do: they find the files that it has written."""
     if RANKS.is_first:
         yield
         wait_for_first()
@@ -225,7 +225,7 @@ def connect(device: torch.device) -> None:
     """Once for all trainings of a session."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    torch.manual_seed(torch.initial_seed() + RANKS.rank)  # dropout, which no generator of ours decides on
+    torch.manual_seed(torch.initial_seed() + RANKS.rank)  # for dropout, which draws without our generators
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=SILENT)
 
 
