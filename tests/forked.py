@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from hero.cli import main
 
@@ -29,6 +31,23 @@ def run_command(arguments: Sequence[str], cwd: Path, env: dict[str, str], stream
     for number, path in enumerate(streams, start=1):
         os.dup2(os.open(path, os.O_WRONLY), number)
     sys.exit(main(arguments))
+
+
+def in_fork(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function of a module returns in a process of its own, which may limit itself; None if it dies."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "result"
+        process = SERVER.Process(target=keep_result, args=(function, arguments, result), daemon=True)
+        process.start()
+        process.join(300)
+        process.kill()
+        return pickle.loads(result.read_bytes()) if result.stat().st_size else None
+
+
+def keep_result(function: Callable[..., Any], arguments: Sequence[Any], path: Path) -> None:
+    """In the new process: the result goes into a file, which is open before the function gives up any right."""
+    with path.open("wb") as file:
+        file.write(pickle.dumps(function(*arguments)))
 
 
 class Forked:

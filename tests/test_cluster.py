@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,6 +112,51 @@ def test_a_machine_must_have_the_folders_and_the_room(address: str, runs_dir: Pa
     with pytest.raises(HeroError, match="no machine of the cluster has 1000 CPUs"):
         sweep([tiny()], runs_dir, data_dir, Workers(cluster="auto", cpus=1000))
     assert [path.name for path in runs_dir.iterdir()] == ["seen"]
+
+
+@needs_ray
+@pytest.mark.skipif(not Path("/proc/net/tcp").is_file(), reason="this system does not list its sockets")
+def test_a_local_cluster_listens_on_this_machine_alone_and_wants_its_token(address: str) -> None:
+    assert address.startswith("127.0.0.1:")
+    inodes = sockets_of_ray()
+    listening = [place for place, inode in listeners() if inode in inodes]
+    assert len(listening) >= 3  # the store of the cluster, the raylet, a worker
+    assert {place.rpartition(":")[0] for place in listening} == {LOOPBACK_4}
+    stranger = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+    code = f"import ray; ray._raylet.GcsClient(address={address!r}).get_all_node_info(timeout=20)"
+    asked = subprocess.run([sys.executable, "-c", code], env=stranger, capture_output=True, text=True)
+    assert asked.returncode == 1
+    assert "token" in asked.stderr
+
+
+LOOPBACK_4 = "0100007F"
+"""127.0.0.1 as the kernel lists it, also as the end of an address of IPv6."""
+
+
+def listeners() -> Iterator[tuple[str, str]]:
+    """The places where anything on this machine listens, with the inode of the socket."""
+    for name in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+            place, state, inode = (line.split()[number] for number in (1, 3, 9))
+            if state == "0A":
+                yield f"{place.rpartition(':')[0][-8:]}:{place.rpartition(':')[2]}", inode
+
+
+def sockets_of_ray() -> set[str]:
+    """The inodes of all sockets of this process and its descendants."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, StopIteration):
+            children.setdefault(parent_of(int(entry.name)), []).append(int(entry.name))
+    found, waiting = set(), [os.getpid()]
+    while waiting:
+        pid = waiting.pop()
+        waiting += children.get(pid, [])
+        with contextlib.suppress(OSError):
+            for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    found.add(os.readlink(descriptor).removeprefix("socket:[").removesuffix("]"))
+    return found
 
 
 def node(name: str, cpus: float, gpus: float = 0, alive: bool = True) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from conftest import Call, assert_refused, options
+from forked import in_fork
+from fuzz import fuzz
 from hero.cli import main
 from hero.config import parse_override
 from hero.errors import HeroError
@@ -18,15 +19,11 @@ from hero.runs.folder import choose_device
 from hero.strategies import STRATEGIES
 from hero.study.plans import MOST_VALUES, check_values
 
-COUNTS = {"--values": 150, "--files": 60, "--options": 15, "--seconds": 8}
-
 
 def test_strange_values_are_taken_or_refused_in_one_sentence() -> None:
-    given = [str(part) for item in COUNTS.items() for part in item]
-    fuzzer = Path(__file__).with_name("fuzz.py")
-    done = subprocess.run([sys.executable, fuzzer, *given], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " 0 failed" in done.stdout
+    counts, failures = in_fork(fuzz, 150, 60, 12, 8.0)
+    assert failures == [], counts
+    assert not counts.startswith("0 values")
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,44 @@ def test_fields_that_vanish() -> None:
     assert metrics.apebench_nrmse(one, zero).item() == math.inf
     assert metrics.correlation(zero, zero).item() == 1
     assert metrics.correlation(one, zero).item() == metrics.correlation(zero, one).item() == 0
-    assert math.isfinite(metrics.nrmse(one, zero).item())
+    assert metrics.nrmse(one, zero).item() == math.inf
+    assert metrics.nrmse(zero, zero).item() == 0
+    assert metrics.nrmse(zero, one).item() == pytest.approx(1)
+
+
+def test_a_truth_that_vanishes_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    metrics.tell_undefined.cache_clear()
+    truth = torch.ones(2, 3, 1, 4)
+    truth[1, 2] = 0
+    for _ in range(2):
+        errors = metrics.nrmse(torch.ones_like(truth), truth)
+    assert errors.tolist() == [[0, 0, 0], [0, 0, math.inf]]
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("the truth of trajectory 1 is zero everywhere at step 3") == 1
+    assert metrics.diverged(errors) == 1
+    assert metrics.nrmse_at(errors, 2) == 0
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+def test_a_truth_that_is_not_finite_is_refused(bad: float) -> None:
+    truth = torch.ones(1, 2, 1, 4)
+    truth[0, 1, 0, 0] = bad
+    for measure in (metrics.nrmse, metrics.apebench_nrmse, metrics.correlation):
+        with pytest.raises(HeroError, match="not finite"):
+            measure(torch.ones_like(truth), truth)
+
+
+@pytest.mark.parametrize(("value", "scale"), [(0.0, 1.0), (2.0, 1.0), (-3.0, 0.5), (1e-30, 1.0)])
+def test_single_steps_and_constant_fields_have_all_metrics(value: float, scale: float) -> None:
+    truth = torch.full((3, 1, 2, 4), value)
+    errors = {m.name: m(truth * scale, truth) for m in (metrics.nrmse, metrics.apebench_nrmse, metrics.correlation)}
+    found = metrics.summarise(errors, 1)
+    assert not any(math.isnan(number) for number in found.values())
+    assert found["gm1"] == pytest.approx(1 - scale, abs=1e-9)
+    assert found["nrmse@1"] == pytest.approx(1 - scale, abs=1e-9)
+    assert found["correlation_time"] == 1
+    assert found["stable_step"] == 1
+    assert found["diverged"] == 0
 
 
 def test_exact_and_diverged_steps_together_are_infinite() -> None:

@@ -34,7 +34,7 @@ OUT_OF_MEMORY = "the memory is too small for these settings; lower the batch or 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed, on the CPU or on a GPU; torch raises RuntimeError for the former."""
-    refused = ("DefaultCPUAllocator", "out of memory", "not enough memory")
+    refused = ("DefaultCPUAllocator", "out of memory", "not enough memory", "Storage size calculation overflowed")
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and any(words in str(error) for words in refused)
     )

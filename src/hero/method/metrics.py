@@ -6,6 +6,9 @@ predicted, is excluded. Everything is computed in float64, whatever precision th
 A rollout that leaves the finite range counts as **diverged** from that step on: its error is +inf and its correlation 0
 from the first non-finite step to the end, also where later values happen to be finite again. No function returns NaN,
 and no mean is taken over the surviving trajectories: one diverged rollout makes the mean infinite.
+
+A relative error of a state that is zero everywhere is **undefined**: it counts as 0 where the prediction is exact, as
++inf otherwise, which is said once. A truth that is not finite is refused.
 """
 
 from __future__ import annotations
@@ -14,10 +17,11 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Literal
 
 from hero.config.registry import Registry
+from hero.console import say
 from hero.errors import HeroError
 from hero.method import EPS
 
@@ -61,8 +65,12 @@ def measure(diverged: float) -> Callable[[Callable[[Tensor, Tensor], Tensor]], M
 
 @measure(diverged=math.inf)
 def nrmse(u_hat: Tensor, u: Tensor) -> Tensor:
-    """nRMSE_t^(j) = ‖û_t^(j) − u_t^(j)‖₂ / (‖u_t^(j)‖₂ + ε), norms over channels and space."""
-    return (u_hat - u).flatten(1).norm(dim=1) / (u.flatten(1).norm(dim=1) + EPS)
+    """nRMSE_t^(j) = ‖û_t^(j) − u_t^(j)‖₂ / (‖u_t^(j)‖₂ + ε), norms over channels and space.
+
+    A truth of norm 0 counts 0 if predicted exactly and +inf otherwise.
+    """
+    distance, norm = (u_hat - u).flatten(1).norm(dim=1), u.flatten(1).norm(dim=1)
+    return (distance / (norm + EPS)).masked_fill((norm == 0) & (distance > 0), math.inf)
 
 
 @measure(diverged=math.inf)
@@ -112,7 +120,7 @@ def correlation_time(correlations: Values, threshold: float = CORRELATION_THRESH
 
 
 def diverged(errors: Values) -> int:
-    """How many trajectories left the finite range at any step."""
+    """How many trajectories have an infinite error at any step."""
     return int((~_checked(errors, 1).isfinite()).any(1).sum())
 
 
@@ -195,7 +203,12 @@ def _standard_metrics(h: int) -> dict[str, Metric]:
             correlation_time,
             measure=correlation,
         ),
-        "diverged": Metric("Diverged", "lower", "Number of rollouts that left the finite range at any step.", diverged),
+        "diverged": Metric(
+            "Diverged",
+            "lower",
+            "Number of rollouts that left the finite range at any step, or differ from a truth that is all zero.",
+            diverged,
+        ),
         "apebench_gmean_mean_nrmse": Metric(
             "APEBench gmean of mean nRMSE",
             "lower",
@@ -315,12 +328,25 @@ def measured(measures: Sequence[Measure], prediction: Tensor, truth: Tensor) -> 
         if not u.isfinite().all():
             raise HeroError(f"the truth of trajectory {j} is not finite; check the data or the solver step.")
         u_hat, u = u_hat.double(), u.double()
+        if bool((zero := (u == 0).flatten(1).all(1)).any()):
+            tell_undefined(j, int(zero.nonzero()[0, 0]) + 1)
         # A finite state whose norm overflows has left the range just as well.
         finite = u_hat.isfinite().flatten(1).all(1) & u_hat.flatten(1).norm(dim=1).isfinite()
         within = finite.cummin(0).values
         for measure in measures:
             rows[measure.name].append(torch.where(within, measure.of_trajectory(u_hat, u), measure.diverged))
     return {name: torch.stack(values) for name, values in rows.items()}
+
+
+@cache
+def tell_undefined(*first: int) -> None:
+    """Say once in a process where the truth vanishes for the first time: trajectory and step."""
+    if tell_undefined.cache_info().currsize == 0:
+        say(
+            f"the truth of trajectory {first[0]} is zero everywhere at step {first[1]}, where a relative error is "
+            "undefined: such a step counts as infinite unless it is predicted exactly",
+            style="yellow",
+        )
 
 
 def _checked(errors: Values, steps: int) -> Tensor:

@@ -33,6 +33,8 @@ from hero.study.worker import (
     with_log,
 )
 
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Where this variable is 0, Ray gives its node the address 127.0.0.1, and all its servers listen there alone."""
 POLL_SECONDS = 0.2
 SAVING_SECONDS = 60
 """How long cancelled runs may take to save."""
@@ -46,7 +48,7 @@ class KilledError(Exception):
 
 def run_on_cluster(jobs: Sequence[Job], workers: Workers, progress: SweepProgress) -> None:
     """Compute the jobs on the cluster that `workers` names; an interrupt cancels them after they have saved."""
-    ray = import_ray()
+    ray = import_ray(str(workers.cluster))
     folders = {folder for job in jobs for folder in (job.run.parent, job.data_dir)}
     # After the connection: Ray would replace the handler by its own.
     with connected(ray, str(workers.cluster)), stop_on_sigterm(), tokens_in(folders) as tokens:
@@ -138,8 +140,12 @@ def log_stamp(job: Job) -> tuple[int, int]:
     return status.st_mtime_ns, status.st_size
 
 
-def import_ray() -> Any:
-    """Ray, which is an extra."""
+def import_ray(address: str = "local") -> Any:
+    """Ray, which is an extra; a cluster of our own listens on this machine alone, and only to who knows its token."""
+    if address == "local":
+        os.environ.setdefault(LOOPBACK, "0")
+    if address == "local" or has_token():  # Ray joins a cluster with a token by its address only if told so
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # messages of raylets; we report what happens to runs
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # `compute` sets the GPUs; this spares a warning
@@ -147,7 +153,15 @@ def import_ray() -> Any:
         import ray
     except ImportError:
         raise HeroError("`cluster` needs Ray, which is not installed; pip install 'hero[cluster]'.") from None
+    if os.environ.get(LOOPBACK) == "0":
+        ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # for a session that had imported Ray before
     return ray
+
+
+def has_token() -> bool:
+    """Whether the token of clusters of this user is known here, at one of the places where Ray looks for it."""
+    named = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
+    return bool(named) or (Path.home() / ".ray" / "auth_token").is_file()
 
 
 @contextlib.contextmanager

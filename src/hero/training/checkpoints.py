@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,8 +102,8 @@ class Checkpoints:
         save_weights(kept_path(self.run, done), weights, {"step": done})
 
     def note_validation(self, done: int, model: nn.Module, score: float) -> None:
-        """Keep the weights if they are the best so far."""
-        if score < self.best.score or self.best.weights is None:
+        """Keep the weights if they are the best so far, or if no score was finite."""
+        if score < self.best.score or self.best.weights is None or self.best.score == math.inf:
             weights = {name: tensor.detach().clone() for name, tensor in weights_of(model).items()}
             self.best = Best(score, done, weights)
             self.save_best()
