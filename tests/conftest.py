@@ -103,8 +103,8 @@ def parse(*arguments: str) -> dict[str, Any]:
     """The values of the options of a command, which is not run."""
     command = typer.main.get_command(app)
     context = command.make_context("hero", list(arguments))
-    while isinstance(command, TyperGroup):
-        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+    while isinstance(command, TyperGroup) and (words := [*context._protected_args, *context.args]):
+        name, command, rest = command.resolve_command(context, words)
         context = command.make_context(name, rest, parent=context)
     return context.params
 

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import webbrowser
 from dataclasses import fields
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import pytest
 
 from conftest import Call, assert_refused, hero, options, parse, start_hero, tiny
 from hero.cli import main
-from hero.cli.options import REGISTRIES, OneRun, Settings, names
+from hero.cli.options import REGISTRIES, OneRun, Settings, names, setting_names
 from hero.console import console
 from hero.data import TASKS
 from hero.errors import HeroError
@@ -50,7 +51,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
         (["compare"], ("TASK", "--strategies", "--seeds", "--budget", "--baseline", *STRATEGIES, *SETTINGS, *FOLDERS)),
         (["study"], ("STUDY", "--tasks", "--strategies", "--loss", "--dry-run", *STRATEGIES, *SETTINGS, *FOLDERS)),
         (["evaluate"], ("RUN", *FOLDERS)),
-        (["runs"], FOLDERS),
+        (["runs"], (*FOLDERS, "--json", "rm", "rename", "tag")),
+        (["report"], ("--open",)),
+        (["animate"], ("--open",)),
+        (["anatomy"], ("--open",)),
+        (["doctor"], ("--open",)),
         (["settings"], ("TASK", *SETTINGS)),
         (["data"], ("list", "make", "show")),
         (["data", "list"], ()),
@@ -113,6 +118,21 @@ def test_settings_lists_every_setting_with_its_value_and_meaning(call: Call) -> 
     assert {name: shown[name][0] for name in expected} == expected
 
 
+def test_settings_shows_a_section_a_name_or_what_a_word_means(call: Call) -> None:
+    def shown(*arguments: str) -> dict[str, object]:
+        found = json.loads(call("settings", "--json", *arguments)[1])
+        return {row["setting"]: row["value"] for row in found}
+
+    assert shown("foresight").keys() == {key for key, _ in all_settings() if key.startswith("foresight.")}
+    assert shown("kolmogorov_flow", "train.steps", "task")["train.steps"] == 10_000
+    assert "task.drag" in shown("kolmogorov_flow", "task")
+    assert shown("lr") == shown("learning_rate") == {"train.lr": 0.005}
+    assert shown("validate") == {"train.validate_every": 500}
+    assert shown().keys() >= {key for key, _ in all_settings()}
+    assert "foresight.horizon" in call("settings", "foresight")[1]
+    assert_refused(call("settings", "foresite"), "task, section or setting", "did you mean 'foresight'?")
+
+
 def test_the_schema_takes_every_configuration_and_refuses_a_slip(call: Call) -> None:
     validate = pytest.importorskip("jsonschema").Draft202012Validator
     code, out, err = call("settings", "--schema")
@@ -131,6 +151,8 @@ def test_data_list_names_every_task_and_its_equation(call: Call) -> None:
     for task in TASKS.values():
         assert task.name in out
     assert "64×64" in out
+    listed = json.loads(call("data", "list", "--json")[1])
+    assert [(task["task"], task["equation"]) for task in listed] == [(t.name, t.equation) for t in TASKS.values()]
 
 
 def test_data_make_and_show(call: Call, tmp_path: Path) -> None:
@@ -311,6 +333,19 @@ def test_a_run_is_found_by_path_id_or_part_of_it(finished: Path, runs_dir: Path)
         find_run("hero", runs_dir)
 
 
+def test_open_hands_the_page_to_the_browser(
+    call: Call, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path / "address"}\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    monkeypatch.setattr(webbrowser, "_tryorder", None)  # found again with this variable, and afterwards without it
+    page = tmp_path / "a b.html"
+    assert call("report", finished, "--out", page, "--open")[0] == 0
+    assert (tmp_path / "address").read_text().strip() == page.as_uri()
+
+
 def test_the_folders_come_from_the_environment(
     call: Call, finished: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -369,6 +404,24 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     assert "hero" in out
 
 
+def test_unknown_names_are_refused_before_torch_is_loaded(tmp_path: Path) -> None:
+    refused = [
+        "train burgrs",
+        "train burgers --strategy hiro",
+        "train burgers --preset bst",
+        "train burgers --log csv",
+        "train --resume nothing",
+        "estimate burgers --backbone fmo",
+        "compare burgers --strategies hero,heroo",
+        "study mian",
+        "data make burgrs",
+        "export nothing",
+    ]
+    lines = [[*line.split(), "--runs", str(tmp_path)] for line in refused]
+    heavy, out = loaded_by(f"from hero.cli import main\nassert [main(line) for line in {lines}] == [2] * {len(lines)}")
+    assert (heavy & {"torch", "matplotlib", "scipy", "h5py"}, out) == (set(), "")
+
+
 def test_listing_runs_loads_no_torch(finished: Path) -> None:
     heavy, out = loaded_by(f"from hero.cli import main\nassert main(['runs', '--runs', {str(finished.parent)!r}]) == 0")
     assert finished.name in out
@@ -403,6 +456,10 @@ def test_public_names_exist_and_type_checkers_see_them() -> None:
         ("hero study abl", {"ablation"}),
         ("hero evaluate ", {"a-run", "b-run"}),
         ("hero train --resume b", {"b-run"}),
+        ("hero runs r", {"rm", "rename"}),
+        ("hero runs rm b", {"b-run"}),
+        ("hero train burgers --set train.val", {"train.validate_every="}),
+        ("hero settings fores", {"foresight"}),
     ],
 )
 def test_completion_knows_names_and_loads_nothing_heavy(words: str, expected: set[str], tmp_path: Path) -> None:
@@ -447,3 +504,4 @@ def test_names_read_from_the_sources_are_those_registered() -> None:
         "format": FORMATS,
     }
     assert {kind: names(kind) for kind in REGISTRIES} == {kind: list(parts) for kind, parts in registries.items()}
+    assert set(setting_names()) == {"task.name", *(key for key, _ in all_settings())}

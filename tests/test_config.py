@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from conftest import TINY, tiny
 from hero.config import parse_override
+from hero.config.near import OTHER_WORDS
 from hero.data import TASKS, FileSettings
 from hero.errors import HeroError
 from hero.optimizers import OPTIMIZERS
@@ -249,6 +250,42 @@ def test_sections_of_parts_that_are_not_chosen_are_checked_and_left_out() -> Non
         make_config(overrides={"train.loss": "l2"})
     with pytest.raises(HeroError, match=r"unknown setting 'loss\.wmax'; did you mean 'loss\.w_max'"):
         make_config(overrides={"loss.wmax": 3})
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("lr", "'train.lr'"),
+        ("learning_rate", "'train.lr'"),
+        ("train.leraning_rate", "'train.lr'"),
+        ("optimizer", "'train.optimizer'"),
+        ("optimiser", "'train.optimizer'"),
+        ("normalize", "'train.normalise'"),
+        ("backbone.batch_size", "'train.batch'"),
+        ("steps", "'train.steps' or 'refiner.steps'"),
+        ("hero.strat", "'hero.start'"),
+        ("temperature", None),
+        ("train.x", None),
+    ],
+)
+def test_a_wrong_name_leads_to_the_setting_that_is_meant_and_only_then(given: str, meant: str | None) -> None:
+    hint = f"did you mean {meant}?" if meant else "`hero settings` lists all."
+    with pytest.raises(HeroError) as refused:
+        make_config(overrides={given: 1})
+    assert str(refused.value).endswith(f"; {hint}")
+
+
+def test_words_of_other_libraries_mean_settings_that_exist() -> None:
+    assert set(OTHER_WORDS.values()) <= {key for key, _ in all_settings()}
+
+
+def test_american_spelling_is_understood() -> None:
+    assert make_config(overrides={"train.normalize": True}).train.normalise
+
+
+def test_short_runs_are_validated_once_and_long_ones_as_before() -> None:
+    found = {n: make_config(overrides={"train.steps": n}).train.validate_every for n in (1, 20, 400, 1000, 10_000)}
+    assert found == {1: 1, 20: 20, 400: 20, 1000: 50, 10_000: 500}
 
 
 def test_foresight_needs_the_balanced_loss() -> None:

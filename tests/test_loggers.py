@@ -7,7 +7,6 @@ import math
 import os
 import signal
 import struct
-import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -203,21 +202,19 @@ def test_a_diverged_validation_is_logged_as_infinite(tmp_path: Path) -> None:
     }
 
 
-def test_a_service_that_cannot_be_reached_does_not_stop_training(
-    runs_dir: Path, data_dir: Path, tmp_path: Path, plain: Path
+def test_a_logger_that_cannot_start_stops_the_run_before_training(
+    call: Call, runs_dir: Path, data_dir: Path, tmp_path: Path, plain: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nowhere = {"WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "",
-               "HOME": str(tmp_path), "NETRC": str(tmp_path / "netrc"), "PYTHONUNBUFFERED": "1"}  # fmt: skip
-    process = start_hero("train", "burgers", "--strategy", "hero", *options(), "--log", "wandb", "--runs", runs_dir,
-                         "--data", data_dir,
-                         env=nowhere, stdin=subprocess.DEVNULL)  # fmt: skip
-    run = runs_dir / plain.name
-    wait_until(lambda: last_step(run) == 20, process)  # the evaluation that follows is not waited for
-    process.kill()
-    out, err = process.communicate()
-    assert out.count("the logger wandb failed") == 1, out + err
-    assert "training continues" in out
-    assert_same_run(train(tiny(), runs_dir, data_dir), plain)
+               "HOME": str(tmp_path), "NETRC": str(tmp_path / "netrc")}  # fmt: skip
+    for name, value in nowhere.items():
+        monkeypatch.setenv(name, value)
+    command = ["train", "burgers", "--strategy", "hero", *options(), "--log", "wandb", "--runs", runs_dir]
+    code, out, err = call(*command, "--data", data_dir)
+    said = [line for line in err.splitlines() if not line.startswith("wandb: ")]
+    assert_refused((code, out, "\n".join(said)), "the logger wandb cannot start", "WANDB_MODE=offline")
+    assert "step 5/20" not in out
+    assert not (runs_dir / plain.name).exists()
 
 
 def test_a_logger_that_breaks_says_so_once_and_the_others_go_on(

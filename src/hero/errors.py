@@ -23,10 +23,22 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> HeroError:
     if not isinstance(name, str):
         return HeroError(f"{kind}={name!r} is not a word; name a {kind}.")
     names = sorted(valid)
-    lower = {valid_name.lower(): valid_name for valid_name in names}
-    near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
-    hint = f"did you mean {lower[near[0]]!r}?" if near else f"choose one of: {', '.join(names)}."
+    near = likely(name, names)
+    hint = f"did you mean {near!r}?" if near else f"choose one of: {', '.join(names)}."
     return HeroError(f"unknown {kind} {name!r}; {hint}")
+
+
+def likely(name: str, valid: Iterable[str]) -> str | None:
+    """The valid name that `name` begins, or is like but for a letter or two; None if there is no such name."""
+    lower = {valid_name.lower(): valid_name for valid_name in valid}
+    begun = [one for one in lower if len(name) > 2 and one.startswith(name.lower())]
+    near = begun if len(begun) == 1 else difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.66)
+    return lower[near[0]] if near else None
+
+
+def install_hint(extra: str) -> str:
+    """The command that installs an extra, ready to be copied: a shell would read bare brackets as a pattern."""
+    return f"pip install 'hero[{extra}]'"
 
 
 OUT_OF_MEMORY = "the memory is too small for these settings; lower the batch or the backbone."

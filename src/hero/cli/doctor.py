@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Annotated
 
-from hero.cli.options import Folders, JsonFile, argument, option
-from hero.cli.show import show
+from hero.cli.options import Folders, JsonFile, Open, argument, option
+from hero.cli.show import show, show_file
 from hero.console import say
 from hero.errors import HeroError
 
@@ -15,6 +15,7 @@ def doctor(
     layout: Annotated[str, option("WORD", "Order of the axes of a bare array, such as btcxy.")] = "",
     out: Annotated[Path | None, option("DIR", "Folder of the pictures (default: doctor-NAME).")] = None,
     json: JsonFile = None,
+    open: Open = False,
 ) -> int:
     """Tell whether trajectories are fit for training, or why the rollout of a run fails.
 
@@ -22,9 +23,13 @@ def doctor(
     """
     folder = find_only_run(name, where)
     if folder is not None:
-        examine_run(folder, where.data, json)
-        return 0
-    return examine_file(Path(name), layout, out or Path(f"doctor-{Path(name).resolve().stem}"), json)
+        pictures, code = examine_run(folder, where.data, json), 0
+    else:
+        pictures = out or Path(f"doctor-{Path(name).resolve().stem}")
+        code = examine_file(Path(name), layout, pictures, json)
+    if open:
+        show_file(pictures)
+    return code
 
 
 def examine_file(path: Path, layout: str, out: Path, json: Path | None) -> int:
@@ -60,8 +65,8 @@ def find_only_run(name: str, where: Folders) -> Path | None:
         raise
 
 
-def examine_run(run: Path, data_dir: Path, json: Path | None) -> None:
-    """Print why the rollout of a run fails, and draw it."""
+def examine_run(run: Path, data_dir: Path, json: Path | None) -> Path:
+    """Print why the rollout of a run fails, and draw it; returns the picture."""
     from hero.evaluation.doctor_run import doctor_run
     from hero.report.doctor import run_table
     from hero.report.figures.doctor_run import run_figure
@@ -69,7 +74,9 @@ def examine_run(run: Path, data_dir: Path, json: Path | None) -> None:
 
     found = doctor_run(run, data_dir)
     show(run_table(found))
-    say(f"figure: {save(run_figure(found), run / 'figures' / 'doctor.png')}", style="dim")
+    path = save(run_figure(found), run / "figures" / "doctor.png")
+    say(f"figure: {path}", style="dim")
     if json:
         found.write(json)
     say(found.verdict)
+    return path

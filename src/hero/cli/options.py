@@ -3,6 +3,8 @@
 import ast
 import dataclasses
 import inspect
+import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from hero.errors import HeroError
+from hero.errors import HeroError, unknown_name
 
 if TYPE_CHECKING:
     from hero.runs.config import RunConfig
@@ -40,6 +42,42 @@ def names(kind: str) -> list[str]:
     return []
 
 
+SETTINGS = {
+    "": ("runs/config.py",),
+    "data": ("data/store.py", "data/files.py"),
+    "backbone": ("models/base.py", "models/fno.py", "models/transolver.py", "models/unet.py"),
+    "train": ("strategies/settings.py",),
+    "push_forward": ("strategies/push_forward.py:PushForwardSettings",),
+    "recurrent": ("strategies/push_forward.py:RecurrentSettings",),
+    "diverted_chain": ("strategies/diverted_chain.py",),
+    "hero": ("strategies/hero.py",),
+    "refiner": ("strategies/refiner.py",),
+    "foresight": ("strategies/foresight.py",),
+    "loss": ("method/losses.py",),
+    "optimizer": ("optimizers/base.py", "optimizers/adamw.py", "optimizers/muon.py", "optimizers/soap.py",
+                  "optimizers/user.py"),
+}  # fmt: skip
+"""Source files of the settings of each section, of some one class, which completion shows."""
+
+
+def setting_names() -> list[str]:
+    """Every setting of the sections above, read from the sources."""
+    found = ["task.name"]
+    for section, sources in SETTINGS.items():
+        for file, _, wanted in (source.partition(":") for source in sources):
+            for part in ast.parse((Path(__file__).parents[1] / file).read_text(encoding="utf-8")).body:
+                if isinstance(part, ast.ClassDef) and part.name.endswith("Settings") and wanted in ("", part.name):
+                    found += [f"{section}.{name}".lstrip(".") for name in declared(part)]
+    return list(dict.fromkeys(found))
+
+
+def declared(part: ast.ClassDef) -> Iterator[str]:
+    """The fields of a class that are declared with `setting(...)`."""
+    for line in part.body:
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(line.value, ast.Call):
+            yield line.target.id
+
+
 def literal_names(value: ast.expr | None) -> Iterator[str]:
     """The keys in `{...}` or `Registry(kind, {...})`, the words in `("a", "b")`, or a, b in `(Part(name="a"), ...)`."""
     if isinstance(value, ast.Call) and value.args:
@@ -57,11 +95,18 @@ def complete(kind: str) -> Callable[..., list[str]]:
         found = Path(ctx.params.get("runs") or "runs").glob(f"{incomplete}*/config.toml")
         return sorted(path.parent.name for path in found)
 
+    def settings(incomplete: str) -> list[str]:
+        return [f"{name}=" for name in setting_names() if name.startswith(incomplete)]
+
+    def topics(incomplete: str) -> list[str]:
+        return [name for name in (*names("task"), *filter(None, SETTINGS)) if name.startswith(incomplete)]
+
     def matches(incomplete: str) -> list[str]:
         before, comma, _ = incomplete.rpartition(",")
         return [name for word in names(kind) if (name := before + comma + word).startswith(incomplete)]
 
-    return run_ids if kind == "run" else matches
+    others: dict[str, Callable[..., list[str]]] = {"run": run_ids, "setting": settings, "topic": topics}
+    return others.get(kind, matches)
 
 
 def option(
@@ -88,6 +133,7 @@ RequiredTask = Annotated[str, TASK]
 RunName = Annotated[str, argument("RUN", "Run folder, run id, or a unique part of the id.", "run")]
 Backbone = Annotated[str | None, option("NAME", "One of: NAMES, or package.module:Class (default fno).", "backbone")]
 SEEDS = option("N|A-B|A,B", "N seeds from 0; 10-14 or 3,7 names them.")
+Open = Annotated[bool, flag("--open", "Show it in the browser.")]
 AsJson = Annotated[bool, flag("--json", "Print plain JSON instead of the table.")]
 
 
@@ -155,7 +201,12 @@ class Settings:
         str | None, option("NAME", "Base values: NAMES (default: paper; best if no strategy is named).", "preset")
     ] = None
     config: Annotated[Path | None, option("FILE", "TOML file, such as config.toml of a run.")] = None
-    set: Annotated[list[str] | None, option("KEY=VALUE", "Change one of `hero settings`; repeatable.")] = None
+    set: Annotated[list[str] | None, option("KEY=VALUE", "Change one of `hero settings`; repeatable.", "setting")] = (
+        None
+    )
+
+    def __post_init__(self) -> None:
+        check_known("preset", self.preset)
 
     def values(self, command: str | None = None, **named: Any) -> dict[str, Any]:
         """Single settings as dotted keys: `set` and those with their own option; `command` needs a benchmark."""
@@ -166,6 +217,7 @@ class Settings:
                 f"name a benchmark or a file, for example `hero {command} burgers` or `hero {command} flow.h5`; "
                 "`hero data list` shows the benchmarks."
             )
+        check_task(named.get("task"))
         keys = {"task": key_of(named.get("task")), "backbone": "backbone.name"}
         given = {keys.get(name, name): value for name, value in named.items() if value is not None}
         return dict(map(parse_override, self.set or ())) | given
@@ -208,6 +260,11 @@ class OneRun:
     backbone: Backbone = None
     seed: Annotated[int | None, option("N", "Seed of initial weights and batch order (default 0).")] = None
 
+    def __post_init__(self) -> None:
+        check_task(self.task)
+        check_known("strategy", self.strategy)
+        check_known("backbone", self.backbone)
+
 
 @dataclass
 class WorkerOptions:
@@ -239,6 +296,25 @@ def key_of(task: str | None) -> str:
     """The setting that a first argument stands for: a path is a file, a plain word a benchmark."""
     is_file = task is not None and task not in names("task") and (Path(task).exists() or "/" in task or "." in task)
     return "data.path" if is_file or (task or "").startswith("apebench:") else "task.name"
+
+
+def check_known(kind: str, *given: str | None) -> None:
+    """Refuse an unknown name before torch is loaded, which takes seconds.
+
+    Later it is up to the registries: they know the parts that modules of the user have added.
+    """
+    if "torch" in sys.modules or os.environ.get("HERO_IMPORT"):
+        return
+    known = [*names(kind), *["package.module:Class"] * (kind in ("strategy", "backbone"))]
+    for name in given:
+        if name is not None and name not in known and ":" not in name:
+            raise unknown_name(kind, name, known)
+
+
+def check_task(task: str | None) -> None:
+    """The same for a benchmark; a file is looked for where it is read."""
+    if task is not None and key_of(task) == "task.name":
+        check_known("task", task)
 
 
 def split_names(text: str | None) -> list[str] | None:

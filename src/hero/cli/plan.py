@@ -1,33 +1,43 @@
 """Commands before training: `hero data`, `hero settings`, `hero describe` and `hero estimate`."""
 
+from collections.abc import Iterable
 from json import dumps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from hero.cli.options import (
+    AsJson,
     Folders,
     JsonFile,
     OneRun,
     RequiredTask,
     Settings,
-    TaskName,
     TrustCode,
     allow_code,
+    argument,
+    check_task,
     flag,
+    key_of,
+    names,
     option,
 )
-from hero.cli.show import show, show_rows
+from hero.cli.show import show, show_json, show_rows
 from hero.console import say
-from hero.errors import HeroError
+from hero.errors import HeroError, unknown_name
 
 if TYPE_CHECKING:
     from hero.data import Task
     from hero.runs.config import RunConfig
 
 
-def list_tasks(where: Folders) -> None:
+def list_tasks(where: Folders, as_json: AsJson = False) -> None:
     """List all benchmarks and their equations."""
     from hero.data import TASKS
 
+    if as_json:
+        facts = ("title", "equation", "dims", "channels", "resolution")
+        show_json([{"task": name, **{fact: getattr(task, fact) for fact in facts}} for name, task in TASKS.items()])
+        return
     rows = [(name, "×".join([str(task.resolution)] * task.dims), task.equation) for name, task in TASKS.items()]
     show_rows("Benchmarks", ("task", "grid", "equation"), rows)
     say("`hero settings TASK` shows the coefficients, extent, dt and warm-up", style="dim")
@@ -35,6 +45,7 @@ def list_tasks(where: Folders) -> None:
 
 def make_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
     """Solve and store the training, validation and test trajectories."""
+    check_task(task)
     from hero.data import SPLITS, load_split, split_path
 
     config = settings.resolve(task=task)
@@ -56,6 +67,7 @@ def benchmark_of(config: "RunConfig") -> "Task":
 
 def show_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
     """Print settings and provenance, and draw the fields."""
+    check_task(task)
     from hero.data import data_summary, load_split, split_path
     from hero.report.figures.fields import split_figure
     from hero.report.figures.style import save
@@ -69,26 +81,60 @@ def show_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
 
 def settings(
     settings: Settings,
-    task: TaskName = None,
+    words: Annotated[
+        list[str] | None,
+        argument("TASK|FILE|SECTION|NAME", "Data, of which the values are shown, and parts of the list.", "topic"),
+    ] = None,
     schema: Annotated[bool, flag("--schema", "Print the JSON schema of configuration files instead.")] = False,
+    as_json: AsJson = False,
     trust_code: TrustCode = False,
 ) -> None:
-    """Print every setting, its default and its meaning; for a TASK, the values that it resolves to."""
+    """Print every setting, its default and its meaning, or a part of the list; for a TASK, the values."""
     from hero.config.settings import default_text
+    from hero.data import TASKS
     from hero.runs.config import all_settings, json_schema
 
     allow_code(trust_code)
     if schema:
         print(dumps(json_schema(), indent=2))
         return
+    fields = dict(all_settings())
+    topics = {word: about for word in words or () if (about := settings_about(word, fields))}
+    sources = [word for word in words or () if word not in topics]
+    task = sources[0] if sources else None
+    if len(sources) > 1:
+        raise HeroError(f"{sources[1]!r} is neither a section nor a setting; name one task or file, and parts of it.")
+    if task and key_of(task) == "task.name" and task not in TASKS:
+        sections = {key.partition(".")[0] for key in fields}
+        raise unknown_name("task, section or setting", task, [*TASKS, *sections])
     config = settings.resolve(task=task)
     values = config.to_dict()
-    rows = [(f"task.{key}", value, "") for key, value in values["task"].items()]
-    for key, field in all_settings():
+    rows = [(f"task.{key}", value, "", "") for key, value in values["task"].items()]
+    for key, field in fields.items():
         section, _, name = key.rpartition(".")
         found = values.get(section, {}) if section else values
-        rows.append((key, found.get(name, default_text(field)), field.description or ""))
-    show_rows(f"Settings for {config.task.name}", ("setting", "value" if task else "default", "meaning"), rows)
+        rows.append((key, found.get(name), default_text(field), field.description or ""))
+    if topics:
+        wanted = {key for about in topics.values() for key in about}
+        rows = [row for row in rows if row[0] in wanted or (row[0].startswith("task.") and "task" in topics)]
+    if as_json:
+        show_json([dict(zip(("setting", "value", "default", "meaning"), row, strict=True)) for row in rows])
+        return
+    shown = [(key, default if value is None else value, meaning) for key, value, default, meaning in rows]
+    show_rows(f"Settings for {config.task.name}", ("setting", "value" if task else "default", "meaning"), shown)
+
+
+def settings_about(word: str, known: Iterable[str]) -> list[str]:
+    """The settings of the section `word`, or with it in their name; none for a task, a file, or another word."""
+    from hero.config.near import near_settings
+
+    known = list(known)
+    if word == "task":
+        return ["task.name"]
+    if word in names("task") or Path(word).exists():
+        return []
+    same = [key for key in known if key == word] or [key for key in known if key.partition(".")[0] == word != key]
+    return same or [key for key in known if word.lower() in key] or near_settings(word, known)
 
 
 def describe(run: OneRun, settings: Settings, where: Folders, json: JsonFile = None) -> None:

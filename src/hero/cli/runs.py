@@ -1,11 +1,10 @@
 """Commands on one run that exists, from its report to `hero export`."""
 
-import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from hero.cli.options import Folders, RunName, argument, flag, option
-from hero.cli.show import show, show_rows
+from hero.cli.options import Folders, Open, RunName, argument, flag, option
+from hero.cli.show import show, show_file, show_rows
 from hero.console import say
 from hero.errors import HeroError
 
@@ -51,7 +50,7 @@ def report(
     ] = None,
     out: Annotated[Path | None, option("FILE.html", "The page (default: report.html in the folder named).")] = None,
     figures: Annotated[Path | None, option("DIR", "Also write every figure as PDF and PNG here.")] = None,
-    open: Annotated[bool, flag("--open", "Show the page in a browser.")] = False,
+    open: Open = False,
 ) -> None:
     """Write one HTML page of runs, a study or a comparison."""
     from hero.report.figures.runs import write_figures
@@ -67,7 +66,7 @@ def report(
     if figures:
         say(f"figures: {len(write_figures(inputs, figures))} as PDF and PNG in {figures}")
     if open:
-        webbrowser.open(page.resolve().as_uri())
+        show_file(page)
 
 
 def animate(
@@ -76,26 +75,30 @@ def animate(
     out: Annotated[Path | None, option("FILE", ".gif or .mp4 (default: rollout.gif in the run).")] = None,
     steps: Annotated[int | None, option("N", "The first N rollout steps (default: all).")] = None,
     fps: Annotated[int, option("N", "Frames per second.")] = 12,
+    open: Open = False,
 ) -> None:
     """Draw the rollout of an evaluated run as GIF or MP4."""
+    folder = where.find(run)
     from hero.report.figures import animation
 
-    path = animation.animate(where.find(run), out, steps, fps)
+    path = animation.animate(folder, out, steps, fps)
     say(f"animation: {path} ({path.stat().st_size / 1e6:.1f} MB)")
+    if open:
+        show_file(path)
 
 
-def landscape(run: RunName, where: Folders) -> None:
+def landscape(run: RunName, where: Folders, open: Open = False) -> None:
     """Draw kept checkpoints (train.keep_every) against the final one, along the rollout."""
+    folder = where.find(run)
     from hero.evaluation.evaluate import landscape
     from hero.report.figures.analysis import landscape_figure
     from hero.report.notes import landscape_sentence
     from hero.runs.folder import Run
 
-    folder = where.find(run)
     found = landscape(folder, where.data)
     say(landscape_sentence(found))
     title = Run(folder).config.make_source().title
-    show_figure(folder, "landscape", landscape_figure(found, title))
+    show_figure(folder, "landscape", landscape_figure(found, title), open)
 
 
 def probe(
@@ -106,17 +109,18 @@ def probe(
         int | None, option("N", "Steps of the long-horizon risk (default: 50, or what the data have).")
     ] = None,
     windows: Annotated[int, option("N", "Validation windows measured.")] = 120,
+    open: Open = False,
 ) -> None:
     """Measure the quantities of HERO's theory on the checkpoints of a HERO run."""
+    folder = where.find(run)
     from hero.evaluation import probe
     from hero.report.content import probe_table
     from hero.report.figures.analysis import probe_figure
 
-    folder = where.find(run)
     found = probe.probe(folder, where.data, step or [], horizon, windows)
     show(probe_table(found))
     say(*(point.conclusion for point in found.checkpoints))
-    show_figure(folder, "probe", probe_figure(found.checkpoints))
+    show_figure(folder, "probe", probe_figure(found.checkpoints), open)
 
 
 def anatomy(
@@ -128,26 +132,30 @@ def anatomy(
     trajectories: Annotated[int, option("N", "The first N trajectories.")] = 10,
     split: Annotated[str, option("NAME", "val, or test once nothing is tuned any more.")] = "val",
     without_solver: Annotated[bool, flag("--without-solver", "Only data carry the state: cheaper.")] = False,
+    open: Open = False,
 ) -> None:
     """Tell which modes make the error of a trained operator at step T."""
+    folder = where.find(run)
     from hero.evaluation import anatomy
     from hero.report.content import anatomy_table
     from hero.report.figures.anatomy import anatomy_figure
     from hero.runs.folder import Run
 
-    folder = where.find(run)
     found = anatomy.anatomy(folder, where.data, steps, trajectories, split, not without_solver)
     show(anatomy_table(found))
     say(found.advice)
-    show_figure(folder, "anatomy", anatomy_figure(found, Run(folder).config.make_source().title))
+    show_figure(folder, "anatomy", anatomy_figure(found, Run(folder).config.make_source().title), open)
 
 
-def show_figure(run: Path, name: str, figure: "Figure") -> None:
+def show_figure(run: Path, name: str, figure: "Figure", open: bool) -> None:
     """Write a figure into the run folder; print its place, and the command that shows it on the page."""
     from hero.report.figures.style import save
 
-    say(f"figure: {save(figure, run / 'figures' / f'{name}.png')}")
+    path = save(figure, run / "figures" / f"{name}.png")
+    say(f"figure: {path}")
     say(f"`hero report {run.name}` adds it to the report", style="dim")
+    if open:
+        show_file(path)
 
 
 def export(
@@ -158,10 +166,10 @@ def export(
     license: Annotated[str, option("NAME", "Licence in the card of a model folder, such as mit.")] = "unknown",
 ) -> None:
     """Write a run as ONNX and torch.export files, checked along a rollout, or as a model folder to hand on."""
+    folder = where.find(run)
     from hero.evaluation.export import FORMATS, export_run
     from hero.evaluation.model_folder import write_folder
 
-    folder = where.find(run)
     if format == "folder":
         say(f"model folder: {write_folder(folder, out or folder / 'export' / 'model', license)}")
         return

@@ -1,7 +1,9 @@
 """Tables on the screen."""
 
 import dataclasses
+import webbrowser
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hero.console import console, is_plain, say
@@ -20,6 +22,11 @@ def show(table: "Table") -> None:
         console.print(dataclasses.replace(table, title="").fitting(console.width).to_rich())
     for note in table.notes:
         say(note, style="yellow" if note.startswith("warning") else "dim")
+
+
+def show_file(path: Path) -> None:
+    """Show a page or picture in the browser."""
+    webbrowser.open(path.resolve().as_uri())
 
 
 def show_json(content: object) -> None:

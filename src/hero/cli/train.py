@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from hero.cli import options
 from hero.cli.options import Folders, OneRun, Settings, WorkerOptions, argument, flag, option, split_names
 from hero.cli.runs import measure, show_result
-from hero.cli.show import show
+from hero.cli.show import show, show_json
 from hero.console import say
 from hero.errors import HeroError
 from hero.ranks import RANKS
@@ -33,6 +33,9 @@ def train(
 
     `torchrun --nproc-per-node N -m hero train ...` shares every batch between N processes or GPUs.
     """
+    options.check_known("logger", *split_names(",".join(log or ())) or ())
+    if resume is not None:
+        where.find(resume)  # before torch is loaded
     from hero.runs.folder import Run
     from hero.training import loop
 
@@ -83,10 +86,12 @@ def compare(
     out: Annotated[Path | None, option("DIR", "Folder of table and figure (default: RUNS/compare-ID).")] = None,
 ) -> int:
     """Train strategies with shared seeds and compare them: a table, paired tests, and curves."""
+    options.check_known("strategy", *split_names(strategies) or (), baseline)
+    options.check_known("backbone", backbone)
+    values = settings.values("compare", task=task, backbone=backbone)
     from hero.runs.config import merge_settings
     from hero.study import compare as comparison
 
-    values = settings.values("compare", task=task, backbone=backbone)
     if values.keys() & {"strategy", "seed"}:
         raise HeroError("strategy and seed are compared, not set; use --strategies and --seeds instead of --set.")
     chosen = (
@@ -113,6 +118,7 @@ def study(
     seeds: Annotated[str | None, options.SEEDS] = None,
     loss: Annotated[str | None, option("NAME", "Absolute loss: relative, mse or both (default: by study).")] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Only list the runs, their state and estimated time.")] = False,
+    as_json: options.AsJson = False,
     table_only: Annotated[bool, flag("--table-only", "Train nothing; write the tables of the finished runs.")] = False,
     out: Annotated[Path | None, option("DIR", "Folder of tables and figures (default: RUNS/study-NAME-ID).")] = None,
 ) -> int:
@@ -120,17 +126,23 @@ def study(
 
     Finished runs are found and not repeated: after a kill the same command continues and ends with the same table.
     """
+    chosen = split_names(tasks), split_names(backbones), split_names(strategies)
+    options.check_known("study", study)
+    for kind, given in zip(("task", "backbone", "strategy"), chosen, strict=True):
+        options.check_known(kind, *given or ())
+    if dry_run and table_only:
+        raise HeroError("--dry-run writes nothing, so it excludes --table-only; leave out one of them.")
+    if as_json and not dry_run:
+        raise HeroError("--json lists the runs of --dry-run; add that, or read study.json of the study.")
     from hero.report.content import schedule_table
     from hero.study.cost.dry_run import schedule
     from hero.study.plans import plan
 
-    if dry_run and table_only:
-        raise HeroError("--dry-run writes nothing, so it excludes --table-only; leave out one of them.")
-    chosen = split_names(tasks), split_names(backbones), split_names(strategies)
     values, only = settings.values(), None if seeds is None else options.seed_numbers(seeds)
     planned = plan(study, settings.preset or "paper", settings.config, values, *chosen, only, loss)
     if dry_run:
-        show(schedule_table(schedule(planned, where.runs), workers.workers))
+        runs = schedule(planned, where.runs)
+        show_json(list(map(vars, runs))) if as_json else show(schedule_table(runs, workers.workers))
         return 0
     return int(bool(run_plan(planned, where, workers.build(), out, table_only).failed))
 

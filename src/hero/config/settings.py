@@ -53,8 +53,9 @@ class Derived:
 
 
 def share(part: float, least: int = 1) -> Derived:
-    """A number of updates: max(least, part · updates)."""
-    return Derived(lambda facts, given: max(least, round(part * facts.steps)), f"{part:g} of train.steps")
+    """A number of updates: part · updates, at least `least` and at most all."""
+    text = f"{part:g} of train.steps" + (f", at least {least}" if least > 1 else "")
+    return Derived(lambda facts, given: min(max(1, facts.steps), max(least, round(part * facts.steps))), text)
 
 
 def per_dims(values: Mapping[int, Any]) -> Derived:

@@ -32,7 +32,7 @@ from torch.export import Dim, ExportedProgram
 from hero.checksums import FIELD, UNSEALED, is_whole, sealed, sealed_archive
 from hero.console import progress_bar
 from hero.data.windows import Context, Trajectories
-from hero.errors import HeroError, unknown_name
+from hero.errors import HeroError, install_hint, unknown_name
 from hero.files import write_atomic
 from hero.method import metrics
 from hero.method.distance import EPS, norm, state_distance
@@ -367,7 +367,7 @@ def require(package: str) -> types.ModuleType:
         return importlib.import_module(package)
     except ImportError:
         raise HeroError(
-            f"ONNX files need the package {package}; pip install 'hero[onnx]', or use the torch format."
+            f"ONNX files need the package {package}; {install_hint('onnx')}, or use the torch format."
         ) from None
 
 

@@ -24,7 +24,7 @@ from hero.config import read_toml
 from hero.config.given import PREFIX, found, is_known, standing_in
 from hero.config.registry import is_trusted, trust
 from hero.data.windows import Context
-from hero.errors import HeroError
+from hero.errors import HeroError, install_hint
 from hero.evaluation.export import FORMATS, ModelCard, load_stepper
 from hero.evaluation.model_card import card_text
 from hero.files import write_atomic
@@ -238,7 +238,7 @@ def downloaded(repository: str, options: dict[str, Any]) -> Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
-        raise HeroError(f"there is no folder {repository}; downloads need `pip install 'hero[hub]'`.") from None
+        raise HeroError(f"there is no folder {repository}; downloads need {install_hint('hub')}.") from None
     try:
         return Path(snapshot_download(repository, allow_patterns=[WEIGHTS, CONFIG, README], **options))
     except Exception as error:  # of the network, of the name or of the permissions

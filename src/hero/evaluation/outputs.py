@@ -24,7 +24,7 @@ import h5py
 import numpy as np
 
 from hero.data.handles import close_hdf5
-from hero.errors import HeroError
+from hero.errors import HeroError, install_hint
 from hero.files import replacing
 
 HDF5 = (".h5", ".hdf5")
@@ -225,7 +225,5 @@ def _zarr(path: Path) -> Any:
     try:
         import zarr
     except ImportError as error:
-        raise HeroError(
-            f"{path} needs zarr to be written; install `pip install hero[xarray]`, or write .h5."
-        ) from error
+        raise HeroError(f"{path} needs zarr to be written; {install_hint('xarray')}, or write .h5.") from error
     return zarr

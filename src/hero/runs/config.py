@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from hero.checksums import UNSEALED, sealed
 from hero.config import Facts, Settings, parse_override, read_toml, setting
+from hero.config.near import did_you_mean, near_settings
 from hero.config.registry import trust
 from hero.config.settings import LARGEST_INT
 from hero.data import FOUND, SCORED, DataSettings, FileSettings, FileSource, Source, Split, get_task
@@ -245,8 +246,8 @@ def implied_preset(names: Iterable[str]) -> str:
 
 
 def spelled(key: str) -> str:
-    """The key in our spelling: `optimiser` is accepted as well."""
-    return key.replace("optimiser", "optimizer")
+    """The key in our spelling: `optimiser` and `normalize` are accepted as well."""
+    return key.replace("optimiser", "optimizer").replace("normalize", "normalise")
 
 
 def build(values: Mapping[str, Any]) -> RunConfig:
@@ -346,7 +347,9 @@ def check_names(values: Mapping[str, Any], strategy: type[Strategy[Any]], backbo
                 "remove it."
             )
         if key not in every:
-            raise unknown_name("setting", key, every)
+            near = [repr(one) for one in near_settings(key, every)]
+            hint = did_you_mean(near) if near else "`hero settings` lists all."
+            raise HeroError(f"unknown setting {key!r}; {hint}")
 
 
 def all_settings(

@@ -111,7 +111,7 @@ class TrainSettings(Settings):
         "auto", "torch.compile of the unroll: auto compiles long runs where a compiler is found."
     )
     device: str = setting("auto", "auto, cpu, cuda, cuda:1, mps; auto takes an accelerator if there is one.")
-    validate_every: Annotated[int, share(0.05)] = setting("Updates between validation rollouts.", ge=1)
+    validate_every: Annotated[int, share(0.05, least=20)] = setting("Updates between validation rollouts.", ge=1)
     checkpoint_every: Annotated[int, share(0.05)] = setting("Updates between checkpoints for resuming.", ge=1)
     keep_every: int = setting(
         0, "Updates between checkpoints that are kept for `hero landscape` and `hero probe`; 0 keeps none.", ge=0

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hero.config.registry import import_variable
-from hero.errors import HeroError
+from hero.errors import HeroError, install_hint
 from hero.files import write_atomic
 from hero.study.watch import SweepProgress
 from hero.study.worker import (
@@ -152,7 +152,7 @@ def import_ray(address: str = "local") -> Any:
     try:
         import ray
     except ImportError:
-        raise HeroError("`cluster` needs Ray, which is not installed; pip install 'hero[cluster]'.") from None
+        raise HeroError(f"`cluster` needs Ray, which is not installed; {install_hint('cluster')}.") from None
     if os.environ.get(LOOPBACK) == "0":
         ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # for a session that had imported Ray before
     return ray

@@ -2,7 +2,8 @@
 
 A logger is not part of the configuration: it changes neither the run id nor a bit of the run. Each session of a run
 hands it the whole log again, so that after a kill and a resume every update is there once, also if the logger was
-switched on later. A logger that fails reports it once, and training continues.
+switched on later. A logger that cannot start stops the run before its first update: whoever asked for it wants it. One
+that fails later reports it once, and training continues.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hero.console import say
-from hero.errors import HeroError, unknown_name
+from hero.errors import HeroError, install_hint, unknown_name
 from hero.runs.config import RunConfig
 from hero.runs.records import read_lines, score_name
 
@@ -140,7 +141,7 @@ def chosen_loggers(names: Sequence[str] | None) -> list[str]:
         if name not in LOGGERS:
             raise unknown_name("logger", name, LOGGERS)
         if importlib.util.find_spec(name) is None:
-            raise HeroError(f"the logger {name} is not installed; pip install 'hero[{name}]'.")
+            raise HeroError(f"the logger {name} is not installed; {install_hint(name)}.")
     return chosen
 
 
@@ -151,9 +152,12 @@ class Loggers:
         self.open: dict[str, Logger] = {}
 
     def add(self, name: str, run: Path, config: RunConfig) -> None:
-        """Open a logger and hand it the log so far."""
-        with self._forgiven(name):
+        """Open a logger and hand it the log so far; HeroError if it cannot start."""
+        try:
             self.open[name] = LOGGERS[name](run, config)
+        except Exception as error:  # whatever a service or its package may raise
+            raise HeroError(f"the logger {name} cannot start ({first_line(error)}); {remedy(name, error)}.") from error
+        with self._forgiven(name):
             for record in read_lines(run / "log.jsonl"):
                 self.open[name].record(record["step"], numbers(record))
 
@@ -174,20 +178,29 @@ class Loggers:
             yield
         except Exception as error:  # whatever a service or its package may raise
             self.open.pop(name, None)
-            reason = (str(error).splitlines() or [""])[0]
-            say(
-                f"the logger {name} failed ({type(error).__name__}: {reason}); training continues without it",
-                style="yellow",
-            )
+            say(f"the logger {name} failed ({first_line(error)}); training continues without it", style="yellow")
+
+
+def remedy(name: str, error: Exception) -> str:
+    """What helps a logger that cannot start."""
+    if isinstance(error, ImportError):
+        return install_hint(name)
+    service = "log in with `wandb login`, set WANDB_MODE=offline" if name == "wandb" else "check its service"
+    return f"{service}, or leave it out"
+
+
+def first_line(error: Exception) -> str:
+    """An error of another library in one line."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0].rstrip('.')}"
 
 
 @contextlib.contextmanager
 def open_loggers(names: Sequence[str], run: Path, config: RunConfig) -> Iterator[Loggers]:
     """The loggers `names` of a run, until it ends or is stopped."""
     loggers = Loggers()
-    for name in names:
-        loggers.add(name, run, config)
     try:
+        for name in names:
+            loggers.add(name, run, config)
         yield loggers
     finally:
         loggers.close()

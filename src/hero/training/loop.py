@@ -62,7 +62,8 @@ def no_folder_unless_started(run: Path) -> Iterator[None]:
     try:
         yield
     except Exception:
-        if is_new and not (run / "log.jsonl").is_file():
+        log = run / "log.jsonl"
+        if is_new and not (log.is_file() and log.stat().st_size):
             shutil.rmtree(run, ignore_errors=True)
         raise
 

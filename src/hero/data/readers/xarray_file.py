@@ -17,7 +17,7 @@ from hero.data.readers.arrays import time_step
 from hero.data.readers.cf_axes import axis_of, kind_of_dimension, seconds_unit
 from hero.data.readers.zipped import members
 from hero.data.recording import Channel, Recording, Trajectory
-from hero.errors import HeroError
+from hero.errors import HeroError, install_hint
 
 CLASSIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 """First bytes of NetCDF 3."""
@@ -55,7 +55,7 @@ def _dataset(path: Path, changed: int, process: int) -> Any:
     try:
         import xarray
     except ImportError as error:
-        raise HeroError(f"{path} needs xarray to be read; install it with `pip install hero[xarray]`.") from error
+        raise HeroError(f"{path} needs xarray to be read; {install_hint('xarray')}.") from error
     arguments: dict[str, Any] = {"engine": _engine(path), "chunks": None, "cache": False}
     source: Any = path
     try:
@@ -69,7 +69,7 @@ def _dataset(path: Path, changed: int, process: int) -> Any:
         raise
     except Exception as error:  # each engine raises its own
         missing = isinstance(error, ImportError) or "unrecognized engine" in str(error)
-        remedy = "install `pip install hero[xarray]`" if missing else "save it again, with named dimensions"
+        remedy = install_hint("xarray") if missing else "save it again, with named dimensions"
         cause = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise HeroError(f"xarray cannot open {path} ({cause}); {remedy}.") from error
 
@@ -87,7 +87,7 @@ def store_of(path: Path) -> Any:
     try:
         import zarr
     except ImportError as error:
-        raise HeroError(f"{path} is a Zarr store; install `pip install hero[xarray]` to read it.") from error
+        raise HeroError(f"{path} is a Zarr store; {install_hint('xarray')} to read it.") from error
     if not path.is_file():
         return path
     members(path)

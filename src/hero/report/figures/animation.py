@@ -24,7 +24,7 @@ from matplotlib.text import Text
 
 from hero.console import progress_bar
 from hero.data import Source
-from hero.errors import HeroError
+from hero.errors import HeroError, install_hint
 from hero.files import write_atomic
 from hero.report.figures.curves import error_axes
 from hero.report.figures.fields import GONE, Scaled, box, draw_parts, first_channel, grid_points, scale_fields
@@ -101,7 +101,7 @@ def animate(run: Path, out: Path | None = None, steps: int | None = None, fps: i
         except subprocess.CalledProcessError as error:
             lines = str(error.stderr or "no reason given").strip().splitlines()
             reason = f"ffmpeg failed ({lines[-1]})"
-            raise HeroError(f"{reason}; write a .gif, or pip install 'hero[video]'.") from None
+            raise HeroError(f"{reason}; write a .gif, or {install_hint('video')}.") from None
         return write_atomic(out, target.read_bytes())
 
 
@@ -122,7 +122,7 @@ def find_ffmpeg() -> str:
     except (ImportError, RuntimeError):
         found = shutil.which("ffmpeg")
     if found is None:
-        raise HeroError("an MP4 needs ffmpeg; pip install 'hero[video]', install ffmpeg, or write a .gif.")
+        raise HeroError(f"an MP4 needs ffmpeg; {install_hint('video')}, install ffmpeg, or write a .gif.")
     return found
 
 
