@@ -29,9 +29,12 @@ def sealed(data: bytes) -> bytes:
     return file.getvalue()
 
 
-def sealed_archive(data: bytes) -> bytes:
-    """A zip archive (.npz, .pt, .pt2) with its checksum as its comment, whose length is in the last two bytes."""
-    return sealed(data[:-2] + len(UNSEALED).to_bytes(2, "little") + UNSEALED.encode())
+def sealed_archive(archive: io.BytesIO) -> bytes:
+    """A zip archive (.npz, .pt, .pt2) with its checksum as its comment, whose length was in the last two bytes."""
+    archive.seek(-2, os.SEEK_END)
+    archive.write(len(UNSEALED).to_bytes(2, "little") + UNSEALED.encode())
+    seal(archive)
+    return archive.getvalue()
 
 
 def seal(file: IO[bytes]) -> None:

@@ -342,7 +342,7 @@ def decode_onnx(data: bytes) -> tuple[Apply, str]:
 def encode_torch(program: ExportedProgram, card: str) -> bytes:
     buffer = io.BytesIO()
     torch.export.save(program, buffer, extra_files={CARD: card})
-    return sealed_archive(buffer.getvalue())
+    return sealed_archive(buffer)
 
 
 def decode_torch(data: bytes) -> tuple[Apply, str]:

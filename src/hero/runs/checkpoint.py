@@ -88,7 +88,7 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
     """All that resuming needs, in one file that is replaced as a whole; the state before it stays next to it."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
-    write_atomic(path, sealed_archive(buffer.getvalue()), previous=path.with_name(PREVIOUS))
+    write_atomic(path, sealed_archive(buffer), previous=path.with_name(PREVIOUS))
 
 
 def load_state(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:

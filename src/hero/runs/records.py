@@ -278,7 +278,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> Path:
     """A compressed .npz file with a checksum, written atomically."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    return write_atomic(path, sealed_archive(buffer.getvalue()))
+    return write_atomic(path, sealed_archive(buffer))
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
