@@ -204,6 +204,7 @@ def curves_figure(found: Found, tasks: Sequence[str], updates: int) -> Figure:
 
 def ratios_figure(found: Found, places: Sequence[tuple[str, int]]) -> Figure:
     """The recipe against its control, and against the recipe without history: ratio, interval, every pair."""
+    places = [place for place in places if found.pairs("recipe", "control", *place)]
     figure = new_figure(8.5, 0.42 * len(places) + 1.4)
     panels = figure.subplots(1, 2, sharey=True)
     for axes, other, title in zip(
