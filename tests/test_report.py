@@ -600,7 +600,7 @@ SIMILAR = [0.19, 0.22, 0.18, 0.21, 0.185]
     [
         (
             {"HERO": BETTER, "push-forward": BASE},
-            "HERO has the lowest nRMSE@100 of 2, 0.182 ±0.014 over 5 seeds, 0.910 times that of push-forward (95 % "
+            "HERO has the lowest nRMSE@100 of 2, 0.182 ±0.014 over 5 seeds, ratio to push-forward 0.910 (95 % "
             "interval 0.900 to 0.921, p < 0.001).",
         ),
         (
@@ -652,7 +652,7 @@ def test_the_headline_keeps_the_verdict_of_the_study() -> None:
     # The same test, made from the other side.
     names = {"label": "PF", "baseline": "HERO"}
     other = group_sentence(group, column, [PairedTest(**facts, **names, verdict="worse")])
-    assert "1.11 times that of PF (95 % interval 0.800 to 1.25, p = 0.2)" in other
+    assert "ratio to PF 1.11 (95 % interval 0.800 to 1.25, p = 0.2)" in other
 
 
 def test_a_comparison_is_one_sentence_to_quote() -> None:

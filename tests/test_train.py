@@ -112,6 +112,12 @@ def test_a_run_folder_holds_what_the_design_promises(runs_dir: Path, data_dir: P
     with np.load(run / "errors.npz") as errors:
         assert errors["nrmse"].shape == (2, 100)
         assert errors["nrmse"][:, 99].mean() == pytest.approx(rows.test["nrmse@100"], rel=1e-12)
+        drawn = [Run(run).rollout, Run(run).first_rollout]
+        for found in drawn:  # the stored fields have the stored errors
+            assert found is not None
+            distance, size = (np.linalg.norm(u[:, 0], axis=1) for u in (found.prediction - found.truth, found.truth))
+            np.testing.assert_allclose(distance / size, errors["nrmse"][found.trajectory], rtol=1e-4)
+        assert drawn[1].trajectory == 0
 
 
 def test_the_log_has_every_update_once_with_all_that_the_screen_shows(runs_dir: Path, data_dir: Path) -> None:

@@ -84,7 +84,7 @@ def summary_sentence(metrics: Metrics, config: RunConfig) -> str:
 def group_sentence(group: Group, column: Column, tests: Sequence[PairedTest] = ()) -> str:
     """The result of a group in a sentence that can be quoted: numbers, ratio with its interval, seeds and verdict.
 
-    "Burgers, FNO: HERO has the lowest nRMSE@100 of 3, 0.0310 ±0.0020 over 5 seeds; paper 0.153. It is 0.62 times ..."
+    "Burgers, FNO: HERO has the lowest nRMSE@100 of 3, 0.0310 ±0.0020 over 5 seeds, ratio to PF ..."
     only where the paired test separates the best from all others; else "... are not shown to differ in nRMSE@100 ...".
     `tests` are the study's own, whose verdicts are kept.
     """
@@ -107,14 +107,14 @@ def group_sentence(group: Group, column: Column, tests: Sequence[PairedTest] = (
     tied = [label for label in others if label not in against or against[label].verdict == "open"]
     extreme = f"{'lowest' if lower else 'highest'} {column.label} of {len(cells)}"
     if not tied:
-        ratio = ratio_words(against[others[0]], "{} times that of " + others[0])
+        ratio = ratio_words(against[others[0]], f"ratio to {others[0]}")
         return f"{group.title}: {best} has the {extreme}, {numbers[best]}{seeds}{ratio}{paper}."
     names = [f"{label} ({numbers[label]})" for label in (best, *tied)]
     together = f"{', '.join(names[:-1])} and {names[-1]}"
     rest = f"; they have the {extreme}" if len(tied) + 1 < len(cells) else ""
     if not seeds:
         return f"{group.title}: no difference in {column.label} between {together} can be shown with one seed{rest}."
-    pair = "ratio {}" if len(tied) == 1 else "ratio of the first two {}"
+    pair = "ratio" if len(tied) == 1 else "ratio of the first two"
     shown = ratio_words(against[tied[0]], pair) if tied[0] in against else ""
     return f"{group.title}: {together} are not shown to differ in {column.label}{seeds}{shown}{rest}."
 
@@ -151,13 +151,13 @@ def inverse(ratio: float) -> float:
     return math.inf if ratio == 0 else 1 / ratio
 
 
-def ratio_words(test: PairedTest, words: str) -> str:
-    """ ", 0.620 times that of PF (95 % interval 0.510 to 0.754, p = 0.003)": the size of a difference, and its test.
+def ratio_words(test: PairedTest, name: str) -> str:
+    """ ", ratio to PF 0.620 (95 % interval 0.510 to 0.754, p = 0.003)": the size of a difference, and its test.
 
-    `words` have a place for the ratio; where rollouts diverged there is none.
+    `name` is what the ratio is called; where rollouts diverged there is none.
     """
     known = test.ratio and math.isfinite(test.ratio)
-    return f"{', ' + words.replace('{}', format_number(test.ratio), 1) if known else ''} ({_test_words(test)})"
+    return f"{f', {name} {format_number(test.ratio)}' if known else ''} ({_test_words(test)})"
 
 
 def _test_words(test: PairedTest) -> str:

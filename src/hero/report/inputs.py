@@ -63,8 +63,8 @@ class ReportedRun:
     def rollout(self, notices: list[str], first: bool = False) -> tuple[Rollout | None, np.ndarray | None]:
         """The drawn rollout, which is large and read when it is drawn, and its nRMSE at each step.
 
-        It is that of the `first` test trajectory, which all runs share, where that is wanted and stored. `notices` gets
-        the reason why there is none. The errors are None if they are not of the same evaluation.
+        With `first` it is the rollout of the first test trajectory, which all runs share, where it is stored. `notices`
+        gets the reason why there is none. The errors are None if they are not of the same evaluation.
         """
         if self.config.make_source().cloud:
             notices.append(
