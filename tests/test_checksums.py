@@ -15,10 +15,11 @@ import torch
 from conftest import Call, assert_refused, tiny
 from hero.checksums import DIGITS, MARK, NEAR, UNSEALED, is_whole, sealed
 from hero.data import load_split, split_path
+from hero.data.arrays import store_arrays
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
 from hero.runs.checkpoint import kept_path, load_state, read_weights
-from hero.runs.config import OF_RUN
+from hero.runs.config import OF_RUN, make_config
 from hero.runs.folder import Run
 from hero.training.loop import train
 from test_train import assert_same_run
@@ -166,6 +167,24 @@ def test_a_lost_block_of_data_is_noticed(run: Path) -> None:
     path.write_bytes(path.read_bytes()[:-512] + bytes(512))
     with pytest.raises(HeroError, match="is damaged"):
         READERS["data"][1](run)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_arrays_of_a_session_are_verified_to_the_last_and_stored_again(several: bool, tmp_path: Path) -> None:
+    u = np.random.default_rng(0).normal(size=(4, 12, 1, 16384)).astype(np.float32)  # more than a fingerprint covers
+    given: Any = {"u": u, "x": np.arange(16384) / 16384} if several else u
+    config = make_config(overrides=store_arrays(given, tmp_path))
+    assert config.make_source().recording.files
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(HeroError, match=f"{path.name} is damaged"):
+        _ = config.make_source().recording
+    store_arrays(given, tmp_path)
+    assert path.read_bytes() == whole
+    assert config.make_source().recording.files
 
 
 @pytest.mark.parametrize("place", ["start", "end"])

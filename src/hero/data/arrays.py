@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import re
+import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,7 @@ from hero.errors import HeroError
 from hero.files import replacing
 
 LAYOUT = "btcxyz"
+GIVEN = re.compile(r"given-([0-9a-f]{12})\.np[yz]")
 STATES = ("train", "val", "test", "u")
 
 
@@ -49,13 +54,32 @@ def store_arrays(data: Any, folder: Path) -> dict[str, Any]:
                 "space; reshape them."
             )
     path = folder / f"given-{digest_of(arrays)}.{'npz' if several else 'npy'}"
-    if not path.is_file():
+    if not (path.is_file() and is_as_given(path)):
         with replacing(path) as temporary, temporary.open("wb") as file:
             if several:
                 np.savez(file, allow_pickle=False, **arrays)
             else:
                 np.save(file, arrays["u"], allow_pickle=False)
     return {"data.path": str(path), "data.layout": "btcp" if "coords" in arrays else LAYOUT[: states[0].ndim]}
+
+
+def is_as_given(path: Path) -> bool:
+    """Whether a file still holds what its name is a hash of; True for files that `store_arrays` did not write."""
+    name = GIVEN.fullmatch(path.name)
+    if name is None:
+        return True
+    found = path.stat()
+    return name[1] == _stored_digest(path, found.st_size, found.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=64)
+def _stored_digest(path: Path, size: int, modified: int) -> str:
+    """The hash of the arrays in a file, empty if it is damaged; read again only if the size or time has changed."""
+    try:
+        stored = np.load(path, mmap_mode="r" if path.suffix == ".npy" else None, allow_pickle=False)
+        return digest_of({"u": stored} if isinstance(stored, np.ndarray) else dict(stored))
+    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error):
+        return ""
 
 
 def digest_of(arrays: Mapping[str, np.ndarray]) -> str:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from hero.config import Facts, Settings, setting
 from hero.console import progress_bar
+from hero.data.arrays import is_as_given
 from hero.data.boundaries import is_even
 from hero.data.checks import refuse_unfit, tidy
 from hero.data.readers import open_recording
@@ -257,6 +258,11 @@ class FileSource:
                 f"{self.given.path} is not the file that this run was trained on (its fingerprint differs); restore "
                 "it, or train again."
             )
+        for path in recording.files:
+            if not is_as_given(path):
+                raise HeroError(
+                    f"{path} is damaged (its checksum differs); repeat the call that handed its arrays over."
+                )
         return recording
 
     def size(self, name: str) -> int:
