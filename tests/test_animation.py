@@ -181,7 +181,7 @@ def test_missing_files_and_a_missing_encoder_are_named(
     ffmpeg = pytest.importorskip("imageio_ffmpeg", reason="imageio-ffmpeg is not installed")
     monkeypatch.setattr(ffmpeg, "get_ffmpeg_exe", no_encoder)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert_refused(call("animate", run, "--out", tmp_path / "a.mp4"), "hero[video]", ".gif")
+    assert_refused(call("animate", run, "--out", tmp_path / "a.mp4"), "hero-operators[video]", ".gif")
     (tmp_path / "ffmpeg").write_text("#!/bin/sh\necho Unknown encoder >&2\nexit 1\n")
     (tmp_path / "ffmpeg").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")

@@ -330,7 +330,7 @@ assert np.array_equal(hero.load("plain").rollout(expected["states"], 20), expect
 try:
     hero.Operator.from_pretrained("nobody/nothing")
 except hero.HeroError as error:
-    assert "hero[hub]" in str(error)
+    assert "hero-operators[hub]" in str(error)
 else:
     raise SystemExit("opened what is not there")
 """

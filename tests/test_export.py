@@ -428,4 +428,4 @@ def test_without_the_onnx_packages_the_torch_format_still_works(trained: Path, d
     assert result.stdout.splitlines()[-1] == "[2, 2, 0, 0]"
     first, second = result.stderr.splitlines()
     for line, package in ((first, "onnx"), (second, "onnxruntime")):
-        assert line.startswith(f"hero: ONNX files need the package {package}; pip install 'hero[onnx]'")
+        assert line.startswith(f"hero: ONNX files need the package {package}; pip install 'hero-operators[onnx]'")

@@ -239,7 +239,7 @@ def test_unknown_and_missing_loggers_are_refused_before_anything_is_made(
     monkeypatch.setenv(loggers.VARIABLE, "csv")
     assert_refused(call(*command), "unknown logger 'csv'")
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    assert_refused(call(*command, "--log", "tensorboard"), "pip install 'hero[tensorboard]'")
+    assert_refused(call(*command, "--log", "tensorboard"), "pip install 'hero-operators[tensorboard]'")
     assert not runs_dir.exists()
 
 

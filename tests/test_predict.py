@@ -247,7 +247,7 @@ def test_large_rollouts_need_a_format_that_streams(
     (tmp_path / "u.zarr").mkdir()
     assert_refused(call("predict", run, *folders, "--out", tmp_path / "u.zarr"), "not a Zarr store", "--out")
     monkeypatch.setitem(__import__("sys").modules, "zarr", None)
-    assert_refused(call("predict", run, *folders, "--out", tmp_path / "v.zarr"), "hero[xarray]", ".h5")
+    assert_refused(call("predict", run, *folders, "--out", tmp_path / "v.zarr"), "hero-operators[xarray]", ".h5")
     assert outputs.LARGEST == 2e9
 
 

@@ -38,7 +38,7 @@ def likely(name: str, valid: Iterable[str]) -> str | None:
 
 def install_hint(extra: str) -> str:
     """The command that installs an extra, ready to be copied: a shell would read bare brackets as a pattern."""
-    return f"pip install 'hero[{extra}]'"
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 OUT_OF_MEMORY = "the memory is too small for these settings; lower the batch or the backbone."
