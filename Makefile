@@ -1,6 +1,7 @@
 # make demo   sets everything up and runs the main job: FNO on Burgers with HERO at the paper's protocol, then with our recipe
+# make test   sets everything up and runs lint, types and tests, the site among them
+# make docs   builds the site into site/
 # make results   writes the tables and figures of docs/results.md from results/
-# make test   sets everything up and runs lint, types and tests
 # make soak   mixed work and kills for an hour, or as long as MINUTES says; prints a summary
 PYTHON ?= python3
 BIN := .venv/bin
@@ -9,7 +10,7 @@ PIP := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c co
 # Modules are compiled when they are first imported, which must then be kept: compiling all of them takes a minute more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test pytest lint soak results clean
+.PHONY: demo test pytest lint soak results docs notebooks clean
 
 demo: .venv/.installed
 	$(BIN)/hero train burgers --strategy hero
@@ -36,6 +37,15 @@ lint: .venv/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
 
+# The site, into site/; any broken link, missing page or missing name is an error.
+docs: .venv/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Runs every notebook in a kernel and keeps its outputs: a few minutes.
+notebooks: .venv/.installed-dev
+	$(PIP) -e '.[notebooks]'
+	$(BIN)/python tools/run_notebooks.py
+
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(PIP) -e .
@@ -47,4 +57,4 @@ lint: .venv/.installed-dev
 	touch $@ .venv/.installed
 
 clean:
-	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

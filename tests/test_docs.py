@@ -5,14 +5,22 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conftest import parse
-from hero import CANDIDATES, DIAGNOSTICS
+from hero import CANDIDATES, DIAGNOSTICS, LOSSES, STRATEGIES
 from hero.cli.options import Settings, key_of
-from hero.method.losses import LOSSES
+from hero.data import TASKS
+from hero.data.readers import READERS
+from hero.method.metrics import METRICS
+from hero.models import BACKBONES
 
+REGISTRIES: tuple[dict[str, Any], ...] = (
+    *(CANDIDATES, DIAGNOSTICS, LOSSES, STRATEGIES),
+    *(TASKS, READERS, METRICS, BACKBONES),
+)
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
 
@@ -49,7 +57,7 @@ def test_python_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)  # a document may write a module
     names: dict[str, object] = {}
-    before = [(registry, dict(registry)) for registry in (CANDIDATES, DIAGNOSTICS, LOSSES)]
+    before = [(registry, dict(registry)) for registry in REGISTRIES]
     try:
         for block in blocks(path, "python"):
             exec(compile(block, path.name, "exec", dont_inherit=True), names)

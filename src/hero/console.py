@@ -21,6 +21,7 @@ console = Console(
     markup=False,
     emoji=False,
     quiet=not RANKS.is_first,
+    force_jupyter=False,  # a notebook shows lines as a log file does, not each as a block of HTML
 )
 """The only console: everything is printed through it, and no name of a file is read as markup or as an emoji."""
 

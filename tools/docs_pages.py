@@ -1,0 +1,154 @@
+"""Pages of the site that are made when it is built (mkdocs.yml names this file as a hook).
+
+- Settings, metrics and public names come from the code, where a page holds a mark such as `<!-- made: settings -->`.
+- Notebooks become pages, with their stored outputs.
+- Examples, the contributing guide and the changelog lie outside of docs/; they become pages, and links lead there.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parent.parent
+OUTSIDE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}
+"""Files of the repository that have a page."""
+LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that have no file in docs/."""
+
+    def add(name: str, content: str | bytes) -> None:
+        files.append(File.generated(config, name, content=content))
+
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        add(f"examples/{path.stem}.md", example_page(path))
+    for name in ("CONTRIBUTING.md", "CHANGELOG.md"):
+        add(OUTSIDE[name], inside((ROOT / name).read_text("utf-8"), name))
+    for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        text, pictures = notebook_page(path)
+        add(f"notebooks/{path.stem}.md", text)
+        for name, picture in pictures.items():
+            add(f"notebooks/{name}", picture)
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Fill in what is made from the code, and lead links to pages of the site."""
+    for name, make in MADE.items():
+        mark = f"<!-- made: {name} -->"
+        if mark in markdown:
+            markdown = markdown.replace(mark, make())
+    return inside(markdown, f"docs/{page.file.src_uri}") if page.file.generated_by is None else markdown
+
+
+def inside(markdown: str, path: str) -> str:
+    """`markdown` of the file `path` of the repository, with links to files as links to their pages."""
+    own = OUTSIDE.get(path, path.removeprefix("docs/"))
+
+    def replaced(link: re.Match[str]) -> str:
+        if "://" in link[1]:
+            return link[0]
+        target = os.path.normpath(os.path.join(os.path.dirname(path), link[1]))
+        if target.startswith("examples/"):
+            target = f"docs/{Path(target).with_suffix('.md')}"
+        elif target.endswith(".ipynb"):
+            target = f"{target.removesuffix('.ipynb')}.md"
+        elif target in OUTSIDE:
+            target = f"docs/{OUTSIDE[target]}"
+        found = os.path.relpath(target.removeprefix("docs/"), os.path.dirname(own) or ".")
+        return f"]({found}{link[2] or ''})"
+
+    return LINK.sub(replaced, markdown)
+
+
+def example_page(path: Path) -> str:
+    """The source of an example below the first sentence of its docstring."""
+    source = path.read_text("utf-8")
+    sentence = " ".join((ast.get_docstring(ast.parse(source)) or "").split("\n\n")[0].split())
+    return f"# {path.name}\n\n{sentence}\n\n```python\n{source}```\n"
+
+
+def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
+    """A notebook as Markdown, and its pictures by file name."""
+    parts: list[str] = []
+    pictures: dict[str, bytes] = {}
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(inside(source, f"docs/notebooks/{path.name}"))
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            parts.append(output_block(output, path.stem, pictures))
+    return "\n\n".join(part for part in parts if part) + "\n", pictures
+
+
+def output_block(output: dict[str, Any], stem: str, pictures: dict[str, bytes]) -> str:
+    """One output of a cell as Markdown; a picture becomes a file of its own."""
+    data = output.get("data", {"text/plain": output.get("text", "")})
+    if "image/png" in data:
+        name = f"{stem}_{len(pictures)}.png"
+        pictures[name] = base64.b64decode("".join(data["image/png"]))
+        return f"![Figure]({name})"
+    if "text/html" in data:
+        return f'<div class="output" markdown="0">\n{"".join(data["text/html"])}\n</div>'
+    text = "".join(data["text/plain"]).rstrip()
+    return f"```text\n{text}\n```" if text else ""
+
+
+def settings_text() -> str:
+    """A table for each section, from the declarations that `hero settings` prints."""
+    from hero.config.settings import default_text
+    from hero.runs.config import all_settings
+
+    sections: dict[str, list[str]] = {}
+    for key, field in all_settings():
+        row = f"| `{key}` | {cell(default_text(field))} | {cell(field.description or '')} |"
+        sections.setdefault(key.rpartition(".")[0] or "run", []).append(row)
+    tables = (
+        f"## {section}\n\n| setting | default | meaning |\n|---|---|---|\n" + "\n".join(rows)
+        for section, rows in sections.items()
+    )
+    return "\n\n".join(tables)
+
+
+def metrics_text() -> str:
+    """A table of the registered metrics at the usual horizon."""
+    from hero.method.metrics import METRICS
+
+    rows = (f"| `{key}` | {m.title} | {m.direction} | {cell(m.definition)} |" for key, m in METRICS.items())
+    return "| in files | in tables | better | definition |\n|---|---|---|---|\n" + "\n".join(rows)
+
+
+def api_text() -> str:
+    """A heading for each module, and its public names with their docstrings."""
+    import hero
+
+    return "\n\n".join(api_parts(hero._PUBLIC))
+
+
+def api_parts(public: dict[str, tuple[str, ...]]) -> Iterator[str]:
+    for module, names in public.items():
+        yield f"## `{module}`"
+        for name in names:
+            yield f"::: {module}.{name}\n    options:\n      heading_level: 3"
+
+
+def cell(text: str) -> str:
+    """Text of a table, in which a bar would end the cell and a star begin emphasis."""
+    return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
+
+
+MADE = {"settings": settings_text, "metrics": metrics_text, "api": api_text}
