@@ -76,7 +76,11 @@ def plan_comparison(
     study = dataclasses.replace(
         study, title=f"Comparison at equal {budget}", read=partial(read_comparison, baseline, costs)
     )
-    changed = {key: value for key, value in not_of_paper(settings).items() if key not in ("task.name", "backbone.name")}
+    changed = {
+        key: value
+        for key, value in not_of_paper(settings).items()
+        if key not in ("task.name", "backbone.name", "strategy")
+    }
     return Plan("compare", folder, study, (group,), tuple(seeds), changed=changed)
 
 
