@@ -29,6 +29,8 @@ TWO_D = ("decaying_turbulence", "anisotropic_diffusion", "kolmogorov_flow", "kol
 THREE_D = ("swift_hohenberg", "unbalanced_advection")
 MEASURE = "nrmse@100"
 NOT_RUN = "not run"
+GONE = 10.0
+"""Larger errors count as this one: by how much a rollout that blew up is wrong says nothing."""
 LABELS = {"control": "push_forward, SOAP", "no history": "balanced, SOAP", "recipe": "foresight, SOAP (recipe)"}
 """Names of our arms on the page; the paper's are their strategies."""
 SHOWN_COLUMNS = ("gm100", "nrmse@1", "nrmse@100", "nrmse@200", "stable_step")
@@ -57,7 +59,8 @@ class Found:
         """The arm against the other one on the seeds that both have."""
         ours, theirs = self.cell(arm, task, updates), self.cell(other, task, updates)
         seeds = sorted(ours.keys() & theirs.keys())
-        return compare_pairs([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]) if seeds else None
+        paired = [[min(cell[seed], GONE) for seed in seeds] for cell in (ours, theirs)]
+        return compare_pairs(*paired) if seeds else None
 
     def pooled(self, arm: str, other: str, tasks: Sequence[str], updates: int) -> Pairs | None:
         """One value for each task, the geometric mean over its pairs: tasks are the sample, seeds repeat it."""
@@ -66,14 +69,14 @@ class Found:
         return compare_pairs(ratios, [1.0] * len(ratios)) if ratios else None
 
 
-def geometric_mean(values: Sequence[float]) -> float:
-    """Infinite as soon as one value is."""
-    return float(np.exp(np.mean(np.log(np.asarray(values))))) if len(values) else float("nan")
-
-
 def mean_text(values: Mapping[int, float]) -> str:
-    """The geometric mean over seeds."""
-    return format_number(geometric_mean(list(values.values()))) if values else NOT_RUN
+    """The geometric mean over seeds, and how many of them blew up."""
+    if not values:
+        return NOT_RUN
+    found = np.minimum(list(values.values()), GONE)
+    gone = int((found == GONE).sum())
+    said = f" ({gone} of {len(found)} blew up)" if gone else ""
+    return format_number(float(np.exp(np.log(found).mean()))) + said
 
 
 def spread_text(values: Mapping[int, float]) -> str:

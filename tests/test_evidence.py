@@ -48,7 +48,8 @@ def test_ratios_are_paired_by_seed() -> None:
 def test_a_diverged_run_is_not_left_out() -> None:
     runs = [evidence("recipe", "burgers", 0, 0.1), evidence("recipe", "burgers", 1, math.inf)]
     runs += [evidence("control", "burgers", seed, 0.2) for seed in (0, 1)]
-    assert "| ∞ | ∞ |" in recipe_table(Found(runs), ("burgers",), 10_000)
+    table = recipe_table(Found(runs), ("burgers",), 10_000)
+    assert "| 1.00 (1 of 2 blew up) | 5.00 [" in table  # √(0.1 · 10), and √(0.5 · 50)
 
 
 def test_between_its_marks_a_page_is_written_and_nothing_else() -> None:
