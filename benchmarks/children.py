@@ -24,8 +24,8 @@ from hero.cli import main
 from hero.faults import VARIABLE
 from hero.runs.checkpoint import load_state
 
-TIMES = {"seconds", "steps_per_second", "cost"}
-"""Fields that a clock decides."""
+TIMES = {"seconds", "steps_per_second", "cost", "checksum"}
+"""Fields that a clock decides, and the checksums of lines that hold them."""
 
 NO_RESULTS = (".lock", "output.log", "table.*", "*.html", "*.png", "*.pdf")
 """Locks, printed output, and pages and tables, which are written from the records and show the cost."""
@@ -131,7 +131,9 @@ def content(path: Path) -> Any:
         return plain(load_state(path))
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as arrays:
-            return {name: (arrays[name].shape, arrays[name].tobytes()) for name in sorted(arrays.files)}
+            return {
+                name: (arrays[name].shape, arrays[name].tobytes()) for name in sorted(arrays.files) if name not in TIMES
+            }
     if path.suffix == ".jsonl":
         return [plain(json.loads(line)) for line in path.read_text().splitlines()]
     if path.suffix == ".json":

@@ -56,7 +56,7 @@ NAMES_OF_CODE = ("strategy", "backbone.name", "train.optimizer")
 NOT_IDENTITY = {"train": ("keep_every", "init"), "data": ("path", "memory")}
 """Settings that change no number of a run: a file is known by its fingerprint or hash, wherever it lies."""
 
-ADDED = ("stages", "init_hash", "init_prefix", "init_strict", "freeze")
+ADDED = ("stages", "init_hash", "init_prefix", "init_strict", "freeze", "on_divergence")
 """Settings of `train` that earlier versions lack: at their defaults they leave the ids of runs as they were."""
 
 

@@ -6,6 +6,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,6 +24,7 @@ from hero.runs.folder import Run, choose_device, load_data
 from hero.runs.start import open_start, start_notes
 from hero.training.checkpoints import Checkpoints
 from hero.training.compile import find_compiler
+from hero.training.divergence import DivergedError, NormCheck
 from hero.training.journal import Callback, Journal
 from hero.training.loggers import chosen_loggers, open_loggers
 from hero.training.parallel import check_same_start, check_shares, lock_of
@@ -86,9 +88,32 @@ def _train(
     log: Sequence[str],
     callbacks: Sequence[Callback] = (),
 ) -> None:
+    """Train from the last state; after a divergence again, where the settings say so."""
+    while True:
+        checkpoints = Checkpoints(run, config.train, config.horizon)
+        try:
+            return _train_from_last(config, run, checkpoints, data_dir, device, log, callbacks)
+        except DivergedError as error:
+            if config.train.on_divergence == "stop":
+                raise
+            if not from_first(partial(checkpoints.back_off, error.step)):
+                raise HeroError(
+                    f"training diverged again with {checkpoints.lr_factor:g} of train.lr; lower train.lr."
+                ) from None
+
+
+def _train_from_last(
+    config: RunConfig,
+    run: Path,
+    checkpoints: Checkpoints,
+    data_dir: Path,
+    device: torch.device,
+    log: Sequence[str],
+    callbacks: Sequence[Callback],
+) -> None:
     settings = config.train
     model = config.build_operator().to(device)
-    checkpoints, journal = Checkpoints(run, settings, config.horizon), Journal(run, config, device, callbacks)
+    journal = Journal(run, config, device, callbacks)
     with first_process_first():
         state = checkpoints.load(device)
     first = state["step"] if state else 0
@@ -116,7 +141,9 @@ def _train(
     if state:
         seconds = checkpoints.restore(state, trainee)
         say(f"resuming {run.name} after update {first} of {settings.steps}")
-    journal.begin(first, seconds)
+    trainee.lr_factor = checkpoints.lr_factor
+    journal.begin(first, seconds, checkpoints.back_offs)
+    norms = NormCheck(device, journal.log_every)
 
     with (
         open_loggers(log if RANKS.is_first else (), run, config) as journal.loggers,
@@ -130,18 +157,14 @@ def _train(
 
             done = batch.step + 1
             last, stop = done == settings.steps, interrupted()
-            finite = True
+            finite = norms.are_finite(done, statistics["grad_norm"])
             if done % journal.log_every == 0 or last:
-                finite = journal.log(done, trainee.optimizer.param_groups[0]["lr"])
+                finite &= journal.log(done, trainee.optimizer.param_groups[0]["lr"])
             validate = done % settings.validate_every == 0 or last or journal.is_stop_wanted
             keep = settings.keep_every > 0 and done % settings.keep_every == 0
             save = done % settings.checkpoint_every == 0 or last or stop
             if not finite or ((validate or keep or save) and not has_finite_weights(model)):
-                kept = "; the last checkpoint is kept" if checkpoints.state_path.is_file() else ""
-                raise HeroError(
-                    f"training became non-finite before step {done}; lower train.lr, or clip with train.clip=1 or "
-                    f"less{kept}."
-                )
+                raise DivergedError(done, kept=checkpoints.state_path.is_file())
             stopped_early = False
             if validate:
                 with trainee.average.applied(model):
