@@ -60,7 +60,7 @@ class Found:
         ours, theirs = self.cell(arm, task, updates), self.cell(other, task, updates)
         seeds = sorted(ours.keys() & theirs.keys())
         paired = [[min(cell[seed], GONE) for seed in seeds] for cell in (ours, theirs)]
-        return compare_pairs(*paired) if seeds else None
+        return compare_pairs(paired[0], paired[1]) if seeds else None
 
     def pooled(self, arm: str, other: str, tasks: Sequence[str], updates: int) -> Pairs | None:
         """One value for each task, the geometric mean over its pairs: tasks are the sample, seeds repeat it."""

@@ -33,15 +33,15 @@ def evidence(arm: str, task: str, seed: int, error: float) -> Evidence:
 
 
 def test_ratios_are_paired_by_seed() -> None:
-    runs = [evidence("recipe", "burgers", seed, 0.5 * 2.0**seed) for seed in range(3)]
-    runs += [evidence("control", "burgers", seed, 2.0**seed) for seed in (2, 1, 0, 5)]
+    runs = [evidence("recipe", "burgers", seed, 0.05 * 2.0**seed) for seed in range(3)]
+    runs += [evidence("control", "burgers", seed, 0.1 * 2.0**seed) for seed in (2, 1, 0, 5)]
     found = Found(runs)
     pairs = found.pairs("recipe", "control", "burgers", 10_000)
     assert pairs is not None
     assert pairs.ratio == pytest.approx(0.5)
     assert found.pairs("recipe", "control", "kdv", 10_000) is None
     line = recipe_table(found, ("burgers", "kdv"), 10_000).split("\n")[2]
-    assert line == "| burgers | 4.00 | not run | 1.00 | 0.500 | not run | 0 to 2 |"
+    assert line == "| burgers | 0.400 | not run | 0.100 | 0.500 | not run | 0 to 2 |"
     assert "not run" in ratio_text(None)
 
 
