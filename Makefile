@@ -2,6 +2,7 @@
 # make test   sets everything up and runs lint, types and tests, the site among them
 # make docs   builds the site into site/
 # make results   writes the tables and figures of docs/results.md from results/
+# make audit   compares the pinned dependencies with the known vulnerabilities; needs their service on the internet
 # make soak   mixed work and kills for an hour, or as long as MINUTES says; prints a summary
 PYTHON ?= python3
 BIN := .venv/bin
@@ -10,7 +11,7 @@ PIP := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c co
 # Modules are compiled when they are first imported, which must then be kept: compiling all of them takes a minute more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test pytest lint soak results docs notebooks clean
+.PHONY: demo test pytest lint audit soak results docs notebooks clean
 
 demo: .venv/.installed
 	$(BIN)/hero train burgers --strategy hero
@@ -30,6 +31,11 @@ results: .venv/.installed
 MINUTES ?= 60
 soak: .venv/.installed-dev
 	$(BIN)/python -m benchmarks soak --minutes $(MINUTES)
+
+audit: .venv/.installed-dev
+	$(PYTHON) -m venv .venv/audit
+	.venv/audit/bin/pip install --quiet --disable-pip-version-check pip-audit
+	.venv/audit/bin/pip-audit --strict --no-deps --disable-pip -r constraints.txt --progress-spinner off
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .

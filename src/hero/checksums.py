@@ -6,11 +6,15 @@ comment of a zip archive), and covers every byte around that word: file and chec
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
+
+from hero.errors import NoPermissionError
 
 MARK = b"hero:sha256:"
 DIGITS = 16  # 64 bits: a damaged file passes once in 2^64
@@ -59,9 +63,19 @@ def is_whole(data: bytes | IO[bytes]) -> bool:
     return stored == _digits(file, at)
 
 
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[io.BufferedReader]:
+    """The file, open for reading; NoPermissionError where that is not allowed, so that nobody takes it for damage."""
+    try:
+        with path.open("rb") as file:
+            yield file
+    except PermissionError:
+        raise NoPermissionError(path) from None
+
+
 def is_whole_file(path: Path) -> bool:
     """The same of a file, which is read in blocks."""
-    with path.open("rb") as file:
+    with reading(path) as file:
         return is_whole(file)
 
 

@@ -18,6 +18,13 @@ class HeroError(Exception):
     """A mistake in the user's request or input, told in one sentence; never a bug of hero."""
 
 
+class NoPermissionError(HeroError):
+    """A file may not be read: it may well be whole, and nothing is to be deleted or repeated."""
+
+    def __init__(self, path: object) -> None:
+        super().__init__(f"no permission to read {path}; ask its owner, or allow it with `chmod u+r`.")
+
+
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> HeroError:
     """An error for `name` that is not one of the `valid` names of its `kind`; it suggests the nearest."""
     if not isinstance(name, str):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from hero.checksums import FIELD, UNSEALED, sealed
+from hero.checksums import FIELD, UNSEALED, reading, sealed
 from hero.errors import HeroError
 from hero.faults import crash_point
 
@@ -155,5 +155,5 @@ def file_hash(path: Path) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _file_hash(path: Path, size: int, modified: int) -> str:
-    with path.open("rb") as file:
+    with reading(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -12,9 +12,12 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from hero.checksums import is_whole
+from hero.checksums import is_whole, reading
 from hero.errors import HeroError
 from hero.files import write_json
+
+LARGEST_FILE = 2**28
+"""Bytes of a record: hundreds of times as many as a study of thousands of runs writes."""
 
 
 class Record(BaseModel):
@@ -32,9 +35,12 @@ class Record(BaseModel):
         """The record in `path`; HeroError if it is missing, damaged or of another version."""
         remedy = cls.remedy.format(folder=path.parent.name)
         try:
-            text = path.read_bytes()
+            with reading(path) as file:
+                text = file.read(LARGEST_FILE + 1)
         except OSError as error:
             raise HeroError(f"cannot read {path} ({error.strerror or error}); {remedy}") from None
+        if len(text) > LARGEST_FILE:
+            raise HeroError(f"{path} has more than {LARGEST_FILE >> 20} MB, so hero did not write it; {remedy}")
         if not is_whole(text):
             raise HeroError(f"{path} is damaged (its checksum differs); {remedy}")
         try:

@@ -19,7 +19,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from hero.errors import HeroError
+from hero.errors import HeroError, NoPermissionError
 
 KEPT = 8  # a handle holds caches in memory, so that a folder of thousands of files must not keep all of them open
 
@@ -128,6 +128,8 @@ def damage_reported(path: Path) -> Iterator[None]:
     """Turn the errors of the HDF5 library into one sentence; h5py raises each of these types for damage."""
     try:
         yield
+    except PermissionError:
+        raise NoPermissionError(path) from None
     except (OSError, RuntimeError, KeyError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise HeroError(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hero.checksums import FIELD, UNSEALED, is_whole_file, sealed, sealed_archive
-from hero.errors import HeroError
+from hero.errors import HeroError, NoPermissionError
 from hero.files import write_atomic
 
 PREVIOUS = "previous.pt"
@@ -118,8 +118,8 @@ def last_state(run: Path, device: torch.device | str = "cpu") -> tuple[dict[str,
         return None, None
     try:
         return load_state(path, device), None
-    except HeroError:
-        if not previous.is_file():
+    except HeroError as error:
+        if not previous.is_file() or isinstance(error, NoPermissionError):
             raise
         state = load_state(previous, device)
     return state, f"the checkpoint {path} is damaged: continuing from the one before it, of update {state['step']}"

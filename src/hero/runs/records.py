@@ -23,7 +23,18 @@ from hero.files import write_atomic
 from hero.method.metrics import evaluated, horizon_of, metrics_of, summarise
 from hero.records import Record
 
-UNREADABLE = (OSError, ValueError, EOFError, RuntimeError, tokenize.TokenError, zipfile.BadZipFile, zlib.error)
+LARGEST_RATIO = 1000
+"""Bytes of arrays for each of their file."""
+UNREADABLE = (
+    OSError,
+    MemoryError,
+    ValueError,
+    EOFError,
+    RuntimeError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 """What reading a missing or damaged .npz file raises."""
 
 SCORE = re.compile(r"val_gm([1-9]\d*)")
@@ -300,5 +311,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     if not is_whole_file(path):
         raise ValueError
     with zipfile.ZipFile(path) as archive:
+        if sum(info.file_size for info in archive.infolist()) > LARGEST_RATIO * path.stat().st_size:
+            raise ValueError  # made to fill the memory: no archive of ours is packed like that
         members = {name.removesuffix(".npy"): io.BytesIO(archive.read(name)) for name in archive.namelist()}
     return {name: np.lib.format.read_array(content, allow_pickle=False) for name, content in members.items()}

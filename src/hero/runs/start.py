@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from hero.checksums import is_whole_file
-from hero.errors import HeroError
+from hero.errors import HeroError, NoPermissionError
 from hero.models.wrappers import MixedPrecision, Normalised, Residual
 from hero.runs.checkpoint import weights_of
 from hero.strategies import TrainSettings
@@ -65,6 +65,8 @@ def read_start(path: Path) -> dict[str, Tensor]:
         else:
             with warnings.catch_warnings(action="ignore"):  # torch warns of foreign pickles, which we refuse
                 content = torch.load(path, map_location="cpu", weights_only=True)
+    except PermissionError:
+        raise NoPermissionError(path) from None
     except pickle.UnpicklingError:
         raise HeroError(
             f"{path} holds Python objects besides tensors, which hero never runs; save its tensors alone with {SAVE}."

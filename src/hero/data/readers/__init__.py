@@ -10,6 +10,7 @@ A reader is an entry of `READERS`; to add one is one line, also from outside:
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from hero.config import Registry
 from hero.data.readers.apebench import is_apebench, read_apebench, read_split_files, split_files
@@ -23,6 +24,7 @@ from hero.data.readers.numpy_arrays import is_phiflow, read_npy, read_phiflow
 from hero.data.readers.torch_file import is_neuralop, read_neuralop, read_torch
 from hero.data.readers.xarray_file import read_xarray
 from hero.data.readers.zarr_store import read_zarr
+from hero.data.readers.zipped import check_claim
 from hero.data.recording import Recording
 from hero.errors import HeroError
 
@@ -63,6 +65,14 @@ READERS: Registry[Reader] = Registry(
 """In the order in which they are asked; the first that recognises a file reads it."""
 
 
+def checked(reader: Reader, path: Path, content: Any, layout: str) -> Recording:
+    """What the reader finds; refused where it describes more than the file or the memory can hold."""
+    try:
+        return check_claim(reader.read(path, content, layout))
+    except MemoryError:
+        raise HeroError(f"{path} describes more than the memory can hold; save a part of it.") from None
+
+
 def open_recording(path: Path, layout: str = "") -> Recording:
     """The trajectories of a file or folder; `layout` names the axes of a bare array, as in "btcxy"."""
     path = Path(path)
@@ -71,7 +81,7 @@ def open_recording(path: Path, layout: str = "") -> Recording:
         with container.opened(path) as content:
             for reader in READERS.values():
                 if reader.container == container.kind and reader.recognises(content):
-                    return reader.read(path, content, layout)
+                    return checked(reader, path, content, layout)
             contents = contents or container.describe(content)
     raise HeroError(
         f"{path} has a layout that no reader knows ({contents or 'see `hero doctor`'}); "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import os
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from hero.data.readers.arrays import axes_of, channels_of, layout_of, length, sl
 from hero.data.readers.zipped import members
 from hero.data.recording import Recording
 from hero.errors import HeroError
+
+LONGEST_HEADER = 2**16
+"""Bytes; NumPy itself trusts no header above 10,000."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,11 @@ def npy_header(file: IO[bytes], path: Path, name: str) -> tuple[tuple[int, ...],
     """(shape, Fortran order, dtype); the file stands at its data afterwards."""
     try:
         version = npy_format.read_magic(file)
+        digits = 2 if version == (1, 0) else 4
+        claimed = int.from_bytes(file.read(digits), "little")
+        if claimed > LONGEST_HEADER:  # NumPy would make room for it
+            raise ValueError(f"it claims {claimed:,} bytes")
+        file.seek(-digits, os.SEEK_CUR)
         read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
         return read(file)
     except (ValueError, EOFError, SyntaxError) as error:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 from pathlib import Path
 from typing import NoReturn
 
+from hero.data.recording import Recording
 from hero.errors import HeroError
 
 BOMB = 1000
@@ -46,6 +48,19 @@ def check_unpacked(path: Path, name: str, unpacked: int, size: int) -> None:
         raise HeroError(
             f"{path}: {name} unpacks to {unpacked:,} bytes, more than the memory; save it as .npy, read in parts."
         )
+
+
+def check_claim(recording: Recording) -> Recording:
+    """The recording; refused if it claims far more numbers than its files can hold, also packed."""
+    sizes = [part.stat().st_size for path in recording.files for part in (path, *path.rglob("*")) if part.is_file()]
+    frames = sum(trajectory.frames for trajectory in recording.trajectories)
+    numbers = frames * len(recording.channels) * math.prod(recording.space)
+    if sizes and numbers > BOMB * sum(sizes):
+        raise HeroError(
+            f"{recording.files[0]} claims {numbers:,} numbers in {sum(sizes):,} bytes; it is damaged or an attack: "
+            "save it again."
+        )
+    return recording
 
 
 def memory() -> int:

@@ -1,0 +1,247 @@
+"""Files made to run code, to fill the memory or to be misread, and files that may not be read: one sentence each."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import resource
+import struct
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import BytesIO, StringIO
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import scipy.io
+import torch
+
+from conftest import options, tiny
+from forked import in_fork
+from hero.cli import main
+from hero.files import write_atomic
+from hero.training.loop import train
+
+ROOM = 2**30
+"""Bytes that reading may take beyond what the process has: PyTorch reserves some of them for itself."""
+
+
+class Bomb:
+    """Runs code when it is unpickled without care."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def npy_header(shape: str, version: int = 1) -> bytes:
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}\n".encode()
+    return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", len(text)) + text
+
+
+def forged_zip(path: Path, name: str, content: bytes) -> None:
+    """A zip file whose member claims 4 GB less one block."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("archive/data.pkl", pickle.dumps(None))
+        file.writestr(name, content)
+    data = bytearray(path.read_bytes())
+    place = data.rindex(b"PK\x01\x02")
+    data[place + 24 : place + 28] = struct.pack("<I", 2**32 - 2**16)
+    path.write_bytes(data)
+
+
+def mat_of_claims(path: Path) -> None:
+    scipy.io.savemat(path, {"usol": np.zeros((13, 17))})
+    path.write_bytes(path.read_bytes().replace(struct.pack("<ii", 13, 17), struct.pack("<ii", 2**20, 2**20)))
+
+
+def empty_hdf5(path: Path) -> None:
+    """A dataset of 16 TB of which nothing is stored."""
+    with h5py.File(path, "w") as file:
+        file.create_dataset("u", (4, 2**20, 1, 2**20), "f4", chunks=(1, 1, 1, 2**20))
+
+
+def save_pickled(path: Path, content: Any) -> None:
+    torch.save(content, path)
+
+
+ATTACKS: dict[str, Callable[[Path], Any]] = {
+    "object.npy": lambda path: np.save(path, np.array([Bomb(path.with_name("ran"))], object), allow_pickle=True),
+    "object.npz": lambda path: np.savez(path, u=np.array([Bomb(path.with_name("ran"))], object)),
+    "reduce.pt": lambda path: save_pickled(path, {"u": torch.zeros(2), "b": Bomb(path.with_name("ran"))}),
+    "pickle.pkl": lambda path: path.write_bytes(pickle.dumps(Bomb(path.with_name("ran")))),
+    "pickle.mat": lambda path: scipy.io.savemat(path, {"u": pickle.dumps(Bomb(path.with_name("ran")))}),
+    "claims.npy": lambda path: path.write_bytes(npy_header("(1000000, 1000, 1, 1000000)")),
+    "overflows.npy": lambda path: path.write_bytes(npy_header(f"({2**62}, {2**62}, 1, 4)")),
+    "negative.npy": lambda path: path.write_bytes(npy_header("(-1, 4, 1, 4)") + bytes(64)),
+    "header.npy": lambda path: path.write_bytes(b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b" " * 100),
+    "nested.npy": lambda path: path.write_bytes(npy_header("(" * 3000 + ")" * 3000, 2)),
+    "bomb.npz": lambda path: forged_zip(path, "u.npy", npy_header("(4, 1000, 1, 268435456)")),
+    "bomb.pt": lambda path: forged_zip(path, "archive/data/0", bytes(100)),
+    "claims.mat": mat_of_claims,
+    "claims.h5": empty_hdf5,
+}
+
+SWAPPED = ["tensor", "u", "x-coordinate", "t-coordinate", "t0_fields", "dimensions", "boundary_conditions", "train"]
+SWAPPED += ["valid", "test", "sims", "data", "0000", "velocity", "particles", "uu", "measured_data", "fields"]
+
+
+def limit_memory(room: int) -> None:
+    """So much more than this process has now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 2**20
+    limit = pages * resource.getpagesize() + room
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def told(*arguments: object) -> tuple[int, str]:
+    """Exit code and stderr of a command in this process, or the exception that it ends with."""
+    out, err = StringIO(), StringIO()
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            code = main([str(argument) for argument in arguments])
+    except BaseException as error:
+        return -1, repr(error)
+    return code, err.getvalue()
+
+
+def attack(folder: Path) -> dict[str, tuple[int, str]]:
+    """What `hero doctor` says to each file, in a process of little memory."""
+    os.chdir(folder)
+    for name, make in ATTACKS.items():
+        make(folder / name)
+    for number, name in enumerate(SWAPPED):
+        with h5py.File(folder / f"swapped{number}.h5", "w") as file:
+            file.create_group(name).create_group("inside")
+        with h5py.File(folder / f"flat{number}.h5", "w") as file:
+            file[name] = np.zeros(3, "f4")
+    limit_memory(ROOM)
+    return {path.name: told("doctor", path, "--layout", "btcx") for path in sorted(folder.iterdir())}
+
+
+def test_files_of_strangers_run_nothing_and_fill_nothing(tmp_path: Path) -> None:
+    answers = in_fork(attack, tmp_path)
+    assert not (tmp_path / "ran").exists()
+    assert len(answers) == len(ATTACKS) + 2 * len(SWAPPED)
+    wrong = {name: answer for name, answer in answers.items() if answer[0] != 2 or answer[1].count("\n") != 1}
+    assert wrong == {}
+    assert [name for name, answer in answers.items() if "memory is too small" in answer[1]] == []
+
+
+@pytest.fixture(scope="module")
+def own_run(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
+    folder = tmp_path_factory.mktemp("attacked")
+    given = ["train", "burgers", *options(train__steps=1), "--runs", str(folder / "runs"), "--data", str(data_dir)]
+    assert main(given) == 0
+    return next((folder / "runs").iterdir())
+
+
+def oversize(run: Path) -> list[tuple[int, str]]:
+    """Records and configurations of impossible size, which hold nothing, in a process of little memory."""
+    limit_memory(ROOM)
+    answers = []
+    for name, command in {"metrics.json": "report", "config.toml": "evaluate"}.items():
+        with aside(run / name):
+            with (run / name).open("wb") as file:
+                file.truncate(2**33)
+            answers.append(told(command, run, "--runs", run.parent))
+            (run / name).write_bytes(b"[" * 2**20)
+            answers.append(told(command, run, "--runs", run.parent))
+    with aside(run / "rollout.npz"):
+        buffer = BytesIO()
+        np.savez(buffer, allow_pickle=False, initial=np.zeros(3))
+        forged_zip(run / "rollout.npz", "truth.npy", buffer.getvalue())
+        answers.append(told("animate", run, "--runs", run.parent))
+    return answers
+
+
+@contextmanager
+def aside(path: Path) -> Iterator[None]:
+    """Keep a file elsewhere for a while."""
+    kept = path.rename(path.with_name("aside"))
+    try:
+        yield
+    finally:
+        kept.replace(path)
+
+
+def test_oversized_records_are_refused(own_run: Path) -> None:
+    for code, err in in_fork(oversize, own_run):
+        assert (code, err.count("\n")) == (2, 1), err
+        assert "memory is too small" not in err
+
+
+def obey_permissions() -> None:
+    """Give up root's right to read and write whatever the permissions of files say, for this process."""
+    if os.geteuid() != 0:
+        return
+    library = ctypes.CDLL(None, use_errno=True)
+    header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    assert library.capget(header, sets) == 0
+    for place in range(3):  # effective, permitted, inheritable
+        sets[place] &= ~0b110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+    assert library.capset(header, sets) == 0
+
+
+def forbidden(run: Path, data: Path, other: Path) -> dict[str, tuple[int, str]]:
+    """What commands say to files without permission."""
+    obey_permissions()
+    os.chdir(other)
+    where, answers = ("--runs", run.parent, "--data", data), {}
+    (other / "given.toml").write_text("seed = 1\n")
+    np.save(other / "flow.npy", np.zeros((4, 9, 1, 8), "f4"))
+    locked = other / "locked"
+    locked.mkdir()
+    stored = next(data.glob("*.h5"), None) or next(data.rglob("*.h5"))
+    commands: dict[Path, tuple[object, ...]] = {
+        run / "config.toml": ("evaluate", run),
+        run / "model.safetensors": ("evaluate", run),
+        run / "last" / "state.pt": ("train", "--resume", run),
+        run / "metrics.json": ("report", run),
+        run / "errors.npz": ("animate", run),
+        run / "rollout.npz": ("animate", run),
+        stored: ("evaluate", run),
+        other / "given.toml": ("settings", "--config", other / "given.toml"),
+        other / "flow.npy": ("doctor", other / "flow.npy"),
+        locked: ("describe", "burgers", *options(strategy="push_forward"), "--json", locked / "x.json"),
+    }
+    for path, command in commands.items():
+        mode = path.stat().st_mode
+        path.chmod(0)
+        placed = where if command[0] not in ("settings",) else ()
+        answers[path.name] = told(*command, *placed)
+        path.chmod(mode)
+    answers["listing"] = told("runs", *where[:2])
+    return answers
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="root gives up its rights by a call of Linux")
+def test_no_permission_is_not_called_damage(own_run: Path, data_dir: Path, tmp_path: Path) -> None:
+    answers = in_fork(forbidden, own_run, data_dir, tmp_path)
+    assert answers.pop("listing")[0] == 0
+    for name, (code, err) in answers.items():
+        assert (name, code, err.count("\n")) == (name, 2, 1), err
+        assert "permission" in err.lower(), err
+        assert "damage" not in err, err
+        assert "delete" not in err, err
+
+
+def modes(umask: int) -> set[int]:
+    """The permissions of the files that a run writes."""
+    os.umask(umask)
+    with tempfile.TemporaryDirectory() as folder:
+        train(tiny(train__steps=1), Path(folder) / "runs", Path(folder) / "data")
+        write_atomic(Path(folder) / "x", b"")
+        return {path.stat().st_mode & 0o777 for path in Path(folder).rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_permissions_follow_the_umask(umask: int) -> None:
+    assert in_fork(modes, umask) == {0o666 & ~umask}
