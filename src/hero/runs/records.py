@@ -312,6 +312,6 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         raise ValueError
     with zipfile.ZipFile(path) as archive:
         if sum(info.file_size for info in archive.infolist()) > LARGEST_RATIO * path.stat().st_size:
-            raise ValueError  # made to fill the memory: no archive of ours is packed like that
+            raise ValueError  # made to fill the memory
         members = {name.removesuffix(".npy"): io.BytesIO(archive.read(name)) for name in archive.namelist()}
     return {name: np.lib.format.read_array(content, allow_pickle=False) for name, content in members.items()}

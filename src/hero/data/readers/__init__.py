@@ -66,7 +66,7 @@ READERS: Registry[Reader] = Registry(
 
 
 def checked(reader: Reader, path: Path, content: Any, layout: str) -> Recording:
-    """What the reader finds; refused where it describes more than the file or the memory can hold."""
+    """The recording of a file; HeroError where it describes more than the file or the memory can hold."""
     try:
         return check_claim(reader.read(path, content, layout))
     except MemoryError:
