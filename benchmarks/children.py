@@ -27,7 +27,8 @@ from hero.runs.checkpoint import load_state
 TIMES = {"seconds", "steps_per_second", "cost", "checksum"}
 """Fields that a clock decides, and the checksums of lines that hold them."""
 
-NO_RESULTS = (".lock", "output.log", "table.*", "*.html", "*.png", "*.pdf")
+NO_RESULTS = (".lock", "output.log", "table.*", "*.html", "*.png", "*.pdf", "previous.pt")
+"""Files for people, and the checkpoint before the last, which is of another update where a signal stopped the run."""
 """Locks, printed output, and pages and tables, which are written from the records and show the cost."""
 
 
