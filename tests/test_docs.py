@@ -82,3 +82,13 @@ def test_files_of_the_package_that_a_document_names_exist(path: Path) -> None:
     ]
     for name in re.findall(r"`([\w/]+\.py)`", path.read_text(encoding="utf-8")):
         assert any(file == name or file.endswith(f"/{name}") for file in known), name
+
+
+def test_every_promise_names_a_test_that_exists() -> None:
+    text = (ROOT / "docs/promises.md").read_text(encoding="utf-8")
+    rows = [line for line in text.split("\n## ")[0].splitlines() if line.startswith("| ")][1:]
+    named = [re.search(r"`(test_\w+\.py)::(test_\w+)` \|$", row) for row in rows]
+    assert len(rows) > 15
+    for row, test in zip(rows, named, strict=True):
+        assert test, row
+        assert f"\ndef {test[2]}(" in (ROOT / "tests" / test[1]).read_text(encoding="utf-8"), row
