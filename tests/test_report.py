@@ -33,7 +33,7 @@ from hero.report.figures.training import diagnostic_charts, series, training_cha
 from hero.report.headline import group_sentence, main_column, result_sentences, summary_sentence
 from hero.report.inputs import gather
 from hero.report.listing import ListedRun, runs_table
-from hero.report.page.page import render, write_page
+from hero.report.page.page import _json, render, write_page
 from hero.report.page.payload import payload
 from hero.report.page.player import LEVELS, averaged, kept_steps, player, quantise
 from hero.report.panels import panels_of
@@ -692,3 +692,13 @@ def test_no_two_of_thirty_lines_look_the_same() -> None:
     names = [str(i) for i in range(30)]
     looks = {(colour, line_style(i)) for i, colour in enumerate(colours_of(names).values())}
     assert len(looks) == 30
+
+
+def test_the_data_of_the_page_are_written_in_parts_of_one_run() -> None:
+    runs = [{"run": f"</script> {n}", "fields": ["x" * 50], "nrmse": [None, 0.5]} for n in range(3)]
+    content = {"curves": {"tau": 0.1, "panels": []}, "players": {"runs": runs, "truths": {}}, "training": []}
+    parts = list(_json(content))
+    text = "".join(parts)
+    assert json.loads(text) == content
+    assert "<" not in text
+    assert max(part.count("fields") for part in parts) == 1

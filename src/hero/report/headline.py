@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from hero.method.metrics import HORIZON, diverged
+from hero.method.metrics import HORIZON
 from hero.models import BACKBONES
 from hero.report.content import published_numbers, study_number
 from hero.report.inputs import ReportInputs
@@ -200,9 +200,9 @@ def main_column(columns: Sequence[Column]) -> Column:
 
 
 def _counted(inputs: ReportInputs, rows: Sequence[Row]) -> str:
-    errors = [run.errors.nrmse for run in inputs.runs.values() if run.errors]
+    curves = [run.curves for run in inputs.runs.values() if run.curves]
     states = Counter(run.status for row in rows for run in row.runs)
     others = "".join(f", {states[state]} {state}" for state in ("failed", "unfinished", "not run") if states[state])
     plural = "s" if len(inputs.runs) != 1 else ""
-    lost, rollouts = sum(map(diverged, errors)), sum(map(len, errors))
+    lost, rollouts = sum(one.diverged for one in curves), sum(one.rollouts for one in curves)
     return f"{len(inputs.runs)} finished run{plural}{others}; {lost} of {rollouts} rollouts diverged."

@@ -17,6 +17,7 @@ from hero.errors import HeroError
 from hero.evaluation.anatomy import Anatomy
 from hero.evaluation.evaluate import Landscape
 from hero.evaluation.theory import Probe
+from hero.method.metrics import diverged
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
 from hero.runs.label import Label
@@ -29,19 +30,42 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class Curves:
+    """The errors of a run as the page shows them: over its trajectories at each step."""
+
+    nrmse: np.ndarray
+    median: np.ndarray
+    correlation: np.ndarray
+    diverged: int
+    rollouts: int
+
+    @classmethod
+    def of(cls, errors: Errors) -> Curves:
+        """The curves of these arrays; an error that is not a number is infinite."""
+        nrmse = np.where(np.isnan(errors.nrmse), np.inf, errors.nrmse)
+        # A rank without interpolation: between a finite and an infinite value there is nothing to interpolate.
+        median = np.quantile(nrmse, 0.5, axis=0, method="inverted_cdf")
+        return cls(nrmse.mean(axis=0), median, errors.correlation.mean(axis=0), diverged(nrmse), len(nrmse))
+
+
+@dataclass(frozen=True)
 class ReportedRun:
-    """An evaluated run and the files of it that could be read."""
+    """An evaluated run and the files of it that could be read.
+
+    Log, errors and rollout are read again when they are drawn: a report of hundreds of runs holds a few kilobytes each.
+    """
 
     run: Run
     metrics: Metrics
-    log: Log
-    errors: Errors | None
+    has_log: bool
+    curves: Curves | None
+    """None where the errors could not be read."""
     probe: Probe | None
     landscape: Landscape | None
     anatomy: Anatomy | None
     before: Before | None = None
     """The checkpoint that it was fine-tuned from."""
-    before_errors: Errors | None = None
+    has_before_errors: bool = False
     label: Label = field(default_factory=Label)
     """What people call it."""
 
@@ -49,6 +73,25 @@ class ReportedRun:
     def name(self) -> str:
         """The id of the run."""
         return self.run.name
+
+    @property
+    def log(self) -> Log:
+        """Its log; an empty one if it could not be read."""
+        return self.run.log if self.has_log else Log()
+
+    @property
+    def errors(self) -> Errors | None:
+        """Errors per test trajectory and step."""
+        return self.run.errors if self.curves else None
+
+    @property
+    def before_errors(self) -> Errors | None:
+        """The same of the checkpoint that it was fine-tuned from."""
+        return self.run.before_errors if self.has_before_errors else None
+
+    def over(self, horizon: int) -> dict[str, dict[str, float]]:
+        """Its numbers over `horizon` steps."""
+        return self.metrics.over(horizon, None if horizon == self.metrics.horizon else self.errors)
 
     @property
     def config(self) -> RunConfig:
@@ -79,7 +122,8 @@ class ReportedRun:
         if found is None:
             notices.append(f"run {self.name} has no rollout.npz; `hero evaluate {self.name}` draws its rollout.")
             return None, None
-        nrmse = np.zeros((0, 0)) if self.errors is None else self.errors.nrmse
+        errors = self.errors
+        nrmse = np.zeros((0, 0)) if errors is None else errors.nrmse
         fits = found.trajectory < len(nrmse) and nrmse.shape[1] == len(found.truth)
         return found, nrmse[found.trajectory] if fits else None
 
@@ -120,24 +164,24 @@ class ReportInputs:
             if finished:
                 raise HeroError(f"{outdated}; {resume}")
             self.notices.append(f"{outdated}; {resume}")
-        log = self._read(lambda: run.log) or Log()
-        self.notices += [log.notice] if log.notice else []
+        log = self._read(lambda: run.log)
+        self.notices += [log.notice] if log and log.notice else []
         self.notices += [
             f"run {run.name} diverged before update {found.diverged_at} and continued from update {found.back_to} with "
             f"{found.lr_factor:g} of its learning rate."
-            for found in log.back_offs
+            for found in (log.back_offs if log else ())
         ]
         probe, landscape, anatomy = (folder / f"{name}.json" for name in ("probe", "landscape", "anatomy"))
         self.runs[run.name] = ReportedRun(
             run,
             metrics,
-            log,
-            self._read(lambda: run.errors),
+            log is not None,
+            self._read(lambda: Curves.of(run.errors)),
             self._read(lambda: Probe.read(probe)) if probe.is_file() else None,
             self._read(lambda: Landscape.read(landscape)) if landscape.is_file() else None,
             self._read(lambda: Anatomy.read(anatomy)) if anatomy.is_file() else None,
             self._read(lambda: run.before),
-            self._read(lambda: run.before_errors if run.before else None),
+            self._read(lambda: run.before_errors if run.before else None) is not None,
             self._read(lambda: run.label) or Label(),
         )
 

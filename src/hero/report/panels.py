@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from hero.method.metrics import HORIZON, diverged
+from hero.method.metrics import HORIZON
 from hero.models import BACKBONES
 from hero.report.content import published_numbers
-from hero.report.inputs import ReportedRun, ReportInputs
+from hero.report.inputs import Curves, ReportedRun, ReportInputs
 from hero.report.names import method_title, title_of
 from hero.strategies import STRATEGIES
 from hero.study.records import Cell, Column, Group, Row, RunEntry, StudyResult, best_marked, rollout_columns
@@ -38,7 +38,12 @@ class Series:
 
     def stacked(self, name: str) -> list[np.ndarray]:
         """The arrays (trajectory, step) of the runs that have them."""
-        return [run.errors.test[name] for run in self.runs if run.errors]
+        return [errors.test[name] for run in self.runs if (errors := run.errors)]
+
+    @property
+    def curves(self) -> list[Curves]:
+        """The curves of the same runs."""
+        return [run.curves for run in self.runs if run.curves]
 
 
 @dataclass(frozen=True)
@@ -129,20 +134,20 @@ def study_of_runs(runs: Sequence[ReportedRun], horizon: int = HORIZON) -> StudyR
 
 def _row(label: str, runs: Sequence[ReportedRun], columns: Sequence[Column], horizon: int) -> Row:
     paper = published_numbers(runs[0].config) if runs[0].metrics.horizon == horizon else {}
-    numbers, cells = [run.metrics.over(horizon, run.errors) for run in runs], {}
+    numbers, cells = [run.over(horizon) for run in runs], {}
     for column in columns:
         values = [of[column.split].get(column.metric) for of in numbers]
         known = [value for value in values if value is not None]
         cells[column.key] = Cell.of(known, paper.get(column.key)) if known else None
-    errors = [run.errors.nrmse for run in runs if run.errors]
+    curves = [run.curves for run in runs if run.curves]
     return Row(
         label=label,
         method=label,
         strategy=runs[0].config.strategy,
         cells=cells,
         runs=tuple(RunEntry(seed=run.config.seed, run=run.name, status="finished") for run in runs),
-        diverged=sum(map(diverged, errors)),
-        rollouts=sum(map(len, errors)),
+        diverged=sum(one.diverged for one in curves),
+        rollouts=sum(one.rollouts for one in curves),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hero.method.metrics import TAU, diverged
+from hero.method.metrics import TAU
 from hero.report.content import metrics_table, statistics_tables, study_tables
 from hero.report.figures.spectra import SpectraChart, spectra_charts
 from hero.report.figures.training import Line, training_charts
@@ -77,25 +77,18 @@ def result_tables(inputs: ReportInputs) -> list[Table]:
 
 
 def _curves(panel: Panel) -> Data:
-    shown = [series for series in panel.series if series.stacked("nrmse")]
-    return {"title": panel.title, "series": [_series_curves(series) for series in shown]}
+    return {"title": panel.title, "series": [_series_curves(series) for series in panel.series if series.curves]}
 
 
 def _series_curves(series: Series) -> Data:
-    errors, cells = [np.where(np.isnan(e), np.inf, e) for e in series.stacked("nrmse")], series.row.cells
-    per_seed = {
-        "nrmse": [e.mean(axis=0) for e in errors],
-        # A rank without interpolation: between a finite and an infinite value there is nothing to interpolate.
-        "median": [np.quantile(e, 0.5, axis=0, method="inverted_cdf") for e in errors],
-        "correlation": [c.mean(axis=0) for c in series.stacked("correlation")],
-    }
+    curves, cells = series.curves, series.row.cells
     return {
         "label": series.row.label,
-        "seeds": len(errors),
-        "diverged": sum(map(diverged, errors)),
-        "rollouts": sum(map(len, errors)),
+        "seeds": len(curves),
+        "diverged": sum(one.diverged for one in curves),
+        "rollouts": sum(one.rollouts for one in curves),
         "paper": [[t, cell.paper.mean] for t in (1, 100) if (cell := cells.get(f"nrmse@{t}")) and cell.paper],
-        **{key: _band(curves) for key, curves in per_seed.items()},
+        **{key: _band([getattr(one, key) for one in curves]) for key in ("nrmse", "median", "correlation")},
     }
 
 
@@ -185,10 +178,11 @@ def _training(panels: Sequence[Panel], named: Sequence[str]) -> tuple[list[Data]
         runs = _labelled(panels, all_seeds=False)
     found = []
     for label, _, run in runs:
+        log = run.log
         charts = [{"title": chart.title, "scale": "log" if chart.log else "linear",
-                   "series": [_line(line) for line in chart.lines]} for chart in training_charts(run.log)]  # fmt: skip
+                   "series": [_line(line) for line in chart.lines]} for chart in training_charts(log)]  # fmt: skip
         if charts:
-            spectra = spectra_charts(run.log, run.weighs_error) if run.name in named else []
+            spectra = spectra_charts(log, run.weighs_error) if run.name in named else []
             found.append({"run": run.name, "label": label, "charts": charts, "spectra": [*map(_spectra, spectra)]})
     return found, notices
 
