@@ -88,12 +88,12 @@ class Evidence(Record):
 
     @property
     def key(self) -> Key:
-        """What it was trained with."""
+        """Its arm, task, seed and updates."""
         return Key(self.arm, self.task, self.seed, self.updates)
 
 
 class Key(NamedTuple):
-    """What a run was trained with."""
+    """The arm, task, seed and updates of a run, which give its command and configuration."""
 
     arm: str
     task: str
