@@ -32,11 +32,12 @@ def test_strange_values_are_taken_or_refused_in_one_sentence() -> None:
         *("train.steps=1979-05-27", "backbone.kwargs=5", "task.name=5", "backbone.name=[1]", "train.steps=٣"),
         *("train.steps=" + "9" * 5000, "train.steps=" + "[" * 5000, "train.stages=٣:٣", "data.nothing=1"),
         *("refiner.form=[]", "backbone.size=[]", "hero.diagnostics=[[1]]", "train.stages=1:" + "9" * 5000),
+        "backbone.levels=9223372036854775807",
     ],
 )
 def test_a_value_of_another_kind_is_refused(text: str) -> None:
     with pytest.raises(HeroError, match=r"[.?]$"):
-        make_config(overrides=[text])
+        make_config(overrides=["backbone.name=unet", text] if "levels" in text else [text])
 
 
 def test_arguments_beside_something_else_are_refused() -> None:

@@ -146,7 +146,7 @@ class UNet(nn.Module):
 
 def check_levels(levels: int, space: tuple[int, ...]) -> None:
     """Refuse a grid that cannot be halved so often."""
-    if min(space) < 2**levels:
+    if levels >= min(space).bit_length():  # 2^levels is above it, and may be beyond all computing
         raise HeroError(
             f"backbone.levels={levels} halves an axis of {min(space)} points below one; use at most "
             f"{int(math.log2(min(space)))}."
