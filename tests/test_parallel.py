@@ -1,0 +1,140 @@
+"""Several processes of torchrun train one run: the trace of one process, resumes on other numbers, a lost process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Generator
+
+from conftest import TINY
+from hero.data.windows import Windows
+from hero.parallel import draw, sharing
+from hero.ranks import Ranks
+from hero.runs.checkpoint import read_weights
+from hero.runs.config import make_config
+from hero.runs.records import read_lines
+from hero.training.journal import Progress
+from hero.training.loop import train
+
+STEPS = 14
+SHORT = {"train.steps": STEPS, "train.validate_every": STEPS, "train.checkpoint_every": 7}
+RELATIVE = {"hero.start": 3, "hero.refresh": 4, "hero.warmup": 5}
+ADJOINT = {"start": 2, "refresh": 4, "horizon": 6, "trajectories": 4, "relative": 0.02}
+# Batches of 5 are shares of 2 and 3; the last of an epoch of 24 windows has 4.
+CASES: dict[str, dict[str, Any]] = {
+    "one_step": {},
+    "push_forward": {"train.noise": 0.05, "train.ema": 0.9},
+    "hero": RELATIVE,
+    "foresight": {f"foresight.{name}": value for name, value in ADJOINT.items()},
+    "refiner": {},
+}
+VALUES = {name: {**TINY, **SHORT, "strategy": name, **case} for name, case in CASES.items()}
+
+MANY = """
+import json, sys
+from pathlib import Path
+from hero.runs.config import make_config
+from hero.training.loop import train
+for values in json.loads(sys.argv[3]):
+    train(make_config(overrides=values), Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+def torchrun(*arguments: object, **variables: str) -> tuple[int, str, str]:
+    """Two real processes: exit code, stdout, stderr."""
+    found = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
+    )
+    return found.returncode, found.stdout, found.stderr
+
+
+def losses(run: Path) -> list[float]:
+    return [record["loss"] for record in read_lines(run / "log.jsonl") if "loss" in record]
+
+
+def assert_same_to_rounding(run: Path, expected: Path) -> None:
+    assert len(losses(run)) == STEPS
+    assert losses(run) == pytest.approx(losses(expected), rel=3e-6)
+    found = read_weights(run / "model.safetensors")[0]
+    for name, tensor in read_weights(expected / "model.safetensors")[0].items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> dict[str, Path]:
+    """Every case by one process."""
+    runs = tmp_path_factory.mktemp("one")
+    return {name: train(make_config(overrides=values), runs, data_dir) for name, values in VALUES.items()}
+
+
+def test_two_processes_have_the_trace_of_one_also_after_a_resume(
+    one_process: dict[str, Path], tmp_path: Path, data_dir: Path
+) -> None:
+    """Numbers that are drawn for a batch or averaged over it would show: noise, perturbations, weights of modes."""
+
+    def interrupt(progress: Progress) -> None:
+        if progress.step == 9:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(make_config(overrides=VALUES["push_forward"]), tmp_path, data_dir, callbacks=[interrupt])
+    script = tmp_path / "many.py"
+    script.write_text(MANY)
+    code, out, err = torchrun(script, tmp_path, data_dir, json.dumps(list(VALUES.values())))
+    assert code == 0, err
+    assert out.count("after update 7 of 14") == 1  # one of the processes prints
+    for run in one_process.values():
+        assert_same_to_rounding(tmp_path / run.name, run)
+
+
+def test_a_lost_process_stops_the_rest_and_one_process_continues(
+    one_process: dict[str, Path], runs_dir: Path, data_dir: Path
+) -> None:
+    values = VALUES["hero"]
+    arguments = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
+    command = ("-m", "hero", "train", "burgers", *arguments, "--runs", runs_dir, "--data", data_dir)
+    code, _, err = torchrun(*command, HERO_FAULT="after-line log.jsonl:10")  # the first process kills itself
+    assert code
+    assert err.count("hero: another process of this run has ended") == 1
+    run = runs_dir / one_process["hero"].name
+    assert len(losses(run)) == 10
+    assert losses(run) == pytest.approx(losses(one_process["hero"])[:10], rel=3e-6)
+    train(make_config(overrides=values), runs_dir, data_dir)
+    assert_same_to_rounding(run, one_process["hero"])
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_shares_make_up_every_batch_and_its_draws(count: int) -> None:
+    data = torch.arange(4 * 9 * 2.0).reshape(4, 9, 1, 2)
+    whole = Windows(data, 3, 5, seed=0)
+    for step in range(whole.per_epoch):  # the last batch has 4 windows of 24, fewer than 8 processes
+        batch = whole(step)
+        drawn = torch.randn(len(batch.truth), 3, generator=Generator().manual_seed(1))
+        rows, weights = [], []
+        for rank in range(count):
+            part = Windows(data, 3, 5, seed=0, ranks=Ranks(rank, count))(step)
+            assert part.share is not None
+            assert part.index is not None
+            assert torch.equal(part.share.index, batch.index)
+            with sharing(part.share):
+                mine = draw(torch.randn, (len(part.truth), 3), generator=Generator().manual_seed(1))
+            weights.append(part.share.weigh(torch.ones(())))
+            if part.share.count:
+                rows.append(torch.cat([part.truth.flatten(1), part.index[:, None], mine], dim=1))
+            else:
+                assert len(part.truth) == 1  # a row to compute with, which counts nothing
+                assert weights[-1] == 0
+        expected = torch.cat([batch.truth.flatten(1), batch.index[:, None], drawn], dim=1)
+        assert torch.equal(torch.cat(rows), expected)
+        assert sum(weights) == pytest.approx(1)
