@@ -277,11 +277,13 @@ class WorkerOptions:
     gpus: Annotated[float, option("X", "On a cluster: GPUs of each run, such as 0.5 to share one.")] = 0.0
     retries: Annotated[int, option("N", "On a cluster: further tries of a run whose worker died.")] = 3
 
+    processes: Annotated[int, option("N", "Processes that share each run; they share its CPUs and GPUs.")] = 1
+
     def build(self) -> "Workers":
         """The workers."""
         from hero.study.worker import Workers
 
-        return Workers(self.workers, self.cluster, self.cpus, self.gpus, self.retries)
+        return Workers(self.workers, self.cluster, self.cpus, self.gpus, self.retries, self.processes)
 
 
 def allow_code(trusted: bool) -> None:

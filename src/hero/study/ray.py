@@ -19,6 +19,7 @@ from typing import Any
 from hero.config.registry import import_variable
 from hero.errors import HeroError, install_hint
 from hero.files import write_atomic
+from hero.parallel import LOST
 from hero.study.watch import SweepProgress
 from hero.study.worker import (
     LOG,
@@ -57,14 +58,17 @@ def run_on_cluster(jobs: Sequence[Job], workers: Workers, progress: SweepProgres
         task = ray.remote(compute).options(
             num_cpus=cpus, num_gpus=workers.gpus, max_retries=workers.retries, retry_exceptions=[KilledError]
         )
-        variables = variables_of(threads_for(cpus), gpus=None if workers.gpus else "")
+        variables = variables_of(threads_for(cpus / workers.processes), gpus=None if workers.gpus else "")
         names = [name for job in jobs for name in job.config.code_names()]
         # The other machines have their own environment.
         variables["HERO_LOG"] = os.environ.get("HERO_LOG", "")
         variables["HERO_IMPORT"] = import_variable(names, os.environ.get("HERO_IMPORT", ""))
         logs = {job.run.name: log_stamp(job) for job in jobs}
         pending = {
-            task.remote(job.config.to_toml(), str(job.run), str(job.data_dir), variables, tokens): job for job in jobs
+            task.remote(
+                job.config.to_toml(), str(job.run), str(job.data_dir), variables, tokens, workers.processes
+            ): job
+            for job in jobs
         }
         try:
             while pending:
@@ -80,12 +84,14 @@ def run_on_cluster(jobs: Sequence[Job], workers: Workers, progress: SweepProgres
             cancel(ray, list(pending))
 
 
-def compute(toml: str, run: str, data_dir: str, variables: Mapping[str, str], tokens: Sequence[str]) -> Failure | None:
+def compute(
+    toml: str, run: str, data_dir: str, variables: Mapping[str, str], tokens: Sequence[str], processes: int = 1
+) -> Failure | None:
     """The Ray task: one run in a worker process. A kill is raised, for Ray to try again."""
     if missing := missing_folders(tokens):
         return Failure(not_shared(socket.gethostname(), missing), [])
     try:
-        process = start_worker(toml, Path(run), Path(data_dir), variables)
+        process = start_worker(toml, Path(run), Path(data_dir), variables, processes)
     except (HeroError, OSError) as error:
         return Failure(str(error), [])
     try:
@@ -94,7 +100,7 @@ def compute(toml: str, run: str, data_dir: str, variables: Mapping[str, str], to
     finally:
         stop([process])
     failure = failure_of(Path(run), process.returncode)
-    if process.returncode < 0:
+    if process.returncode < 0 or (failure is not None and LOST.rstrip(".") in failure.sentence):
         raise KilledError(failure)
     return failure
 

@@ -70,7 +70,7 @@ def sweep(
         with sweep_progress(jobs, before=len(failed)) as progress:
             if workers.cluster is None:
                 with stop_on_sigterm():
-                    run_in_processes(jobs, workers.count, progress)
+                    run_in_processes(jobs, workers, progress)
             else:
                 run_on_cluster(jobs, workers, progress)
             failed |= progress.failed
@@ -102,11 +102,12 @@ def run_here(jobs: Sequence[Job], measure: Callable[[Path, Path], object]) -> di
     return failed
 
 
-def run_in_processes(jobs: Sequence[Job], count: int, progress: SweepProgress) -> None:
-    """`count` runs at a time, each in a process; an interrupt stops them after they have saved."""
+def run_in_processes(jobs: Sequence[Job], workers: Workers, progress: SweepProgress) -> None:
+    """`count` runs at a time, each in its processes; an interrupt stops them after they have saved."""
+    count, processes = workers.count, workers.processes
     waiting = list(reversed(jobs))
     running: dict[int, tuple[Job, subprocess.Popen[bytes]]] = {}
-    threads, gpus = threads_of_each(count), visible_gpus()
+    threads, gpus = threads_of_each(count * processes), visible_gpus()
     try:
         while waiting or running:
             for slot in range(count):
@@ -114,8 +115,8 @@ def run_in_processes(jobs: Sequence[Job], count: int, progress: SweepProgress) -
                     job = waiting.pop()
                     progress.started(job)
                     try:
-                        variables = variables_of(threads, gpu_of(job.config, gpus, slot))
-                        process = start_worker(job.config.to_toml(), job.run, job.data_dir, variables)
+                        variables = variables_of(threads, gpu_of(job.config, gpus, slot, processes))
+                        process = start_worker(job.config.to_toml(), job.run, job.data_dir, variables, processes)
                         running[slot] = (job, process)
                     except (HeroError, OSError) as error:
                         progress.ended(job, Failure(str(error), []))
@@ -143,6 +144,8 @@ def visible_gpus() -> list[str]:
     return named.split(",")[:count] if named else [str(index) for index in range(count)]
 
 
-def gpu_of(config: RunConfig, gpus: Sequence[str], slot: int) -> str | None:
-    """The GPU of a slot, in turn; a run that names its own, such as cuda:1, must see them all."""
-    return gpus[slot % len(gpus)] if gpus and ":" not in config.train.device else None
+def gpu_of(config: RunConfig, gpus: Sequence[str], slot: int, processes: int = 1) -> str | None:
+    """The GPU of each process of a slot, in turn; a run that names its own, such as cuda:1, must see them all."""
+    if len(gpus) < processes or ":" in config.train.device:
+        return None
+    return ",".join(gpus[(slot * processes + number) % len(gpus)] for number in range(processes))

@@ -33,7 +33,7 @@ class Workers:
     """Where runs are computed: `count` local processes, 0 for this one; or the Ray cluster at an address.
 
     On a cluster each run gets `cpus` and `gpus`, which may be fractions, and is tried again `retries` times if its
-    worker dies; without `cpus`, `count` runs share the smallest machine.
+    worker dies; without `cpus`, `count` runs share the smallest machine. Each run is trained by `processes` processes.
     """
 
     count: int = 1
@@ -41,6 +41,7 @@ class Workers:
     cpus: float | None = None
     gpus: float = 0.0
     retries: int = 3
+    processes: int = 1
 
     def __post_init__(self) -> None:
         if self.count < (0 if self.cluster is None else 1):
@@ -53,6 +54,8 @@ class Workers:
             raise HeroError(f"`cpus`={self.cpus:g} is not possible; use a number above 0.")
         if not (0 <= self.gpus <= 1 or (self.gpus > 1 and self.gpus % 1 == 0)):
             raise HeroError(f"`gpus`={self.gpus:g} is not possible; use a fraction up to 1, or a whole number.")
+        if self.processes < 1 or (self.processes > 1 and self.count == 0):
+            raise HeroError(f"`processes`={self.processes} is not possible; use 1, or more with `workers` above 0.")
         if self.retries < 0:
             raise HeroError(f"`retries`={self.retries} is too few; use 0 or more.")
 
@@ -79,8 +82,13 @@ def variables_of(threads: int, gpus: str | None = None) -> dict[str, str]:
     return variables if gpus is None else {**variables, "CUDA_VISIBLE_DEVICES": gpus}
 
 
-def start_worker(toml: str, run: Path, data_dir: Path, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Train and evaluate the configuration `toml` in the folder `run`, in a new process with these variables set."""
+def start_worker(
+    toml: str, run: Path, data_dir: Path, variables: Mapping[str, str], processes: int = 1
+) -> subprocess.Popen[bytes]:
+    """Train and evaluate the configuration `toml` in the folder `run`, in a new process with these variables set.
+
+    Several `processes` are started by torchrun, which is then the new process.
+    """
     path = run / "config.toml"
     if not path.is_file() or path.read_bytes() != toml.encode():  # an equal id: it keeps other checkpoints
         write_atomic(run / "config.toml", toml.encode())
@@ -88,12 +96,14 @@ def start_worker(toml: str, run: Path, data_dir: Path, variables: Mapping[str, s
     values = tomllib.loads(toml)
     names = values["strategy"], values["backbone"]["name"], values["train"]["optimizer"]
     importable = {
+        "PYTHONSAFEPATH": "1",  # -P, also for processes of torchrun
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),  # what we can import
         "HERO_IMPORT": import_variable(names, environment.get("HERO_IMPORT", "")),
     }
+    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m"]
     with (run / LOG).open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "hero.study.worker", run, data_dir],
+            [sys.executable, "-P", "-m", *(launcher if processes > 1 else ()), "hero.study.worker", run, data_dir],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -136,8 +146,9 @@ def failure_of(run: Path, code: int) -> Failure | None:
     if code == 0:
         return None
     output = last_lines(run / LOG)
-    if code > 0 and output and output[-1].startswith("hero: "):
-        return Failure(with_log(output[-1].removeprefix("hero: "), run), [])
+    said = [line for line in output if line.startswith("hero: ")]
+    if code > 0 and said and output[-1].startswith(("hero: ", "=====")):  # torchrun adds a report, which ends so
+        return Failure(with_log(said[-1].removeprefix("hero: "), run), [])
     if code > 0:
         return Failure(with_log(f"its process crashed with exit code {code}.", run), output[-12:])
     name = signal.Signals(-code).name
