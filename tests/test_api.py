@@ -23,6 +23,7 @@ from hero.config.given import fingerprint_of, give
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.evaluation.model_folder import Hub, write_folder
+from hero.files import write_json
 from hero.method.rollout import rollout
 from hero.runs.folder import Run, load_data
 
@@ -433,7 +434,7 @@ def test_damaged_and_foreign_folders_are_refused(result: hero.Result, tmp_path: 
         hero.load(folder, model=Net())
     content = json.loads((folder / "config.json").read_text())
     content["config"]["backbone"]["width"] = 5
-    (folder / "config.json").write_text(json.dumps(content))
+    write_json(folder / "config.json", content)
     with pytest.raises(HeroError, match="holds the weights of another model"):
         hero.load(folder)
     (folder / "config.json").write_text("{")

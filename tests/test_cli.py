@@ -24,7 +24,7 @@ from hero.console import console
 from hero.data import TASKS
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
-from hero.files import run_lock
+from hero.files import json_line, run_lock
 from hero.models import BACKBONES
 from hero.runs.config import all_settings, make_config
 from hero.runs.folder import Run
@@ -223,7 +223,7 @@ def test_runs_shows_finished_unfinished_and_unevaluated(
     stopped.mkdir()
     (stopped / "config.toml").write_text(tiny(seed=2).to_toml())
     record = json.loads((finished / "log.jsonl").read_text().splitlines()[6])
-    (stopped / "log.jsonl").write_text(json.dumps({**record, "step": 7}) + "\n")
+    (stopped / "log.jsonl").write_text(json_line({**record, "step": 7}))
     code, out, err = call("runs", "--runs", runs_dir)
     assert (code, err) == (0, "")
     lines = {seed: next(line for line in out.splitlines() if f"hero-s{seed}-" in line) for seed in (0, 1, 2)}

@@ -19,7 +19,7 @@ import torch
 from conftest import Call, assert_refused, options, start_hero, tiny
 from hero.data import Split, generate, get_task, load_split, split_path
 from hero.evaluation.evaluate import evaluate
-from hero.files import write_json
+from hero.files import json_line, write_json
 from hero.runs.checkpoint import read_weights, save_weights
 from hero.runs.folder import Run
 from hero.training.journal import Progress
@@ -130,7 +130,7 @@ def test_a_damaged_line_of_a_log_is_skipped_and_named(line: bytes, call: Call, r
 
 def test_a_word_for_a_statistic_is_a_damaged_line(run: Path) -> None:
     lines = (run / "log.jsonl").read_text().splitlines()
-    lines[2] = json.dumps({**json.loads(lines[2]), "alpha": "word"})
+    lines[2] = json_line({**json.loads(lines[2]), "alpha": "word"}).strip()
     (run / "log.jsonl").write_text("\n".join(lines) + "\n")
     log = Run(run).log
     assert [record.step for record in log.training] == [1, 2, *range(4, 21)]

@@ -13,6 +13,7 @@ import pytest
 
 from conftest import tiny
 from hero.evaluation.evaluate import evaluate
+from hero.files import json_line
 from hero.report import write_run_page
 from hero.report.figures.spectra import SHOWN, SpectraChart, spectra_charts, spectra_figure
 from hero.report.figures.style import save
@@ -106,7 +107,7 @@ def test_numbers_that_are_not_finite_leave_a_gap(runs: dict[str, Path], tmp_path
     last["weights"][0][:3] = [None, "nan", "inf"]
     last["error"][0][4] = 0.0
     last["sensitivity"] = [[None] * len(last["wavenumber"][0])]
-    (run / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (run / "log.jsonl").write_text("".join(map(json_line, lines)))
     page = write_run_page(run)
     assert "damaged" not in page.read_text(encoding="utf-8")
     shown = on_page(page)
