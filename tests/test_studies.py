@@ -571,7 +571,7 @@ def test_a_configuration_file_leaves_the_axes_alone(tmp_path: Path) -> None:
         (["main", "--strategies", "heroo"], ("strategy 'heroo'", "did you mean 'hero'?")),
         (["main", "--strategies", "hero,one_step,hero"], ("--strategies has hero twice",)),
         (["main", "--tasks", " , "], ("--tasks is empty",)),
-        (["main", "--seeds", "0"], ("--seeds is empty",)),
+        (["main", "--seeds", "0"], ("--seeds 0", "1 to 1000")),
         (
             ["ablation", "--strategies", "hero"],
             ("study ablation has no --strategies", "--tasks, --backbones, --loss, --seeds"),
