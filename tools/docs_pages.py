@@ -21,7 +21,12 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
-OUTSIDE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}
+OUTSIDE = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "README.md": "index.md",
+    "SECURITY.md": "reference/security.md",
+}
 """Files of the repository that have a page."""
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
 
