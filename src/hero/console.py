@@ -21,7 +21,9 @@ console = Console(
     markup=False,
     emoji=False,
     quiet=not RANKS.is_first,
-    force_jupyter=False,  # a notebook shows lines as a log file does, not each as a block of HTML
+    # A notebook shows lines as a log file does: neither each as a block of HTML, nor bars, which its kernel asks for.
+    force_jupyter=False,
+    force_terminal=False if "ipykernel" in sys.modules else None,
 )
 """The only console: everything is printed through it, and no name of a file is read as markup or as an emoji."""
 
