@@ -6,7 +6,7 @@ from these files alone (`evidence_page.py`). There are four ways to check a numb
 A  the page is what the files say
 B  stored predictions give the stored errors        (results/predictions)
 C  stored weights give the stored metrics           (results/weights; makes the test data)
-D  the same command gives the same weights          (trains)
+D  the same command gives the same metrics          (trains)
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import numpy as np
 
 from hero.console import progress_bar, say
 from hero.errors import HeroError
-from hero.files import file_hash, json_line, write_atomic
+from hero.evaluation.evaluate import evaluate
+from hero.files import json_line, write_atomic
 from hero.method import metrics
 from hero.records import Record
 from hero.runs.checkpoint import load_weights
@@ -221,11 +222,11 @@ def verify_weights(results: Path, data_dir: Path) -> Iterator[Outcome]:
 
 
 def verify_training(results: Path, run: str, runs_dir: Path, data_dir: Path) -> Iterator[Outcome]:
-    """D: one run trained again; its weights are the same bits with the same versions on the same kind of machine."""
+    """D: one run trained again; with the same versions on the same kind of machine every number is the same."""
     for evidence in read_evidence(results):
         if evidence.run == run:
-            trained = Run(train(evidence.key.config, runs_dir, data_dir))
-            same = file_hash(trained.path / "model.safetensors") == evidence.metrics.weights
-            yield run, same, "the same weights" if same else "other weights: other versions or another machine?"
+            found = evaluate(train(evidence.key.config, runs_dir, data_dir), data_dir)
+            same = (found.val, found.test) == (evidence.metrics.val, evidence.metrics.test)
+            yield run, same, "the same metrics" if same else "other metrics: other versions or another machine?"
             return
     raise HeroError(f"there is no run {run} in {results}; `ls {results / 'runs'}` lists them.")

@@ -25,7 +25,9 @@ import torch
 from conftest import options, tiny
 from forked import in_fork
 from hero.cli import main
+from hero.data.store import split_path
 from hero.files import write_atomic
+from hero.runs.folder import Run
 from hero.training.loop import train
 
 ROOM = 2**30
@@ -199,7 +201,8 @@ def forbidden(run: Path, data: Path, other: Path) -> dict[str, tuple[int, str]]:
     np.save(other / "flow.npy", np.zeros((4, 9, 1, 8), "f4"))
     locked = other / "locked"
     locked.mkdir()
-    stored = next(data.glob("*.h5"), None) or next(data.rglob("*.h5"))
+    config = Run(run).config
+    stored = split_path(config.make_source(), config.split("test"), data)  # type: ignore[arg-type]
     commands: dict[Path, tuple[object, ...]] = {
         run / "config.toml": ("evaluate", run),
         run / "model.safetensors": ("evaluate", run),

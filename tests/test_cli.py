@@ -250,7 +250,8 @@ def test_names_are_whole_on_a_narrow_screen(
             assert word in out, (name, word)
 
 
-def test_a_pipe_has_one_plain_line_for_each_row(finished: Path, call: Call) -> None:
+def test_a_pipe_has_one_plain_line_for_each_row(finished: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)  # which a parallel test run sets
     heading, line = call("runs", "--runs", finished.parent)[1].splitlines()
     assert heading.split()[:3] == ["Run", "Seed", "Updates"]
     assert line.split()[:3] == [finished.name, "0", "20"]
@@ -262,7 +263,10 @@ def test_a_pipe_has_one_plain_line_for_each_row(finished: Path, call: Call) -> N
         assert str(field.description) in lines[name]
 
 
-def test_runs_are_named_tagged_and_found_by_their_names(call: Call, finished: Path, runs_dir: Path) -> None:
+def test_runs_are_named_tagged_and_found_by_their_names(
+    call: Call, finished: Path, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     folders = [runs_dir / name for name in ("burgers-fno-hero-s0-1", "burgers-fno-hero-s0-2")]
     for folder in folders:
         shutil.copytree(finished, folder)

@@ -188,7 +188,7 @@ def test_a_folder_that_is_not_there_is_missing(tmp_path: Path) -> None:
 
 def test_without_ray_the_remedy_is_named(runs_dir: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(HeroError, match=r"pip install 'hero\[cluster\]'"):
+    with pytest.raises(HeroError, match=r"pip install 'hero-operators\[cluster\]'"):
         sweep([tiny()], runs_dir, data_dir, Workers(cluster="local"))
     assert not runs_dir.exists()
 

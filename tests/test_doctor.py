@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from conftest import Call, assert_refused, tiny
@@ -31,6 +29,7 @@ from hero.method.rollout import as_stepper
 from hero.report import doctor as tables
 from hero.report.figures.doctor import figures
 from hero.report.figures.doctor_run import run_figure
+from hero.runs.checkpoint import read_weights, save_weights
 from hero.training.loop import train
 
 POINTS = 32
@@ -355,7 +354,7 @@ def test_the_document_shows_the_output_of_its_command(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(console, "_width", 116)
-    text = (Path(__file__).parent.parent / "docs" / "doctor.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parent.parent / "docs" / "howto" / "doctor.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
     exec(compile(block, "doctor.md", "exec", dont_inherit=True), {})
     code, out, err = call("doctor", "waves.npy")
@@ -474,10 +473,8 @@ def test_the_command_on_a_run_and_on_one_with_scaled_weights(runs_dir: Path, dat
     assert len(found.errors) == 100
     assert (run / "figures" / "doctor.png").is_file()
 
-    weights = load_file(run / "model.safetensors")
-    with safe_open(run / "model.safetensors", "pt") as file:
-        metadata = file.metadata()
-    save_file({name: 5 * w for name, w in weights.items()}, run / "model.safetensors", metadata)
+    weights, about = read_weights(run / "model.safetensors")
+    save_weights(run / "model.safetensors", {name: 5 * w for name, w in weights.items()}, about)
     code, out, err = call("doctor", run, *folders)
     assert code == 0, err
     found = RunDiagnosis.read(run / "doctor.json")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import h5py
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from conftest import Call, assert_refused, hero, tiny
 from hero.data.windows import Context
-from hero.errors import HeroError
+from hero.errors import DISTRIBUTION, HeroError
 from hero.evaluation import export
 from hero.evaluation.export import (
     FORMATS,
@@ -83,7 +84,7 @@ def card_of(config: RunConfig, run: str = "x", step: int = 0) -> ModelCard:
         channels=1,
         bundle=train.bundle,
         channel_names=("u",),
-        hero="0.1.0",
+        hero=version(DISTRIBUTION),
     )
 
 

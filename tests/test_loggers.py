@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from conftest import Call, assert_refused, options, start_hero, tiny, wait_until
+from conftest import Call, assert_refused, hero, options, start_hero, tiny, wait_until
 from hero.runs.folder import Run
 from hero.runs.records import read_lines
 from hero.training import loggers
@@ -203,14 +203,12 @@ def test_a_diverged_validation_is_logged_as_infinite(tmp_path: Path) -> None:
 
 
 def test_a_logger_that_cannot_start_stops_the_run_before_training(
-    call: Call, runs_dir: Path, data_dir: Path, tmp_path: Path, plain: Path, monkeypatch: pytest.MonkeyPatch
+    runs_dir: Path, data_dir: Path, tmp_path: Path, plain: Path
 ) -> None:
     nowhere = {"WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "",
                "HOME": str(tmp_path), "NETRC": str(tmp_path / "netrc")}  # fmt: skip
-    for name, value in nowhere.items():
-        monkeypatch.setenv(name, value)
     command = ["train", "burgers", "--strategy", "hero", *options(), "--log", "wandb", "--runs", runs_dir]
-    code, out, err = call(*command, "--data", data_dir)
+    code, out, err = hero(*command, "--data", data_dir, env=nowhere)  # wandb keeps the mode of its first run
     said = [line for line in err.splitlines() if not line.startswith("wandb: ")]
     assert_refused((code, out, "\n".join(said)), "the logger wandb cannot start", "WANDB_MODE=offline")
     assert "step 5/20" not in out

@@ -226,7 +226,8 @@ def test_code_that_a_stored_configuration_names_is_not_run_unasked(
     )
     run = tmp_path / "runs" / "burgers-fno-Theirs-s0-00000000"
     run.mkdir(parents=True)
-    (run / "config.toml").write_text('strategy = "stranger:Theirs"\n')
+    text = tiny(strategy="one_step").to_toml()
+    (run / "config.toml").write_text(text.replace('strategy = "one_step"', 'strategy = "stranger:Theirs"'))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delenv("HERO_IMPORT", raising=False)

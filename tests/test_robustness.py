@@ -64,7 +64,6 @@ def contents(folder: Path) -> dict[str, bytes]:
         (["train", "burgers", "--resume", "x"], ("--resume", "own settings")),
         (["train", "--resume", "x", "--set", "train.steps=9"], ("--resume", "own settings")),
         (["evaluate", "nothing"], ("'nothing'", "hero runs")),
-        (["runs"], ("no runs", "hero train")),
         (["data", "show", "burger"], ("'burger'", "'burgers'")),
         (["data", "make", "burgers", "--set", "task.dt=0"], ("task.dt",)),
         (["settings", "burger"], ("'burger'", "'burgers'")),

@@ -144,7 +144,8 @@ def test_the_best_checkpoint_is_the_one_with_the_least_logged_validation_error(r
     best = min(scores, key=lambda step: scores[step])
     assert best != max(scores)
     with safetensors.safe_open(run / "model.safetensors", framework="pt") as file:
-        assert json.loads(file.metadata()["hero"]) == {"step": best, "val_gm100": str(scores[best])}
+        about = json.loads(file.metadata()["hero"])
+    assert (about["step"], about["val_gm100"]) == (best, str(scores[best]))
     assert evaluate(run, data_dir).val["gm100"] == pytest.approx(scores[best], rel=1e-9)
     # The stored weights are those after `best` updates: a run that stops there has the same.
     state = load_state(run / "last" / "state.pt")

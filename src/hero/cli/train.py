@@ -35,6 +35,8 @@ def train(
     """
     options.check_known("logger", *split_names(",".join(log or ())) or ())
     if resume is not None:
+        if run != OneRun() or settings not in (Settings(), Settings(set=[])):
+            raise HeroError("--resume keeps the run's own settings; leave out the others, or start a new run.")
         where.find(resume)  # before torch is loaded
     from hero.runs.folder import Run
     from hero.training import loop
@@ -43,10 +45,8 @@ def train(
         config = settings.resolve("train", **vars(run))
         say(*settings.recommendation(config, **vars(run)), *file_summary(config), style="dim")
         folder = loop.train(config, where.runs, where.data, log or None)
-    elif run == OneRun() and settings in (Settings(), Settings(set=[])):
-        folder = loop.resume(where.find(resume), where.data, log or None)
     else:
-        raise HeroError("--resume keeps the run's own settings; leave out the others, or start a new run.")
+        folder = loop.resume(where.find(resume), where.data, log or None)
     if RANKS.is_first:
         show_result(Run(folder).metrics or measure(folder, where.data), folder)
 

@@ -100,23 +100,25 @@ class MLflow:
         import mlflow
 
         self.client = mlflow.MlflowClient()
-        self.run, self.done = self._find(run.name, config)
+        self.run, self.done = self._find(run.name, config), dict[str, int]()
 
-    def _find(self, name: str, config: RunConfig) -> tuple[str, int]:
-        """The id of the run there and its last step: an earlier session is continued, not repeated."""
+    def _find(self, name: str, config: RunConfig) -> str:
+        """The id of the run there, which an earlier session may have made."""
         experiment = self.client.get_experiment_by_name("hero")
         number = experiment.experiment_id if experiment else self.client.create_experiment("hero")
         for found in self.client.search_runs([number], f"tags.hero_run = '{name}'", max_results=1):
-            steps = [record.step for record in self.client.get_metric_history(found.info.run_id, "training/loss")]
-            return found.info.run_id, max(steps, default=-1)
+            return str(found.info.run_id)
         created = self.client.create_run(number, run_name=name, tags={"hero_run": name}).info.run_id
         for key, value in flat(config.to_dict()).items():
             self.client.log_param(created, key, value)
-        return created, -1
+        return str(created)
 
     def record(self, step: int, values: Mapping[str, float]) -> None:
-        if step > self.done:
-            for name, value in values.items():
+        for name, value in values.items():
+            if name not in self.done:  # a session that was killed may have left a step with some of its numbers
+                steps = (record.step for record in self.client.get_metric_history(self.run, name))
+                self.done[name] = max(steps, default=-1)
+            if step > self.done[name]:
                 self.client.log_metric(self.run, name, value, step=step)
 
     def close(self) -> None:
