@@ -63,7 +63,7 @@ POINTS = (
     "after-rename rollout.npz",
     "before-rename metrics.json",
     "after-rename metrics.json",
-    "half-write report.html",
+    "before-rename report.html",
     *DATA_POINTS,
 )
 """Where `hero train` can die, in its order but for the data."""

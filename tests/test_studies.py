@@ -390,7 +390,7 @@ def test_a_dry_run_lists_everything_and_touches_nothing(call: Call, tmp_path: Pa
         "study", "complete", "--dry-run", "--workers", 4, "--runs", tmp_path / "r", "--data", tmp_path / "d"
     )
     assert code == 0
-    lines = re.findall(r"^(\S+-s[0-4]-\w{8}) +not run +unknown", out, re.M)
+    lines = re.findall(r"^ *(\S+-s[0-4]-\w{8}) +not run +unknown", out, re.M)
     assert len(set(lines)) == len(lines) == 540
     for name in PAPER["complete"]:
         assert sum(run.startswith(f"{name}-") for run in lines) == 60
