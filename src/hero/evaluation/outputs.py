@@ -24,6 +24,7 @@ import h5py
 import numpy as np
 
 from hero.data.handles import close_hdf5
+from hero.data.readers.xarray_file import PLACE
 from hero.errors import HeroError, install_hint
 from hero.files import replacing
 
@@ -187,8 +188,9 @@ def _store(path: Path, shape: tuple[int, ...], about: About, chunk: int) -> Iter
                 chunks=(1, chunk, *shape[3:]),
                 dtype="float32",
                 dimension_names=["trajectory", "time", *about.axes],
+                attributes={PLACE: place},
             )
-            for variable in _variables(about)
+            for place, variable in enumerate(_variables(about))
         ]
         output = InStores(arrays, together=False)
         yield output

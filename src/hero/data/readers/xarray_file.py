@@ -19,6 +19,8 @@ from hero.data.readers.zipped import members
 from hero.data.recording import Channel, Recording, Trajectory
 from hero.errors import HeroError, install_hint
 
+PLACE = "channel"
+"""The attribute of a variable that hero writes to a Zarr store: its place among the channels."""
 CLASSIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 """First bytes of NetCDF 3."""
 
@@ -62,9 +64,10 @@ def _dataset(path: Path, changed: int, process: int) -> Any:
         if arguments["engine"] == "zarr":
             source, arguments["consolidated"] = store_of(path), False
         try:
-            return xarray.open_dataset(source, **arguments)
+            opened = xarray.open_dataset(source, **arguments)
         except ValueError:  # a calendar or a unit of time that cannot be decoded: the numbers serve as well
-            return xarray.open_dataset(source, decode_times=False, **arguments)
+            opened = xarray.open_dataset(source, decode_times=False, **arguments)
+        return _ordered(opened) if arguments["engine"] == "zarr" else opened
     except HeroError:
         raise
     except Exception as error:  # each engine raises its own
@@ -72,6 +75,16 @@ def _dataset(path: Path, changed: int, process: int) -> Any:
         remedy = install_hint("xarray") if missing else "save it again, with named dimensions"
         cause = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise HeroError(f"xarray cannot open {path} ({cause}); {remedy}.") from error
+
+
+def _ordered(dataset: Any) -> Any:
+    """The variables by their place, else by name: a Zarr store lists them as its folder happens to."""
+
+    def place(name: Any) -> tuple[int, str]:
+        found = dataset[name].attrs.get(PLACE)
+        return (found if isinstance(found, int) else 0), str(name)
+
+    return dataset[sorted(dataset.data_vars, key=place)]
 
 
 def _engine(path: Path) -> str:
