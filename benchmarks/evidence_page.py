@@ -26,7 +26,6 @@ from hero.study.statistics import compare_pairs
 
 ONE_D = ("burgers", "kuramoto_sivashinsky", "kdv", "dispersion", "kdv_difficulty")
 TWO_D = ("decaying_turbulence", "anisotropic_diffusion", "kolmogorov_flow", "kolmogorov_flow, drag 0.2")
-THREE_D = ("swift_hohenberg", "unbalanced_advection")
 MEASURE = "nrmse@100"
 NOT_RUN = "not run"
 GONE = 10.0
