@@ -35,10 +35,26 @@ from hero.runs.stored import list_runs
 from hero.training.loop import train
 
 PAPER = ("one_step", "push_forward", "refiner", "recurrent", "hero", "fixed_weight")
+COMPARED = ("push_forward", "hero", "fixed_weight")
+"""The question of the paper: the usual loss, HERO, and a constant in the place of history."""
+WHOLE_TRAJECTORIES = {"recurrent.starts": "first", "train.unroll": 50, "train.batch": 2}
+"""Recurrent training as `hero study complete` has it: as many operator steps in an update as the others."""
+HERO_VARIANTS: dict[str, dict[str, Any]] = {
+    "self only": {"hero.candidates": ("self",)},
+    "lag only": {"hero.candidates": ("lag",)},
+    "without lag": {"hero.candidates": ("perturbed", "self")},
+    "without perturbed": {"hero.candidates": ("lag", "self")},
+    "without self": {"hero.candidates": ("lag", "perturbed")},
+    **{f"start={value}": {"hero.start": value} for value in (2000, 6000, 8000)},
+    **{f"refresh={value}": {"hero.refresh": value} for value in (500, 1000, 4000)},
+}
+"""The paper's ablation, start step and refresh interval; its values at 10,000 updates."""
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: ("paper", {"strategy": name}) for name in PAPER},
-    "push_forward, mse": ("paper", {"strategy": "push_forward", "train.loss": "mse"}),
-    "hero, mse": ("paper", {"strategy": "hero", "train.loss": "mse"}),
+    "recurrent": ("paper", {"strategy": "recurrent", **WHOLE_TRAJECTORIES}),
+    **{f"{name}, mse": ("paper", {"strategy": name, "train.loss": "mse"}) for name in COMPARED},
+    **{f"{name}, Transolver": ("paper", {"strategy": name, "backbone.name": "transolver"}) for name in COMPARED},
+    **{f"hero, {name}": ("paper", {"strategy": "hero", **changes}) for name, changes in HERO_VARIANTS.items()},
     "recipe": ("best", {}),
     "control": ("best", {"strategy": "push_forward"}),
     "no history": ("best", {"foresight.power": 0.0}),
@@ -110,7 +126,8 @@ class Key(NamedTuple):
         words = ["hero train", settings.pop("task.name"), f"--preset {preset}"]
         words += [f"--strategy {settings.pop('strategy')}"] if "strategy" in settings else []
         usual = {"train.steps": make_config().train.steps}
-        given = [f"{key}={value}" for key, value in settings.items() if usual.get(key) != value]
+        texts = {key: ",".join(value) if isinstance(value, tuple) else value for key, value in settings.items()}
+        given = [f"{key}={value}" for key, value in texts.items() if usual.get(key) != value]
         return " ".join([*words, f"--seed {self.seed}", *(f"--set {setting}" for setting in given)])
 
     @property
@@ -132,7 +149,15 @@ def key_of(config: RunConfig) -> Key | None:
     name = config.task.name
     tasks = [name, *(reading for reading, settings in READINGS.items() if settings["task.name"] == name)]
     keys = (Key(arm, task, config.seed, config.train.steps) for arm in ARMS for task in tasks)
-    return next((key for key in keys if run_id(key) == config.run_id()), None)
+    return next((key for key in keys if is_run_of(key, config)), None)
+
+
+def is_run_of(key: Key, config: RunConfig) -> bool:
+    """Whether a configuration is the one of a key; an arm may ask for what so few updates do not have."""
+    try:
+        return run_id(key) == config.run_id()
+    except HeroError:
+        return False
 
 
 def collect(runs_dir: Path, results: Path, tag: str) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.before_after import before_after_figure
-from benchmarks.evidence import PAPER, Evidence, read_evidence
+from benchmarks.evidence import HERO_VARIANTS, PAPER, Evidence, read_evidence
 from benchmarks.predictability import Predictability
 from hero.errors import HeroError
 from hero.files import write_atomic
@@ -26,12 +26,46 @@ from hero.study.statistics import compare_pairs
 
 ONE_D = ("burgers", "kuramoto_sivashinsky", "kdv", "dispersion", "kdv_difficulty")
 TWO_D = ("decaying_turbulence", "anisotropic_diffusion", "kolmogorov_flow", "kolmogorov_flow, drag 0.2")
+STUDIED = ("burgers", "kuramoto_sivashinsky")
+"""Tasks of the studies with many arms."""
+PAPER_SEEDS, OWN_SEEDS = range(5), range(10, 15)
+"""Seeds of the paper's protocol, and of our own arms, which were tuned with seeds 0 to 2."""
 MEASURE = "nrmse@100"
 NOT_RUN = "not run"
 GONE = 10.0
 """Larger errors count as this one: by how much a rollout that blew up is wrong says nothing."""
 LABELS = {"control": "push_forward, SOAP", "no history": "balanced, SOAP", "recipe": "foresight, SOAP (recipe)"}
 """Names of our arms on the page; the paper's are their strategies."""
+PAIRS = (("hero", "push_forward"), ("fixed_weight", "push_forward"), ("hero", "fixed_weight"))
+PUBLISHED_VARIANTS = {
+    "as published": ("ablation", "Full HERO"),
+    "self only": ("ablation", "Self-relative"),
+    "lag only": ("ablation", "Lag-only HERO"),
+    "without lag": ("ablation", "HERO w/o Lag"),
+    "without perturbed": ("ablation", "HERO w/o Pert"),
+    "without self": ("ablation", "HERO w/o Self"),
+    **{f"start={value}": ("start_step", f"HERO (s0={value})") for value in (2000, 6000, 8000)},
+    **{f"refresh={value}": ("refresh", f"HERO (R={value})") for value in (500, 1000, 4000)},
+}
+"""Where the paper has a variant: the study, and the name of the row."""
+GAIN_ARMS = {
+    "push_forward": "AdamW, the paper's loss",
+    "h1": "SOAP, H1 loss",
+    "static spectrum": "SOAP, weights by the spectrum of the data",
+    "no history": "SOAP, weights by the spectrum of the error (balanced)",
+    "recipe": "the same times the adjoint's (the recipe)",
+    "adamw, no history": "balanced, AdamW",
+    "adamw": "recipe, AdamW",
+    "power=0.5": "recipe, exponent 0.5",
+    "w_max=20": "recipe, clip 20",
+    "w_max=1000": "recipe, clip 1000",
+    "horizon=10": "recipe, horizon 10",
+    "horizon=100": "recipe, horizon 100",
+    "refresh=2000": "recipe, refresh every 2,000 updates",
+    "random phases": "recipe, adjoint at states with random phases",
+    "solver's adjoint": "recipe, the solver's adjoint",
+}
+"""Where the gain comes from: one change at a time."""
 SHOWN_COLUMNS = ("gm100", "nrmse@1", "nrmse@100", "nrmse@200", "stable_step")
 
 
@@ -46,6 +80,10 @@ class Found:
     def read(cls, results: Path) -> Found:
         return cls(read_evidence(results), results)
 
+    def of_seeds(self, seeds: Sequence[int]) -> Found:
+        """The runs with these seeds."""
+        return Found([run for run in self.runs if run.seed in seeds], self.results)
+
     def cell(self, arm: str, task: str, updates: int, measure: str = MEASURE) -> dict[int, float]:
         """Seed -> test value; infinite where a trajectory left the finite range."""
         return {
@@ -56,10 +94,7 @@ class Found:
 
     def pairs(self, arm: str, other: str, task: str, updates: int) -> Pairs | None:
         """The arm against the other one on the seeds that both have."""
-        ours, theirs = self.cell(arm, task, updates), self.cell(other, task, updates)
-        seeds = sorted(ours.keys() & theirs.keys())
-        paired = [[min(cell[seed], GONE) for seed in seeds] for cell in (ours, theirs)]
-        return compare_pairs(paired[0], paired[1]) if seeds else None
+        return compare(self.cell(arm, task, updates), self.cell(other, task, updates))
 
     def pooled(self, arm: str, other: str, tasks: Sequence[str], updates: int) -> Pairs | None:
         """One value for each task, the geometric mean over its pairs: tasks are the sample, seeds repeat it."""
@@ -67,15 +102,44 @@ class Found:
         ratios = [pair.ratio for pair in found if pair and pair.ratio is not None]
         return compare_pairs(ratios, [1.0] * len(ratios)) if ratios else None
 
+    def averaged(self, arm: str, other: str, tasks: Sequence[str], updates: int) -> Pairs | None:
+        """The arm against the other one: geometric mean over tasks for each seed, seeds are the sample."""
+        cells = [[self.cell(name, task, updates) for task in tasks] for name in (arm, other)]
+        seeds = set.intersection(*(set(cell) for row in cells for cell in row))
+        means = [
+            {seed: float(np.exp(np.mean([np.log(min(cell[seed], GONE)) for cell in row]))) for seed in seeds}
+            for row in cells
+        ]
+        return compare(*means)
+
+
+def compare(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Pairs | None:
+    """Two cells on the seeds that both have."""
+    seeds = sorted(ours.keys() & theirs.keys())
+    paired = [[min(cell[seed], GONE) for seed in seeds] for cell in (ours, theirs)]
+    return compare_pairs(paired[0], paired[1]) if seeds else None
+
+
+def seeds_text(values: Mapping[int, float]) -> str:
+    """The seeds of a cell."""
+    seeds = sorted(values)
+    if not seeds:
+        return "–"
+    return f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"{seeds[0]}"
+
 
 def mean_text(values: Mapping[int, float]) -> str:
     """The geometric mean over seeds, and how many of them blew up."""
     if not values:
         return NOT_RUN
     found = np.minimum(list(values.values()), GONE)
-    gone = int((found == GONE).sum())
-    said = f" ({gone} of {len(found)} blew up)" if gone else ""
-    return format_number(float(np.exp(np.log(found).mean()))) + said
+    return format_number(float(np.exp(np.log(found).mean()))) + failures_text(values)
+
+
+def failures_text(values: Mapping[int, float]) -> str:
+    """How many of the seeds blew up, if any did."""
+    gone = sum(value >= GONE for value in values.values())
+    return f" ({gone} of {len(values)} blew up)" if gone else ""
 
 
 def spread_text(values: Mapping[int, float]) -> str:
@@ -108,8 +172,7 @@ def recipe_table(found: Found, tasks: Sequence[str], updates: int) -> str:
     for task in tasks:
         cells = [found.cell(arm, task, updates) for arm in LABELS]
         share = [ratio_text(found.pairs("recipe", other, task, updates)) for other in ("control", "no history")]
-        seeds = sorted(cells[-1])
-        rows.append([task, *map(mean_text, cells), *share, f"{seeds[0]} to {seeds[-1]}" if seeds else "–"])
+        rows.append([task, *map(mean_text, cells), *share, seeds_text(cells[-1])])
     over = [ratio_text(found.pooled("recipe", other, tasks, updates)) for other in ("control", "no history")]
     return table(heading, [*rows, ["**all of these**", "", "", "", *over, ""]])
 
@@ -147,26 +210,65 @@ def paper_table(found: Found, tasks: Sequence[str], updates: int) -> str:
     return table(heading, rows)
 
 
-def hero_pairs_table(found: Found, tasks: Sequence[str], updates: int) -> str:
-    """HERO and its control against push_forward at the paper's protocol, pair by pair."""
-    compared = (("hero", "push_forward"), ("fixed_weight", "push_forward"), ("hero", "fixed_weight"))
-    heading = ["task", *(f"{arm} / {other}" for arm, other in compared)]
-    rows = [[task, *(ratio_text(found.pairs(*pair, task, updates)) for pair in compared)] for task in tasks]
-    return table(
-        heading, [*rows, ["**all of these**", *(ratio_text(found.pooled(*p, tasks, updates)) for p in compared)]]
-    )
+def hero_pairs_table(found: Found, tasks: Sequence[str], updates: int, kind: str = "") -> str:
+    """HERO and its control against push_forward, pair by pair; `kind` ends the names of the arms."""
+    compared = [(f"{arm}{kind}", f"{other}{kind}") for arm, other in PAIRS]
+    heading = ["task", "push_forward", *(f"{arm} / {other}" for arm, other in PAIRS), "seeds"]
+    rows = []
+    for task in tasks:
+        usual = found.cell(compared[0][1], task, updates)
+        ratios = [ratio_text(found.pairs(*pair, task, updates)) for pair in compared]
+        rows.append([task, mean_text(usual), *ratios, seeds_text(usual)])
+    over = [ratio_text(found.pooled(*pair, tasks, updates)) for pair in compared]
+    return table(heading, [*rows, ["**all of these**", "", *over, ""]])
+
+
+def variants_table(found: Found, tasks: Sequence[str], updates: int) -> str:
+    """HERO with other candidates, start steps and refresh intervals, each against push_forward."""
+    heading = ["HERO", *(f"{task}, ratio to push_forward" for task in tasks), "the paper's, decaying turbulence"]
+    rows = []
+    for name, arm in {"as published": "hero", **{name: f"hero, {name}" for name in HERO_VARIANTS}}.items():
+        ratios = [found.pairs(arm, "push_forward", task, updates) for task in tasks]
+        rows.append([name, *map(ratio_text, ratios), published_ratio(name)])
+    return table(heading, rows)
+
+
+def published_ratio(name: str) -> str:
+    """The paper's nRMSE@100 of a variant over that of push_forward in the same table."""
+    study, label = PUBLISHED_VARIANTS[name]
+    ours, usual = (published_row(study, "decaying_turbulence", "fno", row) for row in (label, "FNO-PF"))
+    return format_number(ours[MEASURE].mean / usual[MEASURE].mean) if ours and usual else "–"
+
+
+def equal_time_table(found: Found, tasks: Sequence[str], updates: int, more: int) -> str:
+    """The recipe against a control with more updates."""
+    heading = ["task", f"control, {updates:,} updates", f"control, {more:,}", f"recipe, {updates:,}", "recipe / longer"]
+    rows = []
+    for task in tasks:
+        usual, longer, recipe = (
+            found.cell("control", task, updates),
+            found.cell("control", task, more),
+            found.cell("recipe", task, updates),
+        )
+        pairs = compare(recipe, longer)
+        rows.append([task, *map(mean_text, (usual, longer, recipe)), ratio_text(pairs)])
+    return table(heading, rows)
 
 
 def ablation_table(found: Found, tasks: Sequence[str], updates: int) -> str:
-    """Every other arm as a ratio to the control, and to the recipe over all tasks that it was run on."""
-    arms = [arm for arm in dict.fromkeys(run.arm for run in found.runs) if arm not in (*PAPER, "control")]
-    arms = sorted(arms, key=lambda arm: (arm != "recipe", arm != "no history", arm))
+    """Arms with one change each as a ratio to the control, and over all of these tasks to the recipe."""
     rows = []
-    for arm in arms:
-        cells = [found.pairs(arm, "control", task, updates) for task in tasks]
-        if any(cells):
-            rows.append([arm, *map(ratio_text, cells), ratio_text(found.pooled(arm, "recipe", tasks, updates))])
-    return table(["arm", *tasks, "ratio to the recipe"], rows)
+    for arm, changed in GAIN_ARMS.items():
+        cells = [found.cell(arm, task, updates) for task in tasks]
+        texts = [
+            ratio_text(compare(cell, found.cell("control", task, updates))) + failures_text(cell)
+            for task, cell in zip(tasks, cells, strict=True)
+        ]
+        over = ratio_text(found.averaged(arm, "recipe", tasks, updates))
+        rows.append([changed, *texts, over, seeds_text(cells[0])])
+    return table(
+        ["arm", *(f"{task}, ratio to the control" for task in tasks), "both, ratio to the recipe", "seeds"], rows
+    )
 
 
 def predictability_table(found: Found) -> str:
@@ -189,7 +291,11 @@ def curves_figure(found: Found, tasks: Sequence[str], updates: int) -> Figure:
     panels = figure.subplots(1, len(tasks), squeeze=False)[0]
     for axes, task in zip(panels, tasks, strict=True):
         for arm, label in arms.items():
-            runs = [run.nrmse for run in found.runs if (run.arm, run.task, run.updates) == (arm, task, updates)]
+            seeds = PAPER_SEEDS if arm in PAPER else OWN_SEEDS
+            wanted = [
+                run for run in found.of_seeds(seeds).runs if (run.arm, run.task, run.updates) == (arm, task, updates)
+            ]
+            runs = [run.nrmse for run in wanted]
             if runs:
                 errors = np.minimum(np.array(runs), 1e2)
                 steps = np.arange(1, errors.shape[1] + 1)
@@ -232,18 +338,22 @@ def ratios_figure(found: Found, places: Sequence[tuple[str, int]]) -> Figure:
 
 
 BEFORE_AFTER = "before_after.npz"
-FULL, SHORT = 10_000, 2_000
-"""Updates of the paper's protocol, and of the shorter schedule in two dimensions."""
+FULL, SHORT, LONGER = 10_000, 2_000, 12_000
+"""Updates of the paper's protocol, of the shorter schedule, and of a control that gets more time than the recipe."""
 TABLES: dict[str, Callable[[Found], str]] = {
     "headline": lambda found: headline_table(found, ONE_D, FULL),
     "recipe": lambda found: recipe_table(found, ONE_D, FULL),
     "recipe 2D": lambda found: recipe_table(found, TWO_D, SHORT),
-    "paper": lambda found: paper_table(found, ONE_D, FULL),
-    "paper 2D": lambda found: paper_table(found, TWO_D[:3], SHORT),
-    "pairs": lambda found: hero_pairs_table(found, ONE_D, FULL),
+    "paper": lambda found: paper_table(found.of_seeds(PAPER_SEEDS), ONE_D, FULL),
+    "paper 2D": lambda found: paper_table(found.of_seeds(PAPER_SEEDS), TWO_D[:3], SHORT),
+    "pairs": lambda found: hero_pairs_table(found.of_seeds(PAPER_SEEDS), ONE_D, FULL),
+    "pairs mse": lambda found: hero_pairs_table(found, STUDIED, FULL, ", mse"),
+    "pairs Transolver": lambda found: hero_pairs_table(found, STUDIED, SHORT, ", Transolver"),
     "pairs 2D": lambda found: hero_pairs_table(found, TWO_D[:3], SHORT),
+    "variants": lambda found: variants_table(found, STUDIED, FULL),
     "predictability": predictability_table,
-    "ablation": lambda found: ablation_table(found, ONE_D, FULL),
+    "ablation": lambda found: ablation_table(found.of_seeds(OWN_SEEDS), STUDIED, FULL),
+    "equal time": lambda found: equal_time_table(found, STUDIED, FULL, LONGER),
 }
 PAGES = ("README.md", "docs/results.md")
 
