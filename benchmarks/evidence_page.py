@@ -26,6 +26,7 @@ from hero.study.statistics import compare_pairs
 
 ONE_D = ("burgers", "kuramoto_sivashinsky", "kdv", "dispersion", "kdv_difficulty")
 TWO_D = ("decaying_turbulence", "anisotropic_diffusion", "kolmogorov_flow", "kolmogorov_flow, drag 0.2")
+THREE_D = ("swift_hohenberg", "unbalanced_advection")
 STUDIED = ("burgers", "kuramoto_sivashinsky")
 """Tasks of the studies with many arms."""
 PAPER_SEEDS, OWN_SEEDS = range(5), range(10, 15)
@@ -338,12 +339,13 @@ def ratios_figure(found: Found, places: Sequence[tuple[str, int]]) -> Figure:
 
 
 BEFORE_AFTER = "before_after.npz"
-FULL, SHORT, LONGER = 10_000, 2_000, 12_000
-"""Updates of the paper's protocol, of the shorter schedule, and of a control that gets more time than the recipe."""
+FULL, SHORT, SHORTEST, LONGER = 10_000, 2_000, 500, 12_000
+"""Updates of the paper's protocol, in two dimensions, in three, and of a control with more time than the recipe."""
 TABLES: dict[str, Callable[[Found], str]] = {
     "headline": lambda found: headline_table(found, ONE_D, FULL),
     "recipe": lambda found: recipe_table(found, ONE_D, FULL),
     "recipe 2D": lambda found: recipe_table(found, TWO_D, SHORT),
+    "recipe 3D": lambda found: recipe_table(found, THREE_D, SHORTEST),
     "paper": lambda found: paper_table(found.of_seeds(PAPER_SEEDS), ONE_D, FULL),
     "paper 2D": lambda found: paper_table(found.of_seeds(PAPER_SEEDS), TWO_D[:3], SHORT),
     "pairs": lambda found: hero_pairs_table(found.of_seeds(PAPER_SEEDS), ONE_D, FULL),
@@ -378,7 +380,9 @@ def build(results: Path, root: Path) -> list[Path]:
         written.append(write_atomic(root / name, filled(text, found).encode()))
     figures = {
         "results_curves": curves_figure(found, ONE_D, FULL),
-        "results_ratios": ratios_figure(found, [*((t, FULL) for t in ONE_D), *((t, SHORT) for t in TWO_D)]),
+        "results_ratios": ratios_figure(
+            found, [*((t, FULL) for t in ONE_D), *((t, SHORT) for t in TWO_D), *((t, SHORTEST) for t in THREE_D)]
+        ),
     }
     if (results / BEFORE_AFTER).is_file():
         figures["before_after"] = before_after_figure(results / BEFORE_AFTER)

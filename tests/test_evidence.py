@@ -10,8 +10,20 @@ import numpy as np
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.evidence import ARMS, READINGS, Evidence, Key, key_of, read_evidence, verify_predictions
-from benchmarks.evidence_page import Found, filled, outdated, ratio_text, recipe_table
+from benchmarks.evidence import ARMS, HERO_VARIANTS, READINGS, Evidence, Key, key_of, read_evidence, verify_predictions
+from benchmarks.evidence_page import (
+    PAPER_SEEDS,
+    PUBLISHED_VARIANTS,
+    Found,
+    equal_time_table,
+    filled,
+    hero_pairs_table,
+    outdated,
+    paper_table,
+    ratio_text,
+    recipe_table,
+    variants_table,
+)
 from benchmarks.predictability import growth_rate, measure_predictability
 from hero.errors import HeroError
 from hero.method.metrics import summarise
@@ -52,6 +64,41 @@ def test_a_diverged_run_is_not_left_out() -> None:
     assert "| 1.00 (1 of 2 blew up) | 5.00 [" in table  # √(0.1 · 10), and √(0.5 · 50)
 
 
+def test_seeds_of_the_paper_and_ours_are_kept_apart() -> None:
+    runs = [evidence(arm, "burgers", seed, 0.1 * 2.0**seed) for arm in ("push_forward", "hero") for seed in (0, 1, 10)]
+    found = Found(runs)
+    assert sorted(found.of_seeds(PAPER_SEEDS).cell("hero", "burgers", 10_000)) == [0, 1]
+    assert "| 0.150 ±0.071 |" in paper_table(found.of_seeds(PAPER_SEEDS), ("burgers",), 10_000)
+    line = hero_pairs_table(found.of_seeds(PAPER_SEEDS), ("burgers",), 10_000).split("\n")[2]
+    assert line.startswith("| burgers | 0.141 | 1.00")
+    assert line.endswith("| not run | not run | 0 to 1 |")
+
+
+def test_tasks_are_averaged_for_each_seed() -> None:
+    runs = [evidence("control", task, seed, 0.4) for task in ("burgers", "kdv") for seed in (10, 11)]
+    runs += [evidence("recipe", "burgers", seed, 0.1) for seed in (10, 11)]
+    runs += [evidence("recipe", "kdv", seed, 0.4) for seed in (10, 12)]
+    pairs = Found(runs).averaged("recipe", "control", ("burgers", "kdv"), 10_000)
+    assert pairs is not None
+    assert pairs.ratio == pytest.approx(0.5)  # √(¼ · 1), for the one seed that all four cells have
+    assert pairs.interval is None
+
+
+def test_variants_stand_next_to_the_papers() -> None:
+    found = Found([evidence("hero, lag only", "burgers", 0, 0.1), evidence("push_forward", "burgers", 0, 0.2)])
+    lines = variants_table(found, ("burgers",), 10_000).split("\n")
+    assert "| lag only | 0.500 | 0.777 |" in lines  # 4.873 / 6.271
+    assert "| start=2000 | not run | 0.780 |" in lines  # 4.917 / 6.306
+    assert len(lines) == 2 + len(PUBLISHED_VARIANTS) == 3 + len(HERO_VARIANTS)
+
+
+def test_a_longer_control_is_not_the_control() -> None:
+    runs = [evidence("recipe", "burgers", 10, 0.1), evidence("control", "burgers", 10, 0.4)]
+    runs.append(evidence("control", "burgers", 10, 0.2).model_copy(update={"updates": 12_000}))
+    line = equal_time_table(Found(runs), ("burgers",), 10_000, 12_000).split("\n")[2]
+    assert line == "| burgers | 0.400 | 0.200 | 0.100 | 0.500 |"
+
+
 def test_between_its_marks_a_page_is_written_and_nothing_else() -> None:
     found = Found([evidence("recipe", "burgers", 10, 0.1)])
     page = "before\n<!-- begin recipe -->\nold\n<!-- end recipe -->\nafter\n"
@@ -85,6 +132,8 @@ def test_every_arm_and_reading_has_its_own_id() -> None:
     assert [key_of(key.config) for key in keys] == keys
     assert len({key.config.run_id() for key in keys}) == len(keys)
     assert key_of(make_config(overrides={"task.name": "burgers", "train.lr": 0.5})) is None
+    short = Key("hero", "burgers", 0, 2000)  # some variants of HERO would start after the last of so few updates
+    assert key_of(short.config) == short
     command = "hero train kolmogorov_flow --preset best --seed 10 --set task.drag=0.2 --set train.steps=2000"
     assert keys[-1].command == command
 
