@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.crashes import POINTS, crash_all, print_counts
-from benchmarks.evidence import Outcome, collect, verify_predictions, verify_training, verify_weights
+from benchmarks.evidence import Outcome, collect, collect_studies, verify_predictions, verify_training, verify_weights
 from benchmarks.evidence_page import build, outdated
 from benchmarks.peers import compare, paper_workloads
 from benchmarks.predictability import measure_predictability
@@ -105,7 +105,8 @@ def run_results(args: argparse.Namespace) -> None:
             raise HeroError(f"{failed} of the checks of tier {args.verify} did not hold; see the lines above.")
         return
     if args.add:
-        print(f"{collect(args.add, args.results, args.tag)} finished runs of {args.add} are kept in {args.results}.")
+        runs, studies = collect(args.add, args.results, args.tag), collect_studies(args.add, args.results)
+        print(f"{runs} finished runs and {studies} studies and probes of {args.add} are kept in {args.results}.")
     for path in build(args.results, Path()):
         print(path)
 

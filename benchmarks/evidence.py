@@ -1,7 +1,8 @@
 """Evidence: what every run of docs/results.md was, and how anyone checks it.
 
-`results/runs/` has a small file for each run: its settings, metrics and error per step. Tables and figures are made
-from these files alone (`evidence_page.py`). There are four ways to check a number, each dearer than the last:
+`results/runs/` has a small file for each run: its settings, metrics and error per step; `studies/` and `probes/` next
+to it have what `hero study` and `hero probe` wrote. Tables and figures are made from these files alone
+(`evidence_page.py`). There are four ways to check a number of a run, each dearer than the last:
 
 A  the page is what the files say
 B  stored predictions give the stored errors        (results/predictions)
@@ -24,6 +25,7 @@ import numpy as np
 from hero.console import progress_bar, say
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
+from hero.evaluation.theory import Probe
 from hero.files import json_line, write_atomic
 from hero.method import metrics
 from hero.records import Record
@@ -32,6 +34,8 @@ from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run, load_data
 from hero.runs.records import Metrics, write_arrays
 from hero.runs.stored import list_runs
+from hero.study.records import FILE as STUDY_FILE
+from hero.study.records import StudyResult
 from hero.training.loop import train
 
 PAPER = ("one_step", "push_forward", "refiner", "recurrent", "hero", "fixed_weight")
@@ -176,6 +180,22 @@ def collect(runs_dir: Path, results: Path, tag: str) -> int:
             write_evidence(run, found, key, results, tag)
             count += 1
     return count
+
+
+def collect_studies(runs_dir: Path, results: Path) -> int:
+    """Add what studies, one of each name, and probes of `runs_dir` found to `results`; returns how many there were."""
+    studies = [StudyResult.read(path) for path in sorted(runs_dir.glob(f"study-*/{STUDY_FILE}"))]
+    for study in studies:
+        study.write(study_path(results, study.study))
+    probes = [Probe.read(path) for path in sorted(runs_dir.glob("*/probe.json"))]
+    for probe in probes:
+        probe.write(results / "probes" / f"{probe.run}.json")
+    return len(studies) + len(probes)
+
+
+def study_path(results: Path, name: str) -> Path:
+    """The kept result of a study."""
+    return results / "studies" / f"{name}.json"
 
 
 def write_evidence(run: Run, found: Metrics, key: Key, results: Path, tag: str) -> None:

@@ -8,20 +8,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.before_after import before_after_figure
-from benchmarks.evidence import HERO_VARIANTS, PAPER, Evidence, read_evidence
+from benchmarks.evidence import HERO_VARIANTS, PAPER, Evidence, read_evidence, study_path
 from benchmarks.predictability import Predictability
 from hero.errors import HeroError
+from hero.evaluation.theory import Probe
 from hero.files import write_atomic
+from hero.report.content import study_tables
 from hero.report.figures.style import colours_of, new_figure, save
 from hero.report.tables import format_number, format_published, format_std
 from hero.study.published import published_row
-from hero.study.records import Pairs
+from hero.study.records import Pairs, StudyResult
 from hero.study.statistics import compare_pairs
 
 ONE_D = ("burgers", "kuramoto_sivashinsky", "kdv", "dispersion", "kdv_difficulty")
@@ -284,6 +287,34 @@ def predictability_table(found: Found) -> str:
     return table(heading, rows)
 
 
+def study_text(found: Found, name: str) -> str:
+    """The tables of a study as `hero study` writes them, without its statistics."""
+    path = study_path(found.results, name)
+    if not path.is_file():
+        return NOT_RUN
+    result = StudyResult.read(path)
+    return "\n\n".join(f"{table.title}:\n\n{table.to_markdown().rstrip()}" for table in study_tables(result))
+
+
+def probes_table(found: Found) -> str:
+    """Whether HERO's weights go to the windows that help, and how much that changes the descent."""
+    heading = [
+        "run",
+        "updates",
+        "α, mean ± std over windows",
+        "correlation of α and usefulness",
+        "changes the descent by",
+    ]
+    rows = []
+    for path in sorted((found.results / "probes").glob("*.json")):
+        for point in Probe.read(path).checkpoints:
+            low, high = point.correlation_interval
+            alpha = f"{point.alpha_mean:.3f} ±{point.alpha_std:.2g}"
+            correlation = f"{point.correlation:+.2f} [{low:+.2f}, {high:+.2f}]"
+            rows.append([path.stem, f"{point.step:,}", alpha, correlation, f"{100 * point.effect:+.2g} %"])
+    return table(heading, rows)
+
+
 def curves_figure(found: Found, tasks: Sequence[str], updates: int) -> Figure:
     """Error against rollout step: geometric mean over seeds as a line, the seeds as a band."""
     arms = {"push_forward": "push_forward, paper", "hero": "HERO, paper", **LABELS}
@@ -355,6 +386,8 @@ TABLES: dict[str, Callable[[Found], str]] = {
     "variants": lambda found: variants_table(found, STUDIED, FULL),
     "predictability": predictability_table,
     "ablation": lambda found: ablation_table(found.of_seeds(OWN_SEEDS), STUDIED, FULL),
+    **{f"study {name}": partial(study_text, name=name) for name in ("ood", "cost", "landscape")},
+    "probes": probes_table,
     "equal time": lambda found: equal_time_table(found, STUDIED, FULL, LONGER),
 }
 PAGES = ("README.md", "docs/results.md")
