@@ -30,6 +30,7 @@ from hero.method.metrics import METRICS
 from hero.report import write_study
 from hero.report.content import duration, missing_word, study_latex, study_markdown, study_number, study_tables
 from hero.report.figures.studies import predicted
+from hero.report.headline import result_sentences
 from hero.report.tables import format_number
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, load_data, versions
@@ -646,6 +647,7 @@ def test_kept_checkpoints_in_a_table(runs_dir: Path, data_dir: Path) -> None:
         assert row.cells["nrmse@160"] is None  # these rollouts have 100 steps
     out = folder_of(runs_dir, "landscape")
     assert write_study(out, result, runs_dir, data_dir) == [out / f"landscape-{folder.name}.png"]
+    assert result_sentences(result) == []  # no contest between the checkpoints of one run
     assert result.statistics == ()
     times = (folder / "landscape.json").stat().st_mtime_ns
     studied_here("landscape", runs_dir, data_dir, **chosen)

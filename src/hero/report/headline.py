@@ -44,6 +44,8 @@ def lead(inputs: ReportInputs) -> list[str]:
 
 def result_sentences(result: StudyResult) -> list[str]:
     """The best of each group; of a comparison, which is one group, first all methods against the baseline."""
+    if result.figures == "landscape":  # its rows are checkpoints of a run, not methods
+        return []
     column = main_column(result.columns)
     tests = [test for summary in result.statistics if summary.metric == column.key for test in summary.tests]
     best = [group_sentence(group, column, tests) for group in result.groups]
