@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: .venv/.installed
 	$(BIN)/hero train burgers --strategy hero
 	$(BIN)/hero train burgers --preset best
-	$(BIN)/hero study recipe --strategies hero,foresight --seeds 1
+	$(BIN)/hero study recipe --seeds 1
 
 # mypy computes in one process: beside the tests it leaves no core idle.
 test: .venv/.installed-dev

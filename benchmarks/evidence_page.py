@@ -38,8 +38,10 @@ MEASURE = "nrmse@100"
 NOT_RUN = "not run"
 GONE = 10.0
 """Larger errors count as this one: by how much a rollout that blew up is wrong says nothing."""
-LABELS = {"control": "push_forward, SOAP", "no history": "balanced, SOAP", "recipe": "foresight, SOAP (recipe)"}
+LABELS = {"control": "control", "recipe": "recipe", "foresight": "foresight"}
 """Names of our arms on the page; the paper's are their strategies."""
+SHARES = {("recipe", "control"): "recipe / control", ("foresight", "recipe"): "history's share"}
+"""The ratios that matter: of the recipe, and of what history adds to it."""
 PAIRS = (("hero", "push_forward"), ("fixed_weight", "push_forward"), ("hero", "fixed_weight"))
 PUBLISHED_VARIANTS = {
     "as published": ("ablation", "Full HERO"),
@@ -53,23 +55,23 @@ PUBLISHED_VARIANTS = {
 }
 """Where the paper has a variant: the study, and the name of the row."""
 GAIN_ARMS = {
-    "push_forward": "AdamW, the paper's loss",
+    "push_forward": "AdamW, relative loss (the paper's push_forward)",
+    "AdamW": "AdamW, balanced loss",
     "h1": "SOAP, H1 loss",
-    "static spectrum": "SOAP, weights by the spectrum of the data",
-    "no history": "SOAP, weights by the spectrum of the error (balanced)",
-    "recipe": "the same times the adjoint's (the recipe)",
-    "adamw, no history": "balanced, AdamW",
-    "adamw": "recipe, AdamW",
-    "power=0.5": "recipe, exponent 0.5",
-    "w_max=20": "recipe, clip 20",
-    "w_max=1000": "recipe, clip 1000",
-    "horizon=10": "recipe, horizon 10",
-    "horizon=100": "recipe, horizon 100",
-    "refresh=2000": "recipe, refresh every 2,000 updates",
-    "random phases": "recipe, adjoint at states with random phases",
-    "solver's adjoint": "recipe, the solver's adjoint",
+    "spectrum of the data": "SOAP, weights by the spectrum of the data",
+    "recipe": "SOAP, weights by the spectrum of the error (the recipe)",
+    "clip=20": "recipe, weights up to 20 instead of 100",
+    "clip=1000": "recipe, up to 1000",
+    "foresight": "recipe, times the lagged operator's adjoint (foresight)",
+    "foresight, power=0.5": "foresight, exponent 0.5 instead of 1",
+    "foresight, horizon=10": "foresight, horizon 10 instead of 50",
+    "foresight, horizon=100": "foresight, horizon 100",
+    "foresight, refresh=2000": "foresight, refresh every 2,000 updates instead of 500",
+    "foresight, random phases": "foresight, adjoint at states with random phases",
+    "foresight, solver's adjoint": "foresight, the solver's adjoint",
 }
 """Where the gain comes from: one change at a time."""
+MEASURES = {"nrmse@1": "nRMSE@1", "gm100": "GM100", "nrmse@100": "nRMSE@100", "nrmse@200": "nRMSE@200"}
 SHOWN_COLUMNS = ("gm100", "nrmse@1", "nrmse@100", "nrmse@200", "stable_step")
 
 
@@ -170,15 +172,26 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def recipe_table(found: Found, tasks: Sequence[str], updates: int) -> str:
-    """The recipe, its control and the recipe without history, task by task and over all of them."""
-    heading = ["task", *LABELS.values(), "recipe / control", "history's share", "seeds"]
+    """The recipe, its control and the recipe with history, task by task and over all of them."""
+    heading = ["task", *LABELS.values(), *SHARES.values(), "seeds"]
     rows = []
     for task in tasks:
         cells = [found.cell(arm, task, updates) for arm in LABELS]
-        share = [ratio_text(found.pairs("recipe", other, task, updates)) for other in ("control", "no history")]
-        rows.append([task, *map(mean_text, cells), *share, seeds_text(cells[-1])])
-    over = [ratio_text(found.pooled("recipe", other, tasks, updates)) for other in ("control", "no history")]
+        share = [ratio_text(found.pairs(*pair, task, updates)) for pair in SHARES]
+        rows.append([task, *map(mean_text, cells), *share, seeds_text(cells[1])])
+    over = [ratio_text(found.pooled(*pair, tasks, updates)) for pair in SHARES]
     return table(heading, [*rows, ["**all of these**", "", "", "", *over, ""]])
+
+
+def measures_table(found: Found, places: Sequence[tuple[str, int]]) -> str:
+    """The recipe against its control by every measure: they can disagree."""
+    heading = ["task", "updates", *(MEASURES.values())]
+    rows = []
+    for task, updates in places:
+        cells = [[found.cell(arm, task, updates, name) for arm in ("recipe", "control")] for name in MEASURES]
+        if all(cells[0]):
+            rows.append([task, f"{updates:,}", *(ratio_text(compare(*cell)) for cell in cells)])
+    return table(heading, rows)
 
 
 def headline_table(found: Found, tasks: Sequence[str], updates: int) -> str:
@@ -343,19 +356,17 @@ def curves_figure(found: Found, tasks: Sequence[str], updates: int) -> Figure:
 
 
 def ratios_figure(found: Found, places: Sequence[tuple[str, int]]) -> Figure:
-    """The recipe against its control, and against the recipe without history: ratio, interval, every pair."""
+    """The recipe against its control, and history's share in it: ratio, interval, every pair."""
     places = [place for place in places if found.pairs("recipe", "control", *place)]
     figure = new_figure(8.5, 0.42 * len(places) + 1.4)
     panels = figure.subplots(1, 2, sharey=True)
-    for axes, other, title in zip(
-        panels, ("control", "no history"), ("recipe / control", "history's share"), strict=True
-    ):
+    for axes, (ours, theirs), title in zip(panels, SHARES, SHARES.values(), strict=True):
         for y, (task, updates) in enumerate(places):
-            pairs = found.pairs("recipe", other, task, updates)
+            pairs = found.pairs(ours, theirs, task, updates)
             if pairs is None or pairs.ratio is None:
                 continue
-            ours, theirs = found.cell("recipe", task, updates), found.cell(other, task, updates)
-            points = [ours[seed] / theirs[seed] for seed in ours.keys() & theirs.keys()]
+            cells = found.cell(ours, task, updates), found.cell(theirs, task, updates)
+            points = [cells[0][seed] / cells[1][seed] for seed in cells[0].keys() & cells[1].keys()]
             axes.plot(points, [y] * len(points), "o", color="0.6", markersize=3)
             if pairs.interval:
                 axes.plot(pairs.interval, [y, y], "-", color="black", linewidth=1)
@@ -372,9 +383,12 @@ def ratios_figure(found: Found, places: Sequence[tuple[str, int]]) -> Figure:
 BEFORE_AFTER = "before_after.npz"
 FULL, SHORT, SHORTEST, LONGER = 10_000, 2_000, 500, 12_000
 """Updates of the paper's protocol, in two dimensions, in three, and of a control with more time than the recipe."""
+PLACES = [*((t, FULL) for t in ONE_D), *((t, SHORT) for t in TWO_D), *((t, SHORTEST) for t in THREE_D)]
+"""Every task, with the updates that it was trained for."""
 TABLES: dict[str, Callable[[Found], str]] = {
     "headline": lambda found: headline_table(found, ONE_D, FULL),
     "recipe": lambda found: recipe_table(found, ONE_D, FULL),
+    "measures": lambda found: measures_table(found, PLACES),
     "recipe 2D": lambda found: recipe_table(found, TWO_D, SHORT),
     "recipe 3D": lambda found: recipe_table(found, THREE_D, SHORTEST),
     "paper": lambda found: paper_table(found.of_seeds(PAPER_SEEDS), ONE_D, FULL),
@@ -413,9 +427,7 @@ def build(results: Path, root: Path) -> list[Path]:
         written.append(write_atomic(root / name, filled(text, found).encode()))
     figures = {
         "results_curves": curves_figure(found, ONE_D, FULL),
-        "results_ratios": ratios_figure(
-            found, [*((t, FULL) for t in ONE_D), *((t, SHORT) for t in TWO_D), *((t, SHORTEST) for t in THREE_D)]
-        ),
+        "results_ratios": ratios_figure(found, PLACES),
     }
     if (results / BEFORE_AFTER).is_file():
         figures["before_after"] = before_after_figure(results / BEFORE_AFTER)

@@ -368,7 +368,7 @@ def test_the_default_is_the_recommended_strategy_at_a_tenth_of_its_learning_rate
     named = {"backbone.name": BACKBONE, "data.path": str(folder / "waves.npy")}
     config = finetune_config(folder / "net.pt", named, "best")
     train = config.train
-    assert (config.strategy, train.optimizer, train.steps, train.warmup) == ("foresight", "soap", 2000, 100)
+    assert (train.loss, train.optimizer, train.steps, train.warmup) == ("balanced", "soap", 2000, 100)
     assert train.lr == pytest.approx(5e-4)
 
 
@@ -382,7 +382,7 @@ def test_the_tutorial_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     command = shlex.split(blocks(tutorial, "sh")[0])
     code, out, err = call(*command[1:])
     assert (code, err) == (0, "")
-    assert "strategy foresight with soap" in out
+    assert "soap, balanced loss" in out
     (run,) = (tmp_path / "runs").iterdir()
     opened = Run(run)
     assert opened.config.train.stages == ("2:100", "5:200")

@@ -12,16 +12,17 @@ from hero.data import TASKS
 from hero.runs.config import PRESETS, make_config
 from hero.runs.folder import Run
 from hero.study.plans import plan
+from hero.training.loop import train
 
 
 def test_without_words_the_recommended_preset_is_trained_and_named(call: Call, tmp_path: Path, data_dir: Path) -> None:
     code, out, err = call("train", "burgers", *options(), "--runs", tmp_path, "--data", data_dir)
     assert (code, err) == (0, "")
-    assert "preset best, which we recommend: strategy foresight with soap; `--strategy hero`" in " ".join(out.split())
+    assert "preset best, which we recommend: soap, balanced loss; `--strategy hero`" in " ".join(out.split())
     (run,) = (path for path in tmp_path.iterdir() if (path / "config.toml").is_file())
     config = Run(run).config
     assert config == make_config("best", overrides=TINY)
-    assert (config.strategy, config.train.optimizer, config.train.loss) == ("foresight", "soap", "balanced")
+    assert (config.strategy, config.train.optimizer, config.train.loss) == ("push_forward", "soap", "balanced")
 
 
 @pytest.mark.parametrize(
@@ -60,16 +61,21 @@ def test_the_best_preset_is_one_set_of_numbers_for_every_task(task: str) -> None
     for key, value in PRESETS["best"].items():
         section, _, name = key.rpartition(".")
         assert (found[section] if section else found)[name] == value
-    control = make_config("best", overrides={"task.name": task, "strategy": "push_forward"})
-    assert (control.train.optimizer, control.train.loss) == ("soap", "relative")
 
 
-def test_the_study_of_the_recipe_has_the_runs_of_the_two_commands() -> None:
-    planned = plan("recipe", strategies=["hero", "foresight"], seeds=[0])
-    assert [config.run_id() for config in planned.configs] == [
-        make_config("paper").run_id(),
-        make_config("best").run_id(),
-    ]
+def test_the_runs_of_the_evidence_are_those_of_the_preset(tmp_path: Path, data_dir: Path) -> None:
+    """Kept runs name it as it was before (`benchmarks/evidence.py`): the same weights, bit for bit."""
+    as_kept = {"strategy": "foresight", "foresight.power": 0.0, "train.optimizer": "soap"}
+    configs = [make_config("best", overrides=TINY), make_config("paper", overrides={**TINY, **as_kept})]
+    now, before = (Run(train(config, tmp_path, data_dir)).path / "model.safetensors" for config in configs)
+    assert now != before
+    assert now.read_bytes() == before.read_bytes()
+
+
+def test_the_study_of_the_recipe_has_the_runs_of_the_commands() -> None:
+    control = make_config("best", overrides={"train.loss": "relative"})
+    expected = [make_config("paper"), control, make_config("best")]
+    assert [config.run_id() for config in plan("recipe", seeds=[0]).configs] == [one.run_id() for one in expected]
 
 
 def tuned(table: Path, runs: Path, data: Path, *arms: str) -> list[dict[str, str]]:

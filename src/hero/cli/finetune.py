@@ -39,7 +39,7 @@ def finetune(
         str | None, option("NAME", "One of: NAMES, or package.module:Class (default: as in the run).", "backbone")
     ] = None,
     strategy: Annotated[
-        str | None, option("NAME", "One of: NAMES (default: the recommended one, foresight).", "strategy")
+        str | None, option("NAME", "One of: NAMES (default: push_forward, as we recommend).", "strategy")
     ] = None,
     unroll: Annotated[
         str | None, option("STAGES", "Steps of a window, or stages LENGTH:UPDATES, as 1:500,2:500,4:1000.")

@@ -242,7 +242,7 @@ class Settings:
         if self.preset or self.implied_preset(self.values(**named)) != RECOMMENDED:
             return []
         return [
-            f"preset {RECOMMENDED}, which we recommend: strategy {config.strategy} with {config.train.optimizer}; "
+            f"preset {RECOMMENDED}, which we recommend: {config.train.optimizer}, {config.train.loss} loss; "
             "`--strategy hero` trains HERO as published"
         ]
 

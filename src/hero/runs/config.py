@@ -41,7 +41,7 @@ from hero.strategies.settings import staged
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
     # One set for every task, chosen on validation (docs/method/tuning.md); its numbers are the defaults of these parts.
-    "best": {"strategy": "foresight", "train.optimizer": "soap"},
+    "best": {"strategy": "push_forward", "train.loss": "balanced", "train.optimizer": "soap"},
     "quick": {"train.steps": 1000},  # one number: the schedules are shares of the updates unless set
 }
 RECOMMENDED = "best"

@@ -124,10 +124,10 @@ PUBLISHED_SIZE = StudyRow(
 """The 2D FNO with the parameters that the paper counts, next to the one that its layout gives."""
 
 
-def recipe_row(strategy: str, label: str) -> StudyRow:
-    """A strategy with the numbers of the recommended preset."""
-    settings = {key: value for key, value in PRESETS[RECOMMENDED].items() if key != "strategy"}
-    return StudyRow(strategy, label, fixed(settings))
+def recipe_row(label: str, **changes: Any) -> StudyRow:
+    """The recommended preset with other values in its section `train`; the paper does not have it."""
+    settings = PRESETS[RECOMMENDED] | {f"train.{name}": value for name, value in changes.items()}
+    return StudyRow(settings.pop("strategy"), label, fixed(settings), published=label)
 
 
 def ablation_row(label: str, **settings: Any) -> StudyRow:
