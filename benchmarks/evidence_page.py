@@ -90,10 +90,10 @@ class Found:
         """The runs with these seeds."""
         return Found([run for run in self.runs if run.seed in seeds], self.results)
 
-    def cell(self, arm: str, task: str, updates: int, measure: str = MEASURE) -> dict[int, float]:
-        """Seed -> test value; infinite where a trajectory left the finite range."""
+    def cell(self, arm: str, task: str, updates: int, measure: str = MEASURE, split: str = "test") -> dict[int, float]:
+        """Seed -> value; infinite where a trajectory left the finite range."""
         return {
-            run.seed: run.metrics.test[measure]
+            run.seed: getattr(run.metrics, split)[measure]
             for run in self.runs
             if (run.arm, run.task, run.updates) == (arm, task, updates)
         }
@@ -192,6 +192,24 @@ def measures_table(found: Found, places: Sequence[tuple[str, int]]) -> str:
         if all(cells[0]):
             rows.append([task, f"{updates:,}", *(ratio_text(compare(*cell)) for cell in cells)])
     return table(heading, rows)
+
+
+def history_table(found: Found, places: Sequence[tuple[str, int]]) -> str:
+    """What history adds to the recipe, on the data that decide about it and on those that do not."""
+    measures = [("val", "nrmse@100"), ("val", "gm100"), ("test", "nrmse@100"), ("test", "gm100"), ("test", "nrmse@1")]
+    words = {"val": "validation", "test": "test"}
+    heading = ["task", "updates", *(f"{MEASURES[name]}, {words[split]}" for split, name in measures)]
+    rows, ratios = [], []
+    for task, updates in places:
+        pairs = [
+            compare(*(found.cell(arm, task, updates, name, split) for arm in ("foresight", "recipe")))
+            for split, name in measures
+        ]
+        if all(pairs):
+            rows.append([task, f"{updates:,}", *map(ratio_text, pairs)])
+            ratios.append([pair.ratio for pair in pairs if pair and pair.ratio is not None])
+    over = [ratio_text(compare_pairs(column, [1.0] * len(column))) for column in zip(*ratios, strict=True)]
+    return table(heading, [*rows, ["**all of these**", "", *over]])
 
 
 def headline_table(found: Found, tasks: Sequence[str], updates: int) -> str:
@@ -389,6 +407,7 @@ TABLES: dict[str, Callable[[Found], str]] = {
     "headline": lambda found: headline_table(found, ONE_D, FULL),
     "recipe": lambda found: recipe_table(found, ONE_D, FULL),
     "measures": lambda found: measures_table(found, PLACES),
+    "history": lambda found: history_table(found, PLACES),
     "recipe 2D": lambda found: recipe_table(found, TWO_D, SHORT),
     "recipe 3D": lambda found: recipe_table(found, THREE_D, SHORTEST),
     "paper": lambda found: paper_table(found.of_seeds(PAPER_SEEDS), ONE_D, FULL),
