@@ -185,12 +185,14 @@ def recipe_table(found: Found, tasks: Sequence[str], updates: int) -> str:
 
 def measures_table(found: Found, places: Sequence[tuple[str, int]]) -> str:
     """The recipe against its control by every measure: they can disagree."""
-    heading = ["task", "updates", *(MEASURES.values())]
+    heading = ["task", "updates", *MEASURES.values(), "runs with a diverged rollout: recipe, control"]
     rows = []
     for task, updates in places:
         cells = [[found.cell(arm, task, updates, name) for arm in ("recipe", "control")] for name in MEASURES]
         if all(cells[0]):
-            rows.append([task, f"{updates:,}", *(ratio_text(compare(*cell)) for cell in cells)])
+            gone = [found.cell(arm, task, updates, "diverged").values() for arm in ("recipe", "control")]
+            said = ", ".join(f"{sum(count > 0 for count in counts)} of {len(counts)}" for counts in gone)
+            rows.append([task, f"{updates:,}", *(ratio_text(compare(*cell)) for cell in cells), said])
     return table(heading, rows)
 
 
@@ -384,7 +386,8 @@ def ratios_figure(found: Found, places: Sequence[tuple[str, int]]) -> Figure:
             if pairs is None or pairs.ratio is None:
                 continue
             cells = found.cell(ours, task, updates), found.cell(theirs, task, updates)
-            points = [cells[0][seed] / cells[1][seed] for seed in cells[0].keys() & cells[1].keys()]
+            both = cells[0].keys() & cells[1].keys()
+            points = [min(cells[0][seed], GONE) / min(cells[1][seed], GONE) for seed in both]
             axes.plot(points, [y] * len(points), "o", color="0.6", markersize=3)
             if pairs.interval:
                 axes.plot(pairs.interval, [y, y], "-", color="black", linewidth=1)
