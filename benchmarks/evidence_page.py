@@ -271,7 +271,7 @@ def variants_table(found: Found, tasks: Sequence[str], updates: int) -> str:
 
 
 def published_ratio(name: str) -> str:
-    """The paper's nRMSE@100 of a variant over that of push_forward in the same table."""
+    """The paper's nRMSE@100 of a variant, divided by the one of push_forward in the same table."""
     study, label = PUBLISHED_VARIANTS[name]
     ours, usual = (published_row(study, "decaying_turbulence", "fno", row) for row in (label, "FNO-PF"))
     return format_number(ours[MEASURE].mean / usual[MEASURE].mean) if ours and usual else "–"
