@@ -106,7 +106,7 @@ class Found:
         """One value for each task, the geometric mean over its pairs: tasks are the sample, seeds repeat it."""
         found = [self.pairs(arm, other, task, updates) for task in tasks]
         ratios = [pair.ratio for pair in found if pair and pair.ratio is not None]
-        return compare_pairs(ratios, [1.0] * len(ratios)) if ratios else None
+        return compared(ratios, [1.0] * len(ratios)) if ratios else None
 
     def averaged(self, arm: str, other: str, tasks: Sequence[str], updates: int) -> Pairs | None:
         """The arm against the other one: geometric mean over tasks for each seed, seeds are the sample."""
@@ -123,7 +123,13 @@ def compare(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Pairs | N
     """Two cells on the seeds that both have."""
     seeds = sorted(ours.keys() & theirs.keys())
     paired = [[min(cell[seed], GONE) for seed in seeds] for cell in (ours, theirs)]
-    return compare_pairs(paired[0], paired[1]) if seeds else None
+    return compared(paired[0], paired[1]) if seeds else None
+
+
+def compared(ours: Sequence[float], theirs: Sequence[float]) -> Pairs:
+    """The ratio, with its interval from three pairs on: of two it spans orders of magnitude."""
+    pairs = compare_pairs(ours, theirs)
+    return pairs if len(ours) > 2 else pairs.model_copy(update={"interval": None})
 
 
 def seeds_text(values: Mapping[int, float]) -> str:
@@ -210,7 +216,7 @@ def history_table(found: Found, places: Sequence[tuple[str, int]]) -> str:
         if all(pairs):
             rows.append([task, f"{updates:,}", *map(ratio_text, pairs)])
             ratios.append([pair.ratio for pair in pairs if pair and pair.ratio is not None])
-    over = [ratio_text(compare_pairs(column, [1.0] * len(column))) for column in zip(*ratios, strict=True)]
+    over = [ratio_text(compared(column, [1.0] * len(column))) for column in zip(*ratios, strict=True)]
     return table(heading, [*rows, ["**all of these**", "", *over]])
 
 

@@ -61,7 +61,7 @@ def test_a_diverged_run_is_not_left_out() -> None:
     runs = [evidence("recipe", "burgers", 0, 0.1), evidence("recipe", "burgers", 1, math.inf)]
     runs += [evidence("control", "burgers", seed, 0.2) for seed in (0, 1)]
     table = recipe_table(Found(runs), ("burgers",), 10_000)
-    assert "| 1.00 (1 of 2 blew up) | not run | 5.00 [" in table  # √(0.1 · 10), and √(0.5 · 50)
+    assert "| 1.00 (1 of 2 blew up) | not run | 5.00 |" in table  # √(0.1 · 10), and √(0.5 · 50)
 
 
 def test_seeds_of_the_paper_and_ours_are_kept_apart() -> None:
