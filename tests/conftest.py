@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -30,6 +31,10 @@ Call = Callable[..., tuple[int, str, str]]
 # One thread: tiny tensors gain nothing from more, and the tests stay quick beside other work on the machine.
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
+
+# A shell starts commands in the background with Ctrl-C ignored, and their children inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A slow moment of the machine is no failure of a property.
 hypothesis.settings.register_profile("hero", deadline=None)
