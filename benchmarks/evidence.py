@@ -36,13 +36,12 @@ from hero.runs.records import Metrics, write_arrays
 from hero.runs.stored import list_runs
 from hero.study.records import FILE as STUDY_FILE
 from hero.study.records import StudyResult
+from hero.study.rows import whole_trajectories
 from hero.training.loop import train
 
 PAPER = ("one_step", "push_forward", "refiner", "recurrent", "hero", "fixed_weight")
 COMPARED = ("push_forward", "hero", "fixed_weight")
 """The question of the paper: the usual loss, HERO, and a constant in the place of history."""
-WHOLE_TRAJECTORIES = {"recurrent.starts": "first", "train.unroll": 50, "train.batch": 2}
-"""Recurrent training as `hero study complete` has it: as many operator steps in an update as the others."""
 HERO_VARIANTS: dict[str, dict[str, Any]] = {
     "self only": {"hero.candidates": ("self",)},
     "lag only": {"hero.candidates": ("lag",)},
@@ -64,7 +63,7 @@ FORESIGHTS: dict[str, dict[str, Any]] = {
 """Foresight with one change."""
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: ("paper", {"strategy": name}) for name in PAPER},
-    "recurrent": ("paper", {"strategy": "recurrent", **WHOLE_TRAJECTORIES}),
+    "recurrent": ("paper", {"strategy": "recurrent", **whole_trajectories(make_config())}),
     **{f"{name}, mse": ("paper", {"strategy": name, "train.loss": "mse"}) for name in COMPARED},
     **{f"{name}, Transolver": ("paper", {"strategy": name, "backbone.name": "transolver"}) for name in COMPARED},
     **{f"hero, {name}": ("paper", {"strategy": "hero", **changes}) for name, changes in HERO_VARIANTS.items()},
