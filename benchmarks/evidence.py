@@ -66,6 +66,8 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "recurrent": ("paper", {"strategy": "recurrent", **whole_trajectories(make_config())}),
     **{f"{name}, mse": ("paper", {"strategy": name, "train.loss": "mse"}) for name in COMPARED},
     **{f"{name}, Transolver": ("paper", {"strategy": name, "backbone.name": "transolver"}) for name in COMPARED},
+    "control, Transolver": ("best", {"train.loss": "relative", "backbone.name": "transolver"}),
+    "recipe, Transolver": ("best", {"backbone.name": "transolver"}),
     **{f"hero, {name}": ("paper", {"strategy": "hero", **changes}) for name, changes in HERO_VARIANTS.items()},
     # As trained before the preset dropped history; `--preset best` gives the same bits (tests/test_presets.py).
     "recipe": ("paper", {"strategy": "foresight", "foresight.power": 0.0, "train.optimizer": "soap"}),

@@ -6,7 +6,7 @@ Between `<!-- begin NAME -->` and `<!-- end NAME -->` a page holds what is writt
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ LABELS = {"control": "control", "recipe": "recipe", "foresight": "foresight"}
 """Names of our arms on the page; the paper's are their strategies."""
 SHARES = {("recipe", "control"): "recipe / control", ("foresight", "recipe"): "history's share"}
 """The ratios that matter: of the recipe, and of what history adds to it."""
+TRANSOLVER_PAIRS = (("hero", "push_forward"), ("recipe", "control"))
 PAIRS = (("hero", "push_forward"), ("fixed_weight", "push_forward"), ("hero", "fixed_weight"))
 PUBLISHED_VARIANTS = {
     "as published": ("ablation", "Full HERO"),
@@ -86,7 +87,7 @@ class Found:
     def read(cls, results: Path) -> Found:
         return cls(read_evidence(results), results)
 
-    def of_seeds(self, seeds: Sequence[int]) -> Found:
+    def of_seeds(self, seeds: Collection[int]) -> Found:
         """The runs with these seeds."""
         return Found([run for run in self.runs if run.seed in seeds], self.results)
 
@@ -267,11 +268,13 @@ def hero_pairs_table(found: Found, tasks: Sequence[str], updates: int, kind: str
 
 
 def variants_table(found: Found, tasks: Sequence[str], updates: int) -> str:
-    """HERO with other candidates, start steps and refresh intervals, each against push_forward."""
+    """HERO with other candidates, start steps and refresh intervals, each against push_forward on the same seeds."""
     heading = ["HERO", *(f"{task}, ratio to push_forward" for task in tasks), "the paper's, decaying turbulence"]
+    arms = {name: f"hero, {name}" for name in HERO_VARIANTS}
+    trained = found.of_seeds({run.seed for run in found.runs if run.arm in arms.values()})
     rows = []
-    for name, arm in {"as published": "hero", **{name: f"hero, {name}" for name in HERO_VARIANTS}}.items():
-        ratios = [found.pairs(arm, "push_forward", task, updates) for task in tasks]
+    for name, arm in {"as published": "hero", **arms}.items():
+        ratios = [trained.pairs(arm, "push_forward", task, updates) for task in tasks]
         rows.append([name, *map(ratio_text, ratios), published_ratio(name)])
     return table(heading, rows)
 
@@ -281,6 +284,22 @@ def published_ratio(name: str) -> str:
     study, label = PUBLISHED_VARIANTS[name]
     ours, usual = (published_row(study, "decaying_turbulence", "fno", row) for row in (label, "FNO-PF"))
     return format_number(ours[MEASURE].mean / usual[MEASURE].mean) if ours and usual else "–"
+
+
+def transolver_table(found: Found, tasks: Sequence[str], updates: int) -> str:
+    """HERO against push_forward, and the recipe against its control, for the other backbone."""
+    compared = [(f"{arm}, Transolver", f"{other}, Transolver") for arm, other in TRANSOLVER_PAIRS]
+    heading = ["task"]
+    for arm, other in TRANSOLVER_PAIRS:
+        heading += [other, arm, f"{arm} / {other}", "seeds"]
+    rows = []
+    for task in tasks:
+        row = [task]
+        for arm, other in compared:
+            usual, ours = found.cell(other, task, updates), found.cell(arm, task, updates)
+            row += [mean_text(usual), mean_text(ours), ratio_text(compare(ours, usual)), seeds_text(ours)]
+        rows.append(row)
+    return table(heading, rows)
 
 
 def equal_time_table(found: Found, tasks: Sequence[str], updates: int, more: int) -> str:
@@ -410,6 +429,7 @@ def ratios_figure(found: Found, places: Sequence[tuple[str, int]]) -> Figure:
 BEFORE_AFTER = "before_after.npz"
 FULL, SHORT, SHORTEST, LONGER = 10_000, 2_000, 500, 12_000
 """Updates of the paper's protocol, in two dimensions, in three, and of a control with more time than the recipe."""
+TRANSOLVER_UPDATES = 300
 PLACES = [*((t, FULL) for t in ONE_D), *((t, SHORT) for t in TWO_D), *((t, SHORTEST) for t in THREE_D)]
 """Every task, with the updates that it was trained for."""
 TABLES: dict[str, Callable[[Found], str]] = {
@@ -423,8 +443,9 @@ TABLES: dict[str, Callable[[Found], str]] = {
     "paper 2D": lambda found: paper_table(found.of_seeds(PAPER_SEEDS), TWO_D[:3], SHORT),
     "pairs": lambda found: hero_pairs_table(found.of_seeds(PAPER_SEEDS), ONE_D, FULL),
     "pairs mse": lambda found: hero_pairs_table(found, STUDIED, FULL, ", mse"),
-    "pairs Transolver": lambda found: hero_pairs_table(found, STUDIED, SHORT, ", Transolver"),
     "pairs 2D": lambda found: hero_pairs_table(found, TWO_D[:3], SHORT),
+    "pairs 3D": lambda found: hero_pairs_table(found, THREE_D, SHORTEST),
+    "transolver": lambda found: transolver_table(found, STUDIED, TRANSOLVER_UPDATES),
     "variants": lambda found: variants_table(found, STUDIED, FULL),
     "predictability": predictability_table,
     "ablation": lambda found: ablation_table(found.of_seeds(OWN_SEEDS), STUDIED, FULL),

@@ -276,7 +276,7 @@ class Anatomy(Record):
         return (
             f"{_percent(sum(p[i] for i in other))} of the one-step error is in modes that make "
             f"{_percent(sum(q[i] for i in other))} of {at}; {_joined([self.limits[i] for i in needed])} make "
-            f"{_percent(sum(q[i] for i in needed))} of it: {_remedy(self.loss, self.strategy, self.optimizer)}."
+            f"{_percent(sum(q[i] for i in needed))} of it: {_remedy(self.loss, self.optimizer)}."
         )
 
     @computed_field  # type: ignore[prop-decorator]
@@ -320,15 +320,13 @@ def _joined(limits: Sequence[tuple[int, int | None]]) -> str:
     return " and ".join([f"k = {', '.join(words)}"] * bool(words) + beyond)
 
 
-def _remedy(loss: str, strategy: str, optimizer: str) -> str:
+def _remedy(loss: str, optimizer: str) -> str:
     """What would weigh the modes, where the run does not do so yet."""
-    if strategy == "foresight":
-        return "its loss weighs modes already"
     if loss == "balanced":
-        return "its loss weighs modes already, --strategy foresight also by what becomes of them"
+        return "its loss weighs modes already"
     # Under AdamW weights per mode moved little: docs/howto/anatomy.md.
     under = " under train.optimizer=soap" if optimizer == "adamw" else ""
-    return f"train with train.loss=balanced or --strategy foresight{under}"
+    return f"train with train.loss=balanced{under}"
 
 
 def anatomy(

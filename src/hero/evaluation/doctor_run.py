@@ -50,11 +50,12 @@ FORGETS = 0.9
 class RunDiagnosis(Record):
     """The content of `doctor.json`."""
 
+    version: ClassVar[int] = 2
     remedy: ClassVar[str] = "`hero doctor` writes it again."
 
     run: str
     trajectories: int
-    strategy: str
+    loss: str
     unroll: int
     normalise: bool
     noise: float
@@ -191,14 +192,12 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         lambda d: d.outcome == "blow-up" and d.amplification > 1.02 and d.unroll == 1,
-        lambda d: "Training saw single steps only: set train.unroll=5, or train with --strategy foresight.",
+        lambda d: "Training saw single steps only: train with --strategy push_forward and train.unroll=5.",
     ),
     (
         lambda d: d.outcome == "blow-up" and d.amplification > 1.02 and d.unroll > 1,
         lambda d: (
-            f"The operator amplifies: try train.unroll={2 * d.unroll}"
-            + (" or --strategy foresight" if d.strategy != "foresight" else "")
-            + (", or train.noise=0.01." if not d.noise else ".")
+            f"The operator amplifies: try train.unroll={2 * d.unroll}" + (" or train.noise=0.01." if not d.noise else ".")
         ),
     ),
     (
@@ -236,12 +235,8 @@ RULES: tuple[Rule, ...] = (
     (
         lambda d: d.outcome == "drift" and d.new_share < 0.5,
         lambda d: (
-            "Early errors are carried along: "
-            + (
-                "try --strategy foresight, which weighs errors by what becomes of them, or "
-                if d.strategy != "foresight"
-                else "try "
-            )
+            "Early errors are carried along: try "
+            + ("train.loss=balanced under train.optimizer=soap, or " if d.loss != "balanced" else "")
             + f"train.unroll={2 * d.unroll}; in chaotic flows an error of this kind is expected."
         ),
     ),
@@ -344,7 +339,7 @@ def doctor_run(run: Path, data_dir: Path) -> RunDiagnosis:
         bands = split_modes(source.space, config.backbone.reach, device)
     else:
         bands = Shells.of(Geometry(source.space, periodic=source.periodic, extents=source.extents))
-    found = examine(trained, bands, run.name, config.strategy, train.normalise, train.noise, source.channel_names)
+    found = examine(trained, bands, run.name, train.loss, train.normalise, train.noise, source.channel_names)
     found.write(run / "doctor.json")
     return found
 
@@ -353,7 +348,7 @@ def examine(
     trained: Trained,
     bands: Banded,
     name: str,
-    strategy: str,
+    loss: str,
     normalise: bool = False,
     noise: float = 0.0,
     channel_names: Sequence[str] = (),
@@ -379,7 +374,7 @@ def examine(
     return RunDiagnosis(
         run=name,
         trajectories=len(data),
-        strategy=strategy,
+        loss=loss,
         unroll=trained.unroll,
         normalise=normalise,
         noise=noise,
