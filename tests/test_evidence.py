@@ -22,6 +22,7 @@ from benchmarks.evidence_page import (
     paper_table,
     ratio_text,
     recipe_table,
+    transolver_table,
     variants_table,
 )
 from benchmarks.predictability import growth_rate, measure_predictability
@@ -29,6 +30,7 @@ from hero.errors import HeroError
 from hero.method.metrics import summarise
 from hero.runs.config import make_config
 from hero.runs.records import Metrics, TrainingCost, write_arrays
+from hero.study.plans import plan
 
 ROOT = Path(__file__).parents[1]
 
@@ -136,6 +138,30 @@ def test_every_arm_and_reading_has_its_own_id() -> None:
     assert key_of(short.config) == short
     command = "hero train kolmogorov_flow --preset best --strategy foresight --seed 10 --set task.drag=0.2"
     assert keys[-1].command == f"{command} --set train.steps=2000"
+
+
+@pytest.mark.parametrize("study", ["complete", "ablation", "start_step", "refresh"])
+def test_the_arms_are_the_rows_of_the_studies(study: str) -> None:
+    planned = plan(study, tasks=("burgers",), backbones=("fno",), loss="relative", seeds=(3,))
+    missing = [row.label for group in planned.groups for row in group.rows if key_of(row.configs[0]) is None]
+    without_term = ["HERO w/o Relative"]  # is push-forward training, bit for bit
+    assert missing == (without_term if study == "ablation" else [])
+
+
+def test_variants_are_compared_on_the_seeds_that_they_have() -> None:
+    runs = [evidence("push_forward", "burgers", seed, 0.1) for seed in range(3)]
+    runs += [evidence("hero", "burgers", seed, error) for seed, error in enumerate((0.05, 0.1, 0.1))]
+    runs.append(evidence("hero, lag only", "burgers", 0, 0.09))
+    lines = variants_table(Found(runs), ("burgers",), 10_000).split("\n")
+    assert lines[2].startswith("| as published | 0.500 |")
+    assert "| lag only | 0.900 |" in lines[4]
+
+
+def test_transolver_has_a_table_with_both_comparisons() -> None:
+    arms = {"push_forward": 0.2, "hero": 0.1, "control": 0.4, "recipe": 0.1}
+    runs = [evidence(f"{arm}, Transolver", "burgers", 0, error) for arm, error in arms.items()]
+    line = transolver_table(Found(runs), ("burgers", "kdv"), 10_000).split("\n")[2]
+    assert line == "| burgers | 0.200 | 0.100 | 0.500 | 0 | 0.400 | 0.100 | 0.250 | 0 |"
 
 
 def test_stored_predictions_are_checked(tmp_path: Path) -> None:
