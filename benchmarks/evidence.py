@@ -1,8 +1,8 @@
 """Evidence: what every run of docs/results.md was, and how anyone checks it.
 
-`results/runs/` has a small file for each run: its settings, metrics and error per step; `studies/` and `probes/` next
-to it have what `hero study` and `hero probe` wrote. Tables and figures are made from these files alone
-(`evidence_page.py`). There are four ways to check a number of a run, each dearer than the last:
+`results/runs/` has a small file for each run: its settings, metrics and error per step; `studies/`, `probes/` and
+`landscapes/` next to it have what `hero study`, `hero probe` and `hero landscape` wrote. Tables and figures are made
+from these files alone (`evidence_page.py`). There are four ways to check a number of a run, each dearer than the last:
 
 A  the page is what the files say
 B  stored predictions give the stored errors        (results/predictions)
@@ -24,7 +24,7 @@ import numpy as np
 
 from hero.console import progress_bar, say
 from hero.errors import HeroError
-from hero.evaluation.evaluate import evaluate
+from hero.evaluation.evaluate import Landscape, evaluate
 from hero.evaluation.theory import Probe
 from hero.files import json_line, write_atomic
 from hero.method import metrics
@@ -188,14 +188,22 @@ def collect(runs_dir: Path, results: Path, tag: str) -> int:
 
 
 def collect_studies(runs_dir: Path, results: Path) -> int:
-    """Add what studies, one of each name, and probes of `runs_dir` found to `results`; returns how many there were."""
+    """Add studies, one of each name, probes and landscapes of `runs_dir` to `results`; returns how many there were."""
     studies = [StudyResult.read(path) for path in sorted(runs_dir.glob(f"study-*/{STUDY_FILE}"))]
     for study in studies:
         study.write(study_path(results, study.study))
     probes = [Probe.read(path) for path in sorted(runs_dir.glob("*/probe.json"))]
     for probe in probes:
         probe.write(results / "probes" / f"{probe.run}.json")
-    return len(studies) + len(probes)
+    landscapes = [Landscape.read(path) for path in sorted(runs_dir.glob("*/landscape.json"))]
+    for landscape in landscapes:
+        landscape.write(landscape_folder(results) / f"{landscape.run}.json")
+    return len(studies) + len(probes) + len(landscapes)
+
+
+def landscape_folder(results: Path) -> Path:
+    """Where the errors of kept checkpoints are."""
+    return results / "landscapes"
 
 
 def study_path(results: Path, name: str) -> Path:

@@ -15,12 +15,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.before_after import before_after_figure
-from benchmarks.evidence import HERO_VARIANTS, PAPER, Evidence, read_evidence, study_path
+from benchmarks.evidence import HERO_VARIANTS, PAPER, Evidence, landscape_folder, read_evidence, study_path
 from benchmarks.predictability import Predictability
 from hero.errors import HeroError
+from hero.evaluation.evaluate import Landscape
 from hero.evaluation.theory import Probe
 from hero.files import write_atomic
 from hero.report.content import study_tables
+from hero.report.figures.analysis import landscape_figure
 from hero.report.figures.style import colours_of, new_figure, save
 from hero.report.tables import format_number, format_published, format_std
 from hero.study.published import published_row
@@ -373,26 +375,22 @@ def probes_table(found: Found) -> str:
     return table(heading, rows)
 
 
-def curves_figure(found: Found, tasks: Sequence[str], updates: int) -> Figure:
+def curves_figure(found: Found, places: Sequence[tuple[str, int]], arms: Mapping[str, str]) -> Figure:
     """Error against rollout step: geometric mean over seeds as a line, the seeds as a band."""
-    arms = {"push_forward": "push_forward, paper", "hero": "HERO, paper", **LABELS}
     colours = colours_of(arms)
-    figure = new_figure(3.4 * len(tasks), 3.2)
-    panels = figure.subplots(1, len(tasks), squeeze=False)[0]
-    for axes, task in zip(panels, tasks, strict=True):
+    figure = new_figure(3.4 * len(places), 3.2)
+    panels = figure.subplots(1, len(places), squeeze=False)[0]
+    for axes, (task, updates) in zip(panels, places, strict=True):
         for arm, label in arms.items():
-            seeds = PAPER_SEEDS if arm in PAPER else OWN_SEEDS
-            wanted = [
-                run for run in found.of_seeds(seeds).runs if (run.arm, run.task, run.updates) == (arm, task, updates)
-            ]
-            runs = [run.nrmse for run in wanted]
+            chosen = found.of_seeds(PAPER_SEEDS if arm in PAPER else OWN_SEEDS).runs
+            runs = [run.nrmse for run in chosen if (run.arm, run.task, run.updates) == (arm, task, updates)]
             if runs:
                 errors = np.minimum(np.array(runs), 1e2)
                 steps = np.arange(1, errors.shape[1] + 1)
-                axes.plot(steps, np.exp(np.log(errors).mean(0)), label=f"{label} ({len(runs)})", color=colours[arm])
+                axes.plot(steps, np.exp(np.log(errors).mean(0)), label=label, color=colours[arm])
                 axes.fill_between(steps, errors.min(0), errors.max(0), color=colours[arm], alpha=0.12, linewidth=0)
         axes.set_yscale("log")
-        axes.set_title(task, fontsize=10)
+        axes.set_title(f"{task}, {updates:,} updates", fontsize=10)
         axes.set_xlabel("rollout step")
     panels[0].set_ylabel("nRMSE, mean over test trajectories")
     handles, labels = panels[0].get_legend_handles_labels()
@@ -432,6 +430,9 @@ FULL, SHORT, SHORTEST, LONGER = 10_000, 2_000, 500, 12_000
 TRANSOLVER_UPDATES = 300
 PLACES = [*((t, FULL) for t in ONE_D), *((t, SHORT) for t in TWO_D), *((t, SHORTEST) for t in THREE_D)]
 """Every task, with the updates that it was trained for."""
+MOTIVATION = [("burgers", FULL), ("kuramoto_sivashinsky", FULL), ("decaying_turbulence", SHORT)]
+"""The paper's figure of errors along the rollout: its own task, and two at full length."""
+OURS_AND_PAPER = {"push_forward": "push_forward, paper", "hero": "HERO, paper", **LABELS}
 TABLES: dict[str, Callable[[Found], str]] = {
     "headline": lambda found: headline_table(found, ONE_D, FULL),
     "recipe": lambda found: recipe_table(found, ONE_D, FULL),
@@ -475,9 +476,13 @@ def build(results: Path, root: Path) -> list[Path]:
         text = (root / name).read_text(encoding="utf-8")
         written.append(write_atomic(root / name, filled(text, found).encode()))
     figures = {
-        "results_curves": curves_figure(found, ONE_D, FULL),
+        "results_curves": curves_figure(found, PLACES[: len(ONE_D)], OURS_AND_PAPER),
+        "results_strategies": curves_figure(found, MOTIVATION, {arm: arm for arm in PAPER}),
         "results_ratios": ratios_figure(found, PLACES),
     }
+    for path in sorted(landscape_folder(results).glob("*.json")):
+        shown = Landscape.read(path)
+        figures[f"results_landscape_{shown.run.partition('-')[0]}"] = landscape_figure(shown, shown.run)
     if (results / BEFORE_AFTER).is_file():
         figures["before_after"] = before_after_figure(results / BEFORE_AFTER)
     return written + [save(figure, root / "docs/figures" / f"{name}.png") for name, figure in figures.items()]
