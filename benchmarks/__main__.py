@@ -106,7 +106,7 @@ def run_results(args: argparse.Namespace) -> None:
         return
     if args.add:
         runs, studies = collect(args.add, args.results, args.tag), collect_studies(args.add, args.results)
-        print(f"{runs} finished runs and {studies} studies, probes and landscapes of {args.add} are kept in {args.results}.")
+        print(f"{runs} finished runs and {studies} studies, probes or landscapes of {args.add} are in {args.results}.")
     for path in build(args.results, Path()):
         print(path)
 

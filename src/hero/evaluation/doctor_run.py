@@ -197,7 +197,8 @@ RULES: tuple[Rule, ...] = (
     (
         lambda d: d.outcome == "blow-up" and d.amplification > 1.02 and d.unroll > 1,
         lambda d: (
-            f"The operator amplifies: try train.unroll={2 * d.unroll}" + (" or train.noise=0.01." if not d.noise else ".")
+            f"The operator amplifies: try train.unroll={2 * d.unroll}"
+            + (" or train.noise=0.01." if not d.noise else ".")
         ),
     ),
     (
