@@ -160,8 +160,8 @@ def test_variants_are_compared_on_the_seeds_that_they_have() -> None:
 def test_transolver_has_a_table_with_both_comparisons() -> None:
     arms = {"push_forward": 0.2, "hero": 0.1, "control": 0.4, "recipe": 0.1}
     runs = [evidence(f"{arm}, Transolver", "burgers", 0, error) for arm, error in arms.items()]
-    line = transolver_table(Found(runs), ("burgers", "kdv"), 10_000).split("\n")[2]
-    assert line == "| burgers | 0.200 | 0.100 | 0.500 | 0 | 0.400 | 0.100 | 0.250 | 0 |"
+    line = transolver_table(Found(runs), ("burgers",), {"Transolver": 10_000}).split("\n")[2]
+    assert line == "| burgers | Transolver | 10,000 | 0.200 | 0.100 | 0.500 | 0 | 0.400 | 0.100 | 0.250 | 0 |"
 
 
 def test_stored_predictions_are_checked(tmp_path: Path) -> None:
