@@ -75,6 +75,8 @@ GAIN_ARMS = {
     "foresight, solver's adjoint": "foresight, the solver's adjoint",
 }
 """Where the gain comes from: one change at a time."""
+RATIOS_SHOWN = (1 / 30, 30)
+"""Where the axis of ratios ends: one task whose runs differ by a factor of ten thousand must not hide the others."""
 MEASURES = {"nrmse@1": "nRMSE@1", "gm100": "GM100", "nrmse@100": "nRMSE@100", "nrmse@200": "nRMSE@200"}
 SHOWN_COLUMNS = ("gm100", "nrmse@1", "nrmse@100", "nrmse@200", "stable_step")
 
@@ -400,7 +402,7 @@ def curves_figure(found: Found, places: Sequence[tuple[str, int]], arms: Mapping
 
 
 def ratios_figure(found: Found, places: Sequence[tuple[str, int]]) -> Figure:
-    """The recipe against its control, and history's share in it: ratio, interval, every pair."""
+    """The recipe against its control, and history's share in it: ratio, interval, pairs; at the edge: beyond it."""
     places = [place for place in places if found.pairs("recipe", "control", *place)]
     figure = new_figure(8.5, 0.42 * len(places) + 1.4)
     panels = figure.subplots(1, 2, sharey=True)
@@ -412,15 +414,16 @@ def ratios_figure(found: Found, places: Sequence[tuple[str, int]]) -> Figure:
             cells = found.cell(ours, task, updates), found.cell(theirs, task, updates)
             both = cells[0].keys() & cells[1].keys()
             points = [min(cells[0][seed], GONE) / min(cells[1][seed], GONE) for seed in both]
-            axes.plot(points, [y] * len(points), "o", color="0.6", markersize=3)
             if pairs.interval:
-                axes.plot(pairs.interval, [y, y], "-", color="black", linewidth=1)
-            axes.plot([pairs.ratio], [y], "s", color="black", markersize=5)
+                axes.plot(np.clip(pairs.interval, *RATIOS_SHOWN), [y, y], "-", color="0.45", linewidth=5, alpha=0.4)
+            axes.plot(np.clip(points, *RATIOS_SHOWN), [y] * len(points), "o", color="0.3", markersize=3, clip_on=False)
+            axes.plot([pairs.ratio], [y], "|", color="black", markersize=14, markeredgewidth=2)
         axes.axvline(1, color="0.5", linewidth=0.8)
         axes.set_xscale("log")
+        axes.set_xlim(*RATIOS_SHOWN)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("ratio of nRMSE@100")
-    panels[0].set_yticks(range(len(places)), [f"{task}, {updates}" for task, updates in places])
+    panels[0].set_yticks(range(len(places)), [f"{task}, {updates:,}" for task, updates in places])
     panels[0].invert_yaxis()
     return figure
 
