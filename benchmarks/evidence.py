@@ -63,7 +63,12 @@ FORESIGHTS: dict[str, dict[str, Any]] = {
 """Foresight with one change."""
 TRANSOLVERS: dict[str, dict[str, Any]] = {
     "Transolver": {"backbone.name": "transolver", "train.validate_every": 15},
-    "Transolver, batch 4": {"backbone.name": "transolver", "train.batch": 4, "train.validate_every": 200},
+    "Transolver, batch 4": {
+        "backbone.name": "transolver",
+        "train.batch": 4,
+        "train.validate_every": 200,
+        "train.compile": "false",
+    },
 }
 """The other backbone, with the paper's batch and with one that leaves time for more updates."""
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {

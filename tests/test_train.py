@@ -17,10 +17,11 @@ from hero.data.windows import Batch
 from hero.evaluation.evaluate import evaluate
 from hero.models import build_backbone
 from hero.runs.checkpoint import kept_steps, load_state
-from hero.runs.config import RunConfig
-from hero.runs.folder import Run, choose_device
+from hero.runs.config import RunConfig, make_config
+from hero.runs.folder import Run, choose_device, load_data
 from hero.runs.records import read_lines
 from hero.strategies import STRATEGIES, Loss
+from hero.training.compile import compiling_pays
 from hero.training.loop import train
 from hero.training.schedule import learning_rate
 
@@ -242,3 +243,14 @@ def test_auto_takes_any_accelerator(kind: str, monkeypatch: pytest.MonkeyPatch) 
     assert choose_device("auto").type == kind
     monkeypatch.setattr("hero.runs.folder.is_available", lambda found: False)
     assert choose_device("auto").type == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("backbone", "steps", "pays"),
+    [("fno", 10_000, True), ("fno", 10, False), ("transolver", 2000, False), ("transolver", 10**6, True)],
+)
+def test_compiling_must_save_more_than_it_takes(backbone: str, steps: int, pays: bool, data_dir: Path) -> None:
+    config = make_config("paper", overrides={"task.name": "burgers", "backbone.name": backbone, "train.steps": steps,
+                                             "data.train_trajectories": 4, "train.batch": 4})  # fmt: skip
+    batch = config.windows(load_data(config, "train", data_dir, "cpu"))(0)
+    assert compiling_pays(config, config.build_operator(), batch) is pays

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import nn
 
@@ -19,6 +19,11 @@ class BackboneSettings(Settings):
     precision: Literal["float32", "bfloat16"] = setting(
         "float32", "bfloat16 computes matrix products under autocast; transforms, weights and states stay in float32."
     )
+
+    compile_seconds: ClassVar[float] = 50
+    """Approximate time to compile one block on a CPU."""
+    compiled_saves: ClassVar[float] = 0.5
+    """At least this share of the time of an uncompiled update on a CPU."""
 
     @property
     def blocks(self) -> int:

@@ -6,7 +6,7 @@ other, and each point takes its share back: the cost is P·S, and no tensor has 
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -106,6 +106,10 @@ def mlp(in_channels: int, hidden: int, out_channels: int) -> nn.Sequential:
 
 class TransolverSettings(BackboneSettings):
     """Transolver."""
+
+    # Its time is in matrix products, which a compiler leaves as they are, and its many heads make much code.
+    compile_seconds: ClassVar[float] = 250
+    compiled_saves: ClassVar[float] = 0.1
 
     width: Annotated[int, per_dims({1: 224, 2: 256, 3: 512})] = setting("Channels inside.", ge=1)
     depth: Annotated[int, per_dims({1: 2, 2: 4, 3: 3})] = setting("Blocks.", ge=1)

@@ -20,11 +20,6 @@ from hero.strategies import Compiler
 from hero.training.memory import KeptForBackward
 from hero.training.update import Trainee, update
 
-COMPILE_SECONDS = 50
-"""Approximate time to compile one block of the backbone."""
-COMPILED_SAVES = 0.5
-"""At least this share of the time of an uncompiled FNO."""
-
 
 @cache
 def compiled(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
@@ -81,4 +76,5 @@ def compiling_pays(config: RunConfig, model: nn.Module, batch: Batch) -> bool:
     with kept.hooks():
         trial.loss(model, replace(batch, step=0))
     expected = config.train.steps * (10e-3 + 5e-9 * kept.nbytes() / 4)
-    return COMPILED_SAVES * expected > COMPILE_SECONDS * config.backbone.blocks
+    backbone = config.backbone
+    return backbone.compiled_saves * expected > backbone.compile_seconds * backbone.blocks
