@@ -455,7 +455,7 @@ TABLES: dict[str, Callable[[Found], str]] = {
     "variants": lambda found: variants_table(found, STUDIED, FULL),
     "predictability": predictability_table,
     "ablation": lambda found: ablation_table(found.of_seeds(OWN_SEEDS), STUDIED, FULL),
-    **{f"study {name}": partial(study_text, name=name) for name in ("ood", "cost", "landscape")},
+    **{f"study {name}": partial(study_text, name=name) for name in ("ablation", "ood", "cost", "landscape")},
     "probes": probes_table,
     "equal time": lambda found: equal_time_table(found, STUDIED, FULL, LONGER),
 }
