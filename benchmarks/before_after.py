@@ -25,7 +25,7 @@ def store_rollouts(before: Run, after: Run, data_dir: Path, path: Path) -> Path:
     if config.task != after.config.task or config.make_source().dims != 1:
         raise HeroError("the picture needs two runs of the same task in one dimension.")
     test = load_data(config, "test", data_dir, "cpu").states
-    errors = {"before": before.errors.nrmse, "after": after.errors.nrmse}
+    errors = {"before": before.errors.score, "after": after.errors.score}
     chosen = int(np.argsort(errors["before"].mean(axis=1))[len(test) // 2])
     fields = {"truth": test[chosen, 1:]}
     with torch.inference_mode():

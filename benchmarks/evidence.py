@@ -229,7 +229,7 @@ def write_evidence(run: Run, found: Metrics, key: Key, results: Path, tag: str) 
     """One run: its file, and for a few its predictions and weights."""
     config = run.config
     with np.errstate(over="ignore"):
-        mean = run.errors.nrmse.mean(axis=0)
+        mean = run.errors.score.mean(axis=0)
     evidence = Evidence(
         **key._asdict(),
         tag=tag,
@@ -243,7 +243,7 @@ def write_evidence(run: Run, found: Metrics, key: Key, results: Path, tag: str) 
     if key.arm in KEPT and config.seed == FIRST_SEED and config.make_source().dims == 1 and (rollout := run.rollout):
         steps = np.array([step for step in PREDICTED if step <= len(rollout.truth)])
         arrays = {"steps": steps, "truth": rollout.truth[steps - 1], "prediction": rollout.prediction[steps - 1]}
-        errors = run.errors.nrmse[rollout.trajectory, steps - 1]
+        errors = run.errors.score[rollout.trajectory, steps - 1]
         write_arrays(results / "predictions" / f"{run.name}.npz", {**arrays, "nrmse": errors})
         (results / "weights").mkdir(parents=True, exist_ok=True)
         copyfile(run.path / "model.safetensors", results / "weights" / f"{run.name}.safetensors")

@@ -23,13 +23,14 @@ from torch import Tensor, nn
 from hero.config.given import give
 from hero.config.near import did_you_mean, near_settings
 from hero.data import TASKS
-from hero.data.arrays import as_array, is_array, store_arrays
-from hero.data.windows import Context, Trajectories
+from hero.data.arrays import STATES, as_array, is_array, store_arrays
+from hero.data.windows import Context, Trajectories, masked_trajectories
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate as evaluate_run
 from hero.evaluation.export import FORMATS
 from hero.evaluation.model_folder import Operator, open_model
 from hero.method import metrics as measures
+from hero.method.norm import Norm
 from hero.method.rollout import Stepper, rollout
 from hero.models.user import given_module
 from hero.ranks import RANKS
@@ -38,6 +39,7 @@ from hero.runs.config import RunConfig, all_settings, implied_preset, make_confi
 from hero.runs.folder import Run, load_data
 from hero.runs.records import Metrics
 from hero.runs.stored import find_run
+from hero.strategies.base import norm_of
 from hero.study.compare import plan_comparison
 from hero.study.run import run as run_study
 from hero.study.worker import Workers
@@ -80,13 +82,15 @@ def train(
     extent: float | Sequence[float] | None = None,
     periodic: bool | Sequence[bool] | None = None,
     channels: Sequence[str] | None = None,
+    mask: Any = None,
     settings: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Result:
     """Train and evaluate one run, from its last checkpoint if there is one.
 
     `data`: an array or tensor (trajectory, time, channel, *space), a dictionary of them for the splits train, val and
-    test, a file or folder, or a benchmark; `dt`, `extent`, `periodic` and `channels` say what an array does not.
+    test, a file or folder, or a benchmark; `dt`, `extent`, `periodic` and `channels` say what an array does not, and
+    `mask` (*space) or (channel, *space) is false where it has no value, as NaN in every state is.
     `model`: a network, trained from its present weights, or the name of a backbone. `loss` (prediction, truth) ->
     number, `optimizer` (parameters) -> Optimizer and `metrics` {name: (û, u) -> (time,)} are functions, the first two
     also names. `callbacks` get a Progress at every record and validation; one that returns False stops the run.
@@ -97,7 +101,7 @@ def train(
     added = {name: measures.given_metric(name, function) for name, function in (metrics or {}).items()}
     given = chosen(model, loss, optimizer) | {"strategy": strategy, "seed": seed, "train.steps": steps}
     described = {"dt": dt, "extent": extent, "periodic": periodic, "channels": channels}
-    values = named(data_settings(data, Path(data_dir), described) | given, settings, more)
+    values = named(data_settings(with_mask(data, mask), Path(data_dir), described) | given, settings, more)
     config = make_config(preset or implied_preset(values), overrides=values)
     if isinstance(model, nn.Module):
         config.build_operator()  # a network that does not fit is refused before there is a run folder
@@ -179,15 +183,21 @@ def evaluate(
         raise HeroError("a model without a run is evaluated on `data`; give an array, a file or a benchmark.")
     operator = model.model if isinstance(model, Result) else model if callable(model) else load(path)
     history = operator.card.history if isinstance(operator, Operator) else history
-    test = test_trajectories(data, Path(data_dir), named({}, settings, more))
+    test, norm = test_trajectories(data, Path(data_dir), named({}, settings, more))
+    if isinstance(operator, Operator) and operator.about:
+        norm.by_channel = operator.about.run_config().train.norm == "channels"
     count = test.shape[1] - history
     if count < 1:
         raise HeroError(f"`data` have {test.shape[1]} states, too few for a step after {history}; give longer ones.")
     with evaluating(operator):
         step, device = stepper_of(operator), device_of(operator)
-        errors = measures.rollout_errors(step, test, count, device, history, tuple(added.values()))
-    summary = measures.summarise(errors, min(measures.HORIZON, count)) | measures.evaluated(added, errors)
-    return Evaluation(summary, errors["nrmse"].numpy())
+        errors = measures.rollout_errors(step, test, count, device, history, tuple(added.values()), norm)
+    idle = measures.baseline_errors(test, count, history, norm)
+    errors = measures.with_skill(errors, idle)
+    scoring = measures.Scoring(min(measures.HORIZON, count), "vrmse" if norm.by_channel else "nrmse")
+    summary = measures.summarise(errors, scoring) | measures.evaluated(added, errors)
+    baselines = {name: measures.summarise(found, scoring) for name, found in idle.items()}
+    return Evaluation(summary, errors[scoring.measure].numpy(), baselines)
 
 
 def load(path: Any, model: nn.Module | None = None, *, trust_code: bool = False, runs: Place = "runs") -> Operator:
@@ -257,6 +267,25 @@ def data_settings(data: Any, data_dir: Path, described: Mapping[str, Any]) -> di
     return ({"task.name": text} if text in TASKS or not is_path else {"data.path": text}) | more
 
 
+def with_mask(data: Any, mask: Any) -> Any:
+    """Arrays with NaN where `mask` is false."""
+    if mask is None:
+        return data
+    if not is_array(data):
+        raise HeroError("`mask` is for arrays; in a file, NaN in every state is a mask.")
+    valid = np.asarray(mask.cpu() if isinstance(mask, Tensor) else mask).astype(bool)
+
+    def masked(part: Any) -> np.ndarray:
+        array = as_array(part)
+        if array.shape[-valid.ndim :] != valid.shape or valid.ndim not in (array.ndim - 2, array.ndim - 3):
+            raise HeroError(f"`mask` of shape {valid.shape} does not fit `data` of shape {array.shape}; give (*space).")
+        return np.where(valid, array, np.float32(np.nan))
+
+    if isinstance(data, Mapping):
+        return {name: masked(part) if name in STATES else part for name, part in data.items()}
+    return masked(data)
+
+
 def plain(value: Any) -> Any:
     """Numbers of NumPy and sequences as configurations hold them."""
     if isinstance(value, str | bool | np.bool_):
@@ -271,17 +300,26 @@ def found_path(name: Any, runs: Path) -> Path:
     return path if path.exists() or path.suffix in files else find_run(str(name), runs)
 
 
-def test_trajectories(data: Any, data_dir: Path, values: Mapping[str, Any]) -> Trajectories:
-    """All of an array, `test` or `u` of several, or the test split of files and benchmarks."""
+def test_trajectories(data: Any, data_dir: Path, values: Mapping[str, Any]) -> tuple[Trajectories, Norm]:
+    """All of an array, `test` or `u` of several, or the test split of files and benchmarks; and their norm.
+
+    The statistics of the norm are the training split's where there is one, else those of the data themselves.
+    """
     if not is_array(data):
         settings = {"strategy": "one_step", "train.unroll": 1} | data_settings(data, data_dir, {}) | dict(values)
-        return load_data(make_config(overrides=settings), "test", data_dir, "cpu")
+        config = make_config(overrides=settings)
+        norm = norm_of(config.make_source(), config.train)
+        norm.fit(load_data(config, "train", data_dir, "cpu"))
+        return load_data(config, "test", data_dir, "cpu"), norm
     arrays = dict(data) if isinstance(data, Mapping) else {"test": data}
     name = next((name for name in ("test", "u") if name in arrays), None)
     if name is None:
         raise HeroError(f"`data` has the arrays {', '.join(arrays)}; name the one to evaluate on test.")
     mu = arrays.get("mu_test", arrays.get("mu"))
-    return Trajectories(torch.from_numpy(as_array(arrays[name])), None if mu is None else torch.as_tensor(mu).float())
+    conditioning = None if mu is None else torch.as_tensor(mu).float()
+    found, norm = masked_trajectories(torch.from_numpy(as_array(arrays[name])), conditioning), Norm(by_channel=True)
+    norm.fit(found)
+    return found, norm
 
 
 def stepper_of(model: Any) -> Stepper:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from hero.study.records import StudyResult
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHOWN = ("nrmse@1", "stable_step", "correlation_time", "diverged")
+SHOWN = ("stable_step", "skilful_step", "correlation_time", "anomaly_correlation_time", "diverged")
 """Metrics of a notebook's table in addition to those over the horizon."""
 
 
@@ -39,16 +39,16 @@ class Scores(dict[str, float]):
 
 
 class Evaluation:
-    """A model on somebody's data: `test` (numbers by name) and `errors`, nRMSE (trajectory, step)."""
+    """A model on somebody's data: `test` (numbers by name), `errors`, its score (trajectory, step), and `baselines`."""
 
-    def __init__(self, test: dict[str, float], errors: np.ndarray) -> None:
-        self.test, self.errors = Scores(test), errors
+    def __init__(self, test: dict[str, float], errors: np.ndarray, baselines: dict[str, dict[str, float]]) -> None:
+        self.test, self.errors, self.baselines = Scores(test), errors, baselines
 
     def __repr__(self) -> str:
         return f"<hero evaluation of {len(self.errors)} trajectories: {numbers_text(self.test)}>"
 
     def _repr_html_(self) -> str:
-        return html_table(("metric", "test"), [(name, f"{value:.4g}") for name, value in self.test.items()])
+        return html_table(*beside_baselines(self.test, self.baselines, list(self.test)))
 
 
 class Result:
@@ -71,8 +71,8 @@ class Result:
 
     @cached_property
     def errors(self) -> np.ndarray:
-        """nRMSE of the test rollouts, (trajectory, step)."""
-        return self.run.errors.nrmse
+        """The score of the test rollouts, nRMSE of benchmarks and VRMSE of files, (trajectory, step)."""
+        return self.run.errors.score
 
     @cached_property
     def model(self) -> Operator:
@@ -109,10 +109,11 @@ class Result:
         return f"<hero result {self.path}: {numbers_text(self.metrics)}>"
 
     def _repr_html_(self) -> str:
-        horizon = self.config.horizon
-        names = [name for name in self.metrics if name in (*SHOWN, f"gm{horizon}", f"nrmse@{horizon}")]
-        rows = [(name, f"{self.metrics[name]:.4g}") for name in names]
-        return html_table(("metric", "test"), rows, str(self.path)) + html_image(self.plot())
+        scoring = self.config.scoring
+        names = [name for name in self.metrics if name in (*SHOWN, scoring.gm, scoring.at(1), scoring.last)]
+        found = self.run.stored_metrics
+        idle = {name: baseline.test for name, baseline in found.baselines.items()} if found else {}
+        return html_table(*beside_baselines(self.metrics, idle, names), str(self.path)) + html_image(self.plot())
 
 
 class Rows(list[dict[str, Any]]):
@@ -170,6 +171,15 @@ class Comparison:
         table = self.table
         rows = [tuple(map(cell_text, row.values())) for row in table]
         return html_table(tuple(table[0]), rows, str(self.path)) + html_image(self.plot())
+
+
+def beside_baselines(
+    numbers: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]], names: Sequence[str]
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Headings and rows: each metric, and what doing nothing gives."""
+    columns = [numbers, *baselines.values()]
+    rows = [(name, *(cell_text(column.get(name)) for column in columns)) for name in names]
+    return ("metric", "test", *baselines), rows
 
 
 def numbers_text(scores: Scores) -> str:

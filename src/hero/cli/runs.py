@@ -34,11 +34,13 @@ def measure(run: Path, data_dir: Path) -> "Metrics":
 
 def show_result(metrics: "Metrics", run: Path) -> None:
     """Print the metrics of a run and the place of its page."""
-    from hero.report.content import change_table, metrics_table
+    from hero.report.content import change_table, metrics_tables
     from hero.runs.folder import Run
 
     before = Run(run).before
-    show(change_table(before, metrics) if before else metrics_table(metrics, Run(run).config))
+    tables = metrics_tables(metrics, Run(run).config)
+    for table in [change_table(before, metrics), *tables[1:]] if before else tables:
+        show(table)
     say(f"report: {run / 'report.html'}")
 
 
@@ -176,10 +178,10 @@ def export(
     say(f"exporting {folder.name}: some seconds without progress", style="dim")
     checks = export_run(folder, where.data, out, tuple(FORMATS) if format == "both" else (format,)).values()
     rows = {"one step, largest along its rollout": [check.one_step for check in checks]}
-    steps, shown = next((check.steps, check.rollout) for check in checks)
+    steps, shown, title = next((check.steps, check.rollout, check.measure) for check in checks)
     rows |= {f"free rollout, step {k}": [check.rollout[k] for check in checks] for k in shown}
-    rows[f"test nRMSE@{steps} of the file"] = [check.nrmse for check in checks]
-    rows[f"test nRMSE@{steps} of the original"] = [check.original_nrmse for check in checks]
+    rows[f"test {title}@{steps} of the file"] = [check.error for check in checks]
+    rows[f"test {title}@{steps} of the original"] = [check.original_error for check in checks]
     headings = "relative difference from the original", *(check.path.name for check in checks)
     show_rows("", headings, [(text, *(f"{x:.4g}" for x in values)) for text, values in rows.items()], numbers=True)
     say(*(f"{check.path}: {check.path.stat().st_size / 1000:.0f} kB" for check in checks))

@@ -70,7 +70,8 @@ def evaluate(
 
         folder = where.find(run)
         found, errors = evaluate_on(folder, where.data, values, split or "test")
-        show_numbers(f"{found.run} on {found.data}, {found.split}", found.metrics, found.trajectories, found.horizon)
+        title = f"{found.run} on {found.data}, {found.split}"
+        show_numbers(title, found.metrics, found.baselines, found.trajectories)
         say(f"written: {folder / 'evaluations' / found.name}.json")
         keep(found, errors, f"{found.run}, {found.name}", json, figure)
     elif run:
@@ -111,19 +112,27 @@ def show_score(scored: "Scored", json: Path | None, figure: Path | None) -> None
     """Print a score, and write what was asked for."""
     score = scored.score
     title = f"{score.prediction} against {score.truth}: {score.trajectories} trajectories, {score.steps} steps"
-    show_numbers(title, score.metrics, score.trajectories, score.horizon)
+    show_numbers(title, score.metrics, score.baselines, score.trajectories)
     keep(score, scored.errors, Path(score.prediction).name, json, figure)
 
 
-def show_numbers(title: str, numbers: Mapping[str, float], trajectories: int, horizon: int) -> None:
-    """Print metrics by their titles."""
-    from hero.report.names import metric_title
+def show_numbers(
+    title: str, numbers: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]], trajectories: int
+) -> None:
+    """Print metrics by their titles, next to what doing nothing gives."""
+    from hero.method.metrics import scoring_of
+    from hero.report.names import BASELINE_TITLES, metric_title
 
-    rows = [
-        (metric_title(name, horizon), f"{value:.0f} of {trajectories}" if name == "diverged" else f"{value:.4g}")
-        for name, value in numbers.items()
-    ]
-    show_rows(title, ("Metric", "Value"), rows, numbers=True)
+    scoring = scoring_of(numbers)
+
+    def shown(name: str, value: float | None) -> str:
+        if value is None:
+            return ""
+        return f"{value:.0f} of {trajectories}" if name == "diverged" else f"{value:.4g}"
+
+    columns = [numbers, *baselines.values()]
+    rows = [(metric_title(name, scoring), *(shown(name, column.get(name)) for column in columns)) for name in numbers]
+    show_rows(title, ("Metric", "Value", *(BASELINE_TITLES[name] for name in baselines)), rows, numbers=True)
 
 
 def keep(record: "Record", errors: "Mapping[str, Tensor]", title: str, json: Path | None, figure: Path | None) -> None:
@@ -131,10 +140,11 @@ def keep(record: "Record", errors: "Mapping[str, Tensor]", title: str, json: Pat
     if json:
         say(f"numbers: {record.write(json)}")
     if figure:
+        from hero.method.metrics import scored_by
         from hero.report.figures.runs import error_figure
         from hero.report.figures.style import save
 
-        say(f"figure: {save(error_figure(errors['nrmse'].numpy(), {}, title), figure)}")
+        say(f"figure: {save(error_figure(errors[scored_by(errors)].numpy(), {}, title), figure)}")
 
 
 def predict(
@@ -186,10 +196,11 @@ def predict(
 def show_errors(result: "Prediction") -> None:
     """Print the mean error at some steps, if the truth is known."""
     from hero.evaluation.predict import truth_steps
-    from hero.method.metrics import nrmse_at
+    from hero.method.metrics import Scoring, nrmse_at, scored_by
 
-    if "nrmse" not in result.errors:
+    if not result.errors:
         return
-    errors = result.errors["nrmse"]
-    rows = [(f"nRMSE@{t}", f"{nrmse_at(errors, t):.4g}") for t in truth_steps(errors.shape[1])]
+    measure = scored_by(result.errors)
+    errors, title = result.errors[measure], Scoring(measure=measure).title
+    rows = [(f"{title}@{t}", f"{nrmse_at(errors, t):.4g}") for t in truth_steps(errors.shape[1])]
     show_rows(f"{len(errors)} trajectories against the truth", ("Metric", "Mean"), rows, numbers=True)

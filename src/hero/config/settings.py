@@ -41,6 +41,8 @@ class Facts:
     """Grid points per axis; empty: enough for every default."""
     normalise: bool = False
     """Whether channels come in different scales, as in files and in conditioning."""
+    norm: str = "joint"
+    """How errors are measured unless set: `channels` for files."""
 
 
 @dataclass(frozen=True)

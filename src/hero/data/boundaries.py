@@ -141,7 +141,10 @@ def _without_last(recording: Recording, place: int) -> Recording:
     axis = recording.axes[place]
     shorter = replace(axis, coordinates=axis.coordinates[:-1], periodic=True)
     trajectories = [_trajectory_without_last(trajectory, place) for trajectory in recording.trajectories]
-    return replace(_with_axis(recording, place, shorter), trajectories=trajectories)
+    mask = (
+        recording.mask if recording.mask is None else recording.mask[(slice(None),) * (place + 1) + (slice(None, -1),)]
+    )
+    return replace(_with_axis(recording, place, shorter), trajectories=trajectories, mask=mask)
 
 
 def _trajectory_without_last(trajectory: Trajectory, place: int) -> Trajectory:

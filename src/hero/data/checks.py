@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -54,10 +55,10 @@ def _spread(count: int, wanted: int) -> list[int]:
 
 
 def tidy(recording: Recording) -> Recording:
-    """The recording with trajectories of one length, masked points filled, and every axis periodic or not; noted."""
+    """The recording with trajectories of one length, its mask, and every axis periodic or not; noted."""
     if not recording.trajectories:
         raise HeroError(f"{_named(recording)} holds no trajectory; name another file.")
-    recording = _filled_masks(_equal_lengths(recording))
+    recording = _masked(_equal_lengths(recording))
     if recording.points is not None or min(t.frames for t in recording.trajectories) < 1:
         return recording
     return decide_boundaries(recording, [part.values for part in sample(recording)])
@@ -84,27 +85,52 @@ def _cut(trajectory: Trajectory, frames: int) -> Trajectory:
     return trajectory if trajectory.frames == frames else replace(trajectory, frames=frames, read=read)
 
 
-def _filled_masks(recording: Recording) -> Recording:
-    """Points that are NaN in every sampled state are outside of the domain, as land is of an ocean: read as 0."""
+def _masked(recording: Recording) -> Recording:
+    """Points that are NaN in every sampled state are outside of the domain, as land is of an ocean: a mask.
+
+    They are read as the mean of the others, so that what looks at whole fields meets no cliff.
+    """
     states = [state for part in sample(recording) for state in part.values]
-    if not states:
+    outside = np.isnan(states[0]) if states else np.zeros(1, bool)
+    if not outside.any() or any((np.isnan(state) != outside).any() for state in states):
         return recording
-    mask = np.isnan(states[0])
-    if not mask.any() or mask.all() or any((np.isnan(state) != mask).any() for state in states):
-        return recording
+    names = [channel.name for channel in recording.channels]
+    empty = [name for name, part in zip(names, outside, strict=True) if part.all()]
+    if empty:
+        raise HeroError(f"{_named(recording)} has no value of {empty[0]}, only NaN; leave it out with data.fields.")
+    fill = np.array([np.mean([state[c][~outside[c]] for state in states]) for c in range(len(names))])
+    trajectories = [
+        replace(one, read=partial(_read_masked, one, i, outside, fill, names, _named(recording)))
+        for i, one in enumerate(recording.trajectories)
+    ]
+    with_mask = ", ".join(name for name, part in zip(names, outside, strict=True) if part.any())
+    note = f"{with_mask}: {outside.mean():.1%} of the points are NaN in every state and are left out (a mask)."
+    return replace(recording, trajectories=trajectories, mask=~outside, notes=(*recording.notes, note))
 
-    def fill(trajectory: Trajectory) -> Trajectory:
-        def read(frames: slice, channels: Sequence[int]) -> np.ndarray:
-            values = np.array(trajectory.read(frames, channels))
-            outside = np.broadcast_to(mask[list(channels)], values.shape)
-            values[outside & np.isnan(values)] = 0
-            return values
 
-        return replace(trajectory, read=read)
-
-    names = ", ".join(channel.name for channel, part in zip(recording.channels, mask, strict=True) if part.any())
-    note = f"{names}: {mask.mean():.1%} of the points are NaN in every state (a mask) and are read as 0."
-    return replace(recording, trajectories=[fill(t) for t in recording.trajectories], notes=(*recording.notes, note))
+def _read_masked(
+    trajectory: Trajectory,
+    number: int,
+    outside: np.ndarray,
+    fill: np.ndarray,
+    names: Sequence[str],
+    file: str,
+    frames: slice,
+    channels: Sequence[int],
+) -> np.ndarray:
+    """States with the masked points filled; HeroError where the mask moves."""
+    values = np.array(trajectory.read(frames, channels))
+    mask = np.broadcast_to(outside[list(channels)], values.shape)
+    moved = mask & ~np.isnan(values)
+    if moved.any():
+        place = tuple(int(axis[0]) for axis in np.nonzero(moved))
+        frame = range(*frames.indices(trajectory.frames))[place[0]]
+        raise HeroError(
+            f"{file}: the mask of {names[channels[place[1]]]} moves, trajectory {number} has values at frame {frame} "
+            "where other states have NaN; fill the values, or leave such trajectories out."
+        )
+    filling = fill[list(channels)].reshape(-1, *(1,) * (values.ndim - 2))
+    return np.where(mask, filling.astype(values.dtype), values)
 
 
 def refuse_unfit(recording: Recording) -> None:
@@ -124,7 +150,8 @@ def refuse_unfit(recording: Recording) -> None:
             frame, channel = (int(places[0]) for places in np.nonzero(broken)[:2])
             raise HeroError(
                 f"{name}: trajectory {part.trajectory} is not finite in {recording.channels[channel].name} at "
-                f"frame {part.frames[frame]}; leave such trajectories out or fill the values, and save it again."
+                f"frame {part.frames[frame]}, and not at the same points in every state, as a mask would be; leave "
+                "such trajectories out or fill the values, and save it again."
             )
     if all((part.values == part.values[:1]).all() for part in parts):
         raise HeroError(

@@ -83,6 +83,7 @@ class FileSettings(Settings):
     space: Annotated[tuple[int, ...], BeforeValidator(per_axis)] = setting((), "Found: grid points per axis.")
     cloud: bool = setting(False, "Found: whether the states are on scattered points.")
     uneven: bool = setting(False, "Found: whether the points of an axis are unevenly spaced.")
+    masked: bool = setting(False, "Found: whether some points have no value in any state.")
     train_trajectories: int = setting(0, "Found: training trajectories; set it to use fewer.", ge=0)
     train_steps: int = setting(0, "Found: steps of each.", ge=0)
     val_trajectories: int = setting(0, "Found: validation rollouts.", ge=0)
@@ -146,6 +147,7 @@ class FileSettings(Settings):
                 "uneven": not all(
                     is_even(np.diff(axis.coordinates[cut])) for axis, cut in zip(axes, cuts, strict=True)
                 ),
+                "masked": mask_of(recording, values) is not None,
                 "fingerprint": fingerprint(recording.files),
                 **sizes,
             }
@@ -206,6 +208,10 @@ class FileSource:
     @property
     def cloud(self) -> bool:
         return self.given.cloud
+
+    @property
+    def masked(self) -> bool:
+        return self.given.masked
 
     @property
     def channel_names(self) -> tuple[str, ...]:
@@ -288,6 +294,8 @@ class Reading:
         self.recording, self.settings = recording, settings
         self.channels = chosen_channels(recording, settings.fields)
         self.cuts = axis_slices(recording, settings)
+        mask = mask_of(recording, settings)
+        self.mask = None if mask is None else torch.from_numpy(np.ascontiguousarray(mask))
 
     def states(self, trajectory: int, first: int, count: int) -> np.ndarray:
         """(time, channel, *space), float32."""
@@ -376,11 +384,11 @@ class FileTrajectories(Trajectories):
             part = self.kept[row]
             found[i] = self.reading.states(part.trajectory, part.first + first, count)
             if not np.isfinite(found[i]).all():
-                bad = ~np.isfinite(found[i]).reshape(count, -1).all(axis=1)
+                frame, channel = (int(places[0]) for places in np.nonzero(~np.isfinite(found[i]))[:2])
                 raise HeroError(
                     f"the split {self.split} of {self.reading.settings.path} has NaN or infinite values (first in "
-                    f"trajectory {row}, step {first + int(bad.argmax())}); `hero doctor` lists them, data.fields and "
-                    "data.crop leave parts out."
+                    f"trajectory {row}, step {first + frame}, {self.reading.settings.channels[channel]}); "
+                    "`hero doctor` lists them, data.fields and data.crop leave parts out."
                 )
         return torch.from_numpy(found)
 
@@ -390,7 +398,7 @@ class FileTrajectories(Trajectories):
         for row, part in enumerate(self.each(title)):
             states[row] = part[0]
         mu = self.reading.conditioning([part.trajectory for part in self.kept])
-        return Trajectories(states, mu).to(self.target)
+        return Trajectories(states, mu, self.mask).to(self.target)
 
     def each(self, title: str = "measuring") -> Iterator[Tensor]:
         with progress_bar(title, len(self)) if title else nullcontext(lambda n: None) as advance:
@@ -401,8 +409,12 @@ class FileTrajectories(Trajectories):
     def to(self, device: torch.device | str) -> Trajectories:
         return FileTrajectories(self.reading, self.kept, self.split, device)
 
-    def moments(self) -> tuple[Tensor, Tensor]:
-        return from_first(super().moments)  # one process reads the whole file
+    @property
+    def mask(self) -> Tensor | None:
+        return self.reading.mask
+
+    def statistics(self) -> tuple[Tensor, Tensor, Tensor]:
+        return from_first(super().statistics)  # one process reads the whole file
 
     def step_std(self) -> Tensor:
         return from_first(super().step_std)
@@ -446,6 +458,21 @@ def chosen_channels(recording: Recording, fields: Sequence[str]) -> list[int]:
             raise unknown_name(f"field of {recording.files[0]}:", field, names)
         found += [i for i in hits if i not in found]
     return found
+
+
+def mask_of(recording: Recording, settings: FileSettings) -> np.ndarray | None:
+    """The mask of the chosen channels on the part of the grid that is kept; None where it leaves nothing out."""
+    if recording.mask is None:
+        return None
+    kept = recording.mask[chosen_channels(recording, settings.fields)]
+    mask = kept[(slice(None), *axis_slices(recording, settings))]
+    for c, part in zip(chosen_channels(recording, settings.fields), mask, strict=True):
+        if not part.any():
+            raise HeroError(
+                f"every point of {recording.channels[c].name} that data.crop and data.coarsen keep is masked; keep "
+                "other points."
+            )
+    return None if mask.all() else mask
 
 
 def renamed(names: Sequence[str], found: Sequence[str]) -> tuple[str, ...]:

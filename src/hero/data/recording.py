@@ -80,6 +80,8 @@ class Recording:
     """Coordinates of a point cloud, (points, dimension)."""
     weights: np.ndarray | None = None
     """Quadrature weights of a point cloud, (points,)."""
+    mask: np.ndarray | None = None
+    """True where there is a value, (channel, *space); reading gives a constant elsewhere. None: everywhere."""
     notes: tuple[str, ...] = ()
     """Decisions of the reader that a user should know, one sentence each."""
 

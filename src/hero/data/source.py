@@ -44,6 +44,10 @@ class Source(Protocol):
         """Whether states are on scattered points."""
 
     @property
+    def masked(self) -> bool:
+        """Whether some points have no value; the trajectories say which."""
+
+    @property
     def channel_names(self) -> tuple[str, ...]:
         """The quantities that make up a state."""
 

@@ -85,6 +85,11 @@ class Task:
         return False
 
     @property
+    def masked(self) -> bool:
+        """Never: every point has a value."""
+        return False
+
+    @property
     def channel_names(self) -> tuple[str, ...]:
         """The quantities that make up a state."""
         return ("u",) if self.channels == 1 else tuple(f"u{i}" for i in range(self.channels))

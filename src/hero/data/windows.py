@@ -5,6 +5,7 @@ Layout: a state is (batch, channel, *space), a trajectory (batch, time, channel,
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -58,6 +59,8 @@ class Trajectories:
 
     states: Tensor
     mu: Tensor | None = None
+    mask: Tensor | None = None
+    """True where there is a value, (channel, *space), the same in every state; None: everywhere."""
 
     @classmethod
     def of(cls, data: Trajectories | Tensor) -> Trajectories:
@@ -89,7 +92,7 @@ class Trajectories:
 
     def __getitem__(self, part: slice) -> Trajectories:
         """Some of the trajectories, in memory."""
-        return Trajectories(self.states[part], None if self.mu is None else self.mu[part])
+        return replace(self, states=self.states[part], mu=None if self.mu is None else self.mu[part])
 
     def frames(self, part: slice) -> Tensor:
         """Some states of all trajectories, in memory."""
@@ -115,7 +118,7 @@ class Trajectories:
 
     def to(self, device: torch.device | str) -> Trajectories:
         """The same on `device`."""
-        return Trajectories(self.states.to(device), None if self.mu is None else self.mu.to(device))
+        return replace(self, states=self.states.to(device), mu=None if self.mu is None else self.mu.to(device))
 
     def each(self) -> Iterator[Tensor]:
         """The states (1, time, channel, *space) of one trajectory after the other, on the host."""
@@ -126,12 +129,29 @@ class Trajectories:
         return iter(() if self.mu is None else self.mu.cpu().split(1))
 
     def moments(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of each channel."""
-        return streamed_moments(self.each(), correction=1)
+        """Mean and standard deviation of each channel, over the valid points."""
+        return self.statistics()[:2]
+
+    def statistics(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean and standard deviation of each channel, and the mean state (channel, *space); read once."""
+        if "_statistics" not in vars(self):
+            total = torch.zeros(self.shape[2:], dtype=torch.float64)
+
+            def parts() -> Iterator[Tensor]:
+                for part in self.each():
+                    total.add_(part.double().sum(dim=(0, 1)))
+                    yield part
+
+            moments = streamed_moments(parts(), correction=1, mask=self.mask)
+            state = (total / (self.shape[0] * self.shape[1])).float()
+            object.__setattr__(self, "_statistics", (*moments, state))
+        found: tuple[Tensor, Tensor, Tensor] = vars(self)["_statistics"]
+        return found
 
     def step_std(self) -> Tensor:
         """The std of the change per step, for each channel."""
-        return streamed_moments((part.diff(dim=1) for part in self.each()), correction=1)[1]
+        changes = (part.diff(dim=1) for part in self.each())
+        return streamed_moments(changes, correction=1, mask=self.mask)[1]
 
     def mu_moments(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of each channel of μ; 1 for one that is constant up to rounding."""
@@ -139,17 +159,45 @@ class Trajectories:
         return mean, torch.where(std > 1e-6 * mean.abs(), std, 1.0)
 
 
-def streamed_moments(parts: Iterable[Tensor], correction: int) -> tuple[Tensor, Tensor]:
+def masked_trajectories(states: Tensor, mu: Tensor | None = None) -> Trajectories:
+    """Trajectories whose points with NaN in every state are masked and hold the mean of the others.
+
+    HeroError where other values are not finite.
+    """
+    outside = states[0, 0].isnan()
+    wrong = (states.isnan() != outside) | states.isinf()
+    if bool(wrong.any()):
+        trajectory, frame, channel = wrong.nonzero()[0, :3].tolist()
+        raise HeroError(
+            f"trajectory {trajectory} is not finite in channel {channel} at frame {frame}, and not at the same points "
+            "in every state, as a mask would be; fill the values or leave the trajectory out."
+        )
+    if not bool(outside.any()):
+        return Trajectories(states, mu)
+    if bool(outside.flatten(1).all(1).any()):
+        raise HeroError("a channel has no value at all, only NaN; leave it out.")
+    mean = streamed_moments([states.nan_to_num(nan=0.0)], 0, ~outside)[0]
+    filled = torch.where(outside, mean.reshape(-1, *(1,) * (states.dim() - 3)), states)
+    return Trajectories(filled, mu, ~outside)
+
+
+def streamed_moments(parts: Iterable[Tensor], correction: int, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of each channel, one part (trajectory, time, channel, *space) at a time.
 
-    Data in memory and data in a file take this one path, so that both give the same bits.
+    `mask` (channel, *space) is true at the points that count. Data in memory and data in a file take this one path, so
+    that both give the same bits.
     """
-    count, total, squares = 0, torch.zeros(()).double(), torch.zeros(()).double()
+    count, total, squares = torch.zeros(()).double(), torch.zeros(()).double(), torch.zeros(()).double()
     for part in parts:
-        values = part.double().movedim(2, 0).flatten(1)
-        count, total, squares = count + values.shape[1], total + values.sum(1), squares + values.square().sum(1)
+        values = part.double().movedim(2, 0)  # (channel, trajectory, time, *space)
+        number: Tensor | int = values[0].numel()
+        if mask is not None:
+            values = values * mask[:, None, None].cpu()
+            number = mask.flatten(1).sum(1).cpu() * math.prod(part.shape[:2])
+        values = values.flatten(1)
+        count, total, squares = count + number, total + values.sum(1), squares + values.square().sum(1)
     mean = total / count
-    variance = (squares - count * mean.square()) / max(1, count - correction)
+    variance = (squares - count * mean.square()) / (count - correction).clamp(min=1)
     return mean.float(), variance.clamp(min=0).sqrt().float()
 
 

@@ -4,7 +4,7 @@ With the solver S and the projection B_b onto a band of radial wavenumbers,
 
     w_0 = u_0,    w_{n+1} = S(w_n) + B_b [G(w_n) - S(w_n)],
 
-and the error of band b is the nRMSE of w_T against u_T. Where data stand in for the solver, the next true state carries
+and the error of band b is the score of w_T against u_T. Where data stand in for the solver, the next true state carries
 it: w_{n+1} = u_{n+1} + B_b [G(w_n) - u_{n+1}]. With all modes in B, both are the operator's own rollout.
 See docs/howto/anatomy.md.
 """
@@ -26,7 +26,8 @@ from hero.data import SPLITS
 from hero.data.windows import Context, Trajectories
 from hero.errors import HeroError, unknown_name
 from hero.method.distance import EPS
-from hero.method.metrics import measured, nrmse, rollout_errors
+from hero.method.metrics import rollout_errors, score_measure
+from hero.method.norm import Norm
 from hero.method.rollout import Stepper, steps_in
 from hero.models.once import frozen_weights
 from hero.records import Record
@@ -109,8 +110,9 @@ def driven_errors(
     solver: Callable[[Tensor], Tensor] | None = None,
     history: int = 1,
     advance: Callable[[int], None] = lambda n: None,
+    norm: Norm | None = None,
 ) -> Tensor:
-    """nRMSE of w_T where only the defect in `masks` drives it: (masks, trajectories), float64, on the CPU.
+    """The score of w_T where only the defect in `masks` drives it: (masks, trajectories), float64, on the CPU.
 
     Without a solver `data` carries the state. `advance(n)` is told of the states made. A rollout that leaves the finite
     range has an infinite error.
@@ -122,9 +124,8 @@ def driven_errors(
         for rows in index.split(max(1, BATCH_VALUES // math.prod(data.shape[2:]))):
             mask, trajectory = masks[rows[:, 0].to(masks.device)], rows[:, 1]
             w = _driven(step, data, trajectory, steps, bands, mask, solver, history, advance)
-            parts.append(
-                measured([nrmse], w[:, None].cpu(), data.states[trajectory, history - 1 + steps, None])["nrmse"]
-            )
+            truth = data.states[trajectory, history - 1 + steps, None]
+            parts.append(score_measure(norm)(w[:, None].cpu(), truth, norm))
     return torch.cat(parts).reshape(len(masks), len(data))
 
 
@@ -167,10 +168,16 @@ def _driven(
 
 @torch.no_grad()
 def one_step_shares(
-    step: Stepper, data: Trajectories | Tensor, steps: int, bands: Bands, relative: bool, history: int = 1
+    step: Stepper,
+    data: Trajectories | Tensor,
+    steps: int,
+    bands: Bands,
+    relative: bool,
+    history: int = 1,
+    norm: Norm | None = None,
 ) -> list[float]:
     """Share of each band in the energy of G(u_n) - u_{n+1}, n < T; `relative`: each divided by ‖u_{n+1}‖²."""
-    data = Trajectories.of(data)
+    data, norm = Trajectories.of(data), norm or Norm()
     mu = None if data.mu is None else data.mu.to(bands.masks.device, torch.float64)
     total = torch.zeros(len(bands.masks), dtype=torch.float64, device=bands.masks.device)
     with frozen_weights():
@@ -179,8 +186,8 @@ def one_step_shares(
             context = Context(window, mu)
             made = steps_in(step(context), context)
             truth = data.states[:, n + history : n + history + made.shape[1]].to(total.device, torch.float64)
-            error = (made[:, : truth.shape[1]] - truth).flatten(0, 1)
-            energy = bands.energies(error)
+            made, truth = norm.scaled(made[:, : truth.shape[1]]), norm.scaled(truth)
+            energy = bands.energies((made - truth).flatten(0, 1))
             if relative:
                 energy = energy / (truth.flatten(0, 1).flatten(1).norm(dim=1, keepdim=True) + EPS).square()
             total += energy.sum(dim=0)
@@ -204,7 +211,7 @@ class Carried(Record):
     """The errors at step T by band, of one kind of carrier."""
 
     errors: tuple[float, ...]
-    """e_b: mean nRMSE over the trajectories."""
+    """e_b: mean score over the trajectories."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -355,7 +362,7 @@ def anatomy(
         raise HeroError(f"`trajectories` {trajectories} is too small; use at least 1.")
     device = choose_device(config.train.device)
     device = torch.device("cpu") if device.type == "mps" else device  # which has no float64
-    model = opened.operator(device)
+    model, norm = opened.operator(device), opened.norm(data_dir)
     data = load_data(config, split, data_dir, device)[:trajectories]
     bands = split_modes(data.shape[3:], config.backbone.reach, device)
 
@@ -369,13 +376,15 @@ def anatomy(
     total = (len(bands.masks) + with_solver * (len(bands.masks) + 1)) * len(data) * steps
     solver_errors = None
     with progress_bar("rolling out band by band", total) as advance:
-        one_step = one_step_shares(step(), data, steps, bands, config.train.loss != "mse", history)
-        own = rollout_errors(opened.stepper(model), data, steps, device, history)["nrmse"][:, -1].mean()
-        by_data = driven_errors(step(), data, steps, bands, bands.masks, None, history, advance).mean(dim=1).tolist()
+        one_step = one_step_shares(step(), data, steps, bands, config.train.loss != "mse", history, norm)
+        errors = rollout_errors(opened.stepper(model), data, steps, device, history, norm=norm)
+        own = errors[config.scoring.measure][:, -1].mean()
+        by_data = driven_errors(step(), data, steps, bands, bands.masks, None, history, advance, norm).mean(1).tolist()
         if with_solver:
             masks, solver = torch.cat([bands.masks, nothing]), config.make_source().stepper(device)
-            solver_errors = driven_errors(step(), data, steps, bands, masks, solver, history, advance).mean(1).tolist()
-    found = Anatomy(
+            found = driven_errors(step(), data, steps, bands, masks, solver, history, advance, norm)
+            solver_errors = found.mean(1).tolist()
+    anatomy = Anatomy(
         run=run.name,
         split=split,
         trajectories=len(data),
@@ -390,5 +399,5 @@ def anatomy(
         solver=None if solver_errors is None else Carried(errors=tuple(solver_errors[:-1])),
         solver_alone=None if solver_errors is None else solver_errors[-1],
     )
-    found.write(run / "anatomy.json")
-    return found
+    anatomy.write(run / "anatomy.json")
+    return anatomy

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -25,8 +25,9 @@ from hero.evaluation.anatomy import shares, split_modes
 from hero.evaluation.doctor_measures import spread
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.geometry import Geometry
-from hero.method.metrics import TAU, measured, nrmse
+from hero.method.metrics import TAU, score_measure
 from hero.method.modes import Modes, product_modes
+from hero.method.norm import Norm
 from hero.method.rollout import Stepper, rollout, steps_in
 from hero.models.once import frozen_weights
 from hero.records import Record
@@ -60,7 +61,7 @@ class RunDiagnosis(Record):
     normalise: bool
     noise: float
     errors: tuple[float, ...]
-    """Median nRMSE over the trajectories from step 1 on; infinite once it has left the finite range."""
+    """Median score over the trajectories from step 1 on; infinite once it has left the finite range."""
     diverged: int
     """Trajectories that leave the finite range."""
     diverged_step: int | None
@@ -309,6 +310,7 @@ class Trained:
     history: int
     unroll: int
     device: torch.device
+    norm: Norm = field(default_factory=Norm)
 
     def window(self, n: int) -> Context:
         """The true context that ends with state n of the rollout; 0 is the initial one."""
@@ -322,6 +324,20 @@ class Trained:
         """The true state n of the rollout."""
         return self.data[:, n + self.history - 1].to(self.device)
 
+    def size(self, error: Tensor) -> Tensor:
+        """Norm of the difference of two states (row, channel, *space), or of two histories, in float64.
+
+        Squares of a state that blows up overflow long before the state.
+        """
+        rows = error.double() if error.dim() == self.data.dim() else error.double()[:, None]
+        origin = self.norm.scaled(torch.zeros_like(rows))
+        return torch.linalg.vector_norm((self.norm.scaled(rows) - origin).flatten(1), dim=1)
+
+    def state_size(self, state: Tensor) -> Tensor:
+        """Norm of a state, or of a history, as it is measured."""
+        rows = state.double() if state.dim() == self.data.dim() else state.double()[:, None]
+        return torch.linalg.vector_norm(self.norm.scaled(rows).flatten(1), dim=1)
+
 
 def doctor_run(run: Path, data_dir: Path) -> RunDiagnosis:
     """Examine a trained run on its validation split; writes `doctor.json`."""
@@ -332,7 +348,8 @@ def doctor_run(run: Path, data_dir: Path) -> RunDiagnosis:
     model = opened.operator(device)
     data = load_data(config, "val", data_dir, device)[:TRAJECTORIES]
     train = config.train
-    trained = Trained(opened.stepper(model), model, data.states, data.mu, train.history, train.unroll, device)
+    norm = opened.norm(data_dir)
+    trained = Trained(opened.stepper(model), model, data.states, data.mu, train.history, train.unroll, device, norm)
     source = config.make_source()
     if source.cloud:
         bands: Banded = Whole()
@@ -360,16 +377,17 @@ def examine(
     with torch.no_grad(), progress_bar("rolling out", 4) as advance:
         own = rollout(trained.step, trained.window(0), steps)
         truth = data[:, history : history + steps]
-        errors = measured([nrmse], own.cpu(), truth.cpu())["nrmse"]  # (trajectory, step)
+        errors = score_measure(trained.norm)(own.cpu(), truth.cpu(), trained.norm)  # (trajectory, step)
         advance(note="splitting the error")
         alive = int(errors.isfinite().all(dim=0).sum())  # steps that every trajectory survives
         probed = [n + 1 for n in spread(max(alive, 1), PROBED)]
         defects, carried = split_error(trained, own, probed)
-        rows, channels = error_spectrum(own, truth.to(own), probed, bands)
+        scaled, true = (trained.norm.scaled(x.double()) for x in (own, truth.to(own)))
+        rows, channels = error_spectrum(scaled, true, probed, bands)
         advance(note="following a small difference")
         amplification = small_growth(trained, max(1, min(alive, steps)))
         advance(note="late states")
-        late = late_states(own[:, :alive], truth[:, :alive].to(own), bands) if alive > 1 else Late()
+        late = late_states(scaled[:, :alive], true[:, :alive], bands) if alive > 1 else Late()
         advance()
     lost = ~errors.isfinite()
     return RunDiagnosis(
@@ -410,9 +428,9 @@ def split_error(trained: Trained, own: Tensor, steps: Sequence[int]) -> tuple[li
             made = one_step(trained, trained.window(n - 1))
             after = one_step(trained, trained.context(path[:, n - 1 : n - 1 + trained.history]))
             target = trained.truth(n)
-            size = _size(target) + EPS
-            defects.append(_median(_size(made - target) / size))
-            carried.append(_median(_size(after - made) / size))
+            size = trained.state_size(target) + EPS
+            defects.append(_median(trained.size(made - target) / size))
+            carried.append(_median(trained.size(after - made) / size))
     return defects, carried
 
 
@@ -437,35 +455,25 @@ def small_growth(trained: Trained, steps: int) -> float:
     """
     context = trained.window(0)
     first = one_step(trained, context) - trained.truth(1)
-    if not bool(first.isfinite().all()) or not bool((_size(first) > 0).all()):
+    if not bool(first.isfinite().all()) or not bool((trained.size(first) > 0).all()):
         first = torch.randn(first.shape, generator=torch.Generator().manual_seed(0)).to(first)
     delta = first[:, None].expand_as(context.states)
     logs: list[Tensor] = []
     count = 0
     with frozen_weights():
         while count < steps:
-            near = trained.context(context.states + _scaled(delta, context.states))
+            small = SMALL * trained.state_size(context.states) / (trained.size(delta) + 1e-30)
+            near = trained.context(context.states + delta * small.reshape(-1, *(1,) * (delta.dim() - 1)).to(delta))
             before = near.states - context.states
             made, other = (steps_in(trained.step(z), z) for z in (context, near))
             count += made.shape[1]
             context, near = context.advance(made), near.advance(other)
             delta = near.states - context.states
-            rate = (_size(delta[:, -1]) / _size(before[:, -1])).log() / made.shape[1]
+            rate = (trained.size(delta[:, -1]) / trained.size(before[:, -1])).log() / made.shape[1]
             if not bool(rate.isfinite().all()):
                 break
             logs.append(rate)
     return math.exp(float(torch.stack(logs).mean())) if logs else math.inf
-
-
-def _scaled(delta: Tensor, states: Tensor) -> Tensor:
-    """`delta` with the norm SMALL relative to `states`."""
-    shape = (-1, *(1,) * (states.dim() - 1))
-    return delta * (SMALL * _size(states) / (_size(delta) + 1e-30)).reshape(shape).to(delta)
-
-
-def _size(u: Tensor) -> Tensor:
-    """Norm of each row, in float64: squares of a state that blows up overflow long before the state."""
-    return torch.linalg.vector_norm(u.flatten(1).double(), dim=1)
 
 
 def _median(values: Tensor) -> float:
@@ -479,7 +487,8 @@ def idle_parameters(trained: Trained) -> list[str]:
     context = Context(context.states[few], None if context.mu is None else context.mu[few])
     truth = trained.data[few, trained.history : trained.history + steps].to(trained.device)
     trained.model.zero_grad(set_to_none=True)
-    loss = trajectory_distance(rollout(trained.step, context, steps), truth).mean()
+    scaled = (trained.norm.scaled(x) for x in (rollout(trained.step, context, steps), truth))
+    loss = trajectory_distance(*scaled).mean()
     if not loss.requires_grad or not bool(loss.isfinite()):
         return []  # a stepper without gradient, or a rollout that overflows at once, tells nothing
     loss.backward()

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pydantic import Field
 from torch import Tensor
 
 from hero.config import Facts
@@ -21,7 +23,7 @@ from hero.data import DataSettings, FileSettings, FileSource, Source, Split, Tas
 from hero.errors import HeroError
 from hero.evaluation.foreign import check_split
 from hero.evaluation.shifts import Shift, check_grid, shifted_task
-from hero.method.metrics import HORIZON, rollout_errors, summarise
+from hero.method.metrics import HORIZON, baseline_errors, rollout_errors, summarise, with_skill
 from hero.method.rollout import counted
 from hero.runs.config import RunConfig, by_section
 from hero.runs.folder import Run, choose_device
@@ -45,6 +47,7 @@ class OtherMetrics(RunIdentity):
     steps: int
     horizon: int
     metrics: dict[str, float]
+    baselines: dict[str, dict[str, float]] = Field(default_factory=dict)
 
 
 def evaluate_on(
@@ -69,12 +72,15 @@ def evaluate_on(
     steps = truth.shape[1] - history
     if steps < 1:
         raise HeroError(f"{source.title} has {truth.shape[1]} states, too few after {history} given; use more.")
-    step = opened.stepper(model.to(device))
+    step, norm = opened.stepper(model.to(device)), opened.norm(data_dir)
+    norm.mask = truth.mask
     with progress_bar(f"{run.name}, {name}", len(truth) * steps) as advance:
-        errors = rollout_errors(counted(step, advance), truth, steps, device, history)
+        errors = rollout_errors(counted(step, advance), truth, steps, device, history, norm=norm)
+        idle = baseline_errors(truth, steps, history, norm)
+        errors = with_skill(errors, idle)
     if isinstance(source, FileSource) and "data.path" in values:
         name += f"-{source.given.fingerprint[:6]}"  # files of one name may differ
-    horizon = min(HORIZON, steps)
+    scoring = replace(config.scoring, steps=min(HORIZON, steps))
     found = OtherMetrics(
         run=run.name,
         **config.identity(),
@@ -84,8 +90,9 @@ def evaluate_on(
         data=source.title,
         trajectories=len(truth),
         steps=steps,
-        horizon=horizon,
-        metrics=summarise(errors, horizon),
+        horizon=scoring.steps,
+        metrics=summarise(errors, scoring),
+        baselines={name: summarise(numbers, scoring) for name, numbers in idle.items()},
     )
     path = run / "evaluations" / f"{name}.json"
     write_arrays(path.with_suffix(".npz"), {measure: rows.numpy() for measure, rows in errors.items()})

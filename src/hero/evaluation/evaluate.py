@@ -17,12 +17,13 @@ from hero.errors import HeroError
 from hero.files import file_hash
 from hero.method import metrics
 from hero.method.distance import EPS
+from hero.method.norm import Norm
 from hero.method.rollout import Stepper, rollout
 from hero.models import count_parameters
 from hero.records import Record
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept
 from hero.runs.folder import Run, choose_device, load_data, versions
-from hero.runs.records import Errors, Metrics, TrainingCost
+from hero.runs.records import Baseline, Errors, Metrics, TrainingCost
 from hero.runs.rollouts import FILE, FIRST_FILE, write_rollout
 
 
@@ -37,20 +38,26 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = Map
     weights = run / "model.safetensors"
     measured = file_hash(weights) if weights.is_file() else None  # before reading: weights replaced since then differ
     model = opened.operator(device)
-    step = opened.stepper(model)
+    step, norm = opened.stepper(model), opened.norm(data_dir)
     val = load_data(config, "val", data_dir, device)
     test = load_data(config, "test", data_dir, device)
-    history, added = config.train.history, tuple(more.values())
-    with progress_bar("evaluating", 2) as advance:
-        val_errors = metrics.rollout_errors(step, val, val.shape[1] - history, device, history, added)
+    history, added, scoring = config.train.history, tuple(more.values()), config.scoring
+    steps, names = test.shape[1] - history, config.make_source().channel_names
+    with progress_bar("evaluating", 3) as advance:
+        val_errors = metrics.rollout_errors(step, val, val.shape[1] - history, device, history, added, norm)
         advance()
-        test_errors = metrics.rollout_errors(step, test, test.shape[1] - history, device, history, added)
+        test_errors = metrics.rollout_errors(step, test, steps, device, history, added, norm)
+        advance()
+        idle = metrics.baseline_errors(test, steps, history, norm)
+        test_errors = metrics.with_skill(test_errors, idle)
         advance()
 
     arrays = {name: values.numpy() for name, values in test_errors.items()}
-    Errors(arrays, val_errors["nrmse"].numpy()).write(run / "errors.npz")
-    typical = metrics.median_trajectory(arrays["nrmse"], config.horizon)
-    write_rollouts(run, step, test, history, device, {FILE: typical, FIRST_FILE: 0})
+    scores = {name: errors[scoring.measure].numpy() for name, errors in idle.items()}
+    errors = Errors(arrays, val_errors[scoring.measure].numpy(), scores, scoring.measure)
+    errors.write(run / "errors.npz")
+    typical = metrics.median_trajectory(errors.score, scoring.steps)
+    write_rollouts(run, step, test, norm, history, device, {FILE: typical, FIRST_FILE: 0})
     found = Metrics(
         run=run.name,
         **config.identity(),
@@ -60,8 +67,13 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = Map
         best_step=opened.best_step,
         weights=measured,
         trajectories=len(test),
-        val=metrics.summarise(val_errors, config.horizon) | metrics.evaluated(more, val_errors),
-        test=metrics.summarise(test_errors, config.horizon) | metrics.evaluated(more, test_errors),
+        val=metrics.summarise(val_errors, scoring) | metrics.evaluated(more, val_errors),
+        test=metrics.summarise(test_errors, scoring) | metrics.evaluated(more, test_errors),
+        channels=metrics.by_channel(test_errors, names, scoring),
+        baselines={
+            name: Baseline(test=metrics.summarise(found, scoring), channels=metrics.by_channel(found, names, scoring))
+            for name, found in idle.items()
+        },
     )
     found.write(run / "metrics.json")  # last: its presence says that the evaluation is complete
     return found
@@ -69,9 +81,15 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = Map
 
 @torch.no_grad()
 def write_rollouts(
-    run: Path, step: Stepper, test: Trajectories, history: int, device: torch.device, shown: Mapping[str, int]
+    run: Path,
+    step: Stepper,
+    test: Trajectories,
+    norm: Norm,
+    history: int,
+    device: torch.device,
+    shown: Mapping[str, int],
 ) -> None:
-    """Store the rollouts of some trajectories, given by the name of the file, made together."""
+    """Store the rollouts of some trajectories, given by the name of the file, made together; NaN at masked points."""
     examples = [test[number : number + 1] for number in shown.values()]
     together = Trajectories(
         torch.cat([example.states for example in examples]),
@@ -79,7 +97,8 @@ def write_rollouts(
     )
     predictions = rollout(step, together.first(history, device), together.shape[1] - history)
     for (file, number), states, prediction in zip(shown.items(), together.states, predictions, strict=True):
-        write_rollout(run, states[history - 1], states[history:], prediction, number, file)
+        initial, truth, made = (norm.hidden(part.cpu()) for part in (states[history - 1], states[history:], prediction))
+        write_rollout(run, initial, truth, made, number, file)
 
 
 def training_cost(run: Run) -> TrainingCost:
@@ -143,16 +162,17 @@ def landscape(run: Path, data_dir: Path) -> Landscape:
             f"for example N={max(1, config.train.steps // 5)}."
         )
     device, history = choose_device(config.train.device), config.train.history
-    model = opened.operator(device)
+    model, norm = opened.operator(device), opened.norm(data_dir)
     test = load_data(config, "test", data_dir, device)
     rows: list[tuple[float, ...]] = []
     with progress_bar("evaluating", len(steps) + 1) as advance:
         for step in (None, *steps):
             if step is not None:
                 load_kept(kept_path(run, step), model)
-            errors = metrics.rollout_errors(opened.stepper(model), test, test.shape[1] - history, device, history)
+            steppers, left = opened.stepper(model), test.shape[1] - history
+            errors = metrics.rollout_errors(steppers, test, left, device, history, norm=norm)[config.scoring.measure]
             # E_s(t) = (1/N) Σ_i ‖û_t - u_t‖₂ / (‖u_t‖₂ + ε): infinite from where any of the rollouts diverges
-            rows.append(tuple(errors["nrmse"].mean(dim=0).tolist()))
+            rows.append(tuple(errors.mean(dim=0).tolist()))
             advance()
     final, *kept = rows
     result = Landscape(

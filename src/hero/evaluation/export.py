@@ -13,18 +13,21 @@ It carries its model card as JSON.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import importlib
 import io
 import logging
+import math
 import types
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
@@ -36,6 +39,7 @@ from hero.errors import HeroError, install_hint, unknown_name
 from hero.files import write_atomic
 from hero.method import metrics
 from hero.method.distance import EPS, norm, state_distance
+from hero.method.norm import Norm
 from hero.method.rollout import Stepper, counted, rollout
 from hero.models.wrappers import MixedPrecision
 from hero.records import Record
@@ -77,6 +81,10 @@ class ModelCard(Record):
     channel_names: tuple[str, ...] = ()
     conditioning: tuple[str, ...] = ()
     """The channels of μ."""
+    norm: Literal["joint", "channels"] = "joint"
+    """How its errors are measured."""
+    mask: str = ""
+    """True where there is a value, (channel, *grid), as bits in base64; empty: everywhere."""
     hero: str
     """Version of this library."""
 
@@ -97,8 +105,21 @@ class ModelCard(Record):
             bundle=config.train.bundle,
             channel_names=source.channel_names,
             conditioning=source.conditioning,
+            norm=config.train.norm,
+            mask=packed(run.mask) if source.masked else "",
             hero=versions()["hero"],
         )
+
+    def measured(self) -> Norm:
+        """The norm by which predictions are scored: without statistics of training data."""
+        if not self.mask:
+            return Norm(by_channel=self.norm == "channels")
+        shape = (self.channels, *self.grid)
+        try:
+            bits = np.unpackbits(np.frombuffer(base64.b64decode(self.mask), np.uint8), count=math.prod(shape))
+        except ValueError:
+            raise HeroError(f"the mask of run {self.run} does not fit its grid; export the run again.") from None
+        return Norm(mask=torch.from_numpy(bits.reshape(shape)).bool(), by_channel=self.norm == "channels")
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -160,20 +181,35 @@ class Check:
     """Of the two free rollouts, at some steps."""
     steps: int
     """Length of the rollouts."""
-    nrmse: float
-    original_nrmse: float
+    measure: str
+    error: float
+    original_error: float
     """At the last step."""
 
 
-class Step(nn.Module):
-    """The deployed step as a module: states (batch, H*channels, *space), μ -> (batch, bundle*channels, *space)."""
+def packed(mask: Tensor) -> str:
+    """A mask as text."""
+    return base64.b64encode(np.packbits(mask.cpu().numpy()).tobytes()).decode()
 
-    def __init__(self, model: nn.Module, stepper: Stepper, history: int) -> None:
+
+class Step(nn.Module):
+    """The deployed step as a module: states (batch, H*channels, *space), μ -> (batch, bundle*channels, *space).
+
+    Masked points come out as NaN, and may hold anything in the input.
+    """
+
+    mask: Tensor | None
+
+    def __init__(self, model: nn.Module, stepper: Stepper, history: int, mask: Tensor | None = None) -> None:
         super().__init__()
         self.model, self.stepper, self.history = model, stepper, history
+        self.register_buffer("mask", mask)
 
     def forward(self, states: Tensor, mu: Tensor | None = None) -> Tensor:
-        return self.stepper(Context(states.unflatten(1, (self.history, -1)), mu))
+        made = self.stepper(Context(states.unflatten(1, (self.history, -1)), mu))
+        if self.mask is None:
+            return made
+        return torch.where(self.mask, made.unflatten(1, (-1, len(self.mask))), torch.nan).flatten(1, 2)
 
 
 def export_run(
@@ -190,7 +226,7 @@ def export_run(
             require(package)
     opened = Run(run)
     card, model = ModelCard.of(opened), in_float32(opened.operator("cpu").requires_grad_(False))
-    step = Step(model, opened.stepper(model), card.history)
+    step = Step(model, opened.stepper(model), card.history, card.measured().mask)
     test = load_data(opened.config, "test", data_dir, "cpu")
     program = trace(step, card)
     checks: dict[str, Check] = {}
@@ -199,7 +235,7 @@ def export_run(
         path = (out or run / "export") / kind.file
         with explained(f"run {run.name} cannot be exported to {kind.file}", "try the other format"):
             data = kind.encode(program, card.model_dump_json())
-        checks[name] = check(decode(data, kind, path), opened.stepper(model), test, card.history, path)
+        checks[name] = check(decode(data, kind, path), opened.stepper(model), test, card, path)
         write_atomic(path, data)
     return checks
 
@@ -247,7 +283,7 @@ def trace(step: Step, card: ModelCard) -> ExportedProgram:
 
 
 @torch.no_grad()
-def check(exported: Stepper, original: Stepper, test: Trajectories | Tensor, history: int, path: Path) -> Check:
+def check(exported: Stepper, original: Stepper, test: Trajectories | Tensor, card: ModelCard, path: Path) -> Check:
     """Compare over up to 100 steps from test states; HeroError if one step differs.
 
     Every call along the rollout û of the original must satisfy  ‖E(ẑ_k) - G(ẑ_k)‖ ≤ 1e-4 max_{j≤k} ‖û_j‖.
@@ -255,6 +291,7 @@ def check(exported: Stepper, original: Stepper, test: Trajectories | Tensor, his
     the largest state so far, since a state that has decayed below the rounding inside the operator has no digits left.
     """
     test = Trajectories.of(test)[: 3 if len(test) >= 3 else 1]  # never the batch of the trace
+    history, measured = card.history, card.measured()
     steps = min(CHECK_STEPS, test.shape[1] - history)
     context, truth = test.first(history), test.states[:, history : history + steps]
     start = context.states
@@ -262,9 +299,13 @@ def check(exported: Stepper, original: Stepper, test: Trajectories | Tensor, his
         original, exported = counted(original, advance), counted(exported, advance)
         reference = rollout(original, context, steps)
         free = rollout(exported, context, steps)
+        reference, free = measured.without_masked(reference), measured.without_masked(free)
         states = torch.cat([start, reference], dim=1)
         contexts = [replace(context, states=states[:, k : k + history]) for k in range(steps)]
         made, again = (torch.stack([step(z) for z in contexts], dim=1) for step in (original, exported))
+        if measured.mask is not None:
+            bundle = (-1, card.channels)
+            made, again = (measured.without_masked(x.unflatten(2, bundle)).flatten(2, 3) for x in (made, again))
 
     finite = made.isfinite().flatten(2).all(dim=2).cummin(dim=1).values
     scale = norm(torch.cat([start, made.unflatten(2, (-1, start.shape[2]))[:, :, 0]], dim=1).double())
@@ -279,9 +320,11 @@ def check(exported: Stepper, original: Stepper, test: Trajectories | Tensor, his
             "it was not written, try the other format."
         )
     apart = state_distance(free.double(), reference.double()).nan_to_num(nan=torch.inf).amax(dim=0)
-    errors = [metrics.nrmse_at(metrics.nrmse(rolled, truth), steps) for rolled in (free, reference)]
+    score = metrics.MEASURES["vrmse" if measured.by_channel else "nrmse"]
+    errors = [metrics.nrmse_at(score(rolled, truth, measured), steps) for rolled in (free, reference)]
     shown = sorted({k for k in (1, 10, steps) if k <= steps})
-    return Check(path, worst, {k: float(apart[k - 1]) for k in shown}, steps, *errors)
+    title = metrics.Scoring(measure="vrmse" if measured.by_channel else "nrmse").title
+    return Check(path, worst, {k: float(apart[k - 1]) for k in shown}, steps, title, *errors)
 
 
 def decode(data: bytes, kind: Format, path: Path) -> Operator:

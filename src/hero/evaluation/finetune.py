@@ -21,23 +21,24 @@ def measure_before(config: RunConfig, runs_dir: Path, data_dir: Path) -> Before:
     device, history = choose_device(config.train.device), config.train.history
     model, strategy = config.build_operator().to(device), config.make_strategy()
     start = open_start(model, config.train, config.backbone.name)
-    if start.target is not model or start.missing:  # statistics of the data that the weights came without
-        strategy.begin(model, load_data(config, "train", data_dir, device))
-        start.put()
+    strategy.begin(model, load_data(config, "train", data_dir, device))
+    start.put()  # again: statistics that came with the weights replace ours
     step = strategy.stepper(model.eval())
     errors = {}
     with progress_bar("measuring the checkpoint", 2) as advance:
         for name in SCORED:
             data = load_data(config, name, data_dir, device)
-            errors[name] = metrics.rollout_errors(step, data, data.shape[1] - history, device, history)
+            steps = data.shape[1] - history
+            errors[name] = metrics.rollout_errors(step, data, steps, device, history, norm=strategy.norm)
             advance()
     arrays = {name: values.numpy() for name, values in errors["test"].items()}
-    Errors(arrays, errors["val"]["nrmse"].numpy()).write(run / "before_errors.npz")
+    measure = config.scoring.measure
+    Errors(arrays, errors["val"][measure].numpy(), measure=measure).write(run / "before_errors.npz")
     before = Before(
         checkpoint=config.train.init,
         init_hash=config.train.init_hash,
-        val=metrics.summarise(errors["val"], config.horizon),
-        test=metrics.summarise(errors["test"], config.horizon),
+        val=metrics.summarise(errors["val"], config.scoring),
+        test=metrics.summarise(errors["test"], config.scoring),
     )
     before.write(run / "before.json")  # last: its presence says that the measurement is complete
     return before

@@ -6,13 +6,14 @@ score_model("my.module:step", {"data.path": "flow.h5"}, Path("data"))
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from hero.config.registry import import_part, trust
@@ -23,11 +24,13 @@ from hero.data.recording import Recording, Trajectory
 from hero.errors import HeroError, unknown_name
 from hero.evaluation.starts import matched_channels
 from hero.evaluation.streamed import StreamedErrors
-from hero.method.metrics import HORIZON, rollout_errors, summarise
+from hero.method.metrics import HORIZON, Scoring, baseline_errors, by_channel, rollout_errors, summarise, with_skill
+from hero.method.norm import Norm
 from hero.method.rollout import Stepper, as_stepper, counted
 from hero.records import Record
 from hero.runs.config import make_config
 from hero.runs.folder import choose_device, load_data
+from hero.strategies.base import norm_of
 
 BLOCK_VALUES = 2**22
 """Numbers of a trajectory that are read at once."""
@@ -46,8 +49,10 @@ class Score(Record):
     steps: int
     horizon: int
     metrics: dict[str, float]
-    nrmse: tuple[float, ...]
-    """Mean over trajectories at each step."""
+    score: tuple[float, ...]
+    """The measure of the metrics, mean over trajectories at each step."""
+    channels: dict[str, dict[str, float]] = Field(default_factory=dict)
+    baselines: dict[str, dict[str, float]] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -58,18 +63,29 @@ class Scored:
     errors: dict[str, Tensor]
 
     @classmethod
-    def of(cls, prediction: str, truth: str, errors: dict[str, Tensor]) -> Scored:
-        """The score of these errors."""
-        trajectories, steps = errors["nrmse"].shape
-        horizon = min(HORIZON, steps)
+    def of(
+        cls,
+        prediction: str,
+        truth: str,
+        errors: dict[str, Tensor],
+        names: Sequence[str],
+        idle: Mapping[str, dict[str, Tensor]],
+    ) -> Scored:
+        """The score of these errors, next to those of doing nothing."""
+        measure: Literal["nrmse", "vrmse"] = "vrmse" if "vrmse" in errors else "nrmse"
+        errors = with_skill(errors, idle)
+        trajectories, steps = errors[measure].shape
+        scoring = Scoring(min(HORIZON, steps), measure)
         score = Score(
             prediction=prediction,
             truth=truth,
             trajectories=trajectories,
             steps=steps,
-            horizon=horizon,
-            metrics=summarise(errors, horizon),
-            nrmse=tuple(errors["nrmse"].mean(dim=0).tolist()),
+            horizon=scoring.steps,
+            metrics=summarise(errors, scoring),
+            score=tuple(errors[measure].mean(dim=0).tolist()),
+            channels=by_channel(errors, names, scoring),
+            baselines={name: summarise(found, scoring) for name, found in idle.items()},
         )
         return cls(score, errors)
 
@@ -94,13 +110,28 @@ def score_files(prediction: Path, truth: Path, offset: int | None = None, layout
     pairs = list(zip(made.trajectories, true.trajectories, strict=True))
     skipped, offset = _alignment(made, true, offset, channels)
     steps = min(min(a.frames - skipped, b.frames - offset) for a, b in pairs)
-    rows = []
+    rows, still = [], []
     with progress_bar("scoring", len(pairs)) as advance:
         for one, other in pairs:
             rows.append(_errors(one, other, channels, skipped, offset, steps))
+            if offset:  # the state before the first prediction, kept
+                still.append(
+                    _errors(_standing(other, offset - 1, steps), other, range(len(channels)), 0, offset, steps)
+                )
             advance()
     errors = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
-    return Scored.of(str(prediction), str(truth), errors)
+    idle = {"persistence": {name: torch.cat([row[name] for row in still]) for name in still[0]}} if still else {}
+    return Scored.of(str(prediction), str(truth), errors, names, idle)
+
+
+def _standing(trajectory: Trajectory, frame: int, steps: int) -> Trajectory:
+    """The trajectory that stays at one of its states."""
+
+    def read(frames: slice, channels: Sequence[int]) -> np.ndarray:
+        state = trajectory.read(slice(frame, frame + 1), channels)
+        return np.repeat(state, len(range(*frames.indices(steps))), axis=0)
+
+    return Trajectory(steps, read)
 
 
 def _differ(sentence: str, made: Recording, true: Recording, ours: object, theirs: object) -> HeroError:
@@ -137,14 +168,15 @@ def _is_same(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _errors(
-    made: Trajectory, true: Trajectory, channels: list[int], skipped: int, offset: int, steps: int
+    made: Trajectory, true: Trajectory, channels: Sequence[int], skipped: int, offset: int, steps: int
 ) -> dict[str, Tensor]:
     """The measures (1, steps) of one trajectory, read in blocks.
 
     Points that are NaN in the truth from the start are a mask and count in neither.
     """
-    errors, every = StreamedErrors(), range(len(channels))
+    every = range(len(channels))
     outside = np.isnan(true.read(slice(offset, offset + 1), every)[0])
+    errors = StreamedErrors(Norm(mask=torch.from_numpy(~outside) if outside.any() else None, by_channel=True))
     block = max(1, BLOCK_VALUES // outside.size)
     for first in range(0, steps, block):
         stop = min(first + block, steps)
@@ -152,7 +184,7 @@ def _errors(
             made.read(slice(skipped + first, skipped + stop), channels),
             true.read(slice(offset + first, offset + stop), every),
         )
-        errors.add(*(torch.from_numpy(np.where(outside, 0.0, part.astype(np.float64)))[None] for part in parts))
+        errors.add(*(torch.from_numpy(part.astype(np.float64))[None] for part in parts))
     return errors.values
 
 
@@ -174,13 +206,16 @@ def score_model(
     settings = {"strategy": "one_step", "train.unroll": 1, "train.history": history, **data}
     config = make_config(overrides=settings)
     truth = load_data(config, split, data_dir, device)
+    norm, source = norm_of(config.make_source(), config.train), config.make_source()
+    norm.fit(load_data(config, "train", data_dir, device))
     longest = truth.shape[1] - history
     if steps is not None and not 1 <= steps <= longest:
         raise HeroError(f"`steps` {steps} is not within the {longest} that the split {split} has; use 1 to {longest}.")
     count = steps or longest
     with progress_bar(f"scoring {name}", len(truth) * count) as advance:
-        errors = rollout_errors(counted(explained(step, name), advance), truth, count, device, history)
-    return Scored.of(name, config.make_source().title, errors)
+        errors = rollout_errors(counted(explained(step, name), advance), truth, count, device, history, norm=norm)
+    idle = baseline_errors(truth, count, history, norm)
+    return Scored.of(name, source.title, errors, source.channel_names, idle)
 
 
 def check_split(split: str) -> None:

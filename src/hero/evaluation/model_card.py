@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hero.data import SPLITS
 from hero.errors import HeroError
-from hero.method.metrics import horizon_of, metric_named
+from hero.method.metrics import metric_named, scoring_of
 
 if TYPE_CHECKING:
     from hero.evaluation.model_folder import About
@@ -79,10 +79,10 @@ def _data(about: About) -> Iterable[tuple[str, str]]:
 
 
 def _numbers(about: About) -> Iterable[tuple[str, str, str]]:
-    horizon = horizon_of(about.test)
+    scoring = scoring_of(about.test)
     for name, value in about.test.items():
         try:
-            meaning = metric_named(name, horizon).definition
+            meaning = metric_named(name, scoring).definition
         except HeroError:  # a metric that somebody added
             meaning = "added by the author"
         yield name, f"{value:.4g}" if math.isfinite(value) else "diverged", meaning

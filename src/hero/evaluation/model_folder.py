@@ -34,6 +34,7 @@ from hero.records import Record
 from hero.runs.checkpoint import load_weights, read_weights, save_weights, weights_of
 from hero.runs.config import RunConfig, build
 from hero.runs.folder import Run, versions
+from hero.runs.start import own_module
 
 WEIGHTS, CONFIG, README = "model.safetensors", "config.json", "README.md"
 UNLICENSED = "unknown"
@@ -135,11 +136,8 @@ class Operator(nn.Module, Hub):
 
     @property
     def backbone(self) -> nn.Module:
-        """The network without normalisation, residual and precision around it."""
-        inner = self.network
-        while type(inner).__module__ == "hero.models.wrappers":
-            inner = inner.backbone  # type: ignore[assignment]
-        return inner
+        """The network without normalisation, mask, residual and precision around it."""
+        return own_module(self.network)
 
     @property
     def device(self) -> torch.device:
@@ -164,7 +162,7 @@ class Operator(nn.Module, Hub):
         """
         if steps < 1:
             raise HeroError(f"`steps` {steps} is too small; it must be at least 1.")
-        made = rollout(self.stepper(), self.context(states, mu), steps)
+        made = self.card.measured().hidden(rollout(self.stepper(), self.context(states, mu), steps))
         if isinstance(states, np.ndarray):
             return made.cpu().numpy()
         return made.to(states.states.device if isinstance(states, Context) else states.device)

@@ -128,7 +128,8 @@ class Rolling:
         self.title = "compiling, then predicting" if compile else "predicting"
         self.bad = torch.full((self.shape[0],), torch.inf)
         """The first step that is not finite."""
-        self.errors = StreamedErrors()
+        self.norm = card.measured()
+        self.errors = StreamedErrors(self.norm)
         self.notes = list(start.notes)
 
     def into(self, path: Path, format: str = HERO) -> Prediction:
@@ -171,11 +172,11 @@ class Rolling:
         while output.written < self.steps and not bool(self.bad.isfinite().all()):
             first = output.written
             block = self.next_block(min(self.block, self.steps - first), advance)
-            finite = block.isfinite().flatten(2).all(dim=2)
+            finite = self.norm.without_masked(block).isfinite().flatten(2).all(dim=2)
             here = torch.where(finite.all(dim=1), torch.inf, first + 1 + finite.logical_not().int().argmax(dim=1))
             self.bad = torch.minimum(self.bad, here)
             self.compare(block, first)
-            output.append(block.numpy())
+            output.append(self.norm.hidden(block).numpy())
 
     def next_block(self, steps: int, advance: Callable[[int], None]) -> Tensor:
         """The next steps of all trajectories, on the CPU."""

@@ -21,7 +21,7 @@ from hero.data import Source, Split, Task, load_split
 from hero.data.solver import SOLVER_VERSION
 from hero.errors import HeroError
 from hero.files import file_hash
-from hero.method.metrics import rollout_errors, summarise
+from hero.method.metrics import Scoring, rollout_errors, summarise
 from hero.method.rollout import counted
 from hero.models.user import check_shapes
 from hero.runs.config import RunConfig
@@ -115,7 +115,7 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:
         "solver": SOLVER_VERSION,
     }
     path = run / "ood" / f"{shift.name}.json"
-    known = read_result(path, identity, config.horizon)
+    known = read_result(path, identity, config.scoring)
     if known is not None:
         return known
 
@@ -124,7 +124,7 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:
     truth = load_split(task, split, data_dir, device)
     steps = split.steps + 1 - history
     with progress_bar(f"{run.name}, {shift.title}", len(truth) * steps) as advance:
-        errors = rollout_errors(counted(step, advance), truth, steps, device, history)
+        errors = rollout_errors(counted(step, advance), truth, steps, device, history, norm=opened.norm(data_dir))
     result = ShiftedMetrics(
         run=run.name,
         **config.identity(),
@@ -132,7 +132,7 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:
         title=shift.title,
         settings=dict(shift.settings),
         trajectories=len(truth),
-        test=summarise(errors, config.horizon),
+        test=summarise(errors, config.scoring),
         identity=identity,
     )
     write_arrays(path.with_suffix(".npz"), {name: values.numpy() for name, values in errors.items()})
@@ -191,14 +191,14 @@ def check_grid(model: nn.Module, config: RunConfig, source: Source, shift: Shift
         ) from error
 
 
-def read_result(path: Path, identity: Mapping[str, Any], horizon: int) -> ShiftedMetrics | None:
+def read_result(path: Path, identity: Mapping[str, Any], scoring: Scoring) -> ShiftedMetrics | None:
     """The stored result of `shifted`, or None if it is missing, damaged, or of another checkpoint or task."""
     try:
         result = ShiftedMetrics.read(path)
         if result.identity != identity:
             return None
         arrays = read_arrays(path.with_suffix(".npz"))
-        test = summarise({name: torch.from_numpy(values) for name, values in arrays.items()}, horizon)
+        test = summarise({name: torch.from_numpy(values) for name, values in arrays.items()}, scoring)
     except (*UNREADABLE, LookupError, TypeError, HeroError):
         return None
     return result.model_copy(update={"test": test})

@@ -24,6 +24,7 @@ from hero.data.recording import Recording
 from hero.data.windows import Trajectories
 from hero.errors import HeroError
 from hero.evaluation.export import ModelCard
+from hero.method.norm import Norm
 
 UNNAMED = ("hero", "npy", "npz", "splits", "array", "torch", "neuralop", "matlab", "matlab73", "zarr", "apebench")
 """Formats whose channels are not named."""
@@ -42,7 +43,7 @@ def read_start(path: Path, card: ModelCard, trajectories: int | None = None) -> 
     bare = array_of_states(path, card) if path.suffix in (".npy", ".npz") and path.is_file() else None
     start = Start(bare) if bare is not None else from_recording(path, card)
     data = start.data if trajectories is None else first_of(start.data, trajectories, path)
-    check_finite(data, card.history, path)
+    check_finite(data, card.history, path, card.measured())
     return Start(data, start.notes)
 
 
@@ -186,8 +187,8 @@ def read_array(path: Path) -> tuple[str, np.ndarray | None, np.ndarray | None]:
         return name, np.asarray(arrays[name]), arrays.get("mu")
 
 
-def check_finite(data: Trajectories, history: int, path: Path) -> None:
+def check_finite(data: Trajectories, history: int, path: Path, norm: Norm) -> None:
     """Refuse initial states that are not finite."""
-    bad = ~data.first(history).states.isfinite().flatten(1).all(dim=1)
+    bad = ~norm.without_masked(data.first(history).states).isfinite().flatten(1).all(dim=1)
     if bool(bad.any()):
         raise HeroError(f"{path} has NaN or infinite values (first in sample {int(bad.nonzero()[0])}); remove them.")

@@ -31,7 +31,8 @@ class Truth:
 
     def __init__(self, states: Tensor, domain: Domain, cache: WindowCache, index: Tensor | None = None) -> None:
         self.states, self.domain, self.cache, self.index = states, domain, cache, index
-        self.norm = norm(states, domain.weights)  # ‖u_k‖_X, (batch, K)
+        self.measured = domain.norm.scaled(states)
+        self.norm = norm(self.measured, domain.weights)  # ‖u_k‖_X, (batch, K)
 
     @property
     def energy(self) -> Tensor:
@@ -42,9 +43,9 @@ class Truth:
     def amplitudes(self) -> Tensor:
         """|F u_k|: (batch, K, coefficients)."""
         if self.index is None:
-            return self.domain.amplitudes(self.states)
+            return self.domain.amplitudes(self.measured)
         table = self.cache.truth["amplitudes", self.states.shape[1]]
-        return table.get(self.index, lambda: self.domain.amplitudes(self.states))
+        return table.get(self.index, lambda: self.domain.amplitudes(self.measured))
 
 
 class TrajectoryErrors:
@@ -52,6 +53,7 @@ class TrajectoryErrors:
 
     def __init__(self, states: Tensor, truth: Truth) -> None:
         self.states, self.truth = states, truth  # (batch, K, channel, *space)
+        self.measured = truth.domain.norm.scaled(states)
         self._e: Tensor | None = None
         self._D: Tensor | None = None
 
@@ -59,7 +61,7 @@ class TrajectoryErrors:
     def e(self) -> Tensor:
         """e_k = d_X(v_k, u_k): (batch, K)."""
         if self._e is None:  # not a cached_property, which compilers do not know
-            self._e = norm(self.states - self.truth.states, self.truth.domain.weights) / (self.truth.norm + EPS)
+            self._e = norm(self.measured - self.truth.measured, self.truth.domain.weights) / (self.truth.norm + EPS)
         return self._e
 
     @property
@@ -72,12 +74,12 @@ class TrajectoryErrors:
     @property
     def energy(self) -> Tensor:
         """𝓔(v_k) = ‖v_k‖²_X: (batch, K)."""
-        return norm(self.states, self.truth.domain.weights).square()
+        return norm(self.measured, self.truth.domain.weights).square()
 
     @cached_property
     def amplitudes(self) -> Tensor:
         """|F v_k|: (batch, K, coefficients)."""
-        return self.truth.domain.amplitudes(self.states)
+        return self.truth.domain.amplitudes(self.measured)
 
 
 def rollout_error(tau: TrajectoryErrors) -> Tensor:

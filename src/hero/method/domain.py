@@ -15,6 +15,7 @@ from hero.data.windows import Context
 from hero.errors import HeroError, check_number
 from hero.method.distance import EPS, root_weights
 from hero.method.geometry import Geometry, cosine_basis
+from hero.method.norm import Norm
 from hero.method.pointcloud import MAX_DENSE, GraphSpectralNoise, LocalSmoothing
 from hero.parallel import draw
 
@@ -65,9 +66,11 @@ class Domain:
     weights: Tensor | None = None
     spectrum: Spectrum | None = fourier_amplitudes
     perturbation: Perturbation = SpectralNoise()
+    norm: Norm = field(default_factory=Norm)
+    """The channels and points that count, and their scales."""
 
     def amplitudes(self, u: Tensor) -> Tensor:
-        """|F u|; `Hero` checks that there is a spectral basis where a diagnostic asks for it."""
+        """|F u| of measured states; `Hero` checks that there is a spectral basis where a diagnostic asks for it."""
         assert self.spectrum is not None
         return self.spectrum(u)
 
@@ -156,9 +159,9 @@ def grid_domain(geometry: Geometry, scale: float = 0.01) -> Domain:
     cloud = geometry.cloud
     if cloud is not None:
         if len(cloud) > MAX_DENSE:
-            return Domain(geometry.weights, None, LocalSmoothing(cloud, scale))
-        return Domain(geometry.weights, cloud.amplitudes, GraphSpectralNoise(cloud, scale))
+            return Domain(geometry.weights, None, LocalSmoothing(cloud, scale), geometry.norm)
+        return Domain(geometry.weights, cloud.amplitudes, GraphSpectralNoise(cloud, scale), geometry.norm)
     if all(geometry.wraps):
-        return Domain(geometry.weights, perturbation=SpectralNoise(scale))
+        return Domain(geometry.weights, perturbation=SpectralNoise(scale), norm=geometry.norm)
     transform = BoxTransform(geometry)
-    return Domain(geometry.weights, transform.amplitudes, BoxNoise(transform, scale))
+    return Domain(geometry.weights, transform.amplitudes, BoxNoise(transform, scale), geometry.norm)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from hero.data.boundaries import is_even
 from hero.errors import HeroError
+from hero.method.norm import Norm
 from hero.method.pointcloud import PointCloud
 
 
@@ -35,10 +36,14 @@ class Geometry:
     """The scattered points, where space is (points,)."""
     extents: tuple[float, ...] | None = None
     """Length of each axis; None: all equal."""
+    norm: Norm = field(default_factory=Norm)
+    """How errors are measured."""
 
     def __post_init__(self) -> None:
         if self.cloud is not None and self.weights is None:
             object.__setattr__(self, "weights", self.cloud.weights)
+        if self.norm.weights is None:
+            self.norm.weights = self.weights
         for name, given in (("periodic", self.periodic), ("extents", self.extents)):
             if given is not None and len(given) != len(self.space):
                 raise HeroError(f"{name} is {given} on a grid of {len(self.space)} axes; give one value per axis.")
@@ -80,10 +85,10 @@ class Geometry:
 
 
 def quadrature_weights(coordinates: Sequence[Any], periodic: Sequence[bool]) -> Tensor | None:
-    """Weights of the trapezoidal rule in the shape of space, float64 with sum 1; None where all are equal.
+    """Quadrature weights in the shape of space, float64 with sum 1; None where all are equal.
 
-    `coordinates` holds the points of each axis, ascending or descending. On an axis with ends the first and last point
-    have half of their interval; the points of a periodic axis are evenly spaced and weigh the same.
+    `coordinates` holds the points of each axis, ascending or descending. Evenly spaced points weigh the same, as cells
+    do, and as everybody's mean over a grid has it; unevenly spaced ones have the trapezoidal rule.
     """
     weights = torch.ones((), dtype=torch.float64)
     for axis, (points, wraps) in enumerate(zip(coordinates, periodic, strict=True)):
@@ -91,11 +96,11 @@ def quadrature_weights(coordinates: Sequence[Any], periodic: Sequence[bool]) -> 
         if not bool(((gaps > 0).all() | (gaps < 0).all()) & gaps.isfinite().all()):
             raise HeroError(f"the coordinates of axis {axis} neither rise nor fall throughout; sort its points.")
         gaps = gaps.abs()
-        if not wraps:
-            ends = gaps.new_zeros(1)
-            widths = (torch.cat([ends, gaps]) + torch.cat([gaps, ends])) if len(gaps) else gaps.new_ones(1)
-        elif is_even(gaps):
+        if is_even(gaps):
             widths = gaps.new_ones(len(gaps) + 1)
+        elif not wraps:
+            ends = gaps.new_zeros(1)
+            widths = torch.cat([ends, gaps]) + torch.cat([gaps, ends])
         else:
             raise HeroError(
                 f"axis {axis} is periodic and its points are not evenly spaced; interpolate the data to an even grid, "

@@ -28,6 +28,7 @@ from hero.errors import HeroError
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.geometry import Geometry as Geometry
 from hero.method.modes import Modes, cosine_modes, fourier_modes, graph_modes, mixed_modes
+from hero.method.norm import Norm
 from hero.parallel import batch_mean
 
 FLOOR = 1e-3
@@ -48,28 +49,29 @@ class AbsoluteLoss(Protocol):
 
 
 class Relative:
-    """D(τ, τ_*), the normalised distance, with quadrature `weights` where points do not weigh the same."""
+    """D(τ, τ_*), the normalised distance."""
 
     Settings: ClassVar[type[Settings]] = Settings
 
-    def __init__(self, weights: Tensor | None = None) -> None:
-        self.weights = weights
+    def __init__(self, norm: Norm | None = None) -> None:
+        self.norm = norm or Norm()
 
     @classmethod
     def of(cls, settings: Any, geometry: Geometry, compile_with: Callable[..., Any]) -> Relative:
-        return cls(geometry.weights)
+        return cls(geometry.norm)
 
     def __call__(self, tau: Tensor, truth: Tensor) -> Tensor:
-        return trajectory_distance(tau, truth, self.weights).mean()
+        return trajectory_distance(self.norm.scaled(tau), self.norm.scaled(truth), self.norm.weights).mean()
 
 
 class MeanSquare(Relative):
     """The mean squared error."""
 
     def __call__(self, tau: Tensor, truth: Tensor) -> Tensor:
-        if self.weights is None:
-            return (tau - truth).square().mean()
-        return norm(tau - truth, self.weights).square().mean() / tau.shape[2]
+        error = self.norm.scaled(tau) - self.norm.scaled(truth)
+        if self.norm.weights is None:
+            return error.square().mean()
+        return norm(error, self.norm.weights).square().mean() / tau.shape[2]
 
 
 def basis_by_boundary(facts: Facts, given: Mapping[str, Any]) -> str:
@@ -98,16 +100,19 @@ class Sobolev:
 
     Settings: ClassVar[type[Settings]] = SpectralSettings
 
-    def __init__(self, modes: Modes, compile_with: Callable[..., Any] = lambda function: function) -> None:
-        self.modes = modes
+    def __init__(
+        self, modes: Modes, compile_with: Callable[..., Any] = lambda function: function, norm: Norm | None = None
+    ) -> None:
+        self.modes, self.norm = modes, norm or Norm()
         self.weights = 1 + modes.shell_wavenumbers.square()
         self.distance = compile_with(sobolev_distance)
 
     @classmethod
     def of(cls, settings: SpectralSettings, geometry: Geometry, compile_with: Callable[..., Any]) -> Sobolev:
-        return cls(modes_of(settings.basis, geometry, None), compile_with)
+        return cls(modes_of(settings.basis, geometry, None), compile_with, geometry.norm)
 
     def __call__(self, tau: Tensor, truth: Tensor) -> Tensor:
+        tau, truth = self.norm.scaled(tau), self.norm.scaled(truth)
         self.weights = self.weights.to(tau)  # whole numbers, exact in either type
         modes = self.modes
         loss: Tensor = self.distance(tau, truth, self.weights, modes, modes.tables(tau), modes.weights_like(tau))
@@ -157,8 +162,9 @@ class Balanced:
         w_max: float = 100.0,
         spectrum: Literal["error", "data"] = "error",
         compile_with: Callable[..., Any] = lambda function: function,
+        norm: Norm | None = None,
     ) -> None:
-        self.modes, self.w_max, self.spectrum = modes, w_max, spectrum
+        self.modes, self.w_max, self.spectrum, self.norm = modes, w_max, spectrum, norm or Norm()
         self.gain: Tensor | None = None
         self.found: Balance | None = None
         self.distance = compile_with(balanced_distance)
@@ -166,9 +172,11 @@ class Balanced:
     @classmethod
     def of(cls, settings: BalancedSettings, geometry: Geometry, compile_with: Callable[..., Any]) -> Balanced:
         reach = geometry.reach if settings.reach == "kept" else None
-        return cls(modes_of(settings.basis, geometry, reach), settings.w_max, settings.spectrum, compile_with)
+        modes = modes_of(settings.basis, geometry, reach)
+        return cls(modes, settings.w_max, settings.spectrum, compile_with, geometry.norm)
 
     def __call__(self, tau: Tensor, truth: Tensor) -> Tensor:
+        tau, truth = self.norm.scaled(tau), self.norm.scaled(truth)
         gain = self.gain if self.gain is not None else tau.new_ones(())
         tables = self.modes.tables(tau)
         gain = gain.expand(tau.shape[2], len(tables[1])).contiguous()  # one layout: code is compiled once

@@ -1,7 +1,9 @@
 """How good a rollout is: measures (prediction, truth) -> values per trajectory and step, and metrics that sum them up.
 
 Trajectories are `(batch, time, channel, *space)` and begin at rollout step 1: the initial state, which is given and not
-predicted, is excluded. Everything is computed in float64, whatever precision the model ran in.
+predicted, is excluded. Everything is computed in float64, whatever precision the model ran in, over the valid points of
+the run's `Norm`. Benchmarks are scored by the paper's nRMSE, files by the VRMSE of The Well, channel by channel
+(docs/reference/metrics.md says why); `Scoring` has the names of either.
 
 A rollout that leaves the finite range counts as **diverged** from that step on: its error is +inf and its correlation 0
 from the first non-finite step to the end, also where later values happen to be finite again. No function returns NaN,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:  # torch is loaded where it computes: titles and definitions a
     from torch import Tensor
 
     from hero.data.windows import Trajectories
+    from hero.method.norm import Norm
     from hero.method.rollout import Stepper
 
     Values = Tensor | np.ndarray
@@ -43,60 +46,158 @@ REPORTED_STEPS = (1, 10, 50, 100, 200)
 CHUNK_VALUES = 2**26
 """Rollouts are kept as float32 before they are measured; this bounds how many numbers that is at once."""
 
-_NUMBERED = re.compile(r"(gm|nrmse@)([1-9]\d*)")
+VARIANCE_FLOOR = 1e-7
+"""Added to the variance of a state, in units of the channel's variance in the training data, before it divides."""
+
+_NUMBERED = re.compile(r"(gm|nrmse@|vrmse_gm|vrmse@)([1-9]\d*)")
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How rollouts are scored: by which measure, over how many steps; and the names of the metrics that follow."""
+
+    steps: int = HORIZON
+    measure: Literal["nrmse", "vrmse"] = "nrmse"
+
+    @property
+    def gm(self) -> str:
+        """The metric that validation selects by: gm100, or vrmse_gm40."""
+        return f"{'' if self.measure == 'nrmse' else 'vrmse_'}gm{self.steps}"
+
+    def at(self, step: int) -> str:
+        """The error at one step: nrmse@100, or vrmse@40."""
+        return f"{self.measure}@{step}"
+
+    @property
+    def last(self) -> str:
+        """The error at the last step."""
+        return self.at(self.steps)
+
+    @property
+    def title(self) -> str:
+        """The measure as it is printed."""
+        return {"nrmse": "nRMSE", "vrmse": "VRMSE"}[self.measure]
+
+    @property
+    def gm_title(self) -> str:
+        """The metric that validation selects by, as it is printed."""
+        return metric_named(self.gm, self).title
+
+    def metrics(self) -> dict[str, Metric]:
+        """The metrics of a run by name: the standard ones, and the registered ones of `METRICS`."""
+        if self == Scoring():
+            return dict(METRICS)
+        added = {name: metric for name, metric in METRICS.items() if name not in _STANDARD}
+        return (_paper_metrics if self.measure == "nrmse" else _channel_metrics)(self.steps) | added
 
 
 @dataclass(frozen=True)
 class Measure:
-    """(prediction, truth) -> one value per trajectory and step; `of_trajectory` sees one trajectory in float64."""
+    """(prediction, truth) -> one value per trajectory and step, or one for each channel as well.
+
+    `of_trajectory` sees one trajectory (time, channel, *space) and its truth in float64, and the norm of the run.
+    """
 
     name: str
-    of_trajectory: Callable[[Tensor, Tensor], Tensor]
+    of_trajectory: Callable[[Tensor, Tensor, Norm], Tensor] | None
+    """None: made of other measures, where these are known."""
     diverged: float  # the value from divergence on
 
-    def __call__(self, prediction: Tensor, truth: Tensor) -> Tensor:
-        return measured([self], prediction, truth)[self.name]
+    def __call__(self, prediction: Tensor, truth: Tensor, norm: Norm | None = None) -> Tensor:
+        return measured([self], prediction, truth, norm)[self.name]
+
+    def value(self, u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
+        """`of_trajectory` of a measure that has one."""
+        assert self.of_trajectory is not None
+        return self.of_trajectory(u_hat, u, norm)
 
 
-def measure(diverged: float) -> Callable[[Callable[[Tensor, Tensor], Tensor]], Measure]:
-    """Decorator: a function of one trajectory (time, channel, *space) and its truth becomes a `Measure`."""
+def measure(diverged: float) -> Callable[[Callable[[Tensor, Tensor, Norm], Tensor]], Measure]:
+    """Decorator: a function of one trajectory (time, channel, *space), its truth and the norm becomes a `Measure`."""
     return lambda of_trajectory: Measure(of_trajectory.__name__, of_trajectory, diverged)
 
 
 @measure(diverged=math.inf)
-def nrmse(u_hat: Tensor, u: Tensor) -> Tensor:
+def nrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     """nRMSE_t^(j) = ‖û_t^(j) − u_t^(j)‖₂ / (‖u_t^(j)‖₂ + ε), norms over channels and space.
 
     A truth of norm 0 counts 0 if predicted exactly and +inf otherwise.
     """
-    distance, norm = (u_hat - u).flatten(1).norm(dim=1), u.flatten(1).norm(dim=1)
-    return (distance / (norm + EPS)).masked_fill((norm == 0) & (distance > 0), math.inf)
+    u_hat, u = norm.physical(u_hat), norm.physical(u)
+    distance, size = (u_hat - u).flatten(1).norm(dim=1), u.flatten(1).norm(dim=1)
+    return (distance / (size + EPS)).masked_fill((size == 0) & (distance > 0), math.inf)
 
 
 @measure(diverged=math.inf)
-def apebench_nrmse(u_hat: Tensor, u: Tensor) -> Tensor:
+def channel_vrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
+    """VRMSE_{t,c} = (⟨|û_{t,c} − u_{t,c}|²⟩ / (⟨|u_{t,c} − ⟨u_{t,c}⟩|²⟩ + 10⁻⁷σ_c²))^½, ⟨·⟩ over the valid points.
+
+    (time, channel). 1 is the error of a prediction that is the mean of the true state at every point.
+    """
+    mean = norm.channel_means(u)
+    centred = u - mean.reshape(*mean.shape, *(1,) * (u.dim() - 2))
+    variance = norm.channel_means(centred.square())
+    spread = variance.mean(0) if norm.std is None else norm.std.to(u).square()
+    return (norm.channel_means((u_hat - u).square()) / (variance + VARIANCE_FLOOR * spread)).sqrt()
+
+
+@measure(diverged=math.inf)
+def vrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
+    """The mean of VRMSE over the channels, weighed as the user asks."""
+    return channel_vrmse.value(u_hat, u, norm) @ norm.shares(u.shape[1])
+
+
+@measure(diverged=math.inf)
+def apebench_nrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     """Σ_c ‖û_{t,c} − u_{t,c}‖₂ / ‖u_{t,c}‖₂, summed over channels and without ε, as APEBench has it.
 
     A channel that is zero in the truth counts 0 if predicted exactly and +inf otherwise (APEBench: NaN and inf).
     """
+    u_hat, u = norm.physical(u_hat), norm.physical(u)
     distance = (u_hat - u).flatten(2).norm(dim=2)  # (time, channel)
     quotient = distance / u.flatten(2).norm(dim=2)
     return quotient.where(distance != 0, 0.0).sum(1)
 
 
 @measure(diverged=0.0)
-def correlation(u_hat: Tensor, u: Tensor) -> Tensor:
+def correlation(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     """⟨û_{t,c}, u_{t,c}⟩ / (‖û_{t,c}‖₂ ‖u_{t,c}‖₂), no mean removed, averaged over channels.
 
     The value is 0, "knows nothing", from divergence on and for a channel where only one of the two fields vanishes; it
     is 1 where both vanish.
     """
-    u_hat, u = u_hat.flatten(2), u.flatten(2)
+    u_hat, u = norm.physical(u_hat).flatten(2), norm.physical(u).flatten(2)
     # Each field is scaled to norm 1 first: the product of two norms would underflow for strongly decayed states.
-    norm_hat, norm = u_hat.norm(dim=2, keepdim=True), u.norm(dim=2, keepdim=True)
-    product = (u_hat / norm_hat * (u / norm)).sum(2).clamp(-1, 1)  # (time, channel)
-    zero_hat, zero = norm_hat[..., 0] == 0, norm[..., 0] == 0
+    size_hat, size = u_hat.norm(dim=2, keepdim=True), u.norm(dim=2, keepdim=True)
+    product = (u_hat / size_hat * (u / size)).sum(2).clamp(-1, 1)  # (time, channel)
+    zero_hat, zero = size_hat[..., 0] == 0, size[..., 0] == 0
     return product.where(~(zero_hat | zero), (zero_hat & zero).double()).mean(1)
+
+
+@measure(diverged=0.0)
+def anomaly_correlation(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
+    """The correlation of the differences from each channel's mean in the training data, averaged over channels."""
+    mean = u.new_zeros(u.shape[1]) if norm.mean is None else norm.mean.to(u)
+    origin = mean.reshape(-1, *(1,) * (u.dim() - 2))
+    return correlation.value(u_hat - origin, u - origin, norm)
+
+
+skill_ratio = Measure("skill_ratio", None, math.inf)
+"""VRMSE over that of the better baseline; `baseline_errors` has what it is made of."""
+
+
+MEASURES = {"nrmse": nrmse, "vrmse": vrmse}
+"""The measures that rollouts are scored by."""
+
+
+def score_measure(norm: Norm | None) -> Measure:
+    """The measure that rollouts are scored by under this norm."""
+    return MEASURES["vrmse" if norm is not None and norm.by_channel else "nrmse"]
+
+
+def scored_by(errors: Mapping[str, object]) -> Literal["nrmse", "vrmse"]:
+    """The measure of these errors that rollouts are scored by."""
+    return "vrmse" if "vrmse" in errors else "nrmse"
 
 
 def nrmse_at(errors: Values, t: int) -> float:
@@ -166,8 +267,44 @@ def _nrmse_metric(t: int) -> Metric:
     return Metric(f"nRMSE@{t}", "lower", definition, partial(nrmse_at, t=t), steps=t)
 
 
-def _standard_metrics(h: int) -> dict[str, Metric]:
-    """The metrics of rollouts that are scored over `h` steps; titles name any `h` but the usual one."""
+def _vrmse_gm_metric(h: int) -> Metric:
+    definition = f"Geometric mean of VRMSE over steps 1 to {h} of a rollout, averaged over trajectories."
+    return Metric(f"GM{h} of VRMSE", "lower", definition, partial(gm, steps=h), vrmse, steps=h)
+
+
+def _vrmse_metric(t: int) -> Metric:
+    steps = "step" if t == 1 else "steps"
+    definition = (
+        f"RMSE over the standard deviation of the true state after {t} autoregressive {steps}, mean over channels, "
+        "averaged over trajectories; 1 is as good as the mean of the true state."
+    )
+    return Metric(f"VRMSE@{t}", "lower", definition, partial(nrmse_at, t=t), vrmse, steps=t)
+
+
+_NUMBERED_METRICS: dict[str, Callable[[int], Metric]] = {
+    "gm": _gm_metric,
+    "nrmse@": _nrmse_metric,
+    "vrmse_gm": _vrmse_gm_metric,
+    "vrmse@": _vrmse_metric,
+}
+
+
+def _diverged_metric(measure: Measure) -> Metric:
+    definition = "Number of rollouts that left the finite range at any step, or differ from a truth that is all zero."
+    return Metric("Diverged", "lower", definition, diverged, measure)
+
+
+def _apebench_metric(h: int) -> Metric:
+    definition = (
+        "Relative error summed over channels and averaged over trajectories at each step, then the geometric mean "
+        f"over steps 1 to {h}: the aggregation of APEBench."
+    )
+    value = partial(apebench_gmean, steps=h)
+    return Metric("APEBench gmean of mean nRMSE", "lower", definition, value, apebench_nrmse, h)
+
+
+def _paper_metrics(h: int) -> dict[str, Metric]:
+    """The metrics of rollouts that are scored by nRMSE over `h` steps; titles name any `h` but the usual one."""
     plain = h == HORIZON
     return {
         f"gm{h}": _gm_metric(h),
@@ -203,67 +340,85 @@ def _standard_metrics(h: int) -> dict[str, Metric]:
             correlation_time,
             measure=correlation,
         ),
-        "diverged": Metric(
-            "Diverged",
-            "lower",
-            "Number of rollouts that left the finite range at any step, or differ from a truth that is all zero.",
-            diverged,
-        ),
-        "apebench_gmean_mean_nrmse": Metric(
-            "APEBench gmean of mean nRMSE",
-            "lower",
-            "Relative error summed over channels and averaged over trajectories at each step, then the geometric mean "
-            f"over steps 1 to {h}: the aggregation of APEBench.",
-            partial(apebench_gmean, steps=h),
-            measure=apebench_nrmse,
-            steps=h,
-        ),
+        "diverged": _diverged_metric(nrmse),
+        "apebench_gmean_mean_nrmse": _apebench_metric(h),
     }
 
 
-METRICS: Registry[Metric] = Registry("metric", _standard_metrics(HORIZON))
-"""The metrics at the usual horizon, and registered ones, which are the same at every horizon."""
+def _channel_metrics(h: int) -> dict[str, Metric]:
+    """The metrics of rollouts that are scored by VRMSE over `h` steps: people's data."""
+    steps = sorted({*REPORTED_STEPS, h})
+    return {
+        f"vrmse_gm{h}": _vrmse_gm_metric(h),
+        **{f"vrmse@{t}": _vrmse_metric(t) for t in steps},
+        "skilful_step": Metric(
+            "Skilful steps",
+            "higher",
+            f"Steps, of the first {h}, before VRMSE first exceeds that of a baseline: the first state kept, or the "
+            "mean state of the training data; averaged over trajectories.",
+            lambda ratios: _uninterrupted(_float64(ratios)[:, :h] < 1),
+            measure=skill_ratio,
+        ),
+        "anomaly_correlation_time": Metric(
+            "Anomaly correlation time",
+            "higher",
+            "Number of steps before the correlation of prediction and truth, both about each channel's mean in the "
+            f"training data, first falls below {CORRELATION_THRESHOLD}, averaged over trajectories.",
+            correlation_time,
+            measure=anomaly_correlation,
+        ),
+        "diverged": _diverged_metric(vrmse),
+        **{f"nrmse@{t}": _nrmse_metric(t) for t in steps},
+        "apebench_gmean_mean_nrmse": _apebench_metric(h),
+    }
+
+
+METRICS: Registry[Metric] = Registry("metric", _paper_metrics(HORIZON))
+"""The metrics of benchmarks at the usual horizon, and registered ones, which every scoring has."""
 _STANDARD = frozenset(METRICS)
 
 
-def metrics_of(horizon: int) -> dict[str, Metric]:
-    """The metrics of a run by name: the standard ones over `horizon` steps, and the registered ones of `METRICS`."""
-    if horizon == HORIZON:
-        return dict(METRICS)
-    return _standard_metrics(horizon) | {name: metric for name, metric in METRICS.items() if name not in _STANDARD}
+def metric_named(name: str, scoring: Scoring | None = None) -> Metric:
+    """The metric of this name in a scoring; a GM and the error at a step say their steps themselves, as gm40 does."""
+    known, numbered = (scoring or Scoring()).metrics(), _NUMBERED.fullmatch(name)
+    if name in known:
+        return known[name]
+    if numbered:
+        return _NUMBERED_METRICS[numbered[1]](int(numbered[2]))
+    others = _channel_metrics(HORIZON)
+    return others[name] if name in others else METRICS[name]  # which refuses an unknown name
 
 
-def metric_named(name: str, horizon: int = HORIZON) -> Metric:
-    """The metric of this name at `horizon`; a GM or nRMSE says its steps itself, as gm40 and nrmse@40 do."""
-    known, numbered = metrics_of(horizon), _NUMBERED.fullmatch(name)
-    if name not in known and numbered:
-        return {"gm": _gm_metric, "nrmse@": _nrmse_metric}[numbered[1]](int(numbered[2]))
-    return known[name] if name in known else METRICS[name]  # which refuses an unknown name
-
-
-def metric_at(name: str, horizon: int) -> str:
-    """The name of the metric that stands for `name` where rollouts are scored over `horizon` steps."""
+def metric_at(name: str, scoring: Scoring) -> str:
+    """The name of the metric that stands for a benchmark's metric `name` in another scoring."""
     if numbered := _NUMBERED.fullmatch(name):
-        return f"{numbered[1]}{min(int(numbered[2]), horizon)}"
-    return "stable_step" if name == "stability_horizon_200" and horizon < HORIZON else name
+        steps = min(int(numbered[2]), scoring.steps)
+        return Scoring(steps, scoring.measure).gm if numbered[1].endswith("gm") else scoring.at(steps)
+    if scoring.measure == "vrmse":
+        stable = ("stable_step", "stable_step_from_0", "stability_horizon_200")
+        name = "skilful_step" if name in stable else name
+        return "anomaly_correlation_time" if name == "correlation_time" else name
+    return "stable_step" if name == "stability_horizon_200" and scoring.steps < HORIZON else name
 
 
-def horizon_of(names: Iterable[str]) -> int:
-    """The horizon of the metrics `names`: the number of their GM, the usual one without it."""
-    found = (numbered for name in names if (numbered := _NUMBERED.fullmatch(name)) and numbered[1] == "gm")
-    return next((int(numbered[2]) for numbered in found), HORIZON)
+def scoring_of(names: Iterable[str]) -> Scoring:
+    """The scoring whose metrics these are: that of their GM, the usual one without it."""
+    found = {m[1]: int(m[2]) for name in names if (m := _NUMBERED.fullmatch(name)) and m[1].endswith("gm")}
+    if "vrmse_gm" in found:
+        return Scoring(found["vrmse_gm"], "vrmse")
+    return Scoring(found.get("gm", HORIZON))
 
 
 def given_metric(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> Metric:
     """Your function (û, u) -> (time,) of one trajectory in float64 as a metric: its mean over steps and trajectories.
 
-    Its value is infinite from where a rollout diverges.
+    Its value is infinite from where a rollout diverges. Masked points are NaN in both.
     """
     if name in METRICS or not name.isidentifier():
         raise HeroError(f"a metric cannot be called {name!r}; choose another word than {', '.join(METRICS)}.")
 
-    def of_trajectory(u_hat: Tensor, u: Tensor) -> Tensor:
-        values = _float64(function(u_hat, u))
+    def of_trajectory(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
+        values = _float64(function(norm.hidden(u_hat), norm.hidden(u)))
         if values.shape != u.shape[:1]:
             raise HeroError(f"metric {name} returns shape {tuple(values.shape)}; return one number for each step.")
         return values
@@ -272,19 +427,38 @@ def given_metric(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> Met
     return Metric(name, "lower", f"{name}, averaged over steps and trajectories.", lambda v: v.mean(1), measure)
 
 
-def summarise(errors: Mapping[str, Values], horizon: int = HORIZON) -> dict[str, float]:
+def summarise(errors: Mapping[str, Values], scoring: Scoring | None = None) -> dict[str, float]:
     """Every metric of a run that the rollout is long enough for, from `rollout_errors` of one test set."""
-    return evaluated(metrics_of(horizon), errors)
+    return evaluated((scoring or Scoring()).metrics(), errors)
 
 
 def evaluated(metrics: Mapping[str, Metric], errors: Mapping[str, Values]) -> dict[str, float]:
-    """The mean over trajectories of each of `metrics` that the rollout is long enough for."""
+    """The mean over trajectories of each of `metrics` that was measured, if the rollout is long enough for it."""
     summary = {}
     for name, metric in metrics.items():
+        if metric.measure.name not in errors:
+            continue
         values = _float64(errors[metric.measure.name])
         if metric.steps <= values.shape[1]:
             summary[name] = float(_float64(metric.value(values)).mean())
     return summary
+
+
+def by_channel(errors: Mapping[str, Values], names: Sequence[str], scoring: Scoring) -> dict[str, dict[str, float]]:
+    """GM and errors at single steps of each channel, by its name; empty where errors are joint."""
+    if channel_vrmse.name not in errors:
+        return {}
+    values = _float64(errors[channel_vrmse.name])  # (trajectory, time, channel)
+    wanted = {name: metric for name, metric in scoring.metrics().items() if metric.measure is vrmse}
+    return {name: evaluated(wanted, {vrmse.name: values[..., c]}) for c, name in enumerate(names)}
+
+
+def measures_of(scoring: Scoring, more: Iterable[Metric] = ()) -> list[Measure]:
+    """Every measure that the metrics of a scoring and `more` need."""
+    found = {metric.measure.name: metric.measure for metric in (*scoring.metrics().values(), *more)}
+    if scoring.measure == "vrmse":
+        found[channel_vrmse.name] = channel_vrmse
+    return [measure for measure in found.values() if measure.of_trajectory is not None]
 
 
 def rollout_errors(
@@ -294,26 +468,80 @@ def rollout_errors(
     device: torch.device | str,
     history: int = 1,
     more: Sequence[Metric] = (),
+    norm: Norm | None = None,
+    measures: Sequence[Measure] = (),
 ) -> dict[str, Tensor]:
     """Roll out from the first states (H of them) of each trajectory of `data`.
 
-    Returns the values (batch, steps) of every measure that `METRICS` and `more` need, on the CPU, by name.
+    Returns the values (batch, steps) of every measure that the metrics of the `norm` and `more` need, or of `measures`
+    alone, on the CPU, by name.
     """
     import torch
 
-    from hero.data.windows import Trajectories
     from hero.method.rollout import rollout
 
-    measures = list({metric.measure.name: metric.measure for metric in (*METRICS.values(), *more)}.values())
+    def predict(part: Trajectories) -> Tensor:
+        with torch.no_grad():
+            return rollout(step, part.first(history, device), steps).cpu()
+
+    return _errors_of(predict, data, steps, history, more, norm, measures)
+
+
+def baseline_errors(
+    data: Trajectories | Tensor, steps: int, history: int, norm: Norm, more: Sequence[Metric] = ()
+) -> dict[str, dict[str, Tensor]]:
+    """The errors of doing nothing: `persistence` keeps the last given state, `mean` is the training data's mean state.
+
+    Without a mean state, or on another grid than its own, there is no `mean`.
+    """
+
+    def persistence(part: Trajectories) -> Tensor:
+        return part.frames(slice(history - 1, history)).cpu().expand(-1, steps, *(-1,) * (len(part.shape) - 2))
+
+    found = {"persistence": _errors_of(persistence, data, steps, history, more, norm)}
+    state, shape = norm.mean_state, data.shape[2:]
+    if state is not None and tuple(state.shape) == tuple(shape):
+        mean = state.cpu()
+        found["mean"] = _errors_of(lambda part: mean.expand(len(part), steps, *shape), data, steps, history, more, norm)
+    return found
+
+
+def with_skill(errors: dict[str, Tensor], baselines: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """`errors` with the ratio of VRMSE to the better baseline at each step, where it is measured."""
+    import torch
+
+    if vrmse.name not in errors or not baselines:
+        return errors
+    least = torch.stack([found[vrmse.name] for found in baselines.values()]).amin(dim=0)
+    ratio = torch.where(errors[vrmse.name] == 0, 0.0, errors[vrmse.name] / least)
+    return errors | {skill_ratio.name: ratio.nan_to_num(nan=math.inf, posinf=math.inf)}
+
+
+def _errors_of(
+    predict: Callable[[Trajectories], Tensor],
+    data: Trajectories | Tensor,
+    steps: int,
+    history: int,
+    more: Sequence[Metric],
+    norm: Norm | None,
+    measures: Sequence[Measure] = (),
+) -> dict[str, Tensor]:
+    """Measure predictions of the steps after the first H states, some trajectories at a time."""
+    import torch
+
+    from hero.data.windows import Trajectories
+
+    scoring = Scoring(steps, "vrmse" if norm is not None and norm.by_channel else "nrmse")
+    wanted = list(measures) or measures_of(scoring, (*METRICS.values(), *more) if scoring.measure == "nrmse" else more)
     data, parts = Trajectories.of(data), []
     for part in data.parts(max(1, CHUNK_VALUES // (steps * math.prod(data.shape[2:])))):
-        with torch.no_grad():
-            prediction = rollout(step, part.first(history, device), steps).cpu()
-            parts.append(measured(measures, prediction, part.states[:, history : history + steps]))
+        parts.append(measured(wanted, predict(part), part.states[:, history : history + steps], norm))
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
-def measured(measures: Sequence[Measure], prediction: Tensor, truth: Tensor) -> dict[str, Tensor]:
+def measured(
+    measures: Sequence[Measure], prediction: Tensor, truth: Tensor, norm: Norm | None = None
+) -> dict[str, Tensor]:
     """Values (batch, time) by the name of their measure, each with its `diverged` from the first non-finite step on."""
     if prediction.shape != truth.shape or truth.ndim < 3:
         raise HeroError(
@@ -322,19 +550,24 @@ def measured(measures: Sequence[Measure], prediction: Tensor, truth: Tensor) -> 
         )
     import torch
 
+    from hero.method.norm import Norm
+
+    norm = norm or Norm()
     rows: dict[str, list[Tensor]] = {measure.name: [] for measure in measures}
     # One trajectory at a time: a float64 copy of a whole 3D test set would take gigabytes.
     for j, (u_hat, u) in enumerate(zip(prediction.unbind(), truth.unbind(), strict=True)):
+        u_hat, u = (norm.without_masked(x.double()) for x in (u_hat, u))
         if not u.isfinite().all():
             raise HeroError(f"the truth of trajectory {j} is not finite; check the data or the solver step.")
-        u_hat, u = u_hat.double(), u.double()
         if bool((zero := (u == 0).flatten(1).all(1)).any()):
             tell_undefined(j, int(zero.nonzero()[0, 0]) + 1)
         # A finite state whose norm overflows has left the range just as well.
         finite = u_hat.isfinite().flatten(1).all(1) & u_hat.flatten(1).norm(dim=1).isfinite()
         within = finite.cummin(0).values
         for measure in measures:
-            rows[measure.name].append(torch.where(within, measure.of_trajectory(u_hat, u), measure.diverged))
+            values = measure.value(u_hat, u, norm)
+            good = within.reshape(-1, *(1,) * (values.dim() - 1))
+            rows[measure.name].append(torch.where(good, values, measure.diverged))
     return {name: torch.stack(values) for name, values in rows.items()}
 
 

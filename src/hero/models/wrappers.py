@@ -1,4 +1,4 @@
-"""Wrappers around a backbone that make it the operator G_θ: normalisation, residual prediction, mixed precision.
+"""Wrappers around a backbone that make it the operator G_θ: normalisation, masks, residual prediction, precision.
 
 Each is a module that takes and gives states in physical units, so that nothing outside needs to know of it.
 """
@@ -48,6 +48,36 @@ class Normalised(nn.Module):
             mu = (mu - self.mu_mean.reshape(shape)) / self.mu_std.reshape(shape)
         out = self.backbone(torch.cat([states, mu], dim=1))
         return (mean + std * out.unflatten(1, (-1, len(self.mean)))).flatten(1, 2)
+
+
+class Masked(nn.Module):
+    """Masked points enter the backbone as 0, whatever they hold, and leave it as 0: the mean, inside of `Normalised`.
+
+    With `as_input` the share of channels that have a value at a point is a further input of the backbone.
+    """
+
+    mask: Tensor
+
+    def __init__(
+        self, backbone: nn.Module, channels: int, space: tuple[int, ...], history: int = 1, as_input: bool = True
+    ) -> None:
+        super().__init__()
+        self.backbone, self.history, self.as_input = backbone, history, as_input
+        self.register_buffer("mask", torch.ones(channels, *space, dtype=torch.bool))
+
+    def fit(self, data: Trajectories | Tensor) -> None:
+        """Take the mask of the training data."""
+        found = Trajectories.of(data).mask
+        if found is not None:
+            self.mask.copy_(found)
+
+    def forward(self, x: Tensor) -> Tensor:
+        states, others = x.tensor_split([self.history * len(self.mask)], dim=1)
+        parts = [torch.where(self.mask.repeat(self.history, *(1,) * (x.dim() - 2)), states, 0.0), others]
+        if self.as_input:
+            parts.append(self.mask.to(x.dtype).mean(dim=0).expand(len(x), 1, *x.shape[2:]))
+        out = self.backbone(torch.cat(parts, dim=1)).unflatten(1, (-1, len(self.mask)))
+        return torch.where(self.mask, out, 0.0).flatten(1, 2)
 
 
 class Residual(nn.Module):

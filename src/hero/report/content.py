@@ -14,10 +14,17 @@ from operator import attrgetter
 
 from hero.evaluation.anatomy import Anatomy
 from hero.evaluation.theory import Probe
-from hero.method.metrics import Metric, horizon_of
+from hero.method.metrics import Metric, Scoring, scoring_of
 from hero.report.listing import column_of
-from hero.report.names import find_metric, method_title, metric_definition, metric_title
-from hero.report.notes import PAPER_NOTE, change_sentence, statistics_notes, study_notes
+from hero.report.names import (
+    BASELINE_MEANINGS,
+    BASELINE_TITLES,
+    find_metric,
+    method_title,
+    metric_definition,
+    metric_title,
+)
+from hero.report.notes import PAPER_NOTE, change_sentence, shortfall_sentences, statistics_notes, study_notes
 from hero.report.tables import MISSING, Cell, Column, Number, Row, Table, Text, format_number, format_p
 from hero.report.tables import format_published as format_paper
 from hero.runs.config import RunConfig
@@ -39,44 +46,94 @@ def published_numbers(config: RunConfig) -> dict[str, Published]:
     return {key: Published(mean=number.mean, std=number.std) for key, number in row.items()}
 
 
+def metrics_tables(metrics: Metrics, config: RunConfig) -> list[Table]:
+    """One run: its numbers, and the errors of each channel where there are several."""
+    channels = [channels_table(metrics)] if len(metrics.channels) > 1 else []
+    return [metrics_table(metrics, config), *channels]
+
+
 def metrics_table(metrics: Metrics, config: RunConfig) -> Table:
-    """One run: the paper's five numbers next to ours, then everything else that was measured on the test set."""
-    published = published_numbers(config)
-    splits, horizon = {"val": metrics.val, "test": metrics.test}, metrics.horizon
-    shared = rollout_columns(horizon)
+    """One run: the five numbers of every table, then everything else that was measured on the test set.
+
+    A benchmark stands next to the paper's numbers and has one row for doing nothing; people's data have a column for
+    each baseline.
+    """
+    published, scoring = published_numbers(config), metrics.scoring
+    splits, shared = {"val": metrics.val, "test": metrics.test}, rollout_columns(scoring)
+    of_files = scoring.measure == "vrmse"
+    baselines = list(metrics.baselines) if of_files else []
     rows = []
+
+    def add(label: str, name: str, split: str, shown: str = "", paper: Published | None = None) -> None:
+        idle = [metrics.baselines[b].test.get(name) if split == "test" else None for b in baselines]
+        rows.append(_metric_row(label, name, scoring, splits[split].get(name), idle, paper, shown))
+
     for column in shared:
-        name, value = column.metric, splits[column.split].get(column.metric)
-        rows.append(_metric_row(column.label, name, horizon, value, published.get(column.key)))
-    compared = {column.metric for column in shared if column.split == "test"}
+        add(column.label, column.metric, column.split, paper=published.get(column.key))
+    known = {column.metric for column in shared if column.split == "test"}
+    hidden = {name for name in metrics.test if of_files and name.startswith(("nrmse@", "apebench"))}
     for name, value in metrics.test.items():
-        if name not in compared:
+        if name not in known | hidden:
             shown = f"{value:.0f} of {metrics.trajectories}" if name == "diverged" else ""
-            rows.append(_metric_row(metric_title(name, horizon), name, horizon, value, None, shown))
+            add(metric_title(name, scoring), name, "test", shown)
+    if "persistence" in metrics.baselines and not of_files:
+        rows.append(_persistence_row(metrics))
     columns = [
         Column("Metric", "metric", words=True),
-        Column("Ours", "ours"),
+        Column("This run" if of_files else "Ours", "ours"),
+        *(Column(BASELINE_TITLES[name], name, meaning=BASELINE_MEANINGS[name]) for name in baselines),
         Column("Paper", "paper", optional=True),
         Column("Ratio", "ratio", optional=True),
         Column("Ours is", "verdict", words=True, optional=True),
     ]
     title = f"{metrics.run}: {metrics.task}, {metrics.backbone}, {metrics.strategy}"
-    differs = differences(config)
+    differs = [] if of_files else differences(config)
     note = PAPER_NOTE if published else f"The paper’s numbers are left out: {'; '.join(differs[:3])}."
-    return Table(title, columns, rows, [f"Ours is this one run. {note}"] if published or differs else []).compact()
+    notes = [f"Ours is this one run. {note}"] if published or differs else []
+    return Table(title, columns, rows, [*shortfall_sentences(metrics), *notes]).compact()
+
+
+def _persistence_row(metrics: Metrics) -> Row:
+    """One line for doing nothing."""
+    scoring, idle = metrics.scoring, metrics.baselines["persistence"].test
+    steps = [step for step in (1, scoring.steps) if scoring.at(step) in idle]
+    label = f"First state kept: {', '.join(metric_title(scoring.at(step)) for step in steps)}"
+    shown = ", ".join(format_number(idle[scoring.at(step)]) for step in steps)
+    detail = BASELINE_MEANINGS["persistence"]
+    value = Number(idle[scoring.at(steps[0])], shown=shown)
+    return Row([Text(label, detail=detail), value, Number(None), Number(None), Text("")])
+
+
+def channels_table(metrics: Metrics) -> Table:
+    """A row per channel: its errors on the test set, and what doing nothing gives."""
+    scoring = metrics.scoring
+    steps = sorted({step for step in (1, 10, scoring.steps) if step <= scoring.steps})
+    keys = [scoring.gm, *map(scoring.at, steps)]
+    idle = [(name, 1 if name == "persistence" else scoring.steps) for name in metrics.baselines]
+    columns = [Column("Channel", "channel", words=True)]
+    columns += [Column(metric_title(key, scoring), key, meaning=metric_definition(key, scoring)) for key in keys]
+    for name, step in idle:
+        label = f"{BASELINE_TITLES[name]}: {metric_title(scoring.at(step))}"
+        columns.append(Column(label, f"{name}_{scoring.at(step)}", meaning=BASELINE_MEANINGS[name]))
+    rows = []
+    for channel, numbers in metrics.channels.items():
+        own = [Number(numbers.get(key)) for key in keys]
+        base = [Number(metrics.baselines[name].channels[channel].get(scoring.at(step))) for name, step in idle]
+        rows.append(Row([Text(channel), *own, *base]))
+    return Table("Errors by channel", columns, rows)
 
 
 def change_table(before: Before, metrics: Metrics) -> Table:
     """A fine-tuned run next to the checkpoint that it started from: every number of the test set, and the change."""
-    horizon, shared = metrics.horizon, rollout_columns(metrics.horizon)
+    scoring, shared = metrics.scoring, rollout_columns(metrics.scoring)
     labels = {(column.split, column.metric): column.label for column in shared}
-    labels |= {("test", name): metric_title(name, horizon) for name in metrics.test if ("test", name) not in labels}
+    labels |= {("test", name): metric_title(name, scoring) for name in metrics.test if ("test", name) not in labels}
     found = {"val": (before.val, metrics.val), "test": (before.test, metrics.test)}
     rows = []
     for (split, name), label in labels.items():
         old, new = (numbers.get(name) for numbers in found[split])
         if old is not None and new is not None:
-            rows.append(_change_row(label, find_metric(name, horizon), old, new))
+            rows.append(_change_row(label, find_metric(name, scoring), old, new))
     columns = [
         Column("Metric", "metric", words=True),
         Column("Before", "before"),
@@ -98,10 +155,17 @@ def _change_row(label: str, metric: Metric | None, old: float, new: float) -> Ro
 
 
 def _metric_row(
-    label: str, name: str, horizon: int, value: float | None, published: Published | None, shown: str = ""
+    label: str,
+    name: str,
+    scoring: Scoring,
+    value: float | None,
+    idle: Sequence[float | None],
+    published: Published | None,
+    shown: str = "",
 ) -> Row:
-    metric = find_metric(name, horizon)
+    metric = find_metric(name, scoring)
     cells: list[Cell] = [Text(label, detail=metric.definition if metric else ""), Number(value, shown=shown)]
+    cells += map(Number, idle)
     if metric is None or published is None or value is None:
         return Row([*cells, Number(None), Number(None), Text("")])
     verdict = "better" if (value < published.mean) == (metric.direction == "lower") else "worse"
@@ -128,11 +192,11 @@ def study_tables(result: StudyResult) -> list[Table]:
 
 def group_table(groups: Sequence[records.Group], columns: Sequence[records.Column], title: str = "") -> Table:
     """Groups of a study: a row per method, a column per metric, each number next to the paper's."""
-    horizon = horizon_of(column.metric for column in columns)
+    scoring = scoring_of(column.metric for column in columns)
     shown = [
         Column("Method", "method", words=True),
         Column("Note", "note", words=True, optional=True),
-        *(column_of(column, horizon) for column in columns),
+        *(column_of(column, scoring) for column in columns),
         Column("Diverged", "diverged", meaning=metric_definition("diverged"), optional=True, minor=True),
     ]
     rows = []

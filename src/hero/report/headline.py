@@ -71,8 +71,8 @@ def tested_sentence(summary: Summary) -> str:
 
 def summary_sentence(metrics: Metrics, config: RunConfig) -> str:
     """ "FNO trained with HERO on Burgers: nRMSE@100 0.0310, paper 0.153; 0 of 30 rollouts diverged." """
-    name = f"nrmse@{metrics.horizon}"
-    name = name if name in metrics.test else "nrmse@1"
+    scoring = metrics.scoring
+    name = scoring.last if scoring.last in metrics.test else scoring.at(1)
     published = published_numbers(config).get(name)
     paper = f", paper {published.mean:g}" if published else ""
     number = format_number(metrics.test.get(name))

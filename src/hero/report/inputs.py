@@ -17,7 +17,7 @@ from hero.errors import HeroError
 from hero.evaluation.anatomy import Anatomy
 from hero.evaluation.evaluate import Landscape
 from hero.evaluation.theory import Probe
-from hero.method.metrics import diverged
+from hero.method.metrics import Scoring, diverged
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
 from hero.runs.label import Label
@@ -33,19 +33,24 @@ T = TypeVar("T")
 class Curves:
     """The errors of a run as the page shows them: over its trajectories at each step."""
 
-    nrmse: np.ndarray
+    score: np.ndarray
     median: np.ndarray
     correlation: np.ndarray
     diverged: int
     rollouts: int
+    baselines: dict[str, np.ndarray]
+    """Mean scores of doing nothing, by name."""
+    measure: str
 
     @classmethod
     def of(cls, errors: Errors) -> Curves:
         """The curves of these arrays; an error that is not a number is infinite."""
-        nrmse = np.where(np.isnan(errors.nrmse), np.inf, errors.nrmse)
+        score = np.where(np.isnan(errors.score), np.inf, errors.score)
         # A rank without interpolation: between a finite and an infinite value there is nothing to interpolate.
-        median = np.quantile(nrmse, 0.5, axis=0, method="inverted_cdf")
-        return cls(nrmse.mean(axis=0), median, errors.correlation.mean(axis=0), diverged(nrmse), len(nrmse))
+        median = np.quantile(score, 0.5, axis=0, method="inverted_cdf")
+        baselines = {name: values.mean(axis=0) for name, values in errors.baselines.items()}
+        correlation = errors.correlation.mean(axis=0)
+        return cls(score.mean(axis=0), median, correlation, diverged(score), len(score), baselines, errors.measure)
 
 
 @dataclass(frozen=True)
@@ -89,9 +94,9 @@ class ReportedRun:
         """The same of the checkpoint that it was fine-tuned from."""
         return self.run.before_errors if self.has_before_errors else None
 
-    def over(self, horizon: int) -> dict[str, dict[str, float]]:
-        """Its numbers over `horizon` steps."""
-        return self.metrics.over(horizon, None if horizon == self.metrics.horizon else self.errors)
+    def over(self, scoring: Scoring) -> dict[str, dict[str, float]]:
+        """Its numbers in a scoring."""
+        return self.metrics.over(scoring, None if scoring == self.metrics.scoring else self.errors)
 
     @property
     def config(self) -> RunConfig:
@@ -104,7 +109,7 @@ class ReportedRun:
         return getattr(self.config.loss, "spectrum", "error") == "error"
 
     def rollout(self, notices: list[str], first: bool = False) -> tuple[Rollout | None, np.ndarray | None]:
-        """The drawn rollout, which is large and read when it is drawn, and its nRMSE at each step.
+        """The drawn rollout, which is large and read when it is drawn, and its error at each step.
 
         With `first` it is the rollout of the first test trajectory, which all runs share, where it is stored. `notices`
         gets the reason why there is none. The errors are None if they are not of the same evaluation.
@@ -123,9 +128,9 @@ class ReportedRun:
             notices.append(f"run {self.name} has no rollout.npz; `hero evaluate {self.name}` draws its rollout.")
             return None, None
         errors = self.errors
-        nrmse = np.zeros((0, 0)) if errors is None else errors.nrmse
-        fits = found.trajectory < len(nrmse) and nrmse.shape[1] == len(found.truth)
-        return found, nrmse[found.trajectory] if fits else None
+        scores = np.zeros((0, 0)) if errors is None else errors.score
+        fits = found.trajectory < len(scores) and scores.shape[1] == len(found.truth)
+        return found, scores[found.trajectory] if fits else None
 
 
 @dataclass

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from hero.method.metrics import HORIZON
+from hero.method.metrics import Scoring
 from hero.report.names import metric_definition
 from hero.report.tables import Cell, Column, Number, Row, Table, Text
 from hero.runs.label import Label
@@ -28,8 +28,9 @@ class ListedRun(NamedTuple):
 def runs_table(runs: Iterable[ListedRun], title: str = "") -> Table:
     """One line per run."""
     runs = list(runs)
-    horizons = {run.metrics.horizon for run in runs if run.metrics}
-    measured = _measured_columns(sorted(horizons, reverse=True) or [HORIZON])
+    scorings = {run.metrics.scoring for run in runs if run.metrics}
+    in_order = sorted(scorings, key=lambda one: (one.measure, -one.steps))
+    measured = _measured_columns(in_order or [Scoring()])
     columns = [
         Column("Run", "run", words=True),
         Column("Name", "name", words=True, optional=True),
@@ -48,7 +49,7 @@ def runs_table(runs: Iterable[ListedRun], title: str = "") -> Table:
             splits, steps, lost = {"val": found.val, "test": found.test}, found.training.steps, found.test["diverged"]
             cells = [Number(found.seed, shown=str(found.seed)), Number(steps, shown=str(steps))]
             cells += [
-                Number(splits[column.split].get(column.metric) if found.horizon in of else None)
+                Number(splits[column.split].get(column.metric) if found.scoring in of else None)
                 for column, of in measured
             ]
             cells.append(Number(lost, n=found.trajectories, shown=f"{lost:.0f} of {found.trajectories}"))
@@ -57,22 +58,22 @@ def runs_table(runs: Iterable[ListedRun], title: str = "") -> Table:
     return Table(title, columns, rows).compact()
 
 
-def _measured_columns(horizons: Sequence[int]) -> list[tuple[records.Column, list[int]]]:
-    """The columns of runs that were scored over different numbers of steps, each with the horizons that have it."""
-    found: dict[str, tuple[records.Column, list[int]]] = {}
-    for same in itertools.zip_longest(*map(rollout_columns, horizons)):
-        for horizon, column in zip(horizons, same, strict=True):
+def _measured_columns(scorings: Sequence[Scoring]) -> list[tuple[records.Column, list[Scoring]]]:
+    """The columns of runs that were scored over different numbers of steps, each with the scorings that have it."""
+    found: dict[str, tuple[records.Column, list[Scoring]]] = {}
+    for same in itertools.zip_longest(*map(rollout_columns, scorings)):
+        for scoring, column in zip(scorings, same, strict=True):
             if column:
-                found.setdefault(column.label, (column, []))[1].append(horizon)
+                found.setdefault(column.label, (column, []))[1].append(scoring)
     return list(found.values())
 
 
-def _is_main(column: records.Column, horizons: Sequence[int]) -> bool:
+def _is_main(column: records.Column, scorings: Sequence[Scoring]) -> bool:
     """Whether a narrow screen shows the column too."""
-    return any(column.key in (f"test_gm{horizon}", f"nrmse@{horizon}") for horizon in horizons)
+    return any(column.key in (f"test_{scoring.gm}", scoring.last) for scoring in scorings)
 
 
-def column_of(column: records.Column, horizon: int) -> Column:
+def column_of(column: records.Column, scoring: Scoring) -> Column:
     """The column of a stored number, with the definition of its metric."""
-    meaning = metric_definition(column.metric or column.key, horizon)
+    meaning = metric_definition(column.metric or column.key, scoring)
     return Column(column.label, column.key, column.direction, meaning)

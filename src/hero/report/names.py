@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hero.errors import HeroError
-from hero.method.metrics import HORIZON, Metric, metric_named
+from hero.method.metrics import Metric, Scoring, metric_named
 
 
 def title_of(registry: Mapping[str, Any], name: str) -> str:
@@ -28,21 +28,28 @@ def method_title(strategy: str) -> str:
     return title_of(STRATEGIES, strategy)
 
 
-def find_metric(name: str, horizon: int = HORIZON) -> Metric | None:
-    """The metric `name` at `horizon`; None for other columns, and for a metric that is not registered here."""
+BASELINE_TITLES = {"persistence": "First state kept", "mean": "Mean state"}
+BASELINE_MEANINGS = {
+    "persistence": "The error of predicting that nothing changes: the last given state stays.",
+    "mean": "The error of predicting the mean over all training trajectories and times.",
+}
+
+
+def find_metric(name: str, scoring: Scoring | None = None) -> Metric | None:
+    """The metric `name` in a scoring; None for other columns, and for a metric that is not registered here."""
     try:
-        return metric_named(name, horizon)
+        return metric_named(name, scoring)
     except HeroError:
         return None
 
 
-def metric_title(name: str, horizon: int = HORIZON) -> str:
+def metric_title(name: str, scoring: Scoring | None = None) -> str:
     """The display name of a metric."""
-    found = find_metric(name, horizon)
+    found = find_metric(name, scoring)
     return found.title if found else name
 
 
-def metric_definition(name: str, horizon: int = HORIZON) -> str:
+def metric_definition(name: str, scoring: Scoring | None = None) -> str:
     """The definition of a metric, in a sentence or two."""
-    found = find_metric(name, horizon)
+    found = find_metric(name, scoring)
     return found.definition if found else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -18,6 +19,9 @@ PAPER_NOTE = (
     "The paper’s values are its published means over five seeds, on its own data; they are printed for reference. "
     "Ratio is ours divided by the paper’s mean. ∞ means that at least one rollout diverged."
 )
+
+WARNING = "warning: "
+"""Before a sentence that must not be overlooked."""
 
 NAMED = 4
 """So many of a long list of settings are named."""
@@ -157,9 +161,25 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def shortfall_sentences(metrics: Metrics) -> list[str]:
+    """One sentence where doing nothing is as good as the run, naming the worst channel; none where it is not."""
+    found, title = metrics.shortfalls, metrics.scoring.title
+    if not found:
+        return []
+    worst = max(found, key=lambda one: one.error / one.baseline_error if one.baseline_error else math.inf)
+    channels = list(dict.fromkeys(one.channel for one in found if one.channel))
+    others = f" (also {first_of([name for name in channels if name != worst.channel])})" if len(channels) > 1 else ""
+    of = f" of {worst.channel}" if worst.channel else ""
+    idle = {"persistence": "keeping the first state", "mean": "the mean state of the training data"}[worst.baseline]
+    return [
+        f"{WARNING}no better than doing nothing: at step {worst.step} {title}{of} is {format_number(worst.error)}, and "
+        f"{idle} has {format_number(worst.baseline_error)}{others}."
+    ]
+
+
 def change_sentence(before: Before, metrics: Metrics) -> str:
     """Whether fine-tuning helped, by the geometric mean of the test error over the horizon."""
-    name = f"gm{metrics.horizon}"
+    name = metrics.scoring.gm
     old, new = before.test[name], metrics.test[name]
     numbers = f"test {metric_title(name)} {format_number(old)} before, {format_number(new)} after"
     if new < old:

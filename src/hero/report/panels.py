@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hero.method.metrics import HORIZON
+from hero.method.metrics import Scoring
 from hero.models import BACKBONES
 from hero.report.content import published_numbers
 from hero.report.inputs import Curves, ReportedRun, ReportInputs
@@ -110,20 +110,22 @@ def studies_of_runs(runs: Sequence[ReportedRun]) -> list[StudyResult]:
     found: dict[tuple[str, str], list[ReportedRun]] = {}
     for run in runs:
         found.setdefault((run.config.task.name, run.config.backbone.name), []).append(run)
-    by_horizon: dict[int, list[ReportedRun]] = {}
+    by_scoring: dict[Scoring, list[ReportedRun]] = {}
     for some in found.values():
-        by_horizon.setdefault(min(run.metrics.horizon for run in some), []).extend(some)
-    return [study_of_runs(some, horizon) for horizon, some in by_horizon.items()]
+        shortest = min((run.metrics.scoring for run in some), key=lambda one: one.steps)
+        by_scoring.setdefault(shortest, []).extend(some)
+    return [study_of_runs(some, scoring) for scoring, some in by_scoring.items()]
 
 
-def study_of_runs(runs: Sequence[ReportedRun], horizon: int = HORIZON) -> StudyResult:
-    """A group per task and backbone with a row per method; numbers are over `horizon` steps."""
+def study_of_runs(runs: Sequence[ReportedRun], scoring: Scoring | None = None) -> StudyResult:
+    """A group per task and backbone with a row per method; numbers are in one scoring."""
     found: dict[tuple[str, str], list[ReportedRun]] = {}
     for run in runs:
         found.setdefault((run.config.task.name, run.config.backbone.name), []).append(run)
-    groups, columns = [], rollout_columns(horizon)
+    scoring = scoring or Scoring()
+    groups, columns = [], rollout_columns(scoring)
     for (task, backbone), some in found.items():
-        rows = best_marked([_row(label, seeds, columns, horizon) for label, seeds in _methods(some)], columns)
+        rows = best_marked([_row(label, seeds, columns, scoring) for label, seeds in _methods(some)], columns)
         title = f"{some[0].config.make_source().title}, {title_of(BACKBONES, backbone)}"
         groups.append(Group(title=title, task=task, backbone=backbone, rows=rows))
     count = f"{len(runs)} runs" if len(runs) > 1 else method_title(runs[0].config.strategy)
@@ -132,9 +134,9 @@ def study_of_runs(runs: Sequence[ReportedRun], horizon: int = HORIZON) -> StudyR
     return StudyResult(study="runs", title=title, folder="", seeds=seeds, columns=columns, groups=tuple(groups))
 
 
-def _row(label: str, runs: Sequence[ReportedRun], columns: Sequence[Column], horizon: int) -> Row:
-    paper = published_numbers(runs[0].config) if runs[0].metrics.horizon == horizon else {}
-    numbers, cells = [run.over(horizon) for run in runs], {}
+def _row(label: str, runs: Sequence[ReportedRun], columns: Sequence[Column], scoring: Scoring) -> Row:
+    paper = published_numbers(runs[0].config) if runs[0].metrics.scoring == scoring else {}
+    numbers, cells = [run.over(scoring) for run in runs], {}
     for column in columns:
         values = [of[column.split].get(column.metric) for of in numbers]
         known = [value for value in values if value is not None]

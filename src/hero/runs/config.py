@@ -31,7 +31,7 @@ from hero.data.readers import open_recording
 from hero.data.windows import Trajectories, Windows
 from hero.errors import HeroError, unknown_name
 from hero.method.losses import LOSSES, get_loss
-from hero.method.metrics import HORIZON
+from hero.method.metrics import HORIZON, Scoring
 from hero.models import BACKBONES, BackboneSettings, build_backbone, get_backbone
 from hero.optimizers import OPTIMIZERS, OptimizerSettings, get_optimizer
 from hero.runs.start import found_start
@@ -56,7 +56,16 @@ NAMES_OF_CODE = ("strategy", "backbone.name", "train.optimizer")
 NOT_IDENTITY = {"train": ("keep_every", "init"), "data": ("path", "memory")}
 """Settings that change no number of a run: a file is known by its fingerprint or hash, wherever it lies."""
 
-ADDED = ("stages", "init_hash", "init_prefix", "init_strict", "freeze", "on_divergence")
+ADDED = (
+    "stages",
+    "init_hash",
+    "init_prefix",
+    "init_strict",
+    "freeze",
+    "on_divergence",
+    "channel_weights",
+    "mask_input",
+)
 """Settings of `train` that earlier versions lack: at their defaults they leave the ids of runs as they were."""
 
 
@@ -113,6 +122,11 @@ class RunConfig:
     def horizon(self) -> int:
         """Steps that rollouts are scored over: 100, or as many as validation and test data have after the history."""
         return min(HORIZON, *(self.split(name).steps + 1 - self.train.history for name in SCORED))
+
+    @property
+    def scoring(self) -> Scoring:
+        """How rollouts are scored."""
+        return Scoring(self.horizon, "vrmse" if self.train.norm == "channels" else "nrmse")
 
     def windows(self, data: Trajectories | Tensor) -> Windows:
         """The training windows of `data`."""
@@ -171,6 +185,8 @@ class RunConfig:
         for name in ADDED:
             if content["train"][name] == fields[name].default:
                 del content["train"][name]
+        if content["train"]["norm"] == "joint":
+            del content["train"]["norm"]
         if not any(content["backbone"].get("padding", [])):
             content["backbone"].pop("padding", None)  # as before there was padding
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
@@ -272,7 +288,14 @@ def build(values: Mapping[str, Any]) -> RunConfig:
     known = isinstance(updates, int | float) and math.isfinite(updates)  # otherwise its own check refuses it
     normalise = isinstance(source, FileSource) or bool(source.conditioning)
     facts = Facts(
-        int(updates) if known else 0, source.dims, strategy, source.periodic, source.cloud, source.space, normalise
+        int(updates) if known else 0,
+        source.dims,
+        strategy,
+        source.periodic,
+        source.cloud,
+        source.space,
+        normalise,
+        "channels" if isinstance(source, FileSource) else "joint",
     )
     train = TrainSettings.from_values("train", given_train, facts)
     data = source.given if isinstance(source, FileSource) else DataSettings.from_values("data", given_data, facts)

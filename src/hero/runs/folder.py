@@ -8,17 +8,24 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hero.data import Task, load_trajectories, split_path
 from hero.data.windows import Trajectories
 from hero.errors import DISTRIBUTION, HeroError
+from hero.method.norm import Norm
 from hero.method.rollout import Stepper
+from hero.models.wrappers import Masked
 from hero.ranks import RANKS
 from hero.runs.checkpoint import last_state, load_weights, read_weights
 from hero.runs.config import RunConfig, stored_config
+from hero.runs.records import UNREADABLE, read_arrays, write_arrays
 from hero.runs.rollouts import FIRST_FILE, Rollout, read_rollout
 from hero.runs.stored import StoredRun
+from hero.strategies.base import norm_of
+
+STATISTICS = "statistics.npz"
+"""Mean, std, mean state and mask of the training data."""
 
 
 class Run(StoredRun):
@@ -67,9 +74,29 @@ class Run(StoredRun):
         load_weights(self.path / "model.safetensors", model)
         return model.to(device or choose_device(self.config.train.device)).eval()
 
+    def norm(self, data_dir: Path) -> Norm:
+        """The norm of the run with the statistics of its training data, which are read again if they are not stored."""
+        norm = norm_of(self.config.make_source(), self.config.train)
+        try:
+            norm.load(read_arrays(self.path / STATISTICS))
+        except (*UNREADABLE, KeyError):
+            norm.fit(load_data(self.config, "train", data_dir, choose_device(self.config.train.device)))
+            write_statistics(self.path, norm)
+        return norm
+
+    @property
+    def mask(self) -> Tensor:
+        """The mask of its data, (channel, *space), as the operator holds it."""
+        return next(part.mask for part in self.operator("cpu").modules() if isinstance(part, Masked))
+
     def stepper(self, model: nn.Module) -> Stepper:
         """How the trained operator `model` makes one step."""
         return self.config.make_strategy().stepper(model)
+
+
+def write_statistics(run: Path, norm: Norm) -> None:
+    """Store the statistics of the training data, which later measurements need."""
+    write_arrays(run / STATISTICS, norm.arrays())
 
 
 def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device | str) -> Trajectories:

@@ -10,19 +10,21 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from hero.checksums import FIELD, is_whole, is_whole_file, sealed_archive
 from hero.errors import HeroError
 from hero.files import write_atomic
-from hero.method.metrics import evaluated, horizon_of, metrics_of, summarise
+from hero.method.metrics import Scoring, evaluated, scoring_of, summarise
 from hero.records import Record
 
+BASELINES = ("persistence", "mean")
+"""Predictions that need no operator: the first state, and the mean state of the training data."""
 LARGEST_RATIO = 1000
 """Bytes of arrays for each of their file."""
 UNREADABLE = (
@@ -37,12 +39,12 @@ UNREADABLE = (
 )
 """What reading a missing or damaged .npz file raises."""
 
-SCORE = re.compile(r"val_gm([1-9]\d*)")
+SCORE = re.compile(r"val_((?:vrmse_)?gm[1-9]\d*)")
 
 
-def score_name(horizon: int) -> str:
+def score_name(scoring: Scoring) -> str:
     """The validation score in log and checkpoint, such as `val_gm100`."""
-    return f"val_gm{horizon}"
+    return f"val_{scoring.gm}"
 
 
 class TrainingCost(Record):
@@ -73,6 +75,24 @@ def _complete(numbers: dict[str, float]) -> dict[str, float]:
     return numbers
 
 
+class Baseline(Record):
+    """The errors of a prediction that needs no operator."""
+
+    test: dict[str, float]
+    channels: dict[str, dict[str, float]] = Field(default_factory=dict)
+
+
+class Shortfall(NamedTuple):
+    """A baseline that a run does not beat."""
+
+    baseline: str
+    step: int
+    channel: str
+    """Empty where channels are measured together."""
+    error: float
+    baseline_error: float
+
+
 class Metrics(RunIdentity):
     """metrics.json: the evaluation of the best weights of a run."""
 
@@ -88,16 +108,37 @@ class Metrics(RunIdentity):
     val: dict[str, float]
     test: Annotated[dict[str, float], AfterValidator(_complete)]
 
-    @property
-    def horizon(self) -> int:
-        """Steps that the rollouts were scored over."""
-        return horizon_of(self.val)
+    channels: dict[str, dict[str, float]] = Field(default_factory=dict)
+    """Errors of each channel on the test set, where channels are measured one by one."""
+    baselines: dict[str, Baseline] = Field(default_factory=dict)
+    """The errors of doing nothing on the test set: `persistence` and `mean`; empty in files of earlier versions."""
 
-    def over(self, horizon: int, errors: Errors | None) -> dict[str, dict[str, float]]:
-        """The numbers of both splits over `horizon` steps, from the errors where it was another in the evaluation."""
-        if horizon == self.horizon:
+    @property
+    def scoring(self) -> Scoring:
+        """How the rollouts were scored."""
+        return scoring_of(self.val)
+
+    def over(self, scoring: Scoring, errors: Errors | None) -> dict[str, dict[str, float]]:
+        """The numbers of both splits in a scoring, from the errors where it was another in the evaluation."""
+        if scoring == self.scoring:
             return {"val": self.val, "test": self.test}
-        return errors.summaries(horizon) if errors else {"val": {}, "test": {}}
+        return errors.summaries(scoring) if errors else {"val": {}, "test": {}}
+
+    @property
+    def shortfalls(self) -> list[Shortfall]:
+        """Where doing nothing is as good: persistence at step 1, the mean state at the last; per channel if known."""
+        found, scoring = [], self.scoring
+        for name, baseline in self.baselines.items():
+            step = 1 if name == "persistence" else scoring.steps
+            key = scoring.at(step)
+            own = self.channels or {"": self.test}
+            base = baseline.channels or {"": baseline.test}
+            found += [
+                Shortfall(name, step, channel, own[channel][key], base[channel][key])
+                for channel in own
+                if key in own[channel] and channel in base and own[channel][key] >= base[channel][key]
+            ]
+        return found
 
 
 class Before(Record):
@@ -145,7 +186,8 @@ class ValidationRecord(LogRecord):
     """A validation rollout; in the file the score is named by its horizon, as in `val_gm100`."""
 
     score: float
-    horizon: int
+    metric: str
+    """The score's name, such as gm100."""
     val_diverged: int
 
     @model_validator(mode="before")
@@ -154,7 +196,7 @@ class ValidationRecord(LogRecord):
         for name in values:
             if found := SCORE.fullmatch(name):
                 others = {other: value for other, value in values.items() if other != name}
-                return {**others, "score": values[name], "horizon": int(found[1])}
+                return {**others, "score": values[name], "metric": found[1]}
         return values
 
 
@@ -259,44 +301,56 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Errors:
-    """errors.npz: measures of the test rollouts, each (trajectory, step), and nRMSE of the validation rollouts."""
+    """errors.npz: measures of the test rollouts, each (trajectory, step), and scores of validation and baselines.
+
+    The score is the measure that rollouts are judged by, nrmse or vrmse. A measure of single channels has a third axis.
+    """
 
     test: Mapping[str, np.ndarray]
-    val_nrmse: np.ndarray
+    val: np.ndarray
+    """The score of the validation rollouts."""
+    baselines: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The score of doing nothing on the test set, by name."""
+    measure: Literal["nrmse", "vrmse"] = "nrmse"
 
     @property
-    def nrmse(self) -> np.ndarray:
-        """nRMSE of the test rollouts."""
-        return self.test["nrmse"]
+    def score(self) -> np.ndarray:
+        """The score of the test rollouts."""
+        return self.test[self.measure]
 
     @property
     def correlation(self) -> np.ndarray:
         """Correlation of the test rollouts with the truth."""
-        return self.test["correlation"]
+        return self.test["correlation" if self.measure == "nrmse" else "anomaly_correlation"]
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """The arrays of `path`; HeroError if it is missing or damaged."""
         try:
             arrays = {name: np.asarray(values, dtype=np.float64) for name, values in read_arrays(path).items()}
-            val = arrays.pop("val_nrmse")
-            if {"nrmse", "correlation"} - arrays.keys() or any(x.ndim != 2 or not x.size for x in arrays.values()):
+            measure: Literal["nrmse", "vrmse"] = "vrmse" if "val_vrmse" in arrays else "nrmse"
+            val = arrays.pop(f"val_{measure}")
+            baselines = {name: arrays.pop(key) for name in BASELINES if (key := f"{name}_{measure}") in arrays}
+            found = cls(arrays, val, baselines, measure)
+            if found.score.ndim != 2 or found.correlation.ndim != 2 or any(not x.size for x in arrays.values()):
                 raise ValueError
         except (*UNREADABLE, KeyError):
             raise HeroError(
                 f"{path} is missing or damaged; `hero evaluate {path.parent.name}` writes it again."
             ) from None
-        return cls(arrays, val)
+        return found
 
     def write(self, path: Path) -> Path:
         """Write the arrays atomically."""
-        return write_arrays(path, {"val_nrmse": self.val_nrmse, **self.test})
+        baselines = {f"{name}_{self.measure}": values for name, values in self.baselines.items()}
+        return write_arrays(path, {f"val_{self.measure}": self.val, **baselines, **self.test})
 
-    def summaries(self, horizon: int) -> dict[str, dict[str, float]]:
-        """The metrics of both splits over `horizon` steps; of validation only metrics of the nRMSE."""
-        val = {"nrmse": self.val_nrmse}
-        of_val = {name: metric for name, metric in metrics_of(horizon).items() if metric.measure.name in val}
-        return {"val": evaluated(of_val, val), "test": summarise(self.test, horizon)}
+    def summaries(self, scoring: Scoring) -> dict[str, dict[str, float]]:
+        """The metrics of both splits in a scoring; of validation only metrics of the score."""
+        if scoring.measure != self.measure:
+            return {"val": {}, "test": {}}
+        val: dict[str, Any] = {self.measure: self.val}
+        return {"val": evaluated(scoring.metrics(), val), "test": summarise(self.test, scoring)}
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> Path:

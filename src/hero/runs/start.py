@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from hero.checksums import is_whole_file
 from hero.errors import HeroError, NoPermissionError
-from hero.models.wrappers import MixedPrecision, Normalised, Residual
+from hero.models.keep import Kept
+from hero.models.wrappers import Masked, MixedPrecision, Normalised, Residual
 from hero.runs.checkpoint import weights_of
 from hero.strategies import TrainSettings
 from hero.strategies.refiner import RefinedOperator
@@ -181,7 +182,7 @@ def renamings(weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
 
 def own_module(model: nn.Module) -> nn.Module:
     """The backbone inside the wrappers that make it the operator."""
-    while isinstance(model, Normalised | Residual | MixedPrecision | RefinedOperator):
+    while isinstance(model, Kept | Normalised | Masked | Residual | MixedPrecision | RefinedOperator):
         model = model.backbone
     return model
 

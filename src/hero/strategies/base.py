@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -16,9 +16,10 @@ from hero.data.windows import Batch, Trajectories, Windows
 from hero.errors import HeroError
 from hero.method.geometry import Geometry, quadrature_weights
 from hero.method.losses import AbsoluteLoss, Balanced, get_loss
+from hero.method.norm import Norm, importance_of
 from hero.method.pointcloud import PointCloud
 from hero.method.rollout import Stepper, Unroll, as_stepper, recomputed_unroll, unroll
-from hero.models.wrappers import Normalised, Residual
+from hero.models.wrappers import Masked, Normalised, Residual
 from hero.strategies.settings import TrainSettings
 
 S = TypeVar("S", bound=BaseSettings)
@@ -85,22 +86,29 @@ class Strategy(Generic[S]):
         self.setup, self.train, self.seed = setup, setup.train, setup.seed
         self.settings: S = setup.settings  # type: ignore[assignment]
         self.compile: Compiler = compile_with or (lambda function: function)
-        self.geometry = geometry_of(setup.source, setup.reach)
+        self.norm = norm_of(setup.source, setup.train)
+        self.geometry = replace(geometry_of(setup.source, setup.reach), norm=self.norm)
         self.absolute_loss: AbsoluteLoss = get_loss(setup.train.loss).of(setup.loss, self.geometry, self.compile)
         self.unroll: Unroll = self.compile(recomputed_unroll if setup.train.recompute else unroll)
 
     def operator(self, backbone: Callable[[int, int], nn.Module], channels: int) -> nn.Module:
         """G_θ, untrained: `backbone(in_channels, out_channels)` with the wrappers that the settings ask for."""
-        history, conditioning = self.train.history, len(self.setup.source.conditioning)
-        model = backbone(history * channels + conditioning, self.train.bundle * channels)
+        train, source = self.train, self.setup.source
+        history, conditioning = train.history, len(source.conditioning)
+        masks = int(source.masked and train.mask_input)
+        model = backbone(history * channels + conditioning + masks, train.bundle * channels)
         if self.setup.residual:
             model = Residual(model, channels, history)
-        return Normalised(model, channels, history, conditioning) if self.train.normalise else model
+        if source.masked:
+            model = Masked(model, channels, source.space, history, train.mask_input)
+        return Normalised(model, channels, history, conditioning) if train.normalise else model
 
     def begin(self, model: nn.Module, data: Trajectories) -> None:
         """Before the first update of a session: `data` is the training set."""
-        if isinstance(model, Normalised):
-            model.fit(data)
+        self.norm.fit(data)
+        for part in model.modules():
+            if isinstance(part, Normalised | Masked):
+                part.fit(data)
 
     @property
     def has_variable_length(self) -> bool:
@@ -159,6 +167,13 @@ class Strategy(Generic[S]):
 
     def load_state_dict(self, state: dict[str, Any], model: nn.Module) -> None:
         """Undo `state_dict`; `model` gives the architecture."""
+
+
+def norm_of(source: Source, train: TrainSettings) -> Norm:
+    """The norm of a run, before it knows the statistics of the training data."""
+    importance = importance_of(train.channel_weights, source.channel_names)
+    weights = geometry_of(source, None).weights
+    return Norm(weights, by_channel=train.norm == "channels", importance=importance)
 
 
 @lru_cache(maxsize=8)

@@ -17,6 +17,7 @@ from hero.config import Derived, Settings, setting
 from hero.data.windows import Batch, Context, Trajectories
 from hero.errors import HeroError
 from hero.method.rollout import Stepper
+from hero.models.wrappers import Masked
 from hero.parallel import draw
 from hero.seeding import seed_of
 from hero.strategies.base import Compiler, Loss, Setup, Strategy
@@ -240,9 +241,13 @@ class Refiner(Strategy[RefinerSettings]):
             )
 
     def operator(self, backbone: Callable[[int, int], nn.Module], channels: int) -> nn.Module:
-        train, refiner, conditioning = self.train, self.settings, len(self.setup.source.conditioning)
+        train, refiner, source = self.train, self.settings, self.setup.source
+        conditioning, masks = len(source.conditioning), int(source.masked and train.mask_input)
+        network = backbone((train.history + 1) * channels + conditioning + 1 + masks, channels)
+        if source.masked:
+            network = Masked(network, channels, source.space, train.history, train.mask_input)
         return RefinedOperator(
-            backbone((train.history + 1) * channels + conditioning + 1, channels),
+            network,
             FORMS[refiner.form](refiner.steps, refiner.noise),
             refiner.steps,
             channels,
@@ -253,6 +258,7 @@ class Refiner(Strategy[RefinerSettings]):
         )
 
     def begin(self, model: nn.Module, data: Trajectories) -> None:
+        super().begin(model, data)
         refined(model).fit(data)
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
@@ -269,7 +275,7 @@ class Refiner(Strategy[RefinerSettings]):
         """mean (f_θ(z_n, guess, k) - target)²; only the call of the network goes through `unroll`, to be compiled."""
         guess, target = model.form.corrupt(y, k, epsilon)
         prediction = self.unroll(model.backbone, model.conditioned(x, guess, k), 1)[:, 0]
-        return (prediction - target).square().mean()
+        return self.norm.without_masked(prediction - target).square().mean()
 
     def stepper(self, model: nn.Module) -> Stepper:
         """Seeded on construction, so that each new stepper gives the same rollouts.

@@ -69,6 +69,17 @@ class TrainSettings(Settings):
     normalise: Annotated[bool, Derived(lambda facts, given: facts.normalise, "true for files and conditioning")] = (
         setting("Scale each channel by its mean and std in the training data.")
     )
+    norm: Annotated[
+        Literal["joint", "channels"],
+        Derived(lambda facts, given: facts.norm, "channels for files, joint for benchmarks"),
+    ] = setting(
+        "How errors are measured: each channel from its mean in units of its std (channels), or all together in "
+        "physical units, as in the paper (joint)."
+    )
+    channel_weights: Words = setting(
+        (), "Weights of channels in loss and score, as pressure:0.1,density:0; 1 unless named, 0 leaves a channel out."
+    )
+    mask_input: bool = setting(True, "Give the mask to the network as an input channel, where the data have one.")
     bundle: int = setting(1, "Steps that the operator predicts per call (temporal bundling).", ge=1)
     curriculum: Literal["fixed", "steps", "random", "stages"] = setting(
         "fixed",

@@ -10,7 +10,7 @@ from pathlib import Path
 from hero.errors import HeroError
 from hero.evaluation import shifts
 from hero.evaluation.evaluate import Landscape, landscape
-from hero.method.metrics import HORIZON, diverged
+from hero.method.metrics import Scoring, diverged
 from hero.runs.checkpoint import kept_steps
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
@@ -52,13 +52,13 @@ class PlannedGroup:
 
 @dataclass(frozen=True)
 class Places:
-    """Where a study is read from, the runs that failed just now with their reasons, and the horizon of its numbers."""
+    """Where a study is read from, the runs that failed just now with their reasons, and the scoring of its numbers."""
 
     runs: Path
     data: Path
     out: Path
     failed: Mapping[str, str] = field(default_factory=dict)
-    horizon: int = HORIZON
+    scoring: Scoring = field(default_factory=Scoring)
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ def read_rollouts(group: PlannedGroup, columns: Sequence[Column], places: Places
     def read(run: Run) -> Measured:
         metrics, errors = run.metrics, run.errors  # figures need the errors: a run without them is in neither
         assert metrics is not None
-        splits = metrics.over(places.horizon, errors)
+        splits = metrics.over(places.scoring, errors)
         found = {c.key: splits[c.split][c.metric] for c in columns if c.split and c.metric in splits[c.split]}
-        return Measured(found, diverged(errors.nrmse), len(errors.nrmse))
+        return Measured(found, diverged(errors.score), len(errors.score))
 
     yield group_of(group, columns, [read_row(row, columns, places, read, paper_of(group, row)) for row in group.rows])
 

@@ -22,6 +22,7 @@ from hero.config.settings import derivation
 from hero.data import TASKS
 from hero.errors import HeroError, unknown_name
 from hero.evaluation.shifts import PAPER_TASK
+from hero.method.metrics import Scoring
 from hero.models import get_backbone
 from hero.runs.config import RunConfig, all_settings, build, make_config, merge_settings
 from hero.strategies import STRATEGIES
@@ -249,9 +250,10 @@ class Plan:
     """Settings that are not the paper's."""
 
     @property
-    def horizon(self) -> int:
-        """Steps that all rollouts are scored over: where the data of groups differ in length, the least."""
-        return min(config.horizon for group in self.groups for row in group.rows for config in row.configs)
+    def scoring(self) -> Scoring:
+        """How all rollouts are scored: where the data of groups differ in length, over the fewest steps."""
+        found = [config.scoring for group in self.groups for row in group.rows for config in row.configs]
+        return min(found, key=lambda one: one.steps)
 
     @property
     def configs(self) -> list[RunConfig]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, computed_field
 
-from hero.method.metrics import HORIZON, metric_at, metric_named
+from hero.method.metrics import Scoring, metric_at, metric_named
 from hero.records import Record
 
 FILE = "study.json"
@@ -45,16 +45,16 @@ class Column(Record):
         found = metric_named(metric)
         return cls(key=key or metric, label=label or found.title, direction=found.direction, split=split, metric=metric)
 
-    def at(self, horizon: int) -> Column:
-        """The same column where rollouts are scored over `horizon` steps: Test GM100 becomes Test GM40."""
+    def at(self, scoring: Scoring) -> Column:
+        """The same column where rollouts are scored in another way: Test GM100 becomes Test GM40."""
         old = self.metric or self.key
-        new = metric_at(old, horizon)
-        if horizon == HORIZON or (new == old and not self.metric):
+        new = metric_at(old, scoring)
+        if scoring == Scoring() or (new == old and not self.metric):
             return self
-        before, after = metric_named(old).title, metric_named(new, horizon).title
-        label = self.label.replace(before, after)
-        if label == self.label and before != after:  # its own label
-            label = f"{label} ({horizon})"
+        before, after = metric_named(old), metric_named(new, scoring)
+        label = self.label.replace(before.title, after.title)
+        if label == self.label and before.title != after.title:  # its own label
+            label = f"{label} ({scoring.steps})"
         return self.model_copy(
             update={"key": self.key.replace(old, new), "label": label, "metric": self.metric and new}
         )
@@ -70,9 +70,9 @@ ROLLOUT_COLUMNS = (
 """The five numbers of the paper's tables, in its order."""
 
 
-def rollout_columns(horizon: int) -> tuple[Column, ...]:
-    """`ROLLOUT_COLUMNS` at `horizon`."""
-    return distinct(column.at(horizon) for column in ROLLOUT_COLUMNS)
+def rollout_columns(scoring: Scoring) -> tuple[Column, ...]:
+    """`ROLLOUT_COLUMNS` in a scoring."""
+    return distinct(column.at(scoring) for column in ROLLOUT_COLUMNS)
 
 
 def distinct(columns: Iterable[Column]) -> tuple[Column, ...]:

@@ -44,15 +44,15 @@ def run(
         try:
             failed = sweep(planned.configs, runs_dir, data_dir, workers, measure, planned.study.needs_kept)
         except KeyboardInterrupt:
-            places = Places(runs_dir, data_dir, out, horizon=planned.horizon)
+            places = Places(runs_dir, data_dir, out, scoring=planned.scoring)
             raise InterruptedStudy(None if planned.study.measures else collect(planned, places)) from None
-    return collect(planned, Places(runs_dir, data_dir, out, failed, planned.horizon))
+    return collect(planned, Places(runs_dir, data_dir, out, failed, planned.scoring))
 
 
 def collect(planned: Plan, places: Places) -> StudyResult:
     """The result of a study as its run folders have it now; written to study.json."""
     study = planned.study
-    columns = {column.key: column.at(planned.horizon) for column in study.columns}
+    columns = {column.key: column.at(planned.scoring) for column in study.columns}
     shown, tested = distinct(columns.values()), columns.get(study.tested or "")
     groups = tuple(found for group in planned.groups for found in study.read(group, shown, places))
     result = StudyResult(

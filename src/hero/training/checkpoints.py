@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hero.console import say
 from hero.errors import HeroError
+from hero.method.metrics import Scoring
 from hero.ranks import first_only
 from hero.runs.checkpoint import LAGGED, kept_path, last_state, read_weights, save_state, save_weights, weights_of
 from hero.runs.records import score_name
@@ -31,8 +32,8 @@ class Best:
 class Checkpoints:
     """Writes and restores the state of one run."""
 
-    def __init__(self, run: Path, settings: TrainSettings, horizon: int) -> None:
-        self.run, self.settings, self.score_name = run, settings, score_name(horizon)
+    def __init__(self, run: Path, settings: TrainSettings, scoring: Scoring) -> None:
+        self.run, self.settings, self.score_name = run, settings, score_name(scoring)
         self.best = Best()
         self.back_offs: list[dict[str, Any]] = []
         """Fields of the records of the back-offs so far."""

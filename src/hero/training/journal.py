@@ -42,7 +42,7 @@ class Journal:
 
     def __init__(self, run: Path, config: RunConfig, device: torch.device, callbacks: Sequence[Callback] = ()) -> None:
         self.run, self.updates, self.device = run, config.train.steps, device
-        self.horizon = config.horizon
+        self.scoring = config.scoring
         self.log_every = max(1, self.updates // 200)
         self.backs_off = config.train.on_divergence == "back_off"
         self.compiled = False
@@ -110,10 +110,10 @@ class Journal:
         return self.loss < float("inf") and not (self.backs_off and has_blown_up(self.loss, self._first_loss))
 
     def log_validation(self, done: int, errors: Tensor) -> float:
-        """Write the validation score, GM100 or of a shorter horizon, and return it."""
-        self.score = float(metrics.gm(errors, self.horizon).mean())
+        """Write the validation score, such as GM100, and return it."""
+        self.score = float(metrics.gm(errors, self.scoring.steps).mean())
         crash_point("before-validation-record")
-        self._append({"step": done, score_name(self.horizon): self.score, "val_diverged": metrics.diverged(errors)})
+        self._append({"step": done, score_name(self.scoring): self.score, "val_diverged": metrics.diverged(errors)})
         crash_point("after-validation-record")
         self._tell(Progress(done, self.loss, self.score))
         return self.score
@@ -128,14 +128,14 @@ class Journal:
     def log_stop(self, done: int) -> None:
         """Write that training ended early."""
         self._append({"step": done, "stopped_early": True})
-        reason = "a callback returned False" if self.is_stop_wanted else f"GM{self.horizon} no longer improves"
+        reason = "a callback returned False" if self.is_stop_wanted else f"{self.scoring.gm_title} no longer improves"
         console.print(f"stopped early after update {done} of {self.updates}: {reason}", style="dim")
 
     def show_validation(self, done: int, best: float, best_step: int) -> None:
         """A line per validation where there is no terminal for the progress bar."""
         if not console.is_terminal:
             console.print(
-                f"step {done}/{self.updates}  validation GM{self.horizon} {self.score:.4g}"
+                f"step {done}/{self.updates}  validation {self.scoring.gm_title} {self.score:.4g}"
                 f"  best {best:.4g} at {best_step}  {self.seconds():.0f} s",
                 highlight=False,
                 soft_wrap=True,

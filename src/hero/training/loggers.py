@@ -219,7 +219,7 @@ def numbers(record: Mapping[str, Any]) -> dict[str, float]:
 
 def score_of(config: RunConfig) -> str:
     """The validation score under the name that `numbers` gives it."""
-    return f"validation/{score_name(config.horizon)}"
+    return f"validation/{score_name(config.scoring)}"
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:

@@ -20,7 +20,7 @@ from hero.method import metrics
 from hero.parallel import Agreement, first_process_first, from_first, joined, sharing
 from hero.ranks import RANKS
 from hero.runs.config import RunConfig
-from hero.runs.folder import Run, choose_device, load_data
+from hero.runs.folder import Run, choose_device, load_data, write_statistics
 from hero.runs.start import open_start, start_notes
 from hero.training.checkpoints import Checkpoints
 from hero.training.compile import find_compiler
@@ -90,7 +90,7 @@ def _train(
 ) -> None:
     """Train from the last state; after a divergence again, where the settings say so."""
     while True:
-        checkpoints = Checkpoints(run, config.train, config.horizon)
+        checkpoints = Checkpoints(run, config.train, config.scoring)
         try:
             return _train_from_last(config, run, checkpoints, data_dir, device, log, callbacks)
         except DivergedError as error:
@@ -132,6 +132,8 @@ def _train_from_last(
     journal.compiled = compiler is not None
     trainee = Trainee.of(config, model, compiler)
     trainee.strategy.begin(model, data)
+    if RANKS.is_first:
+        write_statistics(run, trainee.strategy.norm)
     if start:
         start.put()  # again: statistics that came with the weights replace ours
     say(*start_notes(model, settings, start))
@@ -152,7 +154,7 @@ def _train_from_last(
     ):
         for batch in batches:
             with sharing(batch.share):
-                statistics = update(trainee, augment(batch, settings, config.seed))
+                statistics = update(trainee, augment(batch, settings, config.seed, trainee.strategy.norm))
             journal.count(statistics)
 
             done = batch.step + 1
@@ -168,7 +170,7 @@ def _train_from_last(
             stopped_early = False
             if validate:
                 with trainee.average.applied(model):
-                    errors = from_first(lambda: validation_errors(trainee, val, config.horizon, device))
+                    errors = from_first(lambda: validation_errors(trainee, val, config.scoring, device))
                     score = journal.log_validation(done, errors)
                     checkpoints.note_validation(done, model, score)
                 journal.show_validation(done, checkpoints.best.score, checkpoints.best.step)
@@ -190,13 +192,14 @@ def has_finite_weights(model: nn.Module) -> bool:
     return all(bool(p.isfinite().all()) for p in model.parameters())
 
 
-def validation_errors(trainee: Trainee, val: Trajectories, horizon: int, device: torch.device) -> Tensor:
-    """nRMSE per trajectory over the steps that the score reads."""
+def validation_errors(trainee: Trainee, val: Trajectories, scoring: metrics.Scoring, device: torch.device) -> Tensor:
+    """The measure of the score, per trajectory over the steps that it reads."""
     trainee.model.eval()
-    stepper = trainee.strategy.stepper(trainee.model)
-    errors = metrics.rollout_errors(stepper, val, horizon, device, trainee.settings.history)["nrmse"]
+    strategy, measure = trainee.strategy, metrics.MEASURES[scoring.measure]
+    step, history = strategy.stepper(trainee.model), trainee.settings.history
+    errors = metrics.rollout_errors(step, val, scoring.steps, device, history, norm=strategy.norm, measures=[measure])
     trainee.model.train()
-    return errors
+    return errors[measure.name]
 
 
 @contextmanager

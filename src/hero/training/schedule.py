@@ -10,6 +10,7 @@ import torch
 from torch import Generator
 
 from hero.data.windows import Batch, Context
+from hero.method.norm import Norm
 from hero.parallel import draw
 from hero.seeding import seed_of
 from hero.strategies.settings import TrainSettings, stage_lengths
@@ -41,7 +42,7 @@ def unroll_length(
     return longest
 
 
-def augment(batch: Batch, train: TrainSettings, seed: int) -> Batch:
+def augment(batch: Batch, train: TrainSettings, seed: int, norm: Norm) -> Batch:
     """The batch after the curriculum on its length and the noise on its input.
 
     A window that changes from epoch to epoch loses its number: a result cached per window would be wrong.
@@ -51,13 +52,19 @@ def augment(batch: Batch, train: TrainSettings, seed: int) -> Batch:
         length = unroll_length(train.curriculum, batch.step, train.steps, train.unroll, seed, stages)
         batch = replace(batch, truth=batch.truth[:, :length], index=None)
     if train.noise:
-        batch = replace(batch, context=noisy(batch.context, train.noise, batch.generator), index=None)
+        batch = replace(batch, context=noisy(batch.context, train.noise, batch.generator, norm), index=None)
     return batch
 
 
-def noisy(context: Context, noise: float, generator: Generator) -> Context:
-    """u + σ rms(u) ξ for every state of the context, ξ standard normal; the conditioning is unchanged."""
+def noisy(context: Context, noise: float, generator: Generator, norm: Norm) -> Context:
+    """u + σ rms(u) ξ for every state of the context, ξ standard normal; the conditioning is unchanged.
+
+    Where channels are measured one by one, the standard deviation of each is in the place of the root mean square.
+    """
     u = context.states
-    rms = u.square().mean(dim=tuple(range(2, u.dim())), keepdim=True).sqrt()
+    if norm.by_channel and norm.std is not None:
+        rms = norm.std.to(u).reshape(-1, *(1,) * (u.dim() - 3))
+    else:
+        rms = u.square().mean(dim=tuple(range(2, u.dim())), keepdim=True).sqrt()
     xi = draw(torch.randn, u.shape, generator=generator, device=u.device, dtype=u.dtype)
     return replace(context, states=u + noise * rms * xi)

@@ -86,7 +86,7 @@ def animate(run: Path, out: Path | None = None, steps: int | None = None, fps: i
             f"run {run.name} is on scattered points, and animations show grids; draw what `hero predict` writes."
         )
     shown = shown_steps(len(rollout.truth), steps)
-    figure, move = picture(rollout, opened.errors.nrmse[rollout.trajectory], source)
+    figure, move = picture(rollout, opened.errors.score[rollout.trajectory], source)
     writer: AbstractMovieWriter = PillowWriter(fps)
     if ffmpeg:
         writer = FFMpegWriter(fps, codec="h264", extra_args=["-crf", "18", "-pix_fmt", "yuv420p"])

@@ -18,7 +18,7 @@ from matplotlib.image import AxesImage
 from torch import Tensor
 
 from hero.data import Source
-from hero.method.metrics import HORIZON
+from hero.method.metrics import Scoring
 from hero.report.figures.style import BLACK, ORANGE, new_figure
 from hero.report.tables import format_number
 from hero.runs.rollouts import Rollout
@@ -143,17 +143,17 @@ def box(source: Source) -> Extent:
     return (0.0, source.extents[0], 0.0, source.extents[1])
 
 
-def fields_figure(rollout: Rollout, errors: Sequence[float], source: Source, horizon: int = HORIZON) -> Figure:
+def fields_figure(rollout: Rollout, errors: Sequence[float], source: Source, scoring: Scoring | None = None) -> Figure:
     """Truth, prediction and error of one trajectory: over space and time in 1D, as snapshots in 2D and 3D.
 
-    `errors` is the nRMSE of the whole fields at each step; the trajectory is the median one by GM over `horizon` steps.
+    `errors` is the score of the whole fields at each step; the trajectory is the median one by the GM of the scoring.
     """
     scaled = scale_fields(rollout, first_channel(source))
     figure = (
         _space_time(scaled, rollout, errors, source) if scaled.truth.ndim == 2 else _snapshots(scaled, errors, source)
     )
     where = ", central slice in z" if source.dims == 3 else ""
-    figure.suptitle(f"{source.title}{where}: test trajectory with median GM{horizon}")
+    figure.suptitle(f"{source.title}{where}: test trajectory with median {(scoring or Scoring()).gm_title}")
     return figure
 
 

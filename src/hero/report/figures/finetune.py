@@ -11,5 +11,5 @@ from hero.runs.records import Errors
 def finetune_figure(before: Errors, after: Errors, subject: str) -> Figure:
     """Relative error at each step, before and after, as means over the same trajectories."""
     return curves_figure(
-        f"{subject}: before and after fine-tuning", {"before": before.nrmse[None], "after": after.nrmse[None]}
+        f"{subject}: before and after fine-tuning", {"before": before.score[None], "after": after.score[None]}
     )

@@ -27,9 +27,9 @@ def run_figures(run: ReportedRun) -> Iterator[tuple[str, Figure]]:
     """The figures of a run, one at a time; a file that cannot be read leaves its figure out."""
     source, (rollout, errors) = run.config.make_source(), run.rollout([])
     if run.errors is not None:
-        yield "error", error_figure(run.errors.nrmse, published_numbers(run.config), source.title)
+        yield "error", error_figure(run.errors.score, published_numbers(run.config), source.title)
     if rollout is not None and errors is not None:
-        yield "fields", fields_figure(rollout, errors.tolist(), source, run.metrics.horizon)
+        yield "fields", fields_figure(rollout, errors.tolist(), source, run.metrics.scoring)
         yield "spectrum", spectrum_figure(rollout)
     yield "training", training_figure(run.log)
     if charts := spectra_charts(run.log, run.weighs_error):
@@ -56,7 +56,7 @@ def write_figures(inputs: ReportInputs, folder: Path) -> list[str]:
     written: list[str] = []
     panels = list(panels_of(inputs))
     for panel in panels:
-        errors = {series.row.label: np.stack(found) for series in panel.series if (found := series.stacked("nrmse"))}
+        errors = {series.row.label: np.stack(found) for series in panel.series if (found := series.stacked("score"))}
         if errors:
             name = re.sub(r"[^\w.-]+", "_", f"curves_{panel.title}").strip("_").lower()
             save_png_and_pdf(curves_figure(panel.title, errors), folder, name, PAPER_DPI)

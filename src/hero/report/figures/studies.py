@@ -56,7 +56,7 @@ def study_figures(result: StudyResult, runs_dir: Path, data_dir: Path) -> Iterat
 
 def errors_of(group: Group, runs_dir: Path) -> dict[str, np.ndarray]:
     """nRMSE (seed, trajectory, step) of each row that has finished runs."""
-    found = {row.label: [Run(runs_dir / run.run).errors.nrmse for run in row.finished] for row in group.rows}
+    found = {row.label: [Run(runs_dir / run.run).errors.score for run in row.finished] for row in group.rows}
     return {label: np.stack(errors) for label, errors in found.items() if errors}
 
 
@@ -117,7 +117,7 @@ def rollout_figure(group: Group, errors: Errors, reference: str, runs_dir: Path,
     run = Run(runs_dir / first.run)
     config, device = run.config, choose_device(run.config.train.device)
     step = config.horizon
-    index = median_trajectory(run.errors.nrmse, step)
+    index = median_trajectory(run.errors.score, step)
     example = load_data(config, "test", data_dir, device)[index : index + 1]
     trajectory = example.states[0]
     history = config.train.history

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from hero.method.candidates import CANDIDATES
 from hero.method.diagnostics import DIAGNOSTICS
+from hero.method.metrics import metric_named
 from hero.report.figures.style import BLACK, COLOURS, GREEN, PURPLE, candidate_colours, log_scale, new_figure
 from hero.report.names import titles_of
 from hero.runs.records import Log
@@ -51,7 +52,7 @@ def series(log: Log, key: str) -> tuple[np.ndarray, np.ndarray]:
 def training_charts(log: Log) -> list[Chart]:
     """Loss, validation and learning rate, and of a strategy with candidates its weights, margin and selections."""
     candidates = _logged_parts(log)[0]
-    score = f"GM{log.validation[0].horizon}" if log.validation else ""
+    score = metric_named(log.validation[0].metric).title if log.validation else ""
     charts = [
         _chart(log, "Training loss", True, {"loss": "loss"}),
         _chart(log, f"Validation {score}", True, {"score": score}),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hero.method.metrics import TAU
-from hero.report.content import metrics_table, statistics_tables, study_tables
+from hero.report.content import metrics_tables, statistics_tables, study_tables
 from hero.report.figures.spectra import SpectraChart, spectra_charts
 from hero.report.figures.training import Line, training_charts
 from hero.report.headline import lead
@@ -33,8 +33,8 @@ LOG_POINTS = 400
 IMAGE_BYTES = 10_000_000
 
 CURVE_METRICS = [
-    {"key": "nrmse", "label": "nRMSE, mean over trajectories"},
-    {"key": "median", "label": "nRMSE, median over trajectories"},
+    {"key": "score", "label": "error, mean over trajectories"},
+    {"key": "median", "label": "error, median over trajectories"},
     {"key": "correlation", "label": "correlation, mean over trajectories"},
 ]
 Data = dict[str, Any]
@@ -67,7 +67,7 @@ def payload(inputs: ReportInputs) -> Data:
 def result_tables(inputs: ReportInputs) -> list[Table]:
     """One run next to the paper; or the groups of studies and runs, and then every run."""
     if inputs.single:
-        return [metrics_table(inputs.single.metrics, inputs.single.config)]
+        return metrics_tables(inputs.single.metrics, inputs.single.config)
     tables: list[Table] = []
     for result in results_of(inputs):
         *others, last = study_tables(result)
@@ -88,7 +88,7 @@ def _series_curves(series: Series) -> Data:
         "diverged": sum(one.diverged for one in curves),
         "rollouts": sum(one.rollouts for one in curves),
         "paper": [[t, cell.paper.mean] for t in (1, 100) if (cell := cells.get(f"nrmse@{t}")) and cell.paper],
-        **{key: _band([getattr(one, key) for one in curves]) for key in ("nrmse", "median", "correlation")},
+        **{key: _band([getattr(one, key) for one in curves]) for key in ("score", "median", "correlation")},
     }
 
 
@@ -139,7 +139,7 @@ def _players(panels: Sequence[Panel]) -> tuple[list[Data], Data, list[str]]:
             continue
         source = run.config.make_source()
         first = shared and rollout.trajectory == 0
-        data = player(rollout, errors, source.dims, allowed, run.metrics.horizon, first)
+        data = player(rollout, errors, source.dims, allowed, run.metrics.scoring, first)
         if shared and not first:
             data["notes"].append(
                 f"`hero evaluate {run.name}` also stores the first one, to be seen next to other runs."

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import to_rgb
 
-from hero.method.metrics import HORIZON
+from hero.method.metrics import Scoring
 from hero.report.figures.fields import ERROR_MAP, FIELD_MAP, GONE, Scaled, scale_fields
 from hero.runs.rollouts import Rollout
 
@@ -29,12 +29,12 @@ def player(
     errors: np.ndarray | None,
     dims: int,
     bytes_allowed: int,
-    horizon: int = HORIZON,
+    scoring: Scoring | None = None,
     first: bool = False,
 ) -> dict[str, Any]:
-    """The data with which the page shows `rollout`; `errors` is the nRMSE of that trajectory at each step, if known.
+    """The data with which the page shows `rollout`; `errors` is the score of that trajectory at each step, if known.
 
-    The trajectory is the median one by GM over `horizon` steps, or the `first` of the test set. The page stores a truth
+    The trajectory is the median one by the GM of the scoring, or the `first` of the test set. The page stores a truth
     that several runs share once: `truth` is taken out of the result.
     """
     scaled = scale_fields(rollout)
@@ -63,7 +63,7 @@ def player(
         "nrmse": None if errors is None else [finite_or_none(errors[step - 1]) for step in steps],
         "spectrum": spectrum,
         "power_range": power_range(rollout.truth_spectrum),
-        "notes": notes(rollout, scaled, steps, block, horizon, first),
+        "notes": notes(rollout, scaled, steps, block, scoring or Scoring(), first),
     }
 
 
@@ -126,11 +126,11 @@ def finite_or_none(value: float) -> float | None:
 
 
 def notes(
-    rollout: Rollout, scaled: Scaled, steps: np.ndarray, block: int, horizon: int, first: bool = False
+    rollout: Rollout, scaled: Scaled, steps: np.ndarray, block: int, scoring: Scoring, first: bool = False
 ) -> list[str]:
     """Which trajectory it is, and the changes made to the data, in sentences."""
     found = [
-        f"Test trajectory {rollout.trajectory}, {'the first' if first else f'the one with median GM{horizon}'}.",
+        f"Test trajectory {rollout.trajectory}, {'the first' if first else f'the one with median {scoring.gm_title}'}.",
         f"Fields are stored with 255 levels: one level is {scaled.limit / LEVELS:.2g} for truth and prediction and "
         f"1/{LEVELS} of its largest value for the error; larger values have the colour of the end of the scale.",
         "Spectra are computed from the unrounded fields.",

@@ -1,0 +1,295 @@
+"""Invariants of a flow, found in its trajectories: what the data keep, how well, and whether an operator should.
+
+    found = find_invariants(survey(data.each()), ("density", "u"))
+    keep_words(found)          # ("mean:density", "norm_cap:u"), as in `backbone.keep`
+
+A quantity is kept if its largest change along any trajectory is no more than the precision of the data explains: one
+rounding r = max(ε max|u|, q) for each state, with ε of float32 and q the step of quantised data. `models/keep.py`
+builds the operator that keeps it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from hero.errors import HeroError, unknown_name
+
+Kind = Literal["mean", "norm", "norm_cap", "low", "high", "total", "clock"]
+
+KEEPABLE = ("mean", "norm", "norm_cap", "low", "high", "total")
+
+ROUNDING = 2.0**-23
+"""ε of float32, in which training reads data."""
+SLACK = 4
+"""Roundings of a state before any step is made."""
+NEARLY = 1e-2
+"""Relative violation up to which an invariant is said to hold nearly."""
+FEWEST = 20
+"""Steps, of all trajectories together, from which on `never` is believed."""
+SATURATED = 1e-2
+"""Share of the values that lie on a bound, unless the bound is zero."""
+SAMPLED = 2**16
+"""Values of a channel from which its precision is judged."""
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """Numbers of one trajectory, each (states, channel), float64: over valid points, with their quadrature."""
+
+    mean: np.ndarray
+    norm: np.ndarray
+    """Root mean square of u - mean."""
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """The series of all trajectories, and numbers of each channel, (channel,)."""
+
+    series: Sequence[Series]
+    low: np.ndarray
+    high: np.ndarray
+    at_low: np.ndarray
+    """Share of the values that equal the smallest one, up to rounding."""
+    at_high: np.ndarray
+    quantum: np.ndarray
+    """Smallest step between large values, which is the precision of quantised data."""
+
+    @property
+    def rounding(self) -> np.ndarray:
+        """r of each channel."""
+        return np.maximum(ROUNDING * np.maximum(np.abs(self.low), np.abs(self.high)), self.quantum)
+
+    @property
+    def scale(self) -> np.ndarray:
+        """The largest norm of each channel."""
+        return np.max([one.norm.max(axis=0) for one in self.series], axis=0)
+
+    @property
+    def steps(self) -> int:
+        """Of all trajectories together."""
+        return sum(len(one.mean) - 1 for one in self.series)
+
+
+def survey(parts: Iterable[np.ndarray], weights: np.ndarray | None = None) -> Survey:
+    """Read trajectories (states, channel, *space) once.
+
+    `weights` (channel, *space) are those of a mean over space, 0 at masked points; None: all equal.
+    """
+    series: list[Series] = []
+    lows, highs, samples = [], [], []
+    for part in parts:
+        u = np.asarray(part, dtype=np.float64)
+        axes = tuple(range(2, u.ndim))
+        w = np.ones(u.shape[1:]) if weights is None else np.asarray(weights, dtype=np.float64)
+        w = w / w.sum(axis=tuple(range(1, w.ndim)), keepdims=True)
+        mean = (u * w).sum(axis=axes)
+        centred = u - mean.reshape(*mean.shape, *(1,) * len(axes))
+        series.append(Series(mean, np.sqrt((np.square(centred) * w).sum(axis=axes))))
+        values = [u[:, c][:, w[c] > 0].ravel() for c in range(u.shape[1])]
+        lows.append([v.min() for v in values])
+        highs.append([v.max() for v in values])
+        samples.append([v[:: max(1, v.size // 2048)][:2048] for v in values])
+    low, high = np.min(lows, axis=0), np.max(highs, axis=0)
+    chosen = samples[:: max(1, len(samples) * 2048 // SAMPLED)]
+    taken = [np.concatenate([one[c] for one in chosen]) for c in range(len(low))]
+    near = ROUNDING * np.maximum(np.abs(low), np.abs(high))
+    return Survey(
+        series,
+        low,
+        high,
+        np.array([np.mean(v <= low[c] + near[c]) for c, v in enumerate(taken)]),
+        np.array([np.mean(v >= high[c] - near[c]) for c, v in enumerate(taken)]),
+        np.array([quantum_of(v) for v in taken]),
+    )
+
+
+def quantum_of(values: np.ndarray) -> float:
+    """The smallest step between values above half of the largest; 0 where it is no larger than float32's rounding.
+
+    Of n values without a step, two differ by range/n² or less, so that more values than 2¹² tell a step of 10⁻⁶.
+    """
+    size = np.abs(values)
+    large = np.unique(values[size >= 0.5 * size.max()].astype(np.float32)).astype(np.float64)
+    step = float(np.diff(large).min()) if len(large) > 1 else 0.0
+    expected = float(np.ptp(large)) / max(1, len(values)) if len(large) > 1 else 0.0
+    return step if step > max(8 * ROUNDING * float(size.max()), expected) else 0.0
+
+
+@dataclass(frozen=True)
+class Invariant:
+    """A quantity of the flow, how well the data keep it, and the decision."""
+
+    kind: Kind
+    channels: tuple[str, ...]
+    """One name, or the summands of a total."""
+    violation: float
+    """Largest change along a trajectory: of a mean in units of the norm, of a norm relative to it."""
+    tolerance: float
+    """The violation that the precision of the data explains."""
+    kept: bool
+    value: float = math.nan
+    """Of a bound."""
+
+    @property
+    def word(self) -> str:
+        """As `backbone.keep` has it."""
+        bound = f"={self.value:g}" if self.kind in ("low", "high") else ""
+        return f"{self.kind}:{'+'.join(self.channels)}{bound}"
+
+    @property
+    def title(self) -> str:
+        """The quantity in words."""
+        name = " + ".join(self.channels)
+        return {
+            "mean": f"mean of {name}",
+            "norm": f"norm of {name} about its mean",
+            "norm_cap": f"norm of {name} about its mean never grows",
+            "low": f"{name} at least {self.value:g}",
+            "high": f"{name} at most {self.value:g}",
+            "total": f"mean of {name}",
+            "clock": f"mean of {name} depends on time alone",
+        }[self.kind]
+
+    @property
+    def why(self) -> str:
+        """The reason of the decision in a few words."""
+        if self.kind == "clock":
+            return "it changes alike in every trajectory; give the forcing as conditioning"
+        if self.kind in ("low", "high"):
+            return "no value is beyond it"
+        if self.kept:
+            return f"holds to {self.violation:.1g}, and the data are precise to {self.tolerance:.1g}"
+        nearly = "holds only nearly" if self.violation < NEARLY else "does not hold"
+        return f"{nearly}: it changes by {self.violation:.2g}, and the data are precise to {self.tolerance:.1g}"
+
+
+def find_invariants(found: Survey, names: Sequence[str]) -> list[Invariant]:
+    """Every invariant that was looked for: kept, nearly kept, or not."""
+    invariants: list[Invariant] = []
+    for c, name in enumerate(names):
+        if not found.scale[c] > 0:
+            continue
+        mean = mean_kept(found, (c,), (name,))
+        invariants.append(mean)
+        if not mean.kept and follows_clock(found, c):
+            invariants.append(Invariant("clock", (name,), mean.violation, mean.tolerance, kept=False))
+        invariants += norm_kept(found, c, name)
+        invariants += bounds(found, c, name)
+    free = [one.channels[0] for one in invariants if one.kind == "mean" and not one.kept]
+    if len(free) > 1:
+        total = mean_kept(found, tuple(names.index(name) for name in free), tuple(free), "total")
+        invariants += [total] if total.violation < NEARLY else []
+    return invariants
+
+
+def roundings(found: Survey) -> int:
+    """How often a number may have been rounded on the way to the last state."""
+    return SLACK + max(len(one.mean) for one in found.series)
+
+
+def mean_kept(
+    found: Survey, columns: tuple[int, ...], names: tuple[str, ...], kind: Literal["mean", "total"] = "mean"
+) -> Invariant:
+    """The mean of a channel, or the sum of several."""
+    size = float(found.scale[list(columns)].max())
+    change = max(float(np.abs(m - m[:1]).max()) for m in (one.mean[:, columns].sum(axis=1) for one in found.series))
+    tolerance = roundings(found) * float(found.rounding[list(columns)].sum())
+    return Invariant(kind, names, change / size, tolerance / size, change <= tolerance)
+
+
+def norm_kept(found: Survey, c: int, name: str) -> list[Invariant]:
+    """The norm about the mean: kept, or never growing."""
+    rows = [one.norm[:, c] for one in found.series]
+    if min(float(n[0]) for n in rows) <= 0:
+        return []
+    tolerance = roundings(found) * float(found.rounding[c]) / min(float(n[0]) for n in rows)
+    change = max(float(np.abs(n / n[0] - 1).max()) for n in rows)
+    kept = Invariant("norm", (name,), change, tolerance, change <= tolerance)
+    if kept.kept or found.steps < FEWEST:
+        return [kept]
+    growth = max(float(np.max(n[1:] / n[0] - n[:-1] / n[0], initial=0)) for n in rows)
+    cap = Invariant("norm_cap", (name,), growth, tolerance, growth <= tolerance)
+    return [kept, cap] if cap.violation < NEARLY else [kept]
+
+
+def bounds(found: Survey, c: int, name: str) -> list[Invariant]:
+    """Zero where all values have one sign and come near it, and bounds that many values lie on."""
+    low, high = float(found.low[c]), float(found.high[c])
+    invariants = []
+    for kind, edge, share, inside in (
+        ("low", low, found.at_low[c], low >= 0),
+        ("high", high, found.at_high[c], high <= 0),
+    ):
+        near_zero = inside and abs(edge) <= 0.05 * max(abs(low), abs(high))
+        if near_zero or share >= SATURATED:
+            value = 0.0 if near_zero and share < SATURATED else edge
+            invariants.append(Invariant(kind, (name,), 0.0, 0.0, kept=True, value=value))  # type: ignore[arg-type]
+    return invariants
+
+
+def follows_clock(found: Survey, c: int) -> bool:
+    """Whether the mean changes by the same amounts in all of at least three trajectories."""
+    if len(found.series) < 3:
+        return False
+    length = min(len(one.mean) for one in found.series)
+    changes = np.stack([one.mean[:length, c] - one.mean[0, c] for one in found.series])
+    return float(np.ptp(changes, axis=0).max()) <= 2 * roundings(found) * float(found.rounding[c])
+
+
+def keep_words(invariants: Sequence[Invariant]) -> tuple[str, ...]:
+    """What an operator should keep, as `backbone.keep` has it.
+
+    A norm is not combined with bounds: rescaling could leave them.
+    """
+    kept = [one for one in invariants if one.kept and one.kind in KEEPABLE]
+    normed = {one.channels[0] for one in kept if one.kind == "norm"}
+    return tuple(one.word for one in kept if one.kind not in ("low", "high") or one.channels[0] not in normed)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A word of `backbone.keep`, read: the kind, the numbers of its channels, and the value of a bound."""
+
+    kind: str
+    channels: tuple[int, ...]
+    value: float = math.nan
+
+
+def parse_keep(words: Sequence[str], names: Sequence[str]) -> list[Rule]:
+    """The rules of `mean`, `norm:u`, `low:density=0` or `total:a+b`; without a name a rule holds for every channel."""
+    rules: list[Rule] = []
+    for word in words:
+        found = re.fullmatch(r"\s*([a-z_]+)(?::([^=]*))?(?:=([-+.eE0-9]+))?\s*", word)
+        kind = found[1] if found else word
+        if kind not in KEEPABLE:
+            raise unknown_name("invariant in backbone.keep:", kind, [*KEEPABLE, "auto", "none"])
+        assert found is not None
+        given = [name.strip() for name in (found[2] or "").split("+") if name.strip()]
+        for name in given:
+            if name not in names:
+                raise unknown_name(f"channel in backbone.keep={word}:", name, names)
+        numbers = tuple(list(names).index(name) for name in given) or tuple(range(len(names)))
+        if (kind in ("low", "high")) != (found[3] is not None):
+            raise HeroError(
+                f"backbone.keep={word} is not possible; write a bound as low:{names[0]}=0, others without =."
+            )
+        value = math.nan if found[3] is None else float(found[3])
+        rules += [Rule(kind, numbers)] if kind == "total" else [Rule(kind, (c,), value) for c in numbers]
+    check_rules(rules, names)
+    return rules
+
+
+def check_rules(rules: Sequence[Rule], names: Sequence[str]) -> None:
+    """Refuse rules that contradict each other."""
+    for c, name in enumerate(names):
+        kinds = [rule.kind for rule in rules if c in rule.channels]
+        if len(kinds) > len(set(kinds)) or {"norm", "norm_cap"} <= set(kinds) or {"mean", "total"} <= set(kinds):
+            raise HeroError(f"backbone.keep has {', '.join(kinds)} for {name}; keep one of each kind.")
+        if {"norm", "norm_cap"} & set(kinds) and {"low", "high"} & set(kinds) and "norm" in kinds:
+            raise HeroError(f"backbone.keep has a norm and a bound for {name}, which contradict each other; drop one.")

@@ -1,0 +1,160 @@
+"""The one norm: losses, diagnostics, scores, spectra and metrics all measure errors with it.
+
+A state has channels on points with quadrature weights ω (Σ ω = 1), of which a mask leaves some out. It is measured as
+
+    ũ_c(x) = (u_c(x) - m_c) mask_c(x) √(a_c / V_c) / σ_c,     V_c = Σ_x ω(x) mask_c(x), the share of valid points,
+
+so that ‖ũ‖² = Σ_c a_c (mean over the valid points of ((u_c - m_c)/σ_c)²): masked points do not exist, no channel hides
+behind another, and an offset makes no error small. m and σ are the mean and standard deviation of each channel in the
+training data, a the weights of the user. The paper's norm is the special case m = 0, σ = a = 1 without a mask, and then
+`scaled` returns the very tensor that it is given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hero.data.windows import Trajectories
+from hero.errors import HeroError
+
+NormName = Literal["joint", "channels"]
+
+CONSTANT = 1e-6
+"""A standard deviation below this share of the mean is rounding: the channel is constant."""
+
+
+@dataclass(eq=False)
+class Norm:
+    """How errors are measured. `fit` takes the statistics of the training data."""
+
+    weights: Tensor | None = None
+    """ω in the shape of space; None: all equal."""
+    mask: Tensor | None = None
+    """True where there is a value, (channel, *space); None: everywhere."""
+    by_channel: bool = False
+    """Whether channels are measured from their mean in units of their standard deviation; else in physical units."""
+    importance: tuple[float, ...] = ()
+    """a of each channel; empty: all 1."""
+    mean: Tensor | None = None
+    std: Tensor | None = None
+    """m and σ, (channel,), float64; None before `fit`."""
+    mean_state: Tensor | None = None
+    """The mean over training trajectories and time, (channel, *space): a baseline."""
+    _tables: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether measured states are the states themselves."""
+        return self.mask is None and not self.by_channel and not self.importance
+
+    def fit(self, data: Trajectories) -> None:
+        """Take the mask, the mean, the standard deviation and the mean state of the training data."""
+        mean, std, state = data.statistics()
+        self.mask = None if data.mask is None else data.mask.cpu()
+        self.load({"mean": mean.numpy(), "std": std.numpy(), "mean_state": state.numpy()})
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What `load` takes back."""
+        parts = {"mean": self.mean, "std": self.std, "mean_state": self.mean_state, "mask": self.mask}
+        return {name: part.cpu().numpy() for name, part in parts.items() if part is not None}
+
+    def load(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take statistics that were stored."""
+        mean, std = (torch.from_numpy(np.array(arrays[name])).double() for name in ("mean", "std"))
+        self.mean, self.mean_state = mean, torch.from_numpy(np.array(arrays["mean_state"])).float()
+        size = torch.where(mean == 0, 1.0, mean.abs())
+        self.std = torch.where(std > CONSTANT * mean.abs(), std, size)
+        if "mask" in arrays:
+            self.mask = torch.from_numpy(np.array(arrays["mask"])).bool()
+        self._tables.clear()
+
+    def scaled(self, u: Tensor) -> Tensor:
+        """ũ of trajectories (batch, time, channel, *space)."""
+        if self.is_plain:
+            return u
+        origin, factor = self.tables(u)
+        return (u - origin) * factor
+
+    def tables(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """m and the factor of `scaled`, made once for each type and device."""
+        key = (u.device, u.dtype)
+        if key not in self._tables:
+            dims = u.dim() - 3
+            one = torch.ones(u.shape[2], dtype=torch.float64)
+            fitted = self.by_channel and self.mean is not None
+            origin, scale = (self.mean, self.std) if fitted else (0 * one, one)
+            assert origin is not None
+            assert scale is not None
+            factor = (torch.tensor(self.importance or one.tolist(), dtype=torch.float64)).sqrt() / scale
+            table = factor.reshape(-1, *(1,) * dims)
+            if self.mask is not None:
+                table = table * self.mask / self.valid_share().sqrt().reshape(-1, *(1,) * dims)
+            self._tables[key] = origin.reshape(-1, *(1,) * dims).to(u), table.to(u)
+        return self._tables[key]
+
+    def valid_share(self) -> Tensor:
+        """V of each channel, float64."""
+        assert self.mask is not None
+        mask = self.mask.double()
+        weights = torch.full(mask.shape[1:], 1 / mask[0].numel()).double() if self.weights is None else self.weights
+        return (mask * weights.double().cpu()).flatten(1).sum(1)
+
+    def channel_means(self, values: Tensor) -> Tensor:
+        """Mean over the valid points with their weights: (time, channel, *space) -> (time, channel)."""
+        weights = self.point_weights(values)
+        if weights is None:
+            return values.flatten(2).mean(2)
+        return (values * weights).flatten(2).sum(2)
+
+    def point_weights(self, values: Tensor) -> Tensor | None:
+        """ω mask / V of each channel, (channel, *space); None where all points weigh the same."""
+        if self.mask is None:
+            return None if self.weights is None else self.weights.to(values)[None]
+        weights = torch.ones(self.mask.shape[1:]) / self.mask[0].numel() if self.weights is None else self.weights
+        share = self.valid_share().reshape(-1, *(1,) * (self.mask.dim() - 1))
+        return (self.mask * weights.double().cpu() / share).to(values)
+
+    def physical(self, u: Tensor) -> Tensor:
+        """States (time, channel, *space) in their own units, 0 at masked points and weighted by √(ω N) elsewhere."""
+        u = self.without_masked(u)
+        return u if self.weights is None else u * (self.weights.to(u) * math.prod(u.shape[2:])).sqrt()
+
+    def without_masked(self, u: Tensor) -> Tensor:
+        """States (.., channel, *space) with 0 at masked points, whatever stands there."""
+        return u if self.mask is None else torch.where(self.mask.to(u.device), u, 0.0)
+
+    def shares(self, channels: int) -> Tensor:
+        """a_c / Σ a, by which the errors of the channels are averaged, float64."""
+        weights = torch.tensor(self.importance or (1.0,) * channels, dtype=torch.float64)
+        return weights / weights.sum()
+
+    def hidden(self, u: Tensor) -> Tensor:
+        """States (.., channel, *space) with NaN at masked points, as they are handed out."""
+        return u if self.mask is None else torch.where(self.mask.to(u.device), u, torch.nan)
+
+
+def importance_of(words: Sequence[str], names: Sequence[str]) -> tuple[float, ...]:
+    """The weight of each channel from words such as pressure:0.1; 1 for channels that are not named."""
+    found = dict.fromkeys(names, 1.0)
+    for word in words:
+        name, colon, text = str(word).rpartition(":")
+        try:
+            weight = float(text) if colon else -1.0
+        except ValueError:
+            weight = -1.0
+        if name not in found or not (0 <= weight < math.inf):
+            raise HeroError(
+                f"train.channel_weights={word} is not CHANNEL:WEIGHT with a weight of 0 or more; the channels are "
+                f"{', '.join(names)}."
+            )
+        found[name] = weight
+    if not any(found.values()):
+        raise HeroError("train.channel_weights leaves every channel out; give one of them a weight above 0.")
+    return tuple(found.values()) if any(weight != 1 for weight in found.values()) else ()
