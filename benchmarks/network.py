@@ -7,7 +7,6 @@ validation scores; the test split is never read here.
 from __future__ import annotations
 
 import csv
-import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -69,7 +69,10 @@ def wavenumbers(space: tuple[int, ...]) -> Tensor:
 
 
 def waves(count: int, seed: int) -> Tensor:
-    """Shallow water in 1D: velocity of order 1 and pressure 1e5 ± 1e3, (h, v)_t = -((h v)_x, v v_x + h_x) + ν (h, v)_xx."""
+    """Shallow water in 1D: velocity of order 1 and pressure 1e5 ± 1e3.
+
+    h_t = -(h v)_x + ν h_xx and v_t = -v v_x - h_x + ν v_xx.
+    """
     n, viscosity = 128, 4e-3
     k = wavenumbers((n,))[0]
     band = (k <= n / 3).double()
@@ -128,7 +131,9 @@ def walls(count: int, seed: int) -> Tensor:
     def step(w: Tensor) -> Tensor:
         u, v = w[:, 0], w[:, 1]
         around = pad(w, (1, 1, 1, 1), mode="replicate")
-        laplacian = around[..., 2:, 1:-1] + around[..., :-2, 1:-1] + around[..., 1:-1, 2:] + around[..., 1:-1, :-2] - 4 * w
+        laplacian = (
+            around[..., 2:, 1:-1] + around[..., :-2, 1:-1] + around[..., 1:-1, 2:] + around[..., 1:-1, :-2] - 4 * w
+        )
         reaction = u * v * v
         change = torch.stack([-reaction + feed * (1 - u), reaction - (feed + kill) * v], dim=1)
         return w + change + torch.tensor([0.16, 0.08])[:, None, None] * laplacian
@@ -219,6 +224,7 @@ def file_settings(name: str, folder: Path) -> dict[str, Any]:
         sizes = {"train": kind.train} | SCORED
         splits = {split: kind.make(count, 100 * number) for number, (split, count) in enumerate(sizes.items())}
         folder.mkdir(parents=True, exist_ok=True)
-        np.savez(path, **{split: states.numpy().astype(np.float32) for split, states in splits.items()})
+        arrays: dict[str, Any] = {split: states.numpy().astype(np.float32) for split, states in splits.items()}
+        np.savez(path, **arrays)
     dims = np.load(path)["val"].ndim - 3
     return {"data.path": str(path), "data.layout": "btcxyz"[: 3 + dims], **kind.settings}

@@ -43,7 +43,7 @@ def train(
 
     if resume is None:
         config = settings.resolve("train", **vars(run))
-        say(*settings.recommendation(config, **vars(run)), *file_summary(config), style="dim")
+        say(*settings.recommendation(config, **vars(run)), *file_summary(config), *network_summary(config), style="dim")
         folder = loop.train(config, where.runs, where.data, log or None)
     else:
         folder = loop.resume(where.find(resume), where.data, log or None)
@@ -68,6 +68,14 @@ def file_summary(config: "RunConfig") -> list[str]:
     ]
 
 
+def network_summary(config: "RunConfig") -> list[str]:
+    """A line that names the network that is trained on a file and its cost."""
+    from hero.data import FileSettings
+    from hero.study.cost.count import network_sentence
+
+    return [network_sentence(config)] if isinstance(config.data, FileSettings) else []
+
+
 def compare(
     settings: Settings,
     where: Folders,
@@ -75,6 +83,7 @@ def compare(
     task: options.TaskName = None,
     strategies: Annotated[str, STRATEGIES] = "one_step,push_forward,hero,fixed_weight",
     backbone: options.Backbone = None,
+    size: options.Size = None,
     seeds: Annotated[str, options.SEEDS] = "5",
     budget: Annotated[
         str, option("NAME", "Equal for all: updates (steps) or measured time (compute).", "budget")
@@ -88,7 +97,8 @@ def compare(
     """Train strategies with shared seeds and compare them: a table, paired tests, and curves."""
     options.check_known("strategy", *split_names(strategies) or (), baseline)
     options.check_known("backbone", backbone)
-    values = settings.values("compare", task=task, backbone=backbone)
+    options.check_known("size", size)
+    values = settings.values("compare", task=task, backbone=backbone, size=size)
     from hero.runs.config import merge_settings
     from hero.study import compare as comparison
 

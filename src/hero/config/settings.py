@@ -4,8 +4,9 @@
         start: Annotated[int, share(0.4)] = setting("First update of the relative term.", ge=0)
         top: float = setting(0.02, "Largest weight.", ge=0)
 
-A value that depends on others is declared with its rule in the annotation (`share`, `per_dims`, `from_strategy`) and is
-computed on construction, so a Settings object holds every number and nothing is None afterwards.
+A value that depends on others is declared with its rule in the annotation (`share`, `per_dims`, `per_size`,
+`from_strategy`) and is computed on construction, so a Settings object holds every number and nothing is None
+afterwards.
 """
 
 from __future__ import annotations
@@ -43,6 +44,12 @@ class Facts:
     """Whether channels come in different scales, as in files and in conditioning."""
     norm: str = "joint"
     """How errors are measured unless set: `channels` for files."""
+    size: str = "apebench"
+    """Size of the FNO unless set: `base` for files."""
+    channels: int = 1
+    """Channels of a state."""
+    states: int = 0
+    """States to train on, of all trajectories together; 0: enough for every default."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +69,23 @@ def share(part: float, least: int = 1) -> Derived:
 
 def per_dims(values: Mapping[int, Any]) -> Derived:
     """A value for each number of space dimensions."""
-    return Derived(
-        lambda facts, given: values[facts.dims], ", ".join(f"{value} in {dims}D" for dims, value in values.items())
-    )
+    return Derived(lambda facts, given: values[facts.dims], in_words(values))
+
+
+def per_size(values: Mapping[str, Any]) -> Derived:
+    """A value for each size of a network, or one for each of its sizes and number of space dimensions."""
+
+    def value(facts: Facts, given: Mapping[str, Any]) -> Any:
+        found = values.get(str(given.get("size")), values["base"])  # an unknown name is refused elsewhere
+        return found[facts.dims] if isinstance(found, Mapping) else found
+
+    shown = {size: in_words(found) if isinstance(found, Mapping) else found for size, found in values.items()}
+    return Derived(value, "; ".join(f"{size}: {found}" for size, found in shown.items()))
+
+
+def in_words(values: Mapping[int, Any]) -> str:
+    """28 in 1D, 20 in 2D, 4 in 3D."""
+    return ", ".join(f"{value} in {dims}D" for dims, value in values.items())
 
 
 def from_strategy(attribute: str) -> Derived:

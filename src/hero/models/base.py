@@ -43,6 +43,16 @@ class BackboneSettings(Settings):
 SHARED = BackboneSettings.model_fields.keys()
 
 
+class SizedSettings(BackboneSettings):
+    """A backbone whose numbers follow from one word, as far as they are not set."""
+
+    size: str = setting("base", "Defaults of the settings below.")
+
+    def own(self) -> dict[str, Any]:
+        """The arguments of the class: a size is only the defaults of the others."""
+        return {name: value for name, value in super().own().items() if name != "size"}
+
+
 @dataclass(frozen=True)
 class Backbone:
     """An entry of the registry. `build(settings, dims, in_channels, out_channels)` returns the module."""

@@ -33,6 +33,7 @@ from hero.errors import HeroError, unknown_name
 from hero.method.losses import LOSSES, get_loss
 from hero.method.metrics import HORIZON, Scoring
 from hero.models import BACKBONES, BackboneSettings, build_backbone, get_backbone
+from hero.models.base import SizedSettings
 from hero.optimizers import OPTIMIZERS, OptimizerSettings, get_optimizer
 from hero.runs.start import found_start
 from hero.strategies import STRATEGIES, Compiler, Setup, Strategy, TrainSettings
@@ -67,6 +68,12 @@ ADDED = (
     "mask_input",
 )
 """Settings of `train` that earlier versions lack: at their defaults they leave the ids of runs as they were."""
+
+
+SIZED = tuple(
+    f"backbone.{name}" for name in ("width", "depth", "modes", "lifting", "projection", "coordinates", "spectral_bias")
+)
+"""Settings that follow from backbone.size unless they are set."""
 
 
 OF_RUN = "# run "
@@ -189,6 +196,8 @@ class RunConfig:
             del content["train"]["norm"]
         if not any(content["backbone"].get("padding", [])):
             content["backbone"].pop("padding", None)  # as before there was padding
+        if isinstance(self.backbone, SizedSettings) and self.backbone.name != "fno":
+            del content["backbone"]["size"]  # only a name of the numbers, which earlier versions lack
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
         backbone, strategy = (name.rpartition(":")[2] for name in (self.backbone.name, self.strategy))
         return re.sub(r"[^A-Za-z0-9._+-]", "_", f"{self.task.name}-{backbone}-{strategy}-s{self.seed}-{digest}")
@@ -236,6 +245,8 @@ def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] 
     typed = dict(overrides) if isinstance(overrides, Mapping) else dict(map(parse_override, overrides))
     if "train.init" in typed:
         values.pop("train.init_hash", None)  # of other weights
+    if "backbone.size" in typed:
+        values = {key: value for key, value in values.items() if key not in SIZED}  # of another size
     is_chosen_again = any(
         key.startswith("data.") and key.removeprefix("data.") not in NOT_IDENTITY["data"] for key in typed
     )
@@ -286,7 +297,8 @@ def build(values: Mapping[str, Any]) -> RunConfig:
     given_train = found_start(staged(sections.pop("train", {})))
     updates = given_train.get("steps", TrainSettings.model_fields["steps"].default)
     known = isinstance(updates, int | float) and math.isfinite(updates)  # otherwise its own check refuses it
-    normalise = isinstance(source, FileSource) or bool(source.conditioning)
+    is_file = isinstance(source, FileSource)
+    data = source.given if isinstance(source, FileSource) else DataSettings.from_values("data", given_data, Facts())
     facts = Facts(
         int(updates) if known else 0,
         source.dims,
@@ -294,11 +306,13 @@ def build(values: Mapping[str, Any]) -> RunConfig:
         source.periodic,
         source.cloud,
         source.space,
-        normalise,
-        "channels" if isinstance(source, FileSource) else "joint",
+        normalise=is_file or bool(source.conditioning),
+        norm="channels" if is_file else "joint",
+        size="base" if is_file else "apebench",
+        channels=source.channels,
+        states=data.train_trajectories * (data.train_steps + 1),
     )
     train = TrainSettings.from_values("train", given_train, facts)
-    data = source.given if isinstance(source, FileSource) else DataSettings.from_values("data", given_data, facts)
     losses, optimizer = get_loss(train.loss).Settings, get_optimizer(train.optimizer).Settings
     parts: dict[str, type[Settings]] = {strategy.section: strategy.Settings, "loss": losses, "optimizer": optimizer}
     own = {section: dict[str, Any]() for section in parts}

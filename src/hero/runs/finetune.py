@@ -35,7 +35,9 @@ def finetune_config(
     """
     given = merge_settings(preset, file, overrides)
     if (checkpoint / "config.toml").is_file():
-        inherited = handed_on(read_toml(checkpoint / "config.toml"), given)
+        run = read_toml(checkpoint / "config.toml")
+        refuse_another_size(run, given)
+        inherited = handed_on(run, given)
     else:
         require_named(checkpoint, given)
         inherited = {"train.normalise": False}
@@ -51,6 +53,13 @@ def handed_on(run: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
         sections |= {"task", "data"}
     kept = {"seed", *(f"train.{name}" for name in INHERITED)}
     return {key: value for key, value in run.items() if key in kept or key.partition(".")[0] in sections}
+
+
+def refuse_another_size(run: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse a size of a network whose weights are there."""
+    size = given.get("backbone.size")
+    if size is not None and size != run.get("backbone.size"):
+        raise HeroError(f"backbone.size={size} is for new networks, and these weights have their shape; leave it out.")
 
 
 def require_named(checkpoint: Path, given: Mapping[str, Any]) -> None:
