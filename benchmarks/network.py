@@ -106,6 +106,20 @@ def persistence(config: RunConfig, folder: Path) -> float:
     return summarise(errors, config.scoring)[config.scoring.gm]
 
 
+SHOWN = ("width", "depth", "modes", "more", "updates", "seed", "parameters", "cost", "score")
+
+
+def table_lines(table: Path) -> list[str]:
+    """The table in Markdown, the networks of each kind of data by their score, below the score of persistence."""
+    rows = [row for row in read_rows(table) if not row["failure"]]
+    rows.sort(key=lambda row: (row["data"], row["updates"], float(row["score"])))
+    lines = [f"| data | backbone | {' | '.join(SHOWN)} | persistence |", "|---" * (len(SHOWN) + 3) + "|"]
+    return lines + [
+        f"| {row['data']} | {row['backbone']} | {' | '.join(row[name] for name in SHOWN)} | {row['persistence']} |"
+        for row in rows
+    ]
+
+
 def read_rows(table: Path) -> Iterator[dict[str, str]]:
     """The rows of a table so far."""
     if table.is_file():

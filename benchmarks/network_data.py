@@ -1,4 +1,4 @@
-"""Files of six kinds, on which the size of the default network was measured: made here, so that anybody can repeat it.
+"""Files of several kinds, on which the size of the default network was measured: made here, so that anybody can repeat it.
 
 Every kind is a dictionary of train, val and test, (trajectory, time, channel, *space), and the settings that its file
 does not say itself.
@@ -90,6 +90,26 @@ def waves(count: int, seed: int) -> Tensor:
     z = frames(lambda z: runge_kutta(rhs, z, 0.01), torch.fft.rfft(start), 61, 8)
     h, v = to_space(z[:, :, 0]), to_space(z[:, :, 1])
     return torch.stack([10 * v, 1e5 + 1e4 * (h - 1)], dim=2)
+
+
+def oscillations(count: int, seed: int) -> Tensor:
+    """The complex Ginzburg–Landau equation in 1D, chaotic: both parts of A on 160 points.
+
+    A_t = A + (1 + i b) A_xx - (1 + i c) |A|² A.
+    """
+    n, extent, b, c = 160, 64.0, 1.5, -1.2
+    k = torch.fft.fftfreq(n, extent / n, dtype=torch.float64) * 2 * math.pi
+    half = torch.exp(0.01 * (1 - (1 + 1j * b) * k**2))  # half a step of the linear part, exactly
+
+    def step(a: Tensor) -> Tensor:
+        a = torch.fft.ifft(half * torch.fft.fft(a))
+        size = a.abs().square()
+        a = a * torch.exp(-(1 + 1j * c) * torch.log1p(2 * 0.02 * size) / 2)  # |A|² follows s' = -2 s²
+        return torch.fft.ifft(half * torch.fft.fft(a))
+
+    start = torch.complex(*random_fields((2, count), (n,), 1, 12, seed))
+    a = frames(step, 0.3 * start, 61, 15, warmup=1500)
+    return torch.stack([a.real, a.imag], dim=2)
 
 
 def turbulence(count: int, seed: int, n: int = 64) -> Tensor:
@@ -204,6 +224,7 @@ WAVES = {"data.channels": "velocity,pressure", "data.periodic": True, **LIGHTER}
 FLOW = {"data.channels": "vorticity,v0,v1,tracer", "data.periodic": True, **LIGHTER}
 KINDS = {
     "waves": Kind(waves, 40, WAVES),
+    "oscillations": Kind(oscillations, 30, {"data.channels": "re,im", "data.periodic": True, **LIGHTER}),
     "few waves": Kind(waves, 5, WAVES),
     "turbulence": Kind(turbulence, 24, FLOW),
     "few turbulence": Kind(turbulence, 3, FLOW),
