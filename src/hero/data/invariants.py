@@ -30,10 +30,14 @@ SLACK = 4
 """Roundings of a state before any step is made."""
 NEARLY = 1e-2
 """Relative violation up to which an invariant is said to hold nearly."""
+DECAYED = 1e-2
+"""Norm of a state relative to the largest below which a state has all but vanished."""
 FEWEST = 20
 """Steps, of all trajectories together, from which on `never` is believed."""
 SATURATED = 1e-2
 """Share of the values that lie on a bound, unless the bound is zero."""
+TINY = 1e-12
+"""Norm of a state, relative to the largest, below which nothing is divided by it."""
 SAMPLED = 2**16
 """Values of a channel from which its precision is judged."""
 
@@ -45,6 +49,8 @@ class Series:
     mean: np.ndarray
     norm: np.ndarray
     """Root mean square of u - mean."""
+    change: np.ndarray
+    """Root mean square of the change to the next state, (states - 1, channel)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +81,19 @@ class Survey:
         """Of all trajectories together."""
         return sum(len(one.mean) - 1 for one in self.series)
 
+    @property
+    def step_change(self) -> float:
+        """Mean size of the change per step relative to the next state about its mean: persistence's error at step 1."""
+        ratios = [one.change / np.maximum(one.norm[1:], TINY * self.scale) for one in self.series]
+        return float(np.mean([ratio.mean() for ratio in ratios])) if self.steps else math.inf
+
+    @property
+    def decay(self) -> float:
+        """The smallest norm of a state relative to the largest, of the channel that decays most."""
+        least = np.min([one.norm.min(axis=0) for one in self.series], axis=0)
+        varied = self.scale > 0
+        return float((least[varied] / self.scale[varied]).min()) if varied.any() else 1.0
+
 
 def survey(parts: Iterable[np.ndarray], weights: np.ndarray | None = None) -> Survey:
     """Read trajectories (states, channel, *space) once.
@@ -90,7 +109,8 @@ def survey(parts: Iterable[np.ndarray], weights: np.ndarray | None = None) -> Su
         w = w / w.sum(axis=tuple(range(1, w.ndim)), keepdims=True)
         mean = (u * w).sum(axis=axes)
         centred = u - mean.reshape(*mean.shape, *(1,) * len(axes))
-        series.append(Series(mean, np.sqrt((np.square(centred) * w).sum(axis=axes))))
+        change = np.sqrt((np.square(np.diff(u, axis=0)) * w).sum(axis=axes))
+        series.append(Series(mean, np.sqrt((np.square(centred) * w).sum(axis=axes)), change))
         values = [u[:, c][:, w[c] > 0].ravel() for c in range(u.shape[1])]
         lows.append([v.min() for v in values])
         highs.append([v.max() for v in values])
@@ -242,12 +262,15 @@ def follows_clock(found: Survey, c: int) -> bool:
     return float(np.ptp(changes, axis=0).max()) <= 2 * roundings(found) * float(found.rounding[c])
 
 
-def keep_words(invariants: Sequence[Invariant]) -> tuple[str, ...]:
+def keep_words(invariants: Sequence[Invariant], decay: float = 1.0) -> tuple[str, ...]:
     """What an operator should keep, as `backbone.keep` has it.
 
-    A norm is not combined with bounds: rescaling could leave them.
+    A norm is not combined with bounds: rescaling could leave them. Where states decay by more than `DECAYED`, the mean
+    is not kept: a projection leaves the network free to add any constant, which it learns to be large next to states
+    that have all but vanished, and it then fits the training data alone (docs/method/tuning.md has the figures).
     """
-    kept = [one for one in invariants if one.kept and one.kind in KEEPABLE]
+    free = ("mean", "total", "norm") if decay < DECAYED else ()
+    kept = [one for one in invariants if one.kept and one.kind in KEEPABLE and one.kind not in free]
     normed = {one.channels[0] for one in kept if one.kind == "norm"}
     return tuple(one.word for one in kept if one.kind not in ("low", "high") or one.channels[0] not in normed)
 

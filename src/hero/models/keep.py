@@ -40,15 +40,16 @@ class Kept(nn.Module):
         history: int = 1,
         weights: Tensor | None = None,
     ) -> None:
-        """`weights` (channel or 1, *space) are those of the mean; None: all equal, on any grid."""
+        """`weights` (channel, *space) are those of the mean; None: all equal, on any grid."""
         super().__init__()
         self.backbone, self.rules, self.channels = backbone, tuple(rules), channels
         self.newest = slice((history - 1) * channels, history * channels)
-        omega = None
-        if weights is not None:
-            total = weights.double().sum(dim=tuple(range(1, weights.dim())), keepdim=True)
-            omega = (weights.double() / total).float().expand(channels, *weights.shape[1:]).contiguous()
-        self.register_buffer("omega", omega, persistent=False)
+        self.register_buffer("omega", None if weights is None else normalised(weights))
+
+    def fit_weights(self, weights: Tensor | None) -> None:
+        """Take the weights of the points, (channel or 1, *space), from the norm of the training data."""
+        if self.omega is not None and weights is not None:
+            self.omega.copy_(normalised(weights.expand(self.omega.shape)))
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.backbone(x)
@@ -93,6 +94,12 @@ class Kept(nn.Module):
 
     def extra_repr(self) -> str:
         return ", ".join(f"{rule.kind}:{','.join(map(str, rule.channels))}" for rule in self.rules)
+
+
+def normalised(weights: Tensor) -> Tensor:
+    """Weights (channel, *space) with sum 1 in each channel."""
+    total = weights.double().sum(dim=tuple(range(1, weights.dim())), keepdim=True)
+    return (weights.double() / total).float()
 
 
 def space_axes(v: Tensor) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
+import torch
 from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
@@ -27,12 +28,14 @@ from hero.config.registry import trust
 from hero.config.settings import LARGEST_INT
 from hero.data import FOUND, SCORED, DataSettings, FileSettings, FileSource, Source, Split, get_task
 from hero.data.files import fingerprint
+from hero.data.invariants import parse_keep
 from hero.data.readers import open_recording
 from hero.data.windows import Trajectories, Windows
 from hero.errors import HeroError, unknown_name
 from hero.method.losses import LOSSES, get_loss
 from hero.method.metrics import HORIZON, Scoring
 from hero.models import BACKBONES, BackboneSettings, build_backbone, get_backbone
+from hero.models.keep import Kept
 from hero.optimizers import OPTIMIZERS, OptimizerSettings, get_optimizer
 from hero.runs.start import found_start
 from hero.strategies import STRATEGIES, Compiler, Setup, Strategy, TrainSettings
@@ -136,19 +139,25 @@ class RunConfig:
     def make_strategy(self, compile_with: Compiler | None = None) -> Strategy[Any]:
         """The strategy of this run; `compile_with` compiles its functions."""
         backbone, source = self.backbone, self.make_source()
-        setup = Setup(self.method, self.train, self.seed, backbone.residual, source, self.loss, backbone.reach)
+        setup = Setup(self.method, self.train, self.seed, backbone.predicts_change, source, self.loss, backbone.reach)
         return STRATEGIES[self.strategy](setup, compile_with)
 
     def build_operator(self) -> nn.Module:
         """G_θ, untrained: the backbone with the channels that the strategy needs, and its wrappers."""
         source = self.make_source()
-        space = source.space
-        return self.make_strategy().operator(
+        space, strategy = source.space, self.make_strategy()
+        operator = strategy.operator(
             lambda inputs, outputs: build_backbone(
                 self.backbone, space, inputs, outputs, self.seed, source.periodic, source.cloud
             ),
             source.channels,
         )
+        rules = parse_keep(self.backbone.kept, source.channel_names) if self.backbone.is_found else []
+        if not rules:
+            return operator
+        weighted = source.masked or strategy.norm.weights is not None
+        weights = torch.ones(source.channels, *space) if weighted else None
+        return Kept(operator, rules, source.channels, self.train.history, weights)
 
     def to_dict(self) -> dict[str, Any]:
         """Nested plain values."""
@@ -187,11 +196,15 @@ class RunConfig:
                 del content["train"][name]
         if content["train"]["norm"] == "joint":
             del content["train"]["norm"]
-        if not any(content["backbone"].get("padding", [])):
-            content["backbone"].pop("padding", None)  # as before there was padding
+        backbone = content["backbone"]
+        if not any(backbone.get("padding", [])):
+            backbone.pop("padding", None)  # as before there was padding
+        backbone["residual"] = {"true": True, "false": False}.get(backbone["residual"], backbone["residual"])
+        for found in ("kept", "predicts_change", *(["keep"] if backbone["keep"] == ("none",) else [])):
+            del backbone[found]
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
-        backbone, strategy = (name.rpartition(":")[2] for name in (self.backbone.name, self.strategy))
-        return re.sub(r"[^A-Za-z0-9._+-]", "_", f"{self.task.name}-{backbone}-{strategy}-s{self.seed}-{digest}")
+        network, strategy = (name.rpartition(":")[2] for name in (self.backbone.name, self.strategy))
+        return re.sub(r"[^A-Za-z0-9._+-]", "_", f"{self.task.name}-{network}-{strategy}-s{self.seed}-{digest}")
 
 
 def make_config(
@@ -448,6 +461,8 @@ def check_fit(config: RunConfig, space: tuple[int, ...]) -> None:
         )
     if isinstance(data, DataSettings):
         check_seeds(data)
+    if config.backbone.is_found:
+        parse_keep(config.backbone.kept, config.make_source().channel_names)
     config.make_strategy()  # a strategy refuses at construction what it cannot use
 
 

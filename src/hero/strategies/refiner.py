@@ -17,6 +17,7 @@ from hero.config import Derived, Settings, setting
 from hero.data.windows import Batch, Context, Trajectories
 from hero.errors import HeroError
 from hero.method.rollout import Stepper
+from hero.models.keep import Kept
 from hero.models.wrappers import Masked
 from hero.parallel import draw
 from hero.seeding import seed_of
@@ -284,10 +285,17 @@ class Refiner(Strategy[RefinerSettings]):
         """
         generator = Generator(device=next(model.parameters()).device)
         generator.manual_seed(seed_of(self.seed, "refine"))
-        return lambda context: refined(model)(context.inputs(), generator)
+
+        def step(context: Context) -> Tensor:
+            x = context.inputs()
+            made = refined(model)(x, generator)
+            return model.project(made, x) if isinstance(model, Kept) else made
+
+        return step
 
 
 def refined(model: nn.Module) -> RefinedOperator:
-    """`model`, which this strategy has built."""
-    assert isinstance(model, RefinedOperator)
-    return model
+    """The operator that this strategy has built, without what keeps its invariants."""
+    inner = model.backbone if isinstance(model, Kept) else model
+    assert isinstance(inner, RefinedOperator)
+    return inner

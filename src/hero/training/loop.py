@@ -22,6 +22,7 @@ from hero.ranks import RANKS
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device, load_data, write_statistics
 from hero.runs.start import open_start, start_notes
+from hero.runs.structure import structure_notes, with_structure
 from hero.training.checkpoints import Checkpoints
 from hero.training.compile import find_compiler
 from hero.training.divergence import DivergedError, NormCheck
@@ -50,10 +51,7 @@ def train(
     device = choose_device(config.train.device)
     loggers = chosen_loggers(log)
     with joined(device), no_folder_unless_started(run), lock_of(run):
-        text, path = config.to_toml().encode(), run / "config.toml"
-        if RANKS.is_first and not (path.is_file() and path.read_bytes() == text):
-            write_atomic(path, text)  # an equal id: only settings that change no number can differ
-        _train(config, run, data_dir, device, loggers, callbacks)
+        _train(decided(config, run, data_dir, device), run, data_dir, device, loggers, callbacks)
     return run
 
 
@@ -76,8 +74,19 @@ def resume(run: Path, data_dir: Path, log: Sequence[str] | None = None) -> Path:
     loggers = chosen_loggers(log)
     device = choose_device(config.train.device)
     with joined(device), lock_of(run):
-        _train(config, run, data_dir, device, loggers)
+        _train(decided(config, run, data_dir, device), run, data_dir, device, loggers)
     return run
+
+
+def decided(config: RunConfig, run: Path, data_dir: Path, device: torch.device) -> RunConfig:
+    """The configuration with what the training data decide, as it is stored in the folder of the run."""
+    if not config.backbone.is_found:
+        with first_process_first():  # which solves what is not there
+            config = with_structure(config, load_data(config, "train", data_dir, device))
+    text, path = config.to_toml().encode(), run / "config.toml"
+    if RANKS.is_first and not (path.is_file() and path.read_bytes() == text):
+        write_atomic(path, text)  # an equal id: only settings that change no number can differ
+    return config
 
 
 def _train(
@@ -136,7 +145,7 @@ def _train_from_last(
         write_statistics(run, trainee.strategy.norm)
     if start:
         start.put()  # again: statistics that came with the weights replace ours
-    say(*start_notes(model, settings, start))
+    say(*start_notes(model, settings, start), *(structure_notes(config, data) if not state else ()))
     if settings.batch > windows.count:
         say(f"train.batch={settings.batch} is above the {windows.count} windows of the data: a batch is all of them")
     seconds = 0.0

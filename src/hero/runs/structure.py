@@ -1,0 +1,93 @@
+"""What the training data decide of the operator: invariants that it keeps, and whether it predicts the change.
+
+`backbone.keep=auto` and `backbone.residual=auto` are resolved here when training begins; the configuration then holds
+what was found, so that the operator is built alike everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from hero.data.invariants import Invariant, Survey, find_invariants, keep_words, survey
+from hero.data.windows import Trajectories
+from hero.models.base import asked_for
+from hero.runs.config import RunConfig
+from hero.strategies.base import norm_of
+
+SURVEYED = 2**28
+"""Bytes of trajectories that are read to find invariants; larger splits are sampled."""
+SMALL_CHANGE = 0.07
+"""Change per step, relative to the state, below which the operator predicts the change."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Findings in the training trajectories of a run."""
+
+    invariants: tuple[Invariant, ...]
+    step_change: float
+    """Mean change per step relative to the state about its mean."""
+    decay: float
+    """Smallest norm of a state relative to the largest."""
+
+    @property
+    def predicts_change(self) -> bool:
+        """Whether states change so little per step that the change is the easier target."""
+        return self.step_change < SMALL_CHANGE
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The words of what an operator should keep."""
+        return keep_words(self.invariants, self.decay)
+
+
+def find_structure(config: RunConfig, data: Trajectories) -> Structure:
+    """Survey the training split, as much of it as `SURVEYED` allows."""
+    norm, names = norm_of(config.make_source(), config.train), config.make_source().channel_names
+    norm.mask = data.mask
+    weights = norm.point_weights(torch.ones(1, *data.shape[2:], dtype=torch.float64))
+    found = survey(sampled(data), None if weights is None else weights.expand(data.shape[2:]).numpy())
+    return structure_of(found, names)
+
+
+def structure_of(found: Survey, names: tuple[str, ...]) -> Structure:
+    """The structure in a survey."""
+    return Structure(tuple(find_invariants(found, names)), found.step_change, found.decay)
+
+
+def sampled(data: Trajectories) -> Iterator[np.ndarray]:
+    """Trajectories (states, channel, *space), evenly spread over the split."""
+    size = 4 * int(np.prod(data.shape[1:]))
+    count = min(len(data), max(8, SURVEYED // max(1, size)))
+    for row in sorted({round(place) for place in np.linspace(0, len(data) - 1, count)}):
+        yield data[row : row + 1].states[0].cpu().numpy()
+
+
+def with_structure(config: RunConfig, data: Trajectories) -> RunConfig:
+    """The configuration with everything decided that is left to the training data."""
+    backbone = config.backbone
+    if backbone.is_found:
+        return config
+    found = find_structure(config, data)
+    kept = found.kept if backbone.keep == ("auto",) else asked_for(backbone.keep)
+    change = found.predicts_change if backbone.residual == "auto" else backbone.predicts_change
+    return replace(config, backbone=backbone.model_copy(update={"kept": kept, "predicts_change": change}))
+
+
+def structure_notes(config: RunConfig, data: Trajectories) -> list[str]:
+    """What the operator keeps and predicts, and why, in a sentence each; empty where nothing was left to the data."""
+    backbone = config.backbone
+    if backbone.keep != ("auto",) and backbone.residual != "auto":
+        return []
+    found, notes = find_structure(config, data), []
+    for one in found.invariants:
+        if backbone.keep == ("auto",) and one.word in backbone.kept:
+            notes.append(f"keeps: {one.title} ({one.why})")
+    if backbone.residual == "auto":
+        target = "the change of the state" if backbone.predicts_change else "the state"
+        notes.append(f"predicts {target}: it changes by {100 * found.step_change:.2g} % per step")
+    return notes
