@@ -22,7 +22,9 @@ from hero.errors import HeroError, unknown_name
 
 Kind = Literal["mean", "norm", "norm_cap", "low", "high", "total", "clock"]
 
-KEEPABLE = ("mean", "norm", "norm_cap", "low", "high", "total")
+KEEPABLE = ("mean", "norm", "norm_cap", "limit", "low", "high", "total")
+VALUED = ("limit", "low", "high")
+"""Kinds that have a number."""
 
 ROUNDING = 2.0**-23
 """ε of float32, in which training reads data."""
@@ -30,6 +32,8 @@ SLACK = 4
 """Roundings of a state before any step is made."""
 NEARLY = 1e-2
 """Relative violation up to which an invariant is said to hold nearly."""
+ROOM = 1.2
+"""Times the largest norm of the training data that a limit leaves."""
 DECAYED = 1e-2
 """Norm of a state relative to the largest below which a state has all but vanished."""
 FEWEST = 20
@@ -159,7 +163,7 @@ class Invariant:
     @property
     def word(self) -> str:
         """As `backbone.keep` has it."""
-        bound = f"={self.value:g}" if self.kind in ("low", "high") else ""
+        bound = f"={self.value:g}" if self.kind in VALUED else ""
         return f"{self.kind}:{'+'.join(self.channels)}{bound}"
 
     @property
@@ -275,6 +279,16 @@ def keep_words(invariants: Sequence[Invariant], decay: float = 1.0) -> tuple[str
     return tuple(one.word for one in kept if one.kind not in ("low", "high") or one.channels[0] not in normed)
 
 
+def limit_words(found: Survey, names: Sequence[str], kept: Sequence[str]) -> tuple[str, ...]:
+    """A limit on the norm about the mean for every channel of which no norm is kept: the data's largest, and a bit."""
+    normed = {word.partition(":")[2] for word in kept if word.startswith("norm")}
+    return tuple(
+        f"limit:{name}={ROOM * size:.6g}"
+        for name, size in zip(names, found.scale, strict=True)
+        if size > 0 and name not in normed
+    )
+
+
 @dataclass(frozen=True)
 class Rule:
     """A word of `backbone.keep`, read: the kind, the numbers of its channels, and the value of a bound."""
@@ -298,7 +312,7 @@ def parse_keep(words: Sequence[str], names: Sequence[str]) -> list[Rule]:
             if name not in names:
                 raise unknown_name(f"channel in backbone.keep={word}:", name, names)
         numbers = tuple(list(names).index(name) for name in given) or tuple(range(len(names)))
-        if (kind in ("low", "high")) != (found[3] is not None):
+        if (kind in VALUED) != (found[3] is not None):
             raise HeroError(
                 f"backbone.keep={word} is not possible; write a bound as low:{names[0]}=0, others without =."
             )
@@ -312,7 +326,8 @@ def check_rules(rules: Sequence[Rule], names: Sequence[str]) -> None:
     """Refuse rules that contradict each other."""
     for c, name in enumerate(names):
         kinds = [rule.kind for rule in rules if c in rule.channels]
-        if len(kinds) > len(set(kinds)) or {"norm", "norm_cap"} <= set(kinds) or {"mean", "total"} <= set(kinds):
+        norms = [kind for kind in kinds if kind in ("norm", "norm_cap", "limit")]
+        if len(kinds) > len(set(kinds)) or len(norms) > 1 or {"mean", "total"} <= set(kinds):
             raise HeroError(f"backbone.keep has {', '.join(kinds)} for {name}; keep one of each kind.")
-        if {"norm", "norm_cap"} & set(kinds) and {"low", "high"} & set(kinds) and "norm" in kinds:
+        if "norm" in kinds and {"low", "high"} & set(kinds):
             raise HeroError(f"backbone.keep has a norm and a bound for {name}, which contradict each other; drop one.")

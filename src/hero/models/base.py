@@ -23,13 +23,13 @@ def given_residual(facts: Facts, given: Mapping[str, Any]) -> bool:
 def given_keep(facts: Facts, given: Mapping[str, Any]) -> tuple[str, ...]:
     """The invariants that were asked for; unknown where the training data have something to decide."""
     asked = words(given.get("keep", ("none",)))
-    undecided = asked == ("auto",) or given.get("residual") == "auto"
+    undecided = {"auto", "limit"} & set(asked) or given.get("residual") == "auto"
     return UNKNOWN if undecided else asked_for(asked)
 
 
 def asked_for(keep: tuple[str, ...]) -> tuple[str, ...]:
     """The invariants that `backbone.keep` names itself."""
-    return () if keep in (("none",), ("auto",)) else keep
+    return tuple(word for word in keep if word not in ("none", "auto", "limit"))
 
 
 class BackboneSettings(Settings):
@@ -42,7 +42,7 @@ class BackboneSettings(Settings):
     keep: Words = setting(
         ("none",),
         "Invariants that the operator keeps: none, auto (as the training data keep them), or mean, norm, norm_cap, "
-        "low=0, high=1, total, of all channels or as in mean:density,low:density=0,total:a+b.",
+        "limit, low=0, high=1, total, of all channels or as in mean:density,low:density=0,total:a+b.",
     )
     predicts_change: Annotated[bool, Derived(given_residual, "by residual")] = setting(
         "Found: whether the operator predicts the change."

@@ -4,7 +4,8 @@ The output v of the operator is projected, each step of a bundle, with u the new
 over valid points with their quadrature:
 
     bounds      v ← min(max(v, low), high), whose gradient is that of v
-    norm        v ← ⟨v⟩ + (v - ⟨v⟩) ‖u - ⟨u⟩‖ / ‖v - ⟨v⟩‖;  norm_cap: where that factor is below 1
+    norm        v ← ⟨v⟩ + (v - ⟨v⟩) ‖u - ⟨u⟩‖ / ‖v - ⟨v⟩‖;  norm_cap: where that factor is below 1;
+                limit: likewise with a number in the place of ‖u - ⟨u⟩‖
     mean        v ← v + ⟨u⟩ - ⟨v⟩; with bounds the difference goes where there is room, so that none is left
     total       the same for the mean of several channels together
 
@@ -81,10 +82,17 @@ class Kept(nn.Module):
         if kinds & {"low", "high"}:
             v = clipped(v, low, high)
         omega = None if self.omega is None else self.omega[c]
-        if kinds & {"norm", "norm_cap"}:
-            v_mean, u_mean = mean(v, omega), mean(u, omega)
-            v = v_mean + (v - v_mean) * factor(norm(u - u_mean, omega), norm(v - v_mean, omega), "norm_cap" in kinds)
+        if kinds & {"norm", "norm_cap", "limit"}:
+            v_mean = mean(v, omega)
+            wanted = self.wanted_norm(u, c, omega)
+            v = v_mean + (v - v_mean) * factor(wanted, norm(v - v_mean, omega), "norm" not in kinds)
         return with_mean(v, u, omega, low, high) if "mean" in kinds else v
+
+    def wanted_norm(self, u: Tensor, c: int, omega: Tensor | None) -> Tensor:
+        """The norm about the mean that an output should have, or not exceed: (batch, 1, 1..)."""
+        limits = [rule.value for rule in self.rules if rule.kind == "limit" and c in rule.channels]
+        found = norm(u - mean(u, omega), omega)
+        return torch.full_like(found, limits[0]) if limits else found
 
     def limits(self, c: int) -> tuple[float, float]:
         """The bounds of a channel."""

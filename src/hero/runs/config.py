@@ -68,6 +68,7 @@ ADDED = (
     "on_divergence",
     "channel_weights",
     "mask_input",
+    "scale",
 )
 """Settings of `train` that earlier versions lack: at their defaults they leave the ids of runs as they were."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from hero.data.invariants import Invariant, Survey, find_invariants, keep_words, survey
+from hero.data.invariants import Invariant, Survey, find_invariants, keep_words, limit_words, survey
 from hero.data.windows import Trajectories
 from hero.models.base import asked_for
 from hero.runs.config import RunConfig
@@ -29,10 +29,12 @@ class Structure:
     """Findings in the training trajectories of a run."""
 
     invariants: tuple[Invariant, ...]
-    step_change: float
-    """Mean change per step relative to the state about its mean."""
-    decay: float
-    """Smallest norm of a state relative to the largest."""
+    survey: Survey
+
+    @property
+    def step_change(self) -> float:
+        """Mean change per step relative to the state about its mean."""
+        return self.survey.step_change
 
     @property
     def predicts_change(self) -> bool:
@@ -42,7 +44,7 @@ class Structure:
     @property
     def kept(self) -> tuple[str, ...]:
         """The words of what an operator should keep."""
-        return keep_words(self.invariants, self.decay)
+        return keep_words(self.invariants, self.survey.decay)
 
 
 def find_structure(config: RunConfig, data: Trajectories) -> Structure:
@@ -56,7 +58,7 @@ def find_structure(config: RunConfig, data: Trajectories) -> Structure:
 
 def structure_of(found: Survey, names: tuple[str, ...]) -> Structure:
     """The structure in a survey."""
-    return Structure(tuple(find_invariants(found, names)), found.step_change, found.decay)
+    return Structure(tuple(find_invariants(found, names)), found)
 
 
 def sampled(data: Trajectories) -> Iterator[np.ndarray]:
@@ -73,7 +75,9 @@ def with_structure(config: RunConfig, data: Trajectories) -> RunConfig:
     if backbone.is_found:
         return config
     found = find_structure(config, data)
-    kept = found.kept if backbone.keep == ("auto",) else asked_for(backbone.keep)
+    kept = asked_for(backbone.keep) + (found.kept if "auto" in backbone.keep else ())
+    if "limit" in backbone.keep:
+        kept += limit_words(found.survey, config.make_source().channel_names, kept)
     change = found.predicts_change if backbone.residual == "auto" else backbone.predicts_change
     return replace(config, backbone=backbone.model_copy(update={"kept": kept, "predicts_change": change}))
 
@@ -81,11 +85,11 @@ def with_structure(config: RunConfig, data: Trajectories) -> RunConfig:
 def structure_notes(config: RunConfig, data: Trajectories) -> list[str]:
     """What the operator keeps and predicts, and why, in a sentence each; empty where nothing was left to the data."""
     backbone = config.backbone
-    if backbone.keep != ("auto",) and backbone.residual != "auto":
+    if "auto" not in backbone.keep and backbone.residual != "auto":
         return []
     found, notes = find_structure(config, data), []
     for one in found.invariants:
-        if backbone.keep == ("auto",) and one.word in backbone.kept:
+        if "auto" in backbone.keep and one.word in backbone.kept:
             notes.append(f"keeps: {one.title} ({one.why})")
     if backbone.residual == "auto":
         target = "the change of the state" if backbone.predicts_change else "the state"

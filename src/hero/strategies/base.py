@@ -131,7 +131,7 @@ class Strategy(Generic[S]):
     @property
     def windows_are_cacheable(self) -> bool:
         """Whether windows are identical on every visit, so that results can be cached per window."""
-        return self.train.curriculum == "fixed" and not self.train.noise
+        return self.train.curriculum == "fixed" and not self.train.noise and self.train.scale == 1
 
     def phases(self, windows: Windows) -> list[Phase]:
         """The phases of a run with these windows, in their order; the updates add up to train.steps."""

@@ -95,6 +95,12 @@ class TrainSettings(Settings):
     init_strict: bool = setting(True, "Refuse weights that lack names, have others or differ in shape.")
     freeze: Words = setting((), "Parameters of the backbone that are not trained, by name, as encoder.*,lifting.*.")
     noise: float = setting(0.0, "Gaussian noise on the input states, relative to their root mean square.", ge=0)
+    scale: float = setting(
+        1.0,
+        "Largest random factor on the states of a window, its inverse the smallest; 1 for none. Only for equations "
+        "whose solutions can be scaled, as those of linear ones.",
+        ge=1,
+    )
     ema: Annotated[float, from_strategy("ema")] = setting(
         "Decay of the averaged weights that are validated and kept, 0 for none.", ge=0, lt=1
     )

@@ -26,6 +26,7 @@ NOT_STATED = (
     *("seed", "data.train_seed", "data.test_seed", "data.val_trajectories", "data.val_steps", "data.val_seed"),
     *("train.weight_decay", "train.clip", "train.validate_every", "train.checkpoint_every", "train.keep_every"),
     *("train.device", "train.compile", "train.recompute", "hero.perturbation", "refiner.", "recurrent."),
+    *("backbone.kept", "backbone.predicts_change", "train.mask_input"),
     *("train.loss", "train.patience"),  # the paper states both: docs/method/paper.md
 )
 """Settings, or with a dot whole sections, for which the paper gives no value or two: any value is comparable."""
