@@ -37,7 +37,7 @@ ROOM = 1.2
 DECAYED = 1e-2
 """Norm of a state relative to the largest below which a state has all but vanished."""
 FEWEST = 20
-"""Steps, of all trajectories together, from which on `never` is believed."""
+"""Steps, of all trajectories together, from which on `never` is believed; values that show a step between them."""
 SATURATED = 1e-2
 """Share of the values that lie on a bound, unless the bound is zero."""
 TINY = 1e-12
@@ -136,13 +136,15 @@ def survey(parts: Iterable[np.ndarray], weights: np.ndarray | None = None) -> Su
 def quantum_of(values: np.ndarray) -> float:
     """The smallest step between values above half of the largest; 0 where it is no larger than float32's rounding.
 
-    Of n values without a step, two differ by range/n² or less, so that more values than 2¹² tell a step of 10⁻⁶.
+    n values without a step have two that differ by about range/n²; ten times that is a step.
     """
     size = np.abs(values)
     large = np.unique(values[size >= 0.5 * size.max()].astype(np.float32)).astype(np.float64)
-    step = float(np.diff(large).min()) if len(large) > 1 else 0.0
-    expected = float(np.ptp(large)) / max(1, len(values)) if len(large) > 1 else 0.0
-    return step if step > max(8 * ROUNDING * float(size.max()), expected) else 0.0
+    if len(large) < FEWEST:
+        return 0.0
+    step = float(np.diff(large).min())
+    many = int((size >= 0.5 * size.max()).sum())
+    return step if step > max(8 * ROUNDING * float(size.max()), 10 * float(np.ptp(large)) / many**2) else 0.0
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,11 @@ class Invariant:
         if self.kind in ("low", "high"):
             return "no value is beyond it"
         if self.kept:
-            return f"holds to {self.violation:.1g}, and the data are precise to {self.tolerance:.1g}"
+            return (
+                "no state exceeds the one before"
+                if self.kind == "norm_cap"
+                else f"the data keep it to {self.violation:.1g}"
+            )
         nearly = "holds only nearly" if self.violation < NEARLY else "does not hold"
         return f"{nearly}: it changes by {self.violation:.2g}, and the data are precise to {self.tolerance:.1g}"
 

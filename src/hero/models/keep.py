@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 from hero.data.invariants import Rule
 
+SMALLEST = 1e-18
+"""Room that can be shared: its square is a number in float32."""
 COLLAPSED = 1e-6
 """Norm of an output, relative to the wanted one, below which it is not brought back to it."""
-TINY = 1e-30
-"""Added to the room that is divided by."""
 
 
 class Kept(nn.Module):
@@ -154,4 +154,5 @@ def with_mean(v: Tensor, u: Tensor, omega: Tensor | None, low: float, high: floa
 def shared(missing: Tensor, room: Tensor, omega: Tensor | None) -> Tensor:
     """`missing` by the share that each point has in the room; no more than there is."""
     room = room.clamp(min=0)
-    return room * (missing / (mean(room, omega) + TINY)).clamp(-1, 1)
+    total = torch.maximum(mean(room, omega), missing.abs())
+    return room * missing / torch.where(total > SMALLEST, total, 1.0)

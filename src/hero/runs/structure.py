@@ -8,18 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from hero.data import Task, generate, split_path
 from hero.data.invariants import Invariant, Survey, find_invariants, keep_words, limit_words, survey
 from hero.data.windows import Trajectories
 from hero.models.base import asked_for
 from hero.runs.config import RunConfig
+from hero.runs.folder import load_data
 from hero.strategies.base import norm_of
 
 SURVEYED = 2**28
 """Bytes of trajectories that are read to find invariants; larger splits are sampled."""
+FEW = 4
+"""Trajectories that are solved to look at a benchmark whose data are not there yet."""
 SMALL_CHANGE = 0.07
 """Change per step, relative to the state, below which the operator predicts the change."""
 
@@ -54,6 +59,15 @@ def find_structure(config: RunConfig, data: Trajectories) -> Structure:
     weights = norm.point_weights(torch.ones(1, *data.shape[2:], dtype=torch.float64))
     found = survey(sampled(data), None if weights is None else weights.expand(data.shape[2:]).numpy())
     return structure_of(found, names)
+
+
+def sample_data(config: RunConfig, data_dir: Path) -> Trajectories:
+    """Training trajectories to look at: the split where it is stored or in files, else a few short ones solved now."""
+    source, split = config.make_source(), config.split("train")
+    if isinstance(source, Task) and not split_path(source, split, data_dir).is_file():
+        few = replace(split, trajectories=min(FEW, split.trajectories))
+        return Trajectories(generate(source, few))
+    return load_data(config, "train", data_dir, "cpu")
 
 
 def structure_of(found: Survey, names: tuple[str, ...]) -> Structure:
