@@ -111,7 +111,7 @@ class TrainSettings(Settings):
         "Absolute loss: relative (the normalised distance D), mse, h1, or balanced (by wavenumber); section loss."
     )
     optimizer: str = setting(
-        "adamw", "adamw, soap, muon, a class of torch.optim, or package.module:Class; section optimizer."
+        "adamw", "adamw, soap, a class of torch.optim, or package.module:Class; section optimizer."
     )
     lr: Annotated[float, Derived(lambda facts, given: default_lr(given), "by optimizer")] = setting(
         "Peak learning rate.", gt=0
