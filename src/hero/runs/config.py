@@ -65,7 +65,6 @@ ADDED = (
     "init_prefix",
     "init_strict",
     "freeze",
-    "on_divergence",
     "channel_weights",
     "mask_input",
     "scale",

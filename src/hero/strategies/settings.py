@@ -121,9 +121,6 @@ class TrainSettings(Settings):
     clip: Annotated[float, AfterValidator(usable_clip)] = setting(
         1.0, "Largest gradient norm; 0 turns clipping off.", ge=0
     )
-    on_divergence: Literal["stop", "back_off"] = setting(
-        "stop", "When training becomes non-finite: stop, or return to the last checkpoint with half the learning rate."
-    )
     patience: int = setting(
         0, "Stop after this many validations without a better score (early stopping); 0 trains to the end.", ge=0
     )
