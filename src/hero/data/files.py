@@ -22,6 +22,7 @@ from pydantic import BeforeValidator
 from torch import Tensor
 
 from hero.config import Facts, Settings, setting
+from hero.config.settings import flagged
 from hero.console import progress_bar
 from hero.data.arrays import is_as_given
 from hero.data.boundaries import is_even
@@ -57,40 +58,44 @@ Words = Annotated[tuple[str, ...], BeforeValidator(words)]
 class FileSettings(Settings):
     """Trajectories from files; `hero doctor FILE` shows what is in them."""
 
-    path: str = setting("", "File or folder of trajectories.")
-    layout: str = setting("", "Axes of a bare array, in the letters b t c x y z, as in btcxy.")
-    fields: Words = setting((), "Channels to learn, by name (default: all).")
+    path: str = setting("", "File or folder of trajectories.", identity=False)
+    layout: str = setting("", "Axes of a bare array, in the letters b t c x y z, as in btcxy.", carried=True)
+    fields: Words = setting((), "Channels to learn, by name (default: all).", carried=True)
     condition: Words = setting((), "Conditioning by name (default: every number that varies, and all fixed fields).")
-    stride: int = setting(1, "Take every n-th state of a trajectory.", ge=1)
-    crop: Words = setting((), "Part of each axis in points, as 0:64,32:96 (default: all).")
-    coarsen: int = setting(1, "Take every n-th grid point along each axis.", ge=1)
-    dt: float = setting(0.0, "Time between two states (default: from the file).", ge=0)
+    stride: int = setting(1, "Take every n-th state of a trajectory.", ge=1, carried=True)
+    crop: Words = setting((), "Part of each axis in points, as 0:64,32:96 (default: all).", carried=True)
+    coarsen: int = setting(1, "Take every n-th grid point along each axis.", ge=1, carried=True)
+    dt: float = setting(0.0, "Time between two states (default: from the file).", ge=0, found=True)
     extent: Annotated[tuple[float, ...], BeforeValidator(per_axis)] = setting(
-        (), "Length of each axis (default: from the file)."
+        (), "Length of each axis (default: from the file).", found=True
     )
     periodic: Annotated[tuple[bool, ...], BeforeValidator(per_axis)] = setting(
-        (), "Whether each axis is periodic (default: from the file)."
+        (), "Whether each axis is periodic (default: from the file).", found=True
     )
     train_share: float = setting(0.8, "Share of the trajectories to train on, if the file has no splits.", gt=0, lt=1)
     val_share: float = setting(0.1, "Share for validation; the rest is the test set.", gt=0, lt=1)
     split_seed: int = setting(0, "Which trajectories go where.", ge=0)
     rollout: int = setting(0, f"Steps of a test rollout (default: all there are, at most {LONGEST_ROLLOUT}).", ge=0)
-    memory: float = setting(4.0, "GB of a split held in memory; a larger one is read from the file as needed.", gt=0)
-    format: str = setting("", "Found: the layout of the file.")
-    channels: Words = setting((), "Found: the names of the channels; set them to rename.")
-    units: Annotated[tuple[str, ...], BeforeValidator(per_axis)] = setting((), "Found: their units.")
-    axes: Words = setting((), "Found: the names of the axes.")
-    space: Annotated[tuple[int, ...], BeforeValidator(per_axis)] = setting((), "Found: grid points per axis.")
-    cloud: bool = setting(False, "Found: whether the states are on scattered points.")
-    uneven: bool = setting(False, "Found: whether the points of an axis are unevenly spaced.")
-    masked: bool = setting(False, "Found: whether some points have no value in any state.")
-    train_trajectories: int = setting(0, "Found: training trajectories; set it to use fewer.", ge=0)
-    train_steps: int = setting(0, "Found: steps of each.", ge=0)
-    val_trajectories: int = setting(0, "Found: validation rollouts.", ge=0)
-    val_steps: int = setting(0, "Found: steps of each.", ge=0)
-    test_trajectories: int = setting(0, "Found: test rollouts.", ge=0)
-    test_steps: int = setting(0, "Found: steps of each.", ge=0)
-    fingerprint: str = setting("", "Found: a hash of the file, which must stay the same.")
+    memory: float = setting(
+        4.0, "GB of a split held in memory; a larger one is read from the file as needed.", gt=0, identity=False
+    )
+    format: str = setting("", "Found: the layout of the file.", found=True)
+    channels: Words = setting((), "Found: the names of the channels; set them to rename.", carried=True, found=True)
+    units: Annotated[tuple[str, ...], BeforeValidator(per_axis)] = setting((), "Found: their units.", found=True)
+    axes: Words = setting((), "Found: the names of the axes.", found=True)
+    space: Annotated[tuple[int, ...], BeforeValidator(per_axis)] = setting(
+        (), "Found: grid points per axis.", found=True
+    )
+    cloud: bool = setting(False, "Found: whether the states are on scattered points.", found=True)
+    uneven: bool = setting(False, "Found: whether the points of an axis are unevenly spaced.", found=True)
+    masked: bool = setting(False, "Found: whether some points have no value in any state.", found=True)
+    train_trajectories: int = setting(0, "Found: training trajectories; set it to use fewer.", ge=0, found=True)
+    train_steps: int = setting(0, "Found: steps of each.", ge=0, found=True)
+    val_trajectories: int = setting(0, "Found: validation rollouts.", ge=0, found=True)
+    val_steps: int = setting(0, "Found: steps of each.", ge=0, found=True)
+    test_trajectories: int = setting(0, "Found: test rollouts.", ge=0, found=True)
+    test_steps: int = setting(0, "Found: steps of each.", ge=0, found=True)
+    fingerprint: str = setting("", "Found: a hash of the file, which must stay the same.", found=True)
 
     @classmethod
     def from_values(cls, section: str, values: Mapping[str, Any], facts: Facts) -> Self:
@@ -158,10 +163,7 @@ class FileSettings(Settings):
         return Split(name, getattr(self, f"{name}_trajectories"), getattr(self, f"{name}_steps"), self.split_seed)
 
 
-FOUND = (
-    *(name for name, field in FileSettings.model_fields.items() if (field.description or "").startswith("Found")),
-    *("dt", "extent", "periodic"),
-)
+FOUND = flagged(FileSettings, "found")
 """Settings that are taken from the file again when others of a stored configuration change."""
 
 

@@ -205,13 +205,21 @@ class RefinerSettings(Settings):
     """PDE-Refiner."""
 
     form: Literal["pdearena", "paper"] = setting(
-        "pdearena", "The authors' released code, or the pseudocode of their paper: they differ in more than notation."
+        "pdearena",
+        "The authors' released code, or the pseudocode of their paper: they differ in more than notation.",
+        stated=False,
     )
-    steps: int = setting(3, "K, refinements per predicted step; the network is called K + 1 times.", ge=1)
+    steps: int = setting(3, "K, refinements per predicted step; the network is called K + 1 times.", ge=1, stated=False)
     noise: Annotated[float, Derived(lambda facts, given: LEAST_NOISE.get(str(given.get("form")), 4e-7), "by form")] = (
-        setting("Minimum noise: variance for form=pdearena (4e-7), standard deviation for form=paper (2e-7).", gt=0)
+        setting(
+            "Minimum noise: variance for form=pdearena (4e-7), standard deviation for form=paper (2e-7).",
+            gt=0,
+            stated=False,
+        )
     )
-    difference: bool = setting(True, "Refine the change of the state, scaled by its std in the training data.")
+    difference: bool = setting(
+        True, "Refine the change of the state, scaled by its std in the training data.", stated=False
+    )
 
 
 class Refiner(Strategy[RefinerSettings]):
