@@ -186,8 +186,8 @@ def problems(
     empty = [c for c in channels if recording.mask is not None and not recording.mask[c][tuple(cuts)].any()]
     if empty:
         yield empty_channel(recording, channels, empty)
-        return
-    yield from bad_states(recording, channels, cuts)
+    if len(empty) < len(channels):
+        yield from bad_states(recording, [c for c in channels if c not in empty], cuts)
 
 
 def too_short(recording: Recording, stride: int = 1) -> Iterator[UnfitError]:
@@ -251,13 +251,11 @@ def _is_whole(axis: Axis, cut: slice) -> bool:
 
 def empty_channel(recording: Recording, channels: Sequence[int], empty: Sequence[int]) -> UnfitError:
     """A channel without any value."""
-    names = [recording.channels[c].name for c in channels]
     left = [recording.channels[c].name for c in channels if c not in empty]
     text = f"no value of {', '.join(recording.channels[c].name for c in empty)}, only NaN"
     if not left:
         return UnfitError("empty channel", named(recording), text, "choose other points or another file")
-    kept = {"data.fields": ",".join(left)} if len(left) < len(names) else {}
-    return UnfitError("empty channel", named(recording), text, "leave it out", kept)
+    return UnfitError("empty channel", named(recording), text, "leave it out", {"data.fields": ",".join(left)})
 
 
 def bad_states(recording: Recording, channels: Sequence[int], cuts: Sequence[slice]) -> Iterator[UnfitError]:
@@ -271,7 +269,7 @@ def bad_states(recording: Recording, channels: Sequence[int], cuts: Sequence[sli
             frame, channel = (int(places[0]) for places in np.nonzero(broken)[:2])
             yield not_finite(recording, part.trajectory, part.frames[frame], channels[channel])
             return
-        steady = steady and bool((values == values[:1]).all())
+        steady = steady and len(values) > 1 and bool((values == values[:1]).all())
     if steady:
         text = "steady, all states of a trajectory are equal, so there is nothing to predict"
         yield UnfitError("steady", named(recording), text, "name a file of trajectories in time")

@@ -27,8 +27,8 @@ STEADY = 1e-7
 """Change per step in stds below which nothing moves, in float32."""
 SMALL_STEP, WANTED_STEP, LARGE_STEP = 0.01, 0.05, 1.0
 """Change per step in stds: below the first a stride towards the second helps, above the third frames are far."""
-KEPT_FRAMES = 20
-"""Frames of a trajectory that a suggested stride leaves."""
+KEPT_FRAMES, SPLIT_IN_TIME = 20, 5
+"""Frames of a trajectory that a suggested stride leaves; times as many where its last tenth is the test set."""
 FEW = 10
 MIXED = 10.0
 """Ratio between scales of channels, or of a mean to its std, that is worth a word."""
@@ -100,7 +100,7 @@ class Facts:
     def fields(self) -> dict[str, str]:
         """The setting that leaves constant channels out."""
         kept = [one.name for c, one in enumerate(self.recording.channels) if c not in self.constant]
-        return {"data.fields": ",".join(kept)} if self.constant else {}
+        return {"data.fields": ",".join(kept)} if self.constant and not self.unfit else {}
 
     @property
     def stride(self) -> dict[str, str]:
@@ -109,20 +109,24 @@ class Facts:
         The stride s is as large as the change per step allows, s ‖Δu‖/σ ≤ 5 %, as long as waves turn by less than one
         radian in a step, s ω ≤ 1, and enough frames remain.
         """
-        if not 0 < self.change < SMALL_STEP or self.has_problem("time step"):
+        if not 0 < self.change < SMALL_STEP or self.unfit:
             return {}
-        shortest = min(one.frames for one in self.recording.trajectories)
-        turn = self.scan.frequency()
-        every = min(WANTED_STEP / self.change, (shortest - 1) / KEPT_FRAMES, 1 / turn if turn > 0 else np.inf)
+        frames, turn = [one.frames for one in self.recording.trajectories], self.scan.frequency()
+        kept = KEPT_FRAMES if len(frames) > 2 else SPLIT_IN_TIME * KEPT_FRAMES
+        every = min(WANTED_STEP / self.change, (min(frames) - 1) / kept, 1 / turn if turn > 0 else np.inf)
         return {"data.stride": str(int(every))} if every >= 2 else {}
 
 
 def unfit(facts: Facts) -> Iterator[Finding]:
-    """The reasons for which training refuses the file."""
-    for one in {reason.kind: reason for reason in reversed(facts.unfit)}.values():
+    """The reasons for which training refuses the file; a command that solves all of them, where settings can."""
+    reasons = [one for n, one in enumerate(facts.unfit) if one.kind not in {other.kind for other in facts.unfit[:n]}]
+    settings = {name: value for one in reasons for name, value in one.settings.items()}
+    command = f": {facts.typed(settings)}" if all(one.settings for one in reasons) else ""
+    for one in reasons:
         more = facts.scan.bad_frames if one.kind in ("finite", "mask") else 0
         text = one.text + (f" ({_count(more, 'frame')} in all)" if more else "")
-        yield problem(one.kind, text, f"{one.remedy}: {facts.typed(one.settings)}" if one.settings else one.remedy)
+        typed = ", ".join("=".join(item) for item in one.settings.items())
+        yield problem(one.kind, text, one.remedy + (command or (typed and f" ({typed})")))
 
 
 def finite(facts: Facts) -> Iterator[Finding]:
@@ -134,7 +138,8 @@ def finite(facts: Facts) -> Iterator[Finding]:
 def constant_channels(facts: Facts) -> Iterator[Finding]:
     if facts.constant:
         names = ", ".join(facts.recording.channels[c].name for c in facts.constant)
-        yield note("constant channel", f"constant: {names}", f"leave it out: {facts.typed(facts.fields)}")
+        command = f": {facts.typed(facts.fields)}" if facts.fields else ""
+        yield note("constant channel", f"constant: {names}", f"leave it out{command}")
     elif len(facts.scan.varied):
         yield ok("constant channel", "every channel varies")
 

@@ -151,9 +151,10 @@ def measure_baselines(recording: Recording, found: Scan, settings: FileSettings)
 def point_weights(recording: Recording) -> torch.Tensor | None:
     """Quadrature weights of the points; None where all are equal."""
     if recording.points is None:
-        return quadrature_weights([a.coordinates for a in recording.axes], [bool(a.periodic) for a in recording.axes])
+        coordinates = [axis.coordinates.copy() for axis in recording.axes]  # torch wants arrays that may be written
+        return quadrature_weights(coordinates, [bool(axis.periodic) for axis in recording.axes])
     points, weights = (
-        None if x is None else torch.from_numpy(x).float() for x in (recording.points, recording.weights)
+        None if part is None else torch.from_numpy(part).float() for part in (recording.points, recording.weights)
     )
     assert points is not None
     return PointCloud(points, weights).weights

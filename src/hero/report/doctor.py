@@ -82,7 +82,7 @@ def verdict(found: Diagnosis) -> list[str]:
         return [f"not fit for training: solve {count} {problems} first ({which})"]
     warnings = ", ".join(dict.fromkeys(one.kind for one in found.findings if one.mark == "warning"))
     fit = f"fit for training{warnings and f', with a warning ({warnings})'}"
-    lines = [f"{fit}; backbone: {found.backbone}, the default, because {found.backbone_why}"]
+    lines = [f"{fit}; backbone: {found.backbone}, the default ({found.backbone_why})"]
     if found.baselines is not None:
         lines.append(baseline_text(found.baselines))
     return [*lines, found.command]
