@@ -252,7 +252,7 @@ def test_refusals() -> None:
     random = np.random.default_rng(0)
     (short,) = found_in([random.standard_normal((2, 1, 16))])
     assert short.kind == "length"
-    assert "2 states of u0 on (16,)" in short.text
+    assert "2 states per trajectory, of u0 on (16,)" in short.text
     assert [one.kind for one in found_in([random.standard_normal((1, 1, 16))])] == ["length"]
     assert [one.kind for one in problems(tidy(recording_of([random.standard_normal((9, 1, 16))])), stride=5)] == [
         "length"

@@ -196,7 +196,7 @@ def too_short(recording: Recording, stride: int = 1) -> Iterator[UnfitError]:
     if frames < SHORTEST:
         states = f"{frames} state{'s' * (frames != 1)}"
         names = ", ".join(channel.name for channel in recording.channels[:6])
-        text = f"too short, its trajectories have {states} of {names} on {recording.space}"
+        text = f"too short, it has {states} per trajectory, of {names} on {recording.space}"
         longer = "lower data.stride" if stride > 1 else "name a longer file"
         yield UnfitError("length", named(recording), text, f"training needs {SHORTEST} at least, so {longer}")
 
@@ -252,7 +252,7 @@ def _is_whole(axis: Axis, cut: slice) -> bool:
 def empty_channel(recording: Recording, channels: Sequence[int], empty: Sequence[int]) -> UnfitError:
     """A channel without any value."""
     left = [recording.channels[c].name for c in channels if c not in empty]
-    text = f"no value of {', '.join(recording.channels[c].name for c in empty)}, only NaN"
+    text = f"it has no value of {', '.join(recording.channels[c].name for c in empty)}, only NaN"
     if not left:
         return UnfitError("empty channel", named(recording), text, "choose other points or another file")
     return UnfitError("empty channel", named(recording), text, "leave it out", {"data.fields": ",".join(left)})

@@ -89,7 +89,7 @@ def verdict(found: Diagnosis) -> list[str]:
 
 
 def baseline_text(found: Baselines) -> str:
-    """What an operator has to beat, in one line."""
+    """The errors of doing nothing in one line."""
 
     def errors(values: Sequence[float]) -> str:
         return ", ".join(f"{x:.3g} at step {n}" for n, x in zip(found.steps, values, strict=True))
