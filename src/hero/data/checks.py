@@ -83,12 +83,17 @@ def _spread(count: int, wanted: int) -> list[int]:
 
 def tidy(recording: Recording) -> Recording:
     """The recording with trajectories of one length, its mask, and every axis periodic or not; noted."""
-    if not recording.trajectories or not all(trajectory.frames for trajectory in recording.trajectories):
-        raise HeroError(f"{named(recording)} holds no trajectory, or one without states; name another file.")
+    refuse_empty(recording)
     recording = _masked(_equal_lengths(recording))
     if recording.points is not None:
         return recording
     return decide_boundaries(recording, [part.values for part in sample(recording)])
+
+
+def refuse_empty(recording: Recording) -> None:
+    """Refuse a recording in which there is nothing to look at."""
+    if not recording.trajectories or not all(trajectory.frames for trajectory in recording.trajectories):
+        raise HeroError(f"{named(recording)} holds no trajectory, or one without states; name another file.")
 
 
 def _equal_lengths(recording: Recording) -> Recording:
@@ -143,6 +148,7 @@ def _read_masked(
 
 def fitted(recording: Recording) -> tuple[Recording, list[UnfitError]]:
     """The recording with as many coordinates as its states have points, and what did not fit."""
+    refuse_empty(recording)
     state = recording.trajectories[0].read(slice(0, 1), range(len(recording.channels)))
     space = state.shape[2:]
     if space == recording.space:

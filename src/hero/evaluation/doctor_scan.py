@@ -107,8 +107,11 @@ class Scan:
 
 def finite_mean(values: np.ndarray, axis: int) -> np.ndarray:
     """The mean over what is finite; NaN where nothing is."""
-    finite = np.isfinite(values)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
+        mean = values.sum(axis=axis) / values.shape[axis]
+        if np.isfinite(mean).all():
+            return np.asarray(mean)
+        finite = np.isfinite(values)
         return np.asarray(np.where(finite, values, 0).sum(axis=axis) / finite.sum(axis=axis))
 
 
@@ -194,9 +197,8 @@ def with_bad_noted(found: Scan, trajectory: int, start: int, flat: np.ndarray) -
 
 def measure_block(found: Scan, one: TrajectoryScan, start: int, tail: np.ndarray, flat: np.ndarray) -> None:
     """Take the numbers of a block; `tail` are up to two frames before it."""
-    stop, known = start + len(flat), np.isfinite(flat)
-    low, high = np.where(known, flat, np.inf).min(axis=2), np.where(known, flat, -np.inf).max(axis=2)
-    found.low, found.high = np.minimum(found.low, low.min(axis=0)), np.maximum(found.high, high.max(axis=0))
+    stop, low, high = start + len(flat), np.fmin.reduce(flat, axis=2), np.fmax.reduce(flat, axis=2)
+    found.low, found.high = np.fmin(found.low, np.fmin.reduce(low)), np.fmax(found.high, np.fmax.reduce(high))
     one.mean[start:stop] = mean = finite_mean(flat, axis=2)
     one.variance[start:stop] = finite_mean(np.square(flat - mean[..., None]), axis=2)
     steps = np.diff(np.concatenate([tail, flat]), axis=0)
