@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
 from hero.config import parse_override
 from hero.data.checks import fitted, not_finite
-from hero.data.files import FileSettings, divided, examined
+from hero.data.files import FileSettings, divided, examined, words
 from hero.data.recording import Recording
 from hero.errors import HeroError
 from hero.evaluation.doctor_findings import Facts, Finding, findings, train_command
@@ -71,6 +72,7 @@ class Range(Record):
 class Diagnosis(Record):
     """All that `hero doctor FILE` says."""
 
+    version: ClassVar[int] = 2
     source: str
     format: str
     files: int
@@ -123,16 +125,15 @@ def diagnose(recording: Recording, source: str, layout: str = "") -> Diagnosis:
     unfit = list(refused)
     training = {} if unfit else {one.trajectory: one for one in divided(recording, plain)["train"]}
     found = scan(recording, {i: range(one.first, one.first + one.frames) for i, one in training.items()})
-    if found.bad and not unfit:  # beyond the states that the check before training reads
-        unfit = [not_finite(recording, *found.bad[0])]
+    if found.bad and not any(one.kind in ("finite", "mask") for one in unfit):  # beyond the states that were sampled
+        unfit.append(not_finite(recording, *found.bad[0]))
     spectrum = measure_spectrum(recording, found)
     facts = Facts(source, layout, given, recording, unfit, found, spectrum)
     settings = ({"data.layout": layout} if layout else {}) | facts.fields | facts.stride
     answers, baselines = findings(facts), None
     if not unfit:
-        kept = {"fields": tuple(facts.fields.get("data.fields", "").split(",")) if facts.fields else ()}
-        chosen = plain.model_copy(update={**kept, "stride": int(facts.stride.get("data.stride", 1))})
-        baselines = measure_baselines(recording, found, chosen)
+        fields, stride = words(facts.fields.get("data.fields", "")), int(facts.stride.get("data.stride", 1))
+        baselines = measure_baselines(recording, found, plain.model_copy(update={"fields": fields, "stride": stride}))
         answers = [*(refusal(source, settings) if Path(source).exists() else []), *answers]
     backbone, why = suggested_backbone(recording)
     frames = [one.frames for one in recording.trajectories]
