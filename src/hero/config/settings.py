@@ -43,6 +43,8 @@ class Facts:
     """Whether channels come in different scales, as in files and in conditioning."""
     norm: str = "joint"
     """How errors are measured unless set: `channels` for files."""
+    train_steps: int = 0
+    """Steps of a training trajectory of a file; 0: enough for every default."""
 
 
 @dataclass(frozen=True)

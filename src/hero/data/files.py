@@ -26,7 +26,17 @@ from hero.config.settings import flagged
 from hero.console import progress_bar
 from hero.data.arrays import is_as_given
 from hero.data.boundaries import is_even
-from hero.data.checks import refuse_unfit, tidy
+from hero.data.checks import (
+    SPLIT_FRAMES,
+    UnfitError,
+    are_equal_steps,
+    fitted,
+    not_finite,
+    problems,
+    tidy,
+    time_steps,
+    too_short,
+)
 from hero.data.readers import open_recording
 from hero.data.recording import Recording, Trajectory
 from hero.data.store import SCORED, SPLITS, Split
@@ -147,7 +157,7 @@ class FileSettings(Settings):
                 "units": tuple(recording.channels[i].unit for i in kept),
                 "axes": tuple(axis.name for axis in axes),
                 "condition": chosen_conditioning(recording, self.condition),
-                "dt": self.dt or recording.dt * self.stride,
+                "dt": self.dt or dt_of(recording, self.stride),
                 "cloud": recording.points is not None,
                 "uneven": not all(
                     is_even(np.diff(axis.coordinates[cut])) for axis, cut in zip(axes, cuts, strict=True)
@@ -387,11 +397,8 @@ class FileTrajectories(Trajectories):
             found[i] = self.reading.states(part.trajectory, part.first + first, count)
             if not np.isfinite(found[i]).all():
                 frame, channel = (int(places[0]) for places in np.nonzero(~np.isfinite(found[i]))[:2])
-                raise HeroError(
-                    f"the split {self.split} of {self.reading.settings.path} has NaN or infinite values (first in "
-                    f"trajectory {row}, step {first + frame}, {self.reading.settings.channels[channel]}); "
-                    "`hero doctor` lists them, data.fields and data.crop leave parts out."
-                )
+                place = (part.first + first + frame) * self.reading.settings.stride
+                raise not_finite(self.reading.recording, part.trajectory, place, self.reading.channels[channel])
         return torch.from_numpy(found)
 
     def in_memory(self, title: str = "") -> Trajectories:
@@ -427,9 +434,37 @@ class FileTrajectories(Trajectories):
 
 def opened(settings: FileSettings) -> Recording:
     """The recording that the settings name, tidied and fit for training."""
-    recording = tidy(open_recording(Path(settings.path), settings.layout))
-    refuse_unfit(recording)
+    recording, unfit = examined(open_recording(Path(settings.path), settings.layout), settings)
+    for problem in unfit:
+        raise problem
     return recording if recording.points is None else with_positions(recording)
+
+
+def examined(given: Recording, settings: FileSettings) -> tuple[Recording, Iterator[UnfitError]]:
+    """The recording as training sees it, and every reason to refuse it: training raises the first of them, and `hero
+    doctor` shows them all."""
+    given, misfit = fitted(given)
+    recording = tidy(given)
+    around = each_axis("periodic", settings.periodic, len(recording.axes))
+    declared = [replace(axis, periodic=wraps) for axis, wraps in zip(recording.axes, around, strict=False)]
+    chosen = replace(recording, axes=tuple(declared) or recording.axes)
+
+    def unfit() -> Iterator[UnfitError]:
+        yield from misfit
+        channels, cuts = chosen_channels(chosen, settings.fields), axis_slices(chosen, settings)
+        yield from problems(chosen, channels, cuts, settings.stride, settings.dt)
+        try:
+            divided(chosen, settings)
+        except UnfitError as problem:
+            yield problem
+
+    return recording, unfit()
+
+
+def dt_of(recording: Recording, stride: int) -> float:
+    """Time between two states that a stride keeps: of uneven frames, the step that it makes even."""
+    steps = time_steps(recording, stride)
+    return recording.dt * stride if are_equal_steps(time_steps(recording)) else float(steps.mean())
 
 
 def with_positions(recording: Recording) -> Recording:
@@ -538,11 +573,8 @@ def divided(recording: Recording, settings: FileSettings) -> dict[str, list[Part
     Fewer than three trajectories are split in time. Validation and test trajectories are cut into rollouts.
     """
     frames = -(-min(t.frames for t in recording.trajectories) // settings.stride)
-    if frames < 3:
-        raise HeroError(
-            f"{settings.path} has {frames} states per trajectory with data.stride={settings.stride}; "
-            "at least 3 are needed, lower the stride."
-        )
+    for problem in too_short(recording, settings.stride):
+        raise problem
     if settings.train_share + settings.val_share >= 1:
         raise HeroError(
             f"data.train_share={settings.train_share:g} and data.val_share={settings.val_share:g} leave nothing for "
@@ -566,10 +598,12 @@ def whole_parts(recording: Recording, settings: FileSettings, frames: int) -> di
         cuts = [0, round(frames * settings.train_share)]
         cuts += [cuts[1] + round(frames * settings.val_share), frames]
         if min(np.diff(cuts)) < 2:
-            raise HeroError(
-                f"{settings.path} has {count} trajectories of {frames} states, too few to split in time; "
-                "at least 20 states are needed."
+            states = (
+                f"{count} {'trajectory' if count == 1 else 'trajectories'} of {frames} states, too few to split in time"
             )
+            longer = "lower data.stride" if settings.stride > 1 else "name a file with more"
+            remedy = f"at least {SPLIT_FRAMES} states or 3 trajectories are needed, so {longer}"
+            raise UnfitError("split", settings.path, states, remedy)
         bounds = zip(SPLITS, cuts[:-1], cuts[1:], strict=True)
         return {name: [Part(i, a, b - a) for i in range(count)] for name, a, b in bounds}
     order = np.random.default_rng(settings.split_seed).permutation(count)
@@ -584,7 +618,9 @@ def whole_parts(recording: Recording, settings: FileSettings, frames: int) -> di
             pool = [int(i) for i in order if i in left]
             groups[name], groups["train"] = sorted(pool[:taken]), sorted(pool[taken:])
     if not groups["train"]:
-        raise HeroError(f"{settings.path} leaves no trajectory to train on; raise data.train_share.")
+        labels_of = ", ".join(f"{labels.count(name)} for {name or 'any split'}" for name in dict.fromkeys(labels))
+        text = f"{count} trajectories ({labels_of}) leave none to train on"
+        raise UnfitError("split", settings.path, text, "add trajectories, or raise data.train_share")
     kept = [-(-trajectory.frames // settings.stride) for trajectory in recording.trajectories]
     shortest = {name: min(kept[i] for i in groups[name]) for name in SPLITS}
     return {name: [Part(i, 0, shortest[name]) for i in groups[name]] for name in SPLITS}

@@ -301,6 +301,7 @@ def build(values: Mapping[str, Any]) -> RunConfig:
         source.space,
         normalise,
         "channels" if isinstance(source, FileSource) else "joint",
+        source.given.train_steps if isinstance(source, FileSource) else 0,
     )
     train = TrainSettings.from_values("train", given_train, facts)
     data = source.given if isinstance(source, FileSource) else DataSettings.from_values("data", given_data, facts)

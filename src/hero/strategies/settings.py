@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
-from hero.config import Derived, Settings, from_strategy, setting, share
+from hero.config import Derived, Facts, Settings, from_strategy, setting, share
 from hero.data.files import Words, words
 from hero.errors import HeroError
 from hero.method.losses import known_loss
@@ -52,6 +52,16 @@ def staged(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, **implied}
 
 
+UNROLL = 5
+
+
+def fitting_unroll(facts: Facts, given: Mapping[str, Any]) -> int:
+    """The paper's unroll, or all steps of a file whose trajectories are shorter."""
+    history = given.get("history", 1)
+    before = history - 1 if isinstance(history, int) else 0
+    return max(1, min(UNROLL, facts.train_steps - before)) if facts.train_steps else UNROLL
+
+
 def usable_clip(norm: float) -> float:
     """A validator for the largest gradient norm, which float32 must be able to divide by."""
     if 0 < norm < SMALLEST_CLIP:
@@ -64,7 +74,9 @@ class TrainSettings(Settings):
 
     steps: int = setting(10_000, "Optimizer updates.", ge=1, cost=False)
     batch: int = setting(20, "Windows per update.", ge=1, inherited=True)
-    unroll: int = setting(5, "K, the steps of a training window; all strategies draw the same windows.", ge=1)
+    unroll: Annotated[int, Derived(fitting_unroll, f"{UNROLL}, or all steps of shorter trajectories in a file")] = (
+        setting("K, the steps of a training window; all strategies draw the same windows.", ge=1)
+    )
     history: int = setting(1, "H, the most recent states that the operator sees.", ge=1, inherited=True)
     normalise: Annotated[bool, Derived(lambda facts, given: facts.normalise, "true for files and conditioning")] = (
         setting("Scale each channel by its mean and std in the training data.", inherited=True)

@@ -209,7 +209,7 @@ def spectrum_figure(rollout: Rollout) -> Figure:
     steps = _present(SPECTRUM_STEPS, len(rollout.truth))
     figure = new_figure(3.1 * len(steps) + 0.6, 3.5)
     grid = figure.subplots(1, len(steps), sharex=True, sharey=True, squeeze=False)[0]
-    highest = max(rollout.truth_spectrum[0].max(), 1e-30)
+    highest = max(rollout.truth_spectrum[0].max(initial=0), 1e-30)
     low, high = highest * 1e-17, highest * 1e3
     for axes, step in zip(grid, steps, strict=True):
         reference, power = rollout.truth_spectrum[step - 1], rollout.prediction_spectrum[step - 1]
