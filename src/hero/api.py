@@ -184,8 +184,8 @@ def evaluate(
     operator = model.model if isinstance(model, Result) else model if callable(model) else load(path)
     history = operator.card.history if isinstance(operator, Operator) else history
     test, norm = test_trajectories(data, Path(data_dir), named({}, settings, more))
-    if isinstance(operator, Operator) and operator.about:
-        norm.by_channel = operator.about.run_config().train.norm == "channels"
+    if isinstance(operator, Operator):
+        norm.by_channel, norm.importance = operator.card.norm == "channels", operator.card.channel_weights
     count = test.shape[1] - history
     if count < 1:
         raise HeroError(f"`data` have {test.shape[1]} states, too few for a step after {history}; give longer ones.")

@@ -95,10 +95,8 @@ def _masked(recording: Recording) -> Recording:
     if not outside.any() or any((np.isnan(state) != outside).any() for state in states):
         return recording
     names = [channel.name for channel in recording.channels]
-    empty = [name for name, part in zip(names, outside, strict=True) if part.all()]
-    if empty:
-        raise HeroError(f"{_named(recording)} has no value of {empty[0]}, only NaN; leave it out with data.fields.")
-    fill = np.array([np.mean([state[c][~outside[c]] for state in states]) for c in range(len(names))])
+    inside = [[state[c][~outside[c]] for state in states] for c in range(len(names))]
+    fill = np.array([np.mean(values) if values[0].size else 0.0 for values in inside])
     trajectories = [
         replace(one, read=partial(_read_masked, one, i, outside, fill, names, _named(recording)))
         for i, one in enumerate(recording.trajectories)

@@ -467,6 +467,11 @@ def mask_of(recording: Recording, settings: FileSettings) -> np.ndarray | None:
     kept = recording.mask[chosen_channels(recording, settings.fields)]
     mask = kept[(slice(None), *axis_slices(recording, settings))]
     for c, part in zip(chosen_channels(recording, settings.fields), mask, strict=True):
+        if not recording.mask[c].any():
+            raise HeroError(
+                f"{recording.files[0]} has no value of {recording.channels[c].name}, only NaN; leave it out with "
+                "data.fields, or name another file."
+            )
         if not part.any():
             raise HeroError(
                 f"every point of {recording.channels[c].name} that data.crop and data.coarsen keep is masked; keep "

@@ -174,8 +174,9 @@ def masked_trajectories(states: Tensor, mu: Tensor | None = None) -> Trajectorie
         )
     if not bool(outside.any()):
         return Trajectories(states, mu)
-    if bool(outside.flatten(1).all(1).any()):
-        raise HeroError("a channel has no value at all, only NaN; leave it out.")
+    empty = outside.flatten(1).all(1)
+    if bool(empty.any()):
+        raise HeroError(f"channel {int(empty.nonzero()[0])} has no value at all, only NaN; leave it out.")
     mean = streamed_moments([states.nan_to_num(nan=0.0)], 0, ~outside)[0]
     filled = torch.where(outside, mean.reshape(-1, *(1,) * (states.dim() - 3)), states)
     return Trajectories(filled, mu, ~outside)

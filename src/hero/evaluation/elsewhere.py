@@ -28,6 +28,7 @@ from hero.method.rollout import counted
 from hero.runs.config import RunConfig, by_section
 from hero.runs.folder import Run, choose_device
 from hero.runs.records import RunIdentity, write_arrays
+from hero.strategies.base import geometry_of
 
 CARRIED = ("layout", "fields", "channels", "stride", "crop", "coarsen")
 """Choices of a run from files that hold for other files as well."""
@@ -73,7 +74,7 @@ def evaluate_on(
     if steps < 1:
         raise HeroError(f"{source.title} has {truth.shape[1]} states, too few after {history} given; use more.")
     step, norm = opened.stepper(model.to(device)), opened.norm(data_dir)
-    norm.mask = truth.mask
+    norm.mask, norm.weights = truth.mask, geometry_of(source, None).weights
     with progress_bar(f"{run.name}, {name}", len(truth) * steps) as advance:
         errors = rollout_errors(counted(step, advance), truth, steps, device, history, norm=norm)
         idle = baseline_errors(truth, steps, history, norm)

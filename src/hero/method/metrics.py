@@ -137,14 +137,15 @@ def channel_vrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     mean = norm.channel_means(u)
     centred = u - mean.reshape(*mean.shape, *(1,) * (u.dim() - 2))
     variance = norm.channel_means(centred.square())
-    spread = variance.mean(0) if norm.std is None else norm.std.to(u).square()
-    return (norm.channel_means((u_hat - u).square()) / (variance + VARIANCE_FLOOR * spread)).sqrt()
+    floor = VARIANCE_FLOOR * norm.variance_floor(u, variance)
+    return (norm.channel_means((u_hat - u).square()) / (variance + floor)).sqrt()
 
 
 @measure(diverged=math.inf)
 def vrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     """The mean of VRMSE over the channels, weighed as the user asks."""
-    return channel_vrmse.value(u_hat, u, norm) @ norm.shares(u.shape[1])
+    shares = norm.shares(u.shape[1])
+    return channel_vrmse.value(u_hat, u, norm).where(shares > 0, 0.0) @ shares  # 0 times infinity is 0 here
 
 
 @measure(diverged=math.inf)
