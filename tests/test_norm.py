@@ -651,7 +651,7 @@ def metrics_of(own: dict[str, float], idle: dict[str, dict[str, float]], **chann
         trajectories=1,
         val={"vrmse_gm9": 1.0},
         test={"diverged": 0, **own},
-        channels=channels.get("own", {}),
+        channels=channels.get("run", {}),
         baselines=baselines,
     )
 
@@ -663,7 +663,7 @@ def test_shortfalls_name_baseline_step_and_channel() -> None:
     worse = metrics_of(numbers, {"persistence": {"vrmse@1": 0.1}, "mean": {"vrmse@9": 0.4}}).shortfalls
     assert [(one.baseline, one.step, one.channel) for one in worse] == [("persistence", 1, ""), ("mean", 9, "")]
     channels = {
-        "own": {"v": {"vrmse@1": 0.3}, "p": {"vrmse@1": 0.01}},
+        "run": {"v": {"vrmse@1": 0.3}, "p": {"vrmse@1": 0.01}},
         "persistence": {"v": {"vrmse@1": 0.2}, "p": {"vrmse@1": 0.2}},
     }
     (one,) = metrics_of(numbers, {"persistence": {"vrmse@1": 0.2}}, **channels).shortfalls
