@@ -632,7 +632,7 @@ def test_predictions_in_the_figure_are_those_that_were_measured(studied: Path, d
         u = predicted(found, example, 100, torch.device("cpu"))
         truth = test[trajectory, 100].numpy()
         measured = np.linalg.norm(u - truth) / np.linalg.norm(truth)
-        assert measured == pytest.approx(found.errors.nrmse[trajectory, 99], rel=1e-5)
+        assert measured == pytest.approx(found.errors.score[trajectory, 99], rel=1e-5)
 
 
 def test_kept_checkpoints_in_a_table(runs_dir: Path, data_dir: Path) -> None:

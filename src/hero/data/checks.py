@@ -94,6 +94,8 @@ def _masked(recording: Recording) -> Recording:
     outside = np.isnan(states[0]) if states else np.zeros(1, bool)
     if not outside.any() or any((np.isnan(state) != outside).any() for state in states):
         return recording
+    if outside.all():
+        raise HeroError(f"{_named(recording)} has no value, only NaN; name another file.")
     names = [channel.name for channel in recording.channels]
     inside = [[state[c][~outside[c]] for state in states] for c in range(len(names))]
     fill = np.array([np.mean(values) if values[0].size else 0.0 for values in inside])

@@ -470,7 +470,7 @@ def mask_of(recording: Recording, settings: FileSettings) -> np.ndarray | None:
         if not recording.mask[c].any():
             raise HeroError(
                 f"{recording.files[0]} has no value of {recording.channels[c].name}, only NaN; leave it out with "
-                "data.fields, or name another file."
+                "data.fields."
             )
         if not part.any():
             raise HeroError(

@@ -137,7 +137,7 @@ def channel_vrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     mean = norm.channel_means(u)
     centred = u - mean.reshape(*mean.shape, *(1,) * (u.dim() - 2))
     variance = norm.channel_means(centred.square())
-    floor = VARIANCE_FLOOR * norm.variance_floor(u, variance)
+    floor = VARIANCE_FLOOR * norm.spread_squared(mean, variance)
     return (norm.channel_means((u_hat - u).square()) / (variance + floor)).sqrt()
 
 
@@ -177,9 +177,12 @@ def correlation(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
 
 @measure(diverged=0.0)
 def anomaly_correlation(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
-    """The correlation of the differences from each channel's mean in the training data, averaged over channels."""
-    mean = u.new_zeros(u.shape[1]) if norm.mean is None else norm.mean.to(u)
-    origin = mean.reshape(-1, *(1,) * (u.dim() - 2))
+    """The correlation of the differences from each channel's mean in the training data, averaged over channels.
+
+    Where there are no training data, the mean of the true state is in its place.
+    """
+    mean = norm.channel_means(u) if norm.mean is None else norm.mean.to(u)
+    origin = mean.reshape(*mean.shape, *(1,) * (u.dim() - 2))
     return correlation.value(u_hat - origin, u - origin, norm)
 
 

@@ -128,11 +128,11 @@ class Norm:
             return torch.full(self.mask.shape[1:], 1 / self.mask[0].numel(), dtype=torch.float64)
         return self.weights.double().cpu()
 
-    def variance_floor(self, u: Tensor, variance: Tensor) -> Tensor:
-        """σ² of each channel: of the training data, or of the states u (time, channel, *space) where none are known."""
+    def spread_squared(self, mean: Tensor, variance: Tensor) -> Tensor:
+        """σ² of each channel in the training data; of states with this mean and variance where none are known."""
         if self.std is not None:
-            return self.std.to(u).square()
-        return spread(self.channel_means(u).mean(0), variance.mean(0).sqrt()).square()
+            return self.std.to(variance).square()
+        return spread(mean, variance.sqrt()).square()
 
     def channel_means(self, values: Tensor) -> Tensor:
         """Mean over the valid points with their weights: (time, channel, *space) -> (time, channel)."""
