@@ -144,20 +144,29 @@ def refuse_unfit(recording: Recording) -> None:
             "3 at least; name a file with more."
         )
     parts = sample(recording)
-    for part in parts:
-        broken = ~np.isfinite(part.values)
-        if broken.any():
-            frame, channel = (int(places[0]) for places in np.nonzero(broken)[:2])
-            raise HeroError(
-                f"{name}: trajectory {part.trajectory} is not finite in {recording.channels[channel].name} at "
-                f"frame {part.frames[frame]}, and not at the same points in every state, as a mask would be; leave "
-                "such trajectories out or fill the values, and save it again."
-            )
+    _refuse_not_finite(recording, parts)
     if all((part.values == part.values[:1]).all() for part in parts):
         raise HeroError(
             f"{name} is steady: all states of a trajectory are equal, so there is nothing to predict; name a file of "
             "trajectories in time."
         )
+
+
+def _refuse_not_finite(recording: Recording, parts: Sequence[Sampled]) -> None:
+    """Refuse NaN and infinity that are no mask: not at the points where most states have them."""
+    usual = np.mean([np.isnan(state) for part in parts for state in part.values], axis=0) > 0.5
+    for part in parts:
+        for found, fault, remedy in (
+            (~np.isfinite(part.values) & ~usual, "is not finite in", "leave such trajectories out or fill the values"),
+            (~np.isnan(part.values) & usual, "has a value of", "give the mask to every state"),
+        ):
+            if found.any():
+                frame, channel = (int(places[0]) for places in np.nonzero(found)[:2])
+                raise HeroError(
+                    f"{_named(recording)}: trajectory {part.trajectory} {fault} {recording.channels[channel].name} at "
+                    f"frame {part.frames[frame]}, and not at the same points in every state, as a mask would be; "
+                    f"{remedy}, and save it again."
+                )
 
 
 def _named(recording: Recording) -> str:
