@@ -51,6 +51,13 @@ class OtherMetrics(RunIdentity):
     baselines: dict[str, dict[str, float]] = Field(default_factory=dict)
 
 
+def common_points(own: Tensor | None, other: Tensor | None) -> Tensor | None:
+    """The mask of points where a run predicts and other data have values; on another grid, the mask of the data."""
+    if own is None or (other is not None and own.shape != other.shape):
+        return other
+    return own if other is None else own & other.cpu()
+
+
 def evaluate_on(
     run: Path, data_dir: Path, settings: Mapping[str, Any] | None = None, split: str = "test"
 ) -> tuple[OtherMetrics, dict[str, Tensor]]:
@@ -74,7 +81,7 @@ def evaluate_on(
     if steps < 1:
         raise HeroError(f"{source.title} has {truth.shape[1]} states, too few after {history} given; use more.")
     step, norm = opened.stepper(model.to(device)), opened.norm(data_dir)
-    norm.mask, norm.weights = truth.mask, geometry_of(source, None).weights
+    norm.mask, norm.weights = common_points(norm.mask, truth.mask), geometry_of(source, None).weights
     with progress_bar(f"{run.name}, {name}", len(truth) * steps) as advance:
         errors = rollout_errors(counted(step, advance), truth, steps, device, history, norm=norm)
         idle = baseline_errors(truth, steps, history, norm)
