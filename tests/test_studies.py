@@ -670,7 +670,7 @@ def test_the_landscape_finds_the_runs_of_the_main_study(again: Path, data_dir: P
 
 
 def test_a_landscape_of_a_run_that_stopped_early(runs_dir: Path, data_dir: Path) -> None:
-    settings = {**TINY, "train.patience": 1, "train.lr": 1e-9, "train.keep_every": 5, "train.validate_every": 5}
+    settings = {**TINY, "train.patience": 1, "train.lr": 1e-30, "train.keep_every": 5, "train.validate_every": 5}
     chosen: dict[str, Any] = {"overrides": settings, "tasks": ["burgers"], "seeds": [0]}
     result = studied_here("landscape", runs_dir, data_dir, **chosen)
     (entry,) = result.runs.values()

@@ -303,7 +303,7 @@ def found_path(name: Any, runs: Path) -> Path:
 def test_trajectories(data: Any, data_dir: Path, values: Mapping[str, Any]) -> tuple[Trajectories, Norm]:
     """All of an array, `test` or `u` of several, or the test split of files and benchmarks; and their norm.
 
-    The statistics of the norm are the training split's where there is one, else those of the data themselves.
+    The norm takes its statistics from the training split where there is one, else from the data themselves.
     """
     if not is_array(data):
         settings = {"strategy": "one_step", "train.unroll": 1} | data_settings(data, data_dir, {}) | dict(values)

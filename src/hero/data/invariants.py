@@ -79,7 +79,7 @@ class Survey:
 def survey(parts: Iterable[np.ndarray], weights: np.ndarray | None = None) -> Survey:
     """Read trajectories (states, channel, *space) once.
 
-    `weights` (channel, *space) are those of a mean over space, 0 at masked points; None: all equal.
+    `weights` (channel, *space) weigh the points of a mean over space, 0 where masked; None: all equal.
     """
     series: list[Series] = []
     lows, highs, samples = [], [], []
@@ -110,7 +110,7 @@ def survey(parts: Iterable[np.ndarray], weights: np.ndarray | None = None) -> Su
 
 
 def quantum_of(values: np.ndarray) -> float:
-    """The smallest step between values above half of the largest; 0 where it is no larger than float32's rounding.
+    """The smallest step between values above half of the largest; 0 where it is within float32's rounding.
 
     Of n values without a step, two differ by range/n² or less, so that more values than 2¹² tell a step of 10⁻⁶.
     """
@@ -243,7 +243,7 @@ def follows_clock(found: Survey, c: int) -> bool:
 
 
 def keep_words(invariants: Sequence[Invariant]) -> tuple[str, ...]:
-    """What an operator should keep, as `backbone.keep` has it.
+    """Invariants that an operator should keep, as `backbone.keep` has them.
 
     A norm is not combined with bounds: rescaling could leave them.
     """

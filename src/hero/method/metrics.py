@@ -187,7 +187,7 @@ def anomaly_correlation(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
 
 
 skill_ratio = Measure("skill_ratio", None, math.inf)
-"""VRMSE over that of the better baseline; `baseline_errors` has what it is made of."""
+"""VRMSE over the VRMSE of the better baseline, from `baseline_errors`."""
 
 
 MEASURES = {"nrmse": nrmse, "vrmse": vrmse}
@@ -358,8 +358,8 @@ def _channel_metrics(h: int) -> dict[str, Metric]:
         "skilful_step": Metric(
             "Skilful steps",
             "higher",
-            f"Steps, of the first {h}, before VRMSE first exceeds that of a baseline: the first state kept, or the "
-            "mean state of the training data; averaged over trajectories.",
+            f"Steps, of the first {h}, before VRMSE first reaches the VRMSE of a baseline: the first state kept, "
+            "or the mean state of the training data; averaged over trajectories.",
             lambda ratios: _uninterrupted(_float64(ratios)[:, :h] < 1),
             measure=skill_ratio,
         ),
@@ -406,7 +406,7 @@ def metric_at(name: str, scoring: Scoring) -> str:
 
 
 def scoring_of(names: Iterable[str]) -> Scoring:
-    """The scoring whose metrics these are: that of their GM, the usual one without it."""
+    """The scoring whose metrics these are, which their GM names; the usual one without a GM."""
     found = {m[1]: int(m[2]) for name in names if (m := _NUMBERED.fullmatch(name)) and m[1].endswith("gm")}
     if "vrmse_gm" in found:
         return Scoring(found["vrmse_gm"], "vrmse")

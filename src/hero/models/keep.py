@@ -3,7 +3,7 @@
 The output v of the operator is projected, each step of a bundle, with u the newest state of its input and ⟨·⟩ the mean
 over valid points with their quadrature:
 
-    bounds      v ← min(max(v, low), high), whose gradient is that of v
+    bounds      v ← min(max(v, low), high), with the gradient of v
     norm        v ← ⟨v⟩ + (v - ⟨v⟩) ‖u - ⟨u⟩‖ / ‖v - ⟨v⟩‖;  norm_cap: where that factor is below 1
     mean        v ← v + ⟨u⟩ - ⟨v⟩; with bounds the difference goes where there is room, so that none is left
     total       the same for the mean of several channels together
@@ -40,7 +40,7 @@ class Kept(nn.Module):
         history: int = 1,
         weights: Tensor | None = None,
     ) -> None:
-        """`weights` (channel or 1, *space) are those of the mean; None: all equal, on any grid."""
+        """`weights` (channel or 1, *space) weigh the points of the mean; None: all equal, on any grid."""
         super().__init__()
         self.backbone, self.rules, self.channels = backbone, tuple(rules), channels
         self.newest = slice((history - 1) * channels, history * channels)
@@ -121,13 +121,13 @@ def factor(wanted: Tensor, found: Tensor, is_cap: bool) -> Tensor:
 
 
 def clipped(v: Tensor, low: float, high: float) -> Tensor:
-    """v within its bounds; beyond them the gradient is that of v, so that a value can find its way back."""
+    """v within its bounds; beyond them the gradient is the gradient of v, so that a value can find its way back."""
     inside = v.clamp(low, high)
     return inside if not torch.is_grad_enabled() else v + (inside - v).detach()
 
 
 def with_mean(v: Tensor, u: Tensor, omega: Tensor | None, low: float, high: float) -> Tensor:
-    """v with the mean of u. What is missing goes to each point by its room below a finite bound, else evenly."""
+    """v with the mean of u. The difference goes to each point by its room below a finite bound, else evenly."""
     missing = mean(u, omega) - mean(v, omega)
     more = missing if math.isinf(high) else shared(missing.clamp(min=0), high - v, omega)
     less = missing if math.isinf(low) else shared(missing.clamp(max=0), v - low, omega)
