@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -20,13 +22,17 @@ from hero.data.checks import tidy
 from hero.data.readers import open_recording
 from hero.data.windows import Batch, Context, Trajectories
 from hero.errors import HeroError
+from hero.evaluation.elsewhere import evaluate_on
 from hero.evaluation.evaluate import evaluate
 from hero.evaluation.export import FORMATS, ModelCard, export_run, load_stepper
+from hero.method.rollout import rollout
 from hero.models import FNO
 from hero.models.wrappers import Masked, Normalised, Residual
 from hero.runs.config import make_config
 from hero.runs.folder import STATISTICS, Run, load_data
+from hero.strategies import STRATEGIES
 from hero.training.loop import train
+from hero.training.schedule import augment
 
 POINTS = 16
 OUTSIDE = np.zeros((2, POINTS), bool)
@@ -543,3 +549,98 @@ def test_hidden_points_are_nan_in_files_and_null_nowhere(run: Run) -> None:
     assert set(numbers["baselines"]) == {"persistence", "mean"}
     for table in (numbers["test"], *numbers["channels"].values(), *(b["test"] for b in numbers["baselines"].values())):
         assert all(isinstance(value, float | int) for value in table.values())
+
+
+def test_fixed_fields_may_be_nan_where_no_channel_has_a_value(tmp_path: Path) -> None:
+    """Their mean is read there; NaN elsewhere is refused, and can be left out."""
+    xarray = pytest.importorskip("xarray")
+    u, nowhere = masked(waves()), OUTSIDE.all(axis=0)
+    height = np.where(nowhere, np.nan, np.arange(POINTS)).astype(np.float32)
+    dims, places = ("member", "time", "x"), {"time": np.arange(12) * 0.5, "x": np.arange(POINTS) * 0.1}
+
+    def written(name: str, field: np.ndarray) -> dict[str, Any]:
+        variables = {"h": (dims, u[:, :, 0]), "T": (dims, u[:, :, 1]), "height": (("x",), field)}
+        xarray.Dataset(variables, places).to_netcdf(tmp_path / name, engine="h5netcdf")
+        return {**SMALL, "data.path": str(tmp_path / name)}
+
+    config = make_config(overrides=written("good.nc", height))
+    data = load_data(config, "train", tmp_path, "cpu")
+    assert config.make_source().conditioning == ("height",)
+    assert data.mu is not None
+    assert data.mu.shape == (len(data), 1, POINTS)
+    np.testing.assert_allclose(data.mu[0, 0], np.where(nowhere, height[~nowhere].mean(), height))
+    broken = written("bad.nc", np.where(np.arange(POINTS) == 3, np.nan, height).astype(np.float32))
+    with pytest.raises(HeroError, match=r"the field height of trajectory \d in .* is not finite where"):
+        load_data(make_config(overrides=broken), "train", tmp_path, "cpu")
+    left_out = make_config(overrides={**broken, "data.condition": "none"})
+    assert load_data(left_out, "train", tmp_path, "cpu").mu is None
+
+
+def test_a_run_is_measured_where_it_predicts_and_the_data_have_values(run: Run, folder: Path, tmp_path: Path) -> None:
+    other = OUTSIDE.copy()
+    other[0, 3], other[1, 12] = False, True
+    np.save(tmp_path / "other.npy", masked(waves(), other))
+    found, errors = evaluate_on(run.path, folder / "data", {"data.path": str(tmp_path / "other.npy")})
+    both = OUTSIDE | other
+    step, true = run.stepper(run.operator("cpu")), masked(waves(), both)
+    config = make_config(overrides=settings(folder, **{"data.path": str(tmp_path / "other.npy"), "train.history": 2}))
+    start = load_data(config, "test", tmp_path, "cpu")
+    with torch.no_grad():
+        made = rollout(step, start.first(2), 2).numpy()
+    rows = [row for row in true if np.array_equal(row[0][~both], start.states[0, 0].numpy()[~both])]
+    expected = np.mean(
+        [
+            np.sqrt(np.mean((made[0, 0, c] - rows[0][2, c])[~both[c]] ** 2) / rows[0][2, c][~both[c]].var())
+            for c in range(2)
+        ]
+    )
+    assert float(errors["vrmse"][0, 0]) == pytest.approx(expected, rel=1e-4)
+    assert set(found.baselines) == {"persistence", "mean"}
+
+
+def test_states_without_values_that_a_run_needs_are_refused(tmp_path: Path, call: Call) -> None:
+    """A file with a mask for a run without one would give the network numbers that nobody measured."""
+    np.save(tmp_path / "sea.npy", waves())
+    config = make_config(overrides=settings(tmp_path))
+    found = train(config, tmp_path / "runs", tmp_path)
+    path, _ = write_hdf5(tmp_path, masked(waves()))
+    with h5py.File(path, "a") as file:
+        del file["Vx"]
+        file["u"] = masked(waves())
+        for name in ("density", "pressure"):
+            del file[name]
+    result = call("predict", found, "--input", path, "--data", tmp_path, "--steps", 2, "--out", tmp_path / "made.npy")
+    assert_refused(result, "only NaN at points where run", "needs values")
+
+
+def losses_of(strategy: str, folder: Path, scale: float, offset: float, fill: float) -> list[float]:
+    """The first losses of a strategy, with the second channel in other units and other numbers at masked points."""
+    u = waves().astype(np.float64)
+    u[:, :, 1] = offset + scale * (u[:, :, 1] - 300)
+    path = folder / f"{scale:g}.npy"
+    np.save(path, masked(u.astype(np.float32)))
+    more = {"strategy": strategy, "train.unroll": 2, "train.batch": 4, "hero.start": 0, "hero.lambda_max": 0.5}
+    more |= {"hero.warmup": 1, "foresight.start": 0, "foresight.relative": 0.5, "foresight.horizon": 8}
+    chosen = settings(folder, **{"data.path": str(path), "train.noise": 0.01, **more})
+    config = make_config(
+        overrides={key: value for key, value in chosen.items() if key.split(".")[0] in sections(strategy)}
+    )
+    made, model = config.make_strategy(), config.build_operator()
+    data = load_data(config, "train", folder, "cpu")
+    made.begin(model, data)
+    found = []
+    for step in range(2):
+        batch = augment(config.windows(data)(step), config.train, 0, made.norm)
+        context = Context(torch.where(VALID, batch.context.states, fill))
+        batch = replace(batch, context=context, truth=torch.where(VALID, batch.truth, fill), index=None)
+        found.append(float(made.loss(model, batch).value))
+    return found
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES.keys() - {"diverted_chain"}))
+def test_no_strategy_sees_units_or_masked_points(strategy: str, tmp_path: Path) -> None:
+    """Relative terms, candidates, adjoints and noise included; a solver is of a benchmark, which has no mask."""
+    plain = losses_of(strategy, tmp_path, 10.0, 300.0, 0.0)
+    other = losses_of(strategy, tmp_path, 1e4, 1e5, -55.0)
+    assert all(0 < value < 10 for value in plain)
+    assert other == pytest.approx(plain, rel=2e-3)
