@@ -622,9 +622,8 @@ def losses_of(strategy: str, folder: Path, scale: float, offset: float, fill: fl
     more = {"strategy": strategy, "train.unroll": 2, "train.batch": 4, "hero.start": 0, "hero.lambda_max": 0.5}
     more |= {"hero.warmup": 1, "foresight.start": 0, "foresight.relative": 0.5, "foresight.horizon": 8}
     chosen = settings(folder, **{"data.path": str(path), "train.noise": 0.01, **more})
-    config = make_config(
-        overrides={key: value for key, value in chosen.items() if key.split(".")[0] in sections(strategy)}
-    )
+    read = {"strategy", "backbone", "data", "train", STRATEGIES[strategy].section}
+    config = make_config(overrides={key: value for key, value in chosen.items() if key.split(".")[0] in read})
     made, model = config.make_strategy(), config.build_operator()
     data = load_data(config, "train", folder, "cpu")
     made.begin(model, data)
