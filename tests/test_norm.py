@@ -418,7 +418,9 @@ def test_hero_ranks_its_candidates_in_the_norm() -> None:
     loss, _, comparison = hero(model, first, truth[:, 1:], state, generator=generator)
 
     context = Context(first[:, None])
-    noisy = domain.perturbation(context, Generator().manual_seed(3))
+    mean = norm.mean.reshape(2, 1)
+    centred = Context(torch.where(HOLES, context.states - mean, 0.0))
+    noisy = Context(domain.perturbation(centred, Generator().manual_seed(3)).states + mean)
     with torch.no_grad():
         rollouts = [unroll(lagged, context, 3), unroll(model, noisy, 3), unroll(model, context, 3)]
     tables = np.array(

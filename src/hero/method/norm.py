@@ -82,6 +82,13 @@ class Norm:
         origin, factor = self.tables(u)
         return (u - origin) * factor
 
+    def centred(self, u: Tensor) -> tuple[Tensor, Tensor | None]:
+        """u - m with 0 at masked points, and m; u itself and None where states are measured as they are."""
+        if self.mean is None or (self.mask is None and not self.by_channel):
+            return u, None
+        origin = self.mean.to(u.device, u.dtype).reshape(-1, *(1,) * (u.dim() - 3))
+        return self.without_masked(u - origin), origin
+
     def dual(self, gradient: Tensor) -> Tensor:
         """The gradient by ũ from the gradient by u: divided by the factor of `scaled`, 0 where that is 0."""
         if self.is_plain:
