@@ -14,6 +14,7 @@ from torch import Generator, Tensor, nn
 
 from hero.data.windows import Context, Trajectories, masked_trajectories
 from hero.errors import HeroError
+from hero.evaluation.gradients import long_gradient, long_risk, parameters_of, task_gradients
 from hero.method import metrics
 from hero.method.cache import WindowCache
 from hero.method.diagnostics import DIAGNOSTICS, TrajectoryErrors, Truth, measure, worst
@@ -512,6 +513,26 @@ def test_foresight_equals_a_loop_over_defects() -> None:
         power += modes.shell_power(adjoint * sizes[n])[0, 0] / counted
     expected = power / modes.tables(power)[1]
     torch.testing.assert_close(found, expected / expected.mean(), rtol=1e-5, atol=1e-7)
+
+
+def test_gradients_of_the_probe_are_in_the_norm() -> None:
+    """Per window and over the long horizon, against one backward pass of the naive distance after the other."""
+    norm, model, truth = periodic_norm(), Scaled(0), fields(2, 4, 4, PERIODIC)
+    states, future = truth[:, :1], truth[:, 1:]
+    rows, risks = [], []
+    for b in range(4):
+        tau = unroll(model, Context(states[b : b + 1]), 3)
+        scaled, target = (norm.scaled(u)[0].flatten(1) for u in (tau, future[b : b + 1]))
+        risk = ((scaled - target).norm(dim=1) / (target.norm(dim=1) + EPS)).mean()
+        risks.append(float(risk))
+        gradients = torch.autograd.grad(risk, list(model.parameters()))
+        rows.append(torch.cat([gradient.flatten() for gradient in gradients]))
+    found = torch.cat(list(task_gradients(model, states, future, 3, norm)))
+    torch.testing.assert_close(found, torch.stack(rows), rtol=1e-8, atol=1e-12)
+    risk, slope = long_gradient(model, parameters_of(model), states, future, 3, norm)
+    assert risk == pytest.approx(np.mean(risks), rel=1e-10)
+    assert risk == pytest.approx(long_risk(model, parameters_of(model), states, future, 3, norm), rel=1e-10)
+    torch.testing.assert_close(slope, torch.stack(rows).mean(dim=0), rtol=1e-8, atol=1e-12)
 
 
 def predictions() -> tuple[Tensor, Tensor, Norm]:
