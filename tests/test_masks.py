@@ -448,7 +448,7 @@ def test_a_moving_mask_and_a_stray_nan_are_refused(kind: str, tmp_path: Path) ->
         ("later", (4, 7, 1, 6), 1.0),
     ):
         (tmp_path / place).mkdir()
-        u = masked(waves(10, 31))
+        u = masked(waves(6, 15))
         u[trajectory, frame, channel, x] = value
         path, layout = WRITERS[kind](tmp_path / place, u)
         with pytest.raises(HeroError) as refused:

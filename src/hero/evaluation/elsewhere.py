@@ -80,7 +80,7 @@ def evaluate_on(
     steps = truth.shape[1] - history
     if steps < 1:
         raise HeroError(f"{source.title} has {truth.shape[1]} states, too few after {history} given; use more.")
-    step, norm = opened.stepper(model.to(device)), opened.norm(data_dir)
+    step, norm = opened.stepper(model.to(device)), opened.norm(data_dir, baselines=True)
     norm.mask, norm.weights = common_points(norm.mask, truth.mask), geometry_of(source, None).weights
     with progress_bar(f"{run.name}, {name}", len(truth) * steps) as advance:
         errors = rollout_errors(counted(step, advance), truth, steps, device, history, norm=norm)

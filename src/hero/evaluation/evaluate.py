@@ -38,7 +38,7 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = Map
     weights = run / "model.safetensors"
     measured = file_hash(weights) if weights.is_file() else None  # before reading: weights replaced since then differ
     model = opened.operator(device)
-    step, norm = opened.stepper(model), opened.norm(data_dir)
+    step, norm = opened.stepper(model), opened.norm(data_dir, baselines=True)
     val = load_data(config, "val", data_dir, device)
     test = load_data(config, "test", data_dir, device)
     history, added, scoring = config.train.history, tuple(more.values()), config.scoring
