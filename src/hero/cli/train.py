@@ -62,6 +62,7 @@ def file_summary(config: "RunConfig") -> list[str]:
     axes = ", ".join(f"{name} {points}{' periodic' * around}" for name, points, around in sizes)
     parts = [f"{found.split(name).trajectories} x {found.split(name).steps + 1}" for name in SPLITS]
     given = f"; conditioned on {', '.join(found.condition)}" if found.condition else ""
+    given += "; points without a value are left out (a mask)" if found.masked else ""
     return [
         f"{Path(found.path).name}: {found.format}, {', '.join(found.channels)} on {axes}, dt {found.dt:g}{given}; "
         f"trajectories x states: {parts[0]} to train, {parts[1]} to validate, {parts[2]} to test"

@@ -328,12 +328,26 @@ class Reading:
             values = {name: np.float32(trajectory.scalars[name]) for name in names if name not in fields}
             if fields:
                 assert trajectory.fields is not None
-                found = trajectory.fields()[(slice(None), *self.cuts)]
+                found = self.filled(trajectory.fields()[(slice(None), *self.cuts)], number)
                 values |= {name: found[recording.field_names.index(name)] for name in fields}
                 rows.append(np.stack([np.broadcast_to(values[name], self.settings.space) for name in names]))
             else:
                 rows.append(np.array([values[name] for name in names]))
         return torch.from_numpy(np.stack(rows).astype(np.float32))
+
+    def filled(self, fields: np.ndarray, trajectory: int) -> np.ndarray:
+        """Conditioning fields with their mean where no channel has a value; HeroError where others are not finite."""
+        outside = np.zeros(fields.shape[1:], bool) if self.mask is None else ~self.mask.numpy().any(axis=0)
+        fields = fields.astype(np.float32)
+        for name in set(self.settings.condition) & set(self.recording.field_names):
+            field = fields[self.recording.field_names.index(name)]
+            if not np.isfinite(field[~outside]).all():
+                raise HeroError(
+                    f"the field {name} of trajectory {trajectory} in {self.settings.path} is not finite where states "
+                    "have values; fill it, or leave it out with data.condition."
+                )
+            field[outside & ~np.isfinite(field)] = field[~outside].mean()
+        return fields
 
 
 class FileTrajectories(Trajectories):
@@ -504,6 +518,11 @@ def mask_of(recording: Recording, settings: FileSettings) -> np.ndarray | None:
     kept = recording.mask[chosen_channels(recording, settings.fields)]
     mask = kept[(slice(None), *axis_slices(recording, settings))]
     for c, part in zip(chosen_channels(recording, settings.fields), mask, strict=True):
+        if not recording.mask[c].any():
+            raise HeroError(
+                f"{recording.files[0]} has no value of {recording.channels[c].name}, only NaN; leave it out with "
+                "data.fields."
+            )
         if not part.any():
             raise HeroError(
                 f"every point of {recording.channels[c].name} that data.crop and data.coarsen keep is masked; keep "

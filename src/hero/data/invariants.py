@@ -102,7 +102,7 @@ class Survey:
 def survey(parts: Iterable[np.ndarray], weights: np.ndarray | None = None) -> Survey:
     """Read trajectories (states, channel, *space) once.
 
-    `weights` (channel, *space) are those of a mean over space, 0 at masked points; None: all equal.
+    `weights` (channel, *space) weigh the points of a mean over space, 0 where masked; None: all equal.
     """
     series: list[Series] = []
     lows, highs, samples = [], [], []
@@ -134,7 +134,7 @@ def survey(parts: Iterable[np.ndarray], weights: np.ndarray | None = None) -> Su
 
 
 def quantum_of(values: np.ndarray) -> float:
-    """The smallest step between values above half of the largest; 0 where it is no larger than float32's rounding.
+    """The smallest step between values above half of the largest; 0 where it is within float32's rounding.
 
     n values without a step have two that differ by about range/n²; ten times that is a step.
     """

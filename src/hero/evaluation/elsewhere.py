@@ -29,6 +29,7 @@ from hero.method.rollout import counted
 from hero.runs.config import RunConfig, by_section
 from hero.runs.folder import Run, choose_device
 from hero.runs.records import RunIdentity, write_arrays
+from hero.strategies.base import geometry_of
 
 
 class OtherMetrics(RunIdentity):
@@ -46,6 +47,13 @@ class OtherMetrics(RunIdentity):
     horizon: int
     metrics: dict[str, float]
     baselines: dict[str, dict[str, float]] = Field(default_factory=dict)
+
+
+def common_points(own: Tensor | None, other: Tensor | None) -> Tensor | None:
+    """The mask of points where a run predicts and other data have values; on another grid, the mask of the data."""
+    if own is None or (other is not None and own.shape != other.shape):
+        return other
+    return own if other is None else own & other.cpu()
 
 
 def evaluate_on(
@@ -70,8 +78,8 @@ def evaluate_on(
     steps = truth.shape[1] - history
     if steps < 1:
         raise HeroError(f"{source.title} has {truth.shape[1]} states, too few after {history} given; use more.")
-    step, norm = opened.stepper(model.to(device)), opened.norm(data_dir)
-    norm.mask = truth.mask
+    step, norm = opened.stepper(model.to(device)), opened.norm(data_dir, baselines=True)
+    norm.mask, norm.weights = common_points(norm.mask, truth.mask), geometry_of(source, None).weights
     with progress_bar(f"{run.name}, {name}", len(truth) * steps) as advance:
         errors = rollout_errors(counted(step, advance), truth, steps, device, history, norm=norm)
         idle = baseline_errors(truth, steps, history, norm)

@@ -107,6 +107,8 @@ def from_recording(path: Path, card: ModelCard) -> Start:
         raise HeroError(
             f"{path} has states on {found} points and run {card.run} needs {needed}; resample it to that grid."
         )
+    if reading.mask is not None and bool(card.measured().without_masked((~reading.mask).float()).any()):
+        raise HeroError(f"{path} has only NaN at points where run {card.run} needs values; fill them.")
     frames = min(-(-trajectory.frames // settings.stride) for trajectory in recording.trajectories)
     if frames < card.history:
         raise HeroError(

@@ -195,8 +195,8 @@ def comparison_sentence(group: Group, summary: Summary) -> str:
 
 
 def main_column(columns: Sequence[Column]) -> Column:
-    """The column that the sentences are about: nRMSE@100 where there is one, or at the last step of shorter data."""
-    steps = {int(key[6:]): column for column in columns if (key := column.key).startswith("nrmse@")}
+    """The column that the sentences are about: the error at step 100, or at the last step of shorter data."""
+    steps = {int(key[6:]): column for column in columns if (key := column.key).startswith(("nrmse@", "vrmse@"))}
     found = [step for step in steps if 1 < step <= HORIZON]
     return steps[max(found)] if found else columns[0]
 

@@ -110,6 +110,8 @@ class Metrics(RunIdentity):
 
     channels: dict[str, dict[str, float]] = Field(default_factory=dict)
     """Errors of each channel on the test set, where channels are measured one by one."""
+    left_out: tuple[str, ...] = ()
+    """Channels of weight 0, which no score and no warning counts."""
     baselines: dict[str, Baseline] = Field(default_factory=dict)
     """The errors of doing nothing on the test set: `persistence` and `mean`; empty in files of earlier versions."""
 
@@ -136,7 +138,8 @@ class Metrics(RunIdentity):
             found += [
                 Shortfall(name, step, channel, own[channel][key], base[channel][key])
                 for channel in own
-                if key in own[channel] and channel in base and own[channel][key] >= base[channel][key]
+                if channel not in self.left_out and key in own[channel] and channel in base
+                if own[channel][key] >= base[channel][key]
             ]
         return found
 

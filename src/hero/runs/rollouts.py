@@ -42,7 +42,8 @@ def write_rollout(
         name: x.detach().cpu().float().numpy()
         for name, x in (("initial", initial), ("truth", truth), ("prediction", prediction))
     }
-    spectra = {f"{name}_spectrum": _spectra(arrays[name]) for name in ("truth", "prediction")}
+    valid = np.isfinite(arrays["truth"]).all(axis=0)
+    spectra = {f"{name}_spectrum": _spectra(arrays[name], valid) for name in ("truth", "prediction")}
     numbers = {"trajectory": trajectory}
     if initial.ndim == 4:  # a whole 3D rollout would take tens of megabytes
         numbers["slice"] = initial.shape[-1] // 2
@@ -89,8 +90,13 @@ def _damaged(path: Path) -> HeroError:
     return HeroError(f"{path} is damaged; `hero evaluate {path.parent.name}` writes it again.")
 
 
-def _spectra(trajectory: np.ndarray) -> np.ndarray:
-    """Radial spectrum of the first channel at each step of (time, channel, *space)."""
-    states = trajectory[:, 0]
-    length = min(states.shape[1:]) // 2
-    return np.stack([radial_spectrum(u) if np.isfinite(u).all() else np.full(length, np.inf) for u in states])
+def _spectra(trajectory: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Radial spectrum of the first channel at each step of (time, channel, *space), its mean at masked points."""
+    there = valid[0]
+    lost = np.full(min(there.shape) // 2, np.inf)
+
+    def spectrum(u: np.ndarray) -> np.ndarray:
+        known = u[there].astype(np.float64)
+        return radial_spectrum(np.where(there, u, known.mean())) if np.isfinite(known).all() else lost
+
+    return np.stack([spectrum(state) for state in trajectory[:, 0]])

@@ -17,7 +17,7 @@ from hero.data.windows import Batch, Windows
 from hero.errors import HeroError
 from hero.method.candidates import CANDIDATES, PAPER_CANDIDATES, FailureReference
 from hero.method.diagnostics import DIAGNOSTICS, PAPER_DIAGNOSTICS, rank
-from hero.method.domain import grid_domain
+from hero.method.domain import Domain, grid_domain
 from hero.method.objective import Every, FixedWeight, Hero, Margin, Ramp
 from hero.strategies.base import Compiler, Loss, Phase, Setup, Strategy
 
@@ -72,7 +72,8 @@ class RelativeStrategy(Strategy[Any]):
             )
         schedule = Ramp(settings.warmup, settings.lambda_max)
         absolute = None if self.train.loss == "relative" else self.absolute
-        self.hero = Hero(settings.start, weight=schedule, absolute=absolute)
+        domain = Domain(self.geometry.weights, norm=self.norm)
+        self.hero = Hero(settings.start, weight=schedule, domain=domain, absolute=absolute)
         self.state = self.hero.init()
         self.rank = self.compile(rank)
 

@@ -190,6 +190,8 @@ class RefinedOperator(nn.Module):
         if self.normalise and mu.shape[1]:
             mu = (mu - per_channel(self.mu_mean, x)) / per_channel(self.mu_std, x)
         index = (k.to(x.dtype) / self.steps).reshape(-1, *(1,) * (x.dim() - 1)).expand_as(guess[:, :1])
+        if isinstance(self.backbone, Masked):
+            guess = torch.where(self.backbone.mask, guess, 0.0)
         return Context(states, torch.cat([mu, guess, index], dim=1))
 
 
@@ -284,7 +286,7 @@ class Refiner(Strategy[RefinerSettings]):
         """mean (f_θ(z_n, guess, k) - target)²; only the call of the network goes through `unroll`, to be compiled."""
         guess, target = model.form.corrupt(y, k, epsilon)
         prediction = self.unroll(model.backbone, model.conditioned(x, guess, k), 1)[:, 0]
-        return self.norm.without_masked(prediction - target).square().mean()
+        return self.norm.counted(prediction - target).square().mean()
 
     def stepper(self, model: nn.Module) -> Stepper:
         """Seeded on construction, so that each new stepper gives the same rollouts.

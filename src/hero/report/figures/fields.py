@@ -63,13 +63,13 @@ def first_channel(source: Source) -> str:
 def scale_fields(rollout: Rollout, name: str = "u") -> Scaled:
     """The first channel as it is drawn; a state that decays far is drawn relative to its size at each step."""
     truth, prediction = rollout.truth[:, 0].astype(np.float64), rollout.prediction[:, 0].astype(np.float64)
-    size = np.abs(truth).max(axis=tuple(range(1, truth.ndim)), keepdims=True)
+    size = np.nanmax(np.abs(truth), axis=tuple(range(1, truth.ndim)), keepdims=True)
     unit = name
     if size.max() > DECAY * size.min() > 0:
         truth, prediction, unit = truth / size, prediction / size, f"{name} / max|{name}| at that step"
     prediction = np.where(np.isfinite(prediction), prediction, np.nan)
     error = prediction - truth
-    limit = float(np.abs(truth).max()) or 1.0
+    limit = float(np.nanmax(np.abs(truth))) or 1.0
     finite = np.abs(error[np.isfinite(error)])
     # An exploding prediction must not blank out the steps before: the error scale ends at the size of the truth.
     error_limit = min(float(finite.max(initial=0.0)), limit) or limit
