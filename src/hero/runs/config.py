@@ -53,7 +53,10 @@ RETIRED = ("hero.single_candidate",)
 NAMES_OF_CODE = ("strategy", "backbone.name", "train.optimizer")
 """Settings that may name a class as package.module:Class."""
 
-NOT_IDENTITY = {"train": ("keep_every", "init"), "data": ("path", "memory")}
+NOT_IDENTITY = {
+    "train": ("keep_every", "init"),
+    "data": ("path", "memory", "time_unit", "axis_units", "axis_first", "axis_last"),
+}
 """Settings that change no number of a run: a file is known by its fingerprint or hash, wherever it lies."""
 
 ADDED = (
