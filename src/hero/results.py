@@ -99,7 +99,7 @@ class Result:
         from hero.report.figures.runs import result_figure
 
         source, scoring = self.config.make_source(), self.config.scoring
-        return result_figure(self.path.name, self.run.errors, self.run.rollout, source, scoring)
+        return result_figure(source.title, self.run.errors, self.run.rollout, source, scoring)
 
     def __fspath__(self) -> str:
         return str(self.path)

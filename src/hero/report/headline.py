@@ -15,7 +15,7 @@ from hero.models import BACKBONES
 from hero.report.content import published_numbers, study_number
 from hero.report.inputs import ReportInputs
 from hero.report.names import method_title, metric_title, title_of
-from hero.report.notes import WARNING, first_of, not_published, shortfall_sentences, study_shortfalls
+from hero.report.notes import WARNING, capital, first_of, not_published, shortfall_sentences, study_shortfalls
 from hero.report.panels import results_of
 from hero.report.tables import format_number, format_p
 from hero.runs.config import RunConfig
@@ -45,12 +45,8 @@ def lead(inputs: ReportInputs) -> list[str]:
 def warnings(inputs: ReportInputs) -> list[str]:
     """What must not be overlooked: runs that are no better than doing nothing."""
     single = inputs.single
-    found = (
-        shortfall_sentences(single.metrics)
-        if single
-        else [sentence for result in results_of(inputs) for sentence in study_shortfalls(result)]
-    )
-    return [f"{sentence[len(WARNING)].upper()}{sentence[len(WARNING) + 1 :]}" for sentence in found]
+    found = shortfall_sentences(single.metrics) if single else study_shortfalls(*results_of(inputs))
+    return [capital(sentence.removeprefix(WARNING)) for sentence in found]
 
 
 def result_sentences(result: StudyResult) -> list[str]:

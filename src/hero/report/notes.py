@@ -178,18 +178,27 @@ def shortfall_sentences(metrics: Metrics) -> list[str]:
     return [f"{WARNING}no better than doing nothing: {_shortfall_words(worst, metrics.scoring)}{also}."]
 
 
-def study_shortfalls(result: StudyResult) -> list[str]:
+def study_shortfalls(*results: StudyResult) -> list[str]:
     """One sentence where doing nothing is as good as some of the methods; none where it is not."""
-    scoring = scoring_of(column.metric for column in result.columns)
-    found = [(group, row) for group in result.groups for row in group.rows if row.shortfalls]
+    groups = [(scoring_of(c.metric for c in result.columns), group) for result in results for group in result.groups]
+    found = {
+        f"{row.label} on {group.title}" if len(groups) > 1 else row.label: (scoring, worst_of(row.shortfalls))
+        for scoring, group in groups
+        for row in group.rows
+        if row.shortfalls
+    }
     if not found:
         return []
-    several = len(result.groups) > 1
-    names = [f"{group.title}: {row.label}" if several else row.label for group, row in found]
-    group, row = max(found, key=lambda pair: _excess(worst_of(pair[1].shortfalls)))
-    words = _shortfall_words(worst_of(row.shortfalls), scoring)
-    where = f" with {names[found.index((group, row))]}" if len(names) > 1 else ""
-    return [f"{WARNING}no better than doing nothing: {first_of(names, '; ' if several else ', ')}; {words}{where}."]
+    worst = max(found, key=lambda name: _excess(found[name][1]))
+    names = first_of(list(found), "; " if len(groups) > 1 else ", ")
+    words = _shortfall_words(found[worst][1], found[worst][0])
+    words = f"With {worst}, {words}" if len(found) > 1 else capital(words)
+    return [f"{WARNING}no better than doing nothing: {names}. {words}."]
+
+
+def capital(words: str) -> str:
+    """The words as a sentence begins."""
+    return words[:1].upper() + words[1:]
 
 
 def worst_of(found: Sequence[Shortfall]) -> Shortfall:

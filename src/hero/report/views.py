@@ -169,6 +169,12 @@ class Scaled(NamedTuple):
         return self.title if self.size is None else f"{name} / max|{name}| at that step"
 
     @property
+    def error_label(self) -> str:
+        """What the colours of the error say."""
+        unit = "" if self.size is not None else self.title[len(self.title.partition(" [")[0]) :]
+        return f"prediction − truth{unit}"
+
+    @property
     def valid(self) -> np.ndarray:
         """True at the points that are not masked."""
         return np.isfinite(self.truth[0])

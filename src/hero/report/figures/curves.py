@@ -11,7 +11,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
 from hero.method.metrics import TAU, Scoring, diverged
-from hero.report.figures.style import BLACK, GREEN, GREY, colours_of, line_style, log_scale, new_figure, whole_steps
+from hero.report.figures.style import (
+    BLACK,
+    GREEN,
+    GREY,
+    colours_of,
+    line_style,
+    log_scale,
+    new_figure,
+    plain,
+    whole_steps,
+)
 from hero.report.names import BASELINE_TITLES
 from hero.runs import records
 from hero.study.records import PairedTest, Published
@@ -65,9 +75,6 @@ def draw_methods(
     colours, numbers = colours_of(errors), [number.mean for found in paper.values() for number in found.values()]
     curves = [curve.ravel() for curve in (*of_seed.values(), *baselines.values())]
     clip = error_axes(axes, np.concatenate(curves), scoring, numbers)
-    for dashes, (name, curve) in zip(((0, (5, 3)), (0, (1, 2))), baselines.items(), strict=False):
-        axes.plot(np.arange(1, len(curve) + 1), clip(curve), color=GREY, linewidth=1.0, linestyle=dashes,
-                  label=BASELINE_TITLES[name])  # fmt: skip
     for i, (name, curve) in enumerate(of_seed.items()):
         colour, steps, lost = colours[name], np.arange(1, curve.shape[1] + 1), sum(map(diverged, errors[name]))
         label = f"{name} ({lost} diverged)" if lost else name
@@ -76,10 +83,14 @@ def draw_methods(
         low, high = clip(curve.min(axis=0)), clip(curve.max(axis=0))
         axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
         first = np.isinf(curve).argmax(axis=1)[np.isinf(curve).any(axis=1)] + 1
-        axes.plot(first, np.full(len(first), axes.get_ylim()[1]), "x", color=colour, markersize=7, clip_on=False)
+        if len(first):  # an empty line would take room in the corner
+            axes.plot(first, np.full(len(first), axes.get_ylim()[1]), "x", color=colour, markersize=7, clip_on=False)
         for step, number in paper.get(name, {}).items():
             axes.errorbar(step, number.mean, number.std or 0, fmt="D", color=colour, ecolor=BLACK, capsize=4,
                           markeredgecolor=BLACK, label="paper, mean ± std" if step == 1 else None)  # fmt: skip
+    for dashes, (name, curve) in zip(((0, (5, 3)), (0, (1, 2))), baselines.items(), strict=False):
+        axes.plot(np.arange(1, len(curve) + 1), clip(curve), color=GREY, linewidth=1.0, linestyle=dashes,
+                  label=BASELINE_TITLES[name])  # fmt: skip
 
 
 def curves_figure(
@@ -111,10 +122,10 @@ def error_figure(
     paper: Mapping[str, Published] = MappingProxyType({}),
 ) -> Figure:
     """The errors of one run: the mean over its trajectories, of each channel too where channels are measured alone."""
-    label = f"mean of {len(found.score)} trajectories"
+    several = len(channels) > 1 and found.has_channels
+    label = "mean over channels" if several else f"mean of {len(found.score)} trajectories"
     lines = {label: found.score[:, None]}
-    if len(channels) > 1 and found.has_channels:
-        lines |= {name: found.of_channel(c)[:, None] for c, name in enumerate(channels)}
+    lines |= {plain(name): found.of_channel(c)[:, None] for c, name in enumerate(channels) if several}
     numbers = {t: paper[f"nrmse@{t}"] for t in (1, 100) if f"nrmse@{t}" in paper and t <= found.score.shape[1]}
     scoring, idle = Scoring(measure=found.measure), baseline_means(found)
     return curves_figure(f"{title}: error along the rollout", lines, scoring, idle, paper={label: numbers})

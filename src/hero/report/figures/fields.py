@@ -63,7 +63,7 @@ def draw_parts(
         images.append(draw_field(axes, pick(field), ends, colours, scaled.valid, extent, aspect))
         axes.set_title(name, fontsize=11)
     figure.colorbar(images[1], ax=grid[:2], extend="both", label=plain(scaled.label), shrink=0.85)
-    figure.colorbar(images[2], ax=grid[2], extend="both", label="prediction − truth", shrink=0.85)
+    figure.colorbar(images[2], ax=grid[2], extend="both", label=plain(scaled.error_label), shrink=0.85)
     return grid, images
 
 
@@ -160,7 +160,7 @@ def _snapshots(scaled: Scaled, said: Sequence[str], source: Source, view: View) 
         bottom.set_title(said[step - 1], fontsize=9)
         name_axis(bottom, "x", view.across)
     figure.colorbar(images[0], ax=grid[:2].ravel().tolist(), extend="both", label=plain(scaled.label), shrink=0.8)
-    figure.colorbar(images[2], ax=grid[2].tolist(), extend="both", label="prediction − truth")
+    figure.colorbar(images[2], ax=grid[2].tolist(), extend="both", label=plain(scaled.error_label))
     return figure
 
 

@@ -93,7 +93,7 @@ def log_scale(axes: Axes, values: np.ndarray) -> None:
 
 def whole_steps(axes: Axes) -> None:
     """Marks at whole numbers along the horizontal axis: there is no half step."""
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
 
 
 def plain(text: str) -> str:

@@ -46,7 +46,7 @@ def payload(inputs: ReportInputs) -> Data:
     players, truths, left_out = _players(panels)
     training, not_shown = _training(panels, inputs.named)
     return {
-        "title": "; ".join(result.title for result in results_of(inputs)),
+        "title": _title(inputs),
         "lead": lead(inputs),
         "warnings": warnings(inputs),
         "notices": [*inputs.notices, *left_out, *not_shown],
@@ -63,6 +63,14 @@ def payload(inputs: ReportInputs) -> Data:
         ],
         "runs": list(inputs.runs.values()),
     }
+
+
+def _title(inputs: ReportInputs) -> str:
+    """The titles of the studies, and how many runs were named by themselves if they are not of one study."""
+    results = results_of(inputs)
+    studies, own = results[: len(inputs.studies)], results[len(inputs.studies) :]
+    single = [result.title for result in own] if len(own) < 2 else [f"{sum(len(one.runs) for one in own)} runs"]
+    return "; ".join([*(result.title for result in studies), *single])
 
 
 def result_tables(inputs: ReportInputs) -> list[Table]:

@@ -129,9 +129,9 @@ class Player {
     const rescaled = (own) => error.map((_, level) => error[level && Math.round(128 + ((level - 128) * own) / largest)]);
     this.maps = [
       ...["truth", ...this.names].map((name, i) => ({ name, field: this.fields[i], table, bar: table, ends, unit })),
-      ...this.parts.map(({ fields, error_limit: limit }, i) => ({
-        name: pair ? `${this.names[i]} − truth` : "error (prediction − truth)",
-        field: bytes(fields[1]), table: rescaled(limit), bar: error, ends: [-largest, largest], unit: "",
+      ...this.parts.map(({ fields, error_limit: limit, error_label: difference }, i) => ({
+        name: pair ? `${this.names[i]} − truth` : "error",
+        field: bytes(fields[1]), table: rescaled(limit), bar: error, ends: [-largest, largest], unit: difference,
       })),
     ].map((map) => this.makeMap(map));
     this.grid.classList.toggle("pair", pair);

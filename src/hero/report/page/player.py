@@ -88,6 +88,7 @@ def channel_data(
         "colours": {SIGNED: "signed", UNSIGNED: "unsigned"}[scaled.colours],
         "ends": [scaled.low, scaled.high],
         "error_limit": scaled.error_limit,
+        "error_label": scaled.error_label,
         "fields": fields,
         "spectrum": spectrum,
         "power_range": power_range(rollout.truth_spectrum[:, c]),
