@@ -57,8 +57,11 @@ def write_rollout(
     return write_arrays(run / file, arrays | spectra | {name: np.array(value) for name, value in numbers.items()})
 
 
-def read_rollout(run: Path, file: str = FILE) -> Rollout | None:
-    """A drawn rollout of a run, or None if the run was evaluated before there was such a file, or not at all."""
+def read_rollout(run: Path, file: str = FILE, shape: tuple[int, ...] | None = None) -> Rollout | None:
+    """A drawn rollout of a run, or None if the run was evaluated before there was such a file, or not at all.
+
+    `shape` is (channel, *space) of its states, if it is known.
+    """
     path = run / file
     if not path.is_file():
         return None
@@ -77,6 +80,7 @@ def read_rollout(run: Path, file: str = FILE) -> Rollout | None:
         raise _damaged(path) from None
     fields, spectra = (rollout.truth, rollout.prediction), (rollout.truth_spectrum, rollout.prediction_spectrum)
     fitting = all(x.ndim in (3, 4) and len(x) and x.shape[1:] == rollout.initial.shape for x in fields)
+    fitting = fitting and rollout.initial.shape == (shape or rollout.initial.shape)
     if not fitting or len({x.shape[:2] for x in (*fields, *spectra)}) > 1:
         raise _damaged(path)
     return rollout

@@ -32,6 +32,7 @@ from hero.report.figures.style import BLACK, ORANGE, VERMILION, plain, safe_name
 from hero.report.tables import format_number
 from hero.report.views import GREY, Scaled, View, channel_number, channel_titles, scale_channel
 from hero.runs.folder import Run
+from hero.runs.rollouts import Rollout
 
 logging.getLogger("matplotlib.animation").setLevel(logging.ERROR)  # ffmpeg's complaint is in our own error
 
@@ -82,7 +83,8 @@ def animate(
         raise HeroError(f"fps={fps} cannot be played everywhere; choose 1 to {FASTEST}.")
     ffmpeg = find_ffmpeg() if suffix == ".mp4" else ""
     opened = Run(run)
-    if opened.rollout is None:
+    rollout = opened.rollout
+    if rollout is None:
         raise HeroError(f"run {run.name} has no stored rollout; `hero evaluate {run.name}` writes it.")
     source = opened.config.make_source()
     if source.cloud:
@@ -90,8 +92,8 @@ def animate(
             f"run {run.name} is on scattered points, and animations show grids; draw what `hero predict` writes."
         )
     number = channel_number(source, channel)
-    shown = shown_steps(len(opened.rollout.truth), steps)
-    figure, move = picture(opened, number)
+    shown = shown_steps(len(rollout.truth), steps)
+    figure, move = picture(opened, rollout, number)
     writer: AbstractMovieWriter = PillowWriter(fps)
     if ffmpeg:
         writer = FFMpegWriter(fps, codec="h264", extra_args=["-crf", "18", "-pix_fmt", "yuv420p"])
@@ -131,10 +133,9 @@ def find_ffmpeg() -> str:
     return found
 
 
-def picture(run: Run, channel: int = 0) -> tuple[MovingFigure, Move]:
+def picture(run: Run, rollout: Rollout, channel: int = 0) -> tuple[MovingFigure, Move]:
     """The figure of a channel of a run's drawn rollout, and the function that shows a step in it."""
-    rollout, source, scoring = run.rollout, run.config.make_source(), run.config.scoring
-    assert rollout is not None
+    source, scoring = run.config.make_source(), run.config.scoring
     view = View.of(source.axes())
     scaled = scale_channel(rollout, channel, channel_titles(source)[channel], view)
     errors = run.errors.of_channel(channel)[rollout.trajectory]
