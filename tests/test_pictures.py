@@ -20,7 +20,7 @@ from hero.report.figures.style import save
 from hero.report.inputs import gather
 from hero.report.names import BASELINE_TITLES
 from hero.report.panels import panels_of
-from hero.report.views import SIGNED, UNSIGNED, View, colour_scale, named
+from hero.report.views import SIGNED, UNSIGNED, Scale, View, named
 from hero.runs.config import make_config
 from hero.runs.folder import Run
 from hero.runs.records import Metrics
@@ -204,7 +204,7 @@ def test_the_ratio_of_a_picture_is_that_of_its_lengths_where_units_agree() -> No
     ],
 )
 def test_colours_diverge_where_a_channel_changes_its_sign(values: list[float], expected: tuple[Any, ...]) -> None:
-    assert colour_scale(np.array(values)) == expected
+    assert Scale.of(np.array(values))[:3] == expected
 
 
 def test_units_are_written_as_people_write_them() -> None:

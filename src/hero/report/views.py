@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,8 @@ SIGN_SHARE = 0.01
 """The lesser sign reaches this share of the largest value where a channel counts as changing its sign."""
 FLATTEST = 4.0
 """Largest ratio of the sides of a picture."""
+
+EVERYWHERE = np.array(True)
 
 PLACES = (("lon", "x"), (), ("lat", "y"), ("height", "altitude", "depth", "z"))
 """Beginnings of the names of axes, or whole letters, from those that lie across to those that stand upright."""
@@ -99,7 +101,7 @@ class View:
     across: Side
     up: Side | None = None
     ratio: float = 1.0
-    """Width over height."""
+    """Width over height; 0 where it is as the page has room."""
 
     @classmethod
     def of(cls, axes: Sequence[Axis]) -> View:
@@ -114,6 +116,10 @@ class View:
         lengths = [abs(side.end - side.start) if same else len(side.points) for side in sides]
         return cls(across, up, float(np.clip(lengths[0] / lengths[1], 1 / FLATTEST, FLATTEST)))
 
+    def against(self, label: str, start: float, end: float) -> View:
+        """A line with time across: the view of (time, line)."""
+        return View(Side(0, label, start, end, np.array([start, end]), False), self.across, 0.0)
+
     @property
     def box(self) -> tuple[float, float, float, float]:
         """Left, right, bottom and top end of a picture of two axes."""
@@ -121,10 +127,10 @@ class View:
         return self.across.start, self.across.end, self.up.start, self.up.end
 
     @property
-    def aspect(self) -> float:
+    def aspect(self) -> float | Literal["auto"]:
         """Height of a unit upwards over the width of a unit across."""
         left, right, bottom, top = self.box
-        return abs((right - left) / (top - bottom)) / self.ratio
+        return abs((right - left) / (top - bottom)) / self.ratio if self.ratio else "auto"
 
     def arranged(self, field: np.ndarray) -> np.ndarray:
         """(.., first axis, second axis) -> (.., across, up), both in the order of the picture; a line (.., across)."""
@@ -147,70 +153,73 @@ def _kind(unit: str) -> str:
     return unit.lower().partition("_")[0].rstrip("s")
 
 
-class Scaled(NamedTuple):
-    """A channel as drawn: truth, prediction and error (time, across[, up]), and their colours."""
+class Scale(NamedTuple):
+    """The colours of values between two ends."""
 
-    truth: np.ndarray
-    prediction: np.ndarray
-    error: np.ndarray
     low: float
     high: float
     colours: str
-    error_limit: float
+    label: str = ""
+
+    @classmethod
+    def of(cls, values: np.ndarray, label: str = "") -> Scale:
+        """The scale of a channel: symmetric about zero where it changes its sign."""
+        finite = values[np.isfinite(values)]
+        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+        if min(-low, high) > SIGN_SHARE * max(-low, high):
+            limit = max(-low, high)
+            return cls(-limit, limit, SIGNED, label)
+        return cls(low, high if high > low else low + (abs(low) or 1.0), UNSIGNED, label)
+
+
+class Picture(NamedTuple):
+    """A field (across, up) as it is drawn, or several of them; points that are not `valid` are masked."""
+
     title: str
-    """Name and unit of the channel."""
+    field: np.ndarray
+    scale: Scale
+    valid: np.ndarray = EVERYWHERE
+
+
+class Scaled(NamedTuple):
+    """A channel as it is drawn, each part (time, across[, up])."""
+
+    truth: Picture
+    prediction: Picture
+    error: Picture
     size: np.ndarray | None = None
     """The size of the truth at each step, if values are relative to it."""
 
     @property
-    def label(self) -> str:
-        """What the colours say."""
-        name = self.title.partition(" [")[0]
-        return self.title if self.size is None else f"{name} / max|{name}| at that step"
+    def parts(self) -> tuple[Picture, Picture, Picture]:
+        """Without the size."""
+        return self.truth, self.prediction, self.error
 
     @property
-    def error_label(self) -> str:
-        """What the colours of the error say."""
-        unit = "" if self.size is not None else self.title[len(self.title.partition(" [")[0]) :]
-        return f"prediction − truth{unit}"
-
-    @property
-    def valid(self) -> np.ndarray:
-        """True at the points that are not masked."""
-        return np.isfinite(self.truth[0])
-
-    def parts(self) -> tuple[tuple[str, np.ndarray, tuple[float, float], str], ...]:
-        """Name, field, ends of the colour scale and colour map of each of the three."""
-        ends = self.low, self.high
-        return (
-            ("truth", self.truth, ends, self.colours),
-            ("prediction", self.prediction, ends, self.colours),
-            ("error", self.error, (-self.error_limit, self.error_limit), ERROR),
-        )
+    def length(self) -> int:
+        """Steps."""
+        return len(self.truth.field)
 
 
 def scale_channel(rollout: Rollout, channel: int, title: str, view: View) -> Scaled:
-    """One channel of a rollout as it is drawn."""
+    """One channel of a rollout as it is drawn; `title` has its name and unit."""
     truth, prediction = (view.arranged(u[:, channel].astype(np.float64)) for u in (rollout.truth, rollout.prediction))
+    name, bracket, unit = title.partition(" [")
     size = np.nanmax(np.abs(truth), axis=tuple(range(1, truth.ndim)), keepdims=True)
     relative = bool(size.max() > DECAY * size.min() > 0)
     if relative:
-        truth, prediction = truth / size, prediction / size
+        truth, prediction, title = truth / size, prediction / size, f"{name} / max|{name}| at that step"
+        bracket = unit = ""
     prediction = np.where(np.isfinite(prediction), prediction, np.nan)
-    error = prediction - truth
-    low, high, colours = colour_scale(truth)
+    error, scale = prediction - truth, Scale.of(truth, title)
     finite = np.abs(error[np.isfinite(error)])
     # An exploding prediction must not blank out the steps before: the error scale ends at the range of the truth.
-    range_of_truth = high if colours == SIGNED else high - low
-    error_limit = min(float(finite.max(initial=0.0)), range_of_truth) or range_of_truth
-    return Scaled(truth, prediction, error, low, high, colours, error_limit, title, size if relative else None)
-
-
-def colour_scale(values: np.ndarray) -> tuple[float, float, str]:
-    """Ends and map of the colours of a channel: symmetric about zero where it changes its sign."""
-    finite = values[np.isfinite(values)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-    if min(-low, high) > SIGN_SHARE * max(-low, high):
-        limit = max(-low, high)
-        return -limit, limit, SIGNED
-    return low, high if high > low else low + (abs(low) or 1.0), UNSIGNED
+    range_of_truth = scale.high if scale.colours == SIGNED else scale.high - scale.low
+    limit = min(float(finite.max(initial=0.0)), range_of_truth) or range_of_truth
+    of_error, valid = Scale(-limit, limit, ERROR, f"prediction − truth{bracket}{unit}"), np.isfinite(truth[0])
+    return Scaled(
+        Picture("truth", truth, scale, valid),
+        Picture("prediction", prediction, scale, valid),
+        Picture("error", error, of_error, valid),
+        size if relative else None,
+    )

@@ -27,7 +27,7 @@ from hero.errors import HeroError, install_hint
 from hero.files import write_atomic
 from hero.method.metrics import Scoring
 from hero.report.figures.curves import error_axes
-from hero.report.figures.fields import draw_parts, name_axis, time_text
+from hero.report.figures.fields import draw_pictures, name_axis, time_text
 from hero.report.figures.style import BLACK, ORANGE, VERMILION, plain, safe_name
 from hero.report.tables import format_number
 from hero.report.views import GREY, Scaled, View, channel_number, channel_titles, scale_channel
@@ -166,17 +166,14 @@ def picture(run: Run, rollout: Rollout, channel: int = 0) -> tuple[MovingFigure,
 
 def _fields(figure: Figure, scaled: Scaled, view: View) -> tuple[list[Artist], Move]:
     """Truth and prediction on one colour scale, and their difference on its own."""
-    assert view.up is not None
-    grid, images = draw_parts(figure, scaled, lambda field: field[0], view.box, view.aspect)
-    name_axis(grid[0], "y", view.up)
-    for axes in grid:
-        name_axis(axes, "x", view.across)
+    first = [part._replace(field=part.field[0]) for part in scaled.parts]
+    grid, images = draw_pictures(figure, [first], view)
 
     def move(step: int) -> None:
-        for image, (_, field, *_) in zip(images, scaled.parts(), strict=True):
-            image.set_data(field[step - 1].T)
+        for image, part in zip(images, scaled.parts, strict=True):
+            image.set_data(part.field[step - 1].T)
 
-    return [*images, *map(_diverged_note, grid[1:])], move
+    return [*images, *map(_diverged_note, grid[0, 1:])], move
 
 
 def _lines(
@@ -184,15 +181,16 @@ def _lines(
 ) -> tuple[list[Artist], Move]:
     """The state over space, and a marker on the error along the rollout."""
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
-    low, high = float(np.nanmin(scaled.truth)), float(np.nanmax(scaled.truth))
+    true, predicted = scaled.truth.field, scaled.prediction.field
+    low, high = float(np.nanmin(true)), float(np.nanmax(true))
     margin = 0.25 * (high - low) or 1.0
     ends = view.across.start, view.across.end
-    left.set(xlim=ends, ylim=(low - margin, high + margin), ylabel=plain(scaled.label))
+    left.set(xlim=ends, ylim=(low - margin, high + margin), ylabel=plain(scaled.truth.scale.label))
     name_axis(left, "x", view.across)
     left.grid(alpha=0.25)
     x = view.across.drawn
-    (truth,) = left.plot(x, scaled.truth[0], color=BLACK, linewidth=1.8, label="truth")
-    (prediction,) = left.plot(x, scaled.truth[0], color=ORANGE, linewidth=1.6, linestyle="--", label="prediction")
+    (truth,) = left.plot(x, true[0], color=BLACK, linewidth=1.8, label="truth")
+    (prediction,) = left.plot(x, true[0], color=ORANGE, linewidth=1.6, linestyle="--", label="prediction")
     left.legend(loc="upper right", fontsize=9)
     # An exploding prediction leaves the picture; drawn to its end it would overflow the renderer.
     bounds = (low - 20 * margin, high + 20 * margin)
@@ -205,8 +203,8 @@ def _lines(
         right.set_title(f"diverged at step {lost[0] + 1}", fontsize=10)
 
     def move(step: int) -> None:
-        truth.set_ydata(scaled.truth[step - 1])
-        prediction.set_ydata(np.clip(scaled.prediction[step - 1], *bounds))
+        truth.set_ydata(true[step - 1])
+        prediction.set_ydata(np.clip(predicted[step - 1], *bounds))
         marker.set_data([step], [heights[step - 1]])
 
     return [truth, prediction, marker, _diverged_note(left)], move

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,9 @@ from hero.data.recording import Recording
 from hero.evaluation.doctor import Diagnosis, doubling_text
 from hero.evaluation.doctor_findings import percent
 from hero.evaluation.doctor_measures import spread
-from hero.report.figures.fields import draw_field, name_axis
+from hero.report.figures.fields import draw_pictures, pictures_size
 from hero.report.figures.style import BLACK, BLUE, COLOURS, GREY, VERMILION, log_scale, new_figure, plain
-from hero.report.views import View, colour_scale, named
+from hero.report.views import Picture, Scale, View, named
 
 SNAPSHOTS = 5
 CHANNELS = 4
@@ -45,44 +44,18 @@ def fields_figure(found: Diagnosis, recording: Recording) -> Figure:
     if recording.mask is not None:
         states = np.where(recording.mask[:count], states, np.nan)
     states = view.arranged(states[..., states.shape[-1] // 2] if states.ndim == 5 else states)
-    figure = (_snapshots if view.up else _space_time)(found, recording, view, frames, states.swapaxes(0, 1))
+    fields = states.swapaxes(0, 1)  # (channel, frame, across[, up])
+    scales = [Scale.of(u, named(one.name, one.unit)) for u, one in zip(fields, recording.channels, strict=False)]
+    if view.up:
+        figure = new_figure(*pictures_size(view, count, len(frames)))
+        rows = [[Picture("" if c else f"frame {n}", field, scales[c], np.isfinite(field))
+                 for n, field in zip(frames, u, strict=True)] for c, u in enumerate(fields)]  # fmt: skip
+    else:
+        figure = new_figure(7.5, 0.6 + 2.2 * count)
+        view = view.against(named("time", found.time_unit), 0.0, found.dt * max(frames) or 1.0)
+        rows = [[Picture("", u, scale, np.isfinite(u))] for u, scale in zip(fields, scales, strict=True)]
+    draw_pictures(figure, rows, view)
     figure.suptitle(plain(f"{_name(found)}: trajectory 0"), fontsize=11)
-    return figure
-
-
-def _space_time(
-    found: Diagnosis, recording: Recording, view: View, frames: Sequence[int], channels: np.ndarray
-) -> Figure:
-    """Each channel (time, across) against time."""
-    figure = new_figure(7.5, 0.6 + 2.2 * len(channels))
-    grid = np.atleast_1d(figure.subplots(len(channels), 1, sharex=True))
-    box = (0.0, found.dt * max(frames) or 1.0, view.across.start, view.across.end)
-    for axes, channel, field in zip(grid, recording.channels, channels, strict=False):
-        low, high, colours = colour_scale(field)
-        image = draw_field(axes, field, (low, high), colours, np.isfinite(field), box, "auto")
-        figure.colorbar(image, ax=axes, label=plain(named(channel.name, channel.unit)))
-        name_axis(axes, "y", view.across)
-    grid[-1].set_xlabel(named("time", found.time_unit))
-    return figure
-
-
-def _snapshots(
-    found: Diagnosis, recording: Recording, view: View, frames: Sequence[int], channels: np.ndarray
-) -> Figure:
-    """Each channel (time, across, up) at some frames."""
-    assert view.up is not None
-    width = min(max(1.8, 1.3 * view.ratio), 2.8)
-    figure = new_figure((width + 0.3) * len(frames) + 1.0, (width / view.ratio + 0.5) * len(channels) + 0.6)
-    rows = figure.subplots(len(channels), len(frames), squeeze=False, sharex=True, sharey=True)
-    for row, channel, fields in zip(rows, recording.channels, channels, strict=False):
-        low, high, colours = colour_scale(fields)
-        for axes, field in zip(row, fields, strict=True):
-            image = draw_field(axes, field, (low, high), colours, np.isfinite(field), view.box, view.aspect)
-        name_axis(row[0], "y", view.up)
-        figure.colorbar(image, ax=list(row), label=plain(named(channel.name, channel.unit)), shrink=0.85)
-    for top, bottom, frame in zip(rows[0], rows[-1], frames, strict=True):
-        top.set_title(f"frame {frame}", fontsize=9)
-        name_axis(bottom, "x", view.across)
     return figure
 
 
@@ -95,7 +68,7 @@ def _cloud_figure(found: Diagnosis, recording: Recording, count: int) -> Figure:
     shown = np.stack([trajectory.read(slice(n, n + 1), range(count))[0] for n in frames])
     x, y = recording.points.T[:2]
     for c, row in enumerate(rows):
-        low, high, colours = colour_scale(shown[:, c])
+        low, high, colours, _ = Scale.of(shown[:, c])
         for axes, n, field in zip(row, frames, shown[:, c], strict=True):
             image = axes.scatter(x, y, c=field, s=4, cmap=colours, vmin=low, vmax=high)
             axes.set_title(f"frame {n}" if c == 0 else "", fontsize=9)

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib import colormaps
@@ -21,7 +20,7 @@ from hero.data import Source
 from hero.method.metrics import Scoring
 from hero.report.figures.style import BLACK, ORANGE, STYLES, colours_of, new_figure, plain, whole_steps
 from hero.report.tables import format_number
-from hero.report.views import DECAY, GREY, Scaled, Side, View, channel_titles, colour_scale, scale_channel
+from hero.report.views import DECAY, GREY, Picture, Scale, Scaled, Side, View, channel_titles, scale_channel
 from hero.runs.rollouts import Rollout
 
 LINE_STEPS = (1, 50, 100, 200)
@@ -31,45 +30,50 @@ SHORT = 100
 """Steps of a rollout below which its own length stands for step 100, and the steps before shrink with it."""
 FIELDS_ACROSS = 4
 
-Extent = tuple[float, float, float, float]
-"""Left, right, bottom and top end of an image."""
 
-
-def draw_field(
-    axes: Axes,
-    field: np.ndarray,
-    ends: tuple[float, float],
-    colours: str,
-    valid: np.ndarray,
-    extent: Extent,
-    aspect: Any,
-) -> AxesImage:
-    """`field` (across, up) in colours between `ends`; grey where it is masked or, as is said then, has diverged."""
+def draw_field(axes: Axes, picture: Picture, view: View) -> AxesImage:
+    """A field in its colours; grey where it is masked or, as is said then, has diverged."""
+    low, high, colours, _ = picture.scale
     colour_map = colormaps[colours].with_extremes(bad=GREY)
-    image = axes.imshow(field.T, origin="lower", extent=extent, cmap=colour_map, norm=Normalize(*ends),
-                        interpolation="nearest", aspect=aspect)  # fmt: skip
-    if (valid & ~np.isfinite(field)).any():
+    image = axes.imshow(picture.field.T, origin="lower", extent=view.box, aspect=view.aspect, cmap=colour_map,
+                        norm=Normalize(low, high), interpolation="nearest")  # fmt: skip
+    axes.set_title(plain(picture.title), fontsize=10)
+    if (picture.valid & ~np.isfinite(picture.field)).any():
         axes.text(0.98, 0.04, "grey: diverged", transform=axes.transAxes, ha="right", fontsize=8)
     return image
 
 
-def draw_parts(
-    figure: Figure | SubFigure, scaled: Scaled, pick: Callable[[np.ndarray], np.ndarray], extent: Extent, aspect: Any
-) -> tuple[list[Axes], list[AxesImage]]:
-    """Truth, prediction and error side by side, of each the field that `pick` takes from all times."""
-    grid: list[Axes] = list(figure.subplots(1, 3, sharex=True, sharey=True))
-    images = []
-    for axes, (name, field, ends, colours) in zip(grid, scaled.parts(), strict=True):
-        images.append(draw_field(axes, pick(field), ends, colours, scaled.valid, extent, aspect))
-        axes.set_title(name, fontsize=11)
-    figure.colorbar(images[1], ax=grid[:2], extend="both", label=plain(scaled.label), shrink=0.85)
-    figure.colorbar(images[2], ax=grid[2], extend="both", label=plain(scaled.error_label), shrink=0.85)
+def draw_pictures(
+    figure: Figure | SubFigure, rows: Sequence[Sequence[Picture]], view: View, names: Sequence[str] = ()
+) -> tuple[np.ndarray, list[AxesImage]]:
+    """Fields in rows, which may have names; those that share a scale have one bar."""
+    assert view.up is not None
+    grid = figure.subplots(len(rows), max(map(len, rows)), sharex=True, sharey=True, squeeze=False)
+    images, bars = [], dict[Scale, tuple[AxesImage, list[Axes]]]()
+    for line, row in zip(grid, rows, strict=True):
+        for axes, picture in zip(line, row, strict=False):
+            images.append(draw_field(axes, picture, view))
+            bars.setdefault(picture.scale, (images[-1], []))[1].append(axes)
+        for axes in line[len(row) :]:
+            axes.set_visible(False)
+    for axes in grid[-1]:
+        name_axis(axes, "x", view.across)
+    for axes, name in zip(grid[:, 0], names or [""] * len(rows), strict=True):
+        name_axis(axes, "y", view.up, name)
+    for scale, (image, of) in bars.items():
+        figure.colorbar(image, ax=of, extend="both", label=plain(scale.label), shrink=0.85)
     return grid, images
 
 
-def name_axis(axes: Axes, name: str, side: Side) -> None:
+def pictures_size(view: View, rows: int, columns: int) -> tuple[float, float]:
+    """Width and height of a figure with so many fields, in inches."""
+    width = min(max(1.8, 1.3 * view.ratio), 2.8)
+    return (width + 0.25) * columns + 1.7, (width / view.ratio + 0.3) * rows + 0.9
+
+
+def name_axis(axes: Axes, name: str, side: Side, before: str = "") -> None:
     """Label the axis `x` or `y` of a picture; of unevenly spaced points the ends alone have marks."""
-    axes.set(**{f"{name}label": plain(side.label)})
+    axes.set(**{f"{name}label": plain("\n".join(filter(None, (before, side.label))))})
     if not side.even:
         axes.set(**{f"{name}ticks": [float(side.points[0]), float(side.points[-1])]})
 
@@ -111,56 +115,47 @@ def fields_figure(
     `errors` is the score at each step; the trajectory is the median one by the GM of the scoring.
     """
     scoring, view = scoring or Scoring(), View.of(source.axes())
-    scaled = scale_channel(rollout, channel, channel_titles(source)[channel], view)
+    title = channel_titles(source)[channel]
+    scaled = scale_channel(rollout, channel, title, view)
     said = [f"{scoring.title} {format_number(error)}" for error in errors]
-    figure = _snapshots(scaled, said, source, view) if view.up else _space_time(scaled, said, source, view)
+    figure = _snapshots(scaled, said, source, view) if view.up else _space_time(scaled, said, source, view, title)
     subject = ", ".join([source.title, *source.channel_names[channel : channel + 1] * (source.channels > 1)])
     where = ", central slice along the last axis" if source.dims == 3 else ""
-    grey = "" if scaled.valid.all() else "; grey: masked"
+    grey = "" if np.all(scaled.truth.valid) else "; grey: masked"
     figure.suptitle(plain(f"{subject}{where}: test trajectory with median {scoring.gm_title}{grey}"))
     return figure
 
 
-def _space_time(scaled: Scaled, said: Sequence[str], source: Source, view: View) -> Figure:
+def _space_time(scaled: Scaled, said: Sequence[str], source: Source, view: View, title: str) -> Figure:
     figure = new_figure(10.0, 6.4)
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.25, 1))[:, 0]
-    box = (0.5, len(scaled.truth) + 0.5, view.across.start, view.across.end)
-    maps, _ = draw_parts(upper, scaled, lambda field: field, box, "auto")
+    over_time = view.against(f"rollout step (dt = {time_text(source, 1)})", 0.5, scaled.length + 0.5)
+    ((*maps,),) = draw_pictures(upper, [scaled.parts], over_time)[0]
     for axes in maps:
-        axes.set_xlabel(f"rollout step (dt = {time_text(source, 1)})")
         whole_steps(axes)
-    name_axis(maps[0], "y", view.across)
-    steps = _present(LINE_STEPS, len(scaled.truth))
+    steps = _present(LINE_STEPS, scaled.length)
     panels = lower.subplots(1, len(steps), sharex=True, squeeze=False)[0]
     for axes, step in zip(panels, steps, strict=True):
         size = 1.0 if scaled.size is None else scaled.size[step - 1]
-        line = {"prediction": (size * scaled.prediction[step - 1], "--", ORANGE)}
-        draw_lines(axes, view.across, size * scaled.truth[step - 1], line)
+        truth, prediction = (size * part.field[step - 1] for part in scaled.parts[:2])
+        draw_lines(axes, view.across, truth, {"prediction": (prediction, "--", ORANGE)})
         axes.set_title(f"step {step}: {said[step - 1]}", fontsize=10)
-    panels[0].set_ylabel(plain(scaled.title))
+    panels[0].set_ylabel(plain(title))
     panels[0].legend(fontsize=8, loc="best")
     return figure
 
 
 def _snapshots(scaled: Scaled, said: Sequence[str], source: Source, view: View) -> Figure:
-    assert view.up is not None
-    steps = _present(FIELD_STEPS, len(scaled.truth))
-    width = min(max(1.8, 1.3 * view.ratio), 2.8)
-    figure = new_figure((width + 0.25) * len(steps) + 1.7, 3 * width / view.ratio + 1.9)
-    grid = figure.subplots(3, len(steps), sharex=True, sharey=True, squeeze=False)
-    images = []
-    for row, (name, field, ends, colours) in zip(grid, scaled.parts(), strict=True):
-        for axes, step in zip(row, steps, strict=True):
-            image = draw_field(axes, field[step - 1], ends, colours, scaled.valid, view.box, view.aspect)
-        images.append(image)
-        name_axis(row[0], "y", view.up)
-        row[0].set_ylabel(f"{name}\n{plain(view.up.label)}")
-    for top, bottom, step in zip(grid[0], grid[-1], steps, strict=True):
-        top.set_title(f"step {step}\n(t = {time_text(source, step)})", fontsize=10)
-        bottom.set_title(said[step - 1], fontsize=9)
-        name_axis(bottom, "x", view.across)
-    figure.colorbar(images[0], ax=grid[:2].ravel().tolist(), extend="both", label=plain(scaled.label), shrink=0.8)
-    figure.colorbar(images[2], ax=grid[2].tolist(), extend="both", label=plain(scaled.error_label))
+    steps = _present(FIELD_STEPS, scaled.length)
+    titles = {"truth": [f"step {step}\n(t = {time_text(source, step)})" for step in steps],
+              "error": [said[step - 1] for step in steps]}  # fmt: skip
+    figure = new_figure(*pictures_size(view, 3, len(steps)))
+    rows = [
+        [part._replace(title=title, field=part.field[step - 1])
+         for step, title in zip(steps, titles.get(part.title, [""] * len(steps)), strict=True)]
+        for part in scaled.parts
+    ]  # fmt: skip
+    draw_pictures(figure, rows, view, [part.title for part in scaled.parts])
     return figure
 
 
@@ -236,24 +231,15 @@ def draw_states(
             axes.legend(fontsize=8, loc="best")
             axes.label_outer()
         return
-    several = source.channels > 1
-    across = len(shown) if several else min(len(shown), FIELDS_ACROSS if len(shown) > 4 else 2)
-    rows = source.channels if several else -(-len(shown) // across)
-    grid = figure.subplots(rows, across, squeeze=False, sharex=True, sharey=True)
+    rows: list[list[Picture]] = []
     for c, title in enumerate(titles):
-        panels = grid[c] if several else grid.ravel()
-        low, high, colours = colour_scale(shown["truth"][c])
-        valid = np.isfinite(shown["truth"][c])
-        for axes, (label, field) in zip(panels, shown.items(), strict=False):
-            finite = np.where(np.isfinite(field[c]), field[c], np.nan)
-            image = draw_field(axes, finite, (low, high), colours, valid, view.box, view.aspect)
-            axes.set_title(named(label, c), fontsize=9)
-            name_axis(axes, "x", view.across)
-            name_axis(axes, "y", view.up)
-            axes.label_outer()
-        for axes in panels[len(shown) :]:
-            axes.set_visible(False)
-        figure.colorbar(image, ax=panels.tolist(), extend="both", label=plain(title), shrink=0.85)
+        scale, valid = Scale.of(shown["truth"][c], title), np.isfinite(shown["truth"][c])
+        fields = {label: np.where(np.isfinite(u[c]), u[c], np.nan) for label, u in shown.items()}
+        rows.append([Picture(named(label, c), field, scale, valid) for label, field in fields.items()])
+    if source.channels == 1:
+        across = FIELDS_ACROSS if len(shown) > 4 else 2
+        rows = [rows[0][start : start + across] for start in range(0, len(shown), across)]
+    draw_pictures(figure, rows, view)
 
 
 def split_figure(data: Tensor, source: Source, count: int = 4) -> Figure:
@@ -265,23 +251,15 @@ def split_figure(data: Tensor, source: Source, count: int = 4) -> Figure:
     if 0 < DECAY * peak[:, -1].max() < peak[:, 0].max():  # a decaying field would fade to blank
         u, name = u / peak, f"{name} / max |{name}(t)|"
     limit = float(np.quantile(np.abs(u), 0.999)) or 1.0  # a few extreme values must not wash out the rest
-    low, high, colours = colour_scale(np.clip(u, -limit, limit))
-    views, size = {"": u}, (8.0, 1.0 + 1.5 * len(u))
-    extent, aspect = (0.0, (u.shape[1] - 1) * source.dt, view.across.start, view.across.end), "auto"
+    scale, last = Scale.of(np.clip(u, -limit, limit), name), u.shape[1] - 1
     if view.up:
-        times = np.unique(np.linspace(0, u.shape[1] - 1, 5).round().astype(int))
-        views = {f"t = {t * source.dt:g}": u[:, t] for t in times}
-        size = (0.8 + 1.9 * len(views), 1.3 + 1.8 * len(u))
-        extent, aspect = view.box, view.aspect  # type: ignore[assignment]
-    figure = new_figure(*size)
-    grid = figure.subplots(len(u), len(views), sharex=True, sharey=True, squeeze=False)
-    for column, (title, fields) in zip(grid.T.tolist(), views.items(), strict=True):
-        for axes, field in zip(column, fields, strict=True):
-            image = draw_field(axes, field, (low, high), colours, np.isfinite(field), extent, aspect)
-        column[0].set_title(title, fontsize=9)
-        column[-1].set_xlabel(view.across.label if view.up else "time")
-    for i, axes in enumerate(grid[:, 0]):
-        axes.set_ylabel(f"trajectory {i}\n{(view.up or view.across).label}", fontsize=9)
-    figure.colorbar(image, ax=grid.ravel().tolist(), extend="both", label=name, shrink=0.8, pad=0.02)
+        times = np.unique(np.linspace(0, last, 5).round().astype(int))
+        rows = [[Picture(f"t = {t * source.dt:g}" if not i else "", v[t], scale) for t in times]
+                for i, v in enumerate(u)]  # fmt: skip
+        figure = new_figure(*pictures_size(view, len(u), len(times)))
+    else:
+        view, rows = view.against("time", 0.0, last * source.dt), [[Picture("", v, scale)] for v in u]
+        figure = new_figure(8.0, 1.0 + 1.5 * len(u))
+    draw_pictures(figure, rows, view, [f"trajectory {i}" for i in range(len(u))])
     figure.suptitle(source.title if source.dims < 3 else f"{source.title}, central slice in z")
     return figure

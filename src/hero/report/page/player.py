@@ -74,9 +74,10 @@ def channel_data(
 ) -> tuple[Data, Data]:
     """One channel: the truth, and all that belongs to this run."""
     scaled = scale_channel(rollout, c, title, view)
+    scale = scaled.truth.scale
     truth, *fields = (
-        encode(quantise(averaged(field, blocks, scaled.valid)[steps - 1], *ends))
-        for _, field, ends, _ in scaled.parts()
+        encode(quantise(averaged(part.field, blocks, part.valid)[steps - 1], part.scale.low, part.scale.high))
+        for part in scaled.parts
     )
     truth_spectrum, spectrum = (
         encode(np.log10(np.maximum(power[steps - 1, c], FLOOR)).astype("<f4"))
@@ -84,11 +85,11 @@ def channel_data(
     )
     return {"field": truth, "spectrum": truth_spectrum}, {
         "title": title,
-        "label": scaled.label,
-        "colours": {SIGNED: "signed", UNSIGNED: "unsigned"}[scaled.colours],
-        "ends": [scaled.low, scaled.high],
-        "error_limit": scaled.error_limit,
-        "error_label": scaled.error_label,
+        "label": scale.label,
+        "colours": {SIGNED: "signed", UNSIGNED: "unsigned"}[scale.colours],
+        "ends": [scale.low, scale.high],
+        "error_limit": scaled.error.scale.high,
+        "error_label": scaled.error.scale.label,
         "fields": fields,
         "spectrum": spectrum,
         "power_range": power_range(rollout.truth_spectrum[:, c]),
@@ -192,16 +193,17 @@ def notes(rollout: Rollout, steps: np.ndarray, blocks: Sequence[int], scoring: S
 
 def channel_notes(scaled: Scaled) -> list[str]:
     """How the channel is stored, and what is grey."""
+    levels = [(part.scale.high - part.scale.low) / LEVELS for part in scaled.parts[1:]]
     found = [
-        f"Fields are stored with 255 levels: one level is {(scaled.high - scaled.low) / LEVELS:.2g} for truth and "
-        f"prediction and {2 * scaled.error_limit / LEVELS:.2g} for the error; values beyond have the colour of the end."
+        f"Fields are stored with 255 levels: one level is {levels[0]:.2g} for truth and prediction and {levels[1]:.2g} "
+        "for the error; values beyond have the colour of the end."
     ]
     if scaled.size is not None:
         found.append("The state decays far, so it is drawn relative to its largest size in the truth at each step.")
-    masked = 1 - scaled.valid.mean()
-    if masked:
+    field, valid = scaled.prediction.field, scaled.prediction.valid
+    if masked := 1 - np.mean(valid):
         found.append(f"Grey: masked points, {masked:.1%}; they count as the mean of the others in the spectrum.")
-    lost = (~np.isfinite(scaled.prediction) & scaled.valid).reshape(len(scaled.prediction), -1).any(axis=1)
+    lost = (~np.isfinite(field) & valid).reshape(len(field), -1).any(axis=1)
     if lost.any():
         found.append(f"The prediction leaves the finite range at step {int(lost.argmax()) + 1}; grey from there on.")
     return found
