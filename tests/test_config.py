@@ -203,7 +203,6 @@ def test_the_id_is_the_same_in_another_process_with_another_hash_seed() -> None:
 CHANGED: dict[str, Any] = {
     "data.train_seed": 2,  # 1 is the seed of the validation
     "train.ema": 0.5,
-    "train.on_divergence": "back_off",
     "strategy": "fixed_weight",
     "seed": 1,
     "task.name": "dispersion",

@@ -18,6 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from hero.config import Facts
+from hero.config.settings import flagged
 from hero.console import progress_bar
 from hero.data import DataSettings, FileSettings, FileSource, Source, Split, Task, get_task, load_trajectories
 from hero.errors import HeroError
@@ -28,9 +29,6 @@ from hero.method.rollout import counted
 from hero.runs.config import RunConfig, by_section
 from hero.runs.folder import Run, choose_device
 from hero.runs.records import RunIdentity, write_arrays
-
-CARRIED = ("layout", "fields", "channels", "stride", "crop", "coarsen")
-"""Choices of a run from files that hold for other files as well."""
 
 
 class OtherMetrics(RunIdentity):
@@ -135,7 +133,7 @@ def other_files(own: DataSettings | FileSettings, data: Mapping[str, Any]) -> Fi
     """Files with the choices of the run unless they are set; whatever a file says itself is found in it."""
     kept: dict[str, Any] = {}
     if isinstance(own, FileSettings):
-        kept = {name: getattr(own, name) for name in (*CARRIED, "path")}
+        kept = {name: getattr(own, name) for name in (*flagged(FileSettings, "carried"), "path")}
         kept["condition"] = own.condition or ("none",)
         if "fields" in data:
             del kept["channels"]

@@ -36,6 +36,7 @@ from hero.report.tables import MISSING, Cell, Column, Number, Row, Table, Text, 
 from hero.report.tables import format_published as format_paper
 from hero.runs.config import RunConfig
 from hero.runs.records import Before, Metrics
+from hero.runs.structure import Structure
 from hero.study import records
 from hero.study.cost.count import Description, readable
 from hero.study.cost.dry_run import ScheduledRun
@@ -439,6 +440,29 @@ PROBE_LINES: Sequence[tuple[str, str, Callable[..., str]]] = (
     ("one step: measured fall", "finite_step.measured_decrease", format_number),
 )
 """Label, attribute of `ProbePoint` and form of each line."""
+
+
+def structure_table(found: Structure) -> Table:
+    """What the training data keep, how well, and what an operator with `backbone.keep=auto` makes of it."""
+    columns = [
+        Column("Quantity", words=True),
+        Column("Largest change", meaning="Along any trajectory, relative to the norm of the state about its mean."),
+        Column("Precision", meaning="The change that the precision of the data explains."),
+        Column("Kept", words=True),
+        Column("Why", words=True),
+    ]
+    rows = []
+    for one in found.invariants:
+        numbers = (one.violation, one.tolerance) if one.kind not in ("low", "high") else (None, None)
+        kept = "yes" if one.word in found.kept else "no"
+        why = one.why if (one.word in found.kept) == one.kept else DECAY_NOTE
+        rows.append(Row([Text(one.title), *map(Number, numbers), Text(kept), Text(why)]))
+    target = "the change of the state" if found.predicts_change else "the next state"
+    note = f"A state changes by {100 * found.step_change:.2g} % per step: backbone.residual=auto predicts {target}."
+    return Table("What the data keep (backbone.keep=auto)", columns, rows, [note], sortable=False)
+
+
+DECAY_NOTE = "holds, but states decay to almost nothing, and a network that may add any constant then overfits"
 
 
 def description_table(found: Description) -> Table:

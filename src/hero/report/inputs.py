@@ -191,11 +191,6 @@ class ReportInputs:
             self.notices.append(f"{outdated}; {resume}")
         log = self._read(lambda: run.log)
         self.notices += [log.notice] if log and log.notice else []
-        self.notices += [
-            f"run {run.name} diverged before update {found.diverged_at} and continued from update {found.back_to} with "
-            f"{found.lr_factor:g} of its learning rate."
-            for found in (log.back_offs if log else ())
-        ]
         probe, landscape, anatomy = (folder / f"{name}.json" for name in ("probe", "landscape", "anatomy"))
         self.runs[run.name] = ReportedRun(
             run,

@@ -76,6 +76,8 @@ class Run(StoredRun):
 
     def operator(self, device: torch.device | str | None = None) -> nn.Module:
         """G_θ with the best weights, in evaluation mode, on `device` or the one that the configuration names."""
+        if not self.config.backbone.is_found:
+            raise HeroError(f"run {self.name} has not begun to train; repeat the command that started it.")
         model = self.config.build_operator()
         load_weights(self.path / "model.safetensors", model)
         return model.to(device or choose_device(self.config.train.device)).eval()

@@ -225,16 +225,6 @@ class SpectraRecord(LogRecord):
     spectra: dict[str, tuple[tuple[Value, ...], ...]]
 
 
-class BackOffRecord(LogRecord):
-    """Training diverged and was taken back. These records stand at the top of a log, with step 0."""
-
-    diverged_at: int
-    back_to: int
-    """The update of the state that was restored; 0 for the start."""
-    lr_factor: float
-    """On the learning rate from then on."""
-
-
 @dataclass(frozen=True)
 class Log:
     """log.jsonl: its records by kind, in order."""
@@ -242,7 +232,6 @@ class Log:
     training: tuple[TrainingRecord, ...] = ()
     validation: tuple[ValidationRecord, ...] = ()
     spectra: tuple[SpectraRecord, ...] = ()
-    back_offs: tuple[BackOffRecord, ...] = ()
     stopped_early: bool = False
     notice: str | None = None
     """A sentence on the lines that were skipped."""
@@ -250,7 +239,7 @@ class Log:
     @classmethod
     def read(cls, path: Path) -> Self:
         """The records of a log; damaged lines are skipped with a notice, HeroError if there are no others."""
-        names = (TrainingRecord, ValidationRecord, SpectraRecord, BackOffRecord)
+        names = (TrainingRecord, ValidationRecord, SpectraRecord)
         kinds: dict[type[LogRecord], list[Any]] = {kind: [] for kind in names}
         stopped, damaged = False, []
         for number, line in numbered_lines(path):
@@ -262,14 +251,14 @@ class Log:
                 kinds[kind].append(kind.model_validate(line))
             except ValidationError:
                 damaged.append(number)
-        training, validation, spectra, back_offs = map(tuple, kinds.values())
+        training, validation, spectra = map(tuple, kinds.values())
         if not damaged:
-            return cls(training, validation, spectra, back_offs, stopped)
+            return cls(training, validation, spectra, stopped)
         others = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
         where = f"{path} is damaged in line {damaged[0]}{others}"
         if not any(kinds.values()):
             raise HeroError(f"{where} and has no other records; delete the run and train it again.")
-        return cls(training, validation, spectra, back_offs, stopped, f"{where}, which is skipped.")
+        return cls(training, validation, spectra, stopped, f"{where}, which is skipped.")
 
     @property
     def steps(self) -> int:
@@ -281,8 +270,6 @@ def kind_of(line: Mapping[str, Any]) -> type[LogRecord]:
     """The record that a line of a log holds."""
     if "val_diverged" in line:
         return ValidationRecord
-    if "diverged_at" in line:
-        return BackOffRecord
     return SpectraRecord if "spectra" in line else TrainingRecord
 
 

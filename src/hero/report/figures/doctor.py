@@ -1,19 +1,18 @@
-"""The pictures of `hero doctor FILE`: states over time, energy, spectrum, and how near states part."""
+"""The pictures of `hero doctor FILE`: states over time, energy and spectrum."""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from hero.data.recording import Recording
-from hero.evaluation.doctor import Diagnosis, doubling_text
+from hero.evaluation.doctor import Diagnosis
 from hero.evaluation.doctor_findings import percent
 from hero.evaluation.doctor_measures import spread
 from hero.report.figures.fields import draw_pictures, pictures_size
-from hero.report.figures.style import BLACK, BLUE, COLOURS, GREY, VERMILION, log_scale, new_figure, plain
+from hero.report.figures.style import BLUE, COLOURS, GREY, log_scale, new_figure, plain
 from hero.report.views import Picture, Scale, View, named
 
 SNAPSHOTS = 5
@@ -28,8 +27,6 @@ def figures(found: Diagnosis, recording: Recording) -> dict[str, Figure]:
     drawn = {"fields": fields_figure(found, recording), "energy": energy_figure(found)}
     if found.spectrum is not None:
         drawn["spectrum"] = spectrum_figure(found)
-    if found.growth is not None:
-        drawn["growth"] = growth_figure(found)
     return drawn
 
 
@@ -83,7 +80,7 @@ def _name(found: Diagnosis) -> str:
 
 
 def energy_figure(found: Diagnosis) -> Figure:
-    """Mean square of the states over time."""
+    """Mean square of the states about the mean of their channels, in stds, over time."""
     figure = new_figure(6.4, 3.6)
     axes = figure.subplots()
     energy = np.array(found.energy)
@@ -94,7 +91,7 @@ def energy_figure(found: Diagnosis) -> Figure:
     else:
         axes.set_ylim(0, 1.1 * (finite.max() if finite.size else 1.0))
     axes.set_xlabel(f"time [{found.time_unit}]" if found.time_unit else "time")
-    axes.set_ylabel("mean square")
+    axes.set_ylabel("mean square of (u - mean) / std")
     axes.grid(alpha=0.25, color=GREY)
     figure.suptitle(f"{_name(found)}: energy, mean over trajectories", fontsize=11)
     return figure
@@ -118,25 +115,4 @@ def spectrum_figure(found: Diagnosis) -> Figure:
     axes.grid(alpha=0.25, color=GREY)
     axes.legend(fontsize=8)
     figure.suptitle(f"{_name(found)}, {percent(spectrum.upper_share)} of the power in the upper third", fontsize=11)
-    return figure
-
-
-def growth_figure(found: Diagnosis) -> Figure:
-    """Distance of near states over the steps that follow."""
-    growth = found.growth
-    assert growth is not None
-    figure = new_figure(6.4, 3.8)
-    axes = figure.subplots()
-    distances = np.array(growth.distances)
-    steps = np.arange(len(distances))
-    axes.plot(steps, distances, color=BLUE, label="median over close pairs")
-    fit = distances[0] * np.exp(growth.rate * steps)
-    axes.plot(steps, np.where(fit < 2 * growth.typical, fit, math.nan), "--", color=VERMILION, label="rate")
-    axes.axhline(growth.typical, color=BLACK, linestyle=":", label="unrelated states")
-    log_scale(axes, np.append(distances, growth.typical))
-    axes.set_xlabel("steps")
-    axes.set_ylabel("relative distance")
-    axes.grid(alpha=0.25, color=GREY)
-    axes.legend(fontsize=8)
-    figure.suptitle(doubling_text(growth), fontsize=9)
     return figure

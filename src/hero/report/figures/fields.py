@@ -180,7 +180,7 @@ def spectrum_figure(rollout: Rollout, names: Sequence[str] = ()) -> Figure:
     figure = new_figure(3.1 * len(steps) + 0.6, 0.6 + 2.9 * channels)
     grid = figure.subplots(channels, len(steps), sharex=True, sharey="row", squeeze=False)
     for c, row in enumerate(grid):
-        highest = max(rollout.truth_spectrum[0, c].max(), 1e-30)
+        highest = max(rollout.truth_spectrum[0, c].max(initial=0), 1e-30)
         low, high = highest * 1e-17, highest * 1e3
         for axes, step in zip(row, steps, strict=True):
             reference, power = rollout.truth_spectrum[step - 1, c], rollout.prediction_spectrum[step - 1, c]

@@ -168,7 +168,7 @@ def averaged(field: np.ndarray, blocks: Sequence[int], valid: np.ndarray) -> np.
 
 def power_range(spectrum: np.ndarray) -> list[float]:
     """Axis limits that hold the truth at all steps, with room above for noise; below 1e-17 of the top is rounding."""
-    high = max(float(spectrum.max()), FLOOR)
+    high = max(float(spectrum.max(initial=0)), FLOOR)
     visible = spectrum[spectrum > 1e-17 * high]
     return [float(visible.min(initial=high)) / 10, high * 100]
 
