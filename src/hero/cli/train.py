@@ -158,7 +158,7 @@ def run_plan(
     from hero.report import write_study, write_tables
     from hero.report.content import statistics_tables, study_tables, study_title
     from hero.report.headline import result_sentences
-    from hero.report.notes import statistics_notes, study_notes
+    from hero.report.notes import statistics_notes, study_notes, study_shortfalls
     from hero.study.run import InterruptedStudy, run
 
     out = out or where.runs / planned.folder
@@ -178,6 +178,7 @@ def run_plan(
             show(table)
         say(*statistics_notes(summary, result.groups), style="dim")
     say(*result_sentences(result))
+    say(*study_shortfalls(result), style="yellow")
     say(f"table: {out / 'table.md'}", *(f"figure: {figure}" for figure in figures))
     say(f"`hero report {out}` writes it as a page", style="dim")
     return result

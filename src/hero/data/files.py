@@ -38,7 +38,7 @@ from hero.data.checks import (
     too_short,
 )
 from hero.data.readers import open_recording
-from hero.data.recording import Recording, Trajectory
+from hero.data.recording import Axis, Recording, Trajectory
 from hero.data.store import SCORED, SPLITS, Split
 from hero.data.windows import Trajectories
 from hero.errors import HeroError, unknown_name
@@ -92,7 +92,17 @@ class FileSettings(Settings):
     format: str = setting("", "Found: the layout of the file.", found=True)
     channels: Words = setting((), "Found: the names of the channels; set them to rename.", carried=True, found=True)
     units: Annotated[tuple[str, ...], BeforeValidator(per_axis)] = setting((), "Found: their units.", found=True)
+    time_unit: str = setting("", "Found: the unit of dt.", found=True, identity=False)
     axes: Words = setting((), "Found: the names of the axes.", found=True)
+    axis_units: Annotated[tuple[str, ...], BeforeValidator(per_axis)] = setting(
+        (), "Found: their units.", found=True, identity=False
+    )
+    axis_first: Annotated[tuple[float, ...], BeforeValidator(per_axis)] = setting(
+        (), "Found: the coordinate of the first point of each axis.", found=True, identity=False
+    )
+    axis_last: Annotated[tuple[float, ...], BeforeValidator(per_axis)] = setting(
+        (), "Found: the coordinate of the last point of each axis.", found=True, identity=False
+    )
     space: Annotated[tuple[int, ...], BeforeValidator(per_axis)] = setting(
         (), "Found: grid points per axis.", found=True
     )
@@ -119,6 +129,7 @@ class FileSettings(Settings):
         """Refuse what cannot have been found in a file, as in a stored configuration that somebody changed."""
         dims = 1 if self.cloud else len(self.space)
         per_axis = [len(part) == dims for part in (self.space, self.axes, self.extent, self.periodic)]
+        per_axis += [len(part) in (0, dims) for part in (self.axis_units, self.axis_first, self.axis_last)]
         lengths = [
             *self.space,
             *(size for name in SPLITS for size in (self.split(name).trajectories, self.split(name).steps)),
@@ -155,7 +166,10 @@ class FileSettings(Settings):
                 "fields": tuple(recording.channels[i].name for i in kept),
                 "channels": renamed(self.channels, [recording.channels[i].name for i in kept]),
                 "units": tuple(recording.channels[i].unit for i in kept),
+                "time_unit": "" if self.dt else recording.time_unit,
                 "axes": tuple(axis.name for axis in axes),
+                "axis_units": tuple(axis.unit for axis in axes),
+                **self.ends([axis.coordinates[cut] for axis, cut in zip(axes, cuts, strict=True)], periodic),
                 "condition": chosen_conditioning(recording, self.condition),
                 "dt": self.dt or dt_of(recording, self.stride),
                 "cloud": recording.points is not None,
@@ -167,6 +181,16 @@ class FileSettings(Settings):
                 **sizes,
             }
         )
+
+    def ends(self, coordinates: Sequence[np.ndarray], periodic: Sequence[bool]) -> dict[str, tuple[float, ...]]:
+        """The coordinates of the first and the last point of each axis; from 0 on where the user gives its length."""
+        lengths = each_axis("extent", self.extent, len(coordinates)) or (None,) * len(coordinates)
+        found = []
+        for x, wraps, length in zip(coordinates, periodic, lengths, strict=True):
+            rising = (float(x[0]), float(x[-1])) if length is None else (0.0, last_point(length, len(x), wraps))
+            found.append(rising if length is None or x[0] <= x[-1] else rising[::-1])
+        first, last = zip(*found, strict=True)
+        return {"axis_first": first, "axis_last": last}
 
     def split(self, name: str) -> Split:
         """The size of the split `train`, `val` or `test`."""
@@ -228,6 +252,25 @@ class FileSource:
     @property
     def channel_names(self) -> tuple[str, ...]:
         return self.given.channels
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return self.given.units
+
+    @property
+    def time_unit(self) -> str:
+        return self.given.time_unit
+
+    def axes(self) -> tuple[Axis, ...]:
+        given, found = self.given, []
+        for i, (name, points, wraps) in enumerate(zip(given.axes, self.space, self.periodic, strict=True)):
+            ends = 0.0, last_point(self.extents[i], points, wraps)
+            if given.axis_first and given.axis_last:  # earlier versions did not store them
+                ends = given.axis_first[i], given.axis_last[i]
+            x = np.linspace(*ends, points)
+            x[1:-1] = np.nan if given.uneven else x[1:-1]
+            found.append(Axis(name, x, wraps, given.axis_units[i] if given.axis_units else ""))
+        return tuple(found)
 
     @property
     def conditioning(self) -> tuple[str, ...]:
@@ -584,6 +627,11 @@ def length_of(coordinates: np.ndarray, periodic: bool) -> float:
         return 1.0
     length = abs(float(coordinates[-1] - coordinates[0]))
     return length * len(coordinates) / (len(coordinates) - 1) if periodic else length
+
+
+def last_point(length: float, points: int, periodic: bool) -> float:
+    """The coordinate of the last point of an axis from 0 on."""
+    return length * (points - 1) / points if periodic else length
 
 
 def divided(recording: Recording, settings: FileSettings) -> dict[str, list[Part]]:

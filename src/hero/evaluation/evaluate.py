@@ -54,7 +54,9 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = Map
 
     arrays = {name: values.numpy() for name, values in test_errors.items()}
     scores = {name: errors[scoring.measure].numpy() for name, errors in idle.items()}
-    errors = Errors(arrays, val_errors[scoring.measure].numpy(), scores, scoring.measure)
+    name = metrics.channel_vrmse.name
+    single = {baseline: errors[name].numpy() for baseline, errors in idle.items() if name in errors}
+    errors = Errors(arrays, val_errors[scoring.measure].numpy(), scores, scoring.measure, single)
     errors.write(run / "errors.npz")
     typical = metrics.median_trajectory(errors.score, scoring.steps)
     write_rollouts(run, step, test, norm, history, device, {FILE: typical, FIRST_FILE: 0})

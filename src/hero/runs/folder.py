@@ -48,12 +48,18 @@ class Run(StoredRun):
     @property
     def rollout(self) -> Rollout | None:
         """The rollout that pictures show; None if the run has not been evaluated."""
-        return read_rollout(self.path)
+        return read_rollout(self.path, shape=self._drawn_shape)
 
     @property
     def first_rollout(self) -> Rollout | None:
         """The rollout of the first test trajectory; None if an earlier version has evaluated the run."""
-        return read_rollout(self.path, FIRST_FILE)
+        return read_rollout(self.path, FIRST_FILE, self._drawn_shape)
+
+    @property
+    def _drawn_shape(self) -> tuple[int, ...]:
+        """Of the states in pictures, which show a slice of three axes."""
+        source = self.config.make_source()
+        return source.channels, *source.space[:2]
 
     @property
     def resumes_at(self) -> int | None:

@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Validat
 from hero.checksums import FIELD, is_whole, is_whole_file, sealed_archive
 from hero.errors import HeroError
 from hero.files import write_atomic
-from hero.method.metrics import Scoring, evaluated, scoring_of, summarise
+from hero.method.metrics import Scoring, by_channel, channel_vrmse, evaluated, scoring_of, summarise
 from hero.records import Record
 
 BASELINES = ("persistence", "mean")
@@ -119,6 +119,22 @@ class Metrics(RunIdentity):
     def scoring(self) -> Scoring:
         """How the rollouts were scored."""
         return scoring_of(self.val)
+
+    def channels_over(self, scoring: Scoring, errors: Errors | None) -> dict[str, dict[str, float]]:
+        """Errors of each channel on the test set in a scoring, as far as they are known."""
+        if scoring == self.scoring:
+            return self.channels
+        return by_channel(errors.test, list(self.channels), scoring) if errors else {}
+
+    def baseline_over(self, name: str, scoring: Scoring, errors: Errors | None) -> Baseline:
+        """The numbers of a baseline on the test set in a scoring, as far as they are known."""
+        if scoring == self.scoring and name in self.baselines:
+            return self.baselines[name]
+        if errors is None or errors.measure != scoring.measure or name not in errors.baselines:
+            return Baseline(test={})
+        single = {channel_vrmse.name: errors.channel_baselines[name]} if name in errors.channel_baselines else {}
+        test = evaluated(scoring.metrics(), {scoring.measure: errors.baselines[name]})
+        return Baseline(test=test, channels=by_channel(single, list(self.channels), scoring))
 
     def over(self, scoring: Scoring, errors: Errors | None) -> dict[str, dict[str, float]]:
         """The numbers of both splits in a scoring, from the errors where it was another in the evaluation."""
@@ -302,11 +318,22 @@ class Errors:
     baselines: Mapping[str, np.ndarray] = field(default_factory=dict)
     """The score of doing nothing on the test set, by name."""
     measure: Literal["nrmse", "vrmse"] = "nrmse"
+    channel_baselines: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The same of single channels, (trajectory, step, channel), where channels are measured one by one."""
 
     @property
     def score(self) -> np.ndarray:
         """The score of the test rollouts."""
         return self.test[self.measure]
+
+    @property
+    def has_channels(self) -> bool:
+        """Whether channels are measured one by one."""
+        return channel_vrmse.name in self.test
+
+    def of_channel(self, channel: int) -> np.ndarray:
+        """The score of one channel where channels are measured one by one, else of all together."""
+        return self.test[channel_vrmse.name][..., channel] if self.has_channels else self.score
 
     @property
     def correlation(self) -> np.ndarray:
@@ -321,7 +348,8 @@ class Errors:
             measure: Literal["nrmse", "vrmse"] = "vrmse" if "val_vrmse" in arrays else "nrmse"
             val = arrays.pop(f"val_{measure}")
             baselines = {name: arrays.pop(key) for name in BASELINES if (key := f"{name}_{measure}") in arrays}
-            found = cls(arrays, val, baselines, measure)
+            single = {name: arrays.pop(key) for name in BASELINES if (key := _of_channels(name)) in arrays}
+            found = cls(arrays, val, baselines, measure, single)
             if found.score.ndim != 2 or found.correlation.ndim != 2 or any(not x.size for x in arrays.values()):
                 raise ValueError
         except (*UNREADABLE, KeyError):
@@ -333,6 +361,7 @@ class Errors:
     def write(self, path: Path) -> Path:
         """Write the arrays atomically."""
         baselines = {f"{name}_{self.measure}": values for name, values in self.baselines.items()}
+        baselines |= {_of_channels(name): values for name, values in self.channel_baselines.items()}
         return write_arrays(path, {f"val_{self.measure}": self.val, **baselines, **self.test})
 
     def summaries(self, scoring: Scoring) -> dict[str, dict[str, float]]:
@@ -341,6 +370,11 @@ class Errors:
             return {"val": {}, "test": {}}
         val: dict[str, Any] = {self.measure: self.val}
         return {"val": evaluated(scoring.metrics(), val), "test": summarise(self.test, scoring)}
+
+
+def _of_channels(baseline: str) -> str:
+    """The name of the array with the errors of each channel."""
+    return f"{baseline}_{channel_vrmse.name}"
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> Path:
