@@ -1,4 +1,4 @@
-"""Files of several kinds, on which the size of the default network was measured: made here, so that anybody can repeat it.
+"""Files of several kinds, on which the size of the default network was measured, made here for anybody to repeat.
 
 Every kind is a dictionary of train, val and test, (trajectory, time, channel, *space), and the settings that its file
 does not say itself.

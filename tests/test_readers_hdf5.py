@@ -16,6 +16,7 @@ import pytest
 import foreign
 from foreign import T_STEP, grid, states
 from hero.data import Split, get_task, handles, load_split, split_path
+from hero.data.checks import uneven_times
 from hero.data.readers import open_recording
 from hero.data.recording import Recording
 from hero.errors import HeroError
@@ -311,11 +312,11 @@ def test_order_of_axes_comes_from_lengths(tmp_path: Path) -> None:
         open_recording(tmp_path / "a.h5")
 
 
-def test_uneven_times_are_noted(tmp_path: Path) -> None:
+def test_uneven_times_are_a_problem(tmp_path: Path) -> None:
     foreign.pdebench(tmp_path / "a.h5", states((3, 7, 1, 16)))
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         file["t-coordinate"][3] = 0.9
-    assert any("uniform" in note for note in open_recording(tmp_path / "a.h5").notes)
+    assert [one.kind for one in uneven_times(open_recording(tmp_path / "a.h5"))] == ["time step"]
 
 
 def darcy(path: Path) -> None:
@@ -418,16 +419,16 @@ def test_fields_of_different_lengths(tmp_path: Path) -> None:
         open_recording(tmp_path / "a.h5")
 
 
-def test_times_that_differ_between_trajectories_are_noted(tmp_path: Path) -> None:
+def test_times_that_differ_between_trajectories_are_a_problem(tmp_path: Path) -> None:
     u = states((3, 5, 3, 8, 6))
     foreign.pdearena(tmp_path / "a.h5", u, "train", np.zeros(3))
-    assert not open_recording(tmp_path / "a.h5").notes
+    assert not list(uneven_times(open_recording(tmp_path / "a.h5")))
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         file["train/t"][1] += 1  # a later start is no difference
-    assert not open_recording(tmp_path / "a.h5").notes
+    assert not list(uneven_times(open_recording(tmp_path / "a.h5")))
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         file["train/t"][1] *= 2
-    assert any("t differ between trajectories" in note for note in open_recording(tmp_path / "a.h5").notes)
+    assert [one.kind for one in uneven_times(open_recording(tmp_path / "a.h5"))] == ["time step"]
 
 
 def test_netcdf_that_no_layout_fits_is_read_by_its_dimensions(tmp_path: Path) -> None:

@@ -55,8 +55,7 @@ SETTINGS = {
     "refiner": ("strategies/refiner.py",),
     "foresight": ("strategies/foresight.py",),
     "loss": ("method/losses.py",),
-    "optimizer": ("optimizers/base.py", "optimizers/adamw.py", "optimizers/muon.py", "optimizers/soap.py",
-                  "optimizers/user.py"),
+    "optimizer": ("optimizers/__init__.py",),
 }  # fmt: skip
 """Source files of the settings of each section, of some one class, which completion shows."""
 

@@ -138,12 +138,15 @@ def settings_about(word: str, known: Iterable[str]) -> list[str]:
 
 
 def describe(run: OneRun, settings: Settings, where: Folders, json: JsonFile = None) -> None:
-    """Count parameters, FLOPs, memory and files of a run, before anything is computed."""
-    from hero.report.content import description_table
+    """Count parameters, FLOPs, memory and files of a run, and show what its data keep, before it is trained."""
+    from hero.report.content import description_table, structure_table
+    from hero.runs.structure import find_structure, sample_data
     from hero.study.cost import count
 
-    found = count.describe(settings.resolve("describe", **vars(run)))
+    config = settings.resolve("describe", **vars(run))
+    found = count.describe(config)
     show(description_table(found))
+    show(structure_table(find_structure(config, sample_data(config, where.data))))
     if json:
         found.write(json)
 

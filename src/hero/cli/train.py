@@ -62,6 +62,7 @@ def file_summary(config: "RunConfig") -> list[str]:
     axes = ", ".join(f"{name} {points}{' periodic' * around}" for name, points, around in sizes)
     parts = [f"{found.split(name).trajectories} x {found.split(name).steps + 1}" for name in SPLITS]
     given = f"; conditioned on {', '.join(found.condition)}" if found.condition else ""
+    given += "; points without a value are left out (a mask)" if found.masked else ""
     return [
         f"{Path(found.path).name}: {found.format}, {', '.join(found.channels)} on {axes}, dt {found.dt:g}{given}; "
         f"trajectories x states: {parts[0]} to train, {parts[1]} to validate, {parts[2]} to test"
@@ -167,7 +168,7 @@ def run_plan(
     from hero.report import write_study, write_tables
     from hero.report.content import statistics_tables, study_tables, study_title
     from hero.report.headline import result_sentences
-    from hero.report.notes import statistics_notes, study_notes
+    from hero.report.notes import statistics_notes, study_notes, study_shortfalls
     from hero.study.run import InterruptedStudy, run
 
     out = out or where.runs / planned.folder
@@ -187,6 +188,7 @@ def run_plan(
             show(table)
         say(*statistics_notes(summary, result.groups), style="dim")
     say(*result_sentences(result))
+    say(*study_shortfalls(result), style="yellow")
     say(f"table: {out / 'table.md'}", *(f"figure: {figure}" for figure in figures))
     say(f"`hero report {out}` writes it as a page", style="dim")
     return result

@@ -22,7 +22,9 @@ from hero.errors import HeroError, unknown_name
 
 Kind = Literal["mean", "norm", "norm_cap", "low", "high", "total", "clock"]
 
-KEEPABLE = ("mean", "norm", "norm_cap", "low", "high", "total")
+KEEPABLE = ("mean", "norm", "norm_cap", "limit", "low", "high", "total")
+VALUED = ("limit", "low", "high")
+"""Kinds that have a number."""
 
 ROUNDING = 2.0**-23
 """ε of float32, in which training reads data."""
@@ -30,10 +32,16 @@ SLACK = 4
 """Roundings of a state before any step is made."""
 NEARLY = 1e-2
 """Relative violation up to which an invariant is said to hold nearly."""
+ROOM = 1.2
+"""Times the largest norm of the training data that a limit leaves."""
+DECAYED = 1e-2
+"""Norm of a state relative to the largest below which a state has all but vanished."""
 FEWEST = 20
-"""Steps, of all trajectories together, from which on `never` is believed."""
+"""Steps, of all trajectories together, from which on `never` is believed; values that show a step between them."""
 SATURATED = 1e-2
 """Share of the values that lie on a bound, unless the bound is zero."""
+TINY = 1e-12
+"""Norm of a state, relative to the largest, below which nothing is divided by it."""
 SAMPLED = 2**16
 """Values of a channel from which its precision is judged."""
 
@@ -45,6 +53,8 @@ class Series:
     mean: np.ndarray
     norm: np.ndarray
     """Root mean square of u - mean."""
+    change: np.ndarray
+    """Root mean square of the change to the next state, (states - 1, channel)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,11 +85,24 @@ class Survey:
         """Of all trajectories together."""
         return sum(len(one.mean) - 1 for one in self.series)
 
+    @property
+    def step_change(self) -> float:
+        """Mean size of the change per step relative to the next state about its mean: persistence's error at step 1."""
+        ratios = [one.change / np.maximum(one.norm[1:], TINY * self.scale) for one in self.series]
+        return float(np.mean([ratio.mean() for ratio in ratios])) if self.steps else math.inf
+
+    @property
+    def decay(self) -> float:
+        """The smallest norm of a state relative to the largest, of the channel that decays most."""
+        least = np.min([one.norm.min(axis=0) for one in self.series], axis=0)
+        varied = self.scale > 0
+        return float((least[varied] / self.scale[varied]).min()) if varied.any() else 1.0
+
 
 def survey(parts: Iterable[np.ndarray], weights: np.ndarray | None = None) -> Survey:
     """Read trajectories (states, channel, *space) once.
 
-    `weights` (channel, *space) are those of a mean over space, 0 at masked points; None: all equal.
+    `weights` (channel, *space) weigh the points of a mean over space, 0 where masked; None: all equal.
     """
     series: list[Series] = []
     lows, highs, samples = [], [], []
@@ -90,7 +113,8 @@ def survey(parts: Iterable[np.ndarray], weights: np.ndarray | None = None) -> Su
         w = w / w.sum(axis=tuple(range(1, w.ndim)), keepdims=True)
         mean = (u * w).sum(axis=axes)
         centred = u - mean.reshape(*mean.shape, *(1,) * len(axes))
-        series.append(Series(mean, np.sqrt((np.square(centred) * w).sum(axis=axes))))
+        change = np.sqrt((np.square(np.diff(u, axis=0)) * w).sum(axis=axes))
+        series.append(Series(mean, np.sqrt((np.square(centred) * w).sum(axis=axes)), change))
         values = [u[:, c][:, w[c] > 0].ravel() for c in range(u.shape[1])]
         lows.append([v.min() for v in values])
         highs.append([v.max() for v in values])
@@ -110,15 +134,17 @@ def survey(parts: Iterable[np.ndarray], weights: np.ndarray | None = None) -> Su
 
 
 def quantum_of(values: np.ndarray) -> float:
-    """The smallest step between values above half of the largest; 0 where it is no larger than float32's rounding.
+    """The smallest step between values above half of the largest; 0 where it is within float32's rounding.
 
-    Of n values without a step, two differ by range/n² or less, so that more values than 2¹² tell a step of 10⁻⁶.
+    n values without a step have two that differ by about range/n²; ten times that is a step.
     """
     size = np.abs(values)
     large = np.unique(values[size >= 0.5 * size.max()].astype(np.float32)).astype(np.float64)
-    step = float(np.diff(large).min()) if len(large) > 1 else 0.0
-    expected = float(np.ptp(large)) / max(1, len(values)) if len(large) > 1 else 0.0
-    return step if step > max(8 * ROUNDING * float(size.max()), expected) else 0.0
+    if len(large) < FEWEST:
+        return 0.0
+    step = float(np.diff(large).min())
+    many = int((size >= 0.5 * size.max()).sum())
+    return step if step > max(8 * ROUNDING * float(size.max()), 10 * float(np.ptp(large)) / many**2) else 0.0
 
 
 @dataclass(frozen=True)
@@ -139,7 +165,7 @@ class Invariant:
     @property
     def word(self) -> str:
         """As `backbone.keep` has it."""
-        bound = f"={self.value:g}" if self.kind in ("low", "high") else ""
+        bound = f"={self.value:g}" if self.kind in VALUED else ""
         return f"{self.kind}:{'+'.join(self.channels)}{bound}"
 
     @property
@@ -164,7 +190,11 @@ class Invariant:
         if self.kind in ("low", "high"):
             return "no value is beyond it"
         if self.kept:
-            return f"holds to {self.violation:.1g}, and the data are precise to {self.tolerance:.1g}"
+            return (
+                "no state exceeds the one before"
+                if self.kind == "norm_cap"
+                else f"the data keep it to {self.violation:.1g}"
+            )
         nearly = "holds only nearly" if self.violation < NEARLY else "does not hold"
         return f"{nearly}: it changes by {self.violation:.2g}, and the data are precise to {self.tolerance:.1g}"
 
@@ -242,14 +272,27 @@ def follows_clock(found: Survey, c: int) -> bool:
     return float(np.ptp(changes, axis=0).max()) <= 2 * roundings(found) * float(found.rounding[c])
 
 
-def keep_words(invariants: Sequence[Invariant]) -> tuple[str, ...]:
+def keep_words(invariants: Sequence[Invariant], decay: float = 1.0) -> tuple[str, ...]:
     """What an operator should keep, as `backbone.keep` has it.
 
-    A norm is not combined with bounds: rescaling could leave them.
+    A norm is not combined with bounds: rescaling could leave them. Where states decay by more than `DECAYED`, the mean
+    is not kept: a projection leaves the network free to add any constant, which it learns to be large next to states
+    that have all but vanished, and it then fits the training data alone (docs/method/tuning.md has the figures).
     """
-    kept = [one for one in invariants if one.kept and one.kind in KEEPABLE]
+    free = ("mean", "total", "norm") if decay < DECAYED else ()
+    kept = [one for one in invariants if one.kept and one.kind in KEEPABLE and one.kind not in free]
     normed = {one.channels[0] for one in kept if one.kind == "norm"}
     return tuple(one.word for one in kept if one.kind not in ("low", "high") or one.channels[0] not in normed)
+
+
+def limit_words(found: Survey, names: Sequence[str], kept: Sequence[str]) -> tuple[str, ...]:
+    """A limit on the norm about the mean for every channel of which no norm is kept: the data's largest, and a bit."""
+    normed = {word.partition(":")[2] for word in kept if word.startswith("norm")}
+    return tuple(
+        f"limit:{name}={ROOM * size:.6g}"
+        for name, size in zip(names, found.scale, strict=True)
+        if size > 0 and name not in normed
+    )
 
 
 @dataclass(frozen=True)
@@ -275,7 +318,7 @@ def parse_keep(words: Sequence[str], names: Sequence[str]) -> list[Rule]:
             if name not in names:
                 raise unknown_name(f"channel in backbone.keep={word}:", name, names)
         numbers = tuple(list(names).index(name) for name in given) or tuple(range(len(names)))
-        if (kind in ("low", "high")) != (found[3] is not None):
+        if (kind in VALUED) != (found[3] is not None):
             raise HeroError(
                 f"backbone.keep={word} is not possible; write a bound as low:{names[0]}=0, others without =."
             )
@@ -289,7 +332,8 @@ def check_rules(rules: Sequence[Rule], names: Sequence[str]) -> None:
     """Refuse rules that contradict each other."""
     for c, name in enumerate(names):
         kinds = [rule.kind for rule in rules if c in rule.channels]
-        if len(kinds) > len(set(kinds)) or {"norm", "norm_cap"} <= set(kinds) or {"mean", "total"} <= set(kinds):
+        norms = [kind for kind in kinds if kind in ("norm", "norm_cap", "limit")]
+        if len(kinds) > len(set(kinds)) or len(norms) > 1 or {"mean", "total"} <= set(kinds):
             raise HeroError(f"backbone.keep has {', '.join(kinds)} for {name}; keep one of each kind.")
-        if {"norm", "norm_cap"} & set(kinds) and {"low", "high"} & set(kinds) and "norm" in kinds:
+        if "norm" in kinds and {"low", "high"} & set(kinds):
             raise HeroError(f"backbone.keep has a norm and a bound for {name}, which contradict each other; drop one.")

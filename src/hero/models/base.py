@@ -2,20 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from torch import nn
 
-from hero.config import Settings, setting
+from hero.config import Derived, Facts, Settings, setting
+from hero.data.files import Words, words
+
+UNKNOWN = ("unknown",)
+"""Invariants before the training data were looked at."""
+
+
+def given_residual(facts: Facts, given: Mapping[str, Any]) -> bool:
+    """Whether the residual form was asked for; `auto` is decided by the training data."""
+    return str(given.get("residual", "")).lower() == "true"
+
+
+def given_keep(facts: Facts, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The invariants that were asked for; unknown where the training data have something to decide."""
+    asked = words(given.get("keep", ("none",)))
+    undecided = {"auto", "limit"} & set(asked) or given.get("residual") == "auto"
+    return UNKNOWN if undecided else asked_for(asked)
+
+
+def asked_for(keep: tuple[str, ...]) -> tuple[str, ...]:
+    """The invariants that `backbone.keep` names itself."""
+    return tuple(word for word in keep if word not in ("none", "auto", "limit"))
 
 
 class BackboneSettings(Settings):
     """The operator that learns one step; every backbone has these settings and its own."""
 
-    name: str = setting("fno", "Backbone: fno, transolver, unet, or your own nn.Module as package.module:Class.")
-    residual: bool = setting(False, "The operator predicts the change: u + G(u).")
+    name: str = setting(
+        "fno", "Backbone: fno, transolver, unet, or your own nn.Module as package.module:Class.", code=True
+    )
+    residual: Literal["auto", "true", "false"] = setting(
+        "false", "The operator predicts the change, u + G(u); auto: where a state changes little per step."
+    )
+    keep: Words = setting(
+        ("none",),
+        "Invariants that the operator keeps: none, auto (as the training data keep them), or mean, norm, norm_cap, "
+        "limit, low=0, high=1, total, of all channels or as in mean:density,low:density=0,total:a+b.",
+    )
+    predicts_change: Annotated[bool, Derived(given_residual, "by residual")] = setting(
+        "Found: whether the operator predicts the change.", identity=False, found=True, stated=False
+    )
+    kept: Annotated[Words, Derived(given_keep, "by keep")] = setting(
+        "Found: the invariants that the operator keeps.", identity=False, found=True, stated=False
+    )
     precision: Literal["float32", "bfloat16"] = setting(
         "float32", "bfloat16 computes matrix products under autocast; transforms, weights and states stay in float32."
     )
@@ -34,6 +70,11 @@ class BackboneSettings(Settings):
     def reach(self) -> tuple[int, ...] | None:
         """The modes per axis that the network acts on one by one; None for all."""
         return getattr(self, "modes", None)
+
+    @property
+    def is_found(self) -> bool:
+        """Whether everything that is left to the training data is decided."""
+        return self.kept != UNKNOWN
 
     def own(self) -> dict[str, Any]:
         """The settings of this backbone alone, which are the arguments of its class."""

@@ -136,19 +136,34 @@ def paper_count(facts: Facts) -> dict[str, Any]:
     return PAPER_COUNT
 
 
-def by_grid(factor: float, facts: Facts) -> dict[str, Any]:
-    """RULE."""
-    return {"width": 20, "depth": 1, "modes": 8, **PLAIN}
+FOR_FILES: dict[str, dict[int, dict[str, Any]]] = {
+    "base": {
+        1: {"width": 32, "depth": 2, "modes": 32, **PLAIN},
+        2: {"width": 20, "depth": 2, "modes": 8, **PLAIN},
+        3: {"width": 8, "depth": 4, "modes": 8, **PLAIN},
+    },
+    "large": {
+        1: {"width": 64, "depth": 4, "modes": 48, **PLAIN},
+        2: {"width": 40, "depth": 4, "modes": 12, **PLAIN},
+        3: {"width": 16, "depth": 4, "modes": 8, **PLAIN},
+    },
+}
+
+
+def for_files(size: str, facts: Facts) -> dict[str, Any]:
+    """A network for people's data: a second block helps most (docs/reference/backbones.md), channels ask for width."""
+    found = FOR_FILES[size][facts.dims]
+    return {**found, "width": max(found["width"], 2 * facts.channels)}
 
 
 SIZES: dict[str, Callable[[Facts], dict[str, Any]]] = {
-    "small": partial(by_grid, 0.5),
-    "base": partial(by_grid, 1.0),
-    "large": partial(by_grid, 2.0),
+    "small": apebench,
+    "base": partial(for_files, "base"),
+    "large": partial(for_files, "large"),
     "apebench": apebench,
     "paper_count": paper_count,
 }
-"""Settings of each size by name."""
+"""Settings of each size by name; `small` is the paper's network on anybody's data."""
 
 
 def by_size(name: str) -> Derived:
@@ -191,7 +206,7 @@ class FNOSettings(SizedSettings):
         Literal["small", "base", "large", "apebench", "paper_count"],
         Derived(lambda facts, given: facts.size, "base for files, apebench for benchmarks"),
     ] = setting(
-        "Defaults of the settings below: by the grid and the data (small, base, large), or the paper's (apebench, and "
+        "Defaults of the settings below: for your data (small, base, large), or the paper's (apebench, and "
         "paper_count, which has its 30,541 parameters in 2D)."
     )
     width: Annotated[int, by_size("width")] = setting("Channels inside.", ge=1)

@@ -4,7 +4,8 @@ The output v of the operator is projected, each step of a bundle, with u the new
 over valid points with their quadrature:
 
     bounds      v ← min(max(v, low), high), whose gradient is that of v
-    norm        v ← ⟨v⟩ + (v - ⟨v⟩) ‖u - ⟨u⟩‖ / ‖v - ⟨v⟩‖;  norm_cap: where that factor is below 1
+    norm        v ← ⟨v⟩ + (v - ⟨v⟩) ‖u - ⟨u⟩‖ / ‖v - ⟨v⟩‖;  norm_cap: where that factor is below 1;
+                limit: likewise with a number in the place of ‖u - ⟨u⟩‖
     mean        v ← v + ⟨u⟩ - ⟨v⟩; with bounds the difference goes where there is room, so that none is left
     total       the same for the mean of several channels together
 
@@ -21,10 +22,10 @@ from torch import Tensor, nn
 
 from hero.data.invariants import Rule
 
+SMALLEST = 1e-18
+"""Room that can be shared: its square is a number in float32."""
 COLLAPSED = 1e-6
 """Norm of an output, relative to the wanted one, below which it is not brought back to it."""
-TINY = 1e-30
-"""Added to the room that is divided by."""
 
 
 class Kept(nn.Module):
@@ -40,15 +41,16 @@ class Kept(nn.Module):
         history: int = 1,
         weights: Tensor | None = None,
     ) -> None:
-        """`weights` (channel or 1, *space) are those of the mean; None: all equal, on any grid."""
+        """`weights` (channel or 1, *space) weigh the points of the mean; None: all equal, on any grid."""
         super().__init__()
         self.backbone, self.rules, self.channels = backbone, tuple(rules), channels
         self.newest = slice((history - 1) * channels, history * channels)
-        omega = None
-        if weights is not None:
-            total = weights.double().sum(dim=tuple(range(1, weights.dim())), keepdim=True)
-            omega = (weights.double() / total).float().expand(channels, *weights.shape[1:]).contiguous()
-        self.register_buffer("omega", omega, persistent=False)
+        self.register_buffer("omega", None if weights is None else normalised(weights))
+
+    def fit_weights(self, weights: Tensor | None) -> None:
+        """Take the weights of the points, (channel or 1, *space), from the norm of the training data."""
+        if self.omega is not None and weights is not None:
+            self.omega.copy_(normalised(weights.expand(self.omega.shape)))
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.backbone(x)
@@ -80,10 +82,17 @@ class Kept(nn.Module):
         if kinds & {"low", "high"}:
             v = clipped(v, low, high)
         omega = None if self.omega is None else self.omega[c]
-        if kinds & {"norm", "norm_cap"}:
-            v_mean, u_mean = mean(v, omega), mean(u, omega)
-            v = v_mean + (v - v_mean) * factor(norm(u - u_mean, omega), norm(v - v_mean, omega), "norm_cap" in kinds)
+        if kinds & {"norm", "norm_cap", "limit"}:
+            v_mean = mean(v, omega)
+            wanted = self.wanted_norm(u, c, omega)
+            v = v_mean + (v - v_mean) * factor(wanted, norm(v - v_mean, omega), "norm" not in kinds)
         return with_mean(v, u, omega, low, high) if "mean" in kinds else v
+
+    def wanted_norm(self, u: Tensor, c: int, omega: Tensor | None) -> Tensor:
+        """The norm about the mean that an output should have, or not exceed: (batch, 1, 1..)."""
+        limits = [rule.value for rule in self.rules if rule.kind == "limit" and c in rule.channels]
+        found = norm(u - mean(u, omega), omega)
+        return torch.full_like(found, limits[0]) if limits else found
 
     def limits(self, c: int) -> tuple[float, float]:
         """The bounds of a channel."""
@@ -93,6 +102,12 @@ class Kept(nn.Module):
 
     def extra_repr(self) -> str:
         return ", ".join(f"{rule.kind}:{','.join(map(str, rule.channels))}" for rule in self.rules)
+
+
+def normalised(weights: Tensor) -> Tensor:
+    """Weights (channel, *space) with sum 1 in each channel."""
+    total = weights.double().sum(dim=tuple(range(1, weights.dim())), keepdim=True)
+    return (weights.double() / total).float()
 
 
 def space_axes(v: Tensor) -> tuple[int, ...]:
@@ -121,13 +136,13 @@ def factor(wanted: Tensor, found: Tensor, is_cap: bool) -> Tensor:
 
 
 def clipped(v: Tensor, low: float, high: float) -> Tensor:
-    """v within its bounds; beyond them the gradient is that of v, so that a value can find its way back."""
+    """v within its bounds; beyond them the gradient is the gradient of v, so that a value can find its way back."""
     inside = v.clamp(low, high)
     return inside if not torch.is_grad_enabled() else v + (inside - v).detach()
 
 
 def with_mean(v: Tensor, u: Tensor, omega: Tensor | None, low: float, high: float) -> Tensor:
-    """v with the mean of u. What is missing goes to each point by its room below a finite bound, else evenly."""
+    """v with the mean of u. The difference goes to each point by its room below a finite bound, else evenly."""
     missing = mean(u, omega) - mean(v, omega)
     more = missing if math.isinf(high) else shared(missing.clamp(min=0), high - v, omega)
     less = missing if math.isinf(low) else shared(missing.clamp(max=0), v - low, omega)
@@ -139,4 +154,5 @@ def with_mean(v: Tensor, u: Tensor, omega: Tensor | None, low: float, high: floa
 def shared(missing: Tensor, room: Tensor, omega: Tensor | None) -> Tensor:
     """`missing` by the share that each point has in the room; no more than there is."""
     room = room.clamp(min=0)
-    return room * (missing / (mean(room, omega) + TINY)).clamp(-1, 1)
+    total = torch.maximum(mean(room, omega), missing.abs())
+    return room * missing / torch.where(total > SMALLEST, total, 1.0)

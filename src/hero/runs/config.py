@@ -12,11 +12,12 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import tomli_w
+import torch
 from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
@@ -24,16 +25,17 @@ from hero.checksums import UNSEALED, sealed
 from hero.config import Facts, Settings, parse_override, read_toml, setting
 from hero.config.near import did_you_mean, near_settings
 from hero.config.registry import trust
-from hero.config.settings import LARGEST_INT
+from hero.config.settings import LARGEST_INT, flagged
 from hero.data import FOUND, SCORED, DataSettings, FileSettings, FileSource, Source, Split, get_task
 from hero.data.files import fingerprint
+from hero.data.invariants import parse_keep
 from hero.data.readers import open_recording
 from hero.data.windows import Trajectories, Windows
 from hero.errors import HeroError, unknown_name
 from hero.method.losses import LOSSES, get_loss
 from hero.method.metrics import HORIZON, Scoring
 from hero.models import BACKBONES, BackboneSettings, build_backbone, get_backbone
-from hero.models.base import SizedSettings
+from hero.models.keep import Kept
 from hero.optimizers import OPTIMIZERS, OptimizerSettings, get_optimizer
 from hero.runs.start import found_start
 from hero.strategies import STRATEGIES, Compiler, Setup, Strategy, TrainSettings
@@ -48,27 +50,20 @@ PRESETS: dict[str, dict[str, Any]] = {
 RECOMMENDED = "best"
 """The preset of `hero train TASK` where neither preset nor strategy nor file is named."""
 
-RETIRED = ("hero.single_candidate",)
-"""Settings of earlier versions that decide nothing any more; stored configurations may still hold them."""
 
-NAMES_OF_CODE = ("strategy", "backbone.name", "train.optimizer")
-"""Settings that may name a class as package.module:Class."""
+class TopSettings(Settings):
+    """Settings without a section."""
 
-NOT_IDENTITY = {"train": ("keep_every", "init"), "data": ("path", "memory")}
-"""Settings that change no number of a run: a file is known by its fingerprint or hash, wherever it lies."""
+    strategy: str = setting("hero", "How a window becomes a loss.", code=True)
+    seed: int = setting(0, "Initial weights and batch order; never the data.", ge=0, stated=False)
 
-ADDED = (
-    "stages",
-    "init_hash",
-    "init_prefix",
-    "init_strict",
-    "freeze",
-    "on_divergence",
-    "channel_weights",
-    "mask_input",
+
+CODE = tuple(
+    f"{section}.{name}".lstrip(".")
+    for section, part in (("", TopSettings), ("backbone", BackboneSettings), ("train", TrainSettings))
+    for name in flagged(part, "code")
 )
-"""Settings of `train` that earlier versions lack: at their defaults they leave the ids of runs as they were."""
-
+"""Settings that may name a class as package.module:Class."""
 
 SIZED = tuple(
     f"backbone.{name}" for name in ("width", "depth", "modes", "lifting", "projection", "coordinates", "spectral_bias")
@@ -81,13 +76,6 @@ OF_RUN = "# run "
 
 ID = re.compile(r".+-s\d+-[0-9a-f]{8}")
 """How ids look."""
-
-
-class TopSettings(Settings):
-    """Settings without a section."""
-
-    strategy: str = setting("hero", "How a window becomes a loss.")
-    seed: int = setting(0, "Initial weights and batch order; never the data.", ge=0)
 
 
 @dataclass(frozen=True)
@@ -114,6 +102,8 @@ class RunConfig:
     """The section of the absolute loss."""
     optimizer: OptimizerSettings
     """The section of the optimizer."""
+    facts: Facts = field(default_factory=Facts)
+    """The values that defaults were derived from."""
 
     def make_source(self) -> Source:
         """The source of the data: the task with this run's settings, or files."""
@@ -143,32 +133,55 @@ class RunConfig:
     def make_strategy(self, compile_with: Compiler | None = None) -> Strategy[Any]:
         """The strategy of this run; `compile_with` compiles its functions."""
         backbone, source = self.backbone, self.make_source()
-        setup = Setup(self.method, self.train, self.seed, backbone.residual, source, self.loss, backbone.reach)
+        setup = Setup(self.method, self.train, self.seed, backbone.predicts_change, source, self.loss, backbone.reach)
         return STRATEGIES[self.strategy](setup, compile_with)
 
     def build_operator(self) -> nn.Module:
         """G_θ, untrained: the backbone with the channels that the strategy needs, and its wrappers."""
         source = self.make_source()
-        space = source.space
-        return self.make_strategy().operator(
+        space, strategy = source.space, self.make_strategy()
+        operator = strategy.operator(
             lambda inputs, outputs: build_backbone(
                 self.backbone, space, inputs, outputs, self.seed, source.periodic, source.cloud
             ),
             source.channels,
         )
+        rules = parse_keep(self.backbone.kept, source.channel_names) if self.backbone.is_found else []
+        if not rules:
+            return operator
+        weighted = source.masked or strategy.norm.weights is not None
+        weights = torch.ones(source.channels, *space) if weighted else None
+        return Kept(operator, rules, source.channels, self.train.history, weights)
+
+    @property
+    def sections(self) -> dict[str, Settings]:
+        """The sections by name, but for the task's."""
+        shared = {"data": self.data, "backbone": self.backbone, "train": self.train}
+        return {
+            **shared,
+            "loss": self.loss,
+            "optimizer": self.optimizer,
+            STRATEGIES[self.strategy].section: self.method,
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Nested plain values."""
-        section = STRATEGIES[self.strategy].section
-        parts = {"loss": self.loss.plain(), "optimizer": self.optimizer.plain(), section: self.method.plain()}
-        return {
-            "strategy": self.strategy,
-            "seed": self.seed,
-            "task": {"name": self.task.name, **self.task.settings},
-            "data": self.data.plain(),
-            "backbone": self.backbone.plain(),
-            "train": self.train.plain(),
-        } | {name: values for name, values in parts.items() if values}
+        sections = {name: part.plain() for name, part in self.sections.items()}
+        task = {"name": self.task.name, **self.task.settings}
+        top = {"strategy": self.strategy, "seed": self.seed, "task": task}
+        return top | {name: values for name, values in sections.items() if values}
+
+    def flagged(self, flag: str, value: bool = True) -> set[str]:
+        """The dotted settings of this run whose flag has this value."""
+        parts: dict[str, type[Settings]] = {"": TopSettings} | {name: type(p) for name, p in self.sections.items()}
+        return {f"{name}.{key}".lstrip(".") for name, part in parts.items() for key in flagged(part, flag, value)}
+
+    def flat(self, *without: str) -> dict[str, Any]:
+        """Every setting by its dotted key, but for `without`."""
+        found: dict[str, Any] = {}
+        for name, value in self.to_dict().items():
+            found |= {f"{name}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
+        return {key: value for key, value in found.items() if key not in without}
 
     def to_toml(self) -> str:
         """The whole configuration as TOML, ready for `--config`; the first line is verified in the run's own folder."""
@@ -185,19 +198,8 @@ class RunConfig:
 
     def run_id(self) -> str:
         """Readable prefix and a hash of every setting that decides the outcome; a plain name of a folder."""
-        content = self.to_dict()
-        for section, names in NOT_IDENTITY.items():
-            content[section] = {name: value for name, value in content[section].items() if name not in names}
-        fields = TrainSettings.model_fields
-        for name in ADDED:
-            if content["train"][name] == fields[name].default:
-                del content["train"][name]
-        if content["train"]["norm"] == "joint":
-            del content["train"]["norm"]
-        if not any(content["backbone"].get("padding", [])):
-            content["backbone"].pop("padding", None)  # as before there was padding
-        if isinstance(self.backbone, SizedSettings) and self.backbone.name != "fno":
-            del content["backbone"]["size"]  # only a name of the numbers, which earlier versions lack
+        content: dict[str, Any] = {name: part.identity(self.facts) for name, part in self.sections.items()}
+        content |= {**self.identity(), "settings": self.task.settings}
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
         backbone, strategy = (name.rpartition(":")[2] for name in (self.backbone.name, self.strategy))
         return re.sub(r"[^A-Za-z0-9._+-]", "_", f"{self.task.name}-{backbone}-{strategy}-s{self.seed}-{digest}")
@@ -241,19 +243,19 @@ def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] 
         raise unknown_name("preset", preset, PRESETS)
     values = dict(PRESETS[preset])
     if file is not None:
-        values.update({key: value for key, value in read_toml(file).items() if key not in RETIRED})
+        values.update(read_toml(file))
     typed = dict(overrides) if isinstance(overrides, Mapping) else dict(map(parse_override, overrides))
     if "train.init" in typed:
         values.pop("train.init_hash", None)  # of other weights
     if "backbone.size" in typed:
         values = {key: value for key, value in values.items() if key not in SIZED}  # of another size
     is_chosen_again = any(
-        key.startswith("data.") and key.removeprefix("data.") not in NOT_IDENTITY["data"] for key in typed
+        key.startswith("data.") and key.removeprefix("data.") in flagged(FileSettings, "identity") for key in typed
     )
     if is_chosen_again or names_another_file(values, typed):
         values = {key: value for key, value in values.items() if key.removeprefix("data.") not in FOUND}
     merged = {spelled(key): value for key, value in (values | typed).items()}
-    trust(*(value for key, value in typed.items() if spelled(key) in NAMES_OF_CODE))
+    trust(*(value for key, value in typed.items() if spelled(key) in CODE))
     return merged
 
 
@@ -308,9 +310,9 @@ def build(values: Mapping[str, Any]) -> RunConfig:
         source.space,
         normalise=is_file or bool(source.conditioning),
         norm="channels" if is_file else "joint",
+        train_steps=source.given.train_steps if isinstance(source, FileSource) else 0,
         size="base" if is_file else "apebench",
         channels=source.channels,
-        states=data.train_trajectories * (data.train_steps + 1),
     )
     train = TrainSettings.from_values("train", given_train, facts)
     losses, optimizer = get_loss(train.loss).Settings, get_optimizer(train.optimizer).Settings
@@ -330,6 +332,7 @@ def build(values: Mapping[str, Any]) -> RunConfig:
         strategy.Settings.from_values(strategy.section, own[strategy.section], facts),
         losses.from_values("loss", own["loss"], facts),
         optimizer.from_values("optimizer", own["optimizer"], facts),
+        facts,
     )
     check_fit(config, source.space)
     return config
@@ -400,11 +403,11 @@ def all_settings(
     sections += [(name, part) for name, part in optional_sections() if not strategy or name in ("loss", "optimizer")]
     seen = set()
     for section, settings in sections:
-        for name, field in settings.model_fields.items():
+        for name, declared in settings.model_fields.items():
             key = f"{section}.{name}" if section else name
             if key not in seen:
                 seen.add(key)
-                yield key, field
+                yield key, declared
 
 
 def json_schema() -> dict[str, Any]:
@@ -462,6 +465,8 @@ def check_fit(config: RunConfig, space: tuple[int, ...]) -> None:
         )
     if isinstance(data, DataSettings):
         check_seeds(data)
+    if config.backbone.is_found:
+        parse_keep(config.backbone.kept, config.make_source().channel_names)
     config.make_strategy()  # a strategy refuses at construction what it cannot use
 
 

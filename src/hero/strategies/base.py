@@ -19,6 +19,7 @@ from hero.method.losses import AbsoluteLoss, Balanced, get_loss
 from hero.method.norm import Norm, importance_of
 from hero.method.pointcloud import PointCloud
 from hero.method.rollout import Stepper, Unroll, as_stepper, recomputed_unroll, unroll
+from hero.models.keep import Kept
 from hero.models.wrappers import Masked, Normalised, Residual
 from hero.strategies.settings import TrainSettings
 
@@ -109,6 +110,8 @@ class Strategy(Generic[S]):
         for part in model.modules():
             if isinstance(part, Normalised | Masked):
                 part.fit(data)
+            elif isinstance(part, Kept):
+                part.fit_weights(self.norm.point_weights(torch.ones(1, *data.shape[2:])))
 
     @property
     def has_variable_length(self) -> bool:
@@ -128,7 +131,7 @@ class Strategy(Generic[S]):
     @property
     def windows_are_cacheable(self) -> bool:
         """Whether windows are identical on every visit, so that results can be cached per window."""
-        return self.train.curriculum == "fixed" and not self.train.noise
+        return self.train.curriculum == "fixed" and not self.train.noise and self.train.scale == 1
 
     def phases(self, windows: Windows) -> list[Phase]:
         """The phases of a run with these windows, in their order; the updates add up to train.steps."""

@@ -51,9 +51,20 @@ def augment(batch: Batch, train: TrainSettings, seed: int, norm: Norm) -> Batch:
         stages = stage_lengths(train.stages)
         length = unroll_length(train.curriculum, batch.step, train.steps, train.unroll, seed, stages)
         batch = replace(batch, truth=batch.truth[:, :length], index=None)
+    if train.scale > 1:
+        batch = scaled(batch, train.scale)
     if train.noise:
         batch = replace(batch, context=noisy(batch.context, train.noise, batch.generator, norm), index=None)
     return batch
+
+
+def scaled(batch: Batch, largest: float) -> Batch:
+    """Every window times its own factor, log-uniform between 1/largest and largest."""
+    u = batch.context.states
+    xi = draw(torch.rand, (len(u),), generator=batch.generator, device=u.device, dtype=u.dtype)
+    factor = (largest ** (2 * xi - 1)).reshape(-1, *(1,) * (u.dim() - 1))
+    context = replace(batch.context, states=u * factor)
+    return replace(batch, context=context, truth=batch.truth * factor, index=None)
 
 
 def noisy(context: Context, noise: float, generator: Generator, norm: Norm) -> Context:

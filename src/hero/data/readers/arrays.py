@@ -170,18 +170,18 @@ def axes_of(array: LazyArray, layout: str, coordinates: Mapping[str, np.ndarray]
     return tuple(axes)
 
 
-def time_step(times: np.ndarray | None) -> tuple[float, tuple[str, ...]]:
-    """dt of the times of frames, and a note where they are not uniform."""
-    if times is None or times.size < 2:
+def time_step(times: np.ndarray | None) -> tuple[float, tuple[np.ndarray, ...]]:
+    """dt of the times of frames, (frames,) or (trajectory, frames), and `Recording.times`."""
+    if times is None or times.shape[-1] < 2:
         return 1.0, ()
-    steps = np.diff(np.asarray(times, dtype=np.float64))
+    given = np.asarray(times, dtype=np.float64)
+    steps = np.diff(given)
     dt = float(np.median(steps))
-    if not np.isfinite(dt) or dt <= 0:
-        return 1.0, ("The times of the frames do not increase; dt is taken as 1.",)
-    if np.abs(steps - dt).max() > 1e-3 * dt:
-        return dt, (f"Frames are not uniform in time (dt from {steps.min():g} to {steps.max():g}); {dt:g} is taken.",)
-    # The mean of many equal steps has less rounding than any of them.
-    return float(f"{steps.mean():.9g}"), ()
+    if np.isfinite(dt) and dt > 0:
+        # The mean of many equal steps has less rounding than any of them.
+        even = np.abs(steps - dt).max() <= 1e-3 * dt
+        return float(f"{steps.mean():.9g}") if even else dt, (given,)
+    return 1.0, (given,)  # times that do not increase: training refuses them
 
 
 def with_scalars(trajectories: Sequence[Trajectory], name: str, values: np.ndarray, path: Path) -> list[Trajectory]:

@@ -74,7 +74,8 @@ def read_matlab(path: Path, variables: Mapping[str, Any], layout: str) -> Record
     if not layout and _is_fno(variables, array.shape, lengths):
         layout = "bxyt"
     layout = layout_of(layout, array.shape, lengths, name=name, path=path)
-    dt, notes = time_step(coordinates.get("t"))
+    dt, times = time_step(coordinates.get("t"))
+    notes: tuple[str, ...] = ()
     trajectories = slabs(array, layout)
     sample = np.asarray(array[tuple(slice(0, 1) if letter == "b" else slice(None) for letter in layout)])
     if np.iscomplexobj(sample):
@@ -92,6 +93,7 @@ def read_matlab(path: Path, variables: Mapping[str, Any], layout: str) -> Record
         axes=axes_of(array, layout, coordinates),
         dt=dt,
         trajectories=trajectories,
+        times=times,
         notes=(f"The axes of {name} {tuple(array.shape)} are read as {layout}.", *notes),
     )
 

@@ -53,9 +53,9 @@ def read_named(path: Path, arrays: Mapping[str, Any], layout: str, *, form: str 
         layout = layout or word
         trajectories += _conditioned(path, numbers, slabs(numbers[name], word, split), split)
     _check_same(path, {name: numbers[name] for name in states.values()}, layout)
-    dt, notes = time_step(coordinates.get("t"))
+    dt, times = time_step(coordinates.get("t"))
     if "dt" in numbers and math.prod(numbers["dt"].shape) == 1:
-        dt, notes = float(np.asarray(_small(numbers, "dt")).item()), ()
+        dt = float(np.asarray(_small(numbers, "dt")).item())
     weights = _small(numbers, "weights") if cloud is not None and "weights" in numbers else None
     if cloud is not None:
         _check_cloud(path, cloud, weights, length(first, layout, "p"))
@@ -67,9 +67,10 @@ def read_named(path: Path, arrays: Mapping[str, Any], layout: str, *, form: str 
         axes=axes_of(first, layout, coordinates),
         dt=dt,
         trajectories=trajectories,
+        times=times,
         points=cloud,
         weights=weights,
-        notes=(f"The axes of {', '.join(states.values())} {tuple(first.shape)} are read as {layout}.", *notes),
+        notes=(f"The axes of {', '.join(states.values())} {tuple(first.shape)} are read as {layout}.",),
     )
 
 

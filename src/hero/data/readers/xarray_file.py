@@ -136,14 +136,10 @@ def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
     ]
     rows = list(np.ndindex(*(dataset.sizes[name] for name in plan.rows)))
     frames = dataset.sizes[plan.time]
-    dt, unit, notes = _time(dataset, plan.time)
+    dt, unit, times = _time(dataset, plan.time)
     used = {name for name, _ in sources} | set(fields)
     left = [str(name) for name, v in dataset.data_vars.items() if name not in used and v.dtype.kind in "fiu" and v.ndim]
-    if left:
-        notes = (
-            *notes,
-            f"{', '.join(left[:8])} are left out, because they are not on the grid of the other variables.",
-        )
+    note = f"{', '.join(left[:8])} are left out, because they are not on the grid of the other variables."
     return Recording(
         format="xarray",
         files=(path,),
@@ -151,6 +147,7 @@ def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
         axes=tuple(axis_of(dataset, name) for name in plan.space),
         dt=dt,
         time_unit=unit,
+        times=times,
         trajectories=[
             Trajectory(
                 frames,
@@ -160,7 +157,7 @@ def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
             for row in rows
         ],
         field_names=tuple(fields),
-        notes=notes,
+        notes=(note,) if left else (),
     )
 
 
@@ -217,21 +214,25 @@ def _label(dataset: Any, dimension: str, place: int) -> str:
     return f"{value:g}" if np.issubdtype(type(value), np.number) else str(value)
 
 
-def _time(dataset: Any, name: str) -> tuple[float, str, tuple[str, ...]]:
-    """(dt, its unit, notes)."""
+def _time(dataset: Any, name: str) -> tuple[float, str, tuple[np.ndarray, ...]]:
+    """(dt, its unit, `Recording.times`)."""
     if name not in dataset.coords:
         return 1.0, "", ()
     times = dataset[name].values
     unit = str(dataset[name].attrs.get("units", "")).split(" since ")[0]
-    if times.dtype.kind in "mM":
-        seconds = (times - times[:1]) / np.timedelta64(1, "ns") * 1e-9
-        dt, notes = time_step(seconds)
-        per, unit = seconds_unit(dt)
-        return dt / per, unit if times.size > 1 else "", notes
+    if times.dtype.kind in "mMO" and times.size > 1:
+        passed = times - times[0]
+        if times.dtype.kind == "O":  # dates of a calendar such as noleap
+            seconds = np.array([one.total_seconds() for one in passed])
+        else:
+            seconds = passed / np.timedelta64(1, "ns") * 1e-9
+        per, unit = seconds_unit(time_step(seconds)[0])
+        dt, found = time_step(seconds / per)
+        return dt, unit, found
     if times.dtype.kind not in "fiu":
         return 1.0, "", ()
-    dt, notes = time_step(times.astype(np.float64))
-    return dt, unit, notes
+    dt, found = time_step(times.astype(np.float64))
+    return dt, unit, found
 
 
 def _read(

@@ -46,10 +46,10 @@ def read_dedalus(path: Path, file: h5py.File, layout: str) -> Recording:
     times = np.asarray(file["scales/sim_time"][...], np.float64)
     left_out = [name for name in labels if name not in names]
     notes = (f"The tasks {', '.join(left_out)} are on another grid and left out.",) if left_out else ()
-    dt, uneven = time_step(times)
+    dt, found = time_step(times)
     axes_of_space = tuple(Axis(name, _scale(file["tasks"][names[0]], name, points)) for name, points in full)
     run = Trajectory(len(times), States(tuple(slabs)))
-    return Recording("dedalus", (path,), tuple(channels), axes_of_space, dt, [run], notes=(*notes, *uneven))
+    return Recording("dedalus", (path,), tuple(channels), axes_of_space, dt, [run], times=found, notes=notes)
 
 
 def _space(task: h5py.Dataset) -> tuple[tuple[str, int], ...]:
@@ -81,10 +81,9 @@ def join_dedalus(recordings: Sequence[Recording]) -> Recording:
             f"the times of {sets[0].files[0]} and {sets[-1].files[0]} overlap, so that they are not sets of one run; "
             "open them separately."
         )
-    dt, notes = time_step(clock)
+    dt, found = time_step(clock)
     check_alike([replace(recording, dt=dt) for recording in sets])  # a set may have one state and no time step
     runs = [recording.trajectories[0] for recording in sets]
     whole = Trajectory(len(clock), Sequel(tuple(run.read for run in runs), tuple(run.frames for run in runs)))
     files = tuple(path for recording in sets for path in recording.files)
-    own = [note for note in sets[0].notes if "left out" in note]
-    return replace(sets[0], files=files, dt=dt, trajectories=[whole], notes=(*own, *notes))
+    return replace(sets[0], files=files, dt=dt, trajectories=[whole], times=found)

@@ -9,7 +9,7 @@ import numpy as np
 
 from hero.data.readers.arrays import time_step
 from hero.data.readers.hdf5.axes import SPACE, grid_axes, length_of, order_axes, space_of
-from hero.data.readers.hdf5.slabs import States, coordinates, dataset_of, differing_rows, is_dataset, slabs_of
+from hero.data.readers.hdf5.slabs import States, coordinates, dataset_of, differing_rows, is_dataset, slabs_of, times_of
 from hero.data.readers.join import join
 from hero.data.recording import SPELLINGS, Channel, Recording, Trajectory
 
@@ -55,11 +55,11 @@ def _read_split(path: Path, file: h5py.File, split: str, layout: str) -> Recordi
         )
         for index in range(count)
     ]
-    dt, notes = time_step(coordinates(group, ["t"], frames))
-    uneven = differing_rows(group, ["t", *letters])
+    dt, times = time_step(times_of(group, ["t"], frames))
+    notes = tuple(differing_rows(group, letters))
     grid = grid_axes(
         space, [coordinates(group, [letter], points) for letter, points in zip(letters, space, strict=True)]
     )
     return Recording(
-        "pdearena", (path,), tuple(Channel(name) for name in names), grid, dt, trajectories, notes=(*notes, *uneven)
+        "pdearena", (path,), tuple(Channel(name) for name in names), grid, dt, trajectories, times=times, notes=notes
     )

@@ -13,7 +13,7 @@ import h5py
 
 from hero.data.readers.arrays import channels_of, time_step
 from hero.data.readers.hdf5.axes import SPACE, grid_axes, length_of, order_axes, space_of
-from hero.data.readers.hdf5.slabs import Fields, Slab, States, coordinates, dataset_of, is_dataset, numbers, slabs_of
+from hero.data.readers.hdf5.slabs import Fields, Slab, States, dataset_of, is_dataset, numbers, slabs_of, times_of
 from hero.data.recording import Channel, Recording, Trajectory
 from hero.errors import HeroError
 
@@ -45,7 +45,7 @@ def read_pdebench(path: Path, file: h5py.File, layout: str) -> Recording:
     axes = order_axes(path, file[names[0]], layout, f"bt{letters}", lengths)
     space, frames = space_of(axes, shape), length_of("t", axes, shape)
     slabs = slabs_of(file, path, names, axes, space)
-    dt, notes = time_step(None if times is None else times[:frames])
+    dt, found = time_step(None if times is None else times[:frames])
     channels = [Channel("u" if name == "tensor" else name) for name in names]
     grid = grid_axes(space, [given.get(letter) for letter in letters])
     return Recording(
@@ -55,7 +55,7 @@ def read_pdebench(path: Path, file: h5py.File, layout: str) -> Recording:
         grid,
         dt,
         _trajectories(slabs, length_of("b", axes, shape), frames, numbers(file.attrs)),
-        notes=notes,
+        times=found,
     )
 
 
@@ -84,14 +84,14 @@ def is_incompressible(file: h5py.File) -> bool:
 def read_incompressible(path: Path, file: h5py.File, layout: str) -> Recording:
     """Velocity and particles (trajectory, time, x, y, component); the force conditions them."""
     shape = dataset_of(file, "velocity").shape
-    times = coordinates(file, ["t"], shape[1])
+    times = times_of(file, ["t"], shape[1])
     axes = order_axes(
-        path, file["velocity"], layout, "btxyc", {"c": {2}} | ({"t": {len(times)}} if times is not None else {})
+        path, file["velocity"], layout, "btxyc", {"c": {2}} | ({"t": {shape[1]}} if times is not None else {})
     )
     space = space_of(axes, shape)
     slabs = slabs_of(file, path, ["velocity", "particles"], axes, space)
     force = slabs_of(file, path, ["force"], axes.replace("t", ""), space)
-    dt, notes = time_step(times)
+    dt, found = time_step(times)
     channels = (Channel("velocity_x"), Channel("velocity_y"), *channels_of("particles", slabs[1].components))
     trajectories = _trajectories(slabs, shape[axes.index("b")], shape[axes.index("t")], numbers(file.attrs), force)
     return Recording(
@@ -102,7 +102,7 @@ def read_incompressible(path: Path, file: h5py.File, layout: str) -> Recording:
         dt,
         trajectories,
         field_names=("force_x", "force_y"),
-        notes=notes,
+        times=found,
     )
 
 
@@ -138,10 +138,10 @@ def read_grouped(path: Path, file: h5py.File, layout: str) -> Recording:
         Trajectory(frames, States(slab), numbers_here, split="test" if index < len(names) // TEST_SHARE else "")
         for index, (slab, numbers_here) in enumerate(zip(slabs, scalars, strict=True))
     ]
-    dt, notes = time_step(grid["t"])
+    dt, times = time_step(grid["t"])
     channels = channels_of("u", slabs[0][0].components)
     given = grid_axes(space, [grid[letter] for letter in letters])
-    return Recording("pdebench-groups", (path,), channels, given, dt, trajectories, notes=notes)
+    return Recording("pdebench-groups", (path,), channels, given, dt, trajectories, times=times)
 
 
 def _configured(group: h5py.Group) -> dict[str, float]:

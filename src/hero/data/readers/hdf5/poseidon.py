@@ -11,7 +11,7 @@ import h5py
 
 from hero.data.readers.arrays import channels_of, time_step
 from hero.data.readers.hdf5.axes import grid_axes, length_of, order_axes, space_of
-from hero.data.readers.hdf5.slabs import Fields, Slab, States, coordinates, dataset_of, is_dataset, slabs_of
+from hero.data.readers.hdf5.slabs import Fields, Slab, States, coordinates, dataset_of, is_dataset, slabs_of, times_of
 from hero.data.recording import Channel, Recording, Trajectory
 from hero.errors import HeroError
 
@@ -78,7 +78,7 @@ def _recording(
     shape = file[name].shape
     space, frames = space_of(axes, shape), length_of("t", axes, shape)
     (slab,) = slabs_of(file, path, [name], axes, space)
-    dt, notes = time_step(coordinates(file, ["t", "time"], frames))
+    dt, times = time_step(times_of(file, ["t", "time"], frames))
     trajectories = [
         Trajectory(
             frames,
@@ -89,5 +89,5 @@ def _recording(
     ]
     grid = grid_axes(space, [coordinates(file, [letter], points) for letter, points in zip("xyz", space, strict=False)])
     return Recording(
-        format, (path,), channels, grid, dt, trajectories, field_names=(field,) if field else (), notes=notes
+        format, (path,), channels, grid, dt, trajectories, field_names=(field,) if field else (), times=times
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from hero.data.readers.arrays import channels_of, time_step
 from hero.data.readers.hdf5.axes import grid_axes, order_axes, space_of
-from hero.data.readers.hdf5.slabs import States, coordinates, dataset_of, is_dataset, numbers, slabs_of
+from hero.data.readers.hdf5.slabs import States, dataset_of, is_dataset, numbers, slabs_of, times_of
 from hero.data.recording import Channel, Recording, Trajectory
 
 BUBBLES = ("temperature", "velx", "vely", "dfun", "pressure")
@@ -28,9 +28,9 @@ def _recording(
 ) -> Recording:
     shape = dataset_of(file, names[0]).shape
     space, frames = space_of(axes, shape), shape[axes.index("t")]
-    dt, notes = time_step(coordinates(file, ["t", "time"], frames))
+    dt, times = time_step(times_of(file, ["t", "time"], frames))
     run = Trajectory(frames, States(slabs_of(file, path, names, axes, space)), numbers(file.attrs))
-    return Recording(format, (path,), tuple(channels), grid_axes(space, grid, letters), dt, [run], notes=notes)
+    return Recording(format, (path,), tuple(channels), grid_axes(space, grid, letters), dt, [run], times=times)
 
 
 def is_realpdebench(file: h5py.File) -> bool:

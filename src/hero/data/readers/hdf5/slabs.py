@@ -126,11 +126,22 @@ def is_dataset(group: Any, name: str, axes: Sequence[int] = ()) -> bool:
 
 
 def coordinates(group: h5py.Group, names: Sequence[str], length: int) -> np.ndarray | None:
-    """The first dataset of these names that has the length, or a row of it for each trajectory."""
+    """The first dataset of these names that has the length; its first row where every trajectory has one."""
+    item = _of_length(group, names, length)
+    return None if item is None else first_row(item)
+
+
+def times_of(group: h5py.Group, names: Sequence[str], length: int) -> np.ndarray | None:
+    """The same with all rows, (length,) or (trajectory, length)."""
+    item = _of_length(group, names, length)
+    return None if item is None else np.asarray(item[...], np.float64)
+
+
+def _of_length(group: h5py.Group, names: Sequence[str], length: int) -> h5py.Dataset | None:
     for name in names:
         item = group.get(name)
         if isinstance(item, h5py.Dataset) and item.dtype.kind in "fiu" and item.ndim and item.shape[-1] == length:
-            return first_row(item)
+            return item
     return None
 
 

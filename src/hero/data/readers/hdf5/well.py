@@ -69,7 +69,7 @@ def read_well(path: Path, file: h5py.File, layout: str) -> Recording:
         for name in names
         if not set(ends[name]) <= {"periodic", ""}
     ]
-    dt, uneven = time_step(first_row(times))
+    dt, found = time_step(np.asarray(times[...], np.float64))
     trajectories = [
         Trajectory(
             frames,
@@ -87,7 +87,8 @@ def read_well(path: Path, file: h5py.File, layout: str) -> Recording:
         dt,
         trajectories,
         field_names=tuple(labels[False]),
-        notes=(*notes, *uneven, *differing_rows(dimensions, ["time", *names])),
+        times=found,
+        notes=(*notes, *differing_rows(dimensions, names)),
     )
 
 

@@ -1,0 +1,111 @@
+"""What the training data decide of the operator: invariants that it keeps, and whether it predicts the change.
+
+`backbone.keep=auto` and `backbone.residual=auto` are resolved here when training begins; the configuration then holds
+what was found, so that the operator is built alike everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hero.data import Task, generate, split_path
+from hero.data.invariants import Invariant, Survey, find_invariants, keep_words, limit_words, survey
+from hero.data.windows import Trajectories
+from hero.models.base import asked_for
+from hero.runs.config import RunConfig
+from hero.runs.folder import load_data
+from hero.strategies.base import norm_of
+
+SURVEYED = 2**28
+"""Bytes of trajectories that are read to find invariants; larger splits are sampled."""
+FEW = 4
+"""Trajectories that are solved to look at a benchmark whose data are not there yet."""
+SMALL_CHANGE = 0.07
+"""Change per step, relative to the state, below which the operator predicts the change."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Findings in the training trajectories of a run."""
+
+    invariants: tuple[Invariant, ...]
+    survey: Survey
+
+    @property
+    def step_change(self) -> float:
+        """Mean change per step relative to the state about its mean."""
+        return self.survey.step_change
+
+    @property
+    def predicts_change(self) -> bool:
+        """Whether states change so little per step that the change is the easier target."""
+        return self.step_change < SMALL_CHANGE
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The words of what an operator should keep."""
+        return keep_words(self.invariants, self.survey.decay)
+
+
+def find_structure(config: RunConfig, data: Trajectories) -> Structure:
+    """Survey the training split, as much of it as `SURVEYED` allows."""
+    norm, names = norm_of(config.make_source(), config.train), config.make_source().channel_names
+    norm.mask = data.mask
+    weights = norm.point_weights(torch.ones(1, *data.shape[2:], dtype=torch.float64))
+    found = survey(sampled(data), None if weights is None else weights.expand(data.shape[2:]).numpy())
+    return structure_of(found, names)
+
+
+def sample_data(config: RunConfig, data_dir: Path) -> Trajectories:
+    """Training trajectories to look at: the split where it is stored or in files, else a few short ones solved now."""
+    source, split = config.make_source(), config.split("train")
+    if isinstance(source, Task) and not split_path(source, split, data_dir).is_file():
+        few = replace(split, trajectories=min(FEW, split.trajectories))
+        return Trajectories(generate(source, few))
+    return load_data(config, "train", data_dir, "cpu")
+
+
+def structure_of(found: Survey, names: tuple[str, ...]) -> Structure:
+    """The structure in a survey."""
+    return Structure(tuple(find_invariants(found, names)), found)
+
+
+def sampled(data: Trajectories) -> Iterator[np.ndarray]:
+    """Trajectories (states, channel, *space), evenly spread over the split."""
+    size = 4 * int(np.prod(data.shape[1:]))
+    count = min(len(data), max(8, SURVEYED // max(1, size)))
+    for row in sorted({round(place) for place in np.linspace(0, len(data) - 1, count)}):
+        yield data[row : row + 1].states[0].cpu().numpy()
+
+
+def with_structure(config: RunConfig, data: Trajectories) -> RunConfig:
+    """The configuration with everything decided that is left to the training data."""
+    backbone = config.backbone
+    if backbone.is_found:
+        return config
+    found = find_structure(config, data)
+    kept = asked_for(backbone.keep) + (found.kept if "auto" in backbone.keep else ())
+    if "limit" in backbone.keep:
+        kept += limit_words(found.survey, config.make_source().channel_names, kept)
+    change = found.predicts_change if backbone.residual == "auto" else backbone.predicts_change
+    return replace(config, backbone=backbone.model_copy(update={"kept": kept, "predicts_change": change}))
+
+
+def structure_notes(config: RunConfig, data: Trajectories) -> list[str]:
+    """What the operator keeps and predicts, and why, in a sentence each; empty where nothing was left to the data."""
+    backbone = config.backbone
+    if "auto" not in backbone.keep and backbone.residual != "auto":
+        return []
+    found, notes = find_structure(config, data), []
+    for one in found.invariants:
+        if "auto" in backbone.keep and one.word in backbone.kept:
+            notes.append(f"keeps: {one.title} ({one.why})")
+    if backbone.residual == "auto":
+        target = "the change of the state" if backbone.predicts_change else "the state"
+        notes.append(f"predicts {target}: it changes by {100 * found.step_change:.2g} % per step")
+    return notes
