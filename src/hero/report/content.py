@@ -455,14 +455,14 @@ def structure_table(found: Structure) -> Table:
     for one in found.invariants:
         numbers = (one.violation, one.tolerance) if one.kind not in ("low", "high") else (None, None)
         kept = "yes" if one.word in found.kept else "no"
-        why = one.why if (one.word in found.kept) == one.kept else DECAY_NOTE
+        why = one.why if (one.word in found.kept) == one.kept else NOT_KEPT
         rows.append(Row([Text(one.title), *map(Number, numbers), Text(kept), Text(why)]))
     target = "the change of the state" if found.predicts_change else "the next state"
     note = f"A state changes by {100 * found.step_change:.2g} % per step: backbone.residual=auto predicts {target}."
     return Table("What the data keep (backbone.keep=auto)", columns, rows, [note], sortable=False)
 
 
-DECAY_NOTE = "holds, but states decay to almost nothing, and a network that may add any constant then overfits"
+NOT_KEPT = "holds, but states change much per step, and a network that may add any constant then overfits"
 
 
 def description_table(found: Description) -> Table:
