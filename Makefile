@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 demo: .venv/.installed
 	$(BIN)/hero train burgers --strategy hero
-	$(BIN)/hero train burgers --preset best
+	$(BIN)/hero train burgers --preset recipe
 	$(BIN)/hero study recipe --seeds 1
 
 # mypy computes in one process: beside the tests it leaves no core idle.

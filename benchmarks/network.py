@@ -57,7 +57,7 @@ def arm_config(kind: str, arm: str, updates: int, seed: int, folder: Path) -> Ru
     """The recommended preset on one kind of data with the settings of an arm, uncompiled."""
     common = {"seed": seed, "train.steps": updates, "train.compile": "false", "train.validate_every": updates // 5}
     given = file_settings(kind, folder / "data") | dict(map(parse_override, arm.split())) | common
-    return make_config("best", overrides=given)
+    return make_config("recipe", overrides=given)
 
 
 def description(kind: str, config: RunConfig, arm: str) -> dict[str, Any]:

@@ -492,6 +492,7 @@ def test_completion_is_shown_and_installed_for_the_shell(tmp_path: Path) -> None
 
 def test_names_read_from_the_sources_are_those_registered() -> None:
     from hero.evaluation.export import FORMATS
+    from hero.models.fno import SIZES
     from hero.runs.config import PRESETS
     from hero.study.compare import BUDGETS
     from hero.study.plans import STUDIES
@@ -503,6 +504,7 @@ def test_names_read_from_the_sources_are_those_registered() -> None:
         "backbone": BACKBONES,
         "study": STUDIES,
         "preset": PRESETS,
+        "size": SIZES,
         "logger": LOGGERS,
         "budget": BUDGETS,
         "format": FORMATS,

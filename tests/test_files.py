@@ -232,7 +232,7 @@ def test_data_read_from_the_file_are_the_data_in_memory(tmp_path: Path) -> None:
     ("write", "words"),
     [
         (lambda p: np.save(p, np.ones((4, 9, 1, 8), "f4")), ("steady",)),
-        (lambda p: np.save(p, np.full((4, 9, 1, 8), np.nan, "f4")), ("has no value, only NaN",)),
+        (lambda p: np.save(p, np.full((4, 9, 1, 8), np.nan, "f4")), ("it has no value of u, only NaN",)),
         (lambda p: np.save(p, waves(4, 2, 1, 8)), ("2 ",)),
         (lambda p: np.save(p, np.array([{}], object), allow_pickle=True), ("object",)),
         (lambda p: p.write_bytes(b"\x93NUMPY\x01\x00"), ()),

@@ -151,7 +151,7 @@ def test_a_hash_knows_names_types_shapes_and_bytes() -> None:
 
 def test_before_is_a_naive_rollout_of_the_module(folder: Path, runs_dir: Path) -> None:
     config = config_of(folder)
-    assert (config.train.normalise, config.backbone.residual) == (False, False)
+    assert (config.train.normalise, config.backbone.predicts_change) == (False, False)
     before = measure_before(config, runs_dir, runs_dir)
     net = stranger().double()
     net.load_state_dict(torch.load(folder / "net.pt", weights_only=True))

@@ -20,6 +20,7 @@ from hero.method.domain import BoxNoise, BoxTransform, SpectralNoise, fourier_am
 from hero.method.geometry import Geometry, cosine_basis, quadrature_weights
 from hero.method.losses import LOSSES, Balanced, MeanSquare, Relative, SpectralSettings, modes_of
 from hero.method.modes import Modes, cosine_modes, fourier_modes, mixed_modes
+from hero.method.norm import Norm
 from hero.method.pointcloud import MAX_DENSE, PointCloud
 
 CHEBYSHEV = [(1 - math.cos(math.pi * i / 8)) / 2 for i in range(9)]
@@ -270,8 +271,8 @@ def test_losses_weigh_points_by_their_cells() -> None:
     truth = states(9)
     tau = truth + torch.randn_like(truth)
     expected = ((tau - truth).square() * weights).sum(-1).mean()
-    torch.testing.assert_close(MeanSquare(weights)(tau, truth), expected)
+    torch.testing.assert_close(MeanSquare(Norm(weights))(tau, truth), expected)
     even = torch.full((9,), 1 / 9, dtype=torch.float64)
     for cls in (Relative, MeanSquare):
-        torch.testing.assert_close(cls(even)(tau, truth), cls()(tau, truth))
+        torch.testing.assert_close(cls(Norm(even))(tau, truth), cls()(tau, truth))
     torch.testing.assert_close(norm(truth.float(), weights), norm(truth, weights).float())

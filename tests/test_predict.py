@@ -342,7 +342,7 @@ def broken(path: Path) -> None:
         (without_mu, ("has no speed", "its conditioning: none")),
         (cut, ("1 state per trajectory", "starts from 2")),
         (lambda path: flow(path, points=20), ("10 points", "needs 8")),
-        (broken, ("NaN", "trajectory 2")),
+        (broken, ("not finite", "trajectory 2")),
         (lambda path: path.write_bytes(b"text"), ("begins with",)),
         (lambda path: path.unlink(), ("there is no file",)),
     ],

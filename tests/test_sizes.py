@@ -37,7 +37,7 @@ def written(folder: Path, *space: int, channels: int = 2, count: int = 6, states
 
 def of_file(path: Path, dims: int, **settings: Any) -> RunConfig:
     more = {name.replace("__", "."): value for name, value in settings.items()}
-    return make_config("best", overrides={"data.path": str(path), "data.layout": "btcxyz"[: 3 + dims], **more})
+    return make_config("recipe", overrides={"data.path": str(path), "data.layout": "btcxyz"[: 3 + dims], **more})
 
 
 def test_the_words_are_the_same_everywhere() -> None:

@@ -39,7 +39,7 @@ def is_this_machine(version: Path) -> bool:
 def assert_close(found: Any, expected: Any) -> None:
     """Equal to rounding, through nested containers; times are left out."""
     if isinstance(expected, dict):
-        assert found.keys() == expected.keys()
+        assert found.keys() >= expected.keys()  # optimizers hold more of their settings now
         for key in expected.keys() - {"seconds"}:
             assert_close(found[key], expected[key])
     elif isinstance(expected, list | tuple):

@@ -202,7 +202,7 @@ class Settings:
 
     panel: ClassVar = "Settings"
     preset: Annotated[
-        str | None, option("NAME", "Base values: NAMES (default: paper; best if no strategy is named).", "preset")
+        str | None, option("NAME", "Base values: NAMES (default: paper; recipe if no strategy is named).", "preset")
     ] = None
     config: Annotated[Path | None, option("FILE", "TOML file, such as config.toml of a run.")] = None
     set: Annotated[list[str] | None, option("KEY=VALUE", "Change one of `hero settings`; repeatable.", "setting")] = (
@@ -210,6 +210,9 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
+        from hero.config.near import OLD_PRESETS
+
+        self.preset = OLD_PRESETS.get(self.preset or "", self.preset)
         check_known("preset", self.preset)
 
     def values(self, command: str | None = None, **named: Any) -> dict[str, Any]:

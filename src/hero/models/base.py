@@ -44,7 +44,7 @@ class BackboneSettings(Settings):
     keep: Words = setting(
         ("none",),
         "Invariants that the operator keeps: none, auto (as the training data keep them), or mean, norm, norm_cap, "
-        "limit, low=0, high=1, total, of all channels or as in mean:density,low:density=0,total:a+b.",
+        "limit, low=0, high=1, total, of all channels, or of one as in mean:density.",
     )
     predicts_change: Annotated[bool, Derived(given_residual, "by residual")] = setting(
         "Found: whether the operator predicts the change.", identity=False, found=True, stated=False

@@ -97,6 +97,13 @@ class SOAP(torch.optim.Optimizer):
         super().__init__(params, defaults | {"refresh": refresh, "longest_axis": longest_axis})
         self.update = update if compile_with is None else compile_with(update)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Earlier versions stored the learning rate and the weight decay alone."""
+        super().__setstate__(state)
+        for group in self.param_groups:
+            for name, value in self.defaults.items():
+                group.setdefault(name, value)
+
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update of every parameter that has a gradient; `closure` computes loss and gradients first."""

@@ -21,9 +21,9 @@ import torch
 from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
-from hero.checksums import UNSEALED, sealed
+from hero.checksums import UNSEALED, is_whole_file, sealed
 from hero.config import Facts, Settings, parse_override, read_toml, setting
-from hero.config.near import did_you_mean, near_settings
+from hero.config.near import OLD_PRESETS, did_you_mean, near_settings
 from hero.config.registry import trust
 from hero.config.settings import LARGEST_INT, flagged
 from hero.data import FOUND, SCORED, DataSettings, FileSettings, FileSource, Source, Split, get_task
@@ -44,10 +44,16 @@ from hero.strategies.settings import staged
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
     # One set for every task, chosen on validation (docs/method/tuning.md); its numbers are the defaults of these parts.
-    "best": {"strategy": "push_forward", "train.loss": "balanced", "train.optimizer": "soap"},
+    "recipe": {
+        "strategy": "push_forward",
+        "train.loss": "balanced",
+        "train.optimizer": "soap",
+        "backbone.keep": ("auto",),
+        "backbone.residual": "auto",
+    },
     "quick": {"train.steps": 1000},  # one number: the schedules are shares of the updates unless set
 }
-RECOMMENDED = "best"
+RECOMMENDED = "recipe"
 """The preset of `hero train TASK` where neither preset nor strategy nor file is named."""
 
 
@@ -71,11 +77,11 @@ SIZED = tuple(
 """Settings that follow from backbone.size unless they are set."""
 
 
+RETIRED = ("hero.single_candidate", "train.on_divergence")
+"""Settings of earlier versions that decide nothing any more; stored configurations may hold them."""
+
 OF_RUN = "# run "
 """Before the id and the checksum in the first line of a stored configuration."""
-
-ID = re.compile(r".+-s\d+-[0-9a-f]{8}")
-"""How ids look."""
 
 
 @dataclass(frozen=True)
@@ -198,8 +204,8 @@ class RunConfig:
 
     def run_id(self) -> str:
         """Readable prefix and a hash of every setting that decides the outcome; a plain name of a folder."""
-        content: dict[str, Any] = {name: part.identity(self.facts) for name, part in self.sections.items()}
-        content |= {**self.identity(), "settings": self.task.settings}
+        parts = {name: part.identity(self.facts) for name, part in self.sections.items()}
+        content = {"names": self.identity(), "task": self.task.settings, **parts}
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
         backbone, strategy = (name.rpartition(":")[2] for name in (self.backbone.name, self.strategy))
         return re.sub(r"[^A-Za-z0-9._+-]", "_", f"{self.task.name}-{backbone}-{strategy}-s{self.seed}-{digest}")
@@ -216,34 +222,34 @@ def make_config(
 
 
 def stored_config(path: Path) -> RunConfig:
-    """The configuration in the folder of a run; HeroError unless it gives the id that it was written for.
+    """The configuration in the folder of a run; HeroError unless it is as it was written.
 
-    The id is in its first line, so that the folder may be renamed; earlier versions had it in the name alone.
+    It is also taken where it gives the id in its first line, since settings that decide nothing may be edited.
     """
     config = make_config(file=path)
-    own, folder = config.run_id(), path.parent.name
     first = path.read_text(encoding="utf-8").partition("\n")[0]
-    written_for = first.removeprefix(OF_RUN).partition(" ")[0] if first.startswith(OF_RUN) else None
-    if own in (written_for, folder) or (written_for is None and not ID.fullmatch(folder)):
-        return config
-    if written_for is None:
+    is_of_run = first.startswith(OF_RUN) and (is_whole_file(path) or first.split()[2] == config.run_id())
+    if not is_of_run:
         raise HeroError(
-            f"{path} is damaged, or an earlier version counted ids in another way: it gives run {own}; if its settings "
-            "are right, rename the folder to that."
+            f"{path} is damaged or was edited; repeat the command that started the run, which writes it again, or copy "
+            "the file and train with `--config COPY`."
         )
-    raise HeroError(
-        f"{path} is damaged or was edited: it gives run {own} instead of {written_for}; repeat the command that "
-        "started the run, which writes it again, or copy the file and train with `--config COPY`."
-    )
+    return config
+
+
+def preset_values(name: str) -> dict[str, Any]:
+    """The settings of a preset."""
+    name = OLD_PRESETS.get(name, name)
+    if name not in PRESETS:
+        raise unknown_name("preset", name, PRESETS)
+    return dict(PRESETS[name])
 
 
 def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] | Iterable[str]) -> dict[str, Any]:
     """The same as dotted keys, before anything is derived from them."""
-    if preset not in PRESETS:
-        raise unknown_name("preset", preset, PRESETS)
-    values = dict(PRESETS[preset])
+    values = preset_values(preset)
     if file is not None:
-        values.update(read_toml(file))
+        values |= {key: value for key, value in read_toml(file).items() if key not in RETIRED}
     typed = dict(overrides) if isinstance(overrides, Mapping) else dict(map(parse_override, overrides))
     if "train.init" in typed:
         values.pop("train.init_hash", None)  # of other weights

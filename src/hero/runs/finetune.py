@@ -11,7 +11,7 @@ from hero.config.settings import flagged
 from hero.data.files import words
 from hero.errors import HeroError
 from hero.optimizers import get_optimizer
-from hero.runs.config import RunConfig, build, merge_settings
+from hero.runs.config import RunConfig, build, merge_settings, preset_values
 from hero.strategies.settings import TrainSettings, stage_lengths
 
 STEPS = 2000
@@ -32,7 +32,8 @@ def finetune_config(
     A run hands on its data, backbone and seed. The data and the backbone of a file of weights must be named; its
     module is taken to map states as they are, so normalisation and residual prediction are off unless they are set.
     """
-    given = merge_settings(preset, file, overrides)
+    of_preset = {key: value for key, value in preset_values(preset).items() if not key.startswith("backbone.")}
+    given = {**of_preset, **merge_settings("paper", file, overrides)}
     if (checkpoint / "config.toml").is_file():
         run = read_toml(checkpoint / "config.toml")
         refuse_another_size(run, given)

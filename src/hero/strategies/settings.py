@@ -91,7 +91,7 @@ class TrainSettings(Settings):
     )
     channel_weights: Words = setting(
         (),
-        "Weights of channels in loss and score, as pressure:0.1,density:0; 1 unless named, 0 leaves a channel out.",
+        "Weights of channels in loss and score, as p:0.1,rho:0; 1 unless named, 0 leaves a channel out.",
         inherited=True,
     )
     mask_input: bool = setting(

@@ -41,6 +41,7 @@ from hero.study.rows import (
     PUBLISHED_SIZE,
     StudyRow,
     ablation_row,
+    control_row,
     recipe_row,
     refresh_steps,
     relative_interval,
@@ -130,7 +131,7 @@ STUDIES: Registry[Study] = Registry(
             ("fno",),
             (
                 StudyRow("hero", "FNO-HERO, as published"),
-                recipe_row(SAME_OPTIMIZER, loss="relative"),
+                control_row(SAME_OPTIMIZER),
                 recipe_row("FNO, recommended recipe"),
             ),
             axes=("tasks", "backbones", "seeds"),

@@ -124,10 +124,16 @@ PUBLISHED_SIZE = StudyRow(
 """The 2D FNO with the parameters that the paper counts, next to the one that its layout gives."""
 
 
-def recipe_row(label: str, **changes: Any) -> StudyRow:
-    """The recommended preset with other values in its section `train`; the paper does not have it."""
-    settings = PRESETS[RECOMMENDED] | {f"train.{name}": value for name, value in changes.items()}
+def recipe_row(label: str) -> StudyRow:
+    """The recommended preset; the paper does not have it."""
+    settings = dict(PRESETS[RECOMMENDED])
     return StudyRow(settings.pop("strategy"), label, fixed(settings), published=label)
+
+
+def control_row(label: str) -> StudyRow:
+    """The strategy and the optimizer of the recommended preset, and nothing else of it."""
+    preset = PRESETS[RECOMMENDED]
+    return StudyRow(preset["strategy"], label, fixed({"train.optimizer": preset["train.optimizer"]}), published=label)
 
 
 def ablation_row(label: str, **settings: Any) -> StudyRow:

@@ -155,9 +155,10 @@ def run_updates(session: Session, loggers: Sequence[str]) -> None:
                 norms.clear()
             if due.log and not journal.log(done, trainee.optimizer.param_groups[0]["lr"]):
                 raise diverged(session, done)
-            if (due.validate or due.keep or due.save) and not has_finite_weights(trainee.model):
+            is_measured = due.validate or journal.is_stop_wanted
+            if (is_measured or due.keep or due.save) and not has_finite_weights(trainee.model):
                 raise diverged(session, done)
-            ends = validate(session, done) and not due.last if due.validate else False
+            ends = is_measured and validate(session, done) and not due.last
             if due.keep:
                 checkpoints.keep(done, trainee)
             if due.save or ends:
@@ -190,7 +191,7 @@ class Due:
             last,
             done % every == 0,
             done % journal.log_every == 0 or last,
-            done % settings.validate_every == 0 or last or journal.is_stop_wanted,
+            done % settings.validate_every == 0 or last,
             settings.keep_every > 0 and done % settings.keep_every == 0,
             done % settings.checkpoint_every == 0 or last or stop,
         )
@@ -256,7 +257,7 @@ def no_folder_unless_started(run: Path) -> Iterator[None]:
         yield
     except Exception:
         log = run / "log.jsonl"
-        if is_new and not (log.is_file() and log.stat().st_size):
+        if is_new and not (run / "last").is_dir() and not (log.is_file() and log.stat().st_size):
             shutil.rmtree(run, ignore_errors=True)
         raise
 
