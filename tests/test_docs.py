@@ -13,7 +13,7 @@ from conftest import parse
 from hero import CANDIDATES, DIAGNOSTICS, LOSSES, STRATEGIES
 from hero.cli.options import Settings, key_of
 from hero.data import TASKS
-from hero.data.readers import READERS
+from hero.data.formats import READERS
 from hero.method.metrics import METRICS
 from hero.models import BACKBONES
 

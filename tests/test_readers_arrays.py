@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hero.data.readers import open_recording
-from hero.data.readers.arrays import frames_of, layout_of
+from hero.data.formats import open_recording
+from hero.data.formats.arrays import frames_of, layout_of
 from hero.data.recording import Recording
 from hero.errors import HeroError
 from tests import foreign_arrays as foreign

@@ -16,7 +16,7 @@ import pytest
 import foreign
 from foreign import T_STEP, grid, states
 from hero.data import Split, get_task, handles, load_split, split_path
-from hero.data.readers import open_recording
+from hero.data.formats import open_recording
 from hero.data.recording import Recording
 from hero.errors import HeroError
 

@@ -26,7 +26,7 @@ from hero.console import progress_bar
 from hero.data.arrays import is_as_given
 from hero.data.boundaries import is_even
 from hero.data.checks import refuse_unfit, tidy
-from hero.data.readers import open_recording
+from hero.data.formats import open_recording
 from hero.data.recording import Recording, Trajectory
 from hero.data.store import SCORED, SPLITS, Split
 from hero.data.windows import Trajectories

@@ -24,7 +24,7 @@ import h5py
 import numpy as np
 
 from hero.data.handles import close_hdf5
-from hero.data.readers.xarray_file import PLACE
+from hero.data.formats.xarray import PLACE
 from hero.errors import HeroError, install_hint
 from hero.files import replacing
 

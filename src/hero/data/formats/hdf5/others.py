@@ -8,10 +8,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from hero.data.readers.arrays import channels_of, layout_of
-from hero.data.readers.hdf5.axes import grid_axes, length_of, space_of
-from hero.data.readers.hdf5.slabs import States, dataset_of, is_dataset, slabs_of, words
-from hero.data.readers.xarray_file import has_dimensions
+from hero.data.formats.arrays import channels_of, layout_of
+from hero.data.formats.hdf5.axes import grid_axes, length_of, space_of
+from hero.data.formats.hdf5.slabs import States, dataset_of, is_dataset, slabs_of, words
+from hero.data.formats.xarray import has_dimensions
 from hero.data.recording import Axis, Recording, Trajectory
 from hero.data.task import NUMERICS
 from hero.errors import HeroError

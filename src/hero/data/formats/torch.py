@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from hero.data.readers.arrays import axes_of, slabs, with_scalars
-from hero.data.readers.named_arrays import read_named, with_first_frames
-from hero.data.readers.zipped import members
+from hero.data.formats.arrays import axes_of, slabs, with_scalars
+from hero.data.formats.named import read_named, with_first_frames
+from hero.data.formats.claims import members
 from hero.data.recording import Channel, Recording
 from hero.errors import HeroError
 

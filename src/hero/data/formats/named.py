@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hero.data.readers.arrays import (
+from hero.data.formats.arrays import (
     LazyArray,
     axes_of,
     channels_of,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hero.data.readers.base import Reader
-from hero.data.readers.hdf5.dedalus import is_dedalus, join_dedalus, read_dedalus
-from hero.data.readers.hdf5.matlab73 import is_matlab73, read_matlab73
-from hero.data.readers.hdf5.others import (
+from hero.data.formats.containers import Reader
+from hero.data.formats.hdf5.dedalus import is_dedalus, join_dedalus, read_dedalus
+from hero.data.formats.hdf5.matlab73 import is_matlab73, read_matlab73
+from hero.data.formats.hdf5.others import (
     is_array,
     is_own,
     is_particles,
@@ -13,9 +13,9 @@ from hero.data.readers.hdf5.others import (
     read_own,
     refuse_particles,
 )
-from hero.data.readers.hdf5.pbdl import is_pbdl, read_pbdl
-from hero.data.readers.hdf5.pdearena import is_pdearena, read_pdearena
-from hero.data.readers.hdf5.pdebench import (
+from hero.data.formats.hdf5.pbdl import is_pbdl, read_pbdl
+from hero.data.formats.hdf5.pdearena import is_pdearena, read_pdearena
+from hero.data.formats.hdf5.pdebench import (
     is_grouped,
     is_incompressible,
     is_pdebench,
@@ -23,9 +23,9 @@ from hero.data.readers.hdf5.pdebench import (
     read_incompressible,
     read_pdebench,
 )
-from hero.data.readers.hdf5.poseidon import is_dpot, is_poseidon, read_dpot, read_poseidon
-from hero.data.readers.hdf5.predictions import is_prediction, read_prediction
-from hero.data.readers.hdf5.single_run import (
+from hero.data.formats.hdf5.poseidon import is_dpot, is_poseidon, read_dpot, read_poseidon
+from hero.data.formats.hdf5.predictions import is_prediction, read_prediction
+from hero.data.formats.hdf5.single_run import (
     is_bubbleml,
     is_era5,
     is_realpdebench,
@@ -33,7 +33,7 @@ from hero.data.readers.hdf5.single_run import (
     read_era5,
     read_realpdebench,
 )
-from hero.data.readers.hdf5.well import is_well, join_well, read_well
+from hero.data.formats.hdf5.well import is_well, join_well, read_well
 
 __all__ = ["HDF5_READERS"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import h5py
 
-from hero.data.readers.arrays import channels_of
-from hero.data.readers.hdf5.axes import SPACE, grid_axes, length_of, order_axes, space_of
-from hero.data.readers.hdf5.slabs import Sequel, States, dataset_of, is_dataset, numbers, slabs_of, words
+from hero.data.formats.arrays import channels_of
+from hero.data.formats.hdf5.axes import SPACE, grid_axes, length_of, order_axes, space_of
+from hero.data.formats.hdf5.slabs import Sequel, States, dataset_of, is_dataset, numbers, slabs_of, words
 from hero.data.recording import Channel, Recording, Trajectory
 from hero.errors import HeroError
 

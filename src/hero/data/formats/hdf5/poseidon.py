@@ -9,9 +9,9 @@ from pathlib import Path
 
 import h5py
 
-from hero.data.readers.arrays import channels_of, time_step
-from hero.data.readers.hdf5.axes import grid_axes, length_of, order_axes, space_of
-from hero.data.readers.hdf5.slabs import Fields, Slab, States, coordinates, dataset_of, is_dataset, slabs_of
+from hero.data.formats.arrays import channels_of, time_step
+from hero.data.formats.hdf5.axes import grid_axes, length_of, order_axes, space_of
+from hero.data.formats.hdf5.slabs import Fields, Slab, States, coordinates, dataset_of, is_dataset, slabs_of
 from hero.data.recording import Channel, Recording, Trajectory
 from hero.errors import HeroError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from hero.data.readers.hdf5.slabs import States, dataset_of, is_dataset, slabs_of
+from hero.data.formats.hdf5.slabs import States, dataset_of, is_dataset, slabs_of
 from hero.data.recording import Axis, Channel, Recording, Trajectory
 
 CLOUD = "point"

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from hero.data.readers.arrays import describe
-from hero.data.readers.named_arrays import read_named
-from hero.data.readers.xarray_file import describe_dataset, kept_dataset, read_xarray, store_of
+from hero.data.formats.arrays import describe
+from hero.data.formats.named import read_named
+from hero.data.formats.xarray import describe_dataset, kept_dataset, read_xarray, store_of
 from hero.data.recording import Recording
 from hero.errors import HeroError
 

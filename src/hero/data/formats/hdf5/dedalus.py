@@ -11,10 +11,10 @@ import h5py
 import numpy as np
 
 from hero.data.handles import opened_hdf5
-from hero.data.readers.arrays import time_step
-from hero.data.readers.hdf5.axes import SPACE
-from hero.data.readers.hdf5.slabs import Sequel, Slab, States, dataset_of
-from hero.data.readers.join import check_alike
+from hero.data.formats.arrays import time_step
+from hero.data.formats.hdf5.axes import SPACE
+from hero.data.formats.hdf5.slabs import Sequel, Slab, States, dataset_of
+from hero.data.formats.join import check_alike
 from hero.data.recording import Axis, Channel, Recording, Trajectory
 from hero.errors import HeroError
 

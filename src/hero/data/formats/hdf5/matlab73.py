@@ -45,7 +45,7 @@ def is_matlab73(file: h5py.File) -> bool:
 
 def read_matlab73(path: Path, file: h5py.File, layout: str) -> Recording:
     """The numeric variables; structs, cells and texts are left out."""
-    from hero.data.readers.matlab import read_matlab
+    from hero.data.formats.matlab import read_matlab
 
     variables = {}
     for name, item in file.items():

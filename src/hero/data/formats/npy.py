@@ -15,8 +15,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy_format
 
-from hero.data.readers.arrays import axes_of, channels_of, layout_of, length, slabs
-from hero.data.readers.zipped import members
+from hero.data.formats.arrays import axes_of, channels_of, layout_of, length, slabs
+from hero.data.formats.claims import members
 from hero.data.recording import Recording
 from hero.errors import HeroError
 

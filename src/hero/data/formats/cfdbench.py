@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hero.data.readers.numpy_arrays import NpyArray, check_numbers, opened_npy
+from hero.data.formats.npy import NpyArray, check_numbers, opened_npy
 from hero.data.recording import Axis, Channel, Frames, Recording, Trajectory
 from hero.errors import HeroError
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from scipy.io import loadmat, whosmat
 
-from hero.data.readers.arrays import axes_of, channels_of, describe, layout_of, length, slabs, time_step
-from hero.data.readers.named_arrays import coordinates_of
-from hero.data.readers.zipped import check_unpacked
+from hero.data.formats.arrays import axes_of, channels_of, describe, layout_of, length, slabs, time_step
+from hero.data.formats.named import coordinates_of
+from hero.data.formats.claims import check_unpacked
 from hero.data.recording import Recording
 from hero.errors import HeroError
 

@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from hero.config import Registry
-from hero.data.readers.apebench import is_apebench, read_apebench, read_split_files, split_files
-from hero.data.readers.base import Reader, array_files, containers_of
-from hero.data.readers.cfdbench import case_folders, read_cfdbench
-from hero.data.readers.hdf5 import HDF5_READERS
-from hero.data.readers.join import check_formats, hdf5_files, join, split_of, with_split
-from hero.data.readers.matlab import read_matlab
-from hero.data.readers.named_arrays import read_named
-from hero.data.readers.numpy_arrays import is_phiflow, read_npy, read_phiflow
-from hero.data.readers.torch_file import is_neuralop, read_neuralop, read_torch
-from hero.data.readers.xarray_file import read_xarray
-from hero.data.readers.zarr_store import read_zarr
-from hero.data.readers.zipped import check_claim
+from hero.data.formats.apebench import is_apebench, read_apebench, read_split_files, split_files
+from hero.data.formats.containers import Reader, array_files, containers_of
+from hero.data.formats.cfdbench import case_folders, read_cfdbench
+from hero.data.formats.hdf5 import HDF5_READERS
+from hero.data.formats.join import check_formats, hdf5_files, join, split_of, with_split
+from hero.data.formats.matlab import read_matlab
+from hero.data.formats.named import read_named
+from hero.data.formats.npy import is_phiflow, read_npy, read_phiflow
+from hero.data.formats.torch import is_neuralop, read_neuralop, read_torch
+from hero.data.formats.xarray import read_xarray
+from hero.data.formats.zarr import read_zarr
+from hero.data.formats.claims import check_claim
 from hero.data.recording import Recording
 from hero.errors import HeroError
 

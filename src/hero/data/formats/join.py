@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hero.data.readers.base import is_hdf5
+from hero.data.formats.containers import is_hdf5
 from hero.data.recording import SPELLINGS, Axis, Channel, Recording
 from hero.errors import HeroError
 

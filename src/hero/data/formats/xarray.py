@@ -13,9 +13,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from hero.data.readers.arrays import time_step
-from hero.data.readers.cf_axes import axis_of, kind_of_dimension, seconds_unit
-from hero.data.readers.zipped import members
+from hero.data.formats.arrays import time_step
+from hero.data.formats.cf import axis_of, kind_of_dimension, seconds_unit
+from hero.data.formats.claims import members
 from hero.data.recording import Channel, Recording, Trajectory
 from hero.errors import HeroError, install_hint
 

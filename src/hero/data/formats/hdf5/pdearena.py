@@ -7,10 +7,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from hero.data.readers.arrays import time_step
-from hero.data.readers.hdf5.axes import SPACE, grid_axes, length_of, order_axes, space_of
-from hero.data.readers.hdf5.slabs import States, coordinates, dataset_of, differing_rows, is_dataset, slabs_of
-from hero.data.readers.join import join
+from hero.data.formats.arrays import time_step
+from hero.data.formats.hdf5.axes import SPACE, grid_axes, length_of, order_axes, space_of
+from hero.data.formats.hdf5.slabs import States, coordinates, dataset_of, differing_rows, is_dataset, slabs_of
+from hero.data.formats.join import join
 from hero.data.recording import SPELLINGS, Channel, Recording, Trajectory
 
 STEPS = ("dt", "dx", "dy", "dz")

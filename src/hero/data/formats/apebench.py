@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from hero.data.readers.arrays import axes_of, channels_of, layout_of, length, slabs
-from hero.data.readers.numpy_arrays import check_numbers, opened_npy
+from hero.data.formats.arrays import axes_of, channels_of, layout_of, length, slabs
+from hero.data.formats.npy import check_numbers, opened_npy
 from hero.data.recording import Axis, Recording, Trajectory
 from hero.errors import HeroError, unknown_name
 

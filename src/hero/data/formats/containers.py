@@ -15,13 +15,13 @@ from typing import Any
 import h5py
 
 from hero.data.handles import damage_reported
-from hero.data.readers.arrays import describe
-from hero.data.readers.matlab import opened_mat
-from hero.data.readers.numpy_arrays import opened_npy, opened_npz
-from hero.data.readers.torch_file import LEGACY, opened_torch, refused_pickle
-from hero.data.readers.xarray_file import describe_dataset, is_netcdf, opened_netcdf
-from hero.data.readers.zarr_store import describe_zarr, is_zarr, opened_zarr
-from hero.data.readers.zipped import refused_zip, zip_kind
+from hero.data.formats.arrays import describe
+from hero.data.formats.matlab import opened_mat
+from hero.data.formats.npy import opened_npy, opened_npz
+from hero.data.formats.torch import LEGACY, opened_torch, refused_pickle
+from hero.data.formats.xarray import describe_dataset, is_netcdf, opened_netcdf
+from hero.data.formats.zarr import describe_zarr, is_zarr, opened_zarr
+from hero.data.formats.claims import refused_zip, zip_kind
 from hero.data.recording import Recording
 from hero.errors import HeroError
 

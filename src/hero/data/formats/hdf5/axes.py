@@ -12,7 +12,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from hero.data.readers.arrays import layout_of
+from hero.data.formats.arrays import layout_of
 from hero.data.recording import Axis
 from hero.errors import HeroError
 

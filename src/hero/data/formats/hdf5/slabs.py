@@ -15,8 +15,8 @@ import h5py
 import numpy as np
 
 from hero.data.handles import read_hdf5
-from hero.data.readers.arrays import real
-from hero.data.readers.hdf5.axes import SPACE, length_of, space_of
+from hero.data.formats.arrays import real
+from hero.data.formats.hdf5.axes import SPACE, length_of, space_of
 from hero.data.recording import Frames
 from hero.errors import HeroError
 

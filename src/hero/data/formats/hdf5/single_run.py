@@ -8,9 +8,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from hero.data.readers.arrays import channels_of, time_step
-from hero.data.readers.hdf5.axes import grid_axes, order_axes, space_of
-from hero.data.readers.hdf5.slabs import States, coordinates, dataset_of, is_dataset, numbers, slabs_of
+from hero.data.formats.arrays import channels_of, time_step
+from hero.data.formats.hdf5.axes import grid_axes, order_axes, space_of
+from hero.data.formats.hdf5.slabs import States, coordinates, dataset_of, is_dataset, numbers, slabs_of
 from hero.data.recording import Channel, Recording, Trajectory
 
 BUBBLES = ("temperature", "velx", "vely", "dfun", "pressure")

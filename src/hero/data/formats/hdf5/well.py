@@ -12,9 +12,9 @@ import h5py
 import numpy as np
 
 from hero.data.handles import opened_hdf5
-from hero.data.readers.arrays import time_step
-from hero.data.readers.hdf5.axes import SPACE
-from hero.data.readers.hdf5.slabs import (
+from hero.data.formats.arrays import time_step
+from hero.data.formats.hdf5.axes import SPACE
+from hero.data.formats.hdf5.slabs import (
     Fields,
     Slab,
     States,
@@ -25,7 +25,7 @@ from hero.data.readers.hdf5.slabs import (
     numbers,
     words,
 )
-from hero.data.readers.join import join
+from hero.data.formats.join import join
 from hero.data.recording import Axis, Channel, Recording, Trajectory
 from hero.errors import HeroError
 
