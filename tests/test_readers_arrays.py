@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hero.data.formats import open_recording
-from hero.data.formats.arrays import frames_of, layout_of
+from hero.data.formats.arrays import layout_of, trajectories_of
 from hero.data.recording import Recording
 from hero.errors import HeroError
 from tests import foreign_arrays as foreign
@@ -54,7 +54,7 @@ def test_parts_equal_numpy(layout: list[str], frames: tuple[int, int, int], chan
     array = states(6, 4, 2, 3).transpose([["t", "c", "b", "x"].index(letter) for letter in layout])
     part = slice(*frames)
     full = array.transpose([layout.index(letter) for letter in "btcx"])
-    assert np.array_equal(frames_of(array, "".join(layout), 1)(part, channels), full[1, part][:, channels])
+    assert np.array_equal(trajectories_of([array], "".join(layout))[1].read(part, channels), full[1, part][:, channels])
 
 
 def test_npy_default_is_ours(tmp_path: Path) -> None:

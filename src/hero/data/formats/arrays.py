@@ -1,45 +1,60 @@
-"""A bare array and a word for its axes: letters b (trajectory), t (time), c (channel), x y z (space), p (point).
+"""Arrays and the letters of their axes: b trajectory, t time, c d e components, x y z space, p points of a cloud.
 
-    layout = layout_of("", array.shape, {"t": 201, "x": 512}, name="uu", path=path)   # "xt"
-    slabs(array, "xt")   # one trajectory, which stays in its file
+    axes = layout_of("", array.shape, {"t": 201, "x": 512}, name="uu", path=path)   # "xt"
+    trajectories_of([array], axes)   # one trajectory, which stays in its file
 
 An array is anything with `shape`, `dtype` and slices, so that it may stay in its file until it is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from hero.data.recording import Axis, Channel, Frames, Trajectory
+from hero.data.recording import Axis, Channel, Frames, Recording, Trajectory
 from hero.errors import HeroError
 
 LETTERS = "btcxyzp"
+SPACE = "xyzp"
+COMPONENTS = "cde"
+LISTED = 8  # arrays that an error names
 REAL_PART = 1e-6
 """A complex array whose imaginary part is smaller than this share of its real part is real."""
 
 
-class LazyArray(Protocol):
-    """An array in a file."""
+@dataclass(frozen=True)
+class FileArray:
+    """An array that stays in its file until it is sliced."""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Lengths of its axes."""
-        ...
+    read: Callable[[Path, str, Any], np.ndarray]
+    """(path, name, a whole number or a slice for each axis) -> that part."""
+    path: Path
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
-    @property
-    def dtype(self) -> Any:
-        """Type of its numbers."""
-        ...
+    def __getitem__(self, index: Any) -> np.ndarray:
+        return self.read(self.path, self.name, index)
 
-    def __getitem__(self, index: Any) -> Any:
-        """A part of it, read when called."""
-        ...
+
+LazyArray = FileArray | np.ndarray
+
+
+def of_whole(load: Callable[[Path, str], np.ndarray], path: Path, name: str, index: Any) -> np.ndarray:
+    """A part of an array that its library reads whole; the last two of a process stay in memory."""
+    return np.array(_loaded(load, path, name, path.stat().st_mtime_ns)[index])
+
+
+@functools.lru_cache(maxsize=2)
+def _loaded(load: Callable[[Path, str], np.ndarray], path: Path, name: str, changed: int) -> np.ndarray:
+    return load(path, name)
 
 
 def layout_of(word: str, shape: Sequence[int], lengths: Mapping[str, int], *, name: str, path: Path) -> str:
@@ -62,9 +77,7 @@ def layout_of(word: str, shape: Sequence[int], lengths: Mapping[str, int], *, na
         return ours
     example = {2: "tx", 3: "btx", 4: "btxy", 5: "btcxy", 6: "btcxyz"}.get(len(shape))
     if example is None:
-        raise HeroError(
-            f"{path}: {name} has the shape {shape}, which cannot be trajectories; save (time, space) at least."
-        )
+        raise HeroError(f"{path}: {name} {shape} cannot be trajectories; save (time, space) at least.")
     raise HeroError(
         f"{path}: which axes of {name} {shape} are trajectory (b), time (t), channel (c) and space (x, y, z) is not "
         f"known; say it with one letter per axis, as in `--set data.layout={example}`."
@@ -72,7 +85,7 @@ def layout_of(word: str, shape: Sequence[int], lengths: Mapping[str, int], *, na
 
 
 def _check_word(word: str, shape: tuple[int, ...], name: str, path: Path) -> None:
-    space = [letter for letter in word if letter in "xyzp"]
+    space = [letter for letter in word if letter in SPACE]
     if len(word) != len(shape):
         raise HeroError(f"{path}: data.layout={word!r} names {len(word)} axes, but {name} has the shape {shape}.")
     if set(word) - set(LETTERS) or len(set(word)) != len(word):
@@ -106,33 +119,46 @@ def _in_order(word: str, letters: str) -> bool:
     return places == sorted(places)
 
 
-def length(array: LazyArray, layout: str, letter: str) -> int:
-    """Points along an axis; 1 where the layout does not have it."""
-    return array.shape[layout.index(letter)] if letter in layout else 1
+def length_of(letters: str, axes: str, shape: Sequence[int]) -> int:
+    """Entries along the axes of these letters; 1 where the array has none of them."""
+    return math.prod(n for letter, n in zip(axes, shape, strict=True) if letter in letters)
 
 
-def space_letters(layout: str) -> list[str]:
-    """The axes of space in our order."""
-    return [letter for letter in "xyzp" if letter in layout]
+def space_of(axes: str, shape: Sequence[int]) -> dict[str, int]:
+    """Points along the axes of space in our order, by letter."""
+    return {letter: length_of(letter, axes, shape) for letter in SPACE if letter in axes}
 
 
-def frames_of(array: LazyArray, layout: str, row: int) -> Frames:
-    """Reads a trajectory of the array as (time, channel, *space)."""
-    order = [layout.index(letter) for letter in ["b", "t", "c", *space_letters(layout)] if letter in layout]
+@dataclass(frozen=True, eq=False)
+class Slab:
+    """An array as channels of a recording."""
 
-    def read(frames: slice, channels: Sequence[int]) -> np.ndarray:
-        low, high = (min(channels), max(channels) + 1) if len(channels) else (0, 0)
-        parts = {"b": slice(row, row + 1), "t": frames, "c": slice(low, high)}
-        values = np.asarray(array[tuple(parts.get(letter, slice(None)) for letter in layout)])
-        values = values.transpose(order)
-        if "b" in layout:
-            values = values[0]
-        if "c" not in layout:
-            values = values[:, None]
-            low = 0
-        return real(values[:, [channel - low for channel in channels]])
+    array: LazyArray
+    axes: str
+    """A letter per axis of the array."""
+    space: Mapping[str, int]
+    """Points along the axes of the recording by letter; an axis that the array lacks is filled by repetition."""
 
-    return read
+    @property
+    def components(self) -> int:
+        """Number of channels."""
+        return length_of(COMPONENTS, self.axes, self.array.shape)
+
+    def read(self, row: int, frames: slice, channels: Sequence[int]) -> np.ndarray:
+        """(time, channel, *space) of one trajectory; of an array without time, one frame."""
+        one_axis = "c" in self.axes and "d" not in self.axes
+        part = slice(min(channels), max(channels) + 1) if one_axis else slice(0, self.components)
+        parts = {"b": row, "t": frames, "c": part if one_axis else slice(None)}
+        index: Any = tuple(parts.get(letter, slice(None)) for letter in self.axes)
+        block = np.asarray(self.array[index])
+        left = self.axes.replace("b", "")
+        ordered = [letter for letter in "t" + COMPONENTS + SPACE if letter in left]
+        block = block.transpose([left.index(letter) for letter in ordered])
+        lengths = dict(zip(ordered, block.shape, strict=True))
+        shape = lengths.get("t", 1), part.stop - part.start
+        block = block.reshape(*shape, *(lengths.get(letter, 1) for letter in self.space))
+        block = np.broadcast_to(block, (*shape, *self.space.values()))
+        return real(block)[slice(None) if "t" in left else frames, [channel - part.start for channel in channels]]
 
 
 def real(values: np.ndarray) -> np.ndarray:
@@ -146,12 +172,104 @@ def real(values: np.ndarray) -> np.ndarray:
     return values.real
 
 
-def slabs(array: LazyArray, layout: str, split: str = "") -> list[Trajectory]:
-    """The trajectories of an array, which stays where it is."""
+@dataclass(frozen=True, eq=False)
+class States:
+    """The channels of one trajectory, from several arrays one after the other; `Trajectory.read`."""
+
+    slabs: Sequence[Slab]
+    row: int = 0
+
+    def __call__(self, frames: slice, channels: Sequence[int]) -> np.ndarray:
+        """(time, channel, *space)."""
+        if len(self.slabs) == 1:
+            return self.slabs[0].read(self.row, frames, channels)
+        blocks: list[np.ndarray] = []
+        order: list[int] = []
+        first = 0
+        for slab in self.slabs:
+            own = [channel for channel in dict.fromkeys(channels) if 0 <= channel - first < slab.components]
+            if own:
+                blocks.append(slab.read(self.row, frames, [channel - first for channel in own]))
+            order, first = order + own, first + slab.components
+        return np.concatenate(blocks, axis=1)[:, [order.index(channel) for channel in channels]]
+
+    def fields(self) -> np.ndarray:
+        """(field, *space) of arrays without time; `Trajectory.fields`."""
+        return self(slice(0, 1), range(sum(slab.components for slab in self.slabs)))[0]
+
+
+@dataclass(frozen=True)
+class Sequel:
+    """Parts of one trajectory that follow each other in time; `Trajectory.read`."""
+
+    parts: Sequence[Frames]
+    lengths: Sequence[int]
+    """Frames of each."""
+
+    def __call__(self, frames: slice, channels: Sequence[int]) -> np.ndarray:
+        """(time, channel, *space)."""
+        start, stop, step = frames.indices(sum(self.lengths))
+        found, begin = [], 0
+        for part, length in zip(self.parts, self.lengths, strict=True):
+            low = max(start, begin + (start - begin) % step)
+            if low < min(stop, begin + length):
+                found.append(part(slice(low - begin, min(stop, begin + length) - begin, step), channels))
+            begin += length
+        return np.concatenate(found) if found else self.parts[0](slice(0, 0), channels)
+
+
+def trajectories_of(
+    arrays: Sequence[LazyArray],
+    axes: str,
+    *,
+    scalars: Sequence[Mapping[str, float]] = (),
+    fields: Sequence[LazyArray] = (),
+    split: str = "",
+) -> list[Trajectory]:
+    """A trajectory per entry of the axis b; `arrays` are its channels, `fields` have the same axes but no time."""
+    shape = arrays[0].shape
+    space, frames, count = space_of(axes, shape), length_of("t", axes, shape), length_of("b", axes, shape)
+    slabs = [Slab(array, axes, space) for array in arrays]
+    fixed = [Slab(array, without_time(axes, len(array.shape)), space) for array in fields]
     return [
-        Trajectory(length(array, layout, "t"), frames_of(array, layout, row), split=split)
-        for row in range(length(array, layout, "b"))
+        Trajectory(frames, States(slabs, row), numbers, States(fixed, row).fields if fixed else None, split)
+        for row, numbers in enumerate(scalars or [{}] * count)
     ]
+
+
+def without_time(axes: str, rank: int) -> str:
+    """The axes of a field of `rank` axes that does not change in time: with components or without."""
+    left = axes.replace("t", "")
+    return left if len(left) == rank else left.replace("c", "")
+
+
+def recording_of(
+    form: str,
+    files: tuple[Path, ...],
+    arrays: Mapping[str, LazyArray],
+    layout: str,
+    *,
+    name: str = "u",
+    coordinates: Mapping[str, np.ndarray] | None = None,
+    notes: tuple[str, ...] = (),
+    dt: float = 1.0,
+) -> Recording:
+    """The recording of an array per split, "" where there are none; `name` is the channel's."""
+    first = next(iter(arrays.values()))
+    grids = {
+        tuple(n for letter, n in zip(layout, a.shape, strict=False) if letter not in "bt") for a in arrays.values()
+    }
+    if len(grids) > 1 or any(len(array.shape) != len(layout) for array in arrays.values()):
+        raise HeroError(f"{files[0]}: {describe(arrays)} differ in channels or grid; save the splits on one grid.")
+    return Recording(
+        format=form,
+        files=files,
+        channels=channels_of(name, length_of("c", layout, first.shape)),
+        axes=axes_of(space_of(layout, first.shape), coordinates or {}),
+        dt=dt,
+        trajectories=[one for split, array in arrays.items() for one in trajectories_of([array], layout, split=split)],
+        notes=notes,
+    )
 
 
 def channels_of(name: str, count: int) -> tuple[Channel, ...]:
@@ -159,14 +277,15 @@ def channels_of(name: str, count: int) -> tuple[Channel, ...]:
     return (Channel(name),) if count == 1 else tuple(Channel(f"{name}{i}") for i in range(count))
 
 
-def axes_of(array: LazyArray, layout: str, coordinates: Mapping[str, np.ndarray]) -> tuple[Axis, ...]:
-    """The axes of space; a coordinate that does not fit is left out."""
+def axes_of(
+    space: Mapping[str, int], coordinates: Mapping[str, np.ndarray | None], names: str = SPACE
+) -> tuple[Axis, ...]:
+    """The axes of space, `names` in the order x, y, z; a coordinate that does not fit is left out."""
     axes = []
-    for letter in space_letters(layout):
-        n = length(array, layout, letter)
+    for letter, points in space.items():
         given = coordinates.get(letter)
-        points = given if given is not None and given.shape == (n,) else np.arange(n, dtype=np.float64)
-        axes.append(Axis("point" if letter == "p" else letter, points))
+        found = np.asarray(given if given is not None and given.shape == (points,) else np.arange(points), np.float64)
+        axes.append(Axis("point" if letter == "p" else names[SPACE.index(letter)], found))
     return tuple(axes)
 
 
@@ -203,7 +322,12 @@ def with_scalars(trajectories: Sequence[Trajectory], name: str, values: np.ndarr
     ]
 
 
+def whole(array: LazyArray) -> np.ndarray:
+    """All of an array."""
+    return np.asarray(array[(slice(None),) * len(array.shape)])
+
+
 def describe(arrays: Mapping[str, LazyArray]) -> str:
-    """Names and shapes for an error, the first eight."""
-    listed = [f"{name} {tuple(array.shape)}" for name, array in list(arrays.items())[:8]]
-    return ", ".join(listed) + (", ..." if len(arrays) > 8 else "")
+    """Names and shapes for an error, the first of them."""
+    listed = [f"{name} {tuple(array.shape or ())}" for name, array in list(arrays.items())[:LISTED]]
+    return ", ".join(listed) + (", ..." if len(arrays) > LISTED else "")

@@ -9,29 +9,17 @@ import numpy as np
 from hero.data.recording import Axis
 
 NAMES = {
-    "time": {"time", "t", "valid_time", "times", "step"},
-    "horizontal": {"lat", "latitude", "lon", "longitude", "rlat", "rlon"},
-    "vertical": {"z", "lev", "level", "plev", "height", "depth", "altitude", "pressure_level", "isobaric"},
-    "row": {
-        "member",
-        "ensemble",
-        "number",
-        "realization",
-        "sample",
-        "samples",
-        "trajectory",
-        "run",
-        "simulation",
-        "batch",
-        "b",
-    },
-    "channel": {"channel", "channels", "variable", "component", "field", "c", "feature", "features"},
+    "time": "time t valid_time times step",
+    "horizontal": "lat latitude lon longitude rlat rlon",
+    "vertical": "z lev level plev height depth altitude pressure_level isobaric",
+    "row": "member ensemble number realization sample samples trajectory run simulation batch b",
+    "channel": "channel channels variable component field c feature features",
 }
 STANDARD = {
-    "time": {"time", "forecast_period"},
-    "horizontal": {"latitude", "longitude", "grid_latitude", "grid_longitude"},
-    "vertical": {"height", "depth", "altitude", "air_pressure", "model_level_number"},
-    "row": {"realization"},
+    "time": "time forecast_period",
+    "horizontal": "latitude longitude grid_latitude grid_longitude",
+    "vertical": "height depth altitude air_pressure model_level_number",
+    "row": "realization",
 }
 DEGREES = {"degrees_north", "degree_north", "degrees_east", "degree_east", "degrees_n", "degrees_e"}
 SECONDS = {"d": 86400.0, "h": 3600.0, "s": 1.0}
@@ -44,7 +32,7 @@ def kind_of_dimension(dataset: Any, name: str) -> str:
         return "time"
     units = str(attributes.get("units", "")).lower()
     for kind, names in STANDARD.items():
-        if attributes.get("standard_name") in names:
+        if attributes.get("standard_name") in names.split():
             return kind
     if attributes.get("axis") == "T" or " since " in units:
         return "time"
@@ -54,7 +42,7 @@ def kind_of_dimension(dataset: Any, name: str) -> str:
         return "vertical"
     if attributes.get("axis") in ("X", "Y"):
         return "space"
-    return next((kind for kind, names in NAMES.items() if name.lower() in names), "space")
+    return next((kind for kind, names in NAMES.items() if name.lower() in names.split()), "space")
 
 
 def axis_of(dataset: Any, name: str) -> Axis:

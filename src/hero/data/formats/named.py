@@ -6,24 +6,13 @@ A point cloud has `coords` (points, dimension), perhaps `weights` (points,), and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from hero.data.formats.arrays import (
-    LazyArray,
-    axes_of,
-    channels_of,
-    describe,
-    layout_of,
-    length,
-    slabs,
-    time_step,
-    with_scalars,
-)
+from hero.data.formats.arrays import LazyArray, describe, layout_of, recording_of, time_step, whole, with_scalars
 from hero.data.recording import SPELLINGS, Recording, Trajectory
 from hero.errors import HeroError
 
@@ -35,42 +24,37 @@ LARGEST_SMALL = 1 << 22
 """Numbers of a coordinate or table that is read at once."""
 
 
-def read_named(path: Path, arrays: Mapping[str, Any], layout: str, *, form: str = "npz") -> Recording:
+def read_named(path: Path, arrays: Mapping[str, LazyArray], layout: str, *, form: str = "npz") -> Recording:
     """The trajectories in arrays by name."""
     numbers = {name: array for name, array in arrays.items() if np.dtype(array.dtype).kind in "fiubc"}
     states = _states(path, numbers, arrays)
+    name, first = next((name, numbers[name]) for name in states.values())
     coordinates = coordinates_of(numbers, skip=set(states.values()))
-    cloud = _small(numbers, "coords") if "coords" in numbers else None
     lengths = {letter: len(values) for letter, values in coordinates.items()}
+    cloud = _small(numbers, "coords") if "coords" in numbers else None
     if cloud is not None:
         lengths = {"p": len(cloud), **({"t": lengths["t"]} if "t" in lengths else {})}
-    first = numbers[next(iter(states.values()))]
-    if cloud is not None and not layout and len(first.shape) == 4 and first.shape[3] == len(cloud):
-        layout = "btcp"
-    trajectories: list[Trajectory] = []
-    for split, name in states.items():
-        word = layout_of(layout, numbers[name].shape, lengths, name=name, path=path)
-        layout = layout or word
-        trajectories += _conditioned(path, numbers, slabs(numbers[name], word, split), split)
-    _check_same(path, {name: numbers[name] for name in states.values()}, layout)
+        if not layout and len(first.shape) == 4 and first.shape[3] == len(cloud):
+            layout = "btcp"
+    layout = layout_of(layout, first.shape, lengths, name=name, path=path)
     dt, notes = time_step(coordinates.get("t"))
     if "dt" in numbers and math.prod(numbers["dt"].shape) == 1:
-        dt, notes = float(np.asarray(_small(numbers, "dt")).item()), ()
-    weights = _small(numbers, "weights") if cloud is not None and "weights" in numbers else None
-    if cloud is not None:
-        _check_cloud(path, cloud, weights, length(first, layout, "p"))
-    name = states.get("", "u")
-    return Recording(
-        format=form,
-        files=(path,),
-        channels=channels_of("u" if name in ("data", "arr_0") else name, length(first, layout, "c")),
-        axes=axes_of(first, layout, coordinates),
+        dt, notes = float(_small(numbers, "dt").item()), ()
+    recording = recording_of(
+        form,
+        (path,),
+        {split: numbers[name] for split, name in states.items()},
+        layout,
+        name="u" if name in ("data", "arr_0") or "" not in states else name,
+        coordinates=coordinates,
         dt=dt,
-        trajectories=trajectories,
-        points=cloud,
-        weights=weights,
         notes=(f"The axes of {', '.join(states.values())} {tuple(first.shape)} are read as {layout}.", *notes),
     )
+    weights = _small(numbers, "weights") if cloud is not None and "weights" in numbers else None
+    if cloud is not None:
+        _check_cloud(path, cloud, weights, recording.space)
+    rows = [one for split in states for one in _conditioned(path, numbers, recording.trajectories, split)]
+    return replace(recording, trajectories=rows, points=cloud, weights=weights)
 
 
 def _states(path: Path, numbers: Mapping[str, LazyArray], arrays: Mapping[str, LazyArray]) -> dict[str, str]:
@@ -105,55 +89,27 @@ def coordinates_of(arrays: Mapping[str, LazyArray], skip: set[str]) -> dict[str,
 
 
 def _small(arrays: Mapping[str, LazyArray], name: str) -> np.ndarray:
-    array = arrays[name]
-    if math.prod(array.shape) > LARGEST_SMALL:
-        raise HeroError(f"{name} {tuple(array.shape)} is too large for a coordinate or a table; rename it.")
-    return np.asarray(array[...])
+    if math.prod(arrays[name].shape) > LARGEST_SMALL:
+        raise HeroError(f"{name} {tuple(arrays[name].shape)} is too large for a coordinate or a table; rename it.")
+    return whole(arrays[name])
 
 
 def _conditioned(
-    path: Path, numbers: Mapping[str, LazyArray], trajectories: list[Trajectory], split: str
+    path: Path, numbers: Mapping[str, LazyArray], trajectories: Sequence[Trajectory], split: str
 ) -> list[Trajectory]:
-    spellings = [name for name, meaning in SPELLINGS.items() if meaning == split] if split else []
+    """The trajectories of a split with their conditioning numbers: mu, or mu_train of the split train."""
+    chosen = [trajectory for trajectory in trajectories if trajectory.split == split]
+    spellings = [word for word, meaning in SPELLINGS.items() if meaning == split]
     for name in CONDITIONS:
-        candidates = [f"{name}_{word}" for word in spellings] + [f"{word}_{name}" for word in spellings] + [name]
-        for candidate in candidates:
+        for candidate in (*(f"{name}_{word}" for word in spellings), *(f"{word}_{name}" for word in spellings), name):
             if candidate in numbers:
-                table = _small(numbers, candidate)
-                return with_scalars(trajectories, name, table, path)
-    return trajectories
+                return with_scalars(chosen, name, _small(numbers, candidate), path)
+    return chosen
 
 
-def _check_same(path: Path, states: Mapping[str, LazyArray], layout: str) -> None:
-    """All splits on one grid; only trajectories and frames may differ in number."""
-    grids = {
-        tuple(n for letter, n in zip(layout, array.shape, strict=True) if letter not in "bt")
-        for array in states.values()
-    }
-    if len(grids) > 1:
-        raise HeroError(f"{path}: the splits {describe(states)} differ in channels or grid; save them on one grid.")
-
-
-def _check_cloud(path: Path, cloud: np.ndarray, weights: np.ndarray | None, points: int) -> None:
-    if cloud.ndim != 2 or len(cloud) != points or (weights is not None and weights.shape != (points,)):
+def _check_cloud(path: Path, cloud: np.ndarray, weights: np.ndarray | None, space: tuple[int, ...]) -> None:
+    if cloud.ndim != 2 or (len(cloud),) != space or (weights is not None and weights.shape != space):
         found = f"coords {cloud.shape}" + ("" if weights is None else f" and weights {weights.shape}")
         raise HeroError(
-            f"{path}: {found} do not fit {points} points; save coords (points, dimension), weights (points,)."
+            f"{path}: {found} do not fit {math.prod(space)} points; save coords (points, dimension), weights (points,)."
         )
-
-
-def with_first_frames(trajectories: list[Trajectory], initial: LazyArray) -> list[Trajectory]:
-    """Trajectories with a row of `initial`, (trajectory, *space), put before their first frame."""
-
-    def longer(row: int, trajectory: Trajectory) -> Trajectory:
-        def read(frames: slice, channels: Any) -> np.ndarray:
-            wanted = range(trajectory.frames + 1)[frames]
-            later = [frame - 1 for frame in wanted if frame > 0]
-            low, high = (min(later), max(later) + 1) if later else (0, 0)
-            stored = trajectory.read(slice(low, high), channels)
-            start = np.asarray(initial[row : row + 1], dtype=stored.dtype)[:, None].repeat(len(channels), axis=1)
-            return np.concatenate([start, stored])[[0 if frame == 0 else frame - low for frame in wanted]]
-
-        return replace(trajectory, frames=trajectory.frames + 1, read=read)
-
-    return [longer(row, trajectory) for row, trajectory in enumerate(trajectories)]

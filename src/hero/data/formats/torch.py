@@ -5,51 +5,43 @@ They are read with `weights_only=True`, so that a pickle inside cannot run code.
 
 from __future__ import annotations
 
-import contextlib
-import functools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
 
-from hero.data.formats.arrays import axes_of, slabs, with_scalars
-from hero.data.formats.named import read_named, with_first_frames
+from hero.data.formats.arrays import (
+    FileArray,
+    Sequel,
+    Slab,
+    States,
+    of_whole,
+    recording_of,
+    space_of,
+    whole,
+    with_scalars,
+)
 from hero.data.formats.claims import members
-from hero.data.recording import Channel, Recording
+from hero.data.recording import Recording
 from hero.errors import HeroError
 
 LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 """First bytes of torch.save before version 1.6."""
 
 
-@dataclass(frozen=True)
-class TensorArray:
-    """A tensor of a file, "" where the file is the tensor."""
-
-    path: Path
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    def __getitem__(self, index: Any) -> np.ndarray:
-        content = _loaded(self.path, self.path.stat().st_mtime_ns)
-        part = (content[self.name] if self.name else content)[index].detach()
-        return (part.float() if part.dtype == torch.bfloat16 else part).resolve_conj().resolve_neg().numpy().copy()
-
-
-@contextlib.contextmanager
-def opened_torch(path: Path) -> Iterator[dict[str, TensorArray]]:
-    """The tensors by name, left in the file."""
-    content = _loaded(path, path.stat().st_mtime_ns)
-    named = {"": content} if isinstance(content, torch.Tensor) else content
-    if not isinstance(named, Mapping):
+def open_torch(path: Path) -> dict[str, FileArray]:
+    """The tensors by name, "u" where the file is the tensor; left in the file."""
+    content = _content(path, path.stat().st_mtime_ns)
+    if not isinstance(content, Mapping):
         raise HeroError(f"{path} holds a {type(content).__name__}; save a tensor or a dict of tensors.")
-    tensors = {
-        name: TensorArray(path, name, tuple(tensor.shape), _numpy_dtype(tensor))
-        for name, tensor in named.items()
+    tensors: dict[str, FileArray] = {
+        name: FileArray(partial(of_whole, _tensor), path, name, tuple(tensor.shape), _array(tensor[..., :0]).dtype)
+        for name, tensor in content.items()
         if isinstance(name, str)
         and isinstance(tensor, torch.Tensor)
         and tensor.layout == torch.strided
@@ -57,42 +49,43 @@ def opened_torch(path: Path) -> Iterator[dict[str, TensorArray]]:
     }
     if not tensors:
         raise HeroError(
-            f"{path} holds {', '.join(map(str, named)) or 'nothing'}, and no tensor; save a dict of tensors."
+            f"{path} holds {', '.join(map(str, content)) or 'nothing'}, and no tensor; save a dict of tensors."
         )
-    yield tensors
+    return tensors
 
 
-@functools.lru_cache(maxsize=2)
-def _loaded(path: Path, changed: int) -> Any:
+@lru_cache(maxsize=2)
+def _content(path: Path, changed: int) -> Any:
+    """The object in a file, a bare tensor as {"u": tensor}; tensors of a zip file are mapped into memory."""
     with path.open("rb") as file:
         packed = file.read(2) == b"PK"
     if packed:
         members(path)
     try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=packed)
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=packed)
     except Exception as error:  # torch raises many kinds for a pickle that it refuses or cannot read
         raise HeroError(
             f"{path} holds more than tensors, or is damaged, and is not opened because a pickle can run code; "
             "save a tensor or a dict of tensors with torch.save."
         ) from error
+    return {"u": content} if isinstance(content, torch.Tensor) else content
 
 
-def refused_pickle(path: Path) -> NoReturn:
-    """Refuse a bare pickle."""
-    raise HeroError(f"{path} is a Python pickle, which can run code when it is opened; save the array with numpy.save.")
+def _tensor(path: Path, name: str) -> np.ndarray:
+    return _array(_content(path, path.stat().st_mtime_ns)[name])
 
 
-def _numpy_dtype(tensor: torch.Tensor) -> np.dtype[Any]:
-    kind = torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
-    return torch.empty(0, dtype=kind).numpy().dtype
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    tensor = tensor.detach()
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).resolve_conj().resolve_neg().numpy()
 
 
-def is_neuralop(tensors: Mapping[str, TensorArray]) -> bool:
+def is_neuralop(tensors: Mapping[str, FileArray]) -> bool:
     """Whether there are inputs x (N, *space) and solutions y."""
     return {"x", "y"} <= set(tensors) and len(tensors["x"].shape) > 1 and len(tensors["y"].shape) > 1
 
 
-def read_neuralop(path: Path, tensors: Mapping[str, TensorArray], layout: str) -> Recording:
+def read_neuralop(path: Path, tensors: Mapping[str, FileArray], layout: str) -> Recording:
     """x (N, *space) are initial states, y (N, T, *space) the solutions, `visc` one number or one per trajectory."""
     x, y = tensors["x"], tensors["y"]
     dims = len(x.shape) - 1
@@ -102,31 +95,18 @@ def read_neuralop(path: Path, tensors: Mapping[str, TensorArray], layout: str) -
             "grid of x (N, *space)."
         )
     layout = "bt" + "xyz"[:dims]
-    trajectories = slabs(y, layout)
-    if np.array_equal(x[:4], y[:4, 0]):
-        note = "The first frame of y equals x, so y alone is read."
-    else:
-        trajectories = with_first_frames(trajectories, x)
+    recording = recording_of("neuralop", (path,), {"": y}, layout)
+    trajectories, note = list(recording.trajectories), "The first frame of y equals x, so y alone is read."
+    if not np.array_equal(x[:4], y[:4, 0]):
         note = "x differs from the first frame of y and is put before it, as the state one dt earlier."
+        first = Slab(x, layout.replace("t", ""), space_of(layout, y.shape))
+        trajectories = [
+            replace(one, frames=one.frames + 1, read=Sequel((States([first], row), one.read), (1, one.frames)))
+            for row, one in enumerate(trajectories)
+        ]
     for name, tensor in tensors.items():
-        if name not in ("x", "y") and tensor.dtype.kind in "fiu" and _one_row_each(tensor.shape, len(trajectories)):
-            trajectories = with_scalars(trajectories, name, tensor[...], path)
-    return Recording(
-        format="neuralop",
-        files=(path,),
-        channels=(Channel("u"),),
-        axes=axes_of(y, layout, {}),
-        dt=1.0,
-        trajectories=trajectories,
-        notes=(note,),
-    )
-
-
-def _one_row_each(shape: tuple[int, ...], trajectories: int) -> bool:
-    return int(np.prod(shape)) == 1 or (shape[0] == trajectories and int(np.prod(shape[1:])) <= 16)
-
-
-def read_torch(path: Path, tensors: Mapping[str, TensorArray], layout: str) -> Recording:
-    """A tensor, or tensors by name, as in .npz files."""
-    named = {name or "u": tensor for name, tensor in tensors.items()}
-    return read_named(path, named, layout, form="torch")
+        shape = tensor.shape
+        one_row_each = math.prod(shape) == 1 or (shape[0] == len(trajectories) and math.prod(shape[1:]) <= 16)
+        if name not in ("x", "y") and tensor.dtype.kind in "fiu" and one_row_each:
+            trajectories = with_scalars(trajectories, name, whole(tensor), path)
+    return replace(recording, trajectories=trajectories, notes=(note,))

@@ -1,21 +1,26 @@
-"""NetCDF, and Zarr with named dimensions, through xarray: axes from CF attributes, packed integers decoded."""
+"""NetCDF, and Zarr as a folder or a zip file, through xarray: axes from CF attributes, packed integers decoded.
+
+Zarr arrays whose dimensions have no names are arrays by name, as in .npz files.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import lru_cache, partial
+from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
-from hero.data.formats.arrays import time_step
+from hero.data.formats.arrays import COMPONENTS, FileArray, Slab, States, time_step
 from hero.data.formats.cf import axis_of, kind_of_dimension, seconds_unit
 from hero.data.formats.claims import members
+from hero.data.formats.named import read_named
+from hero.data.handles import damage_reported
 from hero.data.recording import Channel, Recording, Trajectory
 from hero.errors import HeroError, install_hint
 
@@ -25,15 +30,6 @@ CLASSIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 """First bytes of NetCDF 3."""
 
 
-def is_netcdf(path: Path, head: bytes) -> bool:
-    """Whether a file is NetCDF: the classic format, or HDF5 that a NetCDF library wrote or that has its scales."""
-    if head[:4] in CLASSIC or not head.startswith(b"\x89HDF"):
-        return head[:4] in CLASSIC
-    with contextlib.suppress(OSError, RuntimeError, KeyError), h5py.File(path, "r") as file:
-        return has_dimensions(file)
-    return False
-
-
 def has_dimensions(file: h5py.File) -> bool:
     """Whether an HDF5 file names the dimensions of its arrays as NetCDF does."""
     return "_NCProperties" in file.attrs or any(
@@ -41,50 +37,31 @@ def has_dimensions(file: h5py.File) -> bool:
     )
 
 
-@contextlib.contextmanager
-def opened_netcdf(path: Path) -> Iterator[Any]:
-    """The xarray.Dataset of a NetCDF file; nothing is read but coordinates."""
-    yield kept_dataset(path)
+def is_zarr(path: Path) -> bool:
+    """Whether a folder is a Zarr store."""
+    return any((path / name).is_file() for name in ("zarr.json", ".zgroup", ".zarray"))
 
 
-def kept_dataset(path: Path) -> Any:
-    """The dataset of a file or a Zarr store; the last four stay open, per process."""
+def open_dataset(path: Path) -> Any:
+    """The xarray.Dataset of a NetCDF file or a Zarr store, of which coordinates are read; the last four stay open."""
     return _dataset(path, path.stat().st_mtime_ns, os.getpid())
 
 
-@functools.lru_cache(maxsize=4)
+@lru_cache(maxsize=4)
 def _dataset(path: Path, changed: int, process: int) -> Any:
+    engine = _engine(path)
+    _check_installed(path, "xarray", engine)
+    import xarray
+
+    arguments: dict[str, Any] = {"engine": engine, "chunks": None, "cache": False}
+    if engine == "zarr":
+        arguments["consolidated"] = False
+    source = _store(path) if engine == "zarr" else path
     try:
-        import xarray
-    except ImportError as error:
-        raise HeroError(f"{path} needs xarray to be read; {install_hint('xarray')}.") from error
-    arguments: dict[str, Any] = {"engine": _engine(path), "chunks": None, "cache": False}
-    source: Any = path
-    try:
-        if arguments["engine"] == "zarr":
-            source, arguments["consolidated"] = store_of(path), False
-        try:
-            opened = xarray.open_dataset(source, **arguments)
-        except ValueError:  # a calendar or a unit of time that cannot be decoded: the numbers serve as well
-            opened = xarray.open_dataset(source, decode_times=False, **arguments)
-        return _ordered(opened) if arguments["engine"] == "zarr" else opened
-    except HeroError:
-        raise
-    except Exception as error:  # each engine raises its own
-        missing = isinstance(error, ImportError) or "unrecognized engine" in str(error)
-        remedy = install_hint("xarray") if missing else "save it again, with named dimensions"
-        cause = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise HeroError(f"xarray cannot open {path} ({cause}); {remedy}.") from error
-
-
-def _ordered(dataset: Any) -> Any:
-    """The variables by their place, else by name: a Zarr store lists them as its folder happens to."""
-
-    def place(name: Any) -> tuple[int, str]:
-        found = dataset[name].attrs.get(PLACE)
-        return (found if isinstance(found, int) else 0), str(name)
-
-    return dataset[sorted(dataset.data_vars, key=place)]
+        opened = xarray.open_dataset(source, **arguments)
+    except ValueError:  # a calendar or a unit of time that cannot be decoded: the numbers serve as well
+        opened = xarray.open_dataset(source, decode_times=False, **arguments)
+    return _ordered(opened) if engine == "zarr" else opened
 
 
 def _engine(path: Path) -> str:
@@ -95,76 +72,110 @@ def _engine(path: Path) -> str:
     return "scipy" if head[:4] in CLASSIC else "zarr" if head.startswith(b"PK") else "h5netcdf"
 
 
-def store_of(path: Path) -> Any:
+def _check_installed(path: Path, *modules: str) -> None:
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        raise HeroError(f"{path} needs {' and '.join(missing)} to be read; {install_hint('xarray')}.")
+
+
+def _ordered(dataset: Any) -> Any:
+    """The variables by their place, else by name: a Zarr store lists them as its folder happens to."""
+    places = {name: variable.attrs.get(PLACE) for name, variable in dataset.data_vars.items()}
+    return dataset[sorted(places, key=lambda name: (places[name] if isinstance(places[name], int) else 0, str(name)))]
+
+
+def _store(path: Path) -> Any:
     """The path of a folder, or the zip file opened as a store; from version 3.1, zarr refuses the codec pickle."""
-    try:
-        import zarr
-    except ImportError as error:
-        raise HeroError(f"{path} is a Zarr store; {install_hint('xarray')} to read it.") from error
+    import zarr
+
     if not path.is_file():
         return path
     members(path)
     return zarr.storage.ZipStore(path, mode="r")
 
 
-def describe_dataset(dataset: Any) -> str:
-    """The variables with their dimensions."""
-    listed = [f"{name} ({', '.join(f'{d} {n}' for d, n in v.sizes.items())})" for name, v in dataset.data_vars.items()]
-    return ", ".join(listed[:8]) + (", ..." if len(listed) > 8 else "") or "no variables"
+def _opened_zarr(path: Path) -> Any:
+    _check_installed(path, "zarr")
+    import zarr
+
+    return zarr.open(_store(path), mode="r")
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """Where the states are in a dataset: its dimensions by meaning."""
+def open_zarr(path: Path) -> Any:
+    """An xarray.Dataset, or a dict of arrays where dimensions have no names."""
+    opened = _opened_zarr(path)
+    arrays = {"": opened} if hasattr(opened, "shape") else dict(opened.arrays())
+    if arrays and all(map(_has_names, arrays.values())):
+        return open_dataset(path)
+    return {n or "u": FileArray(_read_zarr, path, n, array.shape, array.dtype) for n, array in arrays.items()}
 
-    time: str
-    space: tuple[str, ...]
-    rows: tuple[str, ...]
-    """Dimensions whose points are trajectories."""
-    levels: tuple[str, ...]
-    """Dimensions whose points are channels."""
+
+def _has_names(array: Any) -> bool:
+    return "_ARRAY_DIMENSIONS" in array.attrs or getattr(array.metadata, "dimension_names", None) is not None
+
+
+def _read_zarr(path: Path, name: str, index: Any) -> np.ndarray:
+    """A part of an array of a store, "" where the store is the array."""
+    with damage_reported(path, (Exception,)):
+        opened = _opened_zarr(path)
+        return np.asarray((opened[name] if name else opened)[index])
+
+
+def read_zarr(path: Path, content: Any, layout: str) -> Recording:
+    """The trajectories of a store."""
+    if isinstance(content, dict):  # a dataset is a mapping, but no dict
+        return read_named(path, content, layout, form="zarr")
+    return read_xarray(path, content, layout)
+
+
+def _read_variable(row: Mapping[str, int], path: Path, name: str, index: Any) -> np.ndarray:
+    """A part of a variable at one place of the dimensions in `row`."""
+    return open_dataset(path)[name].isel(row)[index].values
 
 
 def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
     """Variables in time are channels, one per level; others on the same grid are conditioning fields."""
-    plan = _plan(path, dataset)
-    channels, sources = _channels(dataset, plan)
-    fields = [
-        str(name)
-        for name, variable in dataset.data_vars.items()
-        if set(variable.dims) == set(plan.space) and variable.dtype.kind in "fiu"
-    ]
-    rows = list(np.ndindex(*(dataset.sizes[name] for name in plan.rows)))
-    frames = dataset.sizes[plan.time]
-    dt, unit, notes = _time(dataset, plan.time)
-    used = {name for name, _ in sources} | set(fields)
-    left = [str(name) for name, v in dataset.data_vars.items() if name not in used and v.dtype.kind in "fiu" and v.ndim]
+    letters = _letters(path, dataset)
+    time, *space = [name for letter in "txyz" for name in letters if letters[name] == letter]
+    rows = [name for name in letters if letters[name] == "b"]
+    levels = [name for name in letters if letters[name] in COMPONENTS]
+    numeric = {str(name): v for name, v in dataset.data_vars.items() if v.dtype.kind in "fiu"}
+    needed = {time, *space, *rows}
+    states = [name for name, v in numeric.items() if needed <= set(v.dims) <= {*needed, *levels}]
+    fields = [name for name, v in numeric.items() if set(v.dims) == set(space)]
+    left = [name for name, v in numeric.items() if v.ndim and name not in (*states, *fields)]
+    dt, unit, notes = _time(dataset, time)
     if left:
-        notes = (
-            *notes,
-            f"{', '.join(left[:8])} are left out, because they are not on the grid of the other variables.",
-        )
+        omitted = f"{', '.join(left[:8])} are left out, because they are not on the grid of the other variables."
+        notes = (*notes, omitted)
+    points = {letters[name]: dataset.sizes[name] for name in space}
+
+    def slabs(names: list[str], row: Mapping[str, int]) -> list[Slab]:
+        shown = {name: numeric[name].isel(row) for name in names}
+        axes = {name: "".join(letters[str(dim)] for dim in variable.dims) for name, variable in shown.items()}
+        read = partial(_read_variable, row)
+        return [Slab(FileArray(read, path, name, v.shape, v.dtype), axes[name], points) for name, v in shown.items()]
+
+    places = product(*(range(dataset.sizes[name]) for name in rows))
+    fixed = States(slabs(fields, {})).fields if fields else None
     return Recording(
         format="xarray",
         files=(path,),
-        channels=channels,
-        axes=tuple(axis_of(dataset, name) for name in plan.space),
+        channels=tuple(channel for name in states for channel in _channels(dataset, name, levels)),
+        axes=tuple(axis_of(dataset, name) for name in space),
         dt=dt,
         time_unit=unit,
         trajectories=[
-            Trajectory(
-                frames,
-                functools.partial(_read, path, plan, sources, dict(zip(plan.rows, row, strict=True))),
-                fields=functools.partial(_fields, path, plan.space, fields) if fields else None,
-            )
-            for row in rows
+            Trajectory(dataset.sizes[time], States(slabs(states, dict(zip(rows, place, strict=True)))), fields=fixed)
+            for place in places
         ],
         field_names=tuple(fields),
         notes=notes,
     )
 
 
-def _plan(path: Path, dataset: Any) -> _Plan:
+def _letters(path: Path, dataset: Any) -> dict[str, str]:
+    """A letter for each dimension of the largest variable: b where its points are trajectories, c d e channels."""
     kinds = {str(name): kind_of_dimension(dataset, str(name)) for name in dataset.dims}
     moving = [
         variable
@@ -172,42 +183,36 @@ def _plan(path: Path, dataset: Any) -> _Plan:
         if variable.dtype.kind in "fiu" and any(kinds[name] == "time" for name in variable.dims) and variable.ndim > 1
     ]
     if not moving:
+        known = [
+            f"{n} ({', '.join(f'{d} {size}' for d, size in v.sizes.items())})" for n, v in dataset.data_vars.items()
+        ]
         raise HeroError(
-            f"{path} holds {describe_dataset(dataset)}, and none of them varies in time and space; name the "
-            "dimension of time `time`."
+            f"{path} holds {', '.join(known[:8]) or 'no variables'}, and none of them varies in time and space; name "
+            "the dimension of time `time`."
         )
     main = max(moving, key=lambda variable: (variable.ndim, variable.size))
-    of = {kind: [str(name) for name in main.dims if kinds[name] == kind] for kind in set(kinds.values())}
-    horizontal, vertical = of.get("horizontal", []), of.get("vertical", [])
+    of: dict[str, list[str]] = {kind: [] for kind in ("time", "horizontal", "vertical", "row", "channel", "space")}
+    for name in map(str, main.dims):
+        of[kinds[name]].append(name)
     # Over latitude and longitude, levels are few and far apart: channels. In a box, z is the third axis.
-    space = horizontal + of.get("space", [])
-    levels = vertical if horizontal else []
-    space = [str(name) for name in main.dims if name in space or (name in vertical and not horizontal)]
-    if not 1 <= len(space) <= 3 or len(of["time"]) != 1:
+    levels = (of["vertical"] if of["horizontal"] else []) + of["channel"]
+    space = [str(name) for name in main.dims if str(name) not in (*of["time"], *of["row"], *levels)]
+    if not 1 <= len(space) <= 3 or len(of["time"]) != 1 or len(levels) > len(COMPONENTS):
         raise HeroError(
             f"{path}: {main.name} has the dimensions {', '.join(map(str, main.dims))}, of which "
             f"{', '.join(space) or 'none'} are space; hero reads 1 to 3 axes of space "
             "and one of time: select a part with xarray and save it."
         )
-    return _Plan(of["time"][0], tuple(space), tuple(of.get("row", [])), (*levels, *of.get("channel", [])))
+    letters = {"t": of["time"], "xyz": space, "b" * len(of["row"]): of["row"], COMPONENTS: levels}
+    return {name: letter for word, names in letters.items() for name, letter in zip(names, word, strict=False)}
 
 
-def _channels(dataset: Any, plan: _Plan) -> tuple[tuple[Channel, ...], list[tuple[str, dict[str, int]]]]:
-    """The channels, and the variable and the level that each is read from."""
-    channels: list[Channel] = []
-    sources: list[tuple[str, dict[str, int]]] = []
-    needed = {plan.time, *plan.space, *plan.rows}
-    for name, variable in dataset.data_vars.items():
-        dims = set(map(str, variable.dims))
-        if variable.dtype.kind not in "fiu" or not needed <= dims or dims - needed - set(plan.levels):
-            continue
-        levels = [level for level in plan.levels if level in dims]
-        for place in np.ndindex(*(dataset.sizes[level] for level in levels)):
-            at = dict(zip(levels, place, strict=True))
-            suffix = "".join(f"_{_label(dataset, level, i)}" for level, i in at.items())
-            channels.append(Channel(f"{name}{suffix}", str(variable.attrs.get("units", ""))))
-            sources.append((str(name), at))
-    return tuple(channels), sources
+def _channels(dataset: Any, name: str, levels: list[str]) -> list[Channel]:
+    """A channel for each level of a variable."""
+    own = [level for level in levels if level in dataset[name].dims]
+    unit = str(dataset[name].attrs.get("units", ""))
+    places = product(*([_label(dataset, level, i) for i in range(dataset.sizes[level])] for level in own))
+    return [Channel("_".join([name, *labels]), unit) for labels in places]
 
 
 def _label(dataset: Any, dimension: str, place: int) -> str:
@@ -232,24 +237,3 @@ def _time(dataset: Any, name: str) -> tuple[float, str, tuple[str, ...]]:
         return 1.0, "", ()
     dt, notes = time_step(times.astype(np.float64))
     return dt, unit, notes
-
-
-def _read(
-    path: Path,
-    plan: _Plan,
-    sources: Sequence[tuple[str, Mapping[str, int]]],
-    row: Mapping[str, int],
-    frames: slice,
-    channels: Sequence[int],
-) -> np.ndarray:
-    dataset = kept_dataset(path)
-    parts = [
-        dataset[name].isel({**row, **level, plan.time: frames}).transpose(plan.time, *plan.space).values
-        for name, level in (sources[channel] for channel in channels)
-    ]
-    return np.stack(parts, axis=1)
-
-
-def _fields(path: Path, space: tuple[str, ...], names: Sequence[str]) -> np.ndarray:
-    dataset = kept_dataset(path)
-    return np.stack([dataset[name].transpose(*space).values for name in names])

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import h5py
 
-from hero.data.formats.arrays import channels_of
-from hero.data.formats.hdf5.axes import SPACE, grid_axes, length_of, order_axes, space_of
-from hero.data.formats.hdf5.slabs import Sequel, States, dataset_of, is_dataset, numbers, slabs_of, words
+from hero.data.formats.arrays import Sequel, Slab, States, axes_of, channels_of, layout_of, length_of, space_of
+from hero.data.formats.hdf5.datasets import arrays_of, check_lengths, dataset_of, is_dataset, numbers, words
 from hero.data.recording import Channel, Recording, Trajectory
 from hero.errors import HeroError
 
@@ -24,47 +22,49 @@ def _simulations(file: h5py.File) -> list[str]:
     return sorted(names, key=lambda name: int(name[3:]))
 
 
-def _frames(item: Any) -> list[str]:
-    return sorted((name for name in item if name.isdecimal() and is_dataset(item, name)), key=int)
-
-
 def read_pbdl(path: Path, file: h5py.File, layout: str) -> Recording:
     """A trajectory per simulation; its attributes are constants of the equation."""
     sims = file["sims"]
-    fields = words(sims.attrs["Fields"]) if "Fields" in sims.attrs else []
-    dt = numbers(sims.attrs).get("Dt", 1.0)
-    runs, grids, counts = [], set(), set()
-    for name in _simulations(file):
-        parts = _frames(sims[name]) if isinstance(sims[name], h5py.Group) else [""]
-        if not parts:
-            raise HeroError(f"{path}: sims/{name} is a group without numbered datasets; check the file.")
-        shape = dataset_of(sims, f"{name}/{parts[0]}".rstrip("/")).shape
-        axes = _axes(
-            path, file, dataset_of(sims, f"{name}/{parts[0]}".rstrip("/")), "" if parts[0] else "t", len(fields), layout
-        )
-        space = space_of(axes, shape)
-        slabs = [slabs_of(file, path, [f"sims/{name}/{part}".rstrip("/")], axes, space) for part in parts]
-        single = States(slabs[0])
-        read = Sequel(tuple(States(slab) for slab in slabs), (1,) * len(slabs)) if parts[0] else single
-        runs.append(
-            Trajectory(length_of("t", axes, shape) if not parts[0] else len(parts), read, numbers(sims[name].attrs))
-        )
-        grids.add(space)
-        counts.add(slabs[0][0].components)
-    if len(grids) > 1 or len(counts) > 1:
-        raise HeroError(f"{path}: the simulations have different shapes, {sorted(grids)}; split the file by shape.")
-    count = counts.pop()
+    fields = words(sims.attrs.get("Fields", []))
+    parts = {name: _parts(path, sims, name) for name in _simulations(file)}
+    first = next(iter(parts.values()))[0]
+    axes = _axes(path, file, dataset_of(sims, first), "" if "/" in first else "t", len(fields), layout)
+    arrays = {name: arrays_of(path, sims, names, axes, free="") for name, names in parts.items()}
+    one, runs = next(iter(arrays.values()))[0], []
+    for name, states in arrays.items():
+        check_lengths(one, axes, states[0], axes, free="t")
+        reads = [States([Slab(array, axes, space_of(axes, array.shape))]) for array in states]
+        lengths = [length_of("t", axes, array.shape) for array in states]
+        runs.append(Trajectory(sum(lengths), Sequel(reads, lengths), numbers(sims[name].attrs)))
     named = tuple(Channel(label.replace(" ", "_")) for label in fields)
+    count = length_of("c", axes, one.shape)
     channels = named if len(named) == count else channels_of("u", count)
-    return Recording("pbdl", (path,), channels, grid_axes(grids.pop()), dt, runs)
+    dt = numbers(sims.attrs).get("Dt", 1.0)
+    return Recording("pbdl", (path,), channels, axes_of(space_of(axes, one.shape), {}), dt, runs)
+
+
+def _parts(path: Path, sims: h5py.Group, name: str) -> list[str]:
+    """The datasets of a simulation: its own, or one per time."""
+    if not isinstance(sims[name], h5py.Group):
+        return [name]
+    times = sorted((time for time in sims[name] if time.isdecimal() and is_dataset(sims[name], time)), key=int)
+    if not times:
+        raise HeroError(f"{path}: sims/{name} is a group without numbered datasets; check the file.")
+    return [f"{name}/{time}" for time in times]
 
 
 def _axes(path: Path, file: h5py.File, data: h5py.Dataset, time: str, fields: int, layout: str) -> str:
     """Fields come before space, or after it where only that fits the number of fields."""
     statistics = file.get("norm_fields_sca_mean")
     known = statistics.shape[0] if isinstance(statistics, h5py.Dataset) and statistics.ndim else fields
-    shape = data.shape
-    letters = SPACE[: len(shape) - len(time) - 1]
-    if known and shape[len(time)] != known == shape[-1]:
-        return f"{time}{letters}c"
-    return order_axes(path, data, layout, f"{time}c{letters}", {"c": {known}} if known else {})
+    space, before, after = "xyz"[: data.ndim - len(time) - 1], data.shape[len(time)], data.shape[-1]
+    if known and before != known == after:
+        return f"{time}{space}c"
+    if layout:
+        return layout_of(layout, data.shape, {}, name=data.name, path=path)
+    if known and before != known:
+        raise HeroError(
+            f"{path}: no axis of {data.name} {data.shape} counts the {known} fields; name the axes in their order "
+            "with `--set data.layout=tcxy`."
+        )
+    return f"{time}c{space}"
