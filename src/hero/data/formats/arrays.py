@@ -102,16 +102,21 @@ def _fitting(shape: tuple[int, ...], lengths: Mapping[str, int]) -> list[str]:
         others = {0: [""], 1: ["b", "c"], 2: ["bc"]}.get(missing, [])
     else:
         others = {1: ["t"], 2: ["bt", "tc"], 3: ["btc"]}.get(missing, [])
-    words = set()
-    for rest in others:
-        for order in permutations(known + rest):
-            word = "".join(order)
-            if _in_order(word, rest) and all(lengths.get(a, n) == n for a, n in zip(word, shape, strict=True)):
-                words.add(word)
+    wanted = {letter: [n] for letter, n in lengths.items()}
+    words = {word for rest in others for word in orders(known + rest, shape, wanted) if _in_order(word, rest)}
     if "t" in known and missing == 1:
         # One axis without a coordinate: first, it counts trajectories; elsewhere, channels.
         words = {word for word in words if ("b" in word) == (word[0] in "bc")}
     return sorted({word for word in words if _in_order(word, "xyz")} or words)
+
+
+def orders(letters: str, shape: Sequence[int], lengths: Mapping[str, Sequence[int]]) -> set[str]:
+    """The orders of the letters in which each axis has one of the lengths of its letter."""
+    return {
+        "".join(order)
+        for order in permutations(letters)
+        if all(n in lengths.get(letter, [n]) for letter, n in zip(order, shape, strict=True))
+    }
 
 
 def _in_order(word: str, letters: str) -> bool:
@@ -166,9 +171,7 @@ def real(values: np.ndarray) -> np.ndarray:
     if not np.iscomplexobj(values):
         return values
     if values.size and np.abs(values.imag).max() > REAL_PART * max(np.abs(values.real).max(), REAL_PART):
-        raise HeroError(
-            "the array is complex with an imaginary part that matters; save real and imaginary part as two channels."
-        )
+        raise HeroError("the array is complex; save its real and imaginary part as two channels.")
     return values.real
 
 
@@ -222,7 +225,6 @@ def trajectories_of(
     arrays: Sequence[LazyArray],
     axes: str,
     *,
-    scalars: Sequence[Mapping[str, float]] = (),
     fields: Sequence[LazyArray] = (),
     split: str = "",
 ) -> list[Trajectory]:
@@ -232,8 +234,8 @@ def trajectories_of(
     slabs = [Slab(array, axes, space) for array in arrays]
     fixed = [Slab(array, without_time(axes, len(array.shape)), space) for array in fields]
     return [
-        Trajectory(frames, States(slabs, row), numbers, States(fixed, row).fields if fixed else None, split)
-        for row, numbers in enumerate(scalars or [{}] * count)
+        Trajectory(frames, States(slabs, row), {}, States(fixed, row).fields if fixed else None, split)
+        for row in range(count)
     ]
 
 
@@ -256,10 +258,10 @@ def recording_of(
 ) -> Recording:
     """The recording of an array per split, "" where there are none; `name` is the channel's."""
     first = next(iter(arrays.values()))
-    grids = {
-        tuple(n for letter, n in zip(layout, a.shape, strict=False) if letter not in "bt") for a in arrays.values()
-    }
-    if len(grids) > 1 or any(len(array.shape) != len(layout) for array in arrays.values()):
+    kept = [place for place, letter in enumerate(layout) if letter not in "bt"]
+    for array in arrays.values():
+        if len(array.shape) == len(layout) and all(array.shape[place] == first.shape[place] for place in kept):
+            continue
         raise HeroError(f"{files[0]}: {describe(arrays)} differ in channels or grid; save the splits on one grid.")
     return Recording(
         format=form,
@@ -313,7 +315,7 @@ def with_scalars(trajectories: Sequence[Trajectory], name: str, values: np.ndarr
     table = table.reshape(len(table), -1)
     if len(table) != len(trajectories):
         raise HeroError(
-            f"{path}: {name} has {len(table)} rows for {len(trajectories)} trajectories; save one row per trajectory."
+            f"{path}: {name} has {len(table)} rows for {len(trajectories)} trajectories; save one for each."
         )
     names = [name] if table.shape[1] == 1 else [f"{name}{i}" for i in range(table.shape[1])]
     return [

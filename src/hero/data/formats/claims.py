@@ -42,9 +42,7 @@ def check_unpacked(path: Path, name: str, unpacked: int) -> None:
     if unpacked > BOMB * size:
         raise HeroError(f"{path}: {name} claims {unpacked:,} bytes in a file of {size:,}; it is damaged or a zip bomb.")
     if unpacked > max(memory(), size):
-        raise HeroError(
-            f"{path}: {name} unpacks to {unpacked:,} bytes, more than the memory; save it as .npy, read in parts."
-        )
+        raise HeroError(f"{path}: {name} has {unpacked:,} bytes, more than the memory; save it as .npy, read in parts.")
 
 
 def check_claim(recording: Recording) -> Recording:
@@ -53,10 +51,7 @@ def check_claim(recording: Recording) -> Recording:
     frames = sum(trajectory.frames for trajectory in recording.trajectories)
     numbers = frames * len(recording.channels) * math.prod(recording.space)
     if sizes and numbers > BOMB * sum(sizes):
-        raise HeroError(
-            f"{recording.files[0]} claims {numbers:,} numbers in {sum(sizes):,} bytes; it is damaged or an attack: "
-            "save it again."
-        )
+        raise HeroError(f"{recording.files[0]} claims {numbers:,} numbers in {sum(sizes):,} bytes; save it again.")
     return recording
 
 

@@ -14,17 +14,14 @@ from typing import Any
 import h5py
 
 from hero.data.formats.claims import zip_kind
-from hero.data.formats.join import join
+from hero.data.formats.folders import join
 from hero.data.formats.matlab import open_mat
-from hero.data.formats.npy import open_npy, open_npz
+from hero.data.formats.named import open_npy, open_npz
 from hero.data.formats.torch import LEGACY, open_torch
 from hero.data.formats.xarray import CLASSIC, has_dimensions, is_zarr, open_dataset, open_zarr
 from hero.data.handles import damage_reported, opened_hdf5
 from hero.data.recording import Recording
 from hero.errors import HeroError
-
-Read = Callable[[Path, Any, str], Recording]
-"""(path, opened file, layout word) -> the recording, which opens the file again when its states are read."""
 
 
 @dataclass(frozen=True)
@@ -35,20 +32,12 @@ class Format:
     """Display name."""
     container: str
     """Kind of file: hdf5, mat, npy, npz, torch, netcdf, zarr, folder or name."""
-    recognises: Callable[[Any], bool]
-    """Whether the opened file has this layout."""
-    read: Read
+    recognises: Callable[[Any], object]
+    """True, or not empty, if the opened file has this layout."""
+    read: Callable[[Path, Any, str], Recording] | str
+    """(path, opened file, layout word) -> the recording; or the end of a sentence that refuses the file."""
     join: Callable[[Sequence[Recording]], Recording] = join
     """The recordings of several files of a folder as one."""
-
-
-def refused(sentence: str) -> Read:
-    """Refuses every file of a layout; `sentence` follows the path."""
-
-    def refuse(path: Path, content: Any, layout: str) -> Recording:
-        raise HeroError(f"{path} {sentence}")
-
-    return refuse
 
 
 OPEN: dict[str, Callable[[Path], Any]] = {
@@ -96,19 +85,18 @@ def kinds_of(path: Path) -> list[str]:
         if not re.fullmatch(r"[a-z_]{2,}:\w+", str(path)):  # a source, such as apebench:2d_phy_kolm_flow
             raise HeroError(f"there is no file or folder {path}; check the path.")
         return ["name"]
-    head, kinds = _first_bytes(path), _kinds_of_file(path)
+    head = _first_bytes(path)
     if not head:
         raise HeroError(f"{path} is empty (0 bytes); copy or download it again.")
-    if not kinds:
-        raise HeroError(
-            f"{path} begins with {head[:8]!r}, which is none of HDF5, NetCDF, Zarr, MATLAB, NumPy and PyTorch; "
-            "save the array with numpy.save and name its axes with `--set data.layout=btcxy`."
-        )
-    return kinds
+    if kinds := _kinds_of_file(path, head):
+        return kinds
+    raise HeroError(
+        f"{path} begins with {head[:8]!r}, which is none of HDF5, NetCDF, Zarr, MATLAB, NumPy and PyTorch; "
+        "save the array with numpy.save and name its axes with `--set data.layout=btcxy`."
+    )
 
 
-def _kinds_of_file(path: Path) -> list[str]:
-    head = _first_bytes(path)
+def _kinds_of_file(path: Path, head: bytes) -> list[str]:
     if head.startswith(b"PK"):
         return [zip_kind(path)]
     if is_hdf5(path):
@@ -138,7 +126,7 @@ def files_of(folder: Path) -> list[Path]:
         if found := [path for path in paths if path.name[0] != "." and is_hdf5(path)]:
             return sorted(found, key=_numbered)
     for paths in files:
-        if found := [path for path in paths if set(_kinds_of_file(path)) & set(ARRAY_KINDS)]:
+        if found := [path for path in paths if set(_kinds_of_file(path, _first_bytes(path))) & set(ARRAY_KINDS)]:
             return sorted(found)
     return []
 
@@ -148,8 +136,5 @@ def _numbered(path: Path) -> list[tuple[int, str]]:
 
 
 def _first_bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(128)
-    except OSError as error:
-        raise HeroError(f"cannot read {path} ({error.strerror or error}); check its permissions.") from error
+    with damage_reported(path), path.open("rb") as file:
+        return file.read(128)

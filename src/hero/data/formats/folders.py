@@ -1,9 +1,10 @@
-"""Folders: CFDBench's cases, an array per split as APEBench writes them, files of one layout; APEBench's scenarios."""
+"""Folders: CFDBench's cases, an array per split as APEBench writes them, and several recordings joined into one."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hero.data.formats.arrays import axes_of, layout_of, recording_of, space_of, trajectories_of
-from hero.data.formats.npy import open_npy
+from hero.data.formats.named import open_npy
 from hero.data.recording import SPELLINGS, Axis, Channel, Recording
 from hero.errors import HeroError, unknown_name
 
@@ -37,7 +38,7 @@ def read_apebench(path: Path, name: str, layout: str) -> Recording:
         arrays = {"train": np.asarray(scenario.get_train_data()), "test": np.asarray(scenario.get_test_data())}
     except (ValueError, TypeError) as error:
         raise HeroError(f"apebench cannot solve {name} ({error}); choose another number of dimensions.") from error
-    return replace(_of_splits(path, (path,), arrays, vars(scenario), "btc" + "xyz"[:dims]), files=())
+    return replace(_of_splits((path,), arrays, vars(scenario), "btc" + "xyz"[:dims]), files=())
 
 
 def split_files(folder: Path) -> dict[str, Path]:
@@ -58,15 +59,13 @@ def read_split_files(path: Path, folder: Path, layout: str) -> Recording:
     described = files["train"].with_name(files["train"].name.removesuffix("_train.npy") + ".json")
     facts = _json(described).get("info", {}) if described.is_file() else {}
     arrays = {split: open_npy(file) for split, file in files.items()}
-    return _of_splits(files["train"], tuple(files.values()), arrays, facts, layout)
+    return _of_splits(tuple(files.values()), arrays, facts, layout)
 
 
-def _of_splits(
-    path: Path, files: tuple[Path, ...], arrays: dict[str, Any], facts: dict[str, Any], layout: str
-) -> Recording:
+def _of_splits(files: tuple[Path, ...], arrays: dict[str, Any], facts: dict[str, Any], layout: str) -> Recording:
     """The facts of a scenario are its dt and the width of its box, 1 where it has no units; all are periodic."""
     shape = tuple(arrays["train"].shape)
-    layout = layout_of(layout, shape, {}, name="train", path=path)
+    layout = layout_of(layout, shape, {}, name="train", path=files[0])
     recording = recording_of("apebench", files, arrays, layout, notes=(f"The axes of {shape} are read as {layout}.",))
     if not isinstance(facts, dict) or "num_spatial_dims" not in facts:
         return recording
@@ -115,9 +114,8 @@ def read_cfdbench(path: Path, folder: Path, layout: str) -> Recording:
         axes=tuple(replace(axis, periodic=False) for axis in axes),  # every flow has walls, an inlet or an outlet
         dt=1.0,
         trajectories=[
-            trajectory
+            replace(trajectories_of(parts, "txy")[0], scalars={name: row[name] for name in common})
             for parts, row in zip(arrays, scalars, strict=True)
-            for trajectory in trajectories_of(parts, "txy", scalars=[{name: row[name] for name in common}])
         ],
         notes=tuple(notes) if dropped else (),
     )
@@ -130,3 +128,51 @@ def with_split(recording: Recording, path: Path, folder: Path) -> Recording:
         recording,
         trajectories=[replace(trajectory, split=trajectory.split or split) for trajectory in recording.trajectories],
     )
+
+
+def join(recordings: Sequence[Recording]) -> Recording:
+    """The trajectories of all recordings, one after the other."""
+    check_alike(recordings)
+    together = zip(*(recording.axes for recording in recordings), strict=True)
+    axes = [
+        replace(same[0], periodic=same[0].periodic if len({axis.periodic for axis in same}) == 1 else False)
+        for same in together
+    ]
+    return replace(
+        recordings[0],
+        files=tuple(path for recording in recordings for path in recording.files),
+        axes=tuple(axes),
+        trajectories=[trajectory for recording in recordings for trajectory in recording.trajectories],
+        notes=tuple(dict.fromkeys(note for recording in recordings for note in recording.notes)),
+    )
+
+
+def check_alike(recordings: Sequence[Recording]) -> None:
+    """Refuse files that cannot be one recording, naming two of them."""
+    first = recordings[0]
+    for other in recordings[1:]:
+        both = f"{first.files[0]} and {other.files[0]}"
+        for name, ours in _facts(first).items():
+            if ours != (theirs := _facts(other)[name]):
+                differing = " and ".join(f"({', '.join(names)})" for names in (ours, theirs))
+                raise HeroError(f"{both} have different {name}, {differing}; open them separately.")
+        if not all(_is_same(*pair) for pair in zip(first.axes, other.axes, strict=True)):
+            raise HeroError(f"the coordinates of {both} differ; open them separately.")
+        if abs(other.dt - first.dt) > 1e-3 * first.dt:
+            raise HeroError(f"the dt of {both} differ, {first.dt:.4g} and {other.dt:.4g}; open them separately.")
+
+
+def _facts(recording: Recording) -> dict[str, tuple[str, ...]]:
+    """What files of one recording have in common."""
+    return {
+        "layouts": (recording.format,),
+        "grids": tuple(f"{axis.name}: {axis.points}" for axis in recording.axes),
+        "channels": tuple(channel.name for channel in recording.channels),
+        "conditioning fields": recording.field_names,
+        "conditioning numbers": recording.scalar_names,
+    }
+
+
+def _is_same(ours: Axis, theirs: Axis) -> bool:
+    extent = float(np.ptp(ours.coordinates)) or 1.0
+    return bool(np.abs(ours.coordinates - theirs.coordinates).max() <= 1e-5 * extent)

@@ -21,12 +21,8 @@ from hero.data.handles import read_hdf5
 from hero.data.recording import Recording
 from hero.errors import HeroError
 
-TYPES = {
-    "double": "f8",
-    "single": "f4",
-    **{f"int{bits}": f"i{bits // 8}" for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": f"u{bits // 8}" for bits in (8, 16, 32, 64)},
-}
+TYPES = {f"{sign}int{8 * size}": f"{sign or 'i'}{size}" for sign in ("", "u") for size in (1, 2, 4, 8)}
+TYPES |= {"double": "f8", "single": "f4"}
 STATES = ("usol", "uu", "u", "U", "sol", "data")
 
 

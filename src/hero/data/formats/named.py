@@ -1,18 +1,35 @@
-"""Arrays by name, as in .npz files: `u`, or `train`, `val` and `test`, with `x`, `y`, `t`, `dt` and `mu` if there.
+"""NumPy files, and arrays by name: `u`, or `train`, `val` and `test`, with `x`, `y`, `t`, `dt` and `mu` if there.
 
-A point cloud has `coords` (points, dimension), perhaps `weights` (points,), and `u` of the layout btcp.
+A point cloud has `coords` (points, dimension), perhaps `weights` (points,), and `u` of the layout btcp. An array in a
+.npy file, or uncompressed in a .npz file, is mapped into memory; pickled objects are never opened.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
+from numpy.lib import format as npy_format
 
-from hero.data.formats.arrays import LazyArray, describe, layout_of, recording_of, time_step, whole, with_scalars
+from hero.data.formats.arrays import (
+    FileArray,
+    describe,
+    layout_of,
+    of_whole,
+    recording_of,
+    time_step,
+    whole,
+    with_scalars,
+)
+from hero.data.formats.claims import members
+from hero.data.handles import damage_reported
 from hero.data.recording import SPELLINGS, Recording, Trajectory
 from hero.errors import HeroError
 
@@ -22,9 +39,88 @@ CONDITIONS = ("mu", "params", "parameters")
 COORDINATES = {"t": ("t", "tt", "time", "times"), "x": ("x", "xx"), "y": ("y", "yy"), "z": ("z", "zz")}
 LARGEST_SMALL = 1 << 22
 """Numbers of a coordinate or table that is read at once."""
+LONGEST_HEADER = 2**16
+"""Bytes; NumPy itself trusts no header above 10,000."""
 
 
-def read_named(path: Path, arrays: Mapping[str, LazyArray], layout: str, *, form: str = "npz") -> Recording:
+def _mapped(header: tuple[Any, ...], offset: int, path: Path, name: str, index: Any) -> np.ndarray:
+    """A part of an array that lies in a file without compression; the header is shape, Fortran order and dtype."""
+    shape, fortran, dtype = header
+    if 0 in shape:
+        return np.zeros(shape, dtype)[index]
+    mapped = np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
+    return np.array(mapped[index])
+
+
+def open_npy(path: Path) -> FileArray:
+    """The array of a .npy file, checked against its header."""
+    with damage_reported(path), path.open("rb") as file:
+        header = shape, _, dtype = _header(file, path, path.name, path.stat().st_size)
+        offset = file.tell()
+    if dtype.hasobject:
+        raise HeroError(f"{path} holds Python objects, a pickle that could run code; save numbers with numpy.save.")
+    if dtype.kind not in "fiubc":
+        raise HeroError(f"{path} holds {dtype}, not numbers; save an array of floats.")
+    return FileArray(partial(_mapped, header, offset), path, "", shape, dtype)
+
+
+def open_npz(path: Path) -> dict[str, FileArray]:
+    """The arrays of a .npz file by name; none is read, and np.load reads no pickled ones."""
+    arrays = {}
+    infos = [info for info in members(path) if info.filename.endswith(".npy")]
+    with zipfile.ZipFile(path) as file:
+        for info in infos:
+            with file.open(info) as stream:
+                header = shape, _, dtype = _header(stream, path, info.filename, info.file_size)
+                offset = _data_offset(path, info) + stream.tell()
+            in_one_piece = info.compress_type == zipfile.ZIP_STORED and not dtype.hasobject
+            read = partial(_mapped, header, offset) if in_one_piece else partial(of_whole, _member)
+            name = info.filename.removesuffix(".npy")
+            arrays[name] = FileArray(read, path, name, shape, dtype)
+    return arrays
+
+
+def _member(path: Path, name: str) -> np.ndarray:
+    with np.load(path, allow_pickle=False) as arrays:
+        return arrays[name]
+
+
+def _header(file: IO[bytes], path: Path, name: str, size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """(shape, Fortran order, dtype) of an array in a file or member of `size` bytes; it stands at the data then."""
+    try:
+        version = npy_format.read_magic(file)
+        digits = 2 if version == (1, 0) else 4
+        claimed = int.from_bytes(file.read(digits), "little")
+        if claimed > LONGEST_HEADER:  # NumPy would make room for it
+            raise ValueError(f"it claims {claimed:,} bytes")
+        file.seek(-digits, os.SEEK_CUR)
+        read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+    except (ValueError, EOFError, SyntaxError) as error:
+        raise HeroError(f"{path}: the header of {name} is damaged ({error}); save it again.") from error
+    found, wanted = size - file.tell(), math.prod(shape) * dtype.itemsize
+    if found < wanted and not dtype.hasobject:
+        raise HeroError(f"{path}: {name} {shape} needs {wanted:,} bytes and has {found:,}, cut off; copy it again.")
+    return shape, fortran, dtype
+
+
+def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
+    """Where a member's bytes begin: after its local header, whose names may be longer than in the directory."""
+    with path.open("rb") as file:
+        file.seek(info.header_offset + 26)
+        lengths = file.read(4)
+    return info.header_offset + 30 + int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
+
+
+def read_npy(path: Path, array: FileArray, layout: str) -> Recording:
+    """A bare array: (trajectory, time, channel, *space), or as the layout says."""
+    layout = layout_of(layout, array.shape, {}, name="the array", path=path)
+    return recording_of(
+        "npy", (path,), {"": array}, layout, notes=(f"The axes of {array.shape} are read as {layout}.",)
+    )
+
+
+def read_named(path: Path, arrays: Mapping[str, FileArray], layout: str, *, form: str = "npz") -> Recording:
     """The trajectories in arrays by name."""
     numbers = {name: array for name, array in arrays.items() if np.dtype(array.dtype).kind in "fiubc"}
     states = _states(path, numbers, arrays)
@@ -51,13 +147,12 @@ def read_named(path: Path, arrays: Mapping[str, LazyArray], layout: str, *, form
         notes=(f"The axes of {', '.join(states.values())} {tuple(first.shape)} are read as {layout}.", *notes),
     )
     weights = _small(numbers, "weights") if cloud is not None and "weights" in numbers else None
-    if cloud is not None:
-        _check_cloud(path, cloud, weights, recording.space)
+    _check_cloud(path, cloud, weights, recording.space)
     rows = [one for split in states for one in _conditioned(path, numbers, recording.trajectories, split)]
     return replace(recording, trajectories=rows, points=cloud, weights=weights)
 
 
-def _states(path: Path, numbers: Mapping[str, LazyArray], arrays: Mapping[str, LazyArray]) -> dict[str, str]:
+def _states(path: Path, numbers: Mapping[str, FileArray], arrays: Mapping[str, FileArray]) -> dict[str, str]:
     """The arrays of states by split; the split is "" where the file has none."""
     splits = {SPELLINGS[name]: name for name in numbers if name in SPELLINGS and len(numbers[name].shape) > 1}
     if splits:
@@ -76,7 +171,7 @@ def _states(path: Path, numbers: Mapping[str, LazyArray], arrays: Mapping[str, L
     return {"": found[0]}
 
 
-def coordinates_of(arrays: Mapping[str, LazyArray], skip: set[str]) -> dict[str, np.ndarray]:
+def coordinates_of(arrays: Mapping[str, FileArray], skip: set[str]) -> dict[str, np.ndarray]:
     """Arrays with one long axis that are named as a coordinate, as (points,) float64."""
     found = {}
     for letter, names in COORDINATES.items():
@@ -88,14 +183,14 @@ def coordinates_of(arrays: Mapping[str, LazyArray], skip: set[str]) -> dict[str,
     return found
 
 
-def _small(arrays: Mapping[str, LazyArray], name: str) -> np.ndarray:
+def _small(arrays: Mapping[str, FileArray], name: str) -> np.ndarray:
     if math.prod(arrays[name].shape) > LARGEST_SMALL:
         raise HeroError(f"{name} {tuple(arrays[name].shape)} is too large for a coordinate or a table; rename it.")
     return whole(arrays[name])
 
 
 def _conditioned(
-    path: Path, numbers: Mapping[str, LazyArray], trajectories: Sequence[Trajectory], split: str
+    path: Path, numbers: Mapping[str, FileArray], trajectories: Sequence[Trajectory], split: str
 ) -> list[Trajectory]:
     """The trajectories of a split with their conditioning numbers: mu, or mu_train of the split train."""
     chosen = [trajectory for trajectory in trajectories if trajectory.split == split]
@@ -107,9 +202,8 @@ def _conditioned(
     return chosen
 
 
-def _check_cloud(path: Path, cloud: np.ndarray, weights: np.ndarray | None, space: tuple[int, ...]) -> None:
-    if cloud.ndim != 2 or (len(cloud),) != space or (weights is not None and weights.shape != space):
-        found = f"coords {cloud.shape}" + ("" if weights is None else f" and weights {weights.shape}")
-        raise HeroError(
-            f"{path}: {found} do not fit {math.prod(space)} points; save coords (points, dimension), weights (points,)."
-        )
+def _check_cloud(path: Path, cloud: np.ndarray | None, weights: np.ndarray | None, space: tuple[int, ...]) -> None:
+    shapes = [part.shape for part in (cloud, weights) if part is not None]
+    if any(shape[:1] != space or len(shape) != 2 - place for place, shape in enumerate(shapes)):
+        told = f"coords and weights {shapes} do not fit {math.prod(space)} points"
+        raise HeroError(f"{path}: {told}; save coords (points, dimension), weights (points,).")

@@ -15,17 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hero.data.formats.arrays import (
-    FileArray,
-    Sequel,
-    Slab,
-    States,
-    of_whole,
-    recording_of,
-    space_of,
-    whole,
-    with_scalars,
-)
+from hero.data.formats.arrays import FileArray, Sequel, Slab, States, of_whole, recording_of, whole, with_scalars
 from hero.data.formats.claims import members
 from hero.data.recording import Recording
 from hero.errors import HeroError
@@ -39,8 +29,8 @@ def open_torch(path: Path) -> dict[str, FileArray]:
     content = _content(path, path.stat().st_mtime_ns)
     if not isinstance(content, Mapping):
         raise HeroError(f"{path} holds a {type(content).__name__}; save a tensor or a dict of tensors.")
-    tensors: dict[str, FileArray] = {
-        name: FileArray(partial(of_whole, _tensor), path, name, tuple(tensor.shape), _array(tensor[..., :0]).dtype)
+    tensors = {
+        name: FileArray(partial(of_whole, _tensor), path, name, tuple(tensor.shape), _array(tensor.new_empty(0)).dtype)
         for name, tensor in content.items()
         if isinstance(name, str)
         and isinstance(tensor, torch.Tensor)
@@ -48,9 +38,7 @@ def open_torch(path: Path) -> dict[str, FileArray]:
         and not tensor.is_quantized
     }
     if not tensors:
-        raise HeroError(
-            f"{path} holds {', '.join(map(str, content)) or 'nothing'}, and no tensor; save a dict of tensors."
-        )
+        raise HeroError(f"{path} holds no tensor but {', '.join(map(str, content)) or 'nothing'}; save tensors.")
     return tensors
 
 
@@ -99,7 +87,7 @@ def read_neuralop(path: Path, tensors: Mapping[str, FileArray], layout: str) -> 
     trajectories, note = list(recording.trajectories), "The first frame of y equals x, so y alone is read."
     if not np.array_equal(x[:4], y[:4, 0]):
         note = "x differs from the first frame of y and is put before it, as the state one dt earlier."
-        first = Slab(x, layout.replace("t", ""), space_of(layout, y.shape))
+        first = Slab(x, layout.replace("t", ""), dict(zip("xyz", recording.space, strict=False)))
         trajectories = [
             replace(one, frames=one.frames + 1, read=Sequel((States([first], row), one.read), (1, one.frames)))
             for row, one in enumerate(trajectories)

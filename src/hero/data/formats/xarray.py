@@ -17,17 +17,31 @@ import h5py
 import numpy as np
 
 from hero.data.formats.arrays import COMPONENTS, FileArray, Slab, States, time_step
-from hero.data.formats.cf import axis_of, kind_of_dimension, seconds_unit
 from hero.data.formats.claims import members
 from hero.data.formats.named import read_named
 from hero.data.handles import damage_reported
-from hero.data.recording import Channel, Recording, Trajectory
+from hero.data.recording import Axis, Channel, Recording, Trajectory
 from hero.errors import HeroError, install_hint
 
 PLACE = "channel"
 """The attribute of a variable that hero writes to a Zarr store: its place among the channels."""
 CLASSIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 """First bytes of NetCDF 3."""
+NAMES = {
+    "time": "time t valid_time times step",
+    "horizontal": "lat latitude lon longitude rlat rlon",
+    "vertical": "z lev level plev height depth altitude pressure_level isobaric",
+    "row": "member ensemble number realization sample samples trajectory run simulation batch b",
+    "channel": "channel channels variable component field c feature features",
+}
+STANDARD = {
+    "time": "time forecast_period",
+    "horizontal": "latitude longitude grid_latitude grid_longitude",
+    "vertical": "height depth altitude air_pressure model_level_number",
+    "row": "realization",
+}
+DEGREES = {"degrees_north", "degree_north", "degrees_east", "degree_east", "degrees_n", "degrees_e"}
+SECONDS = {"d": 86400.0, "h": 3600.0, "s": 1.0}
 
 
 def has_dimensions(file: h5py.File) -> bool:
@@ -162,7 +176,7 @@ def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
         format="xarray",
         files=(path,),
         channels=tuple(channel for name in states for channel in _channels(dataset, name, levels)),
-        axes=tuple(axis_of(dataset, name) for name in space),
+        axes=tuple(_axis_of(dataset, name) for name in space),
         dt=dt,
         time_unit=unit,
         trajectories=[
@@ -176,7 +190,7 @@ def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
 
 def _letters(path: Path, dataset: Any) -> dict[str, str]:
     """A letter for each dimension of the largest variable: b where its points are trajectories, c d e channels."""
-    kinds = {str(name): kind_of_dimension(dataset, str(name)) for name in dataset.dims}
+    kinds = {str(name): _kind_of_dimension(dataset, str(name)) for name in dataset.dims}
     moving = [
         variable
         for variable in dataset.data_vars.values()
@@ -199,9 +213,8 @@ def _letters(path: Path, dataset: Any) -> dict[str, str]:
     space = [str(name) for name in main.dims if str(name) not in (*of["time"], *of["row"], *levels)]
     if not 1 <= len(space) <= 3 or len(of["time"]) != 1 or len(levels) > len(COMPONENTS):
         raise HeroError(
-            f"{path}: {main.name} has the dimensions {', '.join(map(str, main.dims))}, of which "
-            f"{', '.join(space) or 'none'} are space; hero reads 1 to 3 axes of space "
-            "and one of time: select a part with xarray and save it."
+            f"{path}: of the dimensions {', '.join(map(str, main.dims))} of {main.name}, {', '.join(space) or 'none'} are "
+            "space; select 1 to 3 of space and one of time with xarray, and save that part."
         )
     letters = {"t": of["time"], "xyz": space, "b" * len(of["row"]): of["row"], COMPONENTS: levels}
     return {name: letter for word, names in letters.items() for name, letter in zip(names, word, strict=False)}
@@ -224,16 +237,62 @@ def _label(dataset: Any, dimension: str, place: int) -> str:
 
 def _time(dataset: Any, name: str) -> tuple[float, str, tuple[str, ...]]:
     """(dt, its unit, notes)."""
-    if name not in dataset.coords:
+    if name not in dataset.coords or dataset[name].dtype.kind not in "fiumM":
         return 1.0, "", ()
     times = dataset[name].values
-    unit = str(dataset[name].attrs.get("units", "")).split(" since ")[0]
-    if times.dtype.kind in "mM":
-        seconds = (times - times[:1]) / np.timedelta64(1, "ns") * 1e-9
-        dt, notes = time_step(seconds)
-        per, unit = seconds_unit(dt)
-        return dt / per, unit if times.size > 1 else "", notes
-    if times.dtype.kind not in "fiu":
-        return 1.0, "", ()
-    dt, notes = time_step(times.astype(np.float64))
-    return dt, unit, notes
+    if times.dtype.kind in "fiu":
+        dt, notes = time_step(times)
+        return dt, str(dataset[name].attrs.get("units", "")).split(" since ")[0], notes
+    dt, notes = time_step((times - times[:1]) / np.timedelta64(1, "ns") * 1e-9)
+    length, unit = _seconds_unit(dt)
+    return dt / length, unit if times.size > 1 else "", notes
+
+
+def _kind_of_dimension(dataset: Any, name: str) -> str:
+    """time, horizontal (latitude and longitude), vertical, row (one trajectory per point), channel or space."""
+    attributes = dict(dataset[name].attrs) if name in dataset.coords else {}
+    if name in dataset.coords and dataset[name].dtype.kind in "mM":
+        return "time"
+    units = str(attributes.get("units", "")).lower()
+    for kind, names in STANDARD.items():
+        if attributes.get("standard_name") in names.split():
+            return kind
+    if attributes.get("axis") == "T" or " since " in units:
+        return "time"
+    if units in DEGREES:
+        return "horizontal"
+    if attributes.get("axis") == "Z" or "positive" in attributes:
+        return "vertical"
+    if attributes.get("axis") in ("X", "Y"):
+        return "space"
+    return next((kind for kind, names in NAMES.items() if name.lower() in names.split()), "space")
+
+
+def _axis_of(dataset: Any, name: str) -> Axis:
+    """An axis of space; a longitude that goes around the globe is periodic, a latitude is not."""
+    if name not in dataset.coords or dataset[name].dtype.kind not in "fiu":
+        return Axis(name, np.arange(dataset.sizes[name], dtype=np.float64))
+    points = np.asarray(dataset[name].values, dtype=np.float64)
+    units = str(dataset[name].attrs.get("units", ""))
+    lower, standard = name.lower(), str(dataset[name].attrs.get("standard_name", ""))
+    periodic = None
+    if "lat" in lower or "latitude" in standard or units.lower().endswith(("north", "_n")):
+        periodic = False
+    elif "lon" in lower or "longitude" in standard or units.lower().endswith(("east", "_e")):
+        periodic = _covers_circle(points)
+    return Axis(name, points, periodic, units)
+
+
+def _covers_circle(degrees: np.ndarray) -> bool:
+    """360 degrees, once: with or without the first meridian again at the end."""
+    if len(degrees) < 2:
+        return False
+    step, width = abs(degrees[1] - degrees[0]), abs(degrees[-1] - degrees[0])
+    return bool(abs(width + step - 360) < 0.1 * step or abs(width - 360) < 0.1 * step)
+
+
+def _seconds_unit(seconds: float) -> tuple[float, str]:
+    """The largest of day, hour and second of which `seconds` is a whole number, and its length."""
+    fits = (unit for unit, n in SECONDS.items() if seconds >= n and abs(seconds / n - round(seconds / n)) < 1e-6)
+    unit = next(fits, "s")
+    return SECONDS[unit], unit

@@ -68,10 +68,8 @@ def check_lengths(one: FileArray, axes: str, other: FileArray, letters: str, fre
         letter in free or lengths[letter] == n for letter, n in zip(letters, other.shape, strict=True)
     )
     if not fits:
-        raise HeroError(
-            f"{one.path}: the shapes of {one.name} {one.shape} and {other.name} {other.shape} differ; check the file, "
-            "or split it by shape."
-        )
+        both = f"{one.name} {one.shape} and {other.name} {other.shape}"
+        raise HeroError(f"{one.path}: the shapes of {both} differ; check the file, or split it by shape.")
 
 
 def coordinates(group: h5py.Group, names: Sequence[str], length: int, surplus: int = 0) -> np.ndarray | None:
@@ -98,18 +96,15 @@ def differing_rows(group: h5py.Group, names: Sequence[str]) -> list[str]:
             rows = np.asarray(item[...], np.float64)
             rows = rows - rows[:, :1]
             if np.abs(rows - rows[0]).max() > 1e-3 * np.abs(np.diff(rows[0])).max():
-                found.append(
-                    f"The coordinates {name} differ between trajectories; those in the first are used for all."
-                )
+                note = f"The coordinates {name} differ between trajectories; those in the first are used for all."
+                found.append(note)
     return found
 
 
 def numbers(attributes: Mapping[str, Any]) -> dict[str, float]:
     """The attributes that are one number each."""
     found = {name: np.asarray(value) for name, value in attributes.items()}
-    return {
-        name: float(value.item()) for name, value in found.items() if value.size == 1 and value.dtype.kind in "fiub"
-    }
+    return {name: float(n.item()) for name, n in found.items() if n.size == 1 and n.dtype.kind in "fiub"}
 
 
 def words(value: Any) -> list[str]:

@@ -12,8 +12,8 @@ import h5py
 import numpy as np
 
 from hero.data.formats.arrays import COMPONENTS, Sequel, Slab, States, time_step
+from hero.data.formats.folders import check_alike
 from hero.data.formats.hdf5.datasets import array_of, dataset_of, first_row, is_dataset
-from hero.data.formats.join import check_alike
 from hero.data.handles import read_hdf5
 from hero.data.recording import Axis, Channel, Recording, Trajectory
 from hero.errors import HeroError

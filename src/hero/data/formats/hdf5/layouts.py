@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import permutations
 from pathlib import Path
 
 import h5py
@@ -16,13 +15,14 @@ from hero.data.formats.arrays import (
     channels_of,
     layout_of,
     length_of,
+    orders,
     space_of,
     time_step,
     trajectories_of,
     without_time,
 )
+from hero.data.formats.folders import join
 from hero.data.formats.hdf5 import datasets as of
-from hero.data.formats.join import join
 from hero.data.recording import Channel, Recording
 from hero.errors import HeroError
 
@@ -41,7 +41,6 @@ class Layout:
     fits: Callable[[h5py.File], bool] = lambda file: True
     """What else the file must have."""
     times: tuple[str, ...] = ("t", "time")
-    """Names of the times."""
     surplus: int = 0
     """Entries that the times may have more than there are states."""
     grid: str = ""
@@ -88,9 +87,7 @@ def _read_group(form: str, row: Layout, path: Path, group: h5py.Group, word: str
     axes = _order_axes(row, path, home, data, word)
     space, frames = space_of(axes, data.shape), length_of("t", axes, data.shape)
     if row.steady and frames == 1:
-        raise HeroError(
-            f"{path} has one {names[0]} {data.shape} per sample, which is steady; choose a file of trajectories."
-        )
+        raise HeroError(f"{path} is steady, one {names[0]} {data.shape} per sample; choose a file of trajectories.")
     arrays = of.arrays_of(path, group, names, axes, free="t" if row.runs else "c")
     fields = _fields(row, path, group, arrays[0], axes)
     sets = [[array] for array in arrays] if row.runs else [arrays]
@@ -102,7 +99,7 @@ def _read_group(form: str, row: Layout, path: Path, group: h5py.Group, word: str
     return Recording(
         form,
         (path,),
-        tuple(Channel(label) for array in sets[0] for label in _labels(row, array, axes)),
+        tuple(channel for array in sets[0] for channel in _channels(row, array, axes)),
         axes_of(space, given, row.axis_names),
         dt,
         [
@@ -126,11 +123,7 @@ def _order_axes(row: Layout, path: Path, home: h5py.Group, data: h5py.Dataset, w
         if letter in documented and name in home and of.dataset_of(home, name).ndim:
             length = home[name].shape[-1]
             lengths[letter] = [length] if letter != "t" or not row.surplus else [length, length - row.surplus]
-    fitting = {
-        "".join(order)
-        for order in permutations(documented)
-        if all(length in lengths.get(letter, [length]) for letter, length in zip(order, data.shape, strict=True))
-    }
+    fitting = orders(documented, data.shape, lengths)
     if documented in fitting:
         return documented
     if len(fitting) == 1:
@@ -144,21 +137,20 @@ def _order_axes(row: Layout, path: Path, home: h5py.Group, data: h5py.Dataset, w
 
 def _fields(row: Layout, path: Path, group: h5py.Group, states: FileArray, axes: str) -> list[FileArray]:
     """The conditioning fields; a dataset of the same name with another number of axes is none."""
-    arrays = [of.array_of(path, group, name) for name in row.fields if of.is_dataset(group, name)]
-    letters = {array: without_time(axes, len(array.shape)) for array in arrays}
-    found = [array for array in arrays if len(letters[array]) == len(array.shape)]
+    ranks = [len(without_time(axes, rank)) for rank in (0, len(axes) - 1)]
+    found = [of.array_of(path, group, name) for name in row.fields if of.is_dataset(group, name, ranks)]
     for array in found:
-        of.check_lengths(states, axes, array, letters[array])
+        of.check_lengths(states, axes, array, without_time(axes, len(array.shape)))
     return found
 
 
-def _labels(row: Layout, array: FileArray, axes: str) -> list[str]:
-    """The names of the channels of a dataset."""
+def _channels(row: Layout, array: FileArray, axes: str) -> tuple[Channel, ...]:
+    """The channels of a dataset."""
     base, count = posixpath.basename(array.name), length_of("c", axes, array.shape)
     known = row.channels.get(base, base).split()
     if 1 < len(known) >= count:
-        return known[:count]
-    return [channel.name for channel in channels_of(known[0] if len(known) == 1 else "u", count)]
+        return tuple(map(Channel, known[:count]))
+    return channels_of(known[0] if len(known) == 1 else "u", count)
 
 
 def named(required: str, optional: str = "") -> Callable[[h5py.Group], list[str]]:

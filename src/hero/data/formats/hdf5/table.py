@@ -16,6 +16,7 @@ from hero.data.formats.xarray import has_dimensions
 from hero.data.recording import SPELLINGS, Axis, Channel, Recording
 from hero.data.task import NUMERICS
 
+OURS = "btcx btcxy btcxyz"
 POSEIDON = {
     "velocity": "velocity_x velocity_y tracer",
     "data": "density velocity_x velocity_y pressure tracer",
@@ -24,8 +25,6 @@ POSEIDON = {
 STEPS = ("t", "x", "y", "z", "dt", "dx", "dy", "dz")
 """Datasets of PDEArena about time and grid."""
 NUMBER_OF_CONFIG = re.compile(r"^\s*(\w+)\s*:\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*$", re.MULTILINE)
-CLOUD = "point"
-"""The name of the axis of a point cloud."""
 
 
 def _facts_of_task(file: h5py.File, recording: Recording) -> Recording:
@@ -46,11 +45,10 @@ def _facts_of_task(file: h5py.File, recording: Recording) -> Recording:
 def _facts_of_prediction(file: h5py.File, recording: Recording) -> Recording:
     """Names, axes and dt as `hero predict` wrote them."""
     told = {name: json.loads(file.attrs[name]) for name in ("channels", "axes", "extent", "periodic", "conditioning")}
+    facts = zip(told["axes"], told["extent"], told["periodic"], recording.space, strict=True)
     axes = [
-        Axis(name, np.linspace(0, extent, points, endpoint=not periodic), None if name == CLOUD else periodic)
-        for name, extent, periodic, points in zip(
-            told["axes"], told["extent"], told["periodic"], recording.space, strict=True
-        )
+        Axis(name, np.linspace(0, extent, points, endpoint=not periodic), None if name == "point" else periodic)
+        for name, extent, periodic, points in facts
     ]
     channels = tuple(map(Channel, told["channels"]))
     recording = _with_mu(file, recording, told["conditioning"])
@@ -151,16 +149,16 @@ LAYOUTS = {
     "hero": Layout(
         "hero",
         named("u"),
-        "btcx btcxy btcxyz",
-        fits=lambda file: "settings" in file.attrs and "solver_version" in file.attrs,
+        OURS,
+        fits=lambda file: {"settings", "solver_version"} <= set(file.attrs),
         complete=_facts_of_task,
         own_axes=True,
     ),
     "prediction": Layout(
         "hero, predicted",
         named("u"),
-        "btcx btcxy btcxyz",
-        fits=lambda file: "run" in file.attrs and "channels" in file.attrs,
+        OURS,
+        fits=lambda file: {"run", "channels"} <= set(file.attrs),
         complete=_facts_of_prediction,
         own_axes=True,
     ),

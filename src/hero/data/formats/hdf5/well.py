@@ -12,8 +12,8 @@ import h5py
 import numpy as np
 
 from hero.data.formats.arrays import Slab, States, time_step
+from hero.data.formats.folders import join
 from hero.data.formats.hdf5.datasets import array_of, dataset_of, differing_rows, first_row, is_dataset, numbers, words
-from hero.data.formats.join import join
 from hero.data.handles import opened_hdf5
 from hero.data.recording import Axis, Channel, Recording, Trajectory
 from hero.errors import HeroError
@@ -43,9 +43,7 @@ def read_well(path: Path, file: h5py.File, layout: str) -> Recording:
             slabs["t" in axes].append(Slab(array, axes, space))
             labels["t" in axes] += ["_".join(filter(None, [field, "".join(d)])) for d in product(names, repeat=order)]
     if not slabs[True]:
-        raise HeroError(
-            f"{path} has no field that varies in time, so that it is steady; choose a file of trajectories."
-        )
+        raise HeroError(f"{path} is steady, no field varies in time; choose a file of trajectories.")
     table, notes = _scalars(file, count, frames)
     ends = boundaries(file, names)
     dt, uneven = time_step(first_row(times))
@@ -99,17 +97,14 @@ def _axes(path: Path, field: h5py.Dataset, order: int, count: int, frames: int, 
     # An axis along which a field does not vary is missing, or has one entry: files of both kinds exist.
     for lead, inner in product(leads, (along, kept)):
         letters, shape = zip(*lead, *inner, *components, strict=True) if lead or inner or components else ((), ())
-        varies = tuple(field.attrs.get(f"{name}_varying", letter in letters) for name, letter in VARYING.items())
-        if field.shape == shape and varies == ("b" in letters, "t" in letters):
+        varies = "b" in letters, "t" in letters
+        told = field.attrs.get("sample_varying", varies[0]), field.attrs.get("time_varying", varies[1])
+        if field.shape == shape and told == varies:
             return "".join(letters)
     raise HeroError(
         f"{path}: {field.name} has the shape {field.shape}, which is not {count} trajectories of {frames} times on "
         f"{'x'.join(map(str, space.values()))} points as its attributes say; check the file."
     )
-
-
-VARYING = {"sample": "b", "time": "t"}
-"""Letters of the axes that the attributes `sample_varying` and `time_varying` are about."""
 
 
 def _scalars(file: h5py.File, count: int, frames: int) -> tuple[dict[str, list[float]], list[str]]:
