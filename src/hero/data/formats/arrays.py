@@ -222,11 +222,7 @@ class Sequel:
 
 
 def trajectories_of(
-    arrays: Sequence[LazyArray],
-    axes: str,
-    *,
-    fields: Sequence[LazyArray] = (),
-    split: str = "",
+    arrays: Sequence[LazyArray], axes: str, *, fields: Sequence[LazyArray] = (), split: str = ""
 ) -> list[Trajectory]:
     """A trajectory per entry of the axis b; `arrays` are its channels, `fields` have the same axes but no time."""
     shape = arrays[0].shape
@@ -258,10 +254,9 @@ def recording_of(
 ) -> Recording:
     """The recording of an array per split, "" where there are none; `name` is the channel's."""
     first = next(iter(arrays.values()))
-    kept = [place for place, letter in enumerate(layout) if letter not in "bt"]
-    for array in arrays.values():
-        if len(array.shape) == len(layout) and all(array.shape[place] == first.shape[place] for place in kept):
-            continue
+    shapes = [array.shape for array in arrays.values()]
+    grids = {tuple(n for letter, n in zip(layout, shape, strict=False) if letter not in "bt") for shape in shapes}
+    if len(grids) > 1 or any(len(shape) != len(layout) for shape in shapes):
         raise HeroError(f"{files[0]}: {describe(arrays)} differ in channels or grid; save the splits on one grid.")
     return Recording(
         format=form,

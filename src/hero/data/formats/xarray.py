@@ -68,8 +68,7 @@ def _dataset(path: Path, changed: int, process: int) -> Any:
     import xarray
 
     arguments: dict[str, Any] = {"engine": engine, "chunks": None, "cache": False}
-    if engine == "zarr":
-        arguments["consolidated"] = False
+    arguments |= {"consolidated": False} if engine == "zarr" else {}
     source = _store(path) if engine == "zarr" else path
     try:
         opened = xarray.open_dataset(source, **arguments)
@@ -213,8 +212,8 @@ def _letters(path: Path, dataset: Any) -> dict[str, str]:
     space = [str(name) for name in main.dims if str(name) not in (*of["time"], *of["row"], *levels)]
     if not 1 <= len(space) <= 3 or len(of["time"]) != 1 or len(levels) > len(COMPONENTS):
         raise HeroError(
-            f"{path}: of the dimensions {', '.join(map(str, main.dims))} of {main.name}, {', '.join(space) or 'none'} are "
-            "space; select 1 to 3 of space and one of time with xarray, and save that part."
+            f"{path}: of the dimensions {', '.join(map(str, main.dims))} of {main.name}, {', '.join(space) or 'none'} "
+            "are space; select 1 to 3 of space and one of time with xarray, and save that part."
         )
     letters = {"t": of["time"], "xyz": space, "b" * len(of["row"]): of["row"], COMPONENTS: levels}
     return {name: letter for word, names in letters.items() for name, letter in zip(names, word, strict=False)}
@@ -244,8 +243,9 @@ def _time(dataset: Any, name: str) -> tuple[float, str, tuple[str, ...]]:
         dt, notes = time_step(times)
         return dt, str(dataset[name].attrs.get("units", "")).split(" since ")[0], notes
     dt, notes = time_step((times - times[:1]) / np.timedelta64(1, "ns") * 1e-9)
-    length, unit = _seconds_unit(dt)
-    return dt / length, unit if times.size > 1 else "", notes
+    # The largest of day, hour and second of which dt is a whole number.
+    unit = next((unit for unit, n in SECONDS.items() if dt >= n and abs(dt / n - round(dt / n)) < 1e-6), "s")
+    return dt / SECONDS[unit], unit if times.size > 1 else "", notes
 
 
 def _kind_of_dimension(dataset: Any, name: str) -> str:
@@ -289,10 +289,3 @@ def _covers_circle(degrees: np.ndarray) -> bool:
         return False
     step, width = abs(degrees[1] - degrees[0]), abs(degrees[-1] - degrees[0])
     return bool(abs(width + step - 360) < 0.1 * step or abs(width - 360) < 0.1 * step)
-
-
-def _seconds_unit(seconds: float) -> tuple[float, str]:
-    """The largest of day, hour and second of which `seconds` is a whole number, and its length."""
-    fits = (unit for unit, n in SECONDS.items() if seconds >= n and abs(seconds / n - round(seconds / n)) < 1e-6)
-    unit = next(fits, "s")
-    return SECONDS[unit], unit
