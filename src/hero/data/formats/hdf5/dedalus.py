@@ -74,10 +74,8 @@ def join_dedalus(recordings: Sequence[Recording]) -> Recording:
     sets = sorted(recordings, key=lambda recording: times[recording][:1].tolist())
     clock = np.concatenate([times[recording] for recording in sets]).astype(np.float64)
     if np.any(np.diff(clock) <= 0):
-        raise HeroError(
-            f"the times of {sets[0].files[0]} and {sets[-1].files[0]} overlap, so that they are not sets of one run; "
-            "open them separately."
-        )
+        ends = f"{sets[0].files[0]} and {sets[-1].files[0]}"
+        raise HeroError(f"the times of {ends} overlap, so they are not sets of one run; open them separately.")
     dt, notes = time_step(clock)
     check_alike([replace(recording, dt=dt) for recording in sets])  # a set may have one state and no time step
     runs = [recording.trajectories[0] for recording in sets]

@@ -35,7 +35,8 @@ def read_pbdl(path: Path, file: h5py.File, layout: str) -> Recording:
         check_lengths(one, axes, states[0], axes, free="t")
         reads = [States([Slab(array, axes, space_of(axes, array.shape))]) for array in states]
         lengths = [length_of("t", axes, array.shape) for array in states]
-        runs.append(Trajectory(sum(lengths), Sequel(reads, lengths), numbers(sims[name].attrs)))
+        read = Sequel(reads, lengths) if len(reads) > 1 else reads[0]
+        runs.append(Trajectory(sum(lengths), read, numbers(sims[name].attrs)))
     named = tuple(Channel(label.replace(" ", "_")) for label in fields)
     count = length_of("c", axes, one.shape)
     channels = named if len(named) == count else channels_of("u", count)
@@ -63,8 +64,5 @@ def _axes(path: Path, file: h5py.File, data: h5py.Dataset, time: str, fields: in
     if layout:
         return layout_of(layout, data.shape, {}, name=data.name, path=path)
     if known and before != known:
-        raise HeroError(
-            f"{path}: no axis of {data.name} {data.shape} counts the {known} fields; name the axes in their order "
-            "with `--set data.layout=tcxy`."
-        )
+        raise HeroError(f"{path}: no axis of {data.name} {data.shape} is the {known} fields; set data.layout=tcxy.")
     return f"{time}c{space}"
