@@ -6,6 +6,7 @@ python -m benchmarks scaling speed.png            cost of an update against grid
 python -m benchmarks memory memory.png            memory of an update against the length of its unroll
 python -m benchmarks streaming --storage gzip     training from a file next to training from memory
 python -m benchmarks tuning table.csv --tasks burgers   the grid that the preset `best` was chosen from
+python -m benchmarks network table.csv            networks of several sizes on files of several kinds
 python -m benchmarks crashes                      kills at all points for all strategies, and at random moments
 python -m benchmarks soak --minutes 60            mixed work; memory and handles over time
 python -m benchmarks evaluations --count 500      memory and handles over evaluations in one process
@@ -26,6 +27,8 @@ from pathlib import Path
 from benchmarks.crashes import POINTS, crash_all, print_counts
 from benchmarks.evidence import Outcome, collect, collect_studies, verify_predictions, verify_training, verify_weights
 from benchmarks.evidence_page import build, outdated
+from benchmarks.network import measure, table_lines
+from benchmarks.network_data import KINDS
 from benchmarks.peers import compare, paper_workloads
 from benchmarks.predictability import measure_predictability
 from benchmarks.scaling import measure_scaling, paper_sweeps, scaling_figure
@@ -95,6 +98,13 @@ def run_tuning(args: argparse.Namespace) -> None:
     if not args.show:
         tune(args.tasks, args.updates, args.seeds, arms, args.table, args.runs, args.data, args.workers)
     print("\n".join(summary(args.table)))
+
+
+def run_network(args: argparse.Namespace) -> None:
+    """Validation scores of networks of several sizes on files of several kinds, kept as a table as above."""
+    if not args.show:
+        measure(args.kinds, args.arm, args.updates, args.seeds, args.table, args.folder)
+    print("\n".join(table_lines(args.table)))
 
 
 def run_results(args: argparse.Namespace) -> None:
@@ -200,6 +210,19 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--show", action="store_true", help="train nothing; print the table that is there")
     command.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR")
     command.add_argument("--data", type=Path, default=Path("data"), metavar="DIR")
+    command = commands.add_parser("network", help=run_network.__doc__, description=run_network.__doc__)
+    command.set_defaults(call=run_network)
+    command.add_argument("table", type=Path, metavar="CSV", help="the table")
+    command.add_argument(
+        "--kinds", nargs="+", default=list(KINDS), choices=KINDS, metavar="KIND", help=", ".join(KINDS)
+    )
+    command.add_argument(
+        "--arm", nargs="+", default=[f"backbone.size={size}" for size in ("apebench", "small", "base", "large")]
+    )
+    command.add_argument("--updates", type=at_least_one, default=1000, help="of each run (default 1000)")
+    command.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="N")
+    command.add_argument("--show", action="store_true", help="train nothing; print the table that is there")
+    command.add_argument("--folder", type=Path, default=Path("network"), metavar="DIR", help="data and runs")
     command = commands.add_parser(
         "predictability", help=run_predictability.__doc__, description=run_predictability.__doc__
     )

@@ -16,13 +16,14 @@ from PIL import Image, ImageSequence
 from conftest import Call, assert_refused, tiny
 from hero.files import write_atomic
 from hero.method.metrics import nrmse
+from hero.report import views
 from hero.report.figures import animation
 from hero.report.figures.animation import FRAMES, animate, picture, shown_steps
 from hero.runs.folder import Run
 from hero.runs.rollouts import read_rollout, write_rollout
 
 SHAPES = {"burgers": (32,), "decaying_turbulence": (16, 16), "swift_hohenberg": (8, 8, 8)}
-GREY = tuple(bytes.fromhex(animation.GONE[1:]))
+GREY = tuple(bytes.fromhex(views.GREY[1:]))
 
 
 def waves(steps: int, shape: tuple[int, ...], speed: float) -> torch.Tensor:
@@ -34,7 +35,8 @@ def waves(steps: int, shape: tuple[int, ...], speed: float) -> torch.Tensor:
 
 def stored(folder: Path, task: str = "burgers", steps: int = 30, diverged_at: int | None = None) -> Path:
     """A run folder with what an evaluation leaves for the animation."""
-    config = tiny(task__name=task) if task == "burgers" else tiny(task__name=task, backbone__modes=4)
+    grid = {"task__resolution": SHAPES[task][0], "task__cutoff": 1, "backbone__modes": 4}
+    config = tiny(task__name=task) if task == "burgers" else tiny(task__name=task, **grid)
     run = folder / config.run_id()
     write_atomic(run / "config.toml", config.to_toml().encode())
     truth, prediction = waves(steps, SHAPES[task], 0.1), waves(steps, SHAPES[task], 0.11)
@@ -51,10 +53,9 @@ def stored(folder: Path, task: str = "burgers", steps: int = 30, diverged_at: in
 
 def drawn(run: Path) -> tuple[Figure, animation.Move]:
     """The figure of a run's animation, and the function that shows a step in it."""
-    opened = Run(run)
-    rollout = opened.rollout
+    rollout = Run(run).rollout
     assert rollout is not None
-    return picture(rollout, opened.errors.nrmse[0], opened.config.make_source())
+    return picture(Run(run), rollout)
 
 
 @pytest.mark.parametrize("task", list(SHAPES))

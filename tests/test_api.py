@@ -83,11 +83,11 @@ def test_an_array_becomes_a_run_with_everything_around_it(result: hero.Result, f
     assert result.path.parent == folders["runs"]
     assert result.errors.shape == (1, 11)
     assert result.metrics["nrmse@1"] == result.metrics.nrmse_1 == pytest.approx(result.errors[:, 0].mean())
-    assert result.metrics.gm11 == result.metrics["gm11"]
-    with pytest.raises(AttributeError, match="gm11"):
-        result.metrics.gm12  # noqa: B018
+    assert result.metrics.vrmse_gm11 == result.metrics["vrmse_gm11"]
+    with pytest.raises(AttributeError, match="vrmse_gm11"):
+        result.metrics.vrmse_gm12  # noqa: B018
     assert "\n" not in repr(result)
-    assert "gm11" in repr(result)
+    assert "vrmse_gm11" in repr(result)
     page = result._repr_html_()
     assert page.startswith("<table>")
     assert "data:image/png;base64," in page
@@ -277,7 +277,7 @@ def test_a_comparison_is_a_table_a_figure_and_a_page(folders: dict[str, Path]) -
     )  # fmt: skip
     assert [row["strategy"] for row in compared.table] == ["one_step", "push_forward"]
     assert [row["seeds"] for row in compared.table] == [2, 2]
-    assert all(row["test_gm11"] > 0 and row["test_gm11_std"] is not None for row in compared.table)
+    assert all(row["test_vrmse_gm11"] > 0 and row["test_vrmse_gm11_std"] is not None for row in compared.table)
     assert compared.table.to_markdown().count("\n") == 4
     assert "push_forward" in compared.to_markdown()
     assert compared.failed == {}
@@ -348,7 +348,7 @@ def test_the_card_says_where_the_model_comes_from(result: hero.Result, tmp_path:
     assert facts["license"] == "cc-by-4.0"
     assert {"fno", "push_forward", "neural-operator"} <= set(facts["tags"])
     data = result.config.data
-    for words in (data.fingerprint, result.path.name, "nrmse@1", f"{result.metrics.gm11:.4g}", "height", "torch"):
+    for words in (data.fingerprint, result.path.name, "nrmse@1", f"{result.metrics.vrmse_gm11:.4g}", "height", "torch"):
         assert words in body
     assert str(result.path.parent) not in text  # no path of the machine it was trained on
     assert str(data.path) not in (tmp_path / "model" / "config.json").read_text()

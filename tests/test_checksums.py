@@ -47,7 +47,7 @@ def data_of(run: Path) -> Path:
 
 def errors_of(run: Path) -> Any:
     errors = Run(run).errors
-    return {**errors.test, "val": errors.val_nrmse}
+    return {**errors.test, "val": errors.val}
 
 
 READERS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], Any]]] = {

@@ -13,6 +13,7 @@ from hero.data.formats import open_recording
 from hero.evaluation.benchmark_outputs import create_for_benchmark, fields_of
 from hero.evaluation.outputs import About
 from hero.method import metrics as m
+from hero.method.norm import Norm
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, load_data
 from test_predict import at_once, untrained
@@ -89,16 +90,21 @@ def test_the_well_scores_the_file_as_we_do(run: Path, data_dir: Path, tmp_path: 
         "truth": torch.from_numpy(np.moveaxis(truth, 2, -1)).double(),
     }
     arguments = theirs_of["prediction"], theirs_of["truth"], dataset.metadata
-    found = ours([m.nrmse, vrmse], np.moveaxis(read, -1, 2), truth)
+    found = ours([m.nrmse, m.vrmse, theirs], np.moveaxis(read, -1, 2), truth)
     np.testing.assert_allclose(found["nrmse"], NRMSE.eval(*arguments, eps=0.0)[..., 0], rtol=1e-11)
     # Their ε of 1e-7 next to the mean square is all that is different.
     share = 1e-7 / np.square(truth.astype(float)).mean(axis=(2, 3))
     np.testing.assert_allclose(found["nrmse"] / np.sqrt(1 + share), NRMSE()(*arguments)[..., 0], rtol=1e-11)
-    np.testing.assert_allclose(found["vrmse"], VRMSE()(*arguments)[..., 0], rtol=1e-11)
+    np.testing.assert_allclose(found["theirs"], VRMSE()(*arguments)[..., 0], rtol=1e-11)
+    # Of ours, the variance divides by N as everybody's mean does, and ε is relative to the channel.
+    variance = np.square(truth - truth.mean(axis=(2, 3), keepdims=True, dtype=float)).mean(axis=(2, 3))
+    ratio = np.sqrt((truth[0, 0].size / (truth[0, 0].size - 1) * variance + 1e-7) / (variance * (1 + 1e-7)))
+    np.testing.assert_allclose(found["vrmse"], found["theirs"] * ratio, rtol=1e-9)
+    assert np.abs(ratio - 1).max() < 0.02
 
 
 @m.measure(diverged=torch.inf)
-def vrmse(u_hat: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+def theirs(u_hat: torch.Tensor, u: torch.Tensor, norm: Norm) -> torch.Tensor:
     """√(⟨(û − u)²⟩ / (s² + 10⁻⁷)) with the sample variance s² of each channel, averaged over channels."""
     error = (u_hat - u).flatten(2).square().mean(2)
     return (error / (u.flatten(2).var(2) + 1e-7)).sqrt().mean(1)

@@ -85,7 +85,7 @@ def untimed(result: StudyResult) -> StudyResult:
 
 
 def errors_of(runs: Path, name: str, seed: int) -> np.ndarray:
-    return Run(runs / tiny(strategy=name, seed=seed).run_id()).errors.nrmse
+    return Run(runs / tiny(strategy=name, seed=seed).run_id()).errors.score
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -312,7 +312,7 @@ def test_logged_seconds_leave_validations_out() -> None:
 
     def validated(*steps: int) -> Log:
         return Log(
-            training, tuple(ValidationRecord(step=step, score=0.1, horizon=100, val_diverged=0) for step in steps)
+            training, tuple(ValidationRecord(step=step, score=0.1, metric="gm100", val_diverged=0) for step in steps)
         )
 
     assert logged_seconds(validated(10, 20, 30)) == pytest.approx((5 + 5 + 5 + 10) / 20)

@@ -203,7 +203,6 @@ def test_the_id_is_the_same_in_another_process_with_another_hash_seed() -> None:
 CHANGED: dict[str, Any] = {
     "data.train_seed": 2,  # 1 is the seed of the validation
     "train.ema": 0.5,
-    "train.on_divergence": "back_off",
     "strategy": "fixed_weight",
     "seed": 1,
     "task.name": "dispersion",
@@ -216,6 +215,9 @@ CHANGED: dict[str, Any] = {
     "train.compile": "true",
     "train.device": "cpu",
     "train.normalise": True,
+    "train.norm": "channels",
+    "train.channel_weights": "u:2",
+    "train.mask_input": False,
     "train.curriculum": "steps",
     "train.stages": "1:50,5:50",
     "train.init_hash": "0" * 64,

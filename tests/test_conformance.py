@@ -58,7 +58,7 @@ def begin(config: RunConfig) -> tuple[Strategy, nn.Module, Windows]:
 def update(strategy: Strategy, model: nn.Module, windows: Windows, steps: range) -> list[Tensor]:
     """Plain gradient descent; returns the weights."""
     for step in steps:
-        batch = augment(windows(step), strategy.train, strategy.seed)
+        batch = augment(windows(step), strategy.train, strategy.seed, strategy.norm)
         value = strategy.loss(model, batch).value
         gradients = torch.autograd.grad(value, list(model.parameters()))
         assert all(bool(g.isfinite().all()) for g in gradients)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from hero.data.checks import refuse_unfit, tidy
+from hero.data import checks
+from hero.data.checks import UnfitError, problems, tidy
 from hero.data.recording import Axis, Channel, Recording, Trajectory
-from hero.errors import HeroError
 
 ALL = slice(None)
 
@@ -168,29 +171,133 @@ def test_lengths_are_cut_within_a_split() -> None:
     assert sum("are cut to" in note for note in result.notes) == 2
 
 
-def test_masks_are_filled_and_other_nans_refused() -> None:
-    u = np.random.default_rng(0).standard_normal((9, 2, 12, 10))
+def found_in(arrays: Sequence[np.ndarray], **more: Any) -> list[UnfitError]:
+    """The problems of trajectories."""
+    return list(problems(replace(tidy(recording_of(arrays)), **more)))
+
+
+def test_masks_are_filled() -> None:
+    u = np.random.default_rng(0).standard_normal((9, 2, 12, 10)) + 5
     u[:, 1, 2:4, 3] = np.nan
     result = tidy(recording_of([u, u]))
+    assert result.mask is not None
+    assert np.array_equal(result.mask, ~np.isnan(u[0]))
     read = result.trajectories[1].read(ALL, [1, 0])
-    assert np.array_equal(read, np.nan_to_num(u)[:, [1, 0]])
-    assert any("u1" in note and "mask" in note for note in result.notes)
-    refuse_unfit(result)
+    assert np.array_equal(read[:, :, result.mask[1]], u[:, [1, 0]][:, :, result.mask[1]])
+    fill = np.unique(read[:, 0, ~result.mask[1]])
+    assert fill == pytest.approx(np.nanmean(u[[0, 1, 2, 3, 5, 6, 7, 8]][:, 1]))  # eight sampled frames
+    assert not list(problems(result))
+    for dtype in ("f4", "f8"):
+        assert tidy(recording_of([u.astype(dtype)])).trajectories[0].read(ALL, [1]).dtype == dtype
 
-    v = u.copy()
-    v[8, 0, 5, 5] = np.inf
-    with pytest.raises(HeroError, match="trajectory 1 is not finite in u0 at frame 8"):
-        refuse_unfit(tidy(recording_of([u, v])))
+
+def damaged(place: tuple[Any, ...], value: float, masked: bool) -> list[np.ndarray]:
+    """Three trajectories of random states, perhaps with a mask in the second channel, and one value in the last."""
+    u = np.random.default_rng(0).standard_normal((3, 40, 2, 16))
+    if masked:
+        u[:, :, 1, 3:7] = np.nan
+    u[2][place] = value
+    return list(u)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "masked", "kind", "frame", "channel"),
+    [
+        ((8, 0, 5), np.nan, False, "finite", 8, "u0"),
+        ((17, 0, 5), np.inf, False, "finite", 17, "u0"),
+        ((17, 1, 5), 1e39, False, "finite", 17, "u1"),  # beyond float32, in which training reads
+        ((17, 0, 5), np.nan, True, "finite", 17, "u0"),
+        ((23, 1, 9), np.nan, True, "mask", 23, "u1"),
+        ((23, 1, 4), 1.0, True, "mask", 23, "u1"),  # a value where there is none elsewhere
+    ],
+)
+def test_values_that_are_not_finite_are_named_wherever_they_are(
+    place: tuple[int, ...], value: float, masked: bool, kind: str, frame: int, channel: str
+) -> None:
+    (found,) = found_in(damaged(place, value, masked))
+    assert found.kind == kind
+    assert all(words in found.text for words in ("trajectory 2", f"frame {frame}", channel))
+
+
+def test_a_mask_that_moves_is_named_where_it_first_does() -> None:
+    u = np.random.default_rng(0).standard_normal((3, 20, 1, 64))
+    for frame in range(20):
+        u[:, frame, :, frame : frame + 3] = np.nan
+    (found,) = found_in(list(u))
+    assert found.kind == "mask"
+    assert "trajectory 0 has NaN at other points at frame 1" in found.text
+    u[..., 50:] = np.nan  # land that stays, next to ice that moves
+    (found,) = found_in(list(u))
+    assert found.kind == "mask"
+    assert "frame 0" in found.text
+
+
+def test_an_empty_channel_is_left_out_by_its_remedy() -> None:
+    u = np.random.default_rng(0).standard_normal((3, 9, 3, 16))
+    u[:, :, 1] = np.nan
+    (found,) = found_in(list(u))
+    assert (found.kind, found.settings) == ("empty channel", {"data.fields": "u0,u2"})
+    assert not list(problems(tidy(recording_of(list(u))), [0, 2]))
+    assert [one.kind for one in problems(tidy(recording_of(list(u))), [1])] == ["empty channel"]
+
+
+def test_what_is_not_chosen_may_be_damaged() -> None:
+    result = tidy(recording_of(damaged((8, 0, 5), np.nan, False)))
+    assert [one.kind for one in problems(result)] == ["finite"]
+    assert not list(problems(result, [1]))
+    assert not list(problems(result, [0, 1], [slice(6, 16)]))
 
 
 def test_refusals() -> None:
     random = np.random.default_rng(0)
-    with pytest.raises(HeroError, match=r"too short.* 2 states of u0 on \(16,\)"):
-        refuse_unfit(tidy(recording_of([random.standard_normal((2, 1, 16))])))
-    with pytest.raises(HeroError, match="steady"):
-        refuse_unfit(tidy(recording_of([random.standard_normal((1, 1, 16)).repeat(6, axis=0)])))
-    one_moves = [np.ones((6, 1, 16)), random.standard_normal((6, 1, 16))]
-    refuse_unfit(tidy(recording_of(one_moves)))
+    (short,) = found_in([random.standard_normal((2, 1, 16))])
+    assert short.kind == "length"
+    assert "2 states per trajectory, of u0 on (16,)" in short.text
+    assert [one.kind for one in found_in([random.standard_normal((1, 1, 16))])] == ["length"]
+    assert [one.kind for one in problems(tidy(recording_of([random.standard_normal((9, 1, 16))])), stride=5)] == [
+        "length"
+    ]
+    assert [one.kind for one in found_in([random.standard_normal((1, 1, 16)).repeat(6, axis=0)])] == ["steady"]
+    constant = np.full((6, 1, 16), 300.0) + 1e-9 * random.standard_normal((6, 1, 16))  # equal in float32
+    assert [one.kind for one in found_in([constant])] == ["steady"]
+    assert not found_in([np.ones((6, 1, 16)), random.standard_normal((6, 1, 16))])
+    assert [one.kind for one in found_in([random.standard_normal((6, 1, 1))])] == ["grid"]
+
+
+STEPS: dict[str, tuple[Any, dict[str, str]]] = {
+    "even": (np.arange(40) * 0.1, {}),
+    "rounded": (np.round(np.arange(40) / 3, 3), {}),
+    "one start each": (np.arange(40) + np.array([[0.0], [7.5]]), {}),
+    "alternating": (np.cumsum([0.0, *[0.1, 0.2] * 19, 0.1]), {"data.stride": "2"}),
+    "every third late": (np.arange(40) + 0.3 * (np.arange(40) % 3 == 1), {"data.stride": "3"}),
+    "a gap": (np.where(np.arange(40) < 20, np.arange(40.0), np.arange(40.0) + 6), {"data.dt": "1"}),
+    "random": (np.cumsum(np.random.default_rng(0).uniform(0.5, 1.5, 40)), {"data.dt": ""}),
+    "one dt each": (np.arange(40) * np.array([[0.1], [0.2]]), {"data.dt": ""}),
+    "zeros": (np.zeros(40), {"data.dt": "1"}),
+    "backwards": (-np.arange(40.0), {"data.dt": "1"}),
+}
+
+
+@pytest.mark.parametrize("case", STEPS)
+def test_time_steps_that_differ_are_a_problem_with_a_remedy_that_works(case: str) -> None:
+    times, settings = STEPS[case]
+    arrays = list(np.random.default_rng(0).standard_normal((3, 40, 1, 16)))
+    recording = replace(tidy(recording_of(arrays)), times=(times,))
+    found = list(problems(recording))
+    assert [one.kind for one in found] == ["time step"] * bool(settings)
+    for one in found:
+        assert one.settings.keys() == settings.keys()
+        assert not settings.get("data.stride") or one.settings == settings
+        stride, dt = int(one.settings.get("data.stride", 1)), float(one.settings.get("data.dt", 0))
+        assert dt > 0 or stride > 1
+        assert not list(problems(recording, stride=stride, dt=dt))
+
+
+def test_a_problem_is_a_sentence_that_survives_another_process() -> None:
+    one = UnfitError("time step", "a.npz", "the steps differ", "take one in 2", {"data.stride": "2"})
+    again = pickle.loads(pickle.dumps(one))
+    assert str(again) == str(one) == "a.npz: the steps differ; take one in 2 (data.stride=2)."
+    assert (again.kind, again.settings) == (one.kind, one.settings)
 
 
 def test_reading_is_bounded() -> None:
@@ -203,5 +310,6 @@ def test_reading_is_bounded() -> None:
 
     x = Axis("x", np.arange(16.0))
     many = Recording("test", (Path("file"),), (Channel("u"),), (x,), 1.0, [Trajectory(1000, read)] * 1000)
-    refuse_unfit(tidy(many))
+    assert not list(problems(tidy(many)))
     assert sum(reads) <= 3 * 4 * 8
+    assert checks.SAMPLED_VALUES < 1000 * 1000 * 16

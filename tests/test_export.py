@@ -258,7 +258,7 @@ def test_the_check_judges_single_steps_on_the_scale_of_the_rollout() -> None:
     with pytest.raises(HeroError, match="differs by inf"):
         check(linear(float("nan")), linear(1.0), data, 1, path)
     # The original may diverge, and the file with it; what came before is still compared.
-    assert check(linear(10.0), linear(10.0), data, 1, path).original_nrmse == float("inf")
+    assert check(linear(10.0), linear(10.0), data, 1, path).original_error == float("inf")
     with pytest.raises(HeroError, match="differs by"):
         check(linear(10.1), linear(10.0), data, 1, path)
     with pytest.raises(HeroError, match="cannot be checked"):

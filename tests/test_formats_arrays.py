@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import zipfile
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from foreign import refused
 from foreign_arrays import states
 from hero.data.formats import open_recording
 from hero.data.formats.arrays import layout_of, trajectories_of
+from hero.data.formats.xarray import read_xarray
 from hero.data.recording import Recording
 
 ALL = slice(None)
@@ -362,8 +364,26 @@ def test_netcdf_and_zarr(tmp_path: Path, kind: str) -> None:
     assert recording.field_names == ("orog",)
     assert [(axis.name, axis.periodic) for axis in recording.axes] == [("lat", False), ("lon", True)]
     assert (recording.dt, recording.time_unit) == (6, "h")
+    assert np.array_equal(recording.times, [6 * np.arange(6)])
     assert recording.channels[at[0]].unit == "K"
     assert "mean" in recording.notes[-1]
+
+
+class Date(float):
+    """A day of a calendar without leap years, as cftime has them."""
+
+    calendar = "noleap"
+
+    def __sub__(self, other: float) -> timedelta:
+        return timedelta(days=float(self) - float(other))
+
+
+def test_times_that_are_objects(tmp_path: Path) -> None:
+    xarray = pytest.importorskip("xarray")
+    for times, found in (([Date(0), Date(0.25), Date(1)], ([0, 6, 24], "h")), (["May", "June", "July"], None)):
+        coordinates = {"time": np.array(times, dtype=object)}
+        recording = read_xarray(tmp_path, xarray.Dataset({"u": (("time", "x"), states(3, 8))}, coordinates), "")
+        assert [(part.tolist(), recording.time_unit) for part in recording.times] == ([found] if found else [])
 
 
 def test_netcdf_of_an_ensemble_in_a_box(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 import foreign
 from foreign import T_STEP, grid, refused, states
 from hero.data import Split, get_task, handles, load_split, split_path
+from hero.data.checks import uneven_times
 from hero.data.formats import FORMATS, open_recording
 from hero.data.recording import Recording
 
@@ -34,6 +35,13 @@ def check(recording: Recording, u: np.ndarray, names: str) -> None:
         np.testing.assert_array_equal(whole, run)
         np.testing.assert_array_equal(trajectory.read(slice(1, 6, 2), some), run[1:6:2, some])
         assert trajectory.read(slice(2, 2), [0]).shape == (0, 1, *u.shape[3:])
+
+
+def is_uneven(path: Path) -> bool:
+    """Whether the times of a file are its one problem; no note tells of them."""
+    recording = open_recording(path)
+    assert not any("time" in note for note in recording.notes)
+    return [one.kind for one in uneven_times(recording)] == ["time step"]
 
 
 class Case(NamedTuple):
@@ -102,6 +110,9 @@ def test_layout(tmp_path: Path, name: str) -> None:
     recording = open_recording(tmp_path / "a.h5")
     check(recording, u[:, :, [2, 0, 1]] if case.channels == "p u v" else u, case.channels)  # a file sorts its datasets
     assert (recording.format, recording.dt, recording.notes) == (case.format, case.dt, ())
+    assert len(recording.times) == (case.dt == T_STEP and case.format != "pbdl")  # which has a time step and no times
+    for times in recording.times:
+        np.testing.assert_allclose(times, np.broadcast_to(foreign.times(case.shape[1]), times.shape))
     assert [axis.name for axis in recording.axes] == case.axes.split()
     assert dict(recording.trajectories[-1].scalars) == case.scalars
     others = "train" if case.format == "pdearena" else ""
@@ -155,6 +166,7 @@ def test_well(tmp_path: Path, complete: bool, keep_axes: bool) -> None:
     recording = open_recording(tmp_path / "a.hdf5")
     check(recording, u, WELL_CHANNELS)
     assert recording.dt == T_STEP
+    np.testing.assert_allclose(recording.times, [foreign.times(6)])
     assert [axis.periodic for axis in recording.axes] == [True, False]
     assert recording.field_names == ("density", "mask")
     for index, trajectory in enumerate(recording.trajectories):
@@ -239,16 +251,15 @@ def test_dedalus_sets_follow_each_other(tmp_path: Path) -> None:
     refused(tmp_path)
 
 
-def test_uneven_times_of_dedalus_are_noted_once(tmp_path: Path) -> None:
-    """A note about the times of one set gives way to the note about the times of all sets."""
+def test_times_of_dedalus_are_those_of_all_sets(tmp_path: Path) -> None:
     for number, start in enumerate((0, 4)):
         path = tmp_path / f"snapshots_s{number}.h5"
         foreign.dedalus(path, states((4, 3, 8, 6), dtype="f8"), start)
         with h5py.File(path, "r+") as file:
             file["scales/sim_time"][1] += 0.1
-    one, all_sets = open_recording(tmp_path / "snapshots_s0.h5").notes, open_recording(tmp_path).notes
-    assert len(one) == len(all_sets) == 2
-    assert one[0] == all_sets[0]
+    (times,) = open_recording(tmp_path).times
+    np.testing.assert_allclose(times, foreign.times(8) + 0.1 * (np.arange(8) % 4 == 1))
+    assert is_uneven(tmp_path)
 
 
 def test_own_file(tmp_path: Path) -> None:
@@ -308,20 +319,19 @@ def test_order_of_axes_comes_from_lengths(tmp_path: Path) -> None:
     refused(tmp_path / "a.h5", "tensor", "(3, 7, 9)", "data.layout")
 
 
-def test_uneven_times_are_noted(tmp_path: Path) -> None:
+def test_uneven_times_are_a_problem(tmp_path: Path) -> None:
     foreign.pdebench(tmp_path / "a.h5", states((3, 7, 1, 16)))
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         file["t-coordinate"][3] = 0.9
-    (note,) = open_recording(tmp_path / "a.h5").notes
-    assert "dt from 0.1" in note
+    assert is_uneven(tmp_path / "a.h5")
 
 
-def test_times_that_differ_between_trajectories_are_noted(tmp_path: Path) -> None:
+def test_times_that_differ_between_trajectories_are_a_problem(tmp_path: Path) -> None:
     foreign.pdearena(tmp_path / "a.h5", states((3, 5, 3, 8, 6)), "train", np.zeros(3))
-    for change, notes in ((0, 0), (1, 0), (np.arange(5), 1)):  # a later start is no difference
+    for change, uneven in ((0, False), (1, False), (np.arange(5), True)):  # a later start is no difference
         with h5py.File(tmp_path / "a.h5", "r+") as file:
             file["train/t"][1] += change
-        assert len(open_recording(tmp_path / "a.h5").notes) == notes
+        assert is_uneven(tmp_path / "a.h5") == uneven
 
 
 def pbdl_by_frame(path: Path, u: np.ndarray) -> None:

@@ -43,15 +43,21 @@ def test_weights_of_the_trapezoidal_rule() -> None:
     u = torch.exp(x)[:, None] * (2 + torch.sin(2 * math.pi * y))
     expected = torch.trapezoid(u.mean(1), x)
     torch.testing.assert_close((weights * u).sum(), expected, rtol=1e-14, atol=0)
-    ends = quadrature_weights([np.arange(5.0)], (False,))
+    ends = quadrature_weights([[0.0, 1.0, 2.0, 4.0]], (False,))
     assert ends is not None
-    torch.testing.assert_close(ends, torch.tensor([0.125, 0.25, 0.25, 0.25, 0.125], dtype=torch.float64))
+    torch.testing.assert_close(ends, torch.tensor([0.125, 0.25, 0.375, 0.25], dtype=torch.float64))
     falling = quadrature_weights([x.flip(0), y], (False, True))
     assert falling is not None
     torch.testing.assert_close(falling, weights.flip(0))
 
 
-def test_an_even_periodic_grid_has_no_weights() -> None:
+def test_an_even_grid_has_no_weights() -> None:
+    """Walls or not: every point counts the same, as in a mean over an array."""
+    assert quadrature_weights([np.arange(5.0)], (False,)) is None
+    assert quadrature_weights([np.arange(5.0), np.linspace(0, 1, 4)], (False, True)) is None
+    mixed = quadrature_weights([np.arange(5.0), [0.0, 1.0, 3.0]], (False, False))
+    assert mixed is not None
+    torch.testing.assert_close(mixed.sum(1), torch.full((5,), 0.2, dtype=torch.float64))
     single = np.linspace(0, 7, 64, dtype=np.float32)  # rounded coordinates are even all the same
     assert quadrature_weights([single, np.arange(5)], (True, True)) is None
     assert quadrature_weights([[3.0]], (False,)) is None
@@ -93,7 +99,8 @@ def test_cosines_are_orthonormal_in_the_quadrature() -> None:
     torch.testing.assert_close(uneven[:, 0], torch.ones(9, dtype=torch.float64))
     torch.testing.assert_close(cosine_basis(8, 5, torch.full((8,), 1 / 8, dtype=torch.float64)), even[:, :5])
     nodes = torch.linspace(0, 1, 65, dtype=torch.float64)
-    trapezoid = quadrature_weights([nodes], (False,))
+    trapezoid = torch.full((65,), 1 / 64, dtype=torch.float64)
+    trapezoid[[0, -1]] /= 2
     wave = 2**0.5 * torch.cos(3 * math.pi * nodes)
     assert float((cosine_basis(65, 4, trapezoid)[:, 3] - wave).abs().max()) < 0.01
 

@@ -14,7 +14,7 @@ from conftest import Call, assert_refused, options, tiny
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
 from hero.method import metrics
-from hero.method.metrics import METRICS, Metric, horizon_of, metric_at, metric_named, metrics_of
+from hero.method.metrics import METRICS, Metric, Scoring, metric_at, metric_named, scoring_of
 from hero.report.content import metrics_table
 from hero.report.figures.fields import FIELD_STEPS, LINE_STEPS, SPECTRUM_STEPS, _present
 from hero.report.figures.runs import run_figures
@@ -82,8 +82,8 @@ def test_at_the_usual_horizon_names_and_ids_are_what_they_were() -> None:
     names = ["gm100", "nrmse@1", "nrmse@10", "nrmse@50", "nrmse@100", "nrmse@200", "stable_step", "stable_step_from_0"]
     names += ["stability_horizon_200", "correlation_time", "diverged", "apebench_gmean_mean_nrmse"]
     assert list(METRICS) == names
-    assert metrics_of(100) == METRICS
-    assert rollout_columns(100) == ROLLOUT_COLUMNS
+    assert Scoring().metrics() == METRICS
+    assert rollout_columns(Scoring()) == ROLLOUT_COLUMNS
     assert [column.key for column in ROLLOUT_COLUMNS] == ["val_gm100", "test_gm100", "nrmse@1", "nrmse@100",
                                                           "stable_step"]  # fmt: skip
     transolver = make_config(overrides={"backbone.name": "transolver"})
@@ -95,7 +95,7 @@ def test_metrics_of_another_horizon(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = np.sort(rng.uniform(0.001, 0.3, (3, 40)), axis=1)
     own = Metric("Worst@30", "lower", "Toy.", lambda e: e[:, 29].max(), steps=30)
     monkeypatch.setitem(METRICS, "worst@30", own)
-    found = metrics.summarise({"nrmse": errors, "correlation": 1 - errors, "apebench_nrmse": 2 * errors}, 40)
+    found = metrics.summarise({"nrmse": errors, "correlation": 1 - errors, "apebench_nrmse": 2 * errors}, Scoring(40))
     assert found["gm40"] == pytest.approx(naive_gm(errors, 40), rel=1e-12)
     assert found["nrmse@40"] == pytest.approx(errors[:, 39].mean(), rel=1e-12)
     assert found["nrmse@10"] == pytest.approx(errors[:, 9].mean(), rel=1e-12)
@@ -104,10 +104,10 @@ def test_metrics_of_another_horizon(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["worst@30"] == errors[:, 29].max()
     assert set(found) == {"gm40", "nrmse@1", "nrmse@10", "nrmse@40", "stable_step", "stable_step_from_0", "diverged",
                           "correlation_time", "apebench_gmean_mean_nrmse", "worst@30"}  # fmt: skip
-    early = metrics.summarise({"nrmse": errors, "correlation": 1 - errors, "apebench_nrmse": errors}, 7)
+    early = metrics.summarise({"nrmse": errors, "correlation": 1 - errors, "apebench_nrmse": errors}, Scoring(7))
     assert early["gm7"] == pytest.approx(naive_gm(errors, 7), rel=1e-12)
     assert early["stable_step"] == pytest.approx(naive_stable(errors, 7))
-    assert (early["diverged"], "worst@30" in early, horizon_of(early)) == (0, True, 7)
+    assert (early["diverged"], "worst@30" in early, scoring_of(early)) == (0, True, Scoring(7))
 
 
 def test_a_metric_is_found_by_the_number_in_its_name() -> None:
@@ -115,27 +115,41 @@ def test_a_metric_is_found_by_the_number_in_its_name() -> None:
     assert "steps 1 to 40" in metric_named("gm40").definition
     assert (metric_named("nrmse@33").title, metric_named("nrmse@33").steps) == ("nRMSE@33", 33)
     assert metric_named("stable_step") is METRICS["stable_step"]
-    assert metric_named("stable_step", 40).title == "Stable step (40)"
-    assert "of the first 40" in metric_named("stable_step", 40).definition
-    assert [metric_at(name, 40) for name in ("gm100", "nrmse@1", "nrmse@200", "stability_horizon_200", "diverged")] == [
+    assert metric_named("stable_step", Scoring(40)).title == "Stable step (40)"
+    assert "of the first 40" in metric_named("stable_step", Scoring(40)).definition
+    names = ("gm100", "nrmse@1", "nrmse@200", "stability_horizon_200", "diverged")
+    assert [metric_at(name, Scoring(40)) for name in names] == [
         "gm40", "nrmse@1", "nrmse@40", "stable_step", "diverged"]  # fmt: skip
-    for unknown in ("gm0", "nrmse@", "gm40x", "nothing"):
+    files = Scoring(40, "vrmse")
+    assert [metric_at(name, files) for name in (*names, "correlation_time")] == [
+        "vrmse_gm40", "vrmse@1", "vrmse@40", "skilful_step", "diverged", "anomaly_correlation_time"]  # fmt: skip
+    assert (metric_named("vrmse_gm40").title, metric_named("vrmse@33").steps) == ("GM40 of VRMSE", 33)
+    assert (files.gm, files.last, files.title, files.gm_title) == ("vrmse_gm40", "vrmse@40", "VRMSE", "GM40 of VRMSE")
+    assert scoring_of(["nrmse@1", "vrmse_gm40"]) == files
+    assert "of the first 40" in metric_named("skilful_step", files).definition
+    for unknown in ("gm0", "nrmse@", "gm40x", "vrmse@0", "vrmse_gm", "nothing"):
         with pytest.raises(HeroError, match="metric"):
             metric_named(unknown)
 
 
 def test_columns_follow_the_horizon() -> None:
-    columns = rollout_columns(40)
+    columns = rollout_columns(Scoring(40))
     assert [column.label for column in columns] == ["Val GM40", "Test GM40", "nRMSE@1", "nRMSE@40", "Stable step (40)"]
     assert [column.key for column in columns] == ["val_gm40", "test_gm40", "nrmse@1", "nrmse@40", "stable_step"]
     assert main_column(columns).key == "nrmse@40"
-    assert len(rollout_columns(1)) == 4
+    assert len(rollout_columns(Scoring(1))) == 4
+    columns = rollout_columns(Scoring(40, "vrmse"))
+    assert [column.label for column in columns] == ["Val GM40 of VRMSE", "Test GM40 of VRMSE", "VRMSE@1", "VRMSE@40",
+                                                    "Skilful steps"]  # fmt: skip
+    assert [column.key for column in columns] == ["val_vrmse_gm40", "test_vrmse_gm40", "vrmse@1", "vrmse@40",
+                                                  "skilful_step"]  # fmt: skip
+    assert main_column(columns).key == "vrmse@40"
     from hero.study.plans import STUDIES
 
-    landscape = [column.at(25).key for column in STUDIES["landscape"].columns]
+    landscape = [column.at(Scoring(25)).key for column in STUDIES["landscape"].columns]
     assert landscape == ["nrmse@1", "nrmse@25", "nrmse@25", "nrmse@25"]
-    assert [column.at(25).label for column in STUDIES["ood"].columns] == ["GM25", "nRMSE@25", "MSH (25)"]
-    assert all(column.at(25) == column for column in STUDIES["cost"].columns)
+    assert [column.at(Scoring(25)).label for column in STUDIES["ood"].columns] == ["GM25", "nRMSE@25", "MSH (25)"]
+    assert all(column.at(Scoring(25)) == column for column in STUDIES["cost"].columns)
 
 
 def test_training_validates_over_the_horizon(run: Run, data_dir: Path) -> None:
@@ -143,11 +157,11 @@ def test_training_validates_over_the_horizon(run: Run, data_dir: Path) -> None:
     assert [line["step"] for line in lines if "val_gm20" in line] == [5, 10]
     assert not any("val_gm100" in line for line in lines)
     scores = {record.step: record.score for record in run.log.validation}
-    assert {record.horizon for record in run.log.validation} == {20}
+    assert {record.metric for record in run.log.validation} == {"gm20"}
     best = min(scores, key=scores.__getitem__)
     assert read_weights(run.path / "model.safetensors")[1] == {"step": best, "val_gm20": str(scores[best])}
-    assert run.errors.val_nrmse.shape == (2, 20)
-    assert scores[best] == pytest.approx(naive_gm(run.errors.val_nrmse, 20), rel=1e-6)
+    assert run.errors.val.shape == (2, 20)
+    assert scores[best] == pytest.approx(naive_gm(run.errors.val, 20), rel=1e-6)
     assert f"val {scores[10]:.3g}" in read_state(run.path, 11).note
     state = (run.path / "last" / "state.pt").read_bytes()
     assert train(run.config, run.path.parent, data_dir) == run.path  # finished: the state is read and kept
@@ -155,9 +169,9 @@ def test_training_validates_over_the_horizon(run: Run, data_dir: Path) -> None:
 
 
 def test_an_evaluation_over_the_horizon(run: Run, data_dir: Path) -> None:
-    found, errors = evaluate(run.path, data_dir), run.errors.nrmse
+    found, errors = evaluate(run.path, data_dir), run.errors.score
     assert errors.shape == (2, 25)
-    assert found.horizon == 20
+    assert found.scoring == Scoring(20)
     assert found.test["gm20"] == pytest.approx(naive_gm(errors, 20), rel=1e-9)
     assert found.test["nrmse@20"] == pytest.approx(errors[:, 19].mean(), rel=1e-9)
     assert found.test["stable_step"] == pytest.approx(naive_stable(errors, 20))
@@ -177,7 +191,7 @@ def test_a_comparison_on_short_data_is_complete(compared: Path) -> None:
     assert [summary.metric for summary in result.statistics] == ["nrmse@20"]
     for row in result.rows:
         assert all(cell is not None and cell.n == 2 for cell in row.cells.values())
-        errors = [Run(compared / one.run).errors.nrmse for one in row.runs]
+        errors = [Run(compared / one.run).errors.score for one in row.runs]
         cell = row.cells["test_gm20"]
         assert cell is not None
         assert cell.values == pytest.approx([naive_gm(one, 20) for one in errors], rel=1e-9)
@@ -261,8 +275,8 @@ def test_runs_of_different_horizons_are_compared_over_the_shortest(
     assert [column.key for column in result.columns][:2] == ["val_gm20", "test_gm20"]
     cells = {row.runs[0].run: row.cells for row in result.rows}
     for one in (longer, run):
-        errors = one.errors.nrmse
-        expected = {"test_gm20": naive_gm(errors, 20), "val_gm20": naive_gm(one.errors.val_nrmse, 20)}
+        errors = one.errors.score
+        expected = {"test_gm20": naive_gm(errors, 20), "val_gm20": naive_gm(one.errors.val, 20)}
         expected |= {"nrmse@20": errors[:, 19].mean(), "stable_step": naive_stable(errors, 20)}
         assert {key: cells[one.name][key].mean for key in expected} == pytest.approx(expected, rel=1e-6)  # type: ignore[union-attr]
     table = runs_table([ListedRun(one.name, one.metrics, one.status) for one in (longer, run)])

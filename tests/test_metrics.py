@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hero.errors import HeroError
 from hero.method import metrics
+from hero.method.norm import Norm
 
 SHAPES = [(3, 4, 1, 8), (2, 3, 2, 4, 5), (2, 2, 3, 3, 4, 2)]
 
@@ -99,7 +100,7 @@ def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A metric with its own measure: the rollout computes the measure, the summary its value."""
 
     @metrics.measure(diverged=math.inf)
-    def largest(u_hat: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    def largest(u_hat: torch.Tensor, u: torch.Tensor, norm: Norm) -> torch.Tensor:
         return (u_hat - u).flatten(1).abs().amax(1)
 
     entry = metrics.Metric("Largest error at 3", "lower", "Toy.", lambda e: e[:, 2], measure=largest, steps=3)
@@ -234,7 +235,7 @@ def test_a_truth_that_is_not_finite_is_refused(bad: float) -> None:
 def test_single_steps_and_constant_fields_have_all_metrics(value: float, scale: float) -> None:
     truth = torch.full((3, 1, 2, 4), value)
     errors = {m.name: m(truth * scale, truth) for m in (metrics.nrmse, metrics.apebench_nrmse, metrics.correlation)}
-    found = metrics.summarise(errors, 1)
+    found = metrics.summarise(errors, metrics.Scoring(1))
     assert not any(math.isnan(number) for number in found.values())
     assert found["gm1"] == pytest.approx(1 - scale, abs=1e-9)
     assert found["nrmse@1"] == pytest.approx(1 - scale, abs=1e-9)

@@ -13,8 +13,9 @@ import torch
 from torch import Generator, Tensor, nn
 
 from conftest import fork_hero, options, tiny, wait_until
-from hero.data.windows import Batch, Context
+from hero.data.windows import Batch, Context, Trajectories
 from hero.evaluation.evaluate import evaluate
+from hero.method.norm import Norm
 from hero.method.rollout import as_stepper, recomputed_unroll, rollout, unroll
 from hero.models import FNO
 from hero.runs.records import read_lines
@@ -126,18 +127,29 @@ def test_a_curriculum_shortens_the_batch_and_takes_its_number_away() -> None:
     u, truth, generator = window(1, 0)
     batch = Batch(Context(u[:, None]), truth, 3, torch.arange(5), generator)
     config = tiny(train__curriculum="steps", train__unroll=K)
-    shorter = augment(batch, config.train, 0)
+    shorter = augment(batch, config.train, 0, Norm())
     assert torch.equal(shorter.truth, truth[:, :1])
     assert shorter.index is None
-    assert augment(batch, tiny(train__unroll=K).train, 0) is batch
+    assert augment(batch, tiny(train__unroll=K).train, 0, Norm()) is batch
 
 
 def test_noise_has_the_size_that_is_asked_for() -> None:
     u = torch.randn(40, 2, 1, 50, 50) * torch.linspace(0.1, 10, 40).reshape(-1, 1, 1, 1, 1)
-    moved = noisy(Context(u, mu=torch.ones(40, 3)), 0.05, Generator().manual_seed(0))
+    moved = noisy(Context(u, mu=torch.ones(40, 3)), 0.05, Generator().manual_seed(0), Norm())
     change = (moved.states - u).flatten(2).norm(dim=2) / u.flatten(2).norm(dim=2)
     torch.testing.assert_close(change, torch.full_like(change, 0.05), rtol=0.1, atol=0)
     assert torch.equal(moved.mu, torch.ones(40, 3))
+
+
+def test_noise_of_channels_is_measured_by_their_standard_deviation() -> None:
+    """An offset makes the noise no larger: 1 % of 1e5 ± 1e3 is 10."""
+    u = torch.randn(40, 2, 2, 50, 50, generator=Generator().manual_seed(1))
+    u[:, :, 1] = 1e5 + 1e3 * u[:, :, 1]
+    norm = Norm(by_channel=True)
+    norm.fit(Trajectories(u))
+    moved = noisy(Context(u), 0.01, Generator().manual_seed(0), norm)
+    for c, size in enumerate((0.01, 10.0)):
+        assert float((moved.states - u)[:, :, c].std()) == pytest.approx(size, rel=0.02)
 
 
 @pytest.mark.parametrize("history", [1, 2])
@@ -215,7 +227,7 @@ def test_relative_term_on_top_of_another_objective() -> None:
     u, truth, _ = window(1, 0)
     whole = Batch(Context(u[:, None]), truth, 13, torch.arange(5), Generator().manual_seed(3))
     strategy.loss(model, replace(whole, step=0))  # makes the lagged operator
-    batch = augment(replace(whole, generator=Generator().manual_seed(3)), config.train, config.seed)
+    batch = augment(replace(whole, generator=Generator().manual_seed(3)), config.train, config.seed, strategy.norm)
     assert batch.truth.shape[1] == 3
     parameters = list(model.parameters())
     noise = Generator()

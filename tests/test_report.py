@@ -26,8 +26,8 @@ from hero.errors import HeroError
 from hero.method import metrics as m
 from hero.report import content, write_run_page
 from hero.report.content import metrics_table, published_numbers
+from hero.report.figures.curves import error_figure
 from hero.report.figures.fields import fields_figure, spectrum_figure
-from hero.report.figures.runs import error_figure
 from hero.report.figures.style import colours_of, line_style, save
 from hero.report.figures.training import diagnostic_charts, series, training_charts, training_figure
 from hero.report.headline import group_sentence, main_column, result_sentences, summary_sentence
@@ -35,7 +35,7 @@ from hero.report.inputs import gather
 from hero.report.listing import ListedRun, runs_table
 from hero.report.page.page import _json, render, write_page
 from hero.report.page.payload import payload
-from hero.report.page.player import LEVELS, averaged, kept_steps, player, quantise
+from hero.report.page.player import LEVELS, averaged, kept_steps, player, quantise, size_of
 from hero.report.panels import panels_of
 from hero.report.tables import Row, Text, format_number
 from hero.runs.config import RunConfig, make_config
@@ -54,7 +54,7 @@ CANDIDATES, DIAGNOSTICS = ("lag", "perturbed", "self"), ("roll", "spec", "energy
 
 def task(dims: int) -> Task:
     name = {1: "burgers", 2: "decaying_turbulence", 3: "swift_hohenberg"}[dims]
-    return replace(get_task(name), extent=2.0, dt=0.1)
+    return replace(get_task(name), extent=2.0, dt=0.1, resolution=GRIDS[dims][0])
 
 
 def trajectory(dims: int, length: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
@@ -77,6 +77,11 @@ def error_array(diverged: int = 0) -> np.ndarray:
     return errors
 
 
+def found_errors(errors: np.ndarray) -> Errors:
+    """As an evaluation stores them."""
+    return Errors({"nrmse": errors, "correlation": 1 / (1 + errors), "apebench_nrmse": errors}, errors)
+
+
 def trained(step: int, loss: float, **statistics: float) -> TrainingRecord:
     facts = {"grad_norm": 1.0, "steps_per_second": 9.0, "seconds": step / 9, "compiled": False, "device": "cpu"}
     return TrainingRecord(step=step, loss=loss, lr=1e-3, **facts, **statistics)
@@ -87,8 +92,8 @@ def logged(candidates: Sequence[str] = CANDIDATES, diagnostics: Sequence[str] = 
     shares = dict.fromkeys(candidates, 1 / len(candidates))
     errors = {f"{c}.{q}": 0.1 * (i + 1) for i, c in enumerate(candidates) for q in diagnostics}
     training = tuple(trained(50 * i, 1 / i, **STATISTICS, **shares, **errors) for i in range(1, 21))
-    validation = (ValidationRecord(step=500, score=math.inf, horizon=100, val_diverged=2),
-                  ValidationRecord(step=1000, score=0.2, horizon=100, val_diverged=0))  # fmt: skip
+    validation = (ValidationRecord(step=500, score=math.inf, metric="gm100", val_diverged=2),
+                  ValidationRecord(step=1000, score=0.2, metric="gm100", val_diverged=0))  # fmt: skip
     return Log(training, validation)
 
 
@@ -171,7 +176,7 @@ def test_numbers(value: float | None, text: str) -> None:
 
 @pytest.mark.parametrize(("diverged", "strategy"), [(0, "hero"), (4, "fixed_weight"), (30, "hero")])
 def test_error_figure(tmp_path: Path, diverged: int, strategy: str) -> None:
-    figure = error_figure(error_array(diverged), published_numbers(paper_config(strategy)), "title")
+    figure = error_figure(found_errors(error_array(diverged)), "title", (), published_numbers(paper_config(strategy)))
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert any("paper" in label for label in labels) == (strategy == "hero")
     assert any(f"({diverged} diverged)" in label for label in labels) == (diverged > 0)
@@ -180,7 +185,7 @@ def test_error_figure(tmp_path: Path, diverged: int, strategy: str) -> None:
 
 @pytest.mark.parametrize("errors", [np.zeros((2, 40)), np.full((3, 40), np.inf), np.full((1, 40), np.nan)])
 def test_error_figure_of_extreme_errors(tmp_path: Path, errors: np.ndarray) -> None:
-    assert_png(save(error_figure(errors, {}, "extreme"), tmp_path / "error.png"))
+    assert_png(save(error_figure(found_errors(errors), "extreme"), tmp_path / "error.png"))
 
 
 @pytest.mark.parametrize(
@@ -228,7 +233,7 @@ def test_spectrum_of_a_wave_lies_in_its_shell(dims: int) -> None:
     [
         logged(),
         Log(),
-        Log((trained(1, math.nan),), (ValidationRecord(step=1, score=math.inf, horizon=100, val_diverged=30),)),
+        Log((trained(1, math.nan),), (ValidationRecord(step=1, score=math.inf, metric="gm100", val_diverged=30),)),
         Log((trained(50, 0.1),)),
     ],
 )
@@ -331,7 +336,7 @@ def test_rollouts_are_read_as_they_were_written(tmp_path: Path, dims: int) -> No
     np.testing.assert_array_equal(rollout.truth, truth.numpy()[middle])
     np.testing.assert_array_equal(rollout.prediction, prediction.numpy()[middle])
     np.testing.assert_array_equal(rollout.initial, truth[0].numpy()[middle])
-    np.testing.assert_allclose(rollout.truth_spectrum[2], radial_spectrum(truth[2, 0].numpy()))
+    np.testing.assert_allclose(rollout.truth_spectrum[2, 0], radial_spectrum(truth[2, 0].numpy()))
     assert np.isinf(rollout.prediction_spectrum[3:]).all()
     assert np.isfinite(rollout.prediction_spectrum[:3]).all()
 
@@ -353,23 +358,25 @@ def test_a_damaged_rollout_is_refused(tmp_path: Path) -> None:
 
 def test_quantised_fields_are_within_half_a_level() -> None:
     field = np.array([-3.0, -1.0, -0.4, 0.0, 1e-3, 0.77, 1.0, 8.0, np.nan, np.inf])
-    levels = quantise(field, limit=1.0)
-    back = (levels[:8].astype(float) - LEVELS - 1) / LEVELS
-    np.testing.assert_allclose(back, np.clip(field[:8], -1, 1), atol=0.5 / LEVELS + 1e-12)
-    assert levels[8:].tolist() == [0, 0]
-    assert levels[:8].min() == 1
+    for low, high in ((-1.0, 1.0), (0.1, 5.0)):
+        levels = quantise(field, low, high)
+        back = low + (levels[:8].astype(float) - 1) / LEVELS * (high - low)
+        np.testing.assert_allclose(back, np.clip(field[:8], low, high), atol=0.5 * (high - low) / LEVELS + 1e-12)
+        assert levels[8:].tolist() == [0, 0]
+        assert levels[:8].min() == 1
 
 
 def test_players_stay_small_and_say_what_they_left_out(tmp_path: Path) -> None:
-    truth = torch.randn(200, 1, 72, 70)
+    truth = torch.randn(200, 1, 72, 72)
     rollout, errors = stored(tmp_path, truth, 1.1 * truth)
-    data = player(rollout, np.array(errors), dims=2, bytes_allowed=100_000)
-    assert data["shape"] == [36, 35]
-    assert sum(map(len, (*data["fields"], data["spectrum"], *data["truth"].values()))) <= 100_000
+    data = player(rollout, np.array(errors)[:, None], replace(task(2), resolution=72), bytes_allowed=100_000)
+    assert data["shape"] == [36, 36]
+    assert size_of(data["truth"]) + size_of(data["channels"]) <= 100_000
     assert data["steps"][0] == 1
     assert data["steps"][-1] == 200
-    assert data["nrmse"][3] == pytest.approx(errors[data["steps"][3] - 1])
-    said = " ".join(data["notes"])
+    (channel,) = data["channels"]
+    assert channel["errors"][3] == pytest.approx(errors[data["steps"][3] - 1])
+    said = " ".join([*data["notes"], *channel["notes"]])
     assert f"{len(data['steps'])} of 200 steps" in said
     assert "2×2 points" in said
     assert "255 levels" in said
@@ -379,8 +386,17 @@ def test_thinning_and_averaging() -> None:
     assert kept_steps(5, 9).tolist() == [1, 2, 3, 4, 5]
     assert kept_steps(200, 3).tolist() == [1, 100, 200]
     field = np.arange(2 * 5 * 4, dtype=float).reshape(2, 5, 4)
-    assert averaged(field, 2).shape == (2, 2, 2)
-    assert averaged(field, 2)[1, 0, 1] == field[1, :2, 2:].mean()
+    valid = np.ones((5, 4), bool)
+    valid[0, :3] = valid[1, :2] = False
+    field[:, ~valid] = np.nan
+    means = averaged(field, [2, 2], valid)
+    assert means.shape == (2, 2, 2)
+    assert averaged(field, [1, 2], valid).shape == (2, 5, 2)
+    assert means[1, 1, 1] == field[1, 2:4, 2:].mean()
+    assert means[1, 0, 1] == np.nanmean(field[1, :2, 2:])  # masked points do not count
+    assert np.isnan(means[:, 0, 0]).all()
+    field[1, 0, 3] = np.nan  # but a point that is lost makes the block lost
+    assert np.isnan(averaged(field, [2, 2], valid)[1, 0, 1])
 
 
 @pytest.fixture(scope="module")
@@ -397,9 +413,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def write_run(folder: Path, errors: np.ndarray, truth: torch.Tensor, prediction: torch.Tensor, **more: Any) -> Metrics:
     metrics = run_metrics(int(np.isinf(errors).any(axis=1).sum()), Run(folder).config, **more)
     metrics.write(folder / "metrics.json")
-    Errors({"nrmse": errors, "correlation": 1 / (1 + errors), "apebench_nrmse": errors}, errors).write(
-        folder / "errors.npz"
-    )
+    found_errors(errors).write(folder / "errors.npz")
     log = logged()
     lines = [json.dumps(record.plain()).replace("Infinity", '"inf"') for record in (*log.training, *log.validation)]
     (folder / "log.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")

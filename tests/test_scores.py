@@ -19,7 +19,8 @@ from hero.evaluation.foreign import Score, score_files, score_model
 from hero.evaluation.outputs import create
 from hero.evaluation.predict import predict
 from hero.evaluation.shifts import Shift, shifted
-from hero.method.metrics import rollout_errors, summarise
+from hero.method.metrics import Scoring, rollout_errors, summarise
+from hero.method.norm import Norm
 from hero.runs.config import make_config
 from hero.runs.folder import Run, load_data
 from test_predict import FILE_RUN, about, flow, untrained
@@ -47,18 +48,23 @@ def pair(tmp_path: Path) -> tuple[Path, Path, np.ndarray, np.ndarray]:
 
 def naive(made: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     """Some of the metrics by loops, in float64, over all steps."""
-    rows = []
+    rows, joint = [], []
     for u_hat, u in zip(made.astype(np.float64), truth.astype(np.float64), strict=True):
-        rows.append(
-            [np.sqrt(((a - b) ** 2).sum()) / (np.sqrt((b**2).sum()) + 1e-12) for a, b in zip(u_hat, u, strict=True)]
-        )
+        states = list(zip(u_hat, u, strict=True))
+        joint.append([np.sqrt(((a - b) ** 2).sum()) / (np.sqrt((b**2).sum()) + 1e-12) for a, b in states])
+        each = [[np.sqrt(((a - b) ** 2).mean() / b.var()) for a, b in zip(*pair, strict=True)] for pair in states]
+        rows.append([np.mean(channels) for channels in each])
     count = len(rows[0])
-    stable = [next((t for t, e in enumerate(row) if e > 0.1), count) for row in rows]
+    stable = [next((t for t, e in enumerate(row) if e > 0.1), count) for row in joint]
+    mean_log = lambda row: np.mean([math.log(e + 1e-12) for e in row])  # noqa: E731
     return {
-        "nrmse@1": float(np.mean([row[0] for row in rows])),
-        f"nrmse@{count}": float(np.mean([row[-1] for row in rows])),
-        f"gm{count}": float(np.mean([math.exp(np.mean([math.log(e + 1e-12) for e in row])) for row in rows])),
+        f"gm{count}": float(np.mean([math.exp(mean_log(row)) for row in joint])),
         "stable_step_from_0": float(np.mean(stable)),
+        "nrmse@1": float(np.mean([row[0] for row in joint])),
+        f"nrmse@{count}": float(np.mean([row[-1] for row in joint])),
+        "vrmse@1": float(np.mean([row[0] for row in rows])),
+        f"vrmse@{count}": float(np.mean([row[-1] for row in rows])),
+        f"vrmse_gm{count}": float(np.mean([math.exp(mean_log(row)) for row in rows])),
         "diverged": 0.0,
     }
 
@@ -72,21 +78,32 @@ def test_two_files_are_scored_as_by_hand(
     found = score_files(made_file, truth_file).score
     expected = naive(made[:, 1:], truth[:, 1:])
     assert (found.trajectories, found.steps, found.horizon) == (3, 11, 11)
-    for name, value in expected.items():
-        assert found.metrics[name] == pytest.approx(value, rel=1e-9), name
-    assert found.nrmse[0] == found.metrics["nrmse@1"]
+    assert not {"gm11", "stable_step_from_0"} & found.metrics.keys()
+    for name in expected.keys() & found.metrics.keys():
+        value = expected[name]
+        # VRMSE adds 1e-7 of the variance
+        assert found.metrics[name] == pytest.approx(value, rel=1e-7 if name.startswith("vrmse") else 1e-9), name
+    assert found.score[0] == found.metrics["vrmse@1"]
+    assert list(found.channels) == ["a", "b"]
+    for c, numbers in enumerate(found.channels.values()):
+        error = naive(made[:, 1:, c : c + 1], truth[:, 1:, c : c + 1])
+        assert numbers["vrmse@11"] == pytest.approx(error["vrmse@11"], rel=1e-7)
+    first = np.repeat(truth[:, :1], 11, axis=1)
+    assert found.baselines["persistence"]["vrmse@11"] == pytest.approx(naive(first, truth[:, 1:])["vrmse@11"], rel=1e-7)
 
 
 def test_where_a_prediction_begins(pair: tuple[Path, Path, np.ndarray, np.ndarray], tmp_path: Path) -> None:
     made_file, truth_file, made, truth = pair
     whole = score_files(made_file, truth_file).score.metrics
+    assert 0 < whole["skilful_step"] <= 11
     # One state less: it begins at step 1, as a rollout of `hero predict` does.
     later = stored(tmp_path / "later.h5", made[:, 1:], channels=("a", "b"))
     assert score_files(later, truth_file).score.metrics == whole
     # Equal lengths and another first state: every state is predicted.
     other = stored(tmp_path / "other.h5", made[:, 1:], channels=("a", "b"))
     cut = stored(tmp_path / "cut.h5", truth[:, 1:], channels=("a", "b"))
-    assert score_files(other, cut).score.metrics == whole
+    # Without the state before there is no persistence to compare with.
+    assert score_files(other, cut).score.metrics == {k: v for k, v in whole.items() if k != "skilful_step"}
     # Other lengths need the place.
     short = stored(tmp_path / "short.h5", made[:, 3:7], channels=("a", "b"))
     found = score_files(short, truth_file, offset=3).score
@@ -104,8 +121,10 @@ def test_masks_and_divergence(tmp_path: Path) -> None:
     files = stored(tmp_path / "m.h5", made[:, 1:]), stored(tmp_path / "t.h5", truth)
     score = score_files(*files).score
     assert score.metrics["diverged"] == 1
-    assert score.nrmse[1] == pytest.approx(naive(made[:, 2:3, :, 2:], truth[:, 2:3, :, 2:])["nrmse@1"], rel=1e-6)
-    assert score.nrmse[2] == math.inf
+    expected = naive(made[:, 1:3, :, 2:], truth[:, 1:3, :, 2:])
+    assert score.score[1] == pytest.approx(expected["vrmse@2"], rel=1e-6)
+    assert score.metrics["nrmse@1"] == pytest.approx(expected["nrmse@1"], rel=1e-6)
+    assert score.score[2] == math.inf
 
 
 def test_the_command_prints_a_table_and_writes_numbers_and_a_curve(
@@ -116,7 +135,7 @@ def test_the_command_prints_a_table_and_writes_numbers_and_a_curve(
     assert (code, err) == (0, "")
     expected = score_files(pair[0], pair[1]).score
     assert Score.read(tmp_path / "s.json") == expected
-    assert f"{expected.metrics['gm11']:.4g}" in out
+    assert f"{expected.metrics['vrmse_gm11']:.4g}" in out
     assert "0 of 3" in out
     assert (tmp_path / "e.png").read_bytes().startswith(b"\x89PNG")
 
@@ -127,8 +146,12 @@ def test_a_prediction_of_a_run_scores_as_its_evaluation(tmp_path: Path, data_dir
     predict(str(run), tmp_path, data_dir, steps=100, out=tmp_path / "u.h5")
     test = load_data(config, "test", data_dir, "cpu")
     np.save(tmp_path / "truth.npy", test.states.numpy())
-    errors = rollout_errors(Run(run).stepper(Run(run).operator("cpu")), test, 100, "cpu")
-    assert score_files(tmp_path / "u.h5", tmp_path / "truth.npy").score.metrics == summarise(errors, 100)
+    errors = rollout_errors(Run(run).stepper(Run(run).operator("cpu")), test, 100, "cpu", norm=Norm(by_channel=True))
+    found = score_files(tmp_path / "u.h5", tmp_path / "truth.npy").score
+    expected = summarise(errors, Scoring(100, "vrmse"))
+    assert {name: value for name, value in found.metrics.items() if name != "skilful_step"} == expected
+    plain = rollout_errors(Run(run).stepper(Run(run).operator("cpu")), test, 100, "cpu")
+    assert found.metrics["nrmse@100"] == summarise(plain)["nrmse@100"]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +228,8 @@ def test_any_function_or_module_is_scored(data_dir: Path, tmp_path: Path, call: 
     found = score_model("stranger_model:still", SMALL, data_dir, steps=20).score
     expected = naive(np.repeat(test[:, :1], 20, axis=1), test[:, 1:21])
     for name, value in expected.items():
-        assert found.metrics[name] == pytest.approx(value, rel=1e-9), name
+        if not name.startswith("vrmse"):
+            assert found.metrics[name] == pytest.approx(value, rel=1e-9), name
     half = score_model("stranger_model:Half", SMALL, data_dir, steps=3).score
     factors = 0.5 ** np.arange(1, 4)[:, None, None]
     assert half.metrics["nrmse@3"] == pytest.approx(naive(test[:, :1] * factors, test[:, 1:4])["nrmse@3"], rel=1e-6)
@@ -233,7 +257,8 @@ def test_a_function_is_scored_on_the_test_split_of_a_file(tmp_path: Path, data_d
     found = json.loads((tmp_path / "s.json").read_text())["metrics"]
     count = test.shape[1] - 1
     expected = naive(np.repeat(test[:, :1], count, axis=1), test[:, 1:])
-    assert found[f"gm{count}"] == pytest.approx(expected[f"gm{count}"], rel=1e-9)
+    assert found[f"vrmse_gm{count}"] == pytest.approx(expected[f"vrmse_gm{count}"], rel=1e-6)
+    assert found[f"nrmse@{count}"] == pytest.approx(expected[f"nrmse@{count}"], rel=1e-9)
 
 
 @pytest.mark.usefixtures("stranger")
@@ -266,7 +291,7 @@ def test_another_split_and_another_grid_of_a_benchmark(run: Path, data_dir: Path
     found, errors = evaluate_on(run, data_dir, split="val")
     expected = rollout_errors(step, load_data(config, "val", data_dir, "cpu"), 100, "cpu")
     assert torch.equal(errors["nrmse"], expected["nrmse"])
-    assert found.metrics == summarise(expected, 100)
+    assert found.metrics == summarise(expected)
     assert OtherMetrics.read(run / "evaluations" / "val.json") == found
     # A shift of the task gives the numbers of `shifted`, which studies use.
     found, _ = evaluate_on(run, data_dir, {"task.resolution": 48})

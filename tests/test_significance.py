@@ -15,7 +15,7 @@ from rich.console import Console
 from scipy import stats
 
 from hero.report.content import statistics_tables
-from hero.report.figures.ranks import critical_difference_figure
+from hero.report.figures.studies import critical_difference_figure
 from hero.report.figures.style import save
 from hero.report.notes import statistics_notes
 from hero.study.records import Cell, Direction, Group, Row, RunEntry, Status, Summary, Wins

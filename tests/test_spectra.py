@@ -15,8 +15,8 @@ from conftest import tiny
 from hero.evaluation.evaluate import evaluate
 from hero.files import json_line
 from hero.report import write_run_page
-from hero.report.figures.spectra import SHOWN, SpectraChart, spectra_charts, spectra_figure
 from hero.report.figures.style import save
+from hero.report.figures.training import SHOWN, SpectraChart, spectra_charts, spectra_figure
 from hero.report.inputs import ReportInputs, gather
 from hero.report.page.payload import payload
 from hero.report.panels import study_of_runs

@@ -12,7 +12,7 @@ import base64
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -130,11 +130,15 @@ def settings_text() -> str:
 
 
 def metrics_text() -> str:
-    """A table of the registered metrics at the usual horizon."""
-    from hero.method.metrics import METRICS
+    """A table of the metrics of files, and one of the metrics of benchmarks, at the usual horizon."""
+    from hero.method.metrics import METRICS, Metric, Scoring
 
-    rows = (f"| `{key}` | {m.title} | {m.direction} | {cell(m.definition)} |" for key, m in METRICS.items())
-    return "| in files | in tables | better | definition |\n|---|---|---|---|\n" + "\n".join(rows)
+    def table(metrics: Mapping[str, Metric]) -> str:
+        rows = (f"| `{key}` | {m.title} | {m.direction} | {cell(m.definition)} |" for key, m in metrics.items())
+        return "| in files | in tables | better | definition |\n|---|---|---|---|\n" + "\n".join(rows)
+
+    files = {name: metric for name, metric in Scoring(measure="vrmse").metrics().items() if name not in METRICS}
+    return f"Your files:\n\n{table(files)}\n\nBenchmarks:\n\n{table(METRICS)}"
 
 
 def api_text() -> str:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # the same names for type checkers
     )
     from hero.method.rollout import as_stepper as as_stepper, rollout as rollout
     from hero.models import FNO as FNO, Transolver as Transolver, build_backbone as build_backbone
-    from hero.optimizers import OPTIMIZERS as OPTIMIZERS
+    from hero.optimizers import OPTIMIZERS as OPTIMIZERS, SOAP as SOAP
     from hero.runs.config import RunConfig as RunConfig, make_config as make_config
     from hero.strategies import STRATEGIES as STRATEGIES, Strategy as Strategy
     from hero.results import Comparison as Comparison, Evaluation as Evaluation, Result as Result
@@ -66,7 +66,7 @@ _PUBLIC = {
     "hero.method.objective": ("Every", "FixedWeight", "Hero", "Margin", "Ramp"),
     "hero.method.rollout": ("as_stepper", "rollout"),
     "hero.models": ("FNO", "Transolver", "build_backbone"),
-    "hero.optimizers": ("OPTIMIZERS",),
+    "hero.optimizers": ("OPTIMIZERS", "SOAP"),
     "hero.runs.config": ("RunConfig", "make_config"),
     "hero.strategies": ("STRATEGIES", "Strategy"),
     "hero.results": ("Comparison", "Evaluation", "Result"),

@@ -184,8 +184,8 @@ def evaluate(
     operator = model.model if isinstance(model, Result) else model if callable(model) else load(path)
     history = operator.card.history if isinstance(operator, Operator) else history
     test, norm = test_trajectories(data, Path(data_dir), named({}, settings, more))
-    if isinstance(operator, Operator) and operator.about:
-        norm.by_channel = operator.about.run_config().train.norm == "channels"
+    if isinstance(operator, Operator):
+        norm.by_channel, norm.importance = operator.card.norm == "channels", operator.card.channel_weights
     count = test.shape[1] - history
     if count < 1:
         raise HeroError(f"`data` have {test.shape[1]} states, too few for a step after {history}; give longer ones.")
@@ -303,7 +303,7 @@ def found_path(name: Any, runs: Path) -> Path:
 def test_trajectories(data: Any, data_dir: Path, values: Mapping[str, Any]) -> tuple[Trajectories, Norm]:
     """All of an array, `test` or `u` of several, or the test split of files and benchmarks; and their norm.
 
-    The statistics of the norm are the training split's where there is one, else those of the data themselves.
+    The norm takes its statistics from the training split where there is one, else from the data themselves.
     """
     if not is_array(data):
         settings = {"strategy": "one_step", "train.unroll": 1} | data_settings(data, data_dir, {}) | dict(values)

@@ -96,11 +96,10 @@ class Result:
 
     def plot(self) -> Figure:
         """The error along the rollout, and one predicted state next to the truth."""
-        from hero.report.figures.result import result_figure
+        from hero.report.figures.runs import result_figure
 
-        return result_figure(
-            self.path.name, self.errors, self.run.rollout, self.config.make_source(), self.config.horizon
-        )
+        source, scoring = self.config.make_source(), self.config.scoring
+        return result_figure(source.title, self.run.errors, self.run.rollout, source, scoring)
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -162,7 +161,7 @@ class Comparison:
 
         (group,) = self.study.groups
         tests = [test for summary in self.study.statistics for test in summary.tests]
-        return curves_figure(group.title, errors_of(group, self.runs), tests)
+        return curves_figure(group.title, *errors_of(group, self.runs), tests)
 
     def __repr__(self) -> str:
         return f"<hero comparison of {', '.join(row.strategy for row in self.study.rows)} in {self.path}>"

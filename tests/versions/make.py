@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import platform
 import signal
 import sys
 from pathlib import Path
@@ -52,6 +53,15 @@ def stop_halfway(progress: Progress) -> None:
         signal.raise_signal(signal.SIGINT)
 
 
+def machine() -> dict[str, str]:
+    """The version of torch and the processor, which decide on the last bits: kernels differ by more than AVX-512."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    processor = names[0] if names else platform.processor()
+    return {"torch": str(torch.__version__), "cpu": torch.backends.cpu.get_cpu_capability(), "processor": processor}
+
+
 def main(folder: Path) -> None:
     """Write the folders of this version."""
     torch.set_num_threads(1)
@@ -66,8 +76,7 @@ def main(folder: Path) -> None:
         found.model_copy(update={"versions": without_machine}).write(run / "metrics.json")
     for unread in (*version.rglob(".lock"), *version.rglob("previous.pt")):
         unread.unlink()
-    machine = {"torch": str(torch.__version__), "cpu": torch.backends.cpu.get_cpu_capability()}
-    (version / "machine.json").write_text(json.dumps(machine) + "\n")
+    (version / "machine.json").write_text(json.dumps(machine()) + "\n")
     sizes = [path.stat().st_size for path in version.rglob("*") if path.is_file()]
     print(f"{version}: {len(sizes)} files of {sum(sizes) / 1000:.0f} kB")
 

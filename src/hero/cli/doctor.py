@@ -1,12 +1,15 @@
 """The command `hero doctor`: a file of trajectories before training, or a trained run whose rollout fails."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from hero.cli.options import Folders, JsonFile, Open, argument, option
 from hero.cli.show import show, show_file
 from hero.console import say
 from hero.errors import HeroError
+
+if TYPE_CHECKING:
+    from hero.evaluation.doctor import Diagnosis
 
 
 def doctor(
@@ -49,8 +52,17 @@ def examine_file(path: Path, layout: str, out: Path, json: Path | None) -> int:
     if json:
         found.write(json)
     say(f"pictures: {out}", style="dim")
-    say(*doctor.verdict(found))
+    say(*doctor.verdict(found, "" if found.problems else network_of(found)))
     return int(bool(found.problems))
+
+
+def network_of(found: "Diagnosis") -> str:
+    """The network that the command of a diagnosis trains, and what it costs."""
+    from hero.runs.config import RECOMMENDED, make_config
+    from hero.study.cost.count import network_sentence
+
+    words = [f"{key}={value}" for key, value in found.settings.items()]
+    return network_sentence(make_config(RECOMMENDED, overrides=[f"data.path={found.source}", *words]))
 
 
 def find_only_run(name: str, where: Folders) -> Path | None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from hero.cli.options import Folders, Settings, TrustCode, allow_code, argument, option
+from hero.cli.options import Folders, Settings, Size, TrustCode, allow_code, argument, check_known, option
 from hero.cli.runs import measure, show_result
 from hero.console import say
 from hero.errors import HeroError
@@ -38,6 +38,7 @@ def finetune(
     backbone: Annotated[
         str | None, option("NAME", "One of: NAMES, or package.module:Class (default: as in the run).", "backbone")
     ] = None,
+    size: Size = None,
     strategy: Annotated[
         str | None, option("NAME", "One of: NAMES (default: push_forward, as we recommend).", "strategy")
     ] = None,
@@ -54,12 +55,13 @@ def finetune(
     By default 2,000 updates at a tenth of the optimizer's learning rate. The same command continues a run that was
     stopped.
     """
+    check_known("size", size)
     from hero.evaluation.finetune import measure_before
     from hero.runs.finetune import finetune_config
     from hero.runs.folder import Run
     from hero.training import loop
 
-    named: dict[str, Any] = {"task": data, "strategy": strategy, "backbone": backbone, "seed": seed}
+    named: dict[str, Any] = {"task": data, "strategy": strategy, "backbone": backbone, "size": size, "seed": seed}
     if unroll is not None:
         named["train.stages" if ":" in unroll else "train.unroll"] = unroll if ":" in unroll else whole(unroll)
     values = settings.values(**named)

@@ -23,6 +23,7 @@ REGISTRIES = {
     "task": ("data/benchmarks.py", "ROWS"),
     "strategy": ("strategies/__init__.py", "STRATEGIES"),
     "backbone": ("models/__init__.py", "BACKBONES"),
+    "size": ("models/fno.py", "SIZES"),
     "study": ("study/plans.py", "STUDIES"),
     "preset": ("runs/config.py", "PRESETS"),
     "logger": ("training/loggers.py", "LOGGERS"),
@@ -54,8 +55,7 @@ SETTINGS = {
     "refiner": ("strategies/refiner.py",),
     "foresight": ("strategies/foresight.py",),
     "loss": ("method/losses.py",),
-    "optimizer": ("optimizers/base.py", "optimizers/adamw.py", "optimizers/muon.py", "optimizers/soap.py",
-                  "optimizers/user.py"),
+    "optimizer": ("optimizers/__init__.py",),
 }  # fmt: skip
 """Source files of the settings of each section, of some one class, which completion shows."""
 
@@ -132,6 +132,10 @@ TaskName = Annotated[str | None, TASK]
 RequiredTask = Annotated[str, TASK]
 RunName = Annotated[str, argument("RUN", "Run folder, run id, or a unique part of the id.", "run")]
 Backbone = Annotated[str | None, option("NAME", "One of: NAMES, or package.module:Class (default fno).", "backbone")]
+Size = Annotated[
+    str | None,
+    option("NAME", "Size of the network: NAMES (default: base for files, as in the paper for benchmarks).", "size"),
+]
 SEEDS = option("N|A-B|A,B", "N seeds from 0; 10-14 or 3,7 names them.")
 Open = Annotated[bool, flag("--open", "Show it in the browser.")]
 AsJson = Annotated[bool, flag("--json", "Print plain JSON instead of the table.")]
@@ -218,7 +222,7 @@ class Settings:
                 "`hero data list` shows the benchmarks."
             )
         check_task(named.get("task"))
-        keys = {"task": key_of(named.get("task")), "backbone": "backbone.name"}
+        keys = {"task": key_of(named.get("task")), "backbone": "backbone.name", "size": "backbone.size"}
         given = {keys.get(name, name): value for name, value in named.items() if value is not None}
         return dict(map(parse_override, self.set or ())) | given
 
@@ -258,12 +262,14 @@ class OneRun:
         option("NAME", "One of: NAMES; as in the paper unless a preset is named.", "strategy"),
     ] = None
     backbone: Backbone = None
+    size: Size = None
     seed: Annotated[int | None, option("N", "Seed of initial weights and batch order (default 0).")] = None
 
     def __post_init__(self) -> None:
         check_task(self.task)
         check_known("strategy", self.strategy)
         check_known("backbone", self.backbone)
+        check_known("size", self.size)
 
 
 @dataclass

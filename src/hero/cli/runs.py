@@ -23,7 +23,7 @@ def measure(run: Path, data_dir: Path) -> "Metrics":
     metrics = evaluate(run, data_dir)
     opened = Run(run)
     if opened.before:
-        from hero.report.figures.finetune import finetune_figure
+        from hero.report.figures.curves import finetune_figure
         from hero.report.figures.style import save
 
         figure = finetune_figure(opened.before_errors, opened.errors, opened.config.make_source().title)
@@ -77,13 +77,14 @@ def animate(
     out: Annotated[Path | None, option("FILE", ".gif or .mp4 (default: rollout.gif in the run).")] = None,
     steps: Annotated[int | None, option("N", "The first N rollout steps (default: all).")] = None,
     fps: Annotated[int, option("N", "Frames per second.")] = 12,
+    channel: Annotated[str | None, option("NAME", "The channel that is drawn (default: the first).")] = None,
     open: Open = False,
 ) -> None:
     """Draw the rollout of an evaluated run as GIF or MP4."""
     folder = where.find(run)
     from hero.report.figures import animation
 
-    path = animation.animate(folder, out, steps, fps)
+    path = animation.animate(folder, out, steps, fps, channel)
     say(f"animation: {path} ({path.stat().st_size / 1e6:.1f} MB)")
     if open:
         show_file(path)
@@ -140,13 +141,14 @@ def anatomy(
     folder = where.find(run)
     from hero.evaluation import anatomy
     from hero.report.content import anatomy_table
-    from hero.report.figures.anatomy import anatomy_figure
+    from hero.report.figures.analysis import anatomy_figure
     from hero.runs.folder import Run
 
     found = anatomy.anatomy(folder, where.data, steps, trajectories, split, not without_solver)
     show(anatomy_table(found))
     say(found.advice)
-    show_figure(folder, "anatomy", anatomy_figure(found, Run(folder).config.make_source().title), open)
+    config = Run(folder).config
+    show_figure(folder, "anatomy", anatomy_figure(found, config.make_source().title, config.scoring), open)
 
 
 def show_figure(run: Path, name: str, figure: "Figure", open: bool) -> None:

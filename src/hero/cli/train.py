@@ -43,7 +43,7 @@ def train(
 
     if resume is None:
         config = settings.resolve("train", **vars(run))
-        say(*settings.recommendation(config, **vars(run)), *file_summary(config), style="dim")
+        say(*settings.recommendation(config, **vars(run)), *file_summary(config), *network_summary(config), style="dim")
         folder = loop.train(config, where.runs, where.data, log or None)
     else:
         folder = loop.resume(where.find(resume), where.data, log or None)
@@ -62,10 +62,19 @@ def file_summary(config: "RunConfig") -> list[str]:
     axes = ", ".join(f"{name} {points}{' periodic' * around}" for name, points, around in sizes)
     parts = [f"{found.split(name).trajectories} x {found.split(name).steps + 1}" for name in SPLITS]
     given = f"; conditioned on {', '.join(found.condition)}" if found.condition else ""
+    given += "; points without a value are left out (a mask)" if found.masked else ""
     return [
         f"{Path(found.path).name}: {found.format}, {', '.join(found.channels)} on {axes}, dt {found.dt:g}{given}; "
         f"trajectories x states: {parts[0]} to train, {parts[1]} to validate, {parts[2]} to test"
     ]
+
+
+def network_summary(config: "RunConfig") -> list[str]:
+    """A line that names the network that is trained on a file and its cost."""
+    from hero.data import FileSettings
+    from hero.study.cost.count import network_sentence
+
+    return [network_sentence(config)] if isinstance(config.data, FileSettings) else []
 
 
 def compare(
@@ -75,6 +84,7 @@ def compare(
     task: options.TaskName = None,
     strategies: Annotated[str, STRATEGIES] = "one_step,push_forward,hero,fixed_weight",
     backbone: options.Backbone = None,
+    size: options.Size = None,
     seeds: Annotated[str, options.SEEDS] = "5",
     budget: Annotated[
         str, option("NAME", "Equal for all: updates (steps) or measured time (compute).", "budget")
@@ -88,7 +98,8 @@ def compare(
     """Train strategies with shared seeds and compare them: a table, paired tests, and curves."""
     options.check_known("strategy", *split_names(strategies) or (), baseline)
     options.check_known("backbone", backbone)
-    values = settings.values("compare", task=task, backbone=backbone)
+    options.check_known("size", size)
+    values = settings.values("compare", task=task, backbone=backbone, size=size)
     from hero.runs.config import merge_settings
     from hero.study import compare as comparison
 
@@ -157,7 +168,7 @@ def run_plan(
     from hero.report import write_study, write_tables
     from hero.report.content import statistics_tables, study_tables, study_title
     from hero.report.headline import result_sentences
-    from hero.report.notes import statistics_notes, study_notes
+    from hero.report.notes import statistics_notes, study_notes, study_shortfalls
     from hero.study.run import InterruptedStudy, run
 
     out = out or where.runs / planned.folder
@@ -177,6 +188,7 @@ def run_plan(
             show(table)
         say(*statistics_notes(summary, result.groups), style="dim")
     say(*result_sentences(result))
+    say(*study_shortfalls(result), style="yellow")
     say(f"table: {out / 'table.md'}", *(f"figure: {figure}" for figure in figures))
     say(f"`hero report {out}` writes it as a page", style="dim")
     return result

@@ -141,10 +141,13 @@ def keep(record: "Record", errors: "Mapping[str, Tensor]", title: str, json: Pat
         say(f"numbers: {record.write(json)}")
     if figure:
         from hero.method.metrics import scored_by
-        from hero.report.figures.runs import error_figure
+        from hero.report.figures.curves import error_figure
         from hero.report.figures.style import save
+        from hero.runs.records import Errors
 
-        say(f"figure: {save(error_figure(errors[scored_by(errors)].numpy(), {}, title), figure)}")
+        measure, arrays = scored_by(errors), {name: values.numpy() for name, values in errors.items()}
+        found = Errors(arrays, arrays[measure], measure=measure)
+        say(f"figure: {save(error_figure(found, title), figure)}")
 
 
 def predict(

@@ -2,7 +2,7 @@
 
 from hero.config.parse import parse_override, read_toml
 from hero.config.registry import Registry
-from hero.config.settings import Derived, Facts, Settings, from_strategy, per_dims, setting, share
+from hero.config.settings import Derived, Facts, Settings, from_strategy, per_dims, per_size, setting, share
 
 __all__ = [
     "Derived",
@@ -12,6 +12,7 @@ __all__ = [
     "from_strategy",
     "parse_override",
     "per_dims",
+    "per_size",
     "read_toml",
     "setting",
     "share",

@@ -4,8 +4,9 @@
         start: Annotated[int, share(0.4)] = setting("First update of the relative term.", ge=0)
         top: float = setting(0.02, "Largest weight.", ge=0)
 
-A value that depends on others is declared with its rule in the annotation (`share`, `per_dims`, `from_strategy`) and is
-computed on construction, so a Settings object holds every number and nothing is None afterwards.
+A value that depends on others is declared with its rule in the annotation (`share`, `per_dims`, `per_size`,
+`from_strategy`) and is computed on construction, so a Settings object holds every number and nothing is None
+afterwards.
 """
 
 from __future__ import annotations
@@ -43,6 +44,14 @@ class Facts:
     """Whether channels come in different scales, as in files and in conditioning."""
     norm: str = "joint"
     """How errors are measured unless set: `channels` for files."""
+    size: str = "apebench"
+    """Size of the FNO unless set: `base` for files."""
+    channels: int = 1
+    """Channels of a state."""
+    states: int = 0
+    """States to train on, of all trajectories together; 0: enough for every default."""
+    train_steps: int = 0
+    """Steps of a training trajectory of a file; 0: enough for every default."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +71,23 @@ def share(part: float, least: int = 1) -> Derived:
 
 def per_dims(values: Mapping[int, Any]) -> Derived:
     """A value for each number of space dimensions."""
-    return Derived(
-        lambda facts, given: values[facts.dims], ", ".join(f"{value} in {dims}D" for dims, value in values.items())
-    )
+    return Derived(lambda facts, given: values[facts.dims], in_words(values))
+
+
+def per_size(values: Mapping[str, Any]) -> Derived:
+    """A value for each size of a network, or one for each of its sizes and number of space dimensions."""
+
+    def value(facts: Facts, given: Mapping[str, Any]) -> Any:
+        found = values.get(str(given.get("size")), values["base"])  # an unknown name is refused elsewhere
+        return found[facts.dims] if isinstance(found, Mapping) else found
+
+    shown = {size: in_words(found) if isinstance(found, Mapping) else found for size, found in values.items()}
+    return Derived(value, "; ".join(f"{size}: {found}" for size, found in shown.items()))
+
+
+def in_words(values: Mapping[int, Any]) -> str:
+    """28 in 1D, 20 in 2D, 4 in 3D."""
+    return ", ".join(f"{value} in {dims}D" for dims, value in values.items())
 
 
 def from_strategy(attribute: str) -> Derived:
@@ -72,11 +95,53 @@ def from_strategy(attribute: str) -> Derived:
     return Derived(lambda facts, given: getattr(facts.strategy, attribute, 0), "by strategy")
 
 
-def setting(default: Any, doc: str = "", **bounds: Any) -> Any:
-    """A documented field: `setting(default, doc, ge=, gt=, lt=, le=)`, or `setting(doc)` for a derived one."""
+@dataclass(frozen=True)
+class Flags:
+    """What a setting means for the rest of hero, declared where the setting is."""
+
+    identity: bool = True
+    """Whether it decides a number of a run, so that its value is part of the run's id."""
+    rounding: bool = False
+    """Whether it changes numbers by rounding at most."""
+    found: bool = False
+    """Whether it is found in a file or in the training data, again where other settings change."""
+    stated: bool = True
+    """Whether the paper gives one value for it."""
+    cost: bool = True
+    """Whether it changes the cost of an update."""
+    inherited: bool = False
+    """Whether a fine-tuned run takes it from the run that it starts from."""
+    carried: bool = False
+    """Whether it holds for other files that a run is evaluated on."""
+    code: bool = False
+    """Whether it may name a class as package.module:Class."""
+
+
+FLAGS = tuple(Flags.__dataclass_fields__)
+
+
+def setting(default: Any, doc: str = "", **more: Any) -> Any:
+    """A documented field: `setting(default, doc, ge=, gt=, lt=, le=, identity=, ..)`, or `setting(doc)` if derived.
+
+    The keywords are bounds of the value, and `Flags`.
+    """
+    flags = {name: more.pop(name) for name in FLAGS if name in more}
+    if flags:
+        more["json_schema_extra"] = {"flags": flags}
     if not doc:
-        return Field(default=None, description=default, **bounds)
-    return Field(default=default, description=doc, **bounds)
+        default, doc = None, default
+    return Field(default=default, description=doc, **more)
+
+
+def flags_of(field: FieldInfo) -> Flags:
+    """The flags of a field."""
+    extra = field.json_schema_extra
+    return Flags(**extra.get("flags", {})) if isinstance(extra, dict) else Flags()  # type: ignore[arg-type]
+
+
+def flagged(settings: type[Settings], flag: str, value: bool = True) -> tuple[str, ...]:
+    """The names of the settings of a section whose flag has this value."""
+    return tuple(name for name, field in settings.model_fields.items() if getattr(flags_of(field), flag) == value)
 
 
 class Settings(BaseModel):
@@ -108,6 +173,16 @@ class Settings(BaseModel):
     def plain(self) -> dict[str, Any]:
         """Nested plain values, ready for TOML."""
         return self.model_dump(mode="python")
+
+    def identity(self, facts: Facts) -> dict[str, Any]:
+        """The values that decide a number and are not their defaults, so that a new setting changes no id."""
+        values, found = self.plain(), {}
+        for name, field in type(self).model_fields.items():
+            rule = derivation(field)
+            default = field.get_default(call_default_factory=True) if rule is None else rule.value(facts, values)
+            if flags_of(field).identity and values[name] != default:
+                found[name] = values[name]
+        return found
 
 
 def facts_of(info: ValidationInfo) -> Facts:

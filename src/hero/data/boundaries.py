@@ -70,10 +70,10 @@ def is_periodic(lines: Sequence[np.ndarray]) -> tuple[bool, str]:
     return True, "states continue smoothly across its boundary"
 
 
-def is_even(values: np.ndarray | Tensor) -> bool:
+def is_even(values: np.ndarray | Tensor, tolerance: float = UNEVEN) -> bool:
     """Whether all are equal but for rounding, as the gaps between points of a uniform axis."""
     array = np.asarray(values)
-    return not array.size or bool(np.abs(array - array.mean()).max() <= UNEVEN * abs(array.mean()))
+    return not array.size or bool(np.abs(array - array.mean()).max() <= tolerance * abs(array.mean()))
 
 
 def _scales(lines: Sequence[np.ndarray]) -> list[np.ndarray]:

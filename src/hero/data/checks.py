@@ -1,28 +1,55 @@
 """Checks after reading: lengths, masks, doubled end points and periodic axes, and what cannot be trained on.
 
     recording = tidy(open_recording(path))
-    refuse_unfit(recording)
+    for problem in problems(recording):
+        raise problem
 
-A few states of a few trajectories are read, so that both take seconds on files of any size.
+`tidy` reads a few states of a few trajectories, so that it takes seconds on files of any size. `problems` is the one
+list of reasons to refuse a file: training raises the first, `hero doctor` shows them all. It reads all states of a file
+of at most `SAMPLED_VALUES` numbers and the same few of a larger one, whose other states are checked as they are read.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 
-from hero.data.boundaries import decide_boundaries
-from hero.data.recording import Recording, Trajectory
+from hero.data.boundaries import decide_boundaries, is_even
+from hero.data.recording import Axis, Recording, Trajectory
 from hero.errors import HeroError
 
 SAMPLED_VALUES = 1 << 23
 """Numbers that are read, if three states are not more."""
 SAMPLED_TRAJECTORIES = 4
 SAMPLED_FRAMES = 8
+SHORTEST = 3
+"""Frames from which on a trajectory has an input, a target and a step to unroll."""
+UNEVEN_STEPS = 1e-2
+"""Differences of time steps, relative to their mean, that are taken for rounding of the times."""
+SPLIT_FRAMES = 20
+"""Frames of one or two trajectories that can always be split in time."""
+STRIDED_FRAMES = 10
+"""Frames from which on equal time steps are no accident of a stride."""
+
+
+class UnfitError(HeroError):
+    """A reason for which training refuses a recording; `hero doctor` shows it as a problem of this kind."""
+
+    def __init__(
+        self, kind: str, file: str, text: str, remedy: str, settings: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """`settings` do what `remedy` says, where settings can."""
+        self.kind, self.file, self.text, self.remedy, self.settings = kind, file, text, remedy, dict(settings)
+        super().__init__(kind, file, text, remedy, self.settings)
+
+    def __str__(self) -> str:
+        typed = ", ".join("=".join(item) for item in self.settings.items())
+        return f"{self.file}: {self.text}; {self.remedy}{typed and f' ({typed})'}."
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +57,7 @@ class Sampled:
     """Some states of one trajectory."""
 
     trajectory: int
-    frames: list[int]
+    frames: Sequence[int]
     values: np.ndarray
     """(frame, channel, *space)"""
 
@@ -56,12 +83,17 @@ def _spread(count: int, wanted: int) -> list[int]:
 
 def tidy(recording: Recording) -> Recording:
     """The recording with trajectories of one length, its mask, and every axis periodic or not; noted."""
-    if not recording.trajectories:
-        raise HeroError(f"{_named(recording)} holds no trajectory; name another file.")
+    refuse_empty(recording)
     recording = _masked(_equal_lengths(recording))
-    if recording.points is not None or min(t.frames for t in recording.trajectories) < 1:
+    if recording.points is not None:
         return recording
     return decide_boundaries(recording, [part.values for part in sample(recording)])
+
+
+def refuse_empty(recording: Recording) -> None:
+    """Refuse a recording in which there is nothing to look at."""
+    if not recording.trajectories or not all(trajectory.frames for trajectory in recording.trajectories):
+        raise HeroError(f"{named(recording)} holds no trajectory, or one without states; name another file.")
 
 
 def _equal_lengths(recording: Recording) -> Recording:
@@ -90,76 +122,188 @@ def _masked(recording: Recording) -> Recording:
 
     They are read as the mean of the others, so that what looks at whole fields meets no cliff.
     """
-    states = [state for part in sample(recording) for state in part.values]
-    outside = np.isnan(states[0]) if states else np.zeros(1, bool)
-    if not outside.any() or any((np.isnan(state) != outside).any() for state in states):
+    missing = np.isnan(states := np.concatenate([part.values for part in sample(recording)]))  # (state, channel, ..)
+    outside = np.logical_and.reduce(missing)
+    for c in range(len(outside)):  # NaN in every state, nowhere in all: a mask that moves, found where it leaves this
+        if not outside[c].any() and missing[:, c].reshape(len(states), -1).any(axis=1).all():
+            outside[c] = missing[0, c]
+    if not outside.any():
         return recording
-    names = [channel.name for channel in recording.channels]
-    empty = [name for name, part in zip(names, outside, strict=True) if part.all()]
-    if empty:
-        raise HeroError(f"{_named(recording)} has no value of {empty[0]}, only NaN; leave it out with data.fields.")
-    fill = np.array([np.mean([state[c][~outside[c]] for state in states]) for c in range(len(names))])
-    trajectories = [
-        replace(one, read=partial(_read_masked, one, i, outside, fill, names, _named(recording)))
-        for i, one in enumerate(recording.trajectories)
-    ]
-    with_mask = ", ".join(name for name, part in zip(names, outside, strict=True) if part.any())
-    note = f"{with_mask}: {outside.mean():.1%} of the points are NaN in every state and are left out (a mask)."
+    valid = [states[:, c][np.isfinite(states[:, c]) & ~outside[c]] for c in range(len(outside))]
+    fill = np.array([values.mean() if values.size else 0.0 for values in valid])
+    trajectories = [replace(one, read=partial(_read_masked, one, outside, fill)) for one in recording.trajectories]
+    names = [channel.name for channel, part in zip(recording.channels, outside, strict=True) if part.any()]
+    note = f"{', '.join(names)}: {outside.mean():.1%} of the points are NaN in every state and are left out (a mask)."
     return replace(recording, trajectories=trajectories, mask=~outside, notes=(*recording.notes, note))
 
 
 def _read_masked(
-    trajectory: Trajectory,
-    number: int,
-    outside: np.ndarray,
-    fill: np.ndarray,
-    names: Sequence[str],
-    file: str,
-    frames: slice,
-    channels: Sequence[int],
+    trajectory: Trajectory, outside: np.ndarray, fill: np.ndarray, frames: slice, channels: Sequence[int]
 ) -> np.ndarray:
-    """States with the masked points filled; HeroError where the mask moves."""
-    values = np.array(trajectory.read(frames, channels))
-    mask = np.broadcast_to(outside[list(channels)], values.shape)
-    moved = mask & ~np.isnan(values)
-    if moved.any():
-        place = tuple(int(axis[0]) for axis in np.nonzero(moved))
-        frame = range(*frames.indices(trajectory.frames))[place[0]]
-        raise HeroError(
-            f"{file}: the mask of {names[channels[place[1]]]} moves, trajectory {number} has values at frame {frame} "
-            "where other states have NaN; fill the values, or leave such trajectories out."
-        )
-    filling = fill[list(channels)].reshape(-1, *(1,) * (values.ndim - 2))
-    return np.where(mask, filling.astype(values.dtype), values)
+    """States with the masked points filled; NaN where a state has a value there, because then the mask moves."""
+    values = trajectory.read(frames, channels)
+    filling = fill[list(channels)].reshape(-1, *(1,) * (values.ndim - 2)).astype(values.dtype)
+    return np.where(outside[list(channels)], np.where(np.isnan(values), filling, values.dtype.type(np.nan)), values)
 
 
-def refuse_unfit(recording: Recording) -> None:
-    """Refuse states that are too few, steady, or not finite."""
-    name = _named(recording)
-    shortest = min((trajectory.frames for trajectory in recording.trajectories), default=0)
-    if shortest < 3:
+def fitted(recording: Recording) -> tuple[Recording, list[UnfitError]]:
+    """The recording with as many coordinates as its states have points, and what did not fit."""
+    refuse_empty(recording)
+    state = recording.trajectories[0].read(slice(0, 1), range(len(recording.channels)))
+    space = state.shape[2:]
+    if space == recording.space:
+        return recording, []
+    if len(space) != len(recording.space) or state.shape[1] != len(recording.channels):
         raise HeroError(
-            f"{name} is too short: its trajectories have {shortest} state{'s' * (shortest != 1)} of "
-            f"{', '.join(channel.name for channel in recording.channels[:6])} on {recording.space}, and training needs "
-            "3 at least; name a file with more."
+            f"the first state of {named(recording)} has the shape {state.shape[1:]}, but the file announces "
+            f"{len(recording.channels)} channels on a grid of {recording.space}; name the order of its axes."
         )
-    parts = sample(recording)
-    for part in parts:
-        broken = ~np.isfinite(part.values)
+    pairs = list(zip(recording.axes, space, strict=True))
+    text = "; ".join(
+        f"{axis.name} has {axis.points} coordinates for {points} points"
+        + (" (off by one: edges of cells?)" if abs(axis.points - points) == 1 else "")
+        for axis, points in pairs
+        if axis.points != points
+    )
+    axes = tuple(a if a.points == n else replace(a, coordinates=np.arange(float(n))) for a, n in pairs)
+    problem = UnfitError("coordinates", named(recording), text, "correct the coordinates in the file")
+    return replace(recording, axes=axes), [problem]
+
+
+def problems(
+    recording: Recording,
+    channels: Sequence[int] | None = None,
+    cuts: Sequence[slice] = (),
+    stride: int = 1,
+    dt: float = 0.0,
+) -> Iterator[UnfitError]:
+    """Reasons to refuse what is chosen of a tidy recording; with `dt` the times in the file do not matter."""
+    channels = list(range(len(recording.channels)) if channels is None else channels)
+    cuts = list(cuts) or [slice(None)] * len(recording.axes)
+    yield from too_short(recording, stride)
+    if not dt:
+        yield from uneven_times(recording, stride)
+    if math.prod(len(range(*cut.indices(n))) for cut, n in zip(cuts, recording.space, strict=True)) < 2:
+        yield UnfitError(
+            "grid", named(recording), "its states have one point", "name a file of fields, or keep more points"
+        )
+    if recording.points is None:
+        yield from bad_coordinates(recording, cuts)
+    empty = [c for c in channels if recording.mask is not None and not recording.mask[c][tuple(cuts)].any()]
+    if empty:
+        yield empty_channel(recording, channels, empty)
+    if len(empty) < len(channels):
+        yield from bad_states(recording, [c for c in channels if c not in empty], cuts)
+
+
+def too_short(recording: Recording, stride: int = 1) -> Iterator[UnfitError]:
+    """Fewer states than a step and its continuation need."""
+    frames = min(-(-trajectory.frames // stride) for trajectory in recording.trajectories)
+    if frames < SHORTEST:
+        states = f"{frames} state{'s' * (frames != 1)}"
+        names = ", ".join(channel.name for channel in recording.channels[:6])
+        text = f"too short, it has {states} per trajectory, of {names} on {recording.space}"
+        longer = "lower data.stride" if stride > 1 else "name a longer file"
+        yield UnfitError("length", named(recording), text, f"training needs {SHORTEST} at least, so {longer}")
+
+
+def time_steps(recording: Recording, stride: int = 1) -> np.ndarray:
+    """The times from each state that a stride keeps to the next, where the file says so; else dt · stride."""
+    steps = [np.diff(times[..., ::stride]).ravel() for times in recording.times]
+    return np.concatenate(steps) if steps else np.array([recording.dt * stride])
+
+
+def are_equal_steps(steps: np.ndarray) -> bool:
+    """Whether time steps are equal but for rounding, and lead forward."""
+    return is_even(steps, UNEVEN_STEPS) and bool(steps.size and steps.mean() > 0)
+
+
+def uneven_times(recording: Recording, stride: int = 1) -> Iterator[UnfitError]:
+    """Times of frames in the file that are not evenly spaced; a stride may skip the frames that are too many."""
+    steps = time_steps(recording, stride)
+    if are_equal_steps(steps):
+        return
+    forward, unit = bool((steps > 0).all()), f" {recording.time_unit}" if recording.time_unit else ""
+    text = f"the time steps between its frames differ, from {steps.min():g} to {steps.max():g}{unit}"
+    frames = min(trajectory.frames for trajectory in recording.trajectories)
+    least = STRIDED_FRAMES if len(recording.trajectories) > 2 else SPLIT_FRAMES
+    strides = range(stride + 1, (frames - 1) // (least - 1) + 1)
+    every = next((n for n in strides if are_equal_steps(time_steps(recording, n))), 0)
+    if every:
+        remedy, settings = f"take one frame in {every}, which makes them equal", {"data.stride": str(every)}
+    else:
+        remedy = "resample it to equal time steps, or, if its times are wrong, say what the time step is"
+        settings = {"data.dt": f"{np.median(steps) if forward else 1:.6g}"}
+    yield UnfitError("time step", named(recording), text if forward else "its times do not increase", remedy, settings)
+
+
+def bad_coordinates(recording: Recording, cuts: Sequence[slice]) -> Iterator[UnfitError]:
+    """Axes on which no integral can be computed."""
+    for axis, cut in zip(recording.axes, cuts, strict=True):
+        gaps = np.diff(axis.coordinates[cut])
+        if not ((gaps > 0).all() or (gaps < 0).all()):
+            text = f"the coordinates of {axis.name} neither rise nor fall throughout"
+            yield UnfitError("coordinates", named(recording), text, "sort its points, and the states with them")
+        elif axis.periodic and not is_even(gaps) and _is_whole(axis, cut):
+            text = f"{axis.name} is periodic and its points are not evenly spaced"
+            around = [str(bool(other.periodic and other is not axis)).lower() for other in recording.axes]
+            remedy = "interpolate the states to an even grid, or declare the axis as not periodic"
+            yield UnfitError("coordinates", named(recording), text, remedy, {"data.periodic": f"[{','.join(around)}]"})
+
+
+def _is_whole(axis: Axis, cut: slice) -> bool:
+    return cut.indices(axis.points)[:2] == (0, axis.points)
+
+
+def empty_channel(recording: Recording, channels: Sequence[int], empty: Sequence[int]) -> UnfitError:
+    """A channel without any value."""
+    left = [recording.channels[c].name for c in channels if c not in empty]
+    text = f"it has no value of {', '.join(recording.channels[c].name for c in empty)}, only NaN"
+    if not left:
+        return UnfitError("empty channel", named(recording), text, "choose other points or another file")
+    return UnfitError("empty channel", named(recording), text, "leave it out", {"data.fields": ",".join(left)})
+
+
+def bad_states(recording: Recording, channels: Sequence[int], cuts: Sequence[slice]) -> Iterator[UnfitError]:
+    """States that are not finite in float32, as training reads them, or the same at all times."""
+    steady = True
+    for part in _looked_at(recording, channels):
+        with np.errstate(over="ignore"):
+            values = part.values[(slice(None), slice(None), *cuts)].astype(np.float32)
+        broken = ~np.isfinite(values)
         if broken.any():
             frame, channel = (int(places[0]) for places in np.nonzero(broken)[:2])
-            raise HeroError(
-                f"{name}: trajectory {part.trajectory} is not finite in {recording.channels[channel].name} at "
-                f"frame {part.frames[frame]}, and not at the same points in every state, as a mask would be; leave "
-                "such trajectories out or fill the values, and save it again."
-            )
-    if all((part.values == part.values[:1]).all() for part in parts):
-        raise HeroError(
-            f"{name} is steady: all states of a trajectory are equal, so there is nothing to predict; name a file of "
-            "trajectories in time."
-        )
+            yield not_finite(recording, part.trajectory, part.frames[frame], channels[channel])
+            return
+        steady = steady and len(values) > 1 and bool((values == values[:1]).all())
+    if steady:
+        text = "steady, all states of a trajectory are equal, so there is nothing to predict"
+        yield UnfitError("steady", named(recording), text, "name a file of trajectories in time")
 
 
-def _named(recording: Recording) -> str:
+def _looked_at(recording: Recording, channels: Sequence[int]) -> Iterator[Sampled]:
+    """All states of a small file, the sample of a larger one."""
+    frames = sum(trajectory.frames for trajectory in recording.trajectories)
+    if frames * len(channels) * math.prod(recording.space) > SAMPLED_VALUES:
+        for part in sample(recording):
+            yield replace(part, values=part.values[:, list(channels)])
+        return
+    for i, one in enumerate(recording.trajectories):
+        yield Sampled(i, range(one.frames), one.read(slice(0, one.frames), channels))
+
+
+def not_finite(recording: Recording, trajectory: int, frame: int, channel: int) -> UnfitError:
+    """A value that is not finite at a point that no mask leaves out, or the reverse."""
+    name, masked = recording.channels[channel].name, recording.mask is not None and not recording.mask[channel].all()
+    place = f"trajectory {trajectory} is not finite in {name} at frame {frame}"
+    remedy = "fill the values, or leave such trajectories out, and save it again"
+    if masked:
+        text = f"the mask of {name} moves: trajectory {trajectory} has NaN at other points at frame {frame}"
+        return UnfitError("mask", named(recording), text, remedy)
+    return UnfitError("finite", named(recording), place, remedy)
+
+
+def named(recording: Recording) -> str:
+    """The file of a recording in an error."""
     first = str(recording.files[0]) if recording.files else recording.format
     return first + (f" (and {len(recording.files) - 1} more)" if len(recording.files) > 1 else "")

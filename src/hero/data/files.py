@@ -22,12 +22,23 @@ from pydantic import BeforeValidator
 from torch import Tensor
 
 from hero.config import Facts, Settings, setting
+from hero.config.settings import flagged
 from hero.console import progress_bar
 from hero.data.arrays import is_as_given
 from hero.data.boundaries import is_even
-from hero.data.checks import refuse_unfit, tidy
+from hero.data.checks import (
+    SPLIT_FRAMES,
+    UnfitError,
+    are_equal_steps,
+    fitted,
+    not_finite,
+    problems,
+    tidy,
+    time_steps,
+    too_short,
+)
 from hero.data.formats import open_recording
-from hero.data.recording import Recording, Trajectory
+from hero.data.recording import Axis, Recording, Trajectory
 from hero.data.store import SCORED, SPLITS, Split
 from hero.data.windows import Trajectories
 from hero.errors import HeroError, unknown_name
@@ -57,40 +68,54 @@ Words = Annotated[tuple[str, ...], BeforeValidator(words)]
 class FileSettings(Settings):
     """Trajectories from files; `hero doctor FILE` shows what is in them."""
 
-    path: str = setting("", "File or folder of trajectories.")
-    layout: str = setting("", "Axes of a bare array, in the letters b t c x y z, as in btcxy.")
-    fields: Words = setting((), "Channels to learn, by name (default: all).")
+    path: str = setting("", "File or folder of trajectories.", identity=False)
+    layout: str = setting("", "Axes of a bare array, in the letters b t c x y z, as in btcxy.", carried=True)
+    fields: Words = setting((), "Channels to learn, by name (default: all).", carried=True)
     condition: Words = setting((), "Conditioning by name (default: every number that varies, and all fixed fields).")
-    stride: int = setting(1, "Take every n-th state of a trajectory.", ge=1)
-    crop: Words = setting((), "Part of each axis in points, as 0:64,32:96 (default: all).")
-    coarsen: int = setting(1, "Take every n-th grid point along each axis.", ge=1)
-    dt: float = setting(0.0, "Time between two states (default: from the file).", ge=0)
+    stride: int = setting(1, "Take every n-th state of a trajectory.", ge=1, carried=True)
+    crop: Words = setting((), "Part of each axis in points, as 0:64,32:96 (default: all).", carried=True)
+    coarsen: int = setting(1, "Take every n-th grid point along each axis.", ge=1, carried=True)
+    dt: float = setting(0.0, "Time between two states (default: from the file).", ge=0, found=True)
     extent: Annotated[tuple[float, ...], BeforeValidator(per_axis)] = setting(
-        (), "Length of each axis (default: from the file)."
+        (), "Length of each axis (default: from the file).", found=True
     )
     periodic: Annotated[tuple[bool, ...], BeforeValidator(per_axis)] = setting(
-        (), "Whether each axis is periodic (default: from the file)."
+        (), "Whether each axis is periodic (default: from the file).", found=True
     )
     train_share: float = setting(0.8, "Share of the trajectories to train on, if the file has no splits.", gt=0, lt=1)
     val_share: float = setting(0.1, "Share for validation; the rest is the test set.", gt=0, lt=1)
     split_seed: int = setting(0, "Which trajectories go where.", ge=0)
     rollout: int = setting(0, f"Steps of a test rollout (default: all there are, at most {LONGEST_ROLLOUT}).", ge=0)
-    memory: float = setting(4.0, "GB of a split held in memory; a larger one is read from the file as needed.", gt=0)
-    format: str = setting("", "Found: the layout of the file.")
-    channels: Words = setting((), "Found: the names of the channels; set them to rename.")
-    units: Annotated[tuple[str, ...], BeforeValidator(per_axis)] = setting((), "Found: their units.")
-    axes: Words = setting((), "Found: the names of the axes.")
-    space: Annotated[tuple[int, ...], BeforeValidator(per_axis)] = setting((), "Found: grid points per axis.")
-    cloud: bool = setting(False, "Found: whether the states are on scattered points.")
-    uneven: bool = setting(False, "Found: whether the points of an axis are unevenly spaced.")
-    masked: bool = setting(False, "Found: whether some points have no value in any state.")
-    train_trajectories: int = setting(0, "Found: training trajectories; set it to use fewer.", ge=0)
-    train_steps: int = setting(0, "Found: steps of each.", ge=0)
-    val_trajectories: int = setting(0, "Found: validation rollouts.", ge=0)
-    val_steps: int = setting(0, "Found: steps of each.", ge=0)
-    test_trajectories: int = setting(0, "Found: test rollouts.", ge=0)
-    test_steps: int = setting(0, "Found: steps of each.", ge=0)
-    fingerprint: str = setting("", "Found: a hash of the file, which must stay the same.")
+    memory: float = setting(
+        4.0, "GB of a split held in memory; a larger one is read from the file as needed.", gt=0, identity=False
+    )
+    format: str = setting("", "Found: the layout of the file.", found=True)
+    channels: Words = setting((), "Found: the names of the channels; set them to rename.", carried=True, found=True)
+    units: Annotated[tuple[str, ...], BeforeValidator(per_axis)] = setting((), "Found: their units.", found=True)
+    time_unit: str = setting("", "Found: the unit of dt.", found=True, identity=False)
+    axes: Words = setting((), "Found: the names of the axes.", found=True)
+    axis_units: Annotated[tuple[str, ...], BeforeValidator(per_axis)] = setting(
+        (), "Found: their units.", found=True, identity=False
+    )
+    axis_first: Annotated[tuple[float, ...], BeforeValidator(per_axis)] = setting(
+        (), "Found: the coordinate of the first point of each axis.", found=True, identity=False
+    )
+    axis_last: Annotated[tuple[float, ...], BeforeValidator(per_axis)] = setting(
+        (), "Found: the coordinate of the last point of each axis.", found=True, identity=False
+    )
+    space: Annotated[tuple[int, ...], BeforeValidator(per_axis)] = setting(
+        (), "Found: grid points per axis.", found=True
+    )
+    cloud: bool = setting(False, "Found: whether the states are on scattered points.", found=True)
+    uneven: bool = setting(False, "Found: whether the points of an axis are unevenly spaced.", found=True)
+    masked: bool = setting(False, "Found: whether some points have no value in any state.", found=True)
+    train_trajectories: int = setting(0, "Found: training trajectories; set it to use fewer.", ge=0, found=True)
+    train_steps: int = setting(0, "Found: steps of each.", ge=0, found=True)
+    val_trajectories: int = setting(0, "Found: validation rollouts.", ge=0, found=True)
+    val_steps: int = setting(0, "Found: steps of each.", ge=0, found=True)
+    test_trajectories: int = setting(0, "Found: test rollouts.", ge=0, found=True)
+    test_steps: int = setting(0, "Found: steps of each.", ge=0, found=True)
+    fingerprint: str = setting("", "Found: a hash of the file, which must stay the same.", found=True)
 
     @classmethod
     def from_values(cls, section: str, values: Mapping[str, Any], facts: Facts) -> Self:
@@ -104,6 +129,7 @@ class FileSettings(Settings):
         """Refuse what cannot have been found in a file, as in a stored configuration that somebody changed."""
         dims = 1 if self.cloud else len(self.space)
         per_axis = [len(part) == dims for part in (self.space, self.axes, self.extent, self.periodic)]
+        per_axis += [len(part) in (0, dims) for part in (self.axis_units, self.axis_first, self.axis_last)]
         lengths = [
             *self.space,
             *(size for name in SPLITS for size in (self.split(name).trajectories, self.split(name).steps)),
@@ -140,9 +166,12 @@ class FileSettings(Settings):
                 "fields": tuple(recording.channels[i].name for i in kept),
                 "channels": renamed(self.channels, [recording.channels[i].name for i in kept]),
                 "units": tuple(recording.channels[i].unit for i in kept),
+                "time_unit": "" if self.dt else recording.time_unit,
                 "axes": tuple(axis.name for axis in axes),
+                "axis_units": tuple(axis.unit for axis in axes),
+                **self.ends([axis.coordinates[cut] for axis, cut in zip(axes, cuts, strict=True)], periodic),
                 "condition": chosen_conditioning(recording, self.condition),
-                "dt": self.dt or recording.dt * self.stride,
+                "dt": self.dt or dt_of(recording, self.stride),
                 "cloud": recording.points is not None,
                 "uneven": not all(
                     is_even(np.diff(axis.coordinates[cut])) for axis, cut in zip(axes, cuts, strict=True)
@@ -153,15 +182,22 @@ class FileSettings(Settings):
             }
         )
 
+    def ends(self, coordinates: Sequence[np.ndarray], periodic: Sequence[bool]) -> dict[str, tuple[float, ...]]:
+        """The coordinates of the first and the last point of each axis; from 0 on where the user gives its length."""
+        lengths = each_axis("extent", self.extent, len(coordinates)) or (None,) * len(coordinates)
+        found = []
+        for x, wraps, length in zip(coordinates, periodic, lengths, strict=True):
+            rising = (float(x[0]), float(x[-1])) if length is None else (0.0, last_point(length, len(x), wraps))
+            found.append(rising if length is None or x[0] <= x[-1] else rising[::-1])
+        first, last = zip(*found, strict=True)
+        return {"axis_first": first, "axis_last": last}
+
     def split(self, name: str) -> Split:
         """The size of the split `train`, `val` or `test`."""
         return Split(name, getattr(self, f"{name}_trajectories"), getattr(self, f"{name}_steps"), self.split_seed)
 
 
-FOUND = (
-    *(name for name, field in FileSettings.model_fields.items() if (field.description or "").startswith("Found")),
-    *("dt", "extent", "periodic"),
-)
+FOUND = flagged(FileSettings, "found")
 """Settings that are taken from the file again when others of a stored configuration change."""
 
 
@@ -216,6 +252,25 @@ class FileSource:
     @property
     def channel_names(self) -> tuple[str, ...]:
         return self.given.channels
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return self.given.units
+
+    @property
+    def time_unit(self) -> str:
+        return self.given.time_unit
+
+    def axes(self) -> tuple[Axis, ...]:
+        given, found = self.given, []
+        for i, (name, points, wraps) in enumerate(zip(given.axes, self.space, self.periodic, strict=True)):
+            ends = 0.0, last_point(self.extents[i], points, wraps)
+            if given.axis_first and given.axis_last:  # earlier versions did not store them
+                ends = given.axis_first[i], given.axis_last[i]
+            x = np.linspace(*ends, points)
+            x[1:-1] = np.nan if given.uneven else x[1:-1]
+            found.append(Axis(name, x, wraps, given.axis_units[i] if given.axis_units else ""))
+        return tuple(found)
 
     @property
     def conditioning(self) -> tuple[str, ...]:
@@ -316,12 +371,26 @@ class Reading:
             values = {name: np.float32(trajectory.scalars[name]) for name in names if name not in fields}
             if fields:
                 assert trajectory.fields is not None
-                found = trajectory.fields()[(slice(None), *self.cuts)]
+                found = self.filled(trajectory.fields()[(slice(None), *self.cuts)], number)
                 values |= {name: found[recording.field_names.index(name)] for name in fields}
                 rows.append(np.stack([np.broadcast_to(values[name], self.settings.space) for name in names]))
             else:
                 rows.append(np.array([values[name] for name in names]))
         return torch.from_numpy(np.stack(rows).astype(np.float32))
+
+    def filled(self, fields: np.ndarray, trajectory: int) -> np.ndarray:
+        """Conditioning fields with their mean where no channel has a value; HeroError where others are not finite."""
+        outside = np.zeros(fields.shape[1:], bool) if self.mask is None else ~self.mask.numpy().any(axis=0)
+        fields = fields.astype(np.float32)
+        for name in set(self.settings.condition) & set(self.recording.field_names):
+            field = fields[self.recording.field_names.index(name)]
+            if not np.isfinite(field[~outside]).all():
+                raise HeroError(
+                    f"the field {name} of trajectory {trajectory} in {self.settings.path} is not finite where states "
+                    "have values; fill it, or leave it out with data.condition."
+                )
+            field[outside & ~np.isfinite(field)] = field[~outside].mean()
+        return fields
 
 
 class FileTrajectories(Trajectories):
@@ -385,11 +454,8 @@ class FileTrajectories(Trajectories):
             found[i] = self.reading.states(part.trajectory, part.first + first, count)
             if not np.isfinite(found[i]).all():
                 frame, channel = (int(places[0]) for places in np.nonzero(~np.isfinite(found[i]))[:2])
-                raise HeroError(
-                    f"the split {self.split} of {self.reading.settings.path} has NaN or infinite values (first in "
-                    f"trajectory {row}, step {first + frame}, {self.reading.settings.channels[channel]}); "
-                    "`hero doctor` lists them, data.fields and data.crop leave parts out."
-                )
+                place = (part.first + first + frame) * self.reading.settings.stride
+                raise not_finite(self.reading.recording, part.trajectory, place, self.reading.channels[channel])
         return torch.from_numpy(found)
 
     def in_memory(self, title: str = "") -> Trajectories:
@@ -425,9 +491,37 @@ class FileTrajectories(Trajectories):
 
 def opened(settings: FileSettings) -> Recording:
     """The recording that the settings name, tidied and fit for training."""
-    recording = tidy(open_recording(Path(settings.path), settings.layout))
-    refuse_unfit(recording)
+    recording, unfit = examined(open_recording(Path(settings.path), settings.layout), settings)
+    for problem in unfit:
+        raise problem
     return recording if recording.points is None else with_positions(recording)
+
+
+def examined(given: Recording, settings: FileSettings) -> tuple[Recording, Iterator[UnfitError]]:
+    """The recording as training sees it, and every reason to refuse it: training raises the first of them, and `hero
+    doctor` shows them all."""
+    given, misfit = fitted(given)
+    recording = tidy(given)
+    around = each_axis("periodic", settings.periodic, len(recording.axes))
+    declared = [replace(axis, periodic=wraps) for axis, wraps in zip(recording.axes, around, strict=False)]
+    chosen = replace(recording, axes=tuple(declared) or recording.axes)
+
+    def unfit() -> Iterator[UnfitError]:
+        yield from misfit
+        channels, cuts = chosen_channels(chosen, settings.fields), axis_slices(chosen, settings)
+        yield from problems(chosen, channels, cuts, settings.stride, settings.dt)
+        try:
+            divided(chosen, settings)
+        except UnfitError as problem:
+            yield problem
+
+    return recording, unfit()
+
+
+def dt_of(recording: Recording, stride: int) -> float:
+    """Time between two states that a stride keeps: of uneven frames, the step that it makes even."""
+    steps = time_steps(recording, stride)
+    return recording.dt * stride if are_equal_steps(time_steps(recording)) else float(steps.mean())
 
 
 def with_positions(recording: Recording) -> Recording:
@@ -467,6 +561,11 @@ def mask_of(recording: Recording, settings: FileSettings) -> np.ndarray | None:
     kept = recording.mask[chosen_channels(recording, settings.fields)]
     mask = kept[(slice(None), *axis_slices(recording, settings))]
     for c, part in zip(chosen_channels(recording, settings.fields), mask, strict=True):
+        if not recording.mask[c].any():
+            raise HeroError(
+                f"{recording.files[0]} has no value of {recording.channels[c].name}, only NaN; leave it out with "
+                "data.fields."
+            )
         if not part.any():
             raise HeroError(
                 f"every point of {recording.channels[c].name} that data.crop and data.coarsen keep is masked; keep "
@@ -530,17 +629,19 @@ def length_of(coordinates: np.ndarray, periodic: bool) -> float:
     return length * len(coordinates) / (len(coordinates) - 1) if periodic else length
 
 
+def last_point(length: float, points: int, periodic: bool) -> float:
+    """The coordinate of the last point of an axis from 0 on."""
+    return length * (points - 1) / points if periodic else length
+
+
 def divided(recording: Recording, settings: FileSettings) -> dict[str, list[Part]]:
     """The parts of each split: the file's own splits where it has them, whole trajectories by share otherwise.
 
     Fewer than three trajectories are split in time. Validation and test trajectories are cut into rollouts.
     """
     frames = -(-min(t.frames for t in recording.trajectories) // settings.stride)
-    if frames < 3:
-        raise HeroError(
-            f"{settings.path} has {frames} states per trajectory with data.stride={settings.stride}; "
-            "at least 3 are needed, lower the stride."
-        )
+    for problem in too_short(recording, settings.stride):
+        raise problem
     if settings.train_share + settings.val_share >= 1:
         raise HeroError(
             f"data.train_share={settings.train_share:g} and data.val_share={settings.val_share:g} leave nothing for "
@@ -564,10 +665,12 @@ def whole_parts(recording: Recording, settings: FileSettings, frames: int) -> di
         cuts = [0, round(frames * settings.train_share)]
         cuts += [cuts[1] + round(frames * settings.val_share), frames]
         if min(np.diff(cuts)) < 2:
-            raise HeroError(
-                f"{settings.path} has {count} trajectories of {frames} states, too few to split in time; "
-                "at least 20 states are needed."
+            states = (
+                f"{count} {'trajectory' if count == 1 else 'trajectories'} of {frames} states, too few to split in time"
             )
+            longer = "lower data.stride" if settings.stride > 1 else "name a file with more"
+            remedy = f"at least {SPLIT_FRAMES} states or 3 trajectories are needed, so {longer}"
+            raise UnfitError("split", settings.path, states, remedy)
         bounds = zip(SPLITS, cuts[:-1], cuts[1:], strict=True)
         return {name: [Part(i, a, b - a) for i in range(count)] for name, a, b in bounds}
     order = np.random.default_rng(settings.split_seed).permutation(count)
@@ -582,7 +685,9 @@ def whole_parts(recording: Recording, settings: FileSettings, frames: int) -> di
             pool = [int(i) for i in order if i in left]
             groups[name], groups["train"] = sorted(pool[:taken]), sorted(pool[taken:])
     if not groups["train"]:
-        raise HeroError(f"{settings.path} leaves no trajectory to train on; raise data.train_share.")
+        labels_of = ", ".join(f"{labels.count(name)} for {name or 'any split'}" for name in dict.fromkeys(labels))
+        text = f"{count} trajectories ({labels_of}) leave none to train on"
+        raise UnfitError("split", settings.path, text, "add trajectories, or raise data.train_share")
     kept = [-(-trajectory.frames // settings.stride) for trajectory in recording.trajectories]
     shortest = {name: min(kept[i] for i in groups[name]) for name in SPLITS}
     return {name: [Part(i, 0, shortest[name]) for i in groups[name]] for name in SPLITS}

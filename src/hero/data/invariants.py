@@ -34,8 +34,8 @@ NEARLY = 1e-2
 """Relative violation up to which an invariant is said to hold nearly."""
 ROOM = 1.2
 """Times the largest norm of the training data that a limit leaves."""
-DECAYED = 1e-2
-"""Norm of a state relative to the largest below which a state has all but vanished."""
+SMALL_CHANGE = 0.07
+"""Change per step, relative to the state, below which an operator does best to predict the change."""
 FEWEST = 20
 """Steps, of all trajectories together, from which on `never` is believed; values that show a step between them."""
 SATURATED = 1e-2
@@ -91,18 +91,11 @@ class Survey:
         ratios = [one.change / np.maximum(one.norm[1:], TINY * self.scale) for one in self.series]
         return float(np.mean([ratio.mean() for ratio in ratios])) if self.steps else math.inf
 
-    @property
-    def decay(self) -> float:
-        """The smallest norm of a state relative to the largest, of the channel that decays most."""
-        least = np.min([one.norm.min(axis=0) for one in self.series], axis=0)
-        varied = self.scale > 0
-        return float((least[varied] / self.scale[varied]).min()) if varied.any() else 1.0
-
 
 def survey(parts: Iterable[np.ndarray], weights: np.ndarray | None = None) -> Survey:
     """Read trajectories (states, channel, *space) once.
 
-    `weights` (channel, *space) are those of a mean over space, 0 at masked points; None: all equal.
+    `weights` (channel, *space) weigh the points of a mean over space, 0 where masked; None: all equal.
     """
     series: list[Series] = []
     lows, highs, samples = [], [], []
@@ -134,7 +127,7 @@ def survey(parts: Iterable[np.ndarray], weights: np.ndarray | None = None) -> Su
 
 
 def quantum_of(values: np.ndarray) -> float:
-    """The smallest step between values above half of the largest; 0 where it is no larger than float32's rounding.
+    """The smallest step between values above half of the largest; 0 where it is within float32's rounding.
 
     n values without a step have two that differ by about range/n²; ten times that is a step.
     """
@@ -272,14 +265,14 @@ def follows_clock(found: Survey, c: int) -> bool:
     return float(np.ptp(changes, axis=0).max()) <= 2 * roundings(found) * float(found.rounding[c])
 
 
-def keep_words(invariants: Sequence[Invariant], decay: float = 1.0) -> tuple[str, ...]:
+def keep_words(invariants: Sequence[Invariant], step_change: float = 0.0) -> tuple[str, ...]:
     """What an operator should keep, as `backbone.keep` has it.
 
-    A norm is not combined with bounds: rescaling could leave them. Where states decay by more than `DECAYED`, the mean
-    is not kept: a projection leaves the network free to add any constant, which it learns to be large next to states
-    that have all but vanished, and it then fits the training data alone (docs/method/tuning.md has the figures).
+    A norm is not combined with bounds: rescaling could leave them. Means and norms are kept where states change little
+    per step: a projection leaves the network free to add any constant, and where its output is a whole new state, not
+    a small change, it learns one that fits the training data alone (docs/method/tuning.md has the figures).
     """
-    free = ("mean", "total", "norm") if decay < DECAYED else ()
+    free = () if step_change < SMALL_CHANGE else ("mean", "total", "norm")
     kept = [one for one in invariants if one.kept and one.kind in KEEPABLE and one.kind not in free]
     normed = {one.channels[0] for one in kept if one.kind == "norm"}
     return tuple(one.word for one in kept if one.kind not in ("low", "high") or one.channels[0] not in normed)

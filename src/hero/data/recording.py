@@ -74,6 +74,8 @@ class Recording:
     """Time between two frames; 1 where the file does not say."""
     trajectories: Sequence[Trajectory]
     time_unit: str = ""
+    times: tuple[np.ndarray, ...] = ()
+    """Times of the frames of each file that has them, (frames,) or (trajectory, frames)."""
     field_names: tuple[str, ...] = ()
     """The conditioning fields, in the order of `Trajectory.fields`."""
     points: np.ndarray | None = None

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hero.data.recording import Axis
+
 
 class Source(Protocol):
     """A benchmark task or people's files."""
@@ -50,6 +52,17 @@ class Source(Protocol):
     @property
     def channel_names(self) -> tuple[str, ...]:
         """The quantities that make up a state."""
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Units of the channels, empty where they are not known."""
+
+    @property
+    def time_unit(self) -> str:
+        """Unit of `dt`, empty where it is not known."""
+
+    def axes(self) -> tuple[Axis, ...]:
+        """The axes as pictures label them; of unevenly spaced points the ends alone are known, NaN between them."""
 
     @property
     def conditioning(self) -> tuple[str, ...]:

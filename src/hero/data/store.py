@@ -54,13 +54,13 @@ class DataSettings(Settings):
 
     train_trajectories: int = setting(50, "Training trajectories.", ge=1)
     train_steps: int = setting(50, "Steps of each training trajectory (one state more).", ge=1)
-    train_seed: int = setting(0, "Seed of the training initial states.", ge=0)
-    val_trajectories: int = setting(30, "Validation trajectories, used to select the checkpoint.", ge=1)
-    val_steps: int = setting(200, "Steps of each validation trajectory; GM100 reads 100.", ge=1)
-    val_seed: int = setting(1, "Seed of the validation initial states.", ge=0)
+    train_seed: int = setting(0, "Seed of the training initial states.", ge=0, stated=False)
+    val_trajectories: int = setting(30, "Validation trajectories, used to select the checkpoint.", ge=1, stated=False)
+    val_steps: int = setting(200, "Steps of each validation trajectory; GM100 reads 100.", ge=1, stated=False)
+    val_seed: int = setting(1, "Seed of the validation initial states.", ge=0, stated=False)
     test_trajectories: int = setting(30, "Test trajectories, never used for selection.", ge=1)
     test_steps: int = setting(200, "Steps of each test trajectory; GM100 reads 100.", ge=1)
-    test_seed: int = setting(773, "Seed of the test initial states.", ge=0)
+    test_seed: int = setting(773, "Seed of the test initial states.", ge=0, stated=False)
 
     def split(self, name: str) -> Split:
         """The size and seed of the split `train`, `val` or `test`."""

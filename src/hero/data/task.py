@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hero.data.recording import Axis
 from hero.data.solver import Grid, SpectralStepper, alias_free_mode
 from hero.errors import HeroError, unknown_name
 from hero.seeding import seed_of
@@ -93,6 +94,20 @@ class Task:
     def channel_names(self) -> tuple[str, ...]:
         """The quantities that make up a state."""
         return ("u",) if self.channels == 1 else tuple(f"u{i}" for i in range(self.channels))
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Benchmarks have no units."""
+        return ("",) * self.channels
+
+    @property
+    def time_unit(self) -> str:
+        """Nor does their time."""
+        return ""
+
+    def axes(self) -> tuple[Axis, ...]:
+        """x, y and z."""
+        return tuple(Axis(*axis, periodic=True) for axis in zip("xyz", self.coordinates(), strict=False))
 
     @property
     def ranges(self) -> dict[str, Range]:

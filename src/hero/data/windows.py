@@ -164,18 +164,22 @@ def masked_trajectories(states: Tensor, mu: Tensor | None = None) -> Trajectorie
 
     HeroError where other values are not finite.
     """
-    outside = states[0, 0].isnan()
-    wrong = (states.isnan() != outside) | states.isinf()
-    if bool(wrong.any()):
-        trajectory, frame, channel = wrong.nonzero()[0, :3].tolist()
-        raise HeroError(
-            f"trajectory {trajectory} is not finite in channel {channel} at frame {frame}, and not at the same points "
-            "in every state, as a mask would be; fill the values or leave the trajectory out."
-        )
+    outside = states.isnan().double().mean(dim=(0, 1)) > 0.5
+    for found, fault in (
+        (~states.isfinite() & ~outside, "is not finite in"),
+        (~states.isnan() & outside, "has a value of"),
+    ):
+        if bool(found.any()):
+            trajectory, frame, channel = found.nonzero()[0, :3].tolist()
+            raise HeroError(
+                f"trajectory {trajectory} {fault} channel {channel} at frame {frame}, and not at the same points in "
+                "every state, as a mask would be; fill the values or leave the trajectory out."
+            )
     if not bool(outside.any()):
         return Trajectories(states, mu)
-    if bool(outside.flatten(1).all(1).any()):
-        raise HeroError("a channel has no value at all, only NaN; leave it out.")
+    empty = outside.flatten(1).all(1)
+    if bool(empty.any()):
+        raise HeroError(f"channel {int(empty.nonzero()[0])} has no value at all, only NaN; leave it out.")
     mean = streamed_moments([states.nan_to_num(nan=0.0)], 0, ~outside)[0]
     filled = torch.where(outside, mean.reshape(-1, *(1,) * (states.dim() - 3)), states)
     return Trajectories(filled, mu, ~outside)

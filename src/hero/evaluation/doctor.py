@@ -5,37 +5,37 @@ See docs/howto/doctor.md.
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
-from hero.data.checks import tidy
+from hero.config import parse_override
+from hero.data.checks import fitted, not_finite
+from hero.data.files import FileSettings, divided, examined, words
 from hero.data.recording import Recording
 from hero.errors import HeroError
-from hero.evaluation.doctor_findings import UNROLL, Facts, Finding, findings, stride
+from hero.evaluation.doctor_findings import Facts, Finding, findings, train_command
 from hero.evaluation.doctor_measures import (
-    Growth,
+    Baselines,
     Spectrum,
     extent,
-    measure_growth,
+    measure_baselines,
     measure_spectrum,
     spread,
 )
 from hero.evaluation.doctor_scan import Scan, scan
-from hero.models import BACKBONES
 from hero.records import Record
+from hero.runs.config import RECOMMENDED, make_config
 
-HARDLY = 1e-3
-"""Rate per step below which states are said not to part: a thousand steps would make a factor of e."""
 DRAWN = 200
 """Points of the curve of the energy."""
 
 
 class ChannelFacts(Record):
-    """A channel and its numbers over all that was read."""
+    """A channel and its numbers over the valid points of all that was read."""
 
     name: str
     unit: str
@@ -43,6 +43,8 @@ class ChannelFacts(Record):
     high: float
     mean: float
     std: float
+    masked: int
+    """Points without a value."""
 
 
 class AxisFacts(Record):
@@ -70,6 +72,7 @@ class Range(Record):
 class Diagnosis(Record):
     """All that `hero doctor FILE` says."""
 
+    version: ClassVar[int] = 2
     source: str
     format: str
     files: int
@@ -90,16 +93,17 @@ class Diagnosis(Record):
     """Of the frames; below 1 the numbers come from an evenly spread sample."""
     energy_frames: tuple[int, ...]
     energy: tuple[float, ...]
-    """Mean square of the states, mean over the trajectories."""
+    """Mean square of the differences from the mean of each channel in its stds, averaged over the trajectories."""
     spectrum: Spectrum | None
     change: float
-    """Relative change per step."""
-    growth: Growth | None
-    """None: no states are near each other, and nothing is known."""
+    """RMSE of keeping a state for one step, in stds of the channels."""
+    baselines: Baselines | None
+    """None where training refuses the file."""
     findings: tuple[Finding, ...]
     settings: dict[str, str]
+    """Of the command to type."""
     backbone: str
-    """Empty: the default."""
+    """The default for such data."""
     backbone_why: str
 
     @property
@@ -110,19 +114,27 @@ class Diagnosis(Record):
     @property
     def command(self) -> str:
         """To type next."""
-        words = ["hero", "train", self.source, *(["--backbone", self.backbone] if self.backbone else [])]
-        return shlex.join([*words, *(word for item in self.settings.items() for word in ("--set", "=".join(item)))])
+        return train_command(self.source, self.settings)
 
 
 def diagnose(recording: Recording, source: str, layout: str = "") -> Diagnosis:
     """Read a recording and answer every question; `source` and `layout` are named in the command."""
-    if not recording.trajectories or not all(one.frames for one in recording.trajectories):
-        raise HeroError(f"{source} has no trajectories, or one without frames; give a file with at least one.")
-    given, mismatch = fitted(recording)
-    recording = tidy(given)
-    found = scan(recording)
+    plain = FileSettings(path=source, layout=layout)
+    given, _ = fitted(recording)
+    recording, refused = examined(recording, plain)
+    unfit = list(refused)
+    training = {} if unfit else {one.trajectory: one for one in divided(recording, plain)["train"]}
+    found = scan(recording, {i: range(one.first, one.first + one.frames) for i, one in training.items()})
+    if found.bad and not any(one.kind in ("finite", "mask") for one in unfit):  # beyond the states that were sampled
+        unfit.append(not_finite(recording, *found.bad[0]))
     spectrum = measure_spectrum(recording, found)
-    facts = Facts(given, recording, found, spectrum, measure_growth(found), mismatch)
+    facts = Facts(source, layout, given, recording, unfit, found, spectrum)
+    settings = ({"data.layout": layout} if layout else {}) | facts.fields | facts.stride
+    answers, baselines = findings(facts), None
+    if not unfit:
+        fields, stride = words(facts.fields.get("data.fields", "")), int(facts.stride.get("data.stride", 1))
+        baselines = measure_baselines(recording, found, plain.model_copy(update={"fields": fields, "stride": stride}))
+        answers = [*(refusal(source, settings) if Path(source).exists() else []), *answers]
     backbone, why = suggested_backbone(recording)
     frames = [one.frames for one in recording.trajectories]
     energy_frames, energy = energy_curve(found)
@@ -147,45 +159,22 @@ def diagnose(recording: Recording, source: str, layout: str = "") -> Diagnosis:
         energy=energy,
         spectrum=spectrum,
         change=facts.change,
-        growth=facts.growth,
-        findings=tuple(findings(facts)),
-        settings=suggested_settings(facts, layout),
+        baselines=baselines,
+        findings=tuple(answers),
+        settings=settings,
         backbone=backbone,
         backbone_why=why,
     )
 
 
-def fitted(recording: Recording) -> tuple[Recording, str]:
-    """The recording with as many coordinates as its states have points, and what did not fit, in words."""
-    state = recording.trajectories[0].read(slice(0, 1), range(len(recording.channels)))
-    space = state.shape[2:]
-    if space == recording.space:
-        return recording, ""
-    if len(space) != len(recording.space) or state.shape[1] != len(recording.channels):
-        raise HeroError(
-            f"the first state has the shape {state.shape[1:]}, but the file announces {len(recording.channels)} "
-            f"channels on a grid of {recording.space}; name the order of the axes with --layout."
-        )
-    names = [
-        f"{axis.name} has {axis.points} coordinates for {points} points"
-        + (" (off by one: edges of cells?)" if abs(axis.points - points) == 1 else "")
-        for axis, points in zip(recording.axes, space, strict=True)
-        if axis.points != points
-    ]
-    axes = tuple(
-        axis if axis.points == points else replace(axis, coordinates=np.arange(float(points)))
-        for axis, points in zip(recording.axes, space, strict=True)
-    )
-    return replace(recording, axes=axes), "; ".join(names)
-
-
 def channel_facts(recording: Recording, found: Scan) -> tuple[ChannelFacts, ...]:
     """Each channel with its numbers."""
+    channels, mask = recording.channels, recording.mask
+    masked = np.zeros(len(channels), int) if mask is None else (~mask.reshape(len(channels), -1)).sum(axis=1)
+    columns = (found.low, found.high, found.mean, found.std, masked)
     return tuple(
-        ChannelFacts(name=one.name, unit=one.unit, low=low, high=high, mean=mean, std=std)
-        for one, low, high, mean, std in zip(
-            recording.channels, *(x.tolist() for x in (found.low, found.high, found.mean, found.std)), strict=True
-        )
+        ChannelFacts(name=one.name, unit=one.unit, low=low, high=high, mean=mean, std=std, masked=points)
+        for one, low, high, mean, std, points in zip(channels, *(x.tolist() for x in columns), strict=True)
     )
 
 
@@ -223,43 +212,20 @@ def energy_curve(found: Scan) -> tuple[tuple[int, ...], tuple[float, ...]]:
     return tuple(kept.tolist()), tuple(mean.tolist())
 
 
-def suggested_settings(facts: Facts, layout: str) -> dict[str, str]:
-    """Settings that the findings ask for, as they are typed."""
-    settings = {"data.layout": layout} if layout else {}
-    names = [one.name for one in facts.recording.channels]
-    varied = [name for name, std in zip(names, facts.scan.std, strict=True) if std > 0]
-    if 0 < len(varied) < len(names):
-        settings["data.fields"] = ",".join(varied)
-    every = stride(facts)
-    if every > 1:
-        settings["data.stride"] = str(every)
-    if facts.mixed:
-        settings["train.normalise"] = "true"
-    if facts.shortest <= UNROLL:
-        settings["train.unroll"] = str(max(1, facts.shortest - 1))
-    return settings
-
-
 def suggested_backbone(recording: Recording) -> tuple[str, str]:
-    """A backbone for the geometry, empty for the default, and why."""
+    """The backbone that `hero train` takes by default, and why it fits."""
     if recording.points is not None:
         return "transolver", "points are scattered"
     walls = [axis.name for axis in recording.axes if not axis.periodic]
-    if not walls:
-        return "", "every axis is periodic"
-    return (
-        "unet" if "unet" in BACKBONES else "transolver",
-        f"{', '.join(walls)} is not periodic, and Fourier modes would wrap around",
-    )
+    return "fno", f"padded along {', '.join(walls)}, not periodic" if walls else "every axis is periodic"
 
 
-def doubling_text(growth: Growth | None) -> str:
-    """The predictability in one sentence."""
-    if growth is None:
-        return "no close pairs of states: the file does not tell how fast nearby states part"
-    if growth.rate < HARDLY:
-        return f"nearby states do not part (rate {growth.rate:.2g} per step, {growth.pairs} close pairs): predictable"
-    return (
-        f"nearby states part at {growth.rate:.2g} per step and double their distance in {growth.doubling:.3g} steps "
-        f"({growth.pairs} close pairs)"
-    )
+def refusal(source: str, settings: Mapping[str, str]) -> list[Finding]:
+    """A problem if `hero train` refuses these settings of a file, be it for the network or the protocol."""
+    typed = {"data.path": source, **dict(parse_override("=".join(item)) for item in settings.items())}
+    try:
+        make_config(RECOMMENDED, overrides=typed)
+    except HeroError as error:
+        text, _, remedy = str(error).rstrip(".").rpartition("; ")
+        return [Finding(kind="settings", mark="problem", text=text or remedy, advice=remedy)]
+    return []

@@ -1,32 +1,37 @@
-"""The findings of `hero doctor`: one function per question, each with its mark, a sentence and a remedy."""
+"""The findings of `hero doctor`: one function per question, each with its mark, a sentence and a remedy.
+
+Problems are the reasons for which training refuses a file, and come from `hero.data.checks` alone; the questions here
+add what a file that trains could do better.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
 
 from hero.data.boundaries import is_even
+from hero.data.checks import UnfitError
 from hero.data.recording import Recording
-from hero.evaluation.doctor_measures import Growth, Spectrum
+from hero.evaluation.doctor_measures import Spectrum
 from hero.evaluation.doctor_scan import Scan, Shared, are_equal, shared_frames
 from hero.records import Record
 
-Mark = Literal["ok", "note", "problem"]
+Mark = Literal["ok", "note", "warning", "problem"]
 
-UNROLL = 5
-"""Default of train.unroll."""
-SHORTEST = 3
-"""Frames from which on a trajectory has an input, a target and a step to unroll."""
 STEADY = 1e-7
-"""Relative change per step below which nothing moves, in float32."""
+"""Change per step in stds below which nothing moves, in float32."""
 SMALL_STEP, WANTED_STEP, LARGE_STEP = 0.01, 0.05, 1.0
-"""Relative change per step: below the first a stride towards the second helps, above the third frames are far."""
+"""Change per step in stds: below the first a stride towards the second helps, above the third frames are far."""
+KEPT_FRAMES, SPLIT_IN_TIME = 20, 5
+"""Frames of a trajectory that a suggested stride leaves; times as many where its last tenth is the test set."""
 FEW = 10
 MIXED = 10.0
-"""Ratio between scales of channels, or of a mean to its std, from which on normalising helps."""
+"""Ratio between scales of channels, or of a mean to its std, that is worth a word."""
 DECAY = 1e-4
 UNRESOLVED = 0.01
 """Share of the power in the upper third of the wavenumbers; a shock on a fine grid has a fifth of it."""
@@ -43,108 +48,120 @@ class Finding(Record):
     advice: str = ""
 
 
+def _finding(mark: Mark, kind: str, text: str, advice: str = "") -> Finding:
+    return Finding(kind=kind, mark=mark, text=text, advice=advice)
+
+
+ok, note, warning, problem = (partial(_finding, mark) for mark in ("ok", "note", "warning", "problem"))
+
+
+def train_command(source: str, settings: Mapping[str, str]) -> str:
+    """`hero train` with settings, as it is typed."""
+    options = [word for item in settings.items() for word in ("--set", "=".join(item))]
+    return shlex.join(["hero", "train", source, *options])
+
+
 @dataclass(frozen=True, eq=False)
 class Facts:
     """All that the questions are answered from."""
 
+    source: str
+    layout: str
     given: Recording
     """As its reader returns it."""
     recording: Recording
     """As training sees it."""
+    unfit: Sequence[UnfitError]
+    """Why training refuses it."""
     scan: Scan
     spectrum: Spectrum | None
-    growth: Growth | None
-    mismatch: str
-    """Where the coordinates do not fit the states, in words."""
 
-    @property
-    def mixed(self) -> bool:
-        """Whether channels differ in scale, or lie far from zero."""
-        scan, varied = self.scan, self.scan.std > 0
-        size = np.hypot(scan.mean, scan.std)[varied]
-        offset = np.abs(scan.mean[varied]) > MIXED * scan.std[varied]
-        return bool(size.size and (size.max() > MIXED * size.min() or offset.any()))
+    def typed(self, settings: Mapping[str, str]) -> str:
+        """The command that trains with these settings."""
+        return train_command(self.source, ({"data.layout": self.layout} if self.layout else {}) | dict(settings))
 
-    @property
+    def has_problem(self, *kinds: str) -> bool:
+        """Whether training refuses the file for a reason of these kinds."""
+        return any(one.kind in kinds for one in self.unfit)
+
+    @cached_property
     def change(self) -> float:
-        """Mean relative change per step, median over trajectories; 0 where nothing is known."""
-        means = [np.mean(finite) for one in self.scan.changes(self.mixed) if (finite := one[np.isfinite(one)]).size]
+        """RMSE of keeping a state for one step in stds: mean over time, median over trajectories; 0 if unknown."""
+        means = [np.mean(finite) for one in self.scan.changes() if (finite := one[np.isfinite(one)]).size]
         return float(np.median(means)) if means else 0.0
 
     @property
-    def shortest(self) -> int:
-        """Frames of the shortest trajectory."""
-        return min(one.frames for one in self.recording.trajectories)
+    def constant(self) -> list[int]:
+        """Channels that do not vary, if others do."""
+        varied, known = self.scan.varied, np.flatnonzero(np.isfinite(self.scan.std))
+        return [c for c in known.tolist() if c not in varied] if len(varied) else []
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The setting that leaves constant channels out."""
+        kept = [one.name for c, one in enumerate(self.recording.channels) if c not in self.constant]
+        return {"data.fields": ",".join(kept)} if self.constant and not self.unfit else {}
+
+    @property
+    def stride(self) -> dict[str, str]:
+        """The setting that makes small steps larger.
+
+        The stride s is as large as the change per step allows, s ‖Δu‖/σ ≤ 5 %, as long as waves turn by less than one
+        radian in a step, s ω ≤ 1, and enough frames remain.
+        """
+        if not 0 < self.change < SMALL_STEP or self.unfit:
+            return {}
+        frames, turn = [one.frames for one in self.recording.trajectories], self.scan.frequency()
+        kept = KEPT_FRAMES if len(frames) > 2 else SPLIT_IN_TIME * KEPT_FRAMES
+        every = min(WANTED_STEP / self.change, (min(frames) - 1) / kept, 1 / turn if turn > 0 else np.inf)
+        return {"data.stride": str(int(every))} if every >= 2 else {}
 
 
-def stride(facts: Facts) -> int:
-    """Every how many frames are suggested; at least 20 frames, and some windows, remain."""
-    if not 0 < facts.change < SMALL_STEP:
-        return 1
-    return max(1, min(int(WANTED_STEP / facts.change), (facts.shortest - 1) // max(20, 4 * UNROLL)))
+def unfit(facts: Facts) -> Iterator[Finding]:
+    """The reasons for which training refuses the file; a command that solves all of them, where settings can."""
+    reasons = [one for n, one in enumerate(facts.unfit) if one.kind not in {other.kind for other in facts.unfit[:n]}]
+    settings = {name: value for one in reasons for name, value in one.settings.items()}
+    command = f": {facts.typed(settings)}" if all(one.settings for one in reasons) else ""
+    for one in reasons:
+        more = facts.scan.bad_frames if one.kind in ("finite", "mask") else 0
+        text = one.text + (f" ({_count(more, 'frame')} in all)" if more else "")
+        typed = ", ".join("=".join(item) for item in one.settings.items())
+        yield problem(one.kind, text, one.remedy + (command or (typed and f" ({typed})")))
 
 
 def finite(facts: Facts) -> Iterator[Finding]:
-    bad, scan = facts.scan.bad, facts.scan
-    if not bad:
-        yield Finding(kind="finite", mark="ok", text="no NaN or infinity")
-        return
-    trajectory, frame, channel = bad[0]
-    name = facts.recording.channels[channel].name
-    yield Finding(
-        kind="finite",
-        mark="problem",
-        text=f"NaN or infinity in {_count(scan.bad_frames, 'frame')}, first in trajectory {trajectory}, frame {frame}, "
-        f"channel {name}",
-        advice="fill or cut these values in the file, or leave the trajectories out",
-    )
+    masked = facts.recording.mask is not None
+    if not facts.has_problem("finite", "mask", "empty channel"):
+        yield ok("finite", f"no NaN or infinity{' outside of the mask' if masked else ''}")
 
 
 def constant_channels(facts: Facts) -> Iterator[Finding]:
-    names = [channel.name for channel in facts.recording.channels]
-    still = [name for name, std in zip(names, facts.scan.std, strict=True) if std == 0]
-    if not still:
-        yield Finding(kind="constant channel", mark="ok", text="every channel varies")
-    elif len(still) == len(names):
-        yield Finding(
-            kind="constant channel",
-            mark="problem",
-            text="every channel is constant",
-            advice="check the fields of the file",
-        )
-    else:
-        yield Finding(
-            kind="constant channel",
-            mark="note",
-            text=f"constant: {', '.join(still)}",
-            advice="leave it out with data.fields",
-        )
+    if facts.constant:
+        names = ", ".join(facts.recording.channels[c].name for c in facts.constant)
+        command = f": {facts.typed(facts.fields)}" if facts.fields else ""
+        yield note("constant channel", f"constant: {names}", f"leave it out{command}")
+    elif len(facts.scan.varied):
+        yield ok("constant channel", "every channel varies")
 
 
 def steady(facts: Facts) -> Iterator[Finding]:
-    still = [
-        i
-        for i, one in enumerate(facts.scan.changes(False))
-        if one.size and np.max(one[np.isfinite(one)], initial=0) < STEADY
-    ]
-    if not still:
-        yield Finding(kind="steady", mark="ok", text="every trajectory changes in time")
-        return
-    many = 2 * len(still) > len(facts.scan.trajectories)
-    yield Finding(
-        kind="steady",
-        mark="problem" if many else "note",
-        text=f"{_count(len(still), 'trajectory', 'trajectories')} of {len(facts.scan.trajectories)} steady in time "
-        f"({_numbers(still)})",
-        advice="an operator for time steps needs trajectories that move" if many else "leave them out of the file",
-    )
+    changes = facts.scan.changes()
+    still = [i for i, one in enumerate(changes) if one.size and np.max(one[np.isfinite(one)], initial=0) < STEADY]
+    if still and not facts.has_problem("steady"):
+        text = (
+            f"{_count(len(still), 'trajectory', 'trajectories')} of {len(changes)} steady in time ({_numbers(still)})"
+        )
+        mark = warning if 2 * len(still) > len(changes) else note
+        yield mark("steady", text, "leave them out of the file: an operator learns nothing from them")
+    elif not still:
+        yield ok("steady", "every trajectory changes in time")
 
 
 def duplicates(facts: Facts) -> Iterator[Finding]:
     """Equal trajectories, and trajectories of different splits that share frames."""
     recording, scan = facts.recording, facts.scan
     splits = [one.split for one in recording.trajectories]
-    named = len(set(splits)) > 1
+    named = any(splits)
     same: list[Shared] = []
     overlapping: list[Shared] = []
     starts: list[Shared] = []
@@ -159,60 +176,43 @@ def duplicates(facts: Facts) -> Iterator[Finding]:
         one = leaks[0]
         a, b = one.pairs[0]
         how = "is" if one in same else f"shares {_count(len(one.pairs), 'frame')} with"
-        yield Finding(
-            kind="leakage",
-            mark="problem",
-            text=f"{_trajectories(leaks)} in two splits: {one.second} ({splits[one.second]}) {how} {one.first} "
+        yield warning(
+            "leakage",
+            f"{_trajectories(leaks)} in two splits: {one.second} ({splits[one.second]}) {how} {one.first} "
             f"({splits[one.first]}), whose frame {a} is its frame {b}",
-            advice="split by trajectory, so that no state of val or test is in train",
+            "split by trajectory: errors on states that were trained on are no test",
         )
     elif named:
-        yield Finding(kind="leakage", mark="ok", text="no state is in two splits")
+        yield ok("leakage", "no state is in two splits")
     copies = [pair for pair in same if pair not in leaks]
     if copies:
-        yield Finding(
-            kind="duplicates",
-            mark="note" if named else "problem",
-            text=f"{_trajectories(copies)} twice in the file: {copies[0].second} is {copies[0].first}",
-            advice="remove the copies" + ("" if named else ": one may fall into train, the other into test"),
-        )
+        text = f"{_trajectories(copies)} twice in the file: {copies[0].second} is {copies[0].first}"
+        why = "" if named else ": one may fall into train, the other into test"
+        yield (note if named else warning)("duplicates", text, f"remove the copies{why}")
     else:
-        yield Finding(kind="duplicates", mark="ok", text="no trajectory is there twice")
+        yield ok("duplicates", "no trajectory is there twice")
     rest = [pair for pair in overlapping if pair not in leaks]
     if rest:
-        yield Finding(
-            kind="overlap",
-            mark="note",
-            text=f"{_count(len(rest), 'pair')} of trajectories of one split share frames, such as {rest[0].first} and "
-            f"{rest[0].second}",
-            advice="" if named else "keep overlapping trajectories in one split",
-        )
+        pair = f"{rest[0].first} and {rest[0].second}"
+        text = f"{_count(len(rest), 'pair')} of trajectories of one split share frames, such as {pair}"
+        yield note("overlap", text, "" if named else "keep overlapping trajectories in one split")
     crossing = [pair for pair in starts if splits[pair.first] != splits[pair.second]]
     if crossing:
-        yield Finding(
-            kind="overlap",
-            mark="note",
-            text=f"{_count(len(crossing), 'pair')} of trajectories of two splits start from one state and differ later",
-            advice="fine where only their parameters are to be new",
-        )
+        pairs = _count(len(crossing), "pair")
+        text = f"{pairs} of trajectories of two splits start from one state and differ later"
+        yield note("overlap", text, "fine where only their parameters are to be new")
 
 
 def coordinates(facts: Facts) -> Iterator[Finding]:
     axes = facts.recording.axes if facts.recording.points is None else ()
     uneven = [axis.name for axis in axes if not is_even(np.diff(axis.coordinates))]
-    if facts.mismatch:
-        yield Finding(
-            kind="coordinates", mark="problem", text=facts.mismatch, advice="correct the coordinates in the file"
-        )
-    elif uneven:
-        yield Finding(
-            kind="coordinates",
-            mark="note",
-            text=f"the grid is not uniform along {', '.join(uneven)}",
-            advice="a backbone sees grid points as equally spaced: resample, or use a point cloud",
-        )
+    if facts.has_problem("coordinates"):
+        return
+    if uneven:
+        advice = "a backbone sees grid points as equally spaced: resample, or save a point cloud"
+        yield note("coordinates", f"the grid is not uniform along {', '.join(uneven)}", advice)
     else:
-        yield Finding(kind="coordinates", mark="ok", text="coordinates fit the states")
+        yield ok("coordinates", "coordinates fit the states")
 
 
 def end_points(facts: Facts) -> Iterator[Finding]:
@@ -221,161 +221,113 @@ def end_points(facts: Facts) -> Iterator[Finding]:
     both = zip(facts.given.axes, facts.recording.axes, strict=True)
     doubled = [axis.name for axis, left in both if left.points < axis.points]
     if doubled:
-        yield Finding(
-            kind="end points",
-            mark="note",
-            text=f"the last point repeats the first along {', '.join(doubled)}",
-            advice="nothing to do: the last point is left out",
-        )
+        text = f"the last point repeats the first along {', '.join(doubled)}"
+        yield note("end points", text, "nothing to do: the last point is left out")
     else:
-        yield Finding(kind="end points", mark="ok", text="no end point is doubled")
+        yield ok("end points", "no end point is doubled")
 
 
 def time_steps(facts: Facts) -> Iterator[Finding]:
-    """A reader hands over one dt; a step that is much larger than its neighbours betrays missing frames."""
-    for i, one in enumerate(facts.scan.changes(facts.mixed)):
+    if not facts.has_problem("time step"):
+        yield ok("time step", "equal time steps" if facts.recording.times else "no times in the file")
+
+
+def jumps(facts: Facts) -> Iterator[Finding]:
+    """A step that is much larger than its neighbours betrays missing frames."""
+    for i, one in enumerate(facts.scan.changes()):
         known = one[np.isfinite(one) & (one > STEADY)]
         if known.size < 8:
             continue
         large = np.flatnonzero(one > JUMP * np.median(known))
         lone = [int(n) for n in large if not {n - 1, n + 1} & set(large.tolist()) and 0 < n < len(one) - 1]
         if lone:
-            yield Finding(
-                kind="time step",
-                mark="note",
-                text=f"trajectory {i} jumps at frame {lone[0] + 1}: {one[lone[0]] / np.median(known):.0f} times the "
-                "median change per step",
-                advice="look for missing frames or a time step that is not uniform",
-            )
+            times = one[lone[0]] / np.median(known)
+            text = f"trajectory {i} jumps at frame {lone[0] + 1}: {times:.0f} times the median change per step"
+            yield warning("jump", text, "look for missing frames: every step has to be of one length")
             return
-    yield Finding(kind="time step", mark="ok", text="no jump between frames")
+    yield ok("jump", "no jump between frames")
 
 
 def length(facts: Facts) -> Iterator[Finding]:
-    short, longest = facts.shortest, max(one.frames for one in facts.given.trajectories)
-    if short < SHORTEST:
-        yield Finding(
-            kind="length",
-            mark="problem",
-            text=f"a trajectory has {_count(short, 'frame')}",
-            advice=f"give trajectories of {SHORTEST} frames or more",
-        )
-    elif short <= UNROLL:
-        yield Finding(
-            kind="length",
-            mark="note",
-            text=f"the shortest trajectory has {short} frames, too few for train.unroll={UNROLL}",
-            advice=f"set train.unroll={short - 1}",
-        )
-    elif longest > short:
-        yield Finding(
-            kind="length",
-            mark="note",
-            text=f"trajectories have {short} to {longest} frames, and all are cut to the shortest",
-            advice="leave short trajectories out to keep the others whole",
-        )
+    frames = [one.frames for one in facts.given.trajectories]
+    if facts.has_problem("length"):
+        return
+    if max(frames) > min(frames):
+        text = f"trajectories have {min(frames)} to {max(frames)} frames, and all are cut to the shortest"
+        yield note("length", text, "leave short trajectories out to keep the others whole")
     else:
-        yield Finding(kind="length", mark="ok", text=f"{short} frames or more per trajectory")
+        yield ok("length", f"{min(frames)} frames per trajectory")
 
 
 def scales(facts: Facts) -> Iterator[Finding]:
-    if facts.mixed:
-        yield Finding(
-            kind="scales",
-            mark="note",
-            text="channels differ in scale, or lie far from zero",
-            advice="set train.normalise=true",
-        )
-    else:
-        yield Finding(kind="scales", mark="ok", text="channels have similar scales")
+    scan, varied = facts.scan, facts.scan.varied
+    size = np.hypot(scan.mean, scan.std)[varied]
+    offset = np.abs(scan.mean[varied]) > MIXED * scan.std[varied]
+    mixed = size.size and (size.max() > MIXED * size.min() or offset.any())
+    text = "channels differ in scale, or lie far from zero" if mixed else "channels have similar scales"
+    yield ok("scales", f"{text}: each is measured about its mean in units of its std")
 
 
 def decay(facts: Facts) -> Iterator[Finding]:
-    energy = facts.scan.energy()
     ratios = []
-    for row in energy:
+    for row in facts.scan.energy():
         known = row[np.isfinite(row)]
         if known.size > 1 and known[0] > 0:
             ratios.append(known[-1] / known[0])
     ratio = float(np.median(ratios)) if ratios else 1.0
     if ratio < DECAY:
-        yield Finding(
-            kind="decay",
-            mark="note",
-            text=f"the energy decays to {ratio:.1e} of its start",
-            advice="keep train.loss=relative, which weighs late states as early ones; mse would not see them",
-        )
+        advice = "nothing to do: the loss is relative to each state; train.loss=mse would not see late states"
+        yield note("decay", f"the energy decays to {ratio:.1e} of its start", advice)
     elif ratio > 1 / DECAY:
-        yield Finding(
-            kind="decay",
-            mark="note",
-            text=f"the energy grows to {ratio:.1e} of its start",
-            advice="check the simulation; keep train.loss=relative",
-        )
+        yield note("decay", f"the energy grows to {ratio:.1e} of its start", "check the simulation")
     else:
-        yield Finding(kind="decay", mark="ok", text=f"the energy ends at {ratio:.2g} of its start")
+        yield ok("decay", f"the energy ends at {ratio:.2g} of its start")
 
 
 def enough(facts: Facts) -> Iterator[Finding]:
     count = len(facts.recording.trajectories)
+    if facts.has_problem("split"):
+        return
     if count == 1:
-        yield Finding(
-            kind="trajectories",
-            mark="note",
-            text="one trajectory",
-            advice="it is split in time: test states then continue the training states",
-        )
+        yield note("trajectories", "one trajectory", "it is split in time: test states continue the training states")
     elif count < FEW:
-        yield Finding(
-            kind="trajectories",
-            mark="note",
-            text=f"only {count} trajectories",
-            advice="expect overfitting; a smaller backbone or more trajectories help",
-        )
+        advice = "expect overfitting; a smaller backbone or more trajectories help"
+        yield note("trajectories", f"only {count} trajectories", advice)
     else:
-        yield Finding(kind="trajectories", mark="ok", text=f"{count} trajectories")
+        yield ok("trajectories", f"{count} trajectories")
 
 
 def resolution(facts: Facts) -> Iterator[Finding]:
     spectrum = facts.spectrum
     if spectrum is None:
         return
+    if facts.recording.mask is not None:
+        yield ok("resolution", "not judged: the edges of the mask have power at every wavenumber")
+        return
     text = (
         f"{percent(spectrum.upper_share)} of the power of {spectrum.channel} in the upper third of the wavenumbers, "
         f"the spectrum falls by {min(spectrum.decades, 12):.1f} decades{' or more' * (spectrum.decades > 12)}"
     )
     if spectrum.upper_share > UNRESOLVED:
-        yield Finding(
-            kind="resolution",
-            mark="note",
-            text=f"under-resolved: {text}",
-            advice="a finer simulation would differ; expect errors at small scales, and keep many backbone.modes",
-        )
+        advice = "a finer simulation would differ; expect errors at small scales, and keep many backbone.modes"
+        yield note("resolution", f"under-resolved: {text}", advice)
     else:
-        yield Finding(kind="resolution", mark="ok", text=f"resolved: {text}")
+        yield ok("resolution", f"resolved: {text}")
 
 
 def step_size(facts: Facts) -> Iterator[Finding]:
-    change = facts.change
-    text = f"a state changes by {100 * change:.2g} % per step"
-    if change == 0:
-        return
-    if change < SMALL_STEP:
-        every = stride(facts)
-        advice = f"set data.stride={every}" if every > 1 else "fewer output frames would do, but there are few"
-        yield Finding(kind="step size", mark="note", text=f"{text}: little to learn from a step", advice=advice)
-    elif change > LARGE_STEP:
-        yield Finding(
-            kind="step size",
-            mark="note",
-            text=f"{text}: frames are far apart",
-            advice="store frames more often, or expect an operator that is hard to learn",
-        )
-    else:
-        yield Finding(kind="step size", mark="ok", text=text)
+    text = f"a state changes by {100 * facts.change:.2g} % of the std per step"
+    if facts.change > LARGE_STEP:
+        advice = "store frames more often, or expect an operator that is hard to learn"
+        yield note("step size", f"{text}: frames are far apart", advice)
+    elif facts.stride:
+        yield note("step size", f"{text}: little to learn from a step", facts.typed(facts.stride))
+    elif facts.change:
+        yield ok("step size", text)
 
 
 QUESTIONS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    unfit,
     finite,
     coordinates,
     end_points,
@@ -385,6 +337,7 @@ QUESTIONS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     constant_channels,
     scales,
     time_steps,
+    jumps,
     step_size,
     decay,
     resolution,
@@ -393,8 +346,8 @@ QUESTIONS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
 
 
 def findings(facts: Facts) -> list[Finding]:
-    """Every answer, problems first, then notes."""
-    order = {"problem": 0, "note": 1, "ok": 2}
+    """Every answer: problems first, then warnings and notes."""
+    order = {"problem": 0, "warning": 1, "note": 2, "ok": 3}
     return sorted((found for ask in QUESTIONS for found in ask(facts)), key=lambda one: order[one.mark])
 
 

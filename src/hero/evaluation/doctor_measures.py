@@ -1,4 +1,4 @@
-"""Spectra of recorded states, and how fast states that were near each other part."""
+"""Spectra of recorded states, and the errors of doing nothing."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from scipy.fft import dctn, fftn
 
+from hero.data.files import FileSettings, Reading, divided
 from hero.data.recording import Axis, Recording
 from hero.evaluation.doctor_scan import Scan, read_block
+from hero.method.geometry import quadrature_weights
+from hero.method.metrics import HORIZON, baseline_errors
+from hero.method.norm import Norm
+from hero.method.pointcloud import PointCloud
 from hero.records import Record
 
 SPECTRUM_TRAJECTORIES = 8
-BASES = 1200
-"""States that are compared with each other in the search for near pairs."""
-PAIRS = 60
-NEAR = 0.2
-"""Of the typical distance between states: pairs closer than this are near."""
-SATURATED = 0.5
-"""Of the typical distance: beyond it, a distance cannot grow freely."""
-FOLLOWED = 40
-"""Steps that a pair is followed, at most."""
+ROLLOUT_VALUES = 2**25
+"""Numbers of test rollouts from which baselines are measured, if one rollout is not more."""
 
 
 class Spectrum(Record):
@@ -40,18 +39,14 @@ class Spectrum(Record):
     """The channel with the largest upper share."""
 
 
-class Growth(Record):
-    """How the relative distance of near states develops."""
+class Baselines(Record):
+    """VRMSE of doing nothing on test rollouts, at the steps `steps`: what an operator has to beat."""
 
-    pairs: int
-    rate: float
-    """d(log distance)/d(step), median over the pairs."""
-    doubling: float
-    """Steps until the distance has doubled; infinite where it does not grow."""
-    distances: tuple[float, ...]
-    """Median over the pairs, from step 0 on."""
-    typical: float
-    """Median distance between unrelated states."""
+    steps: tuple[int, ...]
+    persistence: tuple[float, ...]
+    """The first state stays."""
+    mean: tuple[float, ...]
+    """The mean state of the training data."""
 
 
 def extent(axis: Axis) -> float:
@@ -83,19 +78,25 @@ def shell_power(state: np.ndarray, periodic: Sequence[bool], extents: Sequence[f
 
 
 def measure_spectrum(recording: Recording, found: Scan) -> Spectrum | None:
-    """At the first, middle and last frame of some trajectories; None for point clouds and very small grids."""
+    """At the first, middle and last frame of some trajectories; None for point clouds and very small grids.
+
+    Masked points count as the mean of their channel, as in every spectrum of a run.
+    """
     if recording.points is not None or min(recording.space) < 4:
         return None
     extents, periodic = [extent(axis) for axis in recording.axes], [bool(axis.periodic) for axis in recording.axes]
-    varied = np.flatnonzero(found.std > 0)
+    varied, mask = found.varied, recording.mask
     if not len(varied):
         return None
     chosen = spread(len(recording.trajectories), SPECTRUM_TRAJECTORIES)
     rows = []
     for i in chosen:
         last = recording.trajectories[i].frames - 1
-        states = [read_block(recording, (i, n, n + 1))[0].astype(np.float64) for n in (0, last // 2, last)]
-        rows.append([shell_power(u[varied], periodic, extents) for u in states])
+        states = [read_block(recording, (i, n, n + 1))[0][varied].astype(np.float64) for n in (0, last // 2, last)]
+        if mask is not None:  # the mean of the channel, which has no power
+            mean = found.mean[varied].reshape(-1, *(1,) * len(recording.space))
+            states = [np.where(mask[varied], u, mean) for u in states]
+        rows.append([shell_power(u, periodic, extents) for u in states])
     # A trajectory with NaN says nothing about the others.
     clean = [row for row in rows if np.isfinite(row).all()]
     if not clean:
@@ -123,63 +124,37 @@ def spread(count: int, most: int) -> list[int]:
     return sorted({round(i) for i in np.linspace(0, count - 1, min(count, most))})
 
 
-def measure_growth(found: Scan) -> Growth | None:
-    """Follow pairs of near states: of different trajectories, or of one where it returns after a long time.
+def measure_baselines(recording: Recording, found: Scan, settings: FileSettings) -> Baselines | None:
+    """VRMSE of keeping the first state and of the mean state, averaged over test rollouts; None without training data.
 
-    None where no states are near.
+    It is measured as training does, with its norm, on evenly spread rollouts.
     """
-    varied = found.std > 0
-    scale = np.where(varied, found.std, 1)[:, None]
-    kept = {
-        i: ((u[:, varied] - found.mean[varied, None]) / scale[varied]).reshape(len(u), -1)
-        for i, (_, u) in found.coarse.items()
-    }
-    kept = {i: u.astype(np.float32) for i, u in kept.items() if np.isfinite(u).all() and u.shape[1]}
-    longest = max((len(u) for u in kept.values()), default=0)
-    steps = min(FOLLOWED, longest // 2)
-    places = [(i, n) for i, u in kept.items() for n in range(len(u) - steps)]
-    if steps < 2 or len(places) < 3:
+    if found.mean_state is None:
         return None
-    places = [places[j] for j in spread(len(places), BASES)]
-    bases = np.stack([kept[i][n] for i, n in places])
-    size = np.linalg.norm(bases, axis=1).astype(np.float64)
-    size = np.where(size > 0, size, np.inf)  # a state at the mean has no direction
-    with np.errstate(invalid="ignore"):
-        squares = np.square(size)[:, None] + np.square(size) - 2 * (bases @ bases.T).astype(np.float64)
-        distance = np.sqrt(np.maximum(squares, 0) / np.outer(size, size))
-    owner, time = np.array(places).T
-    related = (owner[:, None] == owner) & (np.abs(time[:, None] - time) <= max(steps, longest // 10))
-    distance[related | ~np.isfinite(distance)] = np.inf
-    unrelated = distance[np.isfinite(distance)]
-    if not unrelated.size:
-        return None
-    typical = float(np.median(unrelated))
-    nearest = distance.argmin(axis=1)
-    pairs = {(min(a, int(b)), max(a, int(b))) for a, b in enumerate(nearest) if distance[a, b] <= NEAR * typical}
-    closest = sorted(pairs, key=lambda pair: distance[pair])[: 4 * PAIRS]
-    lines = []
-    for a, b in closest:
-        (i, n), (j, m) = places[a], places[b]
-        u, v = (kept[x][y : y + steps + 1].astype(np.float64) for x, y in ((i, n), (j, m)))
-        line = relative_distance(u, v)
-        if line.min() > 1e-6:  # equal states are duplicates, which another finding names
-            lines.append(line)
-    rates = [rate for line in lines[:PAIRS] if math.isfinite(rate := growth_rate(line, SATURATED * typical))]
-    if not rates:
-        return None
-    rate = float(np.median(rates))
-    middle = np.median(lines[:PAIRS], axis=0)
-    doubling = math.log(2) / rate if rate > 0 else math.inf
-    return Growth(pairs=len(rates), rate=rate, doubling=doubling, distances=tuple(middle.tolist()), typical=typical)
+    reading, parts = Reading(recording, settings), divided(recording, settings)["test"]
+    steps = sorted({1, min(HORIZON, parts[0].frames - 1)})
+    values = math.prod(recording.space) * len(reading.channels) * (1 + len(steps))
+    rollouts = [parts[j] for j in spread(len(parts), max(1, ROLLOUT_VALUES // values))]
+    states = [
+        np.concatenate([reading.states(one.trajectory, one.first + n, 1) for n in (0, *steps)]) for one in rollouts
+    ]
+    norm = Norm(point_weights(recording), by_channel=True)
+    mean_state = found.mean_state.reshape(-1, *recording.space)
+    arrays = {"mean": found.mean, "std": found.std, "mean_state": mean_state}
+    arrays |= {} if recording.mask is None else {"mask": recording.mask}
+    norm.load({name: values[reading.channels] for name, values in arrays.items()})
+    errors = baseline_errors(torch.from_numpy(np.stack(states)), len(steps), 1, norm)
+    curves = {name: tuple(one["vrmse"].mean(dim=0).tolist()) for name, one in errors.items()}
+    return Baselines(steps=tuple(steps), **curves)
 
 
-def relative_distance(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """‖u_n - v_n‖ / (‖u_n‖ ‖v_n‖)^½ of states (time, values)."""
-    return np.linalg.norm(u - v, axis=1) / np.sqrt(np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1) + 1e-30)
-
-
-def growth_rate(distances: np.ndarray, saturated: float) -> float:
-    """Slope of log d_n, by least squares, up to the first distance beyond `saturated`; NaN below two steps."""
-    beyond = np.flatnonzero(distances > saturated)
-    stop = int(beyond[0]) if beyond.size else len(distances)
-    return float(np.polyfit(np.arange(stop), np.log(distances[:stop]), 1)[0]) if stop >= 2 else math.nan
+def point_weights(recording: Recording) -> torch.Tensor | None:
+    """Quadrature weights of the points; None where all are equal."""
+    if recording.points is None:
+        coordinates = [axis.coordinates.copy() for axis in recording.axes]  # torch wants arrays that may be written
+        return quadrature_weights(coordinates, [bool(axis.periodic) for axis in recording.axes])
+    points, weights = (
+        None if part is None else torch.from_numpy(part).float() for part in (recording.points, recording.weights)
+    )
+    assert points is not None
+    return PointCloud(points, weights).weights

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -16,15 +17,12 @@ import numpy as np
 from hero.console import progress_bar
 from hero.data.recording import Recording
 from hero.errors import HeroError
+from hero.method.norm import CONSTANT
 
 BLOCK_BYTES = 2**25
 """Of one block in float64; a block, its differences and its squares are in memory at once."""
 READ_BYTES = 2**31
 """Of a file, as float32, that is read whole."""
-COARSE_VALUES = 2048
-"""Numbers of a state that the search for near states keeps."""
-KEPT_VALUES = 2**24
-"""Numbers that it keeps of all states."""
 
 Block = tuple[int, int, int]
 """Trajectory, first frame, frame after the last."""
@@ -32,11 +30,12 @@ Block = tuple[int, int, int]
 
 @dataclass(eq=False)
 class TrajectoryScan:
-    """Means over space of one trajectory, NaN where it was not read."""
+    """Means ⟨·⟩ over the valid points of each state of one trajectory; NaN where it was not read."""
 
-    mean: np.ndarray  # (frames, channel)
-    square: np.ndarray  # (frames, channel)
-    change: np.ndarray  # (frames - 1, channel), of |u_{n+1} - u_n|²
+    mean: np.ndarray  # (frames, channel), ⟨u_n⟩
+    variance: np.ndarray  # (frames, channel), ⟨|u_n - ⟨u_n⟩|²⟩
+    change: np.ndarray  # (frames - 1, channel), ⟨|u_{n+1} - u_n|²⟩
+    bend: np.ndarray  # (frames - 2, channel), ⟨|u_{n+2} - 2u_{n+1} + u_n|²⟩
     digests: dict[int, bytes]
     """By frame; frames that are constant in space are left out, because unrelated trajectories may share them."""
 
@@ -48,40 +47,72 @@ class Scan:
     trajectories: list[TrajectoryScan]
     low: np.ndarray  # (channel,)
     high: np.ndarray
-    mean: np.ndarray
-    std: np.ndarray
     bad: list[tuple[int, int, int]]
-    """Trajectory, frame and channel with NaN or infinity, the first few."""
-    bad_frames: int
-    frames_read: int
-    frames: int
-    coarse: dict[int, tuple[int, np.ndarray]]
-    """By trajectory: the first frame kept and states on fewer points, (frames, channel, points), float32."""
+    """Trajectory, frame and channel that are not finite at valid points, the first few."""
+    bad_frames: int = 0
+    frames_read: int = 0
+    mean_state: np.ndarray | None = None
+    """(channel, points), over the frames to train on; None where none was read."""
+
+    @cached_property
+    def mean(self) -> np.ndarray:
+        """m of each channel over all valid points of all states, (channel,)."""
+        return finite_mean(np.concatenate([one.mean for one in self.trajectories]), axis=0)
+
+    @cached_property
+    def std(self) -> np.ndarray:
+        """σ = (mean over all states of ⟨|u - ⟨u⟩|²⟩ + (⟨u⟩ - m)²)^½ of each channel, (channel,)."""
+        parts = [one.variance + np.square(one.mean - self.mean) for one in self.trajectories]
+        return np.sqrt(finite_mean(np.concatenate(parts), axis=0))
+
+    @property
+    def frames(self) -> int:
+        """Frames of the file."""
+        return sum(len(one.mean) for one in self.trajectories)
 
     @property
     def complete(self) -> bool:
         """Whether every frame was read."""
         return self.frames_read == self.frames
 
+    @property
+    def varied(self) -> np.ndarray:
+        """Channels that are more than a constant with rounding."""
+        return np.flatnonzero(self.std > CONSTANT * np.abs(self.mean))
+
+    def in_stds(self, squares: np.ndarray) -> np.ndarray:
+        """Mean over the channels of squares_c / σ_c²: (frames, channel) -> (frames,), σ over the whole file."""
+        varied = self.varied
+        return (squares[:, varied] / np.square(self.std[varied])).sum(axis=1) / max(1, len(varied))
+
     def energy(self) -> np.ndarray:
-        """Mean square over space and channels: (trajectory, frames), NaN where nothing was read."""
-        longest = max(len(one.square) for one in self.trajectories)
-        found = np.full((len(self.trajectories), longest), np.nan)
+        """Mean over channels of ⟨|u_c - m_c|²⟩ / σ_c²: (trajectory, frames), NaN where nothing was read."""
+        found = np.full((len(self.trajectories), max(len(one.mean) for one in self.trajectories)), np.nan)
         for row, one in zip(found, self.trajectories, strict=True):
-            row[: len(one.square)] = one.square.mean(axis=1)
+            row[: len(one.mean)] = self.in_stds(one.variance + np.square(one.mean - self.mean))
         return found
 
-    def changes(self, scaled: bool) -> list[np.ndarray]:
-        """‖u_{n+1} - u_n‖ / ‖u_n‖ of each trajectory; `scaled`: with every channel at mean 0 and std 1."""
-        mean, std = (self.mean, np.where(self.std > 0, self.std, 1)) if scaled else (0.0, 1.0)
-        found = []
-        for one in self.trajectories:
-            with np.errstate(all="ignore"):  # NaN, and states of norm 0
-                size = (one.square - 2 * mean * one.mean + np.square(mean)) / np.square(std)
-                change = (one.change / np.square(std)).sum(axis=1)
-                before = np.maximum(size, 0).sum(axis=1)[:-1]
-                found.append(np.where(change == 0, 0, np.sqrt(change / before)))
-        return found
+    def changes(self) -> list[np.ndarray]:
+        """(mean over channels of ⟨|u_{n+1,c} - u_{n,c}|²⟩ / σ_c²)^½ of each trajectory."""
+        return [np.sqrt(self.in_stds(one.change)) for one in self.trajectories]
+
+    def frequency(self) -> float:
+        """ω = ‖u_{n+2} - 2u_{n+1} + u_n‖ / ‖u_{n+1} - u_n‖, the angle by which the fastest waves turn in a step."""
+        bend, change = (
+            finite_mean(np.concatenate([self.in_stds(getattr(one, name)) for one in self.trajectories]), axis=0)
+            for name in ("bend", "change")
+        )
+        return float(np.sqrt(bend / change)) if change > 0 else 0.0
+
+
+def finite_mean(values: np.ndarray, axis: int) -> np.ndarray:
+    """The mean over what is finite; NaN where nothing is."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        mean = values.sum(axis=axis) / values.shape[axis]
+        if np.isfinite(mean).all():
+            return np.asarray(mean)
+        finite = np.isfinite(values)
+        return np.asarray(np.where(finite, values, 0).sum(axis=axis) / finite.sum(axis=axis))
 
 
 def blocks_of(recording: Recording) -> list[Block]:
@@ -122,119 +153,65 @@ def _off_by_one(found: tuple[int, ...], expected: tuple[int, ...]) -> str:
     return " (off by one: cell edges in the place of cell centres?)" if near else ""
 
 
-def scan(recording: Recording) -> Scan:
-    """Read the recording once."""
+def scan(recording: Recording, training: Mapping[int, range]) -> Scan:
+    """Read the recording once; `training` has the frames to train on by trajectory."""
     channels = len(recording.channels)
 
     def unread(frames: int) -> np.ndarray:
-        return np.full((frames, channels), np.nan)
+        return np.full((max(0, frames), channels), np.nan)
 
     parts = [
-        TrajectoryScan(unread(one.frames), unread(one.frames), unread(one.frames - 1), {})
-        for one in recording.trajectories
+        TrajectoryScan(unread(n), unread(n), unread(n - 1), unread(n - 2), {})
+        for n in (one.frames for one in recording.trajectories)
     ]
-    low, high = np.full(channels, np.inf), np.full(channels, -np.inf)
-    total, squares, count = np.zeros(channels), np.zeros(channels), np.zeros(channels)
-    bad: list[tuple[int, int, int]] = []
-    bad_frames = 0
-    blocks = blocks_of(recording)
-    keeper = Keeper(recording, blocks)
-    previous: tuple[Block, np.ndarray] | None = None
-    quiet = np.errstate(invalid="ignore", over="ignore")  # NaN and infinity are findings, not accidents
-    with quiet, progress_bar("reading", sum(stop - start for _, start, stop in blocks)) as advance:
-        for block in blocks:
-            i, start, stop = block
-            one, u = parts[i], read_block(recording, block).astype(np.float64)
-            keeper.keep(block, u)
-            flat = u.reshape(*u.shape[:2], -1)
-            finite = np.isfinite(flat)
-            if not finite.all():
-                places = np.argwhere(~finite.all(axis=2))
-                bad_frames += len(np.unique(places[:, 0]))
-                bad += [(i, start + int(n), int(c)) for n, c in places[: 5 - len(bad)]]
-            low = np.minimum(low, np.where(finite, flat, np.inf).min(axis=(0, 2)))
-            high = np.maximum(high, np.where(finite, flat, -np.inf).max(axis=(0, 2)))
-            clean = flat if finite.all() else np.where(finite, flat, 0)
-            # About the first mean: squares of a large mean would swallow a small std.
-            origin = total / np.maximum(count, 1) if count.any() else clean.mean(axis=(0, 2))
-            shifted = np.where(finite, clean - origin[:, None], 0)
-            new = finite.sum(axis=(0, 2))
-            squares, total, count = _merged(
-                (squares, total, count), (np.square(shifted).sum(axis=(0, 2)), shifted.sum(axis=(0, 2)), new), origin
-            )
-            one.mean[start:stop], one.square[start:stop] = flat.mean(axis=2), np.square(flat).mean(axis=2)
-            one.change[start : stop - 1] = np.square(np.diff(flat, axis=0)).mean(axis=2)
-            if previous is not None and previous[0][0] == i and previous[0][2] == start:
-                one.change[start - 1] = np.square(flat[0] - previous[1]).mean(axis=1)
-            previous = block, flat[-1].copy()
-            varied = (flat != flat[..., :1]).any(axis=(1, 2))
-            for n in np.flatnonzero(varied):
-                one.digests[start + int(n)] = digest(flat[n])
+    found = Scan(parts, np.full(channels, np.inf), np.full(channels, -np.inf), [])
+    outside = False if recording.mask is None else ~recording.mask.reshape(channels, -1)
+    blocks, total, count, before = blocks_of(recording), np.zeros(()), 0, (-1, 0, np.empty(0))
+    with progress_bar("reading", sum(stop - start for _, start, stop in blocks)) as advance:
+        for i, start, stop in blocks:
+            values = read_block(recording, (i, start, stop)).astype(np.float64)
+            flat = np.where(outside, np.nan, with_bad_noted(found, i, start, values.reshape(*values.shape[:2], -1)))
+            tail = before[2] if before[:2] == (i, start) else flat[:0]
+            measure_block(found, parts[i], start, tail, flat)
+            before = i, stop, np.concatenate([tail, flat])[-2:]
+            trained = training.get(i, range(0))
+            kept = flat[max(0, trained.start - start) : max(0, trained.stop - start)]
+            total, count = total + np.nan_to_num(kept).sum(axis=0), count + len(kept)
+            found.frames_read += stop - start
             advance(stop - start)
-    std = np.sqrt(squares / np.maximum(count, 1))
-    return Scan(
-        parts,
-        low,
-        high,
-        total / np.maximum(count, 1),
-        std,
-        bad,
-        bad_frames,
-        sum(stop - start for _, start, stop in blocks),
-        sum(one.frames for one in recording.trajectories),
-        keeper.found,
-    )
+    found.mean_state = total / count if count else None
+    return found
 
 
-def _merged(
-    old: tuple[np.ndarray, np.ndarray, np.ndarray],
-    new: tuple[np.ndarray, np.ndarray, np.ndarray],
-    origin: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Squares about the mean, sum and count of both; `new` holds sums about `origin`, the mean of `old` if any."""
-    squares, shifted, added = new
-    count = old[2] + added
-    total = old[1] + shifted + added * origin
-    # Σ(x - m)² = Σ(x - origin)² - n (m - origin)²
-    about = old[0] + squares - np.square(total / np.maximum(count, 1) - origin) * count
-    return np.maximum(about, 0), total, count
+def with_bad_noted(found: Scan, trajectory: int, start: int, flat: np.ndarray) -> np.ndarray:
+    """(frame, channel, point) with NaN for all that is not finite in float32, whose place is noted."""
+    with np.errstate(over="ignore"):
+        broken = ~np.isfinite(flat.astype(np.float32))
+    if not broken.any():
+        return flat
+    places = np.argwhere(broken.any(axis=2))
+    found.bad_frames += len(np.unique(places[:, 0]))
+    found.bad += [(trajectory, start + int(n), int(c)) for n, c in places[: 5 - len(found.bad)]]
+    return np.where(broken, np.nan, flat)
+
+
+def measure_block(found: Scan, one: TrajectoryScan, start: int, tail: np.ndarray, flat: np.ndarray) -> None:
+    """Take the numbers of a block; `tail` are up to two frames before it."""
+    stop, low, high = start + len(flat), np.fmin.reduce(flat, axis=2), np.fmax.reduce(flat, axis=2)
+    found.low, found.high = np.fmin(found.low, np.fmin.reduce(low)), np.fmax(found.high, np.fmax.reduce(high))
+    one.mean[start:stop] = mean = finite_mean(flat, axis=2)
+    one.variance[start:stop] = finite_mean(np.square(flat - mean[..., None]), axis=2)
+    steps = np.diff(np.concatenate([tail, flat]), axis=0)
+    one.change[start - len(tail) : stop - 1] = finite_mean(np.square(steps), axis=2)
+    if len(steps) > 1:
+        one.bend[start - len(tail) : stop - 2] = finite_mean(np.square(np.diff(steps, axis=0)), axis=2)
+    for n in np.flatnonzero((low < high).any(axis=1)):
+        one.digests[start + int(n)] = digest(flat[n])
 
 
 def digest(state: np.ndarray) -> bytes:
     """The same bytes for states that are equal in float32."""
     return hashlib.blake2b((state.astype(np.float32) + np.float32(0)).tobytes(), digest_size=16).digest()
-
-
-class Keeper:
-    """Keeps states on fewer points, of evenly spread trajectories, as long as they fit `KEPT_VALUES`."""
-
-    def __init__(self, recording: Recording, blocks: list[Block]) -> None:
-        space, channels = recording.space, len(recording.channels)
-        every = 1
-        while channels * math.prod(-(-n // every) for n in space) > COARSE_VALUES and every < max(space):
-            every += 1
-        self.thin = (slice(None), slice(None), *(slice(None, None, every) for _ in space))
-        values = channels * math.prod(-(-n // every) for n in space)
-        self.found: dict[int, tuple[int, np.ndarray]] = {}
-        frames: dict[int, int] = {}
-        for i, start, stop in blocks:
-            frames[i] = frames.get(i, 0) + stop - start
-        count = min(len(frames), max(1, KEPT_VALUES // (values * max(frames.values(), default=1))))
-        order = sorted(frames)
-        self.chosen = {order[round(i)] for i in np.linspace(0, len(order) - 1, count)}
-        self.most = max(2, KEPT_VALUES // values)
-
-    def keep(self, block: Block, u: np.ndarray) -> None:
-        """Keep a block that continues what is kept of its trajectory."""
-        i, start, stop = block
-        if i not in self.chosen:
-            return
-        first, kept = self.found.get(i, (start, np.empty(0, np.float32)))
-        if i in self.found and (first + len(kept) != start or len(kept) + stop - start > self.most):
-            return
-        thin = u[self.thin][: self.most].astype(np.float32)
-        thin = thin.reshape(*thin.shape[:2], -1)
-        self.found[i] = first, np.concatenate([kept, thin]) if len(kept) else thin
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from hero.config import Facts
+from hero.config.settings import flagged
 from hero.console import progress_bar
 from hero.data import DataSettings, FileSettings, FileSource, Source, Split, Task, get_task, load_trajectories
 from hero.errors import HeroError
@@ -28,9 +29,7 @@ from hero.method.rollout import counted
 from hero.runs.config import RunConfig, by_section
 from hero.runs.folder import Run, choose_device
 from hero.runs.records import RunIdentity, write_arrays
-
-CARRIED = ("layout", "fields", "channels", "stride", "crop", "coarsen")
-"""Choices of a run from files that hold for other files as well."""
+from hero.strategies.base import geometry_of
 
 
 class OtherMetrics(RunIdentity):
@@ -48,6 +47,13 @@ class OtherMetrics(RunIdentity):
     horizon: int
     metrics: dict[str, float]
     baselines: dict[str, dict[str, float]] = Field(default_factory=dict)
+
+
+def common_points(own: Tensor | None, other: Tensor | None) -> Tensor | None:
+    """The mask of points where a run predicts and other data have values; on another grid, the mask of the data."""
+    if own is None or (other is not None and own.shape != other.shape):
+        return other
+    return own if other is None else own & other.cpu()
 
 
 def evaluate_on(
@@ -72,8 +78,8 @@ def evaluate_on(
     steps = truth.shape[1] - history
     if steps < 1:
         raise HeroError(f"{source.title} has {truth.shape[1]} states, too few after {history} given; use more.")
-    step, norm = opened.stepper(model.to(device)), opened.norm(data_dir)
-    norm.mask = truth.mask
+    step, norm = opened.stepper(model.to(device)), opened.norm(data_dir, baselines=True)
+    norm.mask, norm.weights = common_points(norm.mask, truth.mask), geometry_of(source, None).weights
     with progress_bar(f"{run.name}, {name}", len(truth) * steps) as advance:
         errors = rollout_errors(counted(step, advance), truth, steps, device, history, norm=norm)
         idle = baseline_errors(truth, steps, history, norm)
@@ -135,7 +141,7 @@ def other_files(own: DataSettings | FileSettings, data: Mapping[str, Any]) -> Fi
     """Files with the choices of the run unless they are set; whatever a file says itself is found in it."""
     kept: dict[str, Any] = {}
     if isinstance(own, FileSettings):
-        kept = {name: getattr(own, name) for name in (*CARRIED, "path")}
+        kept = {name: getattr(own, name) for name in (*flagged(FileSettings, "carried"), "path")}
         kept["condition"] = own.condition or ("none",)
         if "fields" in data:
             del kept["channels"]

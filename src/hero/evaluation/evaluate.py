@@ -38,7 +38,7 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = Map
     weights = run / "model.safetensors"
     measured = file_hash(weights) if weights.is_file() else None  # before reading: weights replaced since then differ
     model = opened.operator(device)
-    step, norm = opened.stepper(model), opened.norm(data_dir)
+    step, norm = opened.stepper(model), opened.norm(data_dir, baselines=True)
     val = load_data(config, "val", data_dir, device)
     test = load_data(config, "test", data_dir, device)
     history, added, scoring = config.train.history, tuple(more.values()), config.scoring
@@ -54,7 +54,9 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = Map
 
     arrays = {name: values.numpy() for name, values in test_errors.items()}
     scores = {name: errors[scoring.measure].numpy() for name, errors in idle.items()}
-    errors = Errors(arrays, val_errors[scoring.measure].numpy(), scores, scoring.measure)
+    name = metrics.channel_vrmse.name
+    single = {baseline: errors[name].numpy() for baseline, errors in idle.items() if name in errors}
+    errors = Errors(arrays, val_errors[scoring.measure].numpy(), scores, scoring.measure, single)
     errors.write(run / "errors.npz")
     typical = metrics.median_trajectory(errors.score, scoring.steps)
     write_rollouts(run, step, test, norm, history, device, {FILE: typical, FIRST_FILE: 0})
@@ -70,6 +72,7 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = Map
         val=metrics.summarise(val_errors, scoring) | metrics.evaluated(more, val_errors),
         test=metrics.summarise(test_errors, scoring) | metrics.evaluated(more, test_errors),
         channels=metrics.by_channel(test_errors, names, scoring),
+        left_out=tuple(name for name, weight in zip(names, norm.importance, strict=False) if weight == 0),
         baselines={
             name: Baseline(test=metrics.summarise(found, scoring), channels=metrics.by_channel(found, names, scoring))
             for name, found in idle.items()

@@ -39,12 +39,13 @@ from hero.errors import HeroError, install_hint, unknown_name
 from hero.files import write_atomic
 from hero.method import metrics
 from hero.method.distance import EPS, norm, state_distance
-from hero.method.norm import Norm
+from hero.method.norm import Norm, importance_of
 from hero.method.rollout import Stepper, counted, rollout
 from hero.models.wrappers import MixedPrecision
 from hero.records import Record
 from hero.runs.folder import Run, choose_device, load_data, versions
 from hero.strategies import Strategy
+from hero.strategies.base import geometry_of
 
 CHECK_STEPS = 100
 """Of the rollouts that are compared, or as many as the test data have."""
@@ -83,6 +84,10 @@ class ModelCard(Record):
     """The channels of μ."""
     norm: Literal["joint", "channels"] = "joint"
     """How its errors are measured."""
+    channel_weights: tuple[float, ...] = ()
+    """Of each channel in the score; empty: all 1."""
+    quadrature: tuple[str, ...] = ()
+    """Weights of the points along each axis, as float32 in base64, empty where they are equal; (): all equal."""
     mask: str = ""
     """True where there is a value, (channel, *grid), as bits in base64; empty: everywhere."""
     hero: str
@@ -92,6 +97,7 @@ class ModelCard(Record):
     def of(cls, run: Run) -> ModelCard:
         """The card of a trained run."""
         config, source = run.config, run.config.make_source()
+        axes = geometry_of(source, None).axis_weights
         return cls(
             run=run.path.resolve().name,
             step=run.best_step,
@@ -106,20 +112,27 @@ class ModelCard(Record):
             channel_names=source.channel_names,
             conditioning=source.conditioning,
             norm=config.train.norm,
+            channel_weights=importance_of(config.train.channel_weights, source.channel_names),
+            quadrature=tuple(map(packed_weights, axes)) if any(axis is not None for axis in axes) else (),
             mask=packed(run.mask) if source.masked else "",
             hero=versions()["hero"],
         )
 
     def measured(self) -> Norm:
         """The norm by which predictions are scored: without statistics of training data."""
-        if not self.mask:
-            return Norm(by_channel=self.norm == "channels")
+        norm = Norm(by_channel=self.norm == "channels", importance=self.channel_weights)
         shape = (self.channels, *self.grid)
         try:
-            bits = np.unpackbits(np.frombuffer(base64.b64decode(self.mask), np.uint8), count=math.prod(shape))
+            if self.quadrature:
+                norm.weights = unpacked_weights(self.quadrature, self.grid)
+            if self.mask:
+                bits = np.unpackbits(np.frombuffer(base64.b64decode(self.mask), np.uint8), count=math.prod(shape))
+                norm.mask = torch.from_numpy(bits.reshape(shape)).bool()
         except ValueError:
-            raise HeroError(f"the mask of run {self.run} does not fit its grid; export the run again.") from None
-        return Norm(mask=torch.from_numpy(bits.reshape(shape)).bool(), by_channel=self.norm == "channels")
+            raise HeroError(
+                f"the mask or the quadrature of run {self.run} does not fit its grid; export the run again."
+            ) from None
+        return norm
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -192,6 +205,20 @@ def packed(mask: Tensor) -> str:
     return base64.b64encode(np.packbits(mask.cpu().numpy()).tobytes()).decode()
 
 
+def packed_weights(weights: Tensor | None) -> str:
+    """Quadrature weights along one axis as text."""
+    return "" if weights is None else base64.b64encode(weights.numpy().astype("<f4").tobytes()).decode()
+
+
+def unpacked_weights(axes: Sequence[str], grid: Sequence[int]) -> Tensor:
+    """Quadrature weights in the shape of the grid, float64 with sum 1; ValueError where they do not fit it."""
+    weights = np.ones(())
+    for text, points in zip(axes, grid, strict=True):
+        axis = np.frombuffer(base64.b64decode(text), "<f4").astype(np.float64) if text else np.ones(points)
+        weights = weights[..., None] * (axis.reshape(points) / axis.sum())
+    return torch.from_numpy(weights)
+
+
 class Step(nn.Module):
     """The deployed step as a module: states (batch, H*channels, *space), μ -> (batch, bundle*channels, *space).
 
@@ -226,7 +253,8 @@ def export_run(
             require(package)
     opened = Run(run)
     card, model = ModelCard.of(opened), in_float32(opened.operator("cpu").requires_grad_(False))
-    step = Step(model, opened.stepper(model), card.history, card.measured().mask)
+    measured = opened.norm(data_dir)
+    step = Step(model, opened.stepper(model), card.history, measured.mask)
     test = load_data(opened.config, "test", data_dir, "cpu")
     program = trace(step, card)
     checks: dict[str, Check] = {}
@@ -235,7 +263,7 @@ def export_run(
         path = (out or run / "export") / kind.file
         with explained(f"run {run.name} cannot be exported to {kind.file}", "try the other format"):
             data = kind.encode(program, card.model_dump_json())
-        checks[name] = check(decode(data, kind, path), opened.stepper(model), test, card, path)
+        checks[name] = check(decode(data, kind, path), opened.stepper(model), test, card.history, path, measured)
         write_atomic(path, data)
     return checks
 
@@ -283,35 +311,41 @@ def trace(step: Step, card: ModelCard) -> ExportedProgram:
 
 
 @torch.no_grad()
-def check(exported: Stepper, original: Stepper, test: Trajectories | Tensor, card: ModelCard, path: Path) -> Check:
-    """Compare over up to 100 steps from test states; HeroError if one step differs.
+def check(
+    exported: Stepper,
+    original: Stepper,
+    test: Trajectories | Tensor,
+    history: int,
+    path: Path,
+    measured: Norm | None = None,
+) -> Check:
+    """Compare over up to 100 steps from test states, in the norm of the run; HeroError if one step differs.
 
     Every call along the rollout û of the original must satisfy  ‖E(ẑ_k) - G(ẑ_k)‖ ≤ 1e-4 max_{j≤k} ‖û_j‖.
     The two free rollouts are only reported: a chaotic equation makes any rounding large in long ones. The scale is
     the largest state so far, since a state that has decayed below the rounding inside the operator has no digits left.
     """
-    test = Trajectories.of(test)[: 3 if len(test) >= 3 else 1]  # never the batch of the trace
-    history, measured = card.history, card.measured()
+    test, measured = Trajectories.of(test)[: 3 if len(test) >= 3 else 1], measured or Norm()  # not the traced batch
     steps = min(CHECK_STEPS, test.shape[1] - history)
     context, truth = test.first(history), test.states[:, history : history + steps]
-    start = context.states
+    start, weights = context.states, measured.weights
+
+    def scaled(states: Tensor) -> Tensor:
+        return measured.scaled(measured.without_masked(states.double()))
+
     with progress_bar(f"checking {path.name}", 4 * steps * len(test)) as advance:
         original, exported = counted(original, advance), counted(exported, advance)
-        reference = rollout(original, context, steps)
-        free = rollout(exported, context, steps)
-        reference, free = measured.without_masked(reference), measured.without_masked(free)
+        reference, free = (measured.without_masked(rollout(step, context, steps)) for step in (original, exported))
         states = torch.cat([start, reference], dim=1)
         contexts = [replace(context, states=states[:, k : k + history]) for k in range(steps)]
-        made, again = (torch.stack([step(z) for z in contexts], dim=1) for step in (original, exported))
-        if measured.mask is not None:
-            bundle = (-1, card.channels)
-            made, again = (measured.without_masked(x.unflatten(2, bundle)).flatten(2, 3) for x in (made, again))
-
-    finite = made.isfinite().flatten(2).all(dim=2).cummin(dim=1).values
-    scale = norm(torch.cat([start, made.unflatten(2, (-1, start.shape[2]))[:, :, 0]], dim=1).double())
+        calls = [torch.stack([step(z) for z in contexts], dim=1) for step in (original, exported)]
+    made, again = (x.unflatten(2, (-1, start.shape[2])) for x in calls)  # (batch, call, step of a bundle, channel, ..)
+    finite = measured.without_masked(made).isfinite().flatten(2).all(dim=2).cummin(dim=1).values
+    scale = norm(scaled(torch.cat([start, made[:, :, 0]], dim=1)), weights)
     scale = scale.cummax(dim=1).values[:, history:] + EPS
-    differences = (norm((again - made).double()) / scale).nan_to_num(nan=torch.inf)
-    worst = float(torch.where(finite, differences, 0.0).max())
+    apart = scaled(again.flatten(1, 2)) - scaled(made.flatten(1, 2))
+    differences = norm(apart.unflatten(1, made.shape[1:3]).flatten(2, 3), weights)
+    worst = float(torch.where(finite, (differences / scale).nan_to_num(nan=torch.inf), 0.0).max())
     if not bool(finite[:, 0].all()):
         raise HeroError(f"{path} cannot be checked, the run leaves the finite range in one step; train it again.")
     if worst > BOUND:
@@ -319,12 +353,12 @@ def check(exported: Stepper, original: Stepper, test: Trajectories | Tensor, car
             f"{path} is not the operator of the run: one step differs by {worst:.2g} relative, more than {BOUND:g}; "
             "it was not written, try the other format."
         )
-    apart = state_distance(free.double(), reference.double()).nan_to_num(nan=torch.inf).amax(dim=0)
-    score = metrics.MEASURES["vrmse" if measured.by_channel else "nrmse"]
+    away = state_distance(scaled(free), scaled(reference), weights).nan_to_num(nan=torch.inf).amax(dim=0)
+    score = metrics.score_measure(measured)
     errors = [metrics.nrmse_at(score(rolled, truth, measured), steps) for rolled in (free, reference)]
     shown = sorted({k for k in (1, 10, steps) if k <= steps})
     title = metrics.Scoring(measure="vrmse" if measured.by_channel else "nrmse").title
-    return Check(path, worst, {k: float(apart[k - 1]) for k in shown}, steps, title, *errors)
+    return Check(path, worst, {k: float(away[k - 1]) for k in shown}, steps, title, *errors)
 
 
 def decode(data: bytes, kind: Format, path: Path) -> Operator:

@@ -71,7 +71,7 @@ class Scored:
         names: Sequence[str],
         idle: Mapping[str, dict[str, Tensor]],
     ) -> Scored:
-        """The score of these errors, next to those of doing nothing."""
+        """The score of these errors, next to the errors `idle` of doing nothing."""
         measure: Literal["nrmse", "vrmse"] = "vrmse" if "vrmse" in errors else "nrmse"
         errors = with_skill(errors, idle)
         trajectories, steps = errors[measure].shape

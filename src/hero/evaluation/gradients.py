@@ -15,6 +15,7 @@ from torch.func import functional_call, grad, vmap
 from hero.console import say
 from hero.data.windows import Context
 from hero.method.distance import state_distance, trajectory_distance
+from hero.method.norm import Norm
 from hero.method.rollout import rollout
 
 CHUNK_BYTES = 2**28
@@ -37,13 +38,16 @@ def apply(model: nn.Module, theta: Tensor, inputs: Tensor) -> Tensor:
     return output
 
 
-def trajectory_risk(model: nn.Module, theta: Tensor, states: Tensor, truth: Tensor) -> Tensor:
+def trajectory_risk(model: nn.Module, theta: Tensor, states: Tensor, truth: Tensor, norm: Norm | None = None) -> Tensor:
     """ℓ_T(q, θ) = D(τ_θ, τ_*) over the steps of `truth`, per task; `states` is (batch, H, channel, *space)."""
+    norm = norm or Norm()
     tau = rollout(lambda z: apply(model, theta, z.inputs()), Context(states), truth.shape[1])
-    return trajectory_distance(tau, truth)
+    return trajectory_distance(norm.scaled(tau), norm.scaled(truth), norm.weights)
 
 
-def task_gradients(model: nn.Module, states: Tensor, truth: Tensor, chunk: int | None = None) -> Iterator[Tensor]:
+def task_gradients(
+    model: nn.Module, states: Tensor, truth: Tensor, chunk: int | None = None, norm: Norm | None = None
+) -> Iterator[Tensor]:
     """g_i = ∇ℓ_tr(q_i, θ) for the tasks in order, in chunks (chunk, size of θ).
 
     By torch.func in one go per chunk; a backbone with an operation that cannot be batched so is done task by task.
@@ -52,7 +56,7 @@ def task_gradients(model: nn.Module, states: Tensor, truth: Tensor, chunk: int |
     chunk = chunk or max(1, min(CHUNK_TASKS, CHUNK_BYTES // theta.nbytes))
 
     def loss(theta: Tensor, states: Tensor, truth: Tensor) -> Tensor:
-        return trajectory_risk(model, theta, states[None], truth[None])[0]
+        return trajectory_risk(model, theta, states[None], truth[None], norm)[0]
 
     def one_by_one(theta: Tensor, states: Tensor, truth: Tensor) -> Tensor:
         return torch.stack([grad(loss)(theta, u, v) for u, v in zip(states, truth, strict=True)])
@@ -71,13 +75,15 @@ def task_gradients(model: nn.Module, states: Tensor, truth: Tensor, chunk: int |
         yield found
 
 
-def long_gradient(model: nn.Module, theta: Tensor, states: Tensor, truth: Tensor, batch: int) -> tuple[float, Tensor]:
+def long_gradient(
+    model: nn.Module, theta: Tensor, states: Tensor, truth: Tensor, batch: int, norm: Norm | None = None
+) -> tuple[float, Tensor]:
     """J_L(θ) = mean_i ℓ_{T_L}(q_i, θ) and ∇J_L(θ), back-propagated through all T_L steps of `truth`.
 
     `batch` tasks at a time. Forward, only the states are kept; backward, each step is computed again with its graph,
     and the derivative by its context is handed on to the step before. So one step takes all the memory, whatever T_L.
     """
-    leaf = theta.detach().requires_grad_()
+    leaf, norm = theta.detach().requires_grad_(), norm or Norm()
     scale = 1 / (truth.shape[1] * len(states))
     risk, slope = 0.0, torch.zeros_like(theta)
     for u, target in zip(states.split(batch), truth.split(batch), strict=True):
@@ -89,7 +95,8 @@ def long_gradient(model: nn.Module, theta: Tensor, states: Tensor, truth: Tensor
         for k, context in reversed(list(enumerate(contexts))):
             start = Context(context.states.detach().requires_grad_())
             v = apply(model, leaf, start.inputs())[:, None]
-            loss = scale * state_distance(v, target[:, k : k + 1]).sum()
+            pair = norm.scaled(v), norm.scaled(target[:, k : k + 1])
+            loss = scale * state_distance(*pair, norm.weights).sum()
             total = loss + (start.advance(v).states * handed_on).sum()
             handed_on, gradient = torch.autograd.grad(total, (start.states, leaf))
             slope += gradient
@@ -98,7 +105,9 @@ def long_gradient(model: nn.Module, theta: Tensor, states: Tensor, truth: Tensor
 
 
 @torch.no_grad()
-def long_risk(model: nn.Module, theta: Tensor, states: Tensor, truth: Tensor, batch: int) -> float:
+def long_risk(
+    model: nn.Module, theta: Tensor, states: Tensor, truth: Tensor, batch: int, norm: Norm | None = None
+) -> float:
     """J_L(θ) alone."""
     parts = zip(states.split(batch), truth.split(batch), strict=True)
-    return float(sum(trajectory_risk(model, theta, u, v).sum() for u, v in parts) / len(states))
+    return float(sum(trajectory_risk(model, theta, u, v, norm).sum() for u, v in parts) / len(states))

@@ -187,9 +187,19 @@ class Rolling:
             context = Context(states[row : row + rows], None if mu is None else mu[row : row + rows])
             parts.append(rollout(counted(self.step, advance), context.to(device), steps).cpu())
         block = torch.cat(parts) if len(parts) > 1 else parts[0]
-        self.context = self.context.advance(block)
-        self.context = Context(self.context.states.clone(), self.context.mu)  # a view would keep the whole block
+        self.context = Context(self.recent(block), self.context.mu)
         return block
+
+    def recent(self, block: Tensor) -> Tensor:
+        """The states from which to continue after `block`, which a view would keep.
+
+        They lie in memory as within a rollout: some processors round differently where states lie closer together.
+        """
+        history, bundle = self.operator.card.history, self.operator.card.bundle
+        made = bundle if bundle >= history else history + bundle
+        if block.shape[1] < made:
+            return self.context.advance(block).states.clone()
+        return block[:, -made:].clone()[:, -history:]
 
     def compare(self, block: Tensor, first: int) -> None:
         """Measure the errors of a block that begins after `first` steps, as far as the truth goes."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -21,6 +21,7 @@ from hero.errors import HeroError
 from hero.evaluation import theory
 from hero.evaluation.gradients import long_gradient, long_risk, parameters_of, task_gradients
 from hero.method.candidates import restored_lagged
+from hero.method.norm import Norm
 from hero.method.objective import Hero, HeroState
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_state
 from hero.runs.config import RunConfig
@@ -41,6 +42,7 @@ class Tasks:
     states: Tensor  # (N, H, channel, *space), float64
     truth: Tensor  # (N, T_L, channel, *space), float64; its first K steps are the training window
     trajectory: Tensor  # (N,)
+    norm: Norm = field(default_factory=Norm)
 
 
 def draw_tasks(data: Tensor, history: int, last_start: int, horizon: int, count: int, seed: int) -> Tasks:
@@ -95,7 +97,7 @@ def measure(
         assert comparison.reference is not None
         sum_g, sum_wg, inner, norms = torch.zeros_like(slope), torch.zeros_like(slope), [], []
         weight = theory.task_weight(comparison.alpha, lam)
-        for g in task_gradients(model, states, truth, chunk):
+        for g in task_gradients(model, states, truth, chunk, tasks.norm):
             inner.append(g @ slope)
             norms.append(g.norm(dim=1))
             sum_g += g.sum(dim=0)
@@ -161,7 +163,7 @@ def finite_step(
     gamma, norm = -float(slope @ direction), float(direction.norm())
 
     def curvature(t: float) -> float:
-        moved = long_gradient(model, theta + t * direction, tasks.states, tasks.truth, batch)[1]
+        moved = long_gradient(model, theta + t * direction, tasks.states, tasks.truth, batch, tasks.norm)[1]
         return float((moved - slope).norm()) / (t * norm)
 
     epsilon = TARGET * risk
@@ -173,7 +175,8 @@ def finite_step(
         smoothness = max(smoothness, further) if math.isfinite(further) else math.inf
         eta = theory.largest_rate(gamma, smoothness, norm)
     if math.isfinite(eta):
-        decrease = risk - long_risk(model, theta + eta * direction, tasks.states, tasks.truth, batch)
+        after = long_risk(model, theta + eta * direction, tasks.states, tasks.truth, batch, tasks.norm)
+        decrease = risk - after
     return theory.FiniteStep(
         gamma=gamma,
         direction_norm=norm,
@@ -255,7 +258,8 @@ def probe(
     history = config.train.history
     last_start = config.split("train").steps + 1 - history - config.train.unroll
     tasks = draw_tasks(data, history, last_start, horizon, windows, config.seed)
-    tasks = Tasks(tasks.states.to(device), tasks.truth.to(device), tasks.trajectory)
+    norm = Run(run).norm(data_dir)
+    tasks = Tasks(tasks.states.to(device), tasks.truth.to(device), tasks.trajectory, norm)
     chosen = sorted(set(steps)) or possible
     rows = []
     with progress_bar("probing", len(chosen)) as advance:
@@ -286,16 +290,15 @@ def probe_step(run: Path, config: RunConfig, step: int, tasks: Tasks, device: to
     batch = config.train.batch
     # θ_s is what iteration s - 1 made, with the λ and the lagged operator of that iteration.
     lam = strategy.hero.weight(step - 1 - strategy.hero.start)
-    risk, slope = long_gradient(model, parameters_of(model), tasks.states, tasks.truth, batch)
+    risk, slope = long_gradient(model, parameters_of(model), tasks.states, tasks.truth, batch, tasks.norm)
     if not math.isfinite(risk + float(slope.norm())):
         raise HeroError(
             f"a rollout of checkpoint {step} leaves the finite range within {tasks.truth.shape[1]} steps, "
             "so the long-horizon risk has no gradient; lower `horizon` or choose other checkpoints."
         )
     generator = Generator(device=device).manual_seed(seed_of(config.seed, "probe noise", step))
-    measured = measure(
-        model, lagged, strategy.hero, tasks, slope, lam, generator, steps=config.train.unroll, batch=batch
-    )
+    hero = replace(strategy.hero, domain=replace(strategy.hero.domain, norm=tasks.norm))
+    measured = measure(model, lagged, hero, tasks, slope, lam, generator, steps=config.train.unroll, batch=batch)
     # Trajectories are numbered from 0 without gaps, as the bootstrap wants them.
     groups = torch.unique(tasks.trajectory, return_inverse=True)[1]
     names = list(strategy.hero.reference.candidates)

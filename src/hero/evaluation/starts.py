@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hero.config import Facts
 from hero.data import FileSettings, FileSource, Source, Split, get_task, load_trajectories
-from hero.data.checks import tidy
+from hero.data.checks import are_equal_steps, tidy, time_steps
 from hero.data.files import FileTrajectories, Part, Reading, with_positions
 from hero.data.formats import open_recording
 from hero.data.recording import Recording
@@ -107,6 +107,8 @@ def from_recording(path: Path, card: ModelCard) -> Start:
         raise HeroError(
             f"{path} has states on {found} points and run {card.run} needs {needed}; resample it to that grid."
         )
+    if reading.mask is not None and bool(card.measured().without_masked((~reading.mask).float()).any()):
+        raise HeroError(f"{path} has only NaN at points where run {card.run} needs values; fill them.")
     frames = min(-(-trajectory.frames // settings.stride) for trajectory in recording.trajectories)
     if frames < card.history:
         raise HeroError(
@@ -118,6 +120,8 @@ def from_recording(path: Path, card: ModelCard) -> Start:
     dt = recording.dt * settings.stride
     if recording.dt != 1 and not math.isclose(dt, card.dt, rel_tol=1e-3):
         notes.append(f"{path.name} has dt = {dt:g} and the run {card.dt:g}: the truth is compared state by state.")
+    if not are_equal_steps(time_steps(recording, settings.stride)):
+        notes.append(f"the time steps in {path.name} differ: the truth is compared state by state.")
     return Start(FileTrajectories(reading, parts, "states"), tuple(notes))
 
 

@@ -143,8 +143,11 @@ def lag(inputs: CandidateInputs) -> Tensor:
 
 
 def perturbed(inputs: CandidateInputs) -> Tensor:
-    """τ_pert = sg[Rollout(G_θ, P_ζ(z_n), K)]."""
-    context = inputs.tau.truth.domain.perturbation(inputs.context, inputs.generator)
+    """τ_pert = sg[Rollout(G_θ, P_ζ(z_n), K)]; channels that are measured from their mean are perturbed about it."""
+    domain = inputs.tau.truth.domain
+    states, mean = domain.norm.centred(inputs.context.states)
+    context = domain.perturbation(replace(inputs.context, states=states), inputs.generator)
+    context = context if mean is None else replace(context, states=context.states + mean)
     return inputs.unroll(inputs.model, context, inputs.current.shape[1])
 
 

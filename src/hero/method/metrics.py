@@ -137,14 +137,15 @@ def channel_vrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     mean = norm.channel_means(u)
     centred = u - mean.reshape(*mean.shape, *(1,) * (u.dim() - 2))
     variance = norm.channel_means(centred.square())
-    spread = variance.mean(0) if norm.std is None else norm.std.to(u).square()
-    return (norm.channel_means((u_hat - u).square()) / (variance + VARIANCE_FLOOR * spread)).sqrt()
+    floor = VARIANCE_FLOOR * norm.spread_squared(mean, variance)
+    return (norm.channel_means((u_hat - u).square()) / (variance + floor)).sqrt()
 
 
 @measure(diverged=math.inf)
 def vrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     """The mean of VRMSE over the channels, weighed as the user asks."""
-    return channel_vrmse.value(u_hat, u, norm) @ norm.shares(u.shape[1])
+    shares = norm.shares(u.shape[1])
+    return channel_vrmse.value(u_hat, u, norm).where(shares > 0, 0.0) @ shares  # 0 times infinity is 0 here
 
 
 @measure(diverged=math.inf)
@@ -176,14 +177,17 @@ def correlation(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
 
 @measure(diverged=0.0)
 def anomaly_correlation(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
-    """The correlation of the differences from each channel's mean in the training data, averaged over channels."""
-    mean = u.new_zeros(u.shape[1]) if norm.mean is None else norm.mean.to(u)
-    origin = mean.reshape(-1, *(1,) * (u.dim() - 2))
+    """The correlation of the differences from each channel's mean in the training data, averaged over channels.
+
+    Where there are no training data, the mean of the true state is in its place.
+    """
+    mean = norm.channel_means(u) if norm.mean is None else norm.mean.to(u)
+    origin = mean.reshape(*mean.shape, *(1,) * (u.dim() - 2))
     return correlation.value(u_hat - origin, u - origin, norm)
 
 
 skill_ratio = Measure("skill_ratio", None, math.inf)
-"""VRMSE over that of the better baseline; `baseline_errors` has what it is made of."""
+"""VRMSE over the VRMSE of the better baseline, from `baseline_errors`."""
 
 
 MEASURES = {"nrmse": nrmse, "vrmse": vrmse}
@@ -354,8 +358,8 @@ def _channel_metrics(h: int) -> dict[str, Metric]:
         "skilful_step": Metric(
             "Skilful steps",
             "higher",
-            f"Steps, of the first {h}, before VRMSE first exceeds that of a baseline: the first state kept, or the "
-            "mean state of the training data; averaged over trajectories.",
+            f"Steps, of the first {h}, before VRMSE first reaches the VRMSE of a baseline: the first state kept, "
+            "or the mean state of the training data; averaged over trajectories.",
             lambda ratios: _uninterrupted(_float64(ratios)[:, :h] < 1),
             measure=skill_ratio,
         ),
@@ -402,7 +406,7 @@ def metric_at(name: str, scoring: Scoring) -> str:
 
 
 def scoring_of(names: Iterable[str]) -> Scoring:
-    """The scoring whose metrics these are: that of their GM, the usual one without it."""
+    """The scoring whose metrics these are, which their GM names; the usual one without a GM."""
     found = {m[1]: int(m[2]) for name in names if (m := _NUMBERED.fullmatch(name)) and m[1].endswith("gm")}
     if "vrmse_gm" in found:
         return Scoring(found["vrmse_gm"], "vrmse")

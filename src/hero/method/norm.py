@@ -54,8 +54,9 @@ class Norm:
         """Whether measured states are the states themselves."""
         return self.mask is None and not self.by_channel and not self.importance
 
-    def fit(self, data: Trajectories) -> None:
+    def fit(self, data: Trajectories | Tensor) -> None:
         """Take the mask, the mean, the standard deviation and the mean state of the training data."""
+        data = Trajectories.of(data)
         mean, std, state = data.statistics()
         self.mask = None if data.mask is None else data.mask.cpu()
         self.load({"mean": mean.numpy(), "std": std.numpy(), "mean_state": state.numpy()})
@@ -69,8 +70,7 @@ class Norm:
         """Take statistics that were stored."""
         mean, std = (torch.from_numpy(np.array(arrays[name])).double() for name in ("mean", "std"))
         self.mean, self.mean_state = mean, torch.from_numpy(np.array(arrays["mean_state"])).float()
-        size = torch.where(mean == 0, 1.0, mean.abs())
-        self.std = torch.where(std > CONSTANT * mean.abs(), std, size)
+        self.std = spread(mean, std)
         if "mask" in arrays:
             self.mask = torch.from_numpy(np.array(arrays["mask"])).bool()
         self._tables.clear()
@@ -82,29 +82,64 @@ class Norm:
         origin, factor = self.tables(u)
         return (u - origin) * factor
 
+    def centred(self, u: Tensor) -> tuple[Tensor, Tensor | None]:
+        """u - m with 0 at masked points, and m; u itself and None where states are measured as they are."""
+        if self.mean is None or (self.mask is None and not self.by_channel):
+            return u, None
+        origin = self.mean.to(u.device, u.dtype).reshape(-1, *(1,) * (u.dim() - 3))
+        return self.without_masked(u - origin), origin
+
+    def dual(self, gradient: Tensor) -> Tensor:
+        """The gradient by ũ from the gradient by u: divided by the factor of `scaled`, 0 where that is 0."""
+        if self.is_plain:
+            return gradient
+        factor = self.tables(gradient)[1]
+        return torch.where(factor > 0, gradient / torch.where(factor > 0, factor, 1.0), 0.0)
+
     def tables(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """m and the factor of `scaled`, made once for each type and device."""
         key = (u.device, u.dtype)
         if key not in self._tables:
-            dims = u.dim() - 3
             one = torch.ones(u.shape[2], dtype=torch.float64)
             fitted = self.by_channel and self.mean is not None
             origin, scale = (self.mean, self.std) if fitted else (0 * one, one)
             assert origin is not None
             assert scale is not None
-            factor = (torch.tensor(self.importance or one.tolist(), dtype=torch.float64)).sqrt() / scale
-            table = factor.reshape(-1, *(1,) * dims)
-            if self.mask is not None:
-                table = table * self.mask / self.valid_share().sqrt().reshape(-1, *(1,) * dims)
-            self._tables[key] = origin.reshape(-1, *(1,) * dims).to(u), table.to(u)
+            shape = (-1, *(1,) * (u.dim() - 3))
+            table = self.counting(u.shape[2], u.dim() - 3) / scale.reshape(shape)
+            self._tables[key] = origin.reshape(shape).to(u.device, u.dtype), table.to(u.device, u.dtype)
         return self._tables[key]
+
+    def counting(self, channels: int, dims: int) -> Tensor:
+        """mask √(a / V), (channel, *space) or with axes of length 1, float64."""
+        shape = (-1, *(1,) * dims)
+        table = torch.tensor(self.importance or (1.0,) * channels, dtype=torch.float64).sqrt().reshape(shape)
+        return table if self.mask is None else table * self.mask / self.valid_share().sqrt().reshape(shape)
+
+    def counted(self, error: Tensor) -> Tensor:
+        """Differences (.., channel, *space) that have their scale already: mask √(a / V) e."""
+        if self.mask is None and not self.importance:
+            return error
+        dims = error.dim() - 2
+        return error * self.counting(error.shape[1], dims).to(error.device, error.dtype)
 
     def valid_share(self) -> Tensor:
         """V of each channel, float64."""
         assert self.mask is not None
-        mask = self.mask.double()
-        weights = torch.full(mask.shape[1:], 1 / mask[0].numel()).double() if self.weights is None else self.weights
-        return (mask * weights.double().cpu()).flatten(1).sum(1)
+        return (self.mask * self.quadrature()).flatten(1).sum(1)
+
+    def quadrature(self) -> Tensor:
+        """ω at the points of the mask, float64."""
+        assert self.mask is not None
+        if self.weights is None:
+            return torch.full(self.mask.shape[1:], 1 / self.mask[0].numel(), dtype=torch.float64)
+        return self.weights.double().cpu()
+
+    def spread_squared(self, mean: Tensor, variance: Tensor) -> Tensor:
+        """σ² of each channel in the training data; of states with this mean and variance where none are known."""
+        if self.std is not None:
+            return self.std.to(variance).square()
+        return spread(mean, variance.sqrt()).square()
 
     def channel_means(self, values: Tensor) -> Tensor:
         """Mean over the valid points with their weights: (time, channel, *space) -> (time, channel)."""
@@ -117,9 +152,8 @@ class Norm:
         """ω mask / V of each channel, (channel, *space); None where all points weigh the same."""
         if self.mask is None:
             return None if self.weights is None else self.weights.to(values)[None]
-        weights = torch.ones(self.mask.shape[1:]) / self.mask[0].numel() if self.weights is None else self.weights
         share = self.valid_share().reshape(-1, *(1,) * (self.mask.dim() - 1))
-        return (self.mask * weights.double().cpu() / share).to(values)
+        return (self.mask * self.quadrature() / share).to(values)
 
     def physical(self, u: Tensor) -> Tensor:
         """States (time, channel, *space) in their own units, 0 at masked points and weighted by √(ω N) elsewhere."""
@@ -138,6 +172,11 @@ class Norm:
     def hidden(self, u: Tensor) -> Tensor:
         """States (.., channel, *space) with NaN at masked points, as they are handed out."""
         return u if self.mask is None else torch.where(self.mask.to(u.device), u, torch.nan)
+
+
+def spread(mean: Tensor, std: Tensor) -> Tensor:
+    """σ of channels; a constant channel is measured by its size instead, and one that is zero by 1."""
+    return torch.where(std > CONSTANT * mean.abs(), std, torch.where(mean == 0, 1.0, mean.abs()))
 
 
 def importance_of(words: Sequence[str], names: Sequence[str]) -> tuple[float, ...]:

@@ -35,7 +35,9 @@ def asked_for(keep: tuple[str, ...]) -> tuple[str, ...]:
 class BackboneSettings(Settings):
     """The operator that learns one step; every backbone has these settings and its own."""
 
-    name: str = setting("fno", "Backbone: fno, transolver, unet, or your own nn.Module as package.module:Class.")
+    name: str = setting(
+        "fno", "Backbone: fno, transolver, unet, or your own nn.Module as package.module:Class.", code=True
+    )
     residual: Literal["auto", "true", "false"] = setting(
         "false", "The operator predicts the change, u + G(u); auto: where a state changes little per step."
     )
@@ -45,9 +47,11 @@ class BackboneSettings(Settings):
         "limit, low=0, high=1, total, of all channels or as in mean:density,low:density=0,total:a+b.",
     )
     predicts_change: Annotated[bool, Derived(given_residual, "by residual")] = setting(
-        "Found: whether the operator predicts the change."
+        "Found: whether the operator predicts the change.", identity=False, found=True, stated=False
     )
-    kept: Annotated[Words, Derived(given_keep, "by keep")] = setting("Found: the invariants that the operator keeps.")
+    kept: Annotated[Words, Derived(given_keep, "by keep")] = setting(
+        "Found: the invariants that the operator keeps.", identity=False, found=True, stated=False
+    )
     precision: Literal["float32", "bfloat16"] = setting(
         "float32", "bfloat16 computes matrix products under autocast; transforms, weights and states stay in float32."
     )
@@ -78,6 +82,16 @@ class BackboneSettings(Settings):
 
 
 SHARED = BackboneSettings.model_fields.keys()
+
+
+class SizedSettings(BackboneSettings):
+    """A backbone whose numbers follow from one word, as far as they are not set."""
+
+    size: str = setting("base", "Defaults of the settings below.")
+
+    def own(self) -> dict[str, Any]:
+        """The arguments of the class: a size is only the defaults of the others."""
+        return {name: value for name, value in super().own().items() if name != "size"}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import torch
@@ -12,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, pad
 
 from hero.config import Facts, setting
-from hero.config.settings import Derived, facts_of, positive_numbers, shares
-from hero.models.base import BackboneSettings
+from hero.config.settings import Derived, facts_of, in_words, positive_numbers, shares
+from hero.models.base import SizedSettings
 from hero.models.once import once
 from hero.models.spectral import SpectralConv, autocasting, check_modes, full_precision, fusing, most_modes
 
@@ -114,34 +115,66 @@ def channel_map(in_channels: int, hidden: int, out_channels: int) -> Pointwise |
 
 
 PLAIN: dict[str, Any] = {"lifting": 0, "projection": 0, "coordinates": False, "spectral_bias": False}
-SIZES: dict[str, dict[int, dict[str, Any]]] = {
-    "apebench": {
-        1: {"width": 28, "depth": 1, "modes": 28, **PLAIN},
-        2: {"width": 20, "depth": 1, "modes": 8, **PLAIN},
-        3: {"width": 4, "depth": 5, "modes": 8, **PLAIN},
+APEBENCH: dict[int, dict[str, Any]] = {
+    1: {"width": 28, "depth": 1, "modes": 28, **PLAIN},
+    2: {"width": 20, "depth": 1, "modes": 8, **PLAIN},
+    3: {"width": 4, "depth": 5, "modes": 8, **PLAIN},
+}
+PAPER_COUNT: dict[str, Any] = {"width": 20, "depth": 1, "modes": 4, "lifting": 128, "projection": 64}
+PAPER_COUNT |= {"coordinates": True, "spectral_bias": True}
+
+
+def apebench(facts: Facts) -> dict[str, Any]:
+    """The paper's table of backbones in APEBench's layout: as many modes each way; 102,881 parameters in 2D."""
+    return APEBENCH[facts.dims]
+
+
+def paper_count(facts: Facts) -> dict[str, Any]:
+    """The 30,541 parameters of the paper's table of costs, in 2D: as many modes in all. See docs/method/paper.md."""
+    if facts.dims != 2:
+        raise ValueError(f"backbone.size=paper_count exists in 2D only; leave it out for {facts.dims}D data.")
+    return PAPER_COUNT
+
+
+FOR_FILES: dict[str, dict[int, dict[str, Any]]] = {
+    "base": {
+        1: {"width": 32, "depth": 2, "modes": 32, **PLAIN},
+        2: {"width": 20, "depth": 2, "modes": 8, **PLAIN},
+        3: {"width": 8, "depth": 4, "modes": 8, **PLAIN},
     },
-    "paper_count": {
-        2: {"width": 20, "depth": 1, "modes": 4, "lifting": 128, "projection": 64, "coordinates": True}
-        | {"spectral_bias": True},
+    "large": {
+        1: {"width": 64, "depth": 4, "modes": 48, **PLAIN},
+        2: {"width": 40, "depth": 4, "modes": 12, **PLAIN},
+        3: {"width": 16, "depth": 4, "modes": 8, **PLAIN},
     },
 }
-"""Settings by name of the size and dimension. Both read the paper's table of backbones: `apebench` keeps 8 modes each
-way in APEBench's layout (102,881 parameters in 2D), `paper_count` keeps 8 in all and has the 30,541 parameters of the
-paper's table of costs, which has no other dimension. Its layout is not known: docs/method/paper.md."""
+
+
+def for_files(size: str, facts: Facts) -> dict[str, Any]:
+    """A network for people's data: a second block helps most (docs/reference/backbones.md), channels ask for width."""
+    found = FOR_FILES[size][facts.dims]
+    return {**found, "width": max(found["width"], 2 * facts.channels)}
+
+
+SIZES: dict[str, Callable[[Facts], dict[str, Any]]] = {
+    "small": apebench,
+    "base": partial(for_files, "base"),
+    "large": partial(for_files, "large"),
+    "apebench": apebench,
+    "paper_count": paper_count,
+}
+"""Settings of each size by name; `small` is the paper's network on anybody's data."""
 
 
 def by_size(name: str) -> Derived:
     """The value of a setting in the chosen size."""
 
     def value(facts: Facts, given: Mapping[str, Any]) -> Any:
-        size = SIZES.get(str(given.get("size")), SIZES["apebench"])  # an unknown name is refused elsewhere
-        if facts.dims not in size:
-            raise ValueError(f"backbone.size={given['size']} exists in 2D only; leave it out for {facts.dims}D data.")
-        return size[facts.dims][name]
+        return SIZES.get(str(given.get("size")), apebench)(facts)[name]  # an unknown name is refused elsewhere
 
-    values = {dims: size[name] for dims, size in SIZES["apebench"].items()}
+    values = {dims: size[name] for dims, size in APEBENCH.items()}
     same = len(set(values.values())) == 1
-    return Derived(value, f"{values[1]}" if same else ", ".join(f"{values[dims]} in {dims}D" for dims in values))
+    return Derived(value, f"{values[1]}" if same else f"by size; apebench: {in_words(values)}")
 
 
 def fitting_modes() -> Derived:
@@ -150,7 +183,9 @@ def fitting_modes() -> Derived:
 
     def value(facts: Facts, given: Mapping[str, Any]) -> tuple[int, ...]:
         modes = rule.value(facts, given)
-        return tuple(min(modes, largest) for largest in most_modes(facts.space)) or (modes,) * facts.dims
+        modes = modes if isinstance(modes, tuple) else (modes,) * facts.dims
+        largest = most_modes(facts.space) or modes
+        return tuple(map(min, modes, largest))
 
     return Derived(value, rule.text)
 
@@ -164,11 +199,15 @@ def by_boundary(facts: Facts, given: Mapping[str, Any]) -> tuple[float, ...]:
     return tuple(0.0 if wraps else PADDING for wraps in facts.periodic or (True,) * facts.dims)
 
 
-class FNOSettings(BackboneSettings):
+class FNOSettings(SizedSettings):
     """Fourier neural operator."""
 
-    size: Literal["apebench", "paper_count"] = setting(
-        "apebench", "Defaults of the settings below; paper_count has the paper's 30,541 parameters in 2D."
+    size: Annotated[
+        Literal["small", "base", "large", "apebench", "paper_count"],
+        Derived(lambda facts, given: facts.size, "base for files, apebench for benchmarks"),
+    ] = setting(
+        "Defaults of the settings below: for your data (small, base, large), or the paper's (apebench, and "
+        "paper_count, which has its 30,541 parameters in 2D)."
     )
     width: Annotated[int, by_size("width")] = setting("Channels inside.", ge=1)
     depth: Annotated[int, by_size("depth")] = setting("Blocks.", ge=1)
@@ -219,10 +258,6 @@ class FNOSettings(BackboneSettings):
     def check(self, space: tuple[int, ...]) -> None:
         added = added_points(self.padding, space)
         check_modes(self.modes, tuple(n + more for n, more in zip(space, added, strict=True)))
-
-    def own(self) -> dict[str, Any]:
-        """The arguments of `FNO`: a size is only the defaults of the others."""
-        return {name: value for name, value in super().own().items() if name != "size"}
 
 
 class FNO(nn.Module):

@@ -41,7 +41,7 @@ class Kept(nn.Module):
         history: int = 1,
         weights: Tensor | None = None,
     ) -> None:
-        """`weights` (channel, *space) are those of the mean; None: all equal, on any grid."""
+        """`weights` (channel or 1, *space) weigh the points of the mean; None: all equal, on any grid."""
         super().__init__()
         self.backbone, self.rules, self.channels = backbone, tuple(rules), channels
         self.newest = slice((history - 1) * channels, history * channels)
@@ -136,13 +136,13 @@ def factor(wanted: Tensor, found: Tensor, is_cap: bool) -> Tensor:
 
 
 def clipped(v: Tensor, low: float, high: float) -> Tensor:
-    """v within its bounds; beyond them the gradient is that of v, so that a value can find its way back."""
+    """v within its bounds; beyond them the gradient is the gradient of v, so that a value can find its way back."""
     inside = v.clamp(low, high)
     return inside if not torch.is_grad_enabled() else v + (inside - v).detach()
 
 
 def with_mean(v: Tensor, u: Tensor, omega: Tensor | None, low: float, high: float) -> Tensor:
-    """v with the mean of u. What is missing goes to each point by its room below a finite bound, else evenly."""
+    """v with the mean of u. The difference goes to each point by its room below a finite bound, else evenly."""
     missing = mean(u, omega) - mean(v, omega)
     more = missing if math.isinf(high) else shared(missing.clamp(min=0), high - v, omega)
     less = missing if math.isinf(low) else shared(missing.clamp(max=0), v - low, omega)

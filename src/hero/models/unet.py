@@ -6,17 +6,17 @@ Each axis wraps around where it is periodic and is padded with zeros where it is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, pad, silu
 
-from hero.config import per_dims, setting
+from hero.config import Derived, Facts, per_size, setting
 from hero.errors import HeroError
-from hero.models.base import BackboneSettings
+from hero.models.base import SizedSettings
 
 CONVOLUTIONS: dict[int, Callable[..., nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
@@ -70,11 +70,25 @@ def residual_blocks(depth: int, in_channels: int, out_channels: int, periodic: t
     return nn.Sequential(*(ResidualBlock(a, b, periodic) for a, b in pairwise(sizes)))
 
 
-class UNetSettings(BackboneSettings):
+LEVELS = {1: 3, 2: 3, 3: 2}
+"""How often a grid is halved, by its dimensions."""
+
+
+def fitting_levels(facts: Facts, given: Mapping[str, Any]) -> int:
+    """The usual levels, or as many as a smaller grid has."""
+    return min(LEVELS[facts.dims], most_levels(facts.space)) if facts.space else LEVELS[facts.dims]
+
+
+class UNetSettings(SizedSettings):
     """U-Net."""
 
-    width: int = setting(16, "Channels on the finest grid; each coarser grid has twice as many.", ge=1)
-    levels: Annotated[int, per_dims({1: 3, 2: 3, 3: 2})] = setting("How often the grid is halved.", ge=1)
+    size: Literal["small", "base", "large"] = setting("base", "Default of the width below.")
+    width: Annotated[int, per_size({"small": 8, "base": 16, "large": 32})] = setting(
+        "Channels on the finest grid; each coarser grid has twice as many.", ge=1
+    )
+    levels: Annotated[int, Derived(fitting_levels, "3 in 1D, 3 in 2D, 2 in 3D, fewer on a small grid")] = setting(
+        "How often the grid is halved.", ge=1
+    )
     depth: int = setting(1, "Residual blocks per grid, on the way down and on the way up.", ge=1)
 
     @property
@@ -146,8 +160,13 @@ class UNet(nn.Module):
 
 def check_levels(levels: int, space: tuple[int, ...]) -> None:
     """Refuse a grid that cannot be halved so often."""
-    if levels >= min(space).bit_length():  # 2^levels is above it, and may be beyond all computing
+    if levels > most_levels(space):  # 2^levels may be beyond all computing
         raise HeroError(
             f"backbone.levels={levels} halves an axis of {min(space)} points below one; use at most "
-            f"{int(math.log2(min(space)))}."
+            f"{most_levels(space)}."
         )
+
+
+def most_levels(space: tuple[int, ...]) -> int:
+    """How often the shortest axis of a grid can be halved."""
+    return min(space).bit_length() - 1

@@ -75,7 +75,8 @@ class Masked(nn.Module):
         states, others = x.tensor_split([self.history * len(self.mask)], dim=1)
         parts = [torch.where(self.mask.repeat(self.history, *(1,) * (x.dim() - 2)), states, 0.0), others]
         if self.as_input:
-            parts.append(self.mask.to(x.dtype).mean(dim=0).expand(len(x), 1, *x.shape[2:]))
+            # x.shape[0], because len(x) would fix the batch of an exported file
+            parts.append(self.mask.to(x.dtype).mean(dim=0).expand(x.shape[0], 1, *x.shape[2:]))
         out = self.backbone(torch.cat(parts, dim=1)).unflatten(1, (-1, len(self.mask)))
         return torch.where(self.mask, out, 0.0).flatten(1, 2)
 

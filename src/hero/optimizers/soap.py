@@ -9,27 +9,19 @@ the same numbers with a third fewer rotations.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-
-from hero.config import setting
-from hero.optimizers.base import Compiler, OptimizerPart, OptimizerSettings, is_spectral
+from torch import Tensor
 
 Work = tuple[Tensor, Tensor, Tensor, Tensor, list[Tensor], list[Tensor], list[int]]
 """Of one parameter: w, g, mean, square, q, c and the axes of the latter two."""
 
 
-class SOAPSettings(OptimizerSettings):
-    """SOAP."""
-
-    beta1: float = setting(0.95, "Decay of the mean of the gradient.", ge=0, lt=1)
-    beta2: float = setting(0.95, "Decay of the mean of its square, and of the preconditioners.", ge=0, lt=1)
-    eps: float = setting(1e-8, "Added to the root of the mean square.", ge=0)
-    refresh: int = setting(10, "Updates between two refreshes of the eigenvectors.", ge=1)
-    longest_axis: int = setting(1024, "Longer axes of a weight are not rotated.", ge=0)
+def is_spectral(p: Tensor) -> bool:
+    """Whether `p` is a complex matrix for each mode: complex (in, out, *modes), or real (2, in, out, *modes)."""
+    return p.dim() >= 3 if p.is_complex() else p.dim() >= 4 and p.shape[0] == 2
 
 
 def rotated_axes(p: Tensor, longest: int) -> list[int]:
@@ -89,18 +81,29 @@ class SOAP(torch.optim.Optimizer):
     """
 
     def __init__(
-        self, parameters: Iterable[Tensor], lr: float, weight_decay: float, beta1: float = 0.95, beta2: float = 0.95,
-        eps: float = 1e-8, refresh: int = 10, longest_axis: int = 1024,
-        compile_with: Compiler | None = None,
-    ) -> None:  # fmt: skip
-        defaults = {"lr": lr, "weight_decay": weight_decay, "beta1": beta1, "beta2": beta2, "eps": eps}
-        defaults |= {"refresh": refresh, "longest_axis": longest_axis}
-        super().__init__(parameters, defaults)
+        self,
+        params: Iterable[Tensor] | Iterable[dict[str, Any]],
+        lr: float = 3e-3,
+        betas: tuple[float, float] = (0.95, 0.95),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        refresh: int = 10,
+        longest_axis: int = 1024,
+        *,
+        compile_with: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
+    ) -> None:
+        """`refresh` updates are between two refreshes of the bases; axes above `longest_axis` are not rotated."""
+        defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, defaults | {"refresh": refresh, "longest_axis": longest_axis})
         self.update = update if compile_with is None else compile_with(update)
 
     @torch.no_grad()
-    def step(self) -> None:  # type: ignore[override]
-        """One update of every parameter that has a gradient."""
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One update of every parameter that has a gradient; `closure` computes loss and gradients first."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
         for group in self.param_groups:
             ages: dict[int, list[Tensor]] = {}  # as a rule there is one: updates that its parameters have seen
             for p in group["params"]:
@@ -112,18 +115,19 @@ class SOAP(torch.optim.Optimizer):
                     self.begin(p, group)
             for age, parameters in ages.items():
                 self.advance(parameters, age + 1, group)
+        return loss
 
     def begin(self, p: Tensor, group: dict[str, Any]) -> None:
         """The state of a parameter after its first gradient."""
         g, state = gradient(p), self.state[p]
         state["step"], state["mean"], state["square"] = 0, torch.zeros_like(g), torch.zeros_like(g)
         axes = rotated_axes(p, group["longest_axis"])
-        state["c"] = [(1 - group["beta2"]) * gram(g, axis) for axis in axes]
+        state["c"] = [(1 - group["betas"][1]) * gram(g, axis) for axis in axes]
         state["q"] = [first_basis(c) for c in state["c"]]
 
     def advance(self, parameters: list[Tensor], step: int, group: dict[str, Any]) -> None:
         """Update `parameters`, which have seen `step` updates after this one."""
-        lr, beta1, beta2 = group["lr"], group["beta1"], group["beta2"]
+        lr, (beta1, beta2) = group["lr"], group["betas"]
         # As tensors: numbers that change would be compiled again for each update.
         size = torch.tensor(lr * (1 - beta2**step) ** 0.5 / (1 - beta1**step), dtype=torch.float64)
         kept = torch.tensor(1 - lr * group["weight_decay"], dtype=torch.float64)
@@ -157,13 +161,3 @@ def turn(state: dict[str, Any], axes: list[int]) -> None:
         state["q"][i], order = refresh(state["q"][i], state["c"][i])
         state["square"] = state["square"].index_select(axis, order)
     state["mean"] = rotate(mean, state["q"], axes)
-
-
-def make_soap(
-    settings: SOAPSettings, model: nn.Module, lr: float, weight_decay: float, compile_with: Compiler | None
-) -> torch.optim.Optimizer:
-    """SOAP for all parameters of `model`."""
-    return SOAP(model.parameters(), lr, weight_decay, **settings.plain(), compile_with=compile_with)
-
-
-SOAP_PART = OptimizerPart("SOAP", 5e-3, SOAPSettings, make_soap)

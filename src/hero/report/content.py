@@ -24,7 +24,14 @@ from hero.report.names import (
     metric_definition,
     metric_title,
 )
-from hero.report.notes import PAPER_NOTE, change_sentence, shortfall_sentences, statistics_notes, study_notes
+from hero.report.notes import (
+    PAPER_NOTE,
+    change_sentence,
+    shortfall_sentences,
+    statistics_notes,
+    study_notes,
+    study_shortfalls,
+)
 from hero.report.tables import MISSING, Cell, Column, Number, Row, Table, Text, format_number, format_p
 from hero.report.tables import format_published as format_paper
 from hero.runs.config import RunConfig
@@ -81,7 +88,7 @@ def metrics_table(metrics: Metrics, config: RunConfig) -> Table:
         rows.append(_persistence_row(metrics))
     columns = [
         Column("Metric", "metric", words=True),
-        Column("This run" if of_files else "Ours", "ours"),
+        Column("This run", "run") if of_files else Column("Ours", "ours"),
         *(Column(BASELINE_TITLES[name], name, meaning=BASELINE_MEANINGS[name]) for name in baselines),
         Column("Paper", "paper", optional=True),
         Column("Ratio", "ratio", optional=True),
@@ -188,11 +195,18 @@ def study_title(result: StudyResult) -> str:
 def study_tables(result: StudyResult) -> list[Table]:
     """A table for each task, with a section for each of its backbones, losses or shifts: one for all would be long."""
     tasks = itertools.groupby(result.groups, key=lambda group: group.task)
-    return [group_table(list(groups), result.columns) for _, groups in tasks]
+    tables = []
+    for groups in (list(found) for _, found in tasks):
+        tables.append(group_table(groups, result.columns))
+        tables += [channel_table(group, result.columns) for group in groups if any(r.channels for r in group.rows)]
+    return tables
 
 
 def group_table(groups: Sequence[records.Group], columns: Sequence[records.Column], title: str = "") -> Table:
-    """Groups of a study: a row per method, a column per metric, each number next to the paper's."""
+    """Groups of a study: a row per method, a column per metric, each number next to the paper's.
+
+    Below them stands what keeping the first state gives, where it is measured.
+    """
     scoring = scoring_of(column.metric for column in columns)
     shown = [
         Column("Method", "method", words=True),
@@ -202,14 +216,29 @@ def group_table(groups: Sequence[records.Group], columns: Sequence[records.Colum
     ]
     rows = []
     for group in groups:
+        section = group.title if len(groups) > 1 else ""
         for row in group.rows:
             numbers = [study_number(row.cells.get(column.key), row) for column in columns]
             lost = f"{row.diverged} of {row.rollouts}" if row.rollouts else MISSING
             last = Number(row.diverged, n=row.rollouts, shown=lost)
-            section = group.title if len(groups) > 1 else ""
             rows.append(Row([Text(row_label(row)), Text(row.note), *numbers, last], section))
+        if group.persistence:
+            idle = [Number(group.persistence.get(column.key)) for column in columns]
+            rows.append(Row([Text(BASELINE_TITLES["persistence"]), Text(""), *idle, Number(None)], section))
     common = groups[0].title if len(groups) == 1 else groups[0].title.partition(", ")[0]
     return Table(title or common, shown, rows).compact()
+
+
+def channel_table(group: records.Group, columns: Sequence[records.Column]) -> Table:
+    """The error of each channel at the last step: a row per method."""
+    scoring = scoring_of(column.metric for column in columns)
+    rows = [row for row in group.rows if row.channels]
+    names = list(rows[0].channels)
+    shown = [Column("Method", "method", words=True), *(Column(name, name, "lower") for name in names)]
+    lines = [Row([Text(row_label(row)), *(study_number(row.channels.get(n), row) for n in names)]) for row in rows]
+    if idle := group.persistence_channels:
+        lines.append(Row([Text(BASELINE_TITLES["persistence"]), *(Number(idle.get(name)) for name in names)]))
+    return Table(f"{group.title}: {metric_title(scoring.last, scoring)} by channel", shown, lines)
 
 
 def study_number(cell: records.Cell | None, row: records.Row) -> Number:
@@ -237,7 +266,7 @@ def study_markdown(result: StudyResult) -> str:
     parts = [f"# {study_title(result)}"]
     for table in study_tables(result):
         parts += [f"## {table.title}", table.to_markdown().rstrip()]
-    parts.append("\n".join(f"- {note}" for note in study_notes(result)))
+    parts.append("\n".join(f"- {note}" for note in (*study_shortfalls(result), *study_notes(result))))
     for summary in result.statistics:
         parts.append(f"## Statistics{f', loss {summary.loss}' if summary.loss else ''}")
         for table in statistics_tables(summary):
@@ -340,7 +369,7 @@ def anatomy_table(anatomy: Anatomy) -> Table:
     for name in carriers:
         carrying = f"where only the defect of the band drives the state that the {name.lower()} carries"
         columns += [
-            Column(f"{name}: error", meaning=f"nRMSE at step {anatomy.steps} {carrying}."),
+            Column(f"{name}: error", meaning=f"The score at step {anatomy.steps} {carrying}."),
             Column(f"{name}: share", meaning="Its square over the sum of the squares."),
         ]
 
@@ -426,14 +455,14 @@ def structure_table(found: Structure) -> Table:
     for one in found.invariants:
         numbers = (one.violation, one.tolerance) if one.kind not in ("low", "high") else (None, None)
         kept = "yes" if one.word in found.kept else "no"
-        why = one.why if (one.word in found.kept) == one.kept else DECAY_NOTE
+        why = one.why if (one.word in found.kept) == one.kept else NOT_KEPT
         rows.append(Row([Text(one.title), *map(Number, numbers), Text(kept), Text(why)]))
     target = "the change of the state" if found.predicts_change else "the next state"
     note = f"A state changes by {100 * found.step_change:.2g} % per step: backbone.residual=auto predicts {target}."
     return Table("What the data keep (backbone.keep=auto)", columns, rows, [note], sortable=False)
 
 
-DECAY_NOTE = "holds, but states decay to almost nothing, and a network that may add any constant then overfits"
+NOT_KEPT = "holds, but states change much per step, and a network that may add any constant then overfits"
 
 
 def description_table(found: Description) -> Table:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from hero.evaluation.anatomy import shares
-from hero.evaluation.doctor import Diagnosis, doubling_text
+from hero.evaluation.doctor import Diagnosis
+from hero.evaluation.doctor_measures import Baselines
 from hero.evaluation.doctor_run import RunDiagnosis
 from hero.report.tables import Column, Number, Row, Table, Text, format_number
 
-SIGNS = {"ok": "✓ ok", "note": "• note", "problem": "✗ problem"}
-VERDICTS = {"ok": "better", "note": "", "problem": "worse"}
+SIGNS = {"ok": "✓ ok", "note": "• note", "warning": "! warning", "problem": "✗ problem"}
+VERDICTS = {"ok": "better", "note": "", "warning": "worse", "problem": "worse"}
 
 
 def facts_table(found: Diagnosis) -> Table:
@@ -38,20 +40,21 @@ def _facts(found: Diagnosis) -> Iterator[tuple[str, str]]:
     yield "splits", ", ".join(f"{name} {count}" for name, count in found.splits.items())
     if found.read_share < 1:
         yield "read", f"{100 * found.read_share:.2g} % of the frames, evenly spread: the numbers below are estimates"
-    yield "change per step", f"{100 * found.change:.3g} %" if found.change else ""
-    yield "predictability", doubling_text(found.growth)
+    yield "change per step", f"{100 * found.change:.3g} % of the std" if found.change else ""
     for note in found.notes:
         yield "note", note
 
 
 def channels_table(found: Diagnosis) -> Table:
-    """Each channel with its range, mean and std."""
-    columns = [Column("channel", words=True), Column("unit", words=True, optional=True)]
-    columns += [Column(name) for name in ("min", "max", "mean", "std")]
-    rows = [
-        Row([Text(one.name), Text(one.unit), *(_number(x, one.std) for x in (one.low, one.high, one.mean, one.std))])
-        for one in found.channels
-    ]
+    """Each channel with its range, mean and std over the points that have values."""
+    points, masked = math.prod(found.space), any(one.masked for one in found.channels)
+    names = ("min", "max", "mean", "std", *(["masked points"] if masked else []))
+    columns = [Column("channel", words=True), Column("unit", words=True, optional=True), *map(Column, names)]
+    rows = []
+    for one in found.channels:
+        numbers = (_number(x, one.std) for x in (one.low, one.high, one.mean, one.std))
+        without = [Text(f"{one.masked} of {points}")] if masked else []
+        rows.append(Row([Text(one.name), Text(one.unit), *numbers, *without]))
     return Table("", columns, rows, sortable=False)
 
 
@@ -70,15 +73,28 @@ def findings_table(found: Diagnosis) -> Table:
     return Table("", columns, rows, sortable=False)
 
 
-def verdict(found: Diagnosis) -> list[str]:
-    """The last lines: fit or not, the backbone, and the command to type."""
+def verdict(found: Diagnosis, network: str = "") -> list[str]:
+    """The last lines: fit or not, the backbone and the sentence on its size, errors to beat, the command to type."""
     count = len(found.problems)
     if count:
         which = ", ".join(dict.fromkeys(one.kind for one in found.problems))
         problems = "problem" if count == 1 else "problems"
         return [f"not fit for training: solve {count} {problems} first ({which})"]
-    name = found.backbone or "fno, the default"
-    return [f"fit for training; backbone: {name}, because {found.backbone_why}", found.command]
+    warnings = ", ".join(dict.fromkeys(one.kind for one in found.findings if one.mark == "warning"))
+    fit = f"fit for training{warnings and f', with a warning ({warnings})'}"
+    lines = [f"{fit}; backbone: {found.backbone}, the default ({found.backbone_why})"]
+    if found.baselines is not None:
+        lines.append(baseline_text(found.baselines))
+    return [*lines, *filter(None, [network]), found.command]
+
+
+def baseline_text(found: Baselines) -> str:
+    """The errors of doing nothing in one line."""
+
+    def errors(values: Sequence[float]) -> str:
+        return ", ".join(f"{x:.3g} at step {n}" for n, x in zip(found.steps, values, strict=True))
+
+    return f"to beat: the first state kept has VRMSE {errors(found.persistence)}; the mean state {errors(found.mean)}"
 
 
 def size_text(size: int) -> str:

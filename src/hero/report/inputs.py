@@ -6,7 +6,7 @@ there and finished.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -30,27 +30,42 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class Curve:
+    """A score over trajectories at each step, and the means of doing nothing by the name of the baseline."""
+
+    mean: np.ndarray
+    median: np.ndarray
+    baselines: dict[str, np.ndarray]
+
+    @classmethod
+    def of(cls, score: np.ndarray, baselines: Mapping[str, np.ndarray]) -> Curve:
+        """The curve of a score (trajectory, step); an error that is not a number is infinite."""
+        score = np.where(np.isnan(score), np.inf, score)
+        # A rank without interpolation: between a finite and an infinite value there is nothing to interpolate.
+        median = np.quantile(score, 0.5, axis=0, method="inverted_cdf")
+        return cls(score.mean(axis=0), median, {name: values.mean(axis=0) for name, values in baselines.items()})
+
+
+@dataclass(frozen=True)
 class Curves:
     """The errors of a run as the page shows them: over its trajectories at each step."""
 
-    score: np.ndarray
-    median: np.ndarray
+    scores: dict[str, Curve]
+    """By the name of the channel, where channels are measured one by one; the score of all of them as ""."""
     correlation: np.ndarray
     diverged: int
     rollouts: int
-    baselines: dict[str, np.ndarray]
-    """Mean scores of doing nothing, by name."""
-    measure: str
+    scoring: Scoring
 
     @classmethod
-    def of(cls, errors: Errors) -> Curves:
-        """The curves of these arrays; an error that is not a number is infinite."""
-        score = np.where(np.isnan(errors.score), np.inf, errors.score)
-        # A rank without interpolation: between a finite and an infinite value there is nothing to interpolate.
-        median = np.quantile(score, 0.5, axis=0, method="inverted_cdf")
-        baselines = {name: values.mean(axis=0) for name, values in errors.baselines.items()}
-        correlation = errors.correlation.mean(axis=0)
-        return cls(score.mean(axis=0), median, correlation, diverged(score), len(score), baselines, errors.measure)
+    def of(cls, errors: Errors, channels: Sequence[str]) -> Curves:
+        """The curves of these arrays."""
+        scores = {"": Curve.of(errors.score, errors.baselines)}
+        for c, name in enumerate(channels if errors.has_channels and len(channels) > 1 else ()):
+            idle = {baseline: values[..., c] for baseline, values in errors.channel_baselines.items()}
+            scores[name] = Curve.of(errors.of_channel(c), idle)
+        scoring = Scoring(errors.score.shape[1], errors.measure)
+        return cls(scores, errors.correlation.mean(axis=0), diverged(errors.score), len(errors.score), scoring)
 
 
 @dataclass(frozen=True)
@@ -94,9 +109,13 @@ class ReportedRun:
         """The same of the checkpoint that it was fine-tuned from."""
         return self.run.before_errors if self.has_before_errors else None
 
+    def errors_in(self, scoring: Scoring) -> Errors | None:
+        """Its errors where numbers in a scoring must be computed from them, for its metrics are in another."""
+        return None if scoring == self.metrics.scoring else self.errors
+
     def over(self, scoring: Scoring) -> dict[str, dict[str, float]]:
         """Its numbers in a scoring."""
-        return self.metrics.over(scoring, None if scoring == self.metrics.scoring else self.errors)
+        return self.metrics.over(scoring, self.errors_in(scoring))
 
     @property
     def config(self) -> RunConfig:
@@ -109,10 +128,11 @@ class ReportedRun:
         return getattr(self.config.loss, "spectrum", "error") == "error"
 
     def rollout(self, notices: list[str], first: bool = False) -> tuple[Rollout | None, np.ndarray | None]:
-        """The drawn rollout, which is large and read when it is drawn, and its error at each step.
+        """The drawn rollout, which is large and read when it is drawn, and its errors (step, channel).
 
         With `first` it is the rollout of the first test trajectory, which all runs share, where it is stored. `notices`
-        gets the reason why there is none. The errors are None if they are not of the same evaluation.
+        gets the reason why there is none. The errors are None if they are not of the same evaluation; where channels
+        are measured together, they are equal.
         """
         if self.config.make_source().cloud:
             notices.append(
@@ -127,10 +147,10 @@ class ReportedRun:
         if found is None:
             notices.append(f"run {self.name} has no rollout.npz; `hero evaluate {self.name}` draws its rollout.")
             return None, None
-        errors = self.errors
-        scores = np.zeros((0, 0)) if errors is None else errors.score
-        fits = found.trajectory < len(scores) and scores.shape[1] == len(found.truth)
-        return found, scores[found.trajectory] if fits else None
+        errors, (steps, channels) = self.errors, found.truth.shape[:2]
+        if errors is None or found.trajectory >= len(errors.score) or errors.score.shape[1] != steps:
+            return found, None
+        return found, np.stack([errors.of_channel(c)[found.trajectory] for c in range(channels)], axis=-1)
 
 
 @dataclass
@@ -171,17 +191,12 @@ class ReportInputs:
             self.notices.append(f"{outdated}; {resume}")
         log = self._read(lambda: run.log)
         self.notices += [log.notice] if log and log.notice else []
-        self.notices += [
-            f"run {run.name} diverged before update {found.diverged_at} and continued from update {found.back_to} with "
-            f"{found.lr_factor:g} of its learning rate."
-            for found in (log.back_offs if log else ())
-        ]
         probe, landscape, anatomy = (folder / f"{name}.json" for name in ("probe", "landscape", "anatomy"))
         self.runs[run.name] = ReportedRun(
             run,
             metrics,
             log is not None,
-            self._read(lambda: Curves.of(run.errors)),
+            self._read(lambda: Curves.of(run.errors, run.config.make_source().channel_names)),
             self._read(lambda: Probe.read(probe)) if probe.is_file() else None,
             self._read(lambda: Landscape.read(landscape)) if landscape.is_file() else None,
             self._read(lambda: Anatomy.read(anatomy)) if anatomy.is_file() else None,

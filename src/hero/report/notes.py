@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from hero.evaluation.evaluate import Landscape
+from hero.method.metrics import Scoring, scoring_of
 from hero.report.names import method_title, metric_title
 from hero.report.tables import format_number
-from hero.runs.records import Before, Metrics
+from hero.runs.records import Before, Metrics, Shortfall
 from hero.study.records import Group, StudyResult, Summary
 from hero.study.statistics import ALPHA, ROUGH_GROUPS
 
@@ -38,7 +39,7 @@ def study_notes(result: StudyResult) -> list[str]:
     found += _unpublished_notes(result)
     if result.changed:
         changed = ", ".join(f"{key} = {value}" for key, value in result.changed.items())
-        found.append(f"Set here for all rows, so not as in the paper: {changed}.")
+        found.append(f"Set here for all rows{not_published(result)}: {changed}.")
     repeats = {(row.label, row.repeats) for row in result.rows if row.repeats}
     found += [
         f"{label} trains the same loss as {first}: ranks and tests count it once." for label, first in sorted(repeats)
@@ -56,6 +57,11 @@ def study_notes(result: StudyResult) -> list[str]:
     return found
 
 
+def not_published(result: StudyResult) -> str:
+    """What follows from a setting for all rows: people's data are not in the paper anyway."""
+    return ", so not as in the paper" if scoring_of(c.metric for c in result.columns).measure == "nrmse" else ""
+
+
 def _unpublished_notes(result: StudyResult) -> list[str]:
     """Why rows that the paper has stand without its numbers."""
     rows = [row for row in result.rows if row.differs]
@@ -64,9 +70,9 @@ def _unpublished_notes(result: StudyResult) -> list[str]:
     return [f"{left_out}, whose settings are not the paper's: {first_of(found)}."] if rows else []
 
 
-def first_of(names: Sequence[str]) -> str:
+def first_of(names: Sequence[str], between: str = ", ") -> str:
     """ "a, b, c, d and 3 more"."""
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    return between.join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
 def failure_notes(failed: Mapping[str, str]) -> list[str]:
@@ -163,18 +169,52 @@ def _counted(count: int, noun: str) -> str:
 
 def shortfall_sentences(metrics: Metrics) -> list[str]:
     """One sentence where doing nothing is as good as the run, naming the worst channel; none where it is not."""
-    found, title = metrics.shortfalls, metrics.scoring.title
+    found = metrics.shortfalls
     if not found:
         return []
-    worst = max(found, key=lambda one: one.error / one.baseline_error if one.baseline_error else math.inf)
-    channels = list(dict.fromkeys(one.channel for one in found if one.channel))
-    others = f" (also {first_of([name for name in channels if name != worst.channel])})" if len(channels) > 1 else ""
-    of = f" of {worst.channel}" if worst.channel else ""
-    idle = {"persistence": "keeping the first state", "mean": "the mean state of the training data"}[worst.baseline]
-    return [
-        f"{WARNING}no better than doing nothing: at step {worst.step} {title}{of} is {format_number(worst.error)}, and "
-        f"{idle} has {format_number(worst.baseline_error)}{others}."
-    ]
+    worst = worst_of(found)
+    others = list(dict.fromkeys(one.channel for one in found if one.channel != worst.channel))
+    also = f" (also {first_of(others)})" if others else ""
+    return [f"{WARNING}no better than doing nothing: {_shortfall_words(worst, metrics.scoring)}{also}."]
+
+
+def study_shortfalls(*results: StudyResult) -> list[str]:
+    """One sentence where doing nothing is as good as some of the methods; none where it is not."""
+    groups = [(scoring_of(c.metric for c in result.columns), group) for result in results for group in result.groups]
+    found = {
+        f"{row.label} on {group.title}" if len(groups) > 1 else row.label: (scoring, worst_of(row.shortfalls))
+        for scoring, group in groups
+        for row in group.rows
+        if row.shortfalls
+    }
+    if not found:
+        return []
+    worst = max(found, key=lambda name: _excess(found[name][1]))
+    names = first_of(list(found), "; " if len(groups) > 1 else ", ")
+    words = _shortfall_words(found[worst][1], found[worst][0])
+    words = f"With {worst}, {words}" if len(found) > 1 else capital(words)
+    return [f"{WARNING}no better than doing nothing: {names}. {words}."]
+
+
+def capital(words: str) -> str:
+    """The words as a sentence begins."""
+    return words[:1].upper() + words[1:]
+
+
+def worst_of(found: Sequence[Shortfall]) -> Shortfall:
+    """The baseline that a run misses by most."""
+    return max(found, key=_excess)
+
+
+def _excess(one: Shortfall) -> float:
+    return one.error / one.baseline_error if one.baseline_error else math.inf
+
+
+def _shortfall_words(one: Shortfall, scoring: Scoring) -> str:
+    of = f" of {one.channel}" if one.channel else ""
+    idle = {"persistence": "keeping the first state", "mean": "the mean state of the training data"}[one.baseline]
+    error, other = format_number(one.error), format_number(one.baseline_error)
+    return f"at step {one.step} {scoring.title}{of} is {error}, and {idle} has {other}"
 
 
 def change_sentence(before: Before, metrics: Metrics) -> str:

@@ -22,6 +22,7 @@ from hero.report.content import published_numbers
 from hero.report.inputs import Curves, ReportedRun, ReportInputs
 from hero.report.names import method_title, title_of
 from hero.strategies import STRATEGIES
+from hero.study.collect import at_last, channel_cells, persistence_of
 from hero.study.records import Cell, Column, Group, Row, RunEntry, StudyResult, best_marked, rollout_columns
 from hero.training.loggers import flat
 
@@ -36,9 +37,10 @@ class Series:
     row: Row
     runs: tuple[ReportedRun, ...]
 
-    def stacked(self, name: str) -> list[np.ndarray]:
-        """The arrays (trajectory, step) of the runs that have them."""
-        return [errors.test[name] for run in self.runs if (errors := run.errors)]
+    def scores(self, channel: str = "") -> list[np.ndarray]:
+        """The score (trajectory, step) of each run that has it: of all channels, or of the named one."""
+        found = [(run.config.make_source().channel_names, errors) for run in self.runs if (errors := run.errors)]
+        return [errors.of_channel(names.index(channel)) if channel else errors.score for names, errors in found]
 
     @property
     def curves(self) -> list[Curves]:
@@ -52,6 +54,35 @@ class Panel:
 
     title: str
     series: tuple[Series, ...]
+
+    @property
+    def curves(self) -> list[Curves]:
+        """The curves of all its runs."""
+        return [curves for series in self.series for curves in series.curves]
+
+    @property
+    def channels(self) -> list[str]:
+        """The channels that are measured one by one in every run."""
+        found = [set(curves.scores) for curves in self.curves]
+        return [name for name in self.curves[0].scores if name and all(name in one for one in found)] if found else []
+
+    @property
+    def scoring(self) -> Scoring:
+        """How its rollouts are scored."""
+        return self.curves[0].scoring if self.curves else Scoring()
+
+    def baselines(self, channel: str = "") -> dict[str, np.ndarray]:
+        """The curves of doing nothing that all its runs agree on, which were then evaluated on the same data."""
+        found = [curves.scores[channel].baselines for curves in self.curves]
+        if not found:
+            return {}
+
+        def agreed(name: str) -> bool:
+            own = [one[name] for one in found if name in one]
+            length = min(map(len, own))
+            return len(own) == len(found) and all(np.allclose(one[:length], own[0][:length]) for one in own)
+
+        return {name: curve for name, curve in found[0].items() if agreed(name)}
 
 
 def results_of(inputs: ReportInputs) -> list[StudyResult]:
@@ -127,7 +158,9 @@ def study_of_runs(runs: Sequence[ReportedRun], scoring: Scoring | None = None) -
     for (task, backbone), some in found.items():
         rows = best_marked([_row(label, seeds, columns, scoring) for label, seeds in _methods(some)], columns)
         title = f"{some[0].config.make_source().title}, {title_of(BACKBONES, backbone)}"
-        groups.append(Group(title=title, task=task, backbone=backbone, rows=rows))
+        first = some[0]
+        idle = persistence_of(first.metrics, first.errors_in(scoring), columns, scoring)
+        groups.append(Group(title=title, task=task, backbone=backbone, rows=rows).model_copy(update=idle))
     count = f"{len(runs)} runs" if len(runs) > 1 else method_title(runs[0].config.strategy)
     title = count if len(groups) > 1 else f"{groups[0].title}{':' if len(runs) > 1 else ','} {count}"
     seeds = tuple(sorted({run.config.seed for run in runs}))
@@ -142,6 +175,7 @@ def _row(label: str, runs: Sequence[ReportedRun], columns: Sequence[Column], sco
         known = [value for value in values if value is not None]
         cells[column.key] = Cell.of(known, paper.get(column.key)) if known else None
     curves = [run.curves for run in runs if run.curves]
+    found = [run.metrics.channels_over(scoring, run.errors_in(scoring)) for run in runs]
     return Row(
         label=label,
         method=label,
@@ -150,6 +184,8 @@ def _row(label: str, runs: Sequence[ReportedRun], columns: Sequence[Column], sco
         runs=tuple(RunEntry(seed=run.config.seed, run=run.name, status="finished") for run in runs),
         diverged=sum(one.diverged for one in curves),
         rollouts=sum(one.rollouts for one in curves),
+        channels=channel_cells([at_last(one, scoring) for one in found]),
+        shortfalls=tuple(dict.fromkeys(one for run in runs for one in run.metrics.shortfalls)),
     )
 
 

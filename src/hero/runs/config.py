@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from hero.checksums import UNSEALED, sealed
 from hero.config import Facts, Settings, parse_override, read_toml, setting
 from hero.config.near import did_you_mean, near_settings
 from hero.config.registry import trust
-from hero.config.settings import LARGEST_INT
+from hero.config.settings import LARGEST_INT, flagged
 from hero.data import FOUND, SCORED, DataSettings, FileSettings, FileSource, Source, Split, get_task
 from hero.data.files import fingerprint
 from hero.data.formats import open_recording
@@ -50,27 +50,25 @@ PRESETS: dict[str, dict[str, Any]] = {
 RECOMMENDED = "best"
 """The preset of `hero train TASK` where neither preset nor strategy nor file is named."""
 
-RETIRED = ("hero.single_candidate",)
-"""Settings of earlier versions that decide nothing any more; stored configurations may still hold them."""
 
-NAMES_OF_CODE = ("strategy", "backbone.name", "train.optimizer")
+class TopSettings(Settings):
+    """Settings without a section."""
+
+    strategy: str = setting("hero", "How a window becomes a loss.", code=True)
+    seed: int = setting(0, "Initial weights and batch order; never the data.", ge=0, stated=False)
+
+
+CODE = tuple(
+    f"{section}.{name}".lstrip(".")
+    for section, part in (("", TopSettings), ("backbone", BackboneSettings), ("train", TrainSettings))
+    for name in flagged(part, "code")
+)
 """Settings that may name a class as package.module:Class."""
 
-NOT_IDENTITY = {"train": ("keep_every", "init"), "data": ("path", "memory")}
-"""Settings that change no number of a run: a file is known by its fingerprint or hash, wherever it lies."""
-
-ADDED = (
-    "stages",
-    "init_hash",
-    "init_prefix",
-    "init_strict",
-    "freeze",
-    "on_divergence",
-    "channel_weights",
-    "mask_input",
-    "scale",
+SIZED = tuple(
+    f"backbone.{name}" for name in ("width", "depth", "modes", "lifting", "projection", "coordinates", "spectral_bias")
 )
-"""Settings of `train` that earlier versions lack: at their defaults they leave the ids of runs as they were."""
+"""Settings that follow from backbone.size unless they are set."""
 
 
 OF_RUN = "# run "
@@ -78,13 +76,6 @@ OF_RUN = "# run "
 
 ID = re.compile(r".+-s\d+-[0-9a-f]{8}")
 """How ids look."""
-
-
-class TopSettings(Settings):
-    """Settings without a section."""
-
-    strategy: str = setting("hero", "How a window becomes a loss.")
-    seed: int = setting(0, "Initial weights and batch order; never the data.", ge=0)
 
 
 @dataclass(frozen=True)
@@ -111,6 +102,8 @@ class RunConfig:
     """The section of the absolute loss."""
     optimizer: OptimizerSettings
     """The section of the optimizer."""
+    facts: Facts = field(default_factory=Facts)
+    """The values that defaults were derived from."""
 
     def make_source(self) -> Source:
         """The source of the data: the task with this run's settings, or files."""
@@ -160,18 +153,35 @@ class RunConfig:
         weights = torch.ones(source.channels, *space) if weighted else None
         return Kept(operator, rules, source.channels, self.train.history, weights)
 
+    @property
+    def sections(self) -> dict[str, Settings]:
+        """The sections by name, but for the task's."""
+        shared = {"data": self.data, "backbone": self.backbone, "train": self.train}
+        return {
+            **shared,
+            "loss": self.loss,
+            "optimizer": self.optimizer,
+            STRATEGIES[self.strategy].section: self.method,
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """Nested plain values."""
-        section = STRATEGIES[self.strategy].section
-        parts = {"loss": self.loss.plain(), "optimizer": self.optimizer.plain(), section: self.method.plain()}
-        return {
-            "strategy": self.strategy,
-            "seed": self.seed,
-            "task": {"name": self.task.name, **self.task.settings},
-            "data": self.data.plain(),
-            "backbone": self.backbone.plain(),
-            "train": self.train.plain(),
-        } | {name: values for name, values in parts.items() if values}
+        sections = {name: part.plain() for name, part in self.sections.items()}
+        task = {"name": self.task.name, **self.task.settings}
+        top = {"strategy": self.strategy, "seed": self.seed, "task": task}
+        return top | {name: values for name, values in sections.items() if values}
+
+    def flagged(self, flag: str, value: bool = True) -> set[str]:
+        """The dotted settings of this run whose flag has this value."""
+        parts: dict[str, type[Settings]] = {"": TopSettings} | {name: type(p) for name, p in self.sections.items()}
+        return {f"{name}.{key}".lstrip(".") for name, part in parts.items() for key in flagged(part, flag, value)}
+
+    def flat(self, *without: str) -> dict[str, Any]:
+        """Every setting by its dotted key, but for `without`."""
+        found: dict[str, Any] = {}
+        for name, value in self.to_dict().items():
+            found |= {f"{name}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
+        return {key: value for key, value in found.items() if key not in without}
 
     def to_toml(self) -> str:
         """The whole configuration as TOML, ready for `--config`; the first line is verified in the run's own folder."""
@@ -188,24 +198,11 @@ class RunConfig:
 
     def run_id(self) -> str:
         """Readable prefix and a hash of every setting that decides the outcome; a plain name of a folder."""
-        content = self.to_dict()
-        for section, names in NOT_IDENTITY.items():
-            content[section] = {name: value for name, value in content[section].items() if name not in names}
-        fields = TrainSettings.model_fields
-        for name in ADDED:
-            if content["train"][name] == fields[name].default:
-                del content["train"][name]
-        if content["train"]["norm"] == "joint":
-            del content["train"]["norm"]
-        backbone = content["backbone"]
-        if not any(backbone.get("padding", [])):
-            backbone.pop("padding", None)  # as before there was padding
-        backbone["residual"] = {"true": True, "false": False}.get(backbone["residual"], backbone["residual"])
-        for found in ("kept", "predicts_change", *(["keep"] if backbone["keep"] == ("none",) else [])):
-            del backbone[found]
+        content: dict[str, Any] = {name: part.identity(self.facts) for name, part in self.sections.items()}
+        content |= {**self.identity(), "settings": self.task.settings}
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
-        network, strategy = (name.rpartition(":")[2] for name in (self.backbone.name, self.strategy))
-        return re.sub(r"[^A-Za-z0-9._+-]", "_", f"{self.task.name}-{network}-{strategy}-s{self.seed}-{digest}")
+        backbone, strategy = (name.rpartition(":")[2] for name in (self.backbone.name, self.strategy))
+        return re.sub(r"[^A-Za-z0-9._+-]", "_", f"{self.task.name}-{backbone}-{strategy}-s{self.seed}-{digest}")
 
 
 def make_config(
@@ -246,17 +243,19 @@ def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] 
         raise unknown_name("preset", preset, PRESETS)
     values = dict(PRESETS[preset])
     if file is not None:
-        values.update({key: value for key, value in read_toml(file).items() if key not in RETIRED})
+        values.update(read_toml(file))
     typed = dict(overrides) if isinstance(overrides, Mapping) else dict(map(parse_override, overrides))
     if "train.init" in typed:
         values.pop("train.init_hash", None)  # of other weights
+    if "backbone.size" in typed:
+        values = {key: value for key, value in values.items() if key not in SIZED}  # of another size
     is_chosen_again = any(
-        key.startswith("data.") and key.removeprefix("data.") not in NOT_IDENTITY["data"] for key in typed
+        key.startswith("data.") and key.removeprefix("data.") in flagged(FileSettings, "identity") for key in typed
     )
     if is_chosen_again or names_another_file(values, typed):
         values = {key: value for key, value in values.items() if key.removeprefix("data.") not in FOUND}
     merged = {spelled(key): value for key, value in (values | typed).items()}
-    trust(*(value for key, value in typed.items() if spelled(key) in NAMES_OF_CODE))
+    trust(*(value for key, value in typed.items() if spelled(key) in CODE))
     return merged
 
 
@@ -300,7 +299,8 @@ def build(values: Mapping[str, Any]) -> RunConfig:
     given_train = found_start(staged(sections.pop("train", {})))
     updates = given_train.get("steps", TrainSettings.model_fields["steps"].default)
     known = isinstance(updates, int | float) and math.isfinite(updates)  # otherwise its own check refuses it
-    normalise = isinstance(source, FileSource) or bool(source.conditioning)
+    is_file = isinstance(source, FileSource)
+    data = source.given if isinstance(source, FileSource) else DataSettings.from_values("data", given_data, Facts())
     facts = Facts(
         int(updates) if known else 0,
         source.dims,
@@ -308,11 +308,13 @@ def build(values: Mapping[str, Any]) -> RunConfig:
         source.periodic,
         source.cloud,
         source.space,
-        normalise,
-        "channels" if isinstance(source, FileSource) else "joint",
+        normalise=is_file or bool(source.conditioning),
+        norm="channels" if is_file else "joint",
+        train_steps=source.given.train_steps if isinstance(source, FileSource) else 0,
+        size="base" if is_file else "apebench",
+        channels=source.channels,
     )
     train = TrainSettings.from_values("train", given_train, facts)
-    data = source.given if isinstance(source, FileSource) else DataSettings.from_values("data", given_data, facts)
     losses, optimizer = get_loss(train.loss).Settings, get_optimizer(train.optimizer).Settings
     parts: dict[str, type[Settings]] = {strategy.section: strategy.Settings, "loss": losses, "optimizer": optimizer}
     own = {section: dict[str, Any]() for section in parts}
@@ -330,6 +332,7 @@ def build(values: Mapping[str, Any]) -> RunConfig:
         strategy.Settings.from_values(strategy.section, own[strategy.section], facts),
         losses.from_values("loss", own["loss"], facts),
         optimizer.from_values("optimizer", own["optimizer"], facts),
+        facts,
     )
     check_fit(config, source.space)
     return config
@@ -400,11 +403,11 @@ def all_settings(
     sections += [(name, part) for name, part in optional_sections() if not strategy or name in ("loss", "optimizer")]
     seen = set()
     for section, settings in sections:
-        for name, field in settings.model_fields.items():
+        for name, declared in settings.model_fields.items():
             key = f"{section}.{name}" if section else name
             if key not in seen:
                 seen.add(key)
-                yield key, field
+                yield key, declared
 
 
 def json_schema() -> dict[str, Any]:

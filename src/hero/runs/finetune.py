@@ -7,19 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from hero.config import read_toml
+from hero.config.settings import flagged
 from hero.data.files import words
 from hero.errors import HeroError
 from hero.optimizers import get_optimizer
 from hero.runs.config import RunConfig, build, merge_settings
-from hero.strategies.settings import stage_lengths
+from hero.strategies.settings import TrainSettings, stage_lengths
 
 STEPS = 2000
 WARMUP = 0.05
 """Share of the updates."""
 LR_SHARE = 0.1
 """Of the optimizer's default learning rate: large updates would undo what the weights know."""
-INHERITED = ("batch", "history", "normalise", "bundle", "device", "compile")
-"""Settings of `train` that a run hands on: they belong to the operator or to the machine."""
 
 
 def finetune_config(
@@ -35,7 +34,9 @@ def finetune_config(
     """
     given = merge_settings(preset, file, overrides)
     if (checkpoint / "config.toml").is_file():
-        inherited = handed_on(read_toml(checkpoint / "config.toml"), given)
+        run = read_toml(checkpoint / "config.toml")
+        refuse_another_size(run, given)
+        inherited = handed_on(run, given)
     else:
         require_named(checkpoint, given)
         inherited = {"train.normalise": False}
@@ -49,8 +50,15 @@ def handed_on(run: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
     )
     if not given.keys() & {"data.path", "task.name"}:
         sections |= {"task", "data"}
-    kept = {"seed", *(f"train.{name}" for name in INHERITED)}
+    kept = {"seed", *(f"train.{name}" for name in flagged(TrainSettings, "inherited"))}
     return {key: value for key, value in run.items() if key in kept or key.partition(".")[0] in sections}
+
+
+def refuse_another_size(run: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse a size of a network whose weights are there."""
+    size = given.get("backbone.size")
+    if size is not None and size != run.get("backbone.size"):
+        raise HeroError(f"backbone.size={size} is for new networks, and these weights have their shape; leave it out.")
 
 
 def require_named(checkpoint: Path, given: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -47,12 +48,18 @@ class Run(StoredRun):
     @property
     def rollout(self) -> Rollout | None:
         """The rollout that pictures show; None if the run has not been evaluated."""
-        return read_rollout(self.path)
+        return read_rollout(self.path, shape=self._drawn_shape)
 
     @property
     def first_rollout(self) -> Rollout | None:
         """The rollout of the first test trajectory; None if an earlier version has evaluated the run."""
-        return read_rollout(self.path, FIRST_FILE)
+        return read_rollout(self.path, FIRST_FILE, self._drawn_shape)
+
+    @property
+    def _drawn_shape(self) -> tuple[int, ...]:
+        """Of the states in pictures, which show a slice of three axes."""
+        source = self.config.make_source()
+        return source.channels, *source.space[:2]
 
     @property
     def resumes_at(self) -> int | None:
@@ -76,14 +83,22 @@ class Run(StoredRun):
         load_weights(self.path / "model.safetensors", model)
         return model.to(device or choose_device(self.config.train.device)).eval()
 
-    def norm(self, data_dir: Path) -> Norm:
-        """The norm of the run with the statistics of its training data, which are read again if they are not stored."""
-        norm = norm_of(self.config.make_source(), self.config.train)
+    def norm(self, data_dir: Path, baselines: bool = False) -> Norm:
+        """The norm of the run, with the mean state of its training data for `baselines`.
+
+        Statistics that are not stored, as in runs of earlier versions, are computed from the training data where they
+        are needed: the paper's norm has none.
+        """
+        source = self.config.make_source()
+        norm = norm_of(source, self.config.train)
+        if not (baselines or norm.by_channel or source.masked):
+            return norm
         try:
             norm.load(read_arrays(self.path / STATISTICS))
         except (*UNREADABLE, KeyError):
             norm.fit(load_data(self.config, "train", data_dir, choose_device(self.config.train.device)))
-            write_statistics(self.path, norm)
+            with suppress(OSError):  # a folder that may only be read
+                write_statistics(self.path, norm)
         return norm
 
     @property

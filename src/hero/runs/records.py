@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Validat
 from hero.checksums import FIELD, is_whole, is_whole_file, sealed_archive
 from hero.errors import HeroError
 from hero.files import write_atomic
-from hero.method.metrics import Scoring, evaluated, scoring_of, summarise
+from hero.method.metrics import Scoring, by_channel, channel_vrmse, evaluated, scoring_of, summarise
 from hero.records import Record
 
 BASELINES = ("persistence", "mean")
@@ -110,6 +110,8 @@ class Metrics(RunIdentity):
 
     channels: dict[str, dict[str, float]] = Field(default_factory=dict)
     """Errors of each channel on the test set, where channels are measured one by one."""
+    left_out: tuple[str, ...] = ()
+    """Channels of weight 0, which no score and no warning counts."""
     baselines: dict[str, Baseline] = Field(default_factory=dict)
     """The errors of doing nothing on the test set: `persistence` and `mean`; empty in files of earlier versions."""
 
@@ -117,6 +119,22 @@ class Metrics(RunIdentity):
     def scoring(self) -> Scoring:
         """How the rollouts were scored."""
         return scoring_of(self.val)
+
+    def channels_over(self, scoring: Scoring, errors: Errors | None) -> dict[str, dict[str, float]]:
+        """Errors of each channel on the test set in a scoring, as far as they are known."""
+        if scoring == self.scoring:
+            return self.channels
+        return by_channel(errors.test, list(self.channels), scoring) if errors else {}
+
+    def baseline_over(self, name: str, scoring: Scoring, errors: Errors | None) -> Baseline:
+        """The numbers of a baseline on the test set in a scoring, as far as they are known."""
+        if scoring == self.scoring and name in self.baselines:
+            return self.baselines[name]
+        if errors is None or errors.measure != scoring.measure or name not in errors.baselines:
+            return Baseline(test={})
+        single = {channel_vrmse.name: errors.channel_baselines[name]} if name in errors.channel_baselines else {}
+        test = evaluated(scoring.metrics(), {scoring.measure: errors.baselines[name]})
+        return Baseline(test=test, channels=by_channel(single, list(self.channels), scoring))
 
     def over(self, scoring: Scoring, errors: Errors | None) -> dict[str, dict[str, float]]:
         """The numbers of both splits in a scoring, from the errors where it was another in the evaluation."""
@@ -136,7 +154,8 @@ class Metrics(RunIdentity):
             found += [
                 Shortfall(name, step, channel, own[channel][key], base[channel][key])
                 for channel in own
-                if key in own[channel] and channel in base and own[channel][key] >= base[channel][key]
+                if channel not in self.left_out and key in own[channel] and channel in base
+                if own[channel][key] >= base[channel][key]
             ]
         return found
 
@@ -209,16 +228,6 @@ class SpectraRecord(LogRecord):
     spectra: dict[str, tuple[tuple[Value, ...], ...]]
 
 
-class BackOffRecord(LogRecord):
-    """Training diverged and was taken back. These records stand at the top of a log, with step 0."""
-
-    diverged_at: int
-    back_to: int
-    """The update of the state that was restored; 0 for the start."""
-    lr_factor: float
-    """On the learning rate from then on."""
-
-
 @dataclass(frozen=True)
 class Log:
     """log.jsonl: its records by kind, in order."""
@@ -226,7 +235,6 @@ class Log:
     training: tuple[TrainingRecord, ...] = ()
     validation: tuple[ValidationRecord, ...] = ()
     spectra: tuple[SpectraRecord, ...] = ()
-    back_offs: tuple[BackOffRecord, ...] = ()
     stopped_early: bool = False
     notice: str | None = None
     """A sentence on the lines that were skipped."""
@@ -234,7 +242,7 @@ class Log:
     @classmethod
     def read(cls, path: Path) -> Self:
         """The records of a log; damaged lines are skipped with a notice, HeroError if there are no others."""
-        names = (TrainingRecord, ValidationRecord, SpectraRecord, BackOffRecord)
+        names = (TrainingRecord, ValidationRecord, SpectraRecord)
         kinds: dict[type[LogRecord], list[Any]] = {kind: [] for kind in names}
         stopped, damaged = False, []
         for number, line in numbered_lines(path):
@@ -246,14 +254,14 @@ class Log:
                 kinds[kind].append(kind.model_validate(line))
             except ValidationError:
                 damaged.append(number)
-        training, validation, spectra, back_offs = map(tuple, kinds.values())
+        training, validation, spectra = map(tuple, kinds.values())
         if not damaged:
-            return cls(training, validation, spectra, back_offs, stopped)
+            return cls(training, validation, spectra, stopped)
         others = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
         where = f"{path} is damaged in line {damaged[0]}{others}"
         if not any(kinds.values()):
             raise HeroError(f"{where} and has no other records; delete the run and train it again.")
-        return cls(training, validation, spectra, back_offs, stopped, f"{where}, which is skipped.")
+        return cls(training, validation, spectra, stopped, f"{where}, which is skipped.")
 
     @property
     def steps(self) -> int:
@@ -265,8 +273,6 @@ def kind_of(line: Mapping[str, Any]) -> type[LogRecord]:
     """The record that a line of a log holds."""
     if "val_diverged" in line:
         return ValidationRecord
-    if "diverged_at" in line:
-        return BackOffRecord
     return SpectraRecord if "spectra" in line else TrainingRecord
 
 
@@ -312,11 +318,22 @@ class Errors:
     baselines: Mapping[str, np.ndarray] = field(default_factory=dict)
     """The score of doing nothing on the test set, by name."""
     measure: Literal["nrmse", "vrmse"] = "nrmse"
+    channel_baselines: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The same of single channels, (trajectory, step, channel), where channels are measured one by one."""
 
     @property
     def score(self) -> np.ndarray:
         """The score of the test rollouts."""
         return self.test[self.measure]
+
+    @property
+    def has_channels(self) -> bool:
+        """Whether channels are measured one by one."""
+        return channel_vrmse.name in self.test
+
+    def of_channel(self, channel: int) -> np.ndarray:
+        """The score of one channel where channels are measured one by one, else of all together."""
+        return self.test[channel_vrmse.name][..., channel] if self.has_channels else self.score
 
     @property
     def correlation(self) -> np.ndarray:
@@ -331,7 +348,8 @@ class Errors:
             measure: Literal["nrmse", "vrmse"] = "vrmse" if "val_vrmse" in arrays else "nrmse"
             val = arrays.pop(f"val_{measure}")
             baselines = {name: arrays.pop(key) for name in BASELINES if (key := f"{name}_{measure}") in arrays}
-            found = cls(arrays, val, baselines, measure)
+            single = {name: arrays.pop(key) for name in BASELINES if (key := _of_channels(name)) in arrays}
+            found = cls(arrays, val, baselines, measure, single)
             if found.score.ndim != 2 or found.correlation.ndim != 2 or any(not x.size for x in arrays.values()):
                 raise ValueError
         except (*UNREADABLE, KeyError):
@@ -343,6 +361,7 @@ class Errors:
     def write(self, path: Path) -> Path:
         """Write the arrays atomically."""
         baselines = {f"{name}_{self.measure}": values for name, values in self.baselines.items()}
+        baselines |= {_of_channels(name): values for name, values in self.channel_baselines.items()}
         return write_arrays(path, {f"val_{self.measure}": self.val, **baselines, **self.test})
 
     def summaries(self, scoring: Scoring) -> dict[str, dict[str, float]]:
@@ -351,6 +370,11 @@ class Errors:
             return {"val": {}, "test": {}}
         val: dict[str, Any] = {self.measure: self.val}
         return {"val": evaluated(scoring.metrics(), val), "test": summarise(self.test, scoring)}
+
+
+def _of_channels(baseline: str) -> str:
+    """The name of the array with the errors of each channel."""
+    return f"{baseline}_{channel_vrmse.name}"
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> Path:

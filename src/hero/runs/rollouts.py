@@ -21,8 +21,9 @@ FILE, FIRST_FILE = "rollout.npz", "rollout_first.npz"
 class Rollout(NamedTuple):
     """One test trajectory and its prediction from rollout step 1 on, float32; space is 2D for a 3D task.
 
-    Of a 3D field the slice `slice` along the last axis is kept. The spectra belong to the whole field, to its first
-    channel; they are infinite where the prediction has left the finite range.
+    Of a 3D field the slice `slice` along the last axis is kept. The spectra belong to the whole field; they are
+    infinite where the prediction has left the finite range. Masked points are NaN, and count as the mean of the others
+    in a spectrum.
     """
 
     initial: np.ndarray  # (channel, *space)
@@ -30,8 +31,13 @@ class Rollout(NamedTuple):
     prediction: np.ndarray  # (time, channel, *space)
     trajectory: int
     slice: int | None
-    truth_spectrum: np.ndarray  # (time, wavenumber from 1)
-    prediction_spectrum: np.ndarray  # (time, wavenumber from 1)
+    truth_spectrum: np.ndarray  # (time, channel, wavenumber from 1)
+    prediction_spectrum: np.ndarray  # (time, channel, wavenumber from 1)
+
+    @property
+    def valid(self) -> np.ndarray:
+        """True where there is a value, (channel, *space)."""
+        return np.isfinite(self.truth).all(axis=0)
 
 
 def write_rollout(
@@ -42,7 +48,8 @@ def write_rollout(
         name: x.detach().cpu().float().numpy()
         for name, x in (("initial", initial), ("truth", truth), ("prediction", prediction))
     }
-    spectra = {f"{name}_spectrum": _spectra(arrays[name]) for name in ("truth", "prediction")}
+    valid = np.isfinite(arrays["truth"]).all(axis=0)
+    spectra = {f"{name}_spectrum": _spectra(arrays[name], valid) for name in ("truth", "prediction")}
     numbers = {"trajectory": trajectory}
     if initial.ndim == 4:  # a whole 3D rollout would take tens of megabytes
         numbers["slice"] = initial.shape[-1] // 2
@@ -50,8 +57,11 @@ def write_rollout(
     return write_arrays(run / file, arrays | spectra | {name: np.array(value) for name, value in numbers.items()})
 
 
-def read_rollout(run: Path, file: str = FILE) -> Rollout | None:
-    """A drawn rollout of a run, or None if the run was evaluated before there was such a file, or not at all."""
+def read_rollout(run: Path, file: str = FILE, shape: tuple[int, ...] | None = None) -> Rollout | None:
+    """A drawn rollout of a run, or None if the run was evaluated before there was such a file, or not at all.
+
+    `shape` is (channel, *space) of its states, if it is known.
+    """
     path = run / file
     if not path.is_file():
         return None
@@ -63,14 +73,15 @@ def read_rollout(run: Path, file: str = FILE) -> Rollout | None:
             stored["prediction"],
             int(stored["trajectory"]),
             int(stored["slice"]) if "slice" in stored else None,
-            stored["truth_spectrum"],
-            stored["prediction_spectrum"],
+            _by_channel(stored["truth_spectrum"]),
+            _by_channel(stored["prediction_spectrum"]),
         )
     except (*UNREADABLE, KeyError, TypeError):
         raise _damaged(path) from None
-    fields = (rollout.truth, rollout.prediction)
+    fields, spectra = (rollout.truth, rollout.prediction), (rollout.truth_spectrum, rollout.prediction_spectrum)
     fitting = all(x.ndim in (3, 4) and len(x) and x.shape[1:] == rollout.initial.shape for x in fields)
-    if not fitting or len({len(x) for x in (*fields, rollout.truth_spectrum, rollout.prediction_spectrum)}) > 1:
+    fitting = fitting and rollout.initial.shape == (shape or rollout.initial.shape)
+    if not fitting or len({x.shape[:2] for x in (*fields, *spectra)}) > 1:
         raise _damaged(path)
     return rollout
 
@@ -89,8 +100,17 @@ def _damaged(path: Path) -> HeroError:
     return HeroError(f"{path} is damaged; `hero evaluate {path.parent.name}` writes it again.")
 
 
-def _spectra(trajectory: np.ndarray) -> np.ndarray:
-    """Radial spectrum of the first channel at each step of (time, channel, *space)."""
-    states = trajectory[:, 0]
-    length = min(states.shape[1:]) // 2
-    return np.stack([radial_spectrum(u) if np.isfinite(u).all() else np.full(length, np.inf) for u in states])
+def _spectra(trajectory: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Radial spectrum of each channel at each step of (time, channel, *space)."""
+    lost = np.full(min(trajectory.shape[2:]) // 2, np.inf)
+
+    def spectrum(u: np.ndarray, there: np.ndarray) -> np.ndarray:
+        known = u[there].astype(np.float64)
+        return radial_spectrum(np.where(there, u, known.mean())) if np.isfinite(known).all() else lost
+
+    return np.stack([[spectrum(u, there) for u, there in zip(state, valid, strict=True)] for state in trajectory])
+
+
+def _by_channel(spectrum: np.ndarray) -> np.ndarray:
+    """Earlier versions stored the spectrum of the first channel alone."""
+    return spectrum[:, None] if spectrum.ndim == 2 else spectrum

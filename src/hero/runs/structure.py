@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from hero.data import Task, generate, split_path
-from hero.data.invariants import Invariant, Survey, find_invariants, keep_words, limit_words, survey
+from hero.data.invariants import SMALL_CHANGE, Invariant, Survey, find_invariants, keep_words, limit_words, survey
 from hero.data.windows import Trajectories
 from hero.models.base import asked_for
 from hero.runs.config import RunConfig
@@ -25,8 +25,6 @@ SURVEYED = 2**28
 """Bytes of trajectories that are read to find invariants; larger splits are sampled."""
 FEW = 4
 """Trajectories that are solved to look at a benchmark whose data are not there yet."""
-SMALL_CHANGE = 0.07
-"""Change per step, relative to the state, below which the operator predicts the change."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Structure:
     @property
     def kept(self) -> tuple[str, ...]:
         """The words of what an operator should keep."""
-        return keep_words(self.invariants, self.survey.decay)
+        return keep_words(self.invariants, self.step_change)
 
 
 def find_structure(config: RunConfig, data: Trajectories) -> Structure:

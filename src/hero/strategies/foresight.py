@@ -74,7 +74,8 @@ class Foresight(Strategy[ForesightSettings]):
             facts = Facts(self.train.steps, setup.source.dims, HeroStrategy)
             section = HeroSettings.from_values("hero", {"lambda_max": self.settings.relative}, facts)
             self.hero = HeroStrategy(replace(setup, settings=section), compile_with)
-            self.hero.hero = replace(self.hero.hero, absolute=self.balanced)
+            domain = replace(self.hero.hero.domain, norm=self.norm)
+            self.hero.hero = replace(self.hero.hero, absolute=self.balanced, domain=domain)
 
     @property
     def measures(self) -> bool:
@@ -122,7 +123,7 @@ class Foresight(Strategy[ForesightSettings]):
         context = Context(gathered(states)[:count], None if mu is None else gathered(mu)[:count])
         with unchanged_buffers(model), as_deployed(model):  # in this order: buffers of modules in training are kept
             step = self.followed(model, context, batch.generator)
-            return sensitivity(step, context, settings.horizon, self.balanced.modes, batch.generator)
+            return sensitivity(step, context, settings.horizon, self.balanced.modes, batch.generator, self.norm)
 
     def followed(self, model: nn.Module, context: Context, generator: Generator) -> Stepper:
         """The step whose adjoint is taken."""

@@ -80,7 +80,9 @@ class RecurrentSettings(Settings):
     """Recurrent training; the window is train.unroll, the residual form backbone.residual."""
 
     starts: Literal["any", "first"] = setting(
-        "any", "Windows from every state, as in the shared protocol, or from the first state of each trajectory only."
+        "any",
+        "Windows from every state, as in the shared protocol, or from the first state of each trajectory only.",
+        stated=False,
     )
 
 

@@ -190,6 +190,8 @@ class RefinedOperator(nn.Module):
         if self.normalise and mu.shape[1]:
             mu = (mu - per_channel(self.mu_mean, x)) / per_channel(self.mu_std, x)
         index = (k.to(x.dtype) / self.steps).reshape(-1, *(1,) * (x.dim() - 1)).expand_as(guess[:, :1])
+        if isinstance(self.backbone, Masked):
+            guess = torch.where(self.backbone.mask, guess, 0.0)
         return Context(states, torch.cat([mu, guess, index], dim=1))
 
 
@@ -205,13 +207,21 @@ class RefinerSettings(Settings):
     """PDE-Refiner."""
 
     form: Literal["pdearena", "paper"] = setting(
-        "pdearena", "The authors' released code, or the pseudocode of their paper: they differ in more than notation."
+        "pdearena",
+        "The authors' released code, or the pseudocode of their paper: they differ in more than notation.",
+        stated=False,
     )
-    steps: int = setting(3, "K, refinements per predicted step; the network is called K + 1 times.", ge=1)
+    steps: int = setting(3, "K, refinements per predicted step; the network is called K + 1 times.", ge=1, stated=False)
     noise: Annotated[float, Derived(lambda facts, given: LEAST_NOISE.get(str(given.get("form")), 4e-7), "by form")] = (
-        setting("Minimum noise: variance for form=pdearena (4e-7), standard deviation for form=paper (2e-7).", gt=0)
+        setting(
+            "Minimum noise: variance for form=pdearena (4e-7), standard deviation for form=paper (2e-7).",
+            gt=0,
+            stated=False,
+        )
     )
-    difference: bool = setting(True, "Refine the change of the state, scaled by its std in the training data.")
+    difference: bool = setting(
+        True, "Refine the change of the state, scaled by its std in the training data.", stated=False
+    )
 
 
 class Refiner(Strategy[RefinerSettings]):
@@ -276,7 +286,7 @@ class Refiner(Strategy[RefinerSettings]):
         """mean (f_θ(z_n, guess, k) - target)²; only the call of the network goes through `unroll`, to be compiled."""
         guess, target = model.form.corrupt(y, k, epsilon)
         prediction = self.unroll(model.backbone, model.conditioned(x, guess, k), 1)[:, 0]
-        return self.norm.without_masked(prediction - target).square().mean()
+        return self.norm.counted(prediction - target).square().mean()
 
     def stepper(self, model: nn.Module) -> Stepper:
         """Seeded on construction, so that each new stepper gives the same rollouts.

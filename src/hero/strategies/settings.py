@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
-from hero.config import Derived, Settings, from_strategy, setting, share
+from hero.config import Derived, Facts, Settings, from_strategy, setting, share
 from hero.data.files import Words, words
 from hero.errors import HeroError
 from hero.method.losses import known_loss
@@ -52,6 +52,16 @@ def staged(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, **implied}
 
 
+UNROLL = 5
+
+
+def fitting_unroll(facts: Facts, given: Mapping[str, Any]) -> int:
+    """The paper's unroll, or all steps of a file whose trajectories are shorter."""
+    history = given.get("history", 1)
+    before = history - 1 if isinstance(history, int) else 0
+    return max(1, min(UNROLL, facts.train_steps - before)) if facts.train_steps else UNROLL
+
+
 def usable_clip(norm: float) -> float:
     """A validator for the largest gradient norm, which float32 must be able to divide by."""
     if 0 < norm < SMALLEST_CLIP:
@@ -62,25 +72,32 @@ def usable_clip(norm: float) -> float:
 class TrainSettings(Settings):
     """The loop, the same for every strategy."""
 
-    steps: int = setting(10_000, "Optimizer updates.", ge=1)
-    batch: int = setting(20, "Windows per update.", ge=1)
-    unroll: int = setting(5, "K, the steps of a training window; all strategies draw the same windows.", ge=1)
-    history: int = setting(1, "H, the most recent states that the operator sees.", ge=1)
+    steps: int = setting(10_000, "Optimizer updates.", ge=1, cost=False)
+    batch: int = setting(20, "Windows per update.", ge=1, inherited=True)
+    unroll: Annotated[int, Derived(fitting_unroll, f"{UNROLL}, or all steps of shorter trajectories in a file")] = (
+        setting("K, the steps of a training window; all strategies draw the same windows.", ge=1)
+    )
+    history: int = setting(1, "H, the most recent states that the operator sees.", ge=1, inherited=True)
     normalise: Annotated[bool, Derived(lambda facts, given: facts.normalise, "true for files and conditioning")] = (
-        setting("Scale each channel by its mean and std in the training data.")
+        setting("Scale each channel by its mean and std in the training data.", inherited=True)
     )
     norm: Annotated[
         Literal["joint", "channels"],
         Derived(lambda facts, given: facts.norm, "channels for files, joint for benchmarks"),
     ] = setting(
         "How errors are measured: each channel from its mean in units of its std (channels), or all together in "
-        "physical units, as in the paper (joint)."
+        "physical units, as in the paper (joint).",
+        inherited=True,
     )
     channel_weights: Words = setting(
-        (), "Weights of channels in loss and score, as pressure:0.1,density:0; 1 unless named, 0 leaves a channel out."
+        (),
+        "Weights of channels in loss and score, as pressure:0.1,density:0; 1 unless named, 0 leaves a channel out.",
+        inherited=True,
     )
-    mask_input: bool = setting(True, "Give the mask to the network as an input channel, where the data have one.")
-    bundle: int = setting(1, "Steps that the operator predicts per call (temporal bundling).", ge=1)
+    mask_input: bool = setting(
+        True, "Give the mask to the network as an input channel, where the data have one.", stated=False, inherited=True
+    )
+    bundle: int = setting(1, "Steps that the operator predicts per call (temporal bundling).", ge=1, inherited=True)
     curriculum: Literal["fixed", "steps", "random", "stages"] = setting(
         "fixed",
         "Length of the unroll: train.unroll, growing to it in equal stages (steps), drawn for each update (random), or "
@@ -89,8 +106,10 @@ class TrainSettings(Settings):
     stages: Words = setting(
         (), "Unroll lengths and their updates, as 1:1000,2:1000,4:2000; implies train.steps and train.unroll."
     )
-    init: str = setting("", "Start from the weights of this run folder, .safetensors file or state_dict file.")
-    init_hash: str = setting("", "Found: the SHA-256 of these weights.")
+    init: str = setting(
+        "", "Start from the weights of this run folder, .safetensors file or state_dict file.", identity=False
+    )
+    init_hash: str = setting("", "Found: the SHA-256 of these weights.", found=True)
     init_prefix: str = setting("", "Take only names with this prefix from that file, without it.")
     init_strict: bool = setting(True, "Refuse weights that lack names, have others or differ in shape.")
     freeze: Words = setting((), "Parameters of the backbone that are not trained, by name, as encoder.*,lifting.*.")
@@ -105,34 +124,56 @@ class TrainSettings(Settings):
         "Decay of the averaged weights that are validated and kept, 0 for none.", ge=0, lt=1
     )
     recompute: Annotated[bool, from_strategy("recompute")] = setting(
-        "Recompute activations in the backward pass instead of keeping them."
+        "Recompute activations in the backward pass instead of keeping them.", stated=False, rounding=True
     )
     loss: Annotated[str, from_strategy("loss_name"), AfterValidator(known_loss)] = setting(
-        "Absolute loss: relative (the normalised distance D), mse, h1, or balanced (by wavenumber); section loss."
+        "Absolute loss: relative (the normalised distance D), mse, h1, or balanced (by wavenumber); section loss.",
+        stated=False,
     )
     optimizer: str = setting(
-        "adamw", "adamw, soap, muon, a class of torch.optim, or package.module:Class; section optimizer."
+        "adamw", "adamw, soap, a class of torch.optim, or package.module:Class; section optimizer.", code=True
     )
     lr: Annotated[float, Derived(lambda facts, given: default_lr(given), "by optimizer")] = setting(
-        "Peak learning rate.", gt=0
+        "Peak learning rate.", gt=0, cost=False
     )
-    warmup: Annotated[int, share(0.2)] = setting("Updates of linear warm-up, before a cosine to zero.", ge=0)
-    weight_decay: float = setting(0.01, "Decoupled weight decay.", ge=0)
+    warmup: Annotated[int, share(0.2)] = setting(
+        "Updates of linear warm-up, before a cosine to zero.", ge=0, cost=False
+    )
+    weight_decay: float = setting(0.01, "Decoupled weight decay.", ge=0, cost=False, stated=False)
     clip: Annotated[float, AfterValidator(usable_clip)] = setting(
-        1.0, "Largest gradient norm; 0 turns clipping off.", ge=0
-    )
-    on_divergence: Literal["stop", "back_off"] = setting(
-        "stop", "When training becomes non-finite: stop, or return to the last checkpoint with half the learning rate."
+        1.0, "Largest gradient norm; 0 turns clipping off.", ge=0, cost=False, stated=False
     )
     patience: int = setting(
-        0, "Stop after this many validations without a better score (early stopping); 0 trains to the end.", ge=0
+        0,
+        "Stop after this many validations without a better score (early stopping); 0 trains to the end.",
+        ge=0,
+        stated=False,
     )
     compile: Literal["auto", "true", "false"] = setting(
-        "auto", "torch.compile of the unroll: auto compiles long runs where a compiler is found."
+        "auto",
+        "torch.compile of the unroll: auto compiles long runs where a compiler is found.",
+        stated=False,
+        inherited=True,
+        rounding=True,
     )
-    device: str = setting("auto", "auto, cpu, cuda, cuda:1, mps; auto takes an accelerator if there is one.")
-    validate_every: Annotated[int, share(0.05, least=20)] = setting("Updates between validation rollouts.", ge=1)
-    checkpoint_every: Annotated[int, share(0.05)] = setting("Updates between checkpoints for resuming.", ge=1)
+    device: str = setting(
+        "auto",
+        "auto, cpu, cuda, cuda:1, mps; auto takes an accelerator if there is one.",
+        stated=False,
+        inherited=True,
+        rounding=True,
+    )
+    validate_every: Annotated[int, share(0.05, least=20)] = setting(
+        "Updates between validation rollouts.", ge=1, cost=False, stated=False
+    )
+    checkpoint_every: Annotated[int, share(0.05)] = setting(
+        "Updates between checkpoints for resuming.", ge=1, cost=False, stated=False, rounding=True
+    )
     keep_every: int = setting(
-        0, "Updates between checkpoints that are kept for `hero landscape` and `hero probe`; 0 keeps none.", ge=0
+        0,
+        "Updates between checkpoints that are kept for `hero landscape` and `hero probe`; 0 keeps none.",
+        ge=0,
+        cost=False,
+        stated=False,
+        identity=False,
     )

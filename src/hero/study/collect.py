@@ -14,6 +14,7 @@ from hero.method.metrics import Scoring, diverged
 from hero.runs.checkpoint import kept_steps
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
+from hero.runs.records import Errors, Metrics, Shortfall
 from hero.study.cost.table import measure_costs
 from hero.study.published import COST_NOTE, differences, published_row
 from hero.study.records import Cell, Column, Group, Published, Row, RunEntry, Status, best_marked
@@ -68,6 +69,9 @@ class Measured:
     values: Mapping[str, float]
     diverged: int = 0
     rollouts: int = 0
+    channels: Mapping[str, float] = field(default_factory=dict)
+    """The error at the last step of each channel."""
+    shortfalls: tuple[Shortfall, ...] = ()
 
 
 Paper = Mapping[str, Published]
@@ -76,15 +80,42 @@ Reader = Callable[[PlannedGroup, Sequence[Column], Places], Iterator[Group]]
 
 def read_rollouts(group: PlannedGroup, columns: Sequence[Column], places: Places) -> Iterator[Group]:
     """Numbers of metrics.json."""
+    idle: dict[str, dict[str, float]] = {}
 
     def read(run: Run) -> Measured:
         metrics, errors = run.metrics, run.errors  # figures need the errors: a run without them is in neither
         assert metrics is not None
-        splits = metrics.over(places.scoring, errors)
-        found = {c.key: splits[c.split][c.metric] for c in columns if c.split and c.metric in splits[c.split]}
-        return Measured(found, diverged(errors.score), len(errors.score))
+        idle.update(idle or persistence_of(metrics, errors, columns, places.scoring))  # the same for every run
+        return numbers_of(metrics, errors, columns, places.scoring)
 
-    yield group_of(group, columns, [read_row(row, columns, places, read, paper_of(group, row)) for row in group.rows])
+    rows = [read_row(row, columns, places, read, paper_of(group, row)) for row in group.rows]
+    yield group_of(group, columns, rows).model_copy(update=idle)
+
+
+def numbers_of(metrics: Metrics, errors: Errors, columns: Sequence[Column], scoring: Scoring) -> Measured:
+    """The numbers of one run in a scoring."""
+    splits, channels = metrics.over(scoring, errors), metrics.channels_over(scoring, errors)
+    return Measured(
+        {c.key: splits[c.split][c.metric] for c in columns if c.split and c.metric in splits[c.split]},
+        diverged(errors.score),
+        len(errors.score),
+        at_last(channels, scoring),
+        tuple(metrics.shortfalls),
+    )
+
+
+def at_last(channels: Mapping[str, Mapping[str, float]], scoring: Scoring) -> dict[str, float]:
+    """The error of each channel at the last step."""
+    return {name: numbers[scoring.last] for name, numbers in channels.items() if scoring.last in numbers}
+
+
+def persistence_of(
+    metrics: Metrics, errors: Errors | None, columns: Sequence[Column], scoring: Scoring
+) -> dict[str, dict[str, float]]:
+    """The fields of a group with the numbers of keeping the first state on the test set of a run."""
+    baseline = metrics.baseline_over("persistence", scoring, errors)
+    found = {c.key: baseline.test[c.metric] for c in columns if c.split == "test" and c.metric in baseline.test}
+    return {"persistence": found, "persistence_channels": at_last(baseline.channels, scoring)} if found else {}
 
 
 def read_shifts(group: PlannedGroup, columns: Sequence[Column], places: Places) -> Iterator[Group]:
@@ -117,7 +148,7 @@ def read_landscape(group: PlannedGroup, columns: Sequence[Column], places: Place
                 if step is not None and step not in found.steps:
                     return Measured({})  # a run that stopped early
                 errors = found.final_errors if step is None else found.errors[found.steps.index(step)]
-                return Measured({f"nrmse@{t}": error for t, error in enumerate(errors, start=1)})
+                return Measured({places.scoring.at(t): error for t, error in enumerate(errors, start=1)})
 
             found = read_row(row, columns, places, read, ({}, ()))
             end = "final" if step is None else f"step {step}"
@@ -217,7 +248,15 @@ def finished_row(
         setting=row.setting,
         repeats=row.repeats,
         differs=differs,
+        channels=channel_cells([run.channels for run in measured]),
+        shortfalls=tuple(dict.fromkeys(one for run in measured for one in run.shortfalls)),
     )
+
+
+def channel_cells(found: Sequence[Mapping[str, float]]) -> dict[str, Cell]:
+    """The numbers of each channel over seeds; none where there is a single channel."""
+    names = [name for name in (found[0] if found else ()) if all(name in one for one in found)]
+    return {name: Cell.of([one[name] for one in found]) for name in names} if len(names) > 1 else {}
 
 
 def status_of(run: Run) -> Status:

@@ -405,8 +405,8 @@ def loss_key(config: RunConfig) -> dict[str, Any]:
     if strategy.reduces_to:
         content["strategy"] = strategy.reduces_to
         content.pop(strategy.section, None)
-    practical = ("keep_every", "checkpoint_every", "recompute", "compile", "device")
-    content["train"] = {name: value for name, value in content["train"].items() if name not in practical}
+    practical = config.flagged("rounding") | config.flagged("identity", False)
+    content["train"] = {name: value for name, value in content["train"].items() if f"train.{name}" not in practical}
     return {**content, "first_windows_only": strategy.first_windows_only}
 
 

@@ -22,16 +22,6 @@ KEY = ("table", "task", "backbone", "row")
 STEPS = 10_000
 """Updates of every run of the paper."""
 
-NOT_STATED = (
-    *("seed", "data.train_seed", "data.test_seed", "data.val_trajectories", "data.val_steps", "data.val_seed"),
-    *("train.weight_decay", "train.clip", "train.validate_every", "train.checkpoint_every", "train.keep_every"),
-    *("train.device", "train.compile", "train.recompute", "hero.perturbation", "refiner.", "recurrent."),
-    *("backbone.kept", "backbone.predicts_change", "train.mask_input"),
-    *("train.loss", "train.patience"),  # the paper states both: docs/method/paper.md
-)
-"""Settings, or with a dot whole sections, for which the paper gives no value or two: any value is comparable."""
-
-
 COST_NOTE = (
     "The paper's 2D FNO has 30,541 parameters, which backbone.size=paper_count meets; the default has 102,881, and the "
     "paper's numbers do not stand next to it. Refine adds 376 parameters and 9.9 % of latency in the paper; here "
@@ -63,17 +53,17 @@ def differences(config: RunConfig, own: Collection[str] = ()) -> list[str]:
     ):
         if name not in {key[i] for key in published}:
             return [f"{kind} {name} is not in the paper"]
-    found = _flat(config.to_dict())
+    found = config.flat()
     # Settings that others are derived from: another number of updates is one difference, not five.
     shared = ("task.name", "backbone.name", "backbone.size", "strategy", "train.steps")
-    protocol = _flat(make_config(overrides={name: found[name] for name in shared if name in found}).to_dict())
+    protocol = make_config(overrides={name: found[name] for name in shared if name in found}).flat()
     protocol["train.steps"] = STEPS
     if (second := SECOND_READINGS.get(config.task.name, {})).items() <= found.items():
         protocol |= second
     differing = [
         f"{name}={_text(value)} (paper: {_text(protocol.get(name, 'not set'))})"
         for name, value in found.items()
-        if protocol.get(name) != value and name not in own and not _not_stated(name)
+        if protocol.get(name) != value and name not in own and name not in config.flagged("stated", False)
     ]
     if config.horizon != HORIZON:
         differing.append(f"rollouts are scored over {config.horizon} steps (paper: {HORIZON})")
@@ -94,18 +84,6 @@ def _paper() -> dict[tuple[str, ...], dict[str, Published]]:
 def _number(cell: str) -> Published:
     mean, _, std = cell.partition("±")
     return Published(mean=float(mean), std=float(std) if std else None)
-
-
-def _flat(nested: Mapping[str, Any]) -> dict[str, Any]:
-    """Sections of a configuration as dotted names."""
-    flat: dict[str, Any] = {}
-    for name, value in nested.items():
-        flat |= {f"{name}.{key}": item for key, item in value.items()} if isinstance(value, Mapping) else {name: value}
-    return flat
-
-
-def _not_stated(name: str) -> bool:
-    return name in NOT_STATED or f"{name.partition('.')[0]}." in NOT_STATED
 
 
 def _text(value: Any) -> str:

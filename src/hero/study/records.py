@@ -16,6 +16,7 @@ from pydantic import Field, computed_field
 
 from hero.method.metrics import Scoring, metric_at, metric_named
 from hero.records import Record
+from hero.runs.records import Shortfall
 
 FILE = "study.json"
 """The name of the file in the folder of a study or a comparison."""
@@ -153,6 +154,10 @@ class Row(Record):
     """Label of an earlier row of the group that trains the same loss: ranks and tests count that one alone."""
     differs: tuple[str, ...] = ()
     """Settings that are not the paper's where it has numbers for this row, which then are not shown."""
+    channels: dict[str, Cell] = Field(default_factory=dict)
+    """The error at the last step of each channel, where channels are measured one by one."""
+    shortfalls: tuple[Shortfall, ...] = ()
+    """Baselines that one of its runs does not beat."""
 
     @property
     def finished(self) -> tuple[RunEntry, ...]:
@@ -171,6 +176,10 @@ class Group(Record):
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     """How the numbers were measured, where the study does not say."""
+    persistence: dict[str, float] = Field(default_factory=dict)
+    """The numbers of keeping the first state, by the key of the column; empty where they are not measured."""
+    persistence_channels: dict[str, float] = Field(default_factory=dict)
+    """Its error at the last step of each channel."""
 
 
 class Pairs(Record):

@@ -16,7 +16,6 @@ from hero.ranks import first_only
 from hero.runs.checkpoint import LAGGED, kept_path, last_state, read_weights, save_state, save_weights, weights_of
 from hero.runs.records import score_name
 from hero.strategies import TrainSettings
-from hero.training.divergence import FACTOR, LIMIT
 from hero.training.update import Trainee
 
 
@@ -35,8 +34,6 @@ class Checkpoints:
     def __init__(self, run: Path, settings: TrainSettings, scoring: Scoring) -> None:
         self.run, self.settings, self.score_name = run, settings, score_name(scoring)
         self.best = Best()
-        self.back_offs: list[dict[str, Any]] = []
-        """Fields of the records of the back-offs so far."""
 
     @property
     def state_path(self) -> Path:
@@ -55,33 +52,7 @@ class Checkpoints:
         every = self.settings.keep_every
         if every and not all(kept_path(self.run, k).is_file() for k in range(every, state["step"] + 1, every)):
             return None
-        self.back_offs = list(state.get("back_offs", []))
-        return state if state["step"] else None  # taken back to the start
-
-    @property
-    def lr_factor(self) -> float:
-        """On the learning rate, after the back-offs so far."""
-        return FACTOR ** len(self.back_offs)
-
-    def back_off(self, diverged_at: int) -> bool:
-        """Let the next `load` begin at the last state, or at the start if that state has led to divergence before.
-
-        False if that has been done too often.
-        """
-        state = self.load("cpu") or {"step": 0}
-        if len(self.back_offs) >= LIMIT:
-            return False
-        if self.back_offs and self.back_offs[-1]["back_to"] == state["step"]:
-            state = {"step": 0}
-        back_to, factor = state["step"], FACTOR * self.lr_factor
-        self.back_offs.append({"diverged_at": diverged_at, "back_to": back_to, "lr_factor": factor})
-        save_state(self.state_path, {**state, "back_offs": self.back_offs})
-        say(
-            f"training diverged before update {diverged_at}: back to update {back_to} with {factor:g} of the "
-            f"learning rate (back-off {len(self.back_offs)} of {LIMIT})",
-            style="yellow",
-        )
-        return True
+        return state
 
     def restore(self, state: dict[str, Any], trainee: Trainee) -> float:
         """Put a state into the model, optimizer, strategy and averaged weights; returns the seconds trained so far."""
@@ -122,8 +93,6 @@ class Checkpoints:
             "seconds": seconds,
             "stopped": stopped,
         }
-        if self.back_offs:
-            state["back_offs"] = self.back_offs
         save_state(self.state_path, state)
 
     @first_only

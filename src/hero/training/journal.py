@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from hero.method import metrics
 from hero.ranks import RANKS, first_only
 from hero.runs.config import RunConfig
 from hero.runs.records import read_lines, score_name
-from hero.training.divergence import has_blown_up
 from hero.training.loggers import Loggers
 
 
@@ -44,30 +43,22 @@ class Journal:
         self.run, self.updates, self.device = run, config.train.steps, device
         self.scoring = config.scoring
         self.log_every = max(1, self.updates // 200)
-        self.backs_off = config.train.on_divergence == "back_off"
         self.compiled = False
         self.loggers = Loggers()
         self.advance: Callable[..., None] = lambda n=1, note=None: None
         self.callbacks, self.is_stop_wanted = callbacks, False
         self.loss: float | None = None
-        self._first_loss: float | None = None
         self.score: float | None = None
         self._counted: dict[str, list[Tensor | float]] = {}
         self._earlier = 0.0
         self._clock = time.perf_counter()
         self._last_logged = (0, 0.0)
 
-    def begin(self, done: int, seconds: float, back_offs: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Continue after `done` updates and `seconds`: later records are dropped, since those updates are repeated.
-
-        The back-offs of the checkpoint stand before all others, whatever the log had before.
-        """
-        found = (record for record in read_lines(self.run / "log.jsonl") if "diverged_at" not in record)
-        records = [{"step": 0, **back_off} for back_off in back_offs]
-        records += [record for record in found if record["step"] <= done]
+    def begin(self, done: int, seconds: float) -> None:
+        """Continue after `done` updates and `seconds`: later records are dropped, since those updates are repeated."""
+        records = [record for record in read_lines(self.run / "log.jsonl") if record["step"] <= done]
         if RANKS.is_first:
             write_atomic(self.run / "log.jsonl", "".join(map(json_line, records)).encode())
-        self._first_loss = next((float(record["loss"]) for record in records if "loss" in record), None)
         self._earlier, self._last_logged = seconds, (done, seconds)
         self._clock = time.perf_counter()
 
@@ -105,9 +96,8 @@ class Journal:
         )
         self.advance(0, note=self._note(means, speed))
         self.loss = means["loss"]
-        self._first_loss = self.loss if self._first_loss is None else self._first_loss
         self._tell(Progress(done, self.loss, None))
-        return self.loss < float("inf") and not (self.backs_off and has_blown_up(self.loss, self._first_loss))
+        return self.loss < float("inf")
 
     def log_validation(self, done: int, errors: Tensor) -> float:
         """Write the validation score, such as GM100, and return it."""

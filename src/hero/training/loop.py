@@ -6,14 +6,14 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from hero.console import progress_bar, say
-from hero.data.windows import Trajectories
+from hero.data.windows import Trajectories, Windows
 from hero.errors import HeroError
 from hero.files import write_atomic
 from hero.method import metrics
@@ -23,14 +23,17 @@ from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device, load_data, write_statistics
 from hero.runs.start import open_start, start_notes
 from hero.runs.structure import structure_notes, with_structure
+from hero.strategies import TrainSettings
 from hero.training.checkpoints import Checkpoints
 from hero.training.compile import find_compiler
-from hero.training.divergence import DivergedError, NormCheck
 from hero.training.journal import Callback, Journal
 from hero.training.loggers import chosen_loggers, open_loggers
 from hero.training.parallel import check_same_start, check_shares, lock_of
 from hero.training.schedule import augment
 from hero.training.update import Trainee, update
+
+CHECK_EVERY = 50
+"""Most updates between two looks at the norms of gradients where a look waits for the device."""
 
 
 def train(
@@ -48,79 +51,56 @@ def train(
     Started by torchrun, the processes share every batch; the first one alone writes.
     """
     run = runs_dir / config.run_id()
-    device = choose_device(config.train.device)
-    loggers = chosen_loggers(log)
+    device, loggers = choose_device(config.train.device), chosen_loggers(log)
     with joined(device), no_folder_unless_started(run), lock_of(run):
-        _train(decided(config, run, data_dir, device), run, data_dir, device, loggers, callbacks)
+        continue_run(decided(config, run, data_dir, device), run, data_dir, device, loggers, callbacks)
     return run
-
-
-@contextmanager
-def no_folder_unless_started(run: Path) -> Iterator[None]:
-    """Remove a new folder if an error comes before the first update."""
-    is_new = RANKS.is_first and not run.exists()
-    try:
-        yield
-    except Exception:
-        log = run / "log.jsonl"
-        if is_new and not (log.is_file() and log.stat().st_size):
-            shutil.rmtree(run, ignore_errors=True)
-        raise
 
 
 def resume(run: Path, data_dir: Path, log: Sequence[str] | None = None) -> Path:
     """Continue the run in the folder `run`, whatever the folder is called now; returns the folder."""
     config = Run(run).config
-    loggers = chosen_loggers(log)
-    device = choose_device(config.train.device)
+    device, loggers = choose_device(config.train.device), chosen_loggers(log)
     with joined(device), lock_of(run):
-        _train(decided(config, run, data_dir, device), run, data_dir, device, loggers)
+        continue_run(decided(config, run, data_dir, device), run, data_dir, device, loggers)
     return run
 
 
-def decided(config: RunConfig, run: Path, data_dir: Path, device: torch.device) -> RunConfig:
-    """The configuration with what the training data decide, as it is stored in the folder of the run."""
-    if not config.backbone.is_found:
-        with first_process_first():  # which solves what is not there
-            config = with_structure(config, load_data(config, "train", data_dir, device))
-    text, path = config.to_toml().encode(), run / "config.toml"
-    if RANKS.is_first and not (path.is_file() and path.read_bytes() == text):
-        write_atomic(path, text)  # an equal id: only settings that change no number can differ
-    return config
-
-
-def _train(
+def continue_run(
     config: RunConfig,
     run: Path,
     data_dir: Path,
     device: torch.device,
-    log: Sequence[str],
+    loggers: Sequence[str],
     callbacks: Sequence[Callback] = (),
 ) -> None:
-    """Train from the last state; after a divergence again, where the settings say so."""
-    while True:
-        checkpoints = Checkpoints(run, config.train, config.scoring)
-        try:
-            return _train_from_last(config, run, checkpoints, data_dir, device, log, callbacks)
-        except DivergedError as error:
-            if config.train.on_divergence == "stop":
-                raise
-            if not from_first(partial(checkpoints.back_off, error.step)):
-                raise HeroError(
-                    f"training diverged again with {checkpoints.lr_factor:g} of train.lr; lower train.lr."
-                ) from None
+    """The updates after the last checkpoint of a run."""
+    session = prepare(config, run, data_dir, device, callbacks)
+    if session is not None:
+        run_updates(session, loggers)
 
 
-def _train_from_last(
-    config: RunConfig,
-    run: Path,
-    checkpoints: Checkpoints,
-    data_dir: Path,
-    device: torch.device,
-    log: Sequence[str],
-    callbacks: Sequence[Callback],
-) -> None:
-    settings = config.train
+@dataclass
+class Session:
+    """Everything that the loop needs, set up."""
+
+    config: RunConfig
+    run: Path
+    device: torch.device
+    trainee: Trainee
+    windows: Windows
+    val: Trajectories
+    journal: Journal
+    checkpoints: Checkpoints
+    first: int
+    """Updates that were made before."""
+
+
+def prepare(
+    config: RunConfig, run: Path, data_dir: Path, device: torch.device, callbacks: Sequence[Callback]
+) -> Session | None:
+    """Data, operator, optimizer, strategy and the state of the last checkpoint; None where nothing is left to do."""
+    settings, checkpoints = config.train, Checkpoints(run, config.train, config.scoring)
     model = config.build_operator().to(device)
     journal = Journal(run, config, device, callbacks)
     with first_process_first():
@@ -129,8 +109,7 @@ def _train_from_last(
     check_same_start(run, first)
     if state and (first >= settings.steps or state.get("stopped")):
         checkpoints.restore(state, Trainee.of(config, model))  # refuses a damaged state; writes missing weights
-        return
-
+        return None
     with first_process_first():  # which solves what is not there
         data = load_data(config, "train", data_dir, device).to(device)
         val = load_data(config, "val", data_dir, device)
@@ -148,57 +127,85 @@ def _train_from_last(
     say(*start_notes(model, settings, start), *(structure_notes(config, data) if not state else ()))
     if settings.batch > windows.count:
         say(f"train.batch={settings.batch} is above the {windows.count} windows of the data: a batch is all of them")
-    seconds = 0.0
     if state:
-        seconds = checkpoints.restore(state, trainee)
         say(f"resuming {run.name} after update {first} of {settings.steps}")
-    trainee.lr_factor = checkpoints.lr_factor
-    journal.begin(first, seconds, checkpoints.back_offs)
-    norms = NormCheck(device, journal.log_every)
+    journal.begin(first, checkpoints.restore(state, trainee) if state else 0.0)
+    return Session(config, run, device, trainee, windows, val, journal, checkpoints, first)
 
+
+def run_updates(session: Session, loggers: Sequence[str]) -> None:
+    """Update, log, validate and save until the last update, a callback, a lack of patience, or Ctrl-C."""
+    config, trainee, journal, checkpoints = session.config, session.trainee, session.journal, session.checkpoints
+    settings, norms = config.train, list[Tensor]()
     with (
-        open_loggers(log if RANKS.is_first else (), run, config) as journal.loggers,
-        watched(journal, first) as interrupted,
-        windows.ahead(range(first, settings.steps)) as batches,
+        open_loggers(loggers if RANKS.is_first else (), session.run, config) as journal.loggers,
+        watched(journal, session.first) as interrupted,
+        session.windows.ahead(range(session.first, settings.steps)) as batches,
     ):
         for batch in batches:
             with sharing(batch.share):
                 statistics = update(trainee, augment(batch, settings, config.seed, trainee.strategy.norm))
             journal.count(statistics)
+            norms.append(torch.as_tensor(statistics["grad_norm"]))
 
-            done = batch.step + 1
-            last, stop = done == settings.steps, interrupted()
-            finite = norms.are_finite(done, statistics["grad_norm"])
-            if done % journal.log_every == 0 or last:
-                finite &= journal.log(done, trainee.optimizer.param_groups[0]["lr"])
-            validate = done % settings.validate_every == 0 or last or journal.is_stop_wanted
-            keep = settings.keep_every > 0 and done % settings.keep_every == 0
-            save = done % settings.checkpoint_every == 0 or last or stop
-            if not finite or ((validate or keep or save) and not has_finite_weights(model)):
-                raise DivergedError(done, kept=checkpoints.state_path.is_file())
-            stopped_early = False
-            if validate:
-                with trainee.average.applied(model):
-                    errors = from_first(lambda: validation_errors(trainee, val, config.scoring, device))
-                    score = journal.log_validation(done, errors)
-                    checkpoints.note_validation(done, model, score)
-                journal.show_validation(done, checkpoints.best.score, checkpoints.best.step)
-                journal.log_spectra(done, trainee.strategy.spectra())
-                stopped_early = (checkpoints.out_of_patience(done) or journal.is_stop_wanted) and not last
-            if keep:
+            done, stop = batch.step + 1, interrupted()
+            due = Due.after(done, settings, journal, session.device, stop)
+            if due.look:
+                check_finite(session, done, torch.stack(norms))
+                norms.clear()
+            if due.log and not journal.log(done, trainee.optimizer.param_groups[0]["lr"]):
+                raise diverged(session, done)
+            if (due.validate or due.keep or due.save) and not has_finite_weights(trainee.model):
+                raise diverged(session, done)
+            ends = validate(session, done) and not due.last if due.validate else False
+            if due.keep:
                 checkpoints.keep(done, trainee)
-            if save or stopped_early:
-                checkpoints.save(done, trainee, journal.seconds(), stopped_early)
-            if stopped_early:
+            if due.save or ends:
+                checkpoints.save(done, trainee, journal.seconds(), ends)
+            if ends:
                 journal.log_stop(done)
                 break
-            if stop and not last:
+            if stop and not due.last:
                 raise KeyboardInterrupt
 
 
-def has_finite_weights(model: nn.Module) -> bool:
-    """Whether the weights may be kept: the checkpoint before non-finite ones is worth more."""
-    return all(bool(p.isfinite().all()) for p in model.parameters())
+@dataclass(frozen=True)
+class Due:
+    """What is to be done after an update."""
+
+    last: bool
+    look: bool
+    """At the norms of the gradients."""
+    log: bool
+    validate: bool
+    keep: bool
+    save: bool
+
+    @classmethod
+    def after(cls, done: int, settings: TrainSettings, journal: Journal, device: torch.device, stop: bool) -> Due:
+        """After update `done`; `stop` says that somebody interrupts the run."""
+        last = done == settings.steps
+        every = 1 if device.type == "cpu" else min(journal.log_every, CHECK_EVERY)
+        return cls(
+            last,
+            done % every == 0,
+            done % journal.log_every == 0 or last,
+            done % settings.validate_every == 0 or last or journal.is_stop_wanted,
+            settings.keep_every > 0 and done % settings.keep_every == 0,
+            done % settings.checkpoint_every == 0 or last or stop,
+        )
+
+
+def validate(session: Session, done: int) -> bool:
+    """Measure, log and keep the best weights; returns whether training may end here."""
+    trainee, journal, checkpoints = session.trainee, session.journal, session.checkpoints
+    with trainee.average.applied(trainee.model):
+        errors = from_first(lambda: validation_errors(trainee, session.val, session.config.scoring, session.device))
+        score = journal.log_validation(done, errors)
+        checkpoints.note_validation(done, trainee.model, score)
+    journal.show_validation(done, checkpoints.best.score, checkpoints.best.step)
+    journal.log_spectra(done, trainee.strategy.spectra())
+    return checkpoints.out_of_patience(done) or journal.is_stop_wanted
 
 
 def validation_errors(trainee: Trainee, val: Trajectories, scoring: metrics.Scoring, device: torch.device) -> Tensor:
@@ -209,6 +216,49 @@ def validation_errors(trainee: Trainee, val: Trajectories, scoring: metrics.Scor
     errors = metrics.rollout_errors(step, val, scoring.steps, device, history, norm=strategy.norm, measures=[measure])
     trainee.model.train()
     return errors[measure.name]
+
+
+def check_finite(session: Session, done: int, norms: Tensor) -> None:
+    """Refuse to continue with gradients that are not finite."""
+    if not bool(norms.isfinite().all()):
+        raise diverged(session, done)
+
+
+def has_finite_weights(model: nn.Module) -> bool:
+    """Whether the weights may be kept: the checkpoint before non-finite ones is worth more."""
+    return all(bool(p.isfinite().all()) for p in model.parameters())
+
+
+def diverged(session: Session, done: int) -> HeroError:
+    """The error for loss, gradients or weights that are not finite, noticed after update `done`."""
+    kept = "; the last checkpoint is kept" if session.checkpoints.state_path.is_file() else ""
+    return HeroError(
+        f"training became non-finite before update {done}; lower train.lr, or clip with train.clip=1 or less{kept}."
+    )
+
+
+def decided(config: RunConfig, run: Path, data_dir: Path, device: torch.device) -> RunConfig:
+    """The configuration with what the training data decide, as it is stored in the folder of the run."""
+    if not config.backbone.is_found:
+        with first_process_first():  # which solves what is not there
+            config = with_structure(config, load_data(config, "train", data_dir, device))
+    text, path = config.to_toml().encode(), run / "config.toml"
+    if RANKS.is_first and not (path.is_file() and path.read_bytes() == text):
+        write_atomic(path, text)  # an equal id: only settings that change no number can differ
+    return config
+
+
+@contextmanager
+def no_folder_unless_started(run: Path) -> Iterator[None]:
+    """Remove a new folder if an error comes before the first update."""
+    is_new = RANKS.is_first and not run.exists()
+    try:
+        yield
+    except Exception:
+        log = run / "log.jsonl"
+        if is_new and not (log.is_file() and log.stat().st_size):
+            shutil.rmtree(run, ignore_errors=True)
+        raise
 
 
 @contextmanager

@@ -27,8 +27,6 @@ class Trainee:
     strategy: Strategy[Any]
     average: AveragedWeights
     settings: TrainSettings
-    lr_factor: float = 1.0
-    """On the learning rate, below 1 after training has diverged and backed off."""
 
     @classmethod
     def of(cls, config: RunConfig, model: nn.Module, compile_with: Compiler | None = None) -> Trainee:
@@ -44,7 +42,7 @@ def update(trainee: Trainee, batch: Batch) -> dict[str, Tensor | float]:
     """Update the weights on one batch of windows; returns detached statistics, still on the device."""
     settings, model, optimizer = trainee.settings, trainee.model, trainee.optimizer
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate(batch.step, settings.lr * trainee.lr_factor, settings.warmup, settings.steps)
+        group["lr"] = learning_rate(batch.step, settings.lr, settings.warmup, settings.steps)
     loss = trainee.strategy.loss(model, batch)
     optimizer.zero_grad(set_to_none=True)
     loss.value.backward()

@@ -250,9 +250,10 @@ def recording_of(
     name: str = "u",
     coordinates: Mapping[str, np.ndarray] | None = None,
     notes: tuple[str, ...] = (),
-    dt: float = 1.0,
 ) -> Recording:
     """The recording of an array per split, "" where there are none; `name` is the channel's."""
+    coordinates = coordinates or {}
+    dt, times = time_step(coordinates.get("t"))
     first = next(iter(arrays.values()))
     shapes = [array.shape for array in arrays.values()]
     grids = {tuple(n for letter, n in zip(layout, shape, strict=False) if letter not in "bt") for shape in shapes}
@@ -262,8 +263,9 @@ def recording_of(
         format=form,
         files=files,
         channels=channels_of(name, length_of("c", layout, first.shape)),
-        axes=axes_of(space_of(layout, first.shape), coordinates or {}),
+        axes=axes_of(space_of(layout, first.shape), coordinates),
         dt=dt,
+        times=times,
         trajectories=[one for split, array in arrays.items() for one in trajectories_of([array], layout, split=split)],
         notes=notes,
     )
@@ -286,18 +288,18 @@ def axes_of(
     return tuple(axes)
 
 
-def time_step(times: np.ndarray | None) -> tuple[float, tuple[str, ...]]:
-    """dt of the times of frames, and a note where they are not uniform."""
-    if times is None or times.size < 2:
+def time_step(times: np.ndarray | None) -> tuple[float, tuple[np.ndarray, ...]]:
+    """dt of the times of frames, (frames,) or (trajectory, frames), and `Recording.times`."""
+    if times is None or times.shape[-1] < 2:
         return 1.0, ()
-    steps = np.diff(np.asarray(times, dtype=np.float64))
+    given = np.asarray(times, dtype=np.float64)
+    steps = np.diff(given)
     dt = float(np.median(steps))
-    if not np.isfinite(dt) or dt <= 0:
-        return 1.0, ("The times of the frames do not increase; dt is taken as 1.",)
-    if np.abs(steps - dt).max() > 1e-3 * dt:
-        return dt, (f"Frames are not uniform in time (dt from {steps.min():g} to {steps.max():g}); {dt:g} is taken.",)
-    # The mean of many equal steps has less rounding than any of them.
-    return float(f"{steps.mean():.9g}"), ()
+    if np.isfinite(dt) and dt > 0:
+        # The mean of many equal steps has less rounding than any of them.
+        even = np.abs(steps - dt).max() <= 1e-3 * dt
+        return float(f"{steps.mean():.9g}") if even else dt, (given,)
+    return 1.0, (given,)  # times that do not increase: training refuses them
 
 
 def with_scalars(trajectories: Sequence[Trajectory], name: str, values: np.ndarray, path: Path) -> list[Trajectory]:

@@ -143,6 +143,7 @@ def join(recordings: Sequence[Recording]) -> Recording:
         files=tuple(path for recording in recordings for path in recording.files),
         axes=tuple(axes),
         trajectories=[trajectory for recording in recordings for trajectory in recording.trajectories],
+        times=tuple(times for recording in recordings for times in recording.times),
         notes=tuple(dict.fromkeys(note for recording in recordings for note in recording.notes)),
     )
 

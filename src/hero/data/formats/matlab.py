@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 from scipy.io import loadmat, whosmat
 
-from hero.data.formats.arrays import FileArray, describe, layout_of, of_whole, recording_of, time_step
+from hero.data.formats.arrays import FileArray, describe, layout_of, of_whole, recording_of
 from hero.data.formats.claims import check_unpacked
 from hero.data.formats.named import coordinates_of
 from hero.data.handles import read_hdf5
@@ -72,14 +72,13 @@ def read_matlab(path: Path, variables: Mapping[str, FileArray], layout: str) -> 
     if not layout and _is_fno(variables, array.shape, lengths):
         layout = "bxyt"
     layout = layout_of(layout, array.shape, lengths, name=name, path=path)
-    dt, uneven = time_step(coordinates.get("t"))
-    notes = [f"The axes of {name} {array.shape} are read as {layout}.", *uneven]
+    notes = [f"The axes of {name} {array.shape} are read as {layout}."]
     first = array[tuple(slice(0, 1) for _ in layout)]  # the listing of a file does not say which numbers are complex
     if np.iscomplexobj(first):
         notes.append(f"{name} is complex with an imaginary part that is rounding; its real part is taken.")
     if layout == "bxyt" and "a" in variables:
         notes.append("a, the states before the first ones of u, is left out, because their time is not in the file.")
-    recording = recording_of("matlab", (path,), {"": array}, layout, coordinates=coordinates, dt=dt, notes=tuple(notes))
+    recording = recording_of("matlab", (path,), {"": array}, layout, coordinates=coordinates, notes=tuple(notes))
     if np.iscomplexobj(first):
         recording.trajectories[0].read(slice(None), [0])  # refuses an imaginary part that matters
     return recording

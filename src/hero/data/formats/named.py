@@ -24,7 +24,6 @@ from hero.data.formats.arrays import (
     layout_of,
     of_whole,
     recording_of,
-    time_step,
     whole,
     with_scalars,
 )
@@ -133,9 +132,6 @@ def read_named(path: Path, arrays: Mapping[str, FileArray], layout: str, *, form
         if not layout and len(first.shape) == 4 and first.shape[3] == len(cloud):
             layout = "btcp"
     layout = layout_of(layout, first.shape, lengths, name=name, path=path)
-    dt, notes = time_step(coordinates.get("t"))
-    if "dt" in numbers and math.prod(numbers["dt"].shape) == 1:
-        dt, notes = float(_small(numbers, "dt").item()), ()
     recording = recording_of(
         form,
         (path,),
@@ -143,13 +139,14 @@ def read_named(path: Path, arrays: Mapping[str, FileArray], layout: str, *, form
         layout,
         name="u" if name in ("data", "arr_0") or "" not in states else name,
         coordinates=coordinates,
-        dt=dt,
-        notes=(f"The axes of {', '.join(states.values())} {tuple(first.shape)} are read as {layout}.", *notes),
+        notes=(f"The axes of {', '.join(states.values())} {tuple(first.shape)} are read as {layout}.",),
     )
     weights = _small(numbers, "weights") if cloud is not None and "weights" in numbers else None
     _check_cloud(path, cloud, weights, recording.space)
     rows = [one for split in states for one in _conditioned(path, numbers, recording.trajectories, split)]
-    return replace(recording, trajectories=rows, points=cloud, weights=weights)
+    has_dt = "dt" in numbers and math.prod(numbers["dt"].shape) == 1
+    dt = float(_small(numbers, "dt").item()) if has_dt else recording.dt
+    return replace(recording, dt=dt, trajectories=rows, points=cloud, weights=weights)
 
 
 def _states(path: Path, numbers: Mapping[str, FileArray], arrays: Mapping[str, FileArray]) -> dict[str, str]:

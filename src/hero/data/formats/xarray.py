@@ -157,10 +157,8 @@ def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
     states = [name for name, v in numeric.items() if needed <= set(v.dims) <= {*needed, *levels}]
     fields = [name for name, v in numeric.items() if set(v.dims) == set(space)]
     left = [name for name, v in numeric.items() if v.ndim and name not in (*states, *fields)]
-    dt, unit, notes = _time(dataset, time)
-    if left:
-        omitted = f"{', '.join(left[:8])} are left out, because they are not on the grid of the other variables."
-        notes = (*notes, omitted)
+    note = f"{', '.join(left[:8])} are left out, because they are not on the grid of the other variables."
+    dt, unit, times = _time(dataset, time)
     points = {letters[name]: dataset.sizes[name] for name in space}
 
     def slabs(names: list[str], row: Mapping[str, int]) -> list[Slab]:
@@ -178,12 +176,13 @@ def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
         axes=tuple(_axis_of(dataset, name) for name in space),
         dt=dt,
         time_unit=unit,
+        times=times,
         trajectories=[
             Trajectory(dataset.sizes[time], States(slabs(states, dict(zip(rows, place, strict=True)))), fields=fixed)
             for place in places
         ],
         field_names=tuple(fields),
-        notes=notes,
+        notes=(note,) if left else (),
     )
 
 
@@ -234,18 +233,24 @@ def _label(dataset: Any, dimension: str, place: int) -> str:
     return f"{value:g}" if np.issubdtype(type(value), np.number) else str(value)
 
 
-def _time(dataset: Any, name: str) -> tuple[float, str, tuple[str, ...]]:
-    """(dt, its unit, notes)."""
-    if name not in dataset.coords or dataset[name].dtype.kind not in "fiumM":
+def _time(dataset: Any, name: str) -> tuple[float, str, tuple[np.ndarray, ...]]:
+    """(dt, its unit, `Recording.times`)."""
+    if name not in dataset.coords:
         return 1.0, "", ()
     times = dataset[name].values
     if times.dtype.kind in "fiu":
-        dt, notes = time_step(times)
-        return dt, str(dataset[name].attrs.get("units", "")).split(" since ")[0], notes
-    dt, notes = time_step((times - times[:1]) / np.timedelta64(1, "ns") * 1e-9)
+        dt, found = time_step(times)
+        return dt, str(dataset[name].attrs.get("units", "")).split(" since ")[0], found
+    of_calendar = all(hasattr(one, "calendar") for one in times)  # dates as of noleap are objects
+    if times.size < 2 or not (of_calendar or times.dtype.kind in "mM"):
+        return 1.0, "", ()
+    passed = times - times[0]
+    seconds = np.array([one.total_seconds() for one in passed]) if of_calendar else passed / np.timedelta64(1, "s")
+    dt = time_step(seconds)[0]
     # The largest of day, hour and second of which dt is a whole number.
     unit = next((unit for unit, n in SECONDS.items() if dt >= n and abs(dt / n - round(dt / n)) < 1e-6), "s")
-    return dt / SECONDS[unit], unit if times.size > 1 else "", notes
+    dt, found = time_step(seconds / SECONDS[unit])
+    return dt, unit, found
 
 
 def _kind_of_dimension(dataset: Any, name: str) -> str:

@@ -23,13 +23,14 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from hero.console import progress_bar
-from hero.data import Source
 from hero.errors import HeroError, install_hint
 from hero.files import write_atomic
+from hero.method.metrics import Scoring
 from hero.report.figures.curves import error_axes
-from hero.report.figures.fields import GONE, Scaled, box, draw_parts, first_channel, grid_points, scale_fields
-from hero.report.figures.style import BLACK, ORANGE, VERMILION
+from hero.report.figures.fields import draw_pictures, name_axis, time_text
+from hero.report.figures.style import BLACK, ORANGE, VERMILION, plain, safe_name
 from hero.report.tables import format_number
+from hero.report.views import GREY, Scaled, View, channel_number, channel_titles, scale_channel
 from hero.runs.folder import Run
 from hero.runs.rollouts import Rollout
 
@@ -67,9 +68,14 @@ class MovingFigure(Figure):
         file.write(canvas.buffer_rgba())
 
 
-def animate(run: Path, out: Path | None = None, steps: int | None = None, fps: int = 12) -> Path:
-    """Write the animation of a run's drawn rollout, of its first `steps` steps if given; returns the file."""
-    out = out or run / "rollout.gif"
+def animate(
+    run: Path, out: Path | None = None, steps: int | None = None, fps: int = 12, channel: str | None = None
+) -> Path:
+    """Write the animation of a run's drawn rollout, of its first `steps` steps if given; returns the file.
+
+    It shows the named `channel`, by default the first.
+    """
+    out = out or run / f"rollout{f'_{safe_name(channel)}' if channel else ''}.gif"
     suffix = out.suffix.lower()
     if suffix not in FORMATS:
         raise HeroError(f"{out} is neither a GIF nor an MP4; use a name that ends in .gif or .mp4.")
@@ -85,8 +91,9 @@ def animate(run: Path, out: Path | None = None, steps: int | None = None, fps: i
         raise HeroError(
             f"run {run.name} is on scattered points, and animations show grids; draw what `hero predict` writes."
         )
+    number = channel_number(source, channel)
     shown = shown_steps(len(rollout.truth), steps)
-    figure, move = picture(rollout, opened.errors.score[rollout.trajectory], source)
+    figure, move = picture(opened, rollout, number)
     writer: AbstractMovieWriter = PillowWriter(fps)
     if ffmpeg:
         writer = FFMpegWriter(fps, codec="h264", extra_args=["-crf", "18", "-pix_fmt", "yuv420p"])
@@ -126,15 +133,20 @@ def find_ffmpeg() -> str:
     return found
 
 
-def picture(rollout: Rollout, errors: np.ndarray, source: Source) -> tuple[MovingFigure, Move]:
-    """The figure, and the function that shows a step in it; `errors` is the nRMSE of the whole field at each step."""
-    scaled = scale_fields(rollout, first_channel(source))
+def picture(run: Run, rollout: Rollout, channel: int = 0) -> tuple[MovingFigure, Move]:
+    """The figure of a channel of a run's drawn rollout, and the function that shows a step in it."""
+    source, scoring = run.config.make_source(), run.config.scoring
+    view = View.of(source.axes())
+    scaled = scale_channel(rollout, channel, channel_titles(source)[channel], view)
+    errors = run.errors.of_channel(channel)[rollout.trajectory]
     errors = np.where(np.isnan(errors), np.inf, errors)
-    figure = MovingFigure(figsize=(9.0, 3.9) if scaled.truth.ndim == 2 else (9.6, 3.7), dpi=DPI, layout="constrained")
+    size = (9.6, 1.5 + 2.2 / max(view.ratio, 0.5)) if view.up else (9.0, 3.9)
+    figure = MovingFigure(figsize=size, dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
-    moving, move = (_lines if scaled.truth.ndim == 2 else _fields)(figure, scaled, errors, source)
+    moving, move = _fields(figure, scaled, view) if view.up else _lines(figure, scaled, view, errors, scoring)
     notes = [artist for artist in moving if isinstance(artist, Text)]
-    where = f", slice {rollout.slice} in z" if rollout.slice is not None else ""
+    where = f", {source.channel_names[channel]}" if source.channels > 1 else ""
+    where += f", slice {rollout.slice} along the last axis" if rollout.slice is not None else ""
     title = figure.suptitle("step 1", fontsize=12)
 
     def show(step: int) -> None:
@@ -142,7 +154,8 @@ def picture(rollout: Rollout, errors: np.ndarray, source: Source) -> tuple[Movin
         for note in notes:
             note.set_visible(bool(np.isinf(errors[step - 1])))
         number = format_number(errors[step - 1])
-        title.set_text(f"{source.title}{where}: step {step} (t = {step * source.dt:g}), nRMSE {number}")
+        at = f"step {step} (t = {time_text(source, step)})"
+        title.set_text(plain(f"{source.title}{where}: {at}, {scoring.title} {number}"))
 
     figure.moving = [*moving, title]
     show(1)
@@ -151,44 +164,47 @@ def picture(rollout: Rollout, errors: np.ndarray, source: Source) -> tuple[Movin
     return figure, show
 
 
-def _fields(figure: Figure, scaled: Scaled, errors: np.ndarray, source: Source) -> tuple[list[Artist], Move]:
+def _fields(figure: Figure, scaled: Scaled, view: View) -> tuple[list[Artist], Move]:
     """Truth and prediction on one colour scale, and their difference on its own."""
-    grid, images = draw_parts(figure, scaled, lambda field: field[0], box(source))
-    grid[0].set_ylabel("y")
-    for axes in grid:
-        axes.set_xlabel("x")
+    first = [part._replace(field=part.field[0]) for part in scaled.parts]
+    grid, images = draw_pictures(figure, [first], view)
 
     def move(step: int) -> None:
-        for image, (_, field, *_) in zip(images, scaled.parts(), strict=True):
-            image.set_data(field[step - 1].T)
+        for image, part in zip(images, scaled.parts, strict=True):
+            image.set_data(part.field[step - 1].T)
 
-    return [*images, *map(_diverged_note, grid[1:])], move
+    return [*images, *map(_diverged_note, grid[0, 1:])], move
 
 
-def _lines(figure: Figure, scaled: Scaled, errors: np.ndarray, source: Source) -> tuple[list[Artist], Move]:
+def _lines(
+    figure: Figure, scaled: Scaled, view: View, errors: np.ndarray, scoring: Scoring
+) -> tuple[list[Artist], Move]:
     """The state over space, and a marker on the error along the rollout."""
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
-    low, high = float(scaled.truth.min()), float(scaled.truth.max())
+    true, predicted = scaled.truth.field, scaled.prediction.field
+    low, high = float(np.nanmin(true)), float(np.nanmax(true))
     margin = 0.25 * (high - low) or 1.0
-    left.set(xlim=(0, source.extents[0]), ylim=(low - margin, high + margin), xlabel="x", ylabel=scaled.unit)
+    ends = view.across.start, view.across.end
+    left.set(xlim=ends, ylim=(low - margin, high + margin), ylabel=plain(scaled.truth.scale.label))
+    name_axis(left, "x", view.across)
     left.grid(alpha=0.25)
-    x = grid_points(source, scaled.truth.shape[1])
-    (truth,) = left.plot(x, scaled.truth[0], color=BLACK, linewidth=1.8, label="truth")
-    (prediction,) = left.plot(x, scaled.truth[0], color=ORANGE, linewidth=1.6, linestyle="--", label="prediction")
+    x = view.across.drawn
+    (truth,) = left.plot(x, true[0], color=BLACK, linewidth=1.8, label="truth")
+    (prediction,) = left.plot(x, true[0], color=ORANGE, linewidth=1.6, linestyle="--", label="prediction")
     left.legend(loc="upper right", fontsize=9)
     # An exploding prediction leaves the picture; drawn to its end it would overflow the renderer.
     bounds = (low - 20 * margin, high + 20 * margin)
-    heights = np.minimum(error_axes(right, errors)(errors), right.get_ylim()[1])
+    heights = np.minimum(error_axes(right, errors, scoring)(errors), right.get_ylim()[1])
     right.plot(np.arange(1, len(errors) + 1), heights, color=VERMILION, linewidth=1.4)
     (marker,) = right.plot([1], heights[:1], "o", color=VERMILION, markersize=7, clip_on=False)
     lost = np.flatnonzero(np.isinf(errors))
     if lost.size:
-        right.axvspan(lost[0] + 1, len(errors), color=GONE, alpha=0.5, linewidth=0)
+        right.axvspan(lost[0] + 1, len(errors), color=GREY, alpha=0.5, linewidth=0)
         right.set_title(f"diverged at step {lost[0] + 1}", fontsize=10)
 
     def move(step: int) -> None:
-        truth.set_ydata(scaled.truth[step - 1])
-        prediction.set_ydata(np.clip(scaled.prediction[step - 1], *bounds))
+        truth.set_ydata(true[step - 1])
+        prediction.set_ydata(np.clip(predicted[step - 1], *bounds))
         marker.set_data([step], [heights[step - 1]])
 
     return [truth, prediction, marker, _diverged_note(left)], move

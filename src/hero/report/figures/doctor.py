@@ -1,20 +1,19 @@
-"""The pictures of `hero doctor FILE`: states over time, energy, spectrum, and how near states part."""
+"""The pictures of `hero doctor FILE`: states over time, energy and spectrum."""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hero.data.recording import Recording
-from hero.evaluation.doctor import Diagnosis, doubling_text
+from hero.evaluation.doctor import Diagnosis
 from hero.evaluation.doctor_findings import percent
 from hero.evaluation.doctor_measures import spread
-from hero.report.figures.fields import FIELD_MAP, GONE
-from hero.report.figures.style import BLACK, BLUE, COLOURS, GREY, VERMILION, log_scale, new_figure
+from hero.report.figures.fields import draw_pictures, pictures_size
+from hero.report.figures.style import BLUE, COLOURS, GREY, log_scale, new_figure, plain
+from hero.report.views import Picture, Scale, View, named
 
 SNAPSHOTS = 5
 CHANNELS = 4
@@ -28,41 +27,32 @@ def figures(found: Diagnosis, recording: Recording) -> dict[str, Figure]:
     drawn = {"fields": fields_figure(found, recording), "energy": energy_figure(found)}
     if found.spectrum is not None:
         drawn["spectrum"] = spectrum_figure(found)
-    if found.growth is not None:
-        drawn["growth"] = growth_figure(found)
     return drawn
 
 
 def fields_figure(found: Diagnosis, recording: Recording) -> Figure:
     """The first trajectory: space against time in 1D, else snapshots; of 3D the central slice of the last axis."""
     trajectory, count = recording.trajectories[0], min(CHANNELS, len(recording.channels))
-    channels = range(count)
     if recording.points is not None and recording.points.shape[1] > 1:
         return _cloud_figure(found, recording, count)
-    if len(found.space) == 1:
-        figure = new_figure(7.5, 0.6 + 2.2 * count)
-        grid = np.atleast_1d(figure.subplots(count, 1, sharex=True))
-        frames = spread(trajectory.frames, DRAWN_FRAMES)
-        u = np.concatenate([trajectory.read(slice(n, n + 1), channels) for n in frames])
-        end = found.dt * (trajectory.frames - 1) or 1.0
-        for axes, channel, field in zip(grid, recording.channels, u.swapaxes(0, 1), strict=False):
-            _image(figure, axes, field.T, channel.name, (0, end, 0, found.axes[0].extent), aspect="auto")
-            axes.set_ylabel(found.axes[0].name)
-        grid[-1].set_xlabel(f"time [{found.time_unit}]" if found.time_unit else "time")
+    view = View.of(recording.axes)
+    frames = spread(trajectory.frames, SNAPSHOTS if view.up else DRAWN_FRAMES)
+    states = np.concatenate([trajectory.read(slice(n, n + 1), range(count)) for n in frames])
+    if recording.mask is not None:
+        states = np.where(recording.mask[:count], states, np.nan)
+    states = view.arranged(states[..., states.shape[-1] // 2] if states.ndim == 5 else states)
+    fields = states.swapaxes(0, 1)  # (channel, frame, across[, up])
+    scales = [Scale.of(u, named(one.name, one.unit)) for u, one in zip(fields, recording.channels, strict=False)]
+    if view.up:
+        figure = new_figure(*pictures_size(view, count, len(frames)))
+        rows = [[Picture("" if c else f"frame {n}", field, scales[c], np.isfinite(field))
+                 for n, field in zip(frames, u, strict=True)] for c, u in enumerate(fields)]  # fmt: skip
     else:
-        frames = spread(trajectory.frames, SNAPSHOTS)
-        figure = new_figure(0.8 + 2.3 * len(frames), 0.5 + 2.2 * count)
-        rows = figure.subplots(count, len(frames), squeeze=False, sharex=True, sharey=True)
-        states = [trajectory.read(slice(n, n + 1), channels)[0] for n in frames]
-        shown = np.stack([u if u.ndim == 3 else u[..., u.shape[-1] // 2] for u in states])  # (frame, channel, x, y)
-        extent = (0, found.axes[0].extent, 0, found.axes[1].extent)
-        for c, row in enumerate(rows):
-            low, high = _limits(shown[:, c])
-            for axes, n, field in zip(row, frames, shown[:, c], strict=True):
-                image = axes.imshow(field.T, origin="lower", extent=extent, cmap="viridis", vmin=low, vmax=high)
-                axes.set_title(f"frame {n}" if c == 0 else "", fontsize=9)
-            figure.colorbar(image, ax=list(row), label=recording.channels[c].name, shrink=0.85)
-    figure.suptitle(f"{_name(found)}: trajectory 0", fontsize=11)
+        figure = new_figure(7.5, 0.6 + 2.2 * count)
+        view = view.against(named("time", found.time_unit), 0.0, found.dt * max(frames) or 1.0)
+        rows = [[Picture("", u, scale, np.isfinite(u))] for u, scale in zip(fields, scales, strict=True)]
+    draw_pictures(figure, rows, view)
+    figure.suptitle(plain(f"{_name(found)}: trajectory 0"), fontsize=11)
     return figure
 
 
@@ -75,9 +65,9 @@ def _cloud_figure(found: Diagnosis, recording: Recording, count: int) -> Figure:
     shown = np.stack([trajectory.read(slice(n, n + 1), range(count))[0] for n in frames])
     x, y = recording.points.T[:2]
     for c, row in enumerate(rows):
-        low, high = _limits(shown[:, c])
+        low, high, colours, _ = Scale.of(shown[:, c])
         for axes, n, field in zip(row, frames, shown[:, c], strict=True):
-            image = axes.scatter(x, y, c=field, s=4, cmap="viridis", vmin=low, vmax=high)
+            image = axes.scatter(x, y, c=field, s=4, cmap=colours, vmin=low, vmax=high)
             axes.set_title(f"frame {n}" if c == 0 else "", fontsize=9)
             axes.set_aspect("equal")
         figure.colorbar(image, ax=list(row), label=recording.channels[c].name, shrink=0.85)
@@ -89,28 +79,8 @@ def _name(found: Diagnosis) -> str:
     return Path(found.source).name
 
 
-def _limits(values: np.ndarray) -> tuple[float, float]:
-    finite = values[np.isfinite(values)]
-    return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-
-
-def _image(
-    figure: Figure, axes: Axes, field: np.ndarray, label: str, extent: tuple[float, float, float, float], aspect: str
-) -> None:
-    """(vertical, horizontal) in colours; symmetric about zero where the values are of both signs."""
-    low, high = _limits(field)
-    if low < 0 < high:
-        low, high = -max(-low, high), max(-low, high)
-    axes.set_facecolor(GONE)
-    cmap = FIELD_MAP if low < 0 < high else "viridis"
-    shown = np.ma.masked_invalid(field)
-    image = axes.imshow(shown, origin="lower", extent=extent, cmap=cmap, vmin=low, vmax=high, interpolation="nearest")
-    axes.set_aspect(aspect)  # type: ignore[arg-type]
-    figure.colorbar(image, ax=axes, label=label)
-
-
 def energy_figure(found: Diagnosis) -> Figure:
-    """Mean square of the states over time."""
+    """Mean square of the states about the mean of their channels, in stds, over time."""
     figure = new_figure(6.4, 3.6)
     axes = figure.subplots()
     energy = np.array(found.energy)
@@ -121,7 +91,7 @@ def energy_figure(found: Diagnosis) -> Figure:
     else:
         axes.set_ylim(0, 1.1 * (finite.max() if finite.size else 1.0))
     axes.set_xlabel(f"time [{found.time_unit}]" if found.time_unit else "time")
-    axes.set_ylabel("mean square")
+    axes.set_ylabel("mean square of (u - mean) / std")
     axes.grid(alpha=0.25, color=GREY)
     figure.suptitle(f"{_name(found)}: energy, mean over trajectories", fontsize=11)
     return figure
@@ -145,25 +115,4 @@ def spectrum_figure(found: Diagnosis) -> Figure:
     axes.grid(alpha=0.25, color=GREY)
     axes.legend(fontsize=8)
     figure.suptitle(f"{_name(found)}, {percent(spectrum.upper_share)} of the power in the upper third", fontsize=11)
-    return figure
-
-
-def growth_figure(found: Diagnosis) -> Figure:
-    """Distance of near states over the steps that follow."""
-    growth = found.growth
-    assert growth is not None
-    figure = new_figure(6.4, 3.8)
-    axes = figure.subplots()
-    distances = np.array(growth.distances)
-    steps = np.arange(len(distances))
-    axes.plot(steps, distances, color=BLUE, label="median over close pairs")
-    fit = distances[0] * np.exp(growth.rate * steps)
-    axes.plot(steps, np.where(fit < 2 * growth.typical, fit, math.nan), "--", color=VERMILION, label="rate")
-    axes.axhline(growth.typical, color=BLACK, linestyle=":", label="unrelated states")
-    log_scale(axes, np.append(distances, growth.typical))
-    axes.set_xlabel("steps")
-    axes.set_ylabel("relative distance")
-    axes.grid(alpha=0.25, color=GREY)
-    axes.legend(fontsize=8)
-    figure.suptitle(doubling_text(growth), fontsize=9)
     return figure

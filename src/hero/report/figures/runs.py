@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from hero.data import Source
+from hero.method.metrics import Scoring
 from hero.report.content import published_numbers
-from hero.report.figures.analysis import landscape_figure, probe_figure
-from hero.report.figures.anatomy import anatomy_figure
-from hero.report.figures.curves import curves_figure
-from hero.report.figures.fields import fields_figure, spectrum_figure
-from hero.report.figures.finetune import finetune_figure
-from hero.report.figures.spectra import spectra_charts, spectra_figure
-from hero.report.figures.style import PAPER_DPI, save_png_and_pdf
-from hero.report.figures.training import training_figure
+from hero.report.figures.analysis import anatomy_figure, landscape_figure, probe_figure
+from hero.report.figures.curves import baseline_means, curves_figure, draw_methods, error_figure, finetune_figure
+from hero.report.figures.fields import draw_states, fields_figure, spectrum_figure
+from hero.report.figures.style import PAPER_DPI, new_figure, safe_name, save_png_and_pdf
+from hero.report.figures.training import spectra_charts, spectra_figure, training_figure
 from hero.report.inputs import ReportedRun, ReportInputs
-from hero.report.panels import panels_of
-from hero.study.records import Published
+from hero.report.panels import Panel, panels_of
+from hero.runs.records import Errors
+from hero.runs.rollouts import Rollout
 
 
 def run_figures(run: ReportedRun) -> Iterator[tuple[str, Figure]]:
     """The figures of a run, one at a time; a file that cannot be read leaves its figure out."""
     source, (rollout, errors) = run.config.make_source(), run.rollout([])
     if run.errors is not None:
-        yield "error", error_figure(run.errors.score, published_numbers(run.config), source.title)
+        yield "error", error_figure(run.errors, source.title, source.channel_names, published_numbers(run.config))
     if rollout is not None and errors is not None:
-        yield "fields", fields_figure(rollout, errors.tolist(), source, run.metrics.scoring)
-        yield "spectrum", spectrum_figure(rollout)
+        for c, name in enumerate(source.channel_names):
+            figure = fields_figure(rollout, errors[:, c].tolist(), source, run.metrics.scoring, c)
+            yield f"fields_{safe_name(name)}" if source.channels > 1 else "fields", figure
+        yield "spectrum", spectrum_figure(rollout, source.channel_names)
     yield "training", training_figure(run.log)
-    if charts := spectra_charts(run.log, run.weighs_error):
+    if charts := spectra_charts(run.log, run.weighs_error, source.channel_names):
         yield "weights", spectra_figure(charts)
     if run.before_errors and run.errors:
         yield "finetune", finetune_figure(run.before_errors, run.errors, source.title)
@@ -41,14 +42,17 @@ def run_figures(run: ReportedRun) -> Iterator[tuple[str, Figure]]:
     if run.probe:
         yield "probe", probe_figure(run.probe.checkpoints)
     if run.anatomy:
-        yield "anatomy", anatomy_figure(run.anatomy, source.title)
+        yield "anatomy", anatomy_figure(run.anatomy, source.title, run.metrics.scoring)
 
 
-def error_figure(errors: np.ndarray, paper: Mapping[str, Published], title: str) -> Figure:
-    """Relative error (trajectory, step) of one run: each trajectory, and their mean next to the paper's."""
-    label = f"mean of {len(errors)} trajectories"
-    numbers = {t: paper[f"nrmse@{t}"] for t in (1, 100) if f"nrmse@{t}" in paper and t <= errors.shape[1]}
-    return curves_figure(f"{title}: error along the rollout", {label: errors[:, None]}, paper={label: numbers})
+def panel_figures(panel: Panel) -> Iterator[tuple[str, Figure]]:
+    """The error curves of the methods of a panel, and of each channel where there are several."""
+    for channel in ("", *panel.channels):
+        errors = {series.row.label: np.stack(found) for series in panel.series if (found := series.scores(channel))}
+        if errors:
+            title = f"{panel.title}: {channel}" if channel else panel.title
+            name = safe_name(f"curves_{title}").lower()
+            yield name, curves_figure(title, errors, panel.scoring, panel.baselines(channel))
 
 
 def write_figures(inputs: ReportInputs, folder: Path) -> list[str]:
@@ -56,13 +60,30 @@ def write_figures(inputs: ReportInputs, folder: Path) -> list[str]:
     written: list[str] = []
     panels = list(panels_of(inputs))
     for panel in panels:
-        errors = {series.row.label: np.stack(found) for series in panel.series if (found := series.stacked("score"))}
-        if errors:
-            name = re.sub(r"[^\w.-]+", "_", f"curves_{panel.title}").strip("_").lower()
-            save_png_and_pdf(curves_figure(panel.title, errors), folder, name, PAPER_DPI)
+        for name, figure in panel_figures(panel):
+            save_png_and_pdf(figure, folder, name, PAPER_DPI)
             written.append(name)
     for run in {series.runs[0].name: series.runs[0] for panel in panels for series in panel.series}.values():
         for name, figure in run_figures(run):
             save_png_and_pdf(figure, folder, f"{run.name}_{name}", PAPER_DPI)
             written.append(f"{run.name}_{name}")
     return written
+
+
+def result_figure(title: str, errors: Errors, rollout: Rollout | None, source: Source, scoring: Scoring) -> Figure:
+    """One run for a notebook: its errors, and the last scored state of the stored rollout if there is one on a grid."""
+    has_state, step = rollout is not None and not source.cloud, scoring.steps
+    height = 4.2 if source.channels == 1 or not has_state else 0.6 + 2.4 * source.channels
+    figure = new_figure(12.5 if has_state else 6.5, height)
+    left, *right = figure.subfigures(1, 1 + has_state, squeeze=False, width_ratios=(1, 1.3)[: 1 + has_state])[0]
+    axes = left.subplots()
+    lines = {f"mean of {len(errors.score)} trajectories": errors.score[:, None]}
+    draw_methods(axes, lines, scoring, baseline_means(errors))
+    axes.legend(fontsize=8, loc="best")
+    left.suptitle(title, fontsize=10)
+    if rollout is not None and right:
+        found = [errors.of_channel(c)[rollout.trajectory, step - 1] for c in range(source.channels)]
+        states = {"prediction": rollout.prediction[step - 1]}
+        draw_states(right[0], rollout.truth[step - 1], states, {"prediction": found}, source, scoring)
+        right[0].suptitle(f"step {step} of test trajectory {rollout.trajectory}, the median", fontsize=10)
+    return figure

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 
-from hero.data import Source
 from hero.data.windows import Trajectories
 from hero.evaluation.evaluate import Landscape
-from hero.method.metrics import median_trajectory
+from hero.method.metrics import Scoring, median_trajectory
 from hero.method.rollout import rollout
 from hero.report.figures.analysis import landscape_figure
-from hero.report.figures.curves import Errors, curves_figure, draw_methods
-from hero.report.figures.fields import box, draw_field, draw_lines, grid_points
-from hero.report.figures.ranks import critical_difference_figure
-from hero.report.figures.style import BLUE, GREY, STYLES, colours_of, new_figure
-from hero.report.tables import format_number
+from hero.report.figures.curves import Baselines, Errors, baseline_means, curves_figure, draw_methods
+from hero.report.figures.fields import draw_states
+from hero.report.figures.style import BLACK, BLUE, GREY, colours_of, new_figure
+from hero.report.names import method_title, metric_title
 from hero.runs.folder import Run, choose_device, load_data
-from hero.study.records import Cell, Group, Row, StudyResult
-
-FIELDS_ACROSS = 4
+from hero.study.records import Cell, Group, Row, StudyResult, Summary
 
 Named = tuple[str, Figure]
 
@@ -39,13 +34,13 @@ def study_figures(result: StudyResult, runs_dir: Path, data_dir: Path) -> Iterat
             yield from _landscapes(group, runs_dir)
         if result.figures not in ("curves", "rollout", "setting"):
             continue
-        errors = errors_of(group, runs_dir)
+        errors, scoring, baselines = errors_of(group, runs_dir)
         if errors and result.figures == "rollout":
             reference = result.statistics[0].baseline if result.statistics else ""
-            yield f"rollout-{name}", rollout_figure(group, errors, reference, runs_dir, data_dir)
+            yield f"rollout-{name}", rollout_figure(group, reference, runs_dir, data_dir)
         elif errors:
             tests = [test for summary in result.statistics for test in summary.tests if test.group == group.title]
-            yield f"curves-{name}", curves_figure(group.title, errors, tests)
+            yield f"curves-{name}", curves_figure(group.title, errors, scoring, baselines, tests)
         if errors and result.figures == "setting":
             yield f"setting-{name}", setting_figure(group, result)
     for summary in result.statistics:
@@ -54,10 +49,12 @@ def study_figures(result: StudyResult, runs_dir: Path, data_dir: Path) -> Iterat
             yield f"ranks-{summary.loss}" if summary.loss else "ranks", ranks
 
 
-def errors_of(group: Group, runs_dir: Path) -> dict[str, np.ndarray]:
-    """nRMSE (seed, trajectory, step) of each row that has finished runs."""
-    found = {row.label: [Run(runs_dir / run.run).errors.score for run in row.finished] for row in group.rows}
-    return {label: np.stack(errors) for label, errors in found.items() if errors}
+def errors_of(group: Group, runs_dir: Path) -> tuple[Errors, Scoring, Baselines]:
+    """The score (seed, trajectory, step) of each row that has finished runs, its measure, and the baselines."""
+    found = {row.label: [Run(runs_dir / run.run).errors for run in row.finished] for row in group.rows}
+    scores = {label: np.stack([one.score for one in errors]) for label, errors in found.items() if errors}
+    first = next((errors[0] for errors in found.values() if errors), None)
+    return scores, Scoring(measure=first.measure if first else "nrmse"), baseline_means(first) if first else {}
 
 
 def _landscapes(group: Group, runs_dir: Path) -> Iterator[Named]:
@@ -105,34 +102,43 @@ def _reference_band(axes: Axes, cell: Cell, label: str) -> None:
         axes.axhline(sum(seeds) / len(seeds), color=GREY, linewidth=1.4, linestyle="--", label=label)
 
 
-def rollout_figure(group: Group, errors: Errors, reference: str, runs_dir: Path, data_dir: Path) -> Figure:
+def rollout_figure(group: Group, reference: str, runs_dir: Path, data_dir: Path) -> Figure:
     """The paper's first figure: error curves, and next to them one state as truth and predictions.
 
     The drawn trajectory is the median one of the method `reference`, or of the first row that was run, by the GM of its
     first seed; the state is the last that the GM reads, step 100 in the paper.
     """
+    errors, scoring, baselines = errors_of(group, runs_dir)
     rows = {row.label: row for row in group.rows if row.label in errors}
     chosen = next((row for row in rows.values() if row.method == reference), next(iter(rows.values())))
     first = chosen.finished[0]
     run = Run(runs_dir / first.run)
-    config, device = run.config, choose_device(run.config.train.device)
+    config, device, source = run.config, choose_device(run.config.train.device), run.config.make_source()
     step = config.horizon
     index = median_trajectory(run.errors.score, step)
     example = load_data(config, "test", data_dir, device)[index : index + 1]
-    trajectory = example.states[0]
-    history = config.train.history
-    states = {label: predicted(_run_of(row, first.seed, runs_dir), example, step, device)
-              for label, row in rows.items()}  # fmt: skip
+    truth = hidden(example.states[0, config.train.history + step - 1].cpu().numpy(), example)
+    runs = {label: _run_of(row, first.seed, runs_dir) for label, row in rows.items()}
+    states = {label: hidden(predicted(one, example, step, device), example) for label, one in runs.items()}
+    numbers = {
+        label: [one.errors.of_channel(c)[index, step - 1] for c in range(source.channels)]
+        for label, one in runs.items()
+    }
     figure = new_figure(12.5, 5.0)
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.25))[0]
     axes = left.subplots()
-    draw_methods(axes, errors)
+    draw_methods(axes, errors, scoring, baselines)
     axes.legend(fontsize=8, loc="best")
-    draw_states(right, trajectory[history + step - 1].numpy(), states, config.make_source())
-    by = f"the median of {chosen.label} by GM{step} (seed {first.seed})"
+    draw_states(right, truth, states, numbers, source, scoring)
+    by = f"the median of {chosen.label} by {config.scoring.gm_title} (seed {first.seed})"
     right.suptitle(f"step {step} of test trajectory {index}, {by}", fontsize=10)
     left.suptitle(group.title, fontsize=10)
     return figure
+
+
+def hidden(state: np.ndarray, example: Trajectories) -> np.ndarray:
+    """The state with NaN at the masked points of its data."""
+    return state if example.mask is None else np.where(example.mask.cpu().numpy(), state, np.nan)
 
 
 def _run_of(row: Row, seed: int, runs_dir: Path) -> Run:
@@ -148,40 +154,28 @@ def predicted(run: Run, example: Trajectories, step: int, device: torch.device) 
     return prediction
 
 
-def draw_states(figure: SubFigure, truth: np.ndarray, states: dict[str, np.ndarray], source: Source) -> None:
-    """The truth and the predictions (channel, *space): as lines in 1D, else as images of their central slice."""
-    titles = {label: f"{label}: nRMSE {format_number(_error(state, truth))}" for label, state in states.items()}
-    if source.dims == 1:
-        axes = figure.subplots()
-        styles = zip(itertools.cycle(STYLES), colours_of(states).values(), strict=False)
-        lines = {
-            titles[label]: (state[0], style, colour)
-            for (label, state), (style, colour) in zip(states.items(), styles, strict=False)
-        }
-        draw_lines(axes, grid_points(source, truth.shape[-1]), truth[0], lines)
-        axes.set_ylabel("u")
-        axes.legend(fontsize=8, loc="best")
-        return
-    shown = {"truth": _slice(truth), **{titles[label]: _slice(state) for label, state in states.items()}}
-    across = min(len(shown), FIELDS_ACROSS if len(shown) > 4 else 2)
-    panels: Sequence[Axes] = list(figure.subplots(-(-len(shown) // across), across, squeeze=False, sharex=True,
-                                                  sharey=True).flat)  # fmt: skip
-    limit = float(np.abs(shown["truth"]).max()) or 1.0
-    for axes, (title, field) in zip(panels, shown.items(), strict=False):
-        image = draw_field(axes, field, limit, box(source))
-        axes.set_title(title, fontsize=9)
-    for axes in panels[len(shown) :]:
-        axes.set_visible(False)
-    figure.colorbar(image, ax=panels, extend="both", label="u", shrink=0.85)
-
-
-def _slice(state: np.ndarray) -> np.ndarray:
-    """First channel, and the central slice of a 3D field."""
-    field = np.where(np.isfinite(state[0]), state[0], np.nan).astype(np.float64)
-    return field[..., field.shape[-1] // 2] if field.ndim == 3 else field
-
-
-def _error(prediction: np.ndarray, truth: np.ndarray) -> float:
-    if not np.isfinite(prediction).all():
-        return math.inf
-    return float(np.linalg.norm(prediction - truth) / np.linalg.norm(truth))
+def critical_difference_figure(summary: Summary) -> Figure | None:
+    """Methods on an axis of average ranks, best on top, with a bar for each joined set; None without ranks."""
+    ranks, count = summary.ranks, len(summary.ranks.methods)
+    if not count:
+        return None
+    figure = new_figure(7.0, 1.6 + 0.3 * count + 0.12 * len(ranks.joined))
+    axes = figure.subplots()
+    place = {one.method: (height, one.rank) for height, one in enumerate(ranks.methods)}
+    colours = colours_of(place)
+    for method, (height, rank) in place.items():
+        axes.plot([rank, rank], [-1, height], color=colours[method], linewidth=1.2, linestyle=":")
+        axes.plot(rank, height, "o", color=colours[method], markersize=7)
+    axes.set_yticks(range(count), [f"{method_title(one.method)}  {one.rank:.2f}" for one in ranks.methods])
+    lines = [(place[names[0]][1], place[names[-1]][1], -0.5 - 0.35 * i) for i, names in enumerate(ranks.joined)]
+    difference = ranks.critical_difference or 0.0
+    top = -1.1 - 0.35 * len(lines)
+    for start, end, y in lines:
+        axes.plot([start - 0.04, end + 0.04], [y] * 2, color=BLACK, linewidth=4, solid_capstyle="round")
+    # A difference longer than the axis separates nothing: it is cut there and its label gives its length.
+    axes.plot([1, 1 + min(difference, count - 1)], [top] * 2, "|-", color=BLACK, linewidth=1.2, markersize=8)
+    axes.text(1, top - 0.15, f"critical difference {difference:.2f}", fontsize=9, va="bottom")
+    axes.set(xlim=(0.8, count + 0.2), ylim=(count - 0.5, top - 0.9), xticks=range(1, count + 1))
+    axes.set_xlabel(f"average rank of {metric_title(summary.metric)} over {ranks.groups} groups (1 is best)")
+    axes.grid(axis="x", alpha=0.25)
+    return figure

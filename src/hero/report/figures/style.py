@@ -7,6 +7,7 @@ thread. The colours are by Okabe and Ito; they stay apart under the common forms
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from hero.files import write_atomic
 from hero.method.candidates import CANDIDATES
@@ -88,3 +89,18 @@ def log_scale(axes: Axes, values: np.ndarray) -> None:
     if within_a_decade:
         axes.yaxis.set_minor_locator(LogLocator(subs=(2, 3, 5)))
     axes.yaxis.set_minor_formatter(StrMethodFormatter("{x:g}") if within_a_decade else NullFormatter())
+
+
+def whole_steps(axes: Axes) -> None:
+    """Marks at whole numbers along the horizontal axis: there is no half step."""
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+
+
+def plain(text: str) -> str:
+    """Text of others in which dollar signs do not start formulas."""
+    return text.replace("$", r"\$")
+
+
+def safe_name(text: str) -> str:
+    """Text of others as a part of the name of a file."""
+    return re.sub(r"[^\w.-]+", "_", text).strip("_")

@@ -47,6 +47,11 @@ function formatNumber(x) {
   return x.toPrecision(3);
 }
 
+// The end of an axis or of a colour scale: a coordinate is not rounded to three digits.
+function formatEnd(x) {
+  return Math.abs(x) >= 1000 && Math.abs(x) < 1e6 ? String(Number(x.toPrecision(6))) : String(Number(x.toPrecision(4))).replace("-", "−");
+}
+
 function tickText(x) {
   if (x === 0) return "0";
   const size = Math.abs(x);

@@ -12,8 +12,8 @@ function logTicks(low, high) {
   return ticks;
 }
 
-function linearTicks(low, high, wanted) {
-  const rough = (high - low) / wanted;
+function linearTicks(low, high, wanted, least = 0) {
+  const rough = Math.max((high - low) / wanted, least);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough);
   const ticks = [];
@@ -24,9 +24,10 @@ function linearTicks(low, high, wanted) {
 // Wavenumbers from 1 on are logarithmic; the mean mode, 0, is as far from 1 as 2 is.
 const wavePlace = (k) => (k < 1 ? k * Math.LN2 : Math.LN2 + Math.log(k));
 
-// A chart of series {label, x, y, low?, high?, points?, time?, dashed?}; null in y is infinite, and time runs from 0, early, to
-// 1, late. `options` has title, caption?, xLabel, yLabel, xLog (for wavenumbers), yLog, xName, range?, threshold?, height?,
-// styles? (colour and dash of each series), about? (what the name of a saved file adds to the title); show() reads them again.
+// A chart of series {label, x, y, low?, high?, points?, time?, dashed?, idle?}; null in y is infinite, undefined a gap; time
+// runs from 0, early, to 1, late; an idle series is a baseline. `options` has title, caption?, xLabel, yLabel, xLog (for
+// wavenumbers), whole? (x are whole numbers), yLog, xName, range?, threshold?, height?, styles? (colour and dash of each
+// series), about? (what the name of a saved file adds to the title); show() reads them again.
 class Chart {
   constructor(host, options) {
     this.options = options;
@@ -36,7 +37,8 @@ class Chart {
     this.id = `clip-${Chart.count = (Chart.count || 0) + 1}`;
     this.box = element("div", { class: "chart" });
     const head = element("div", { class: "head" });
-    head.append(element("h3", {}, options.title), this.makeSavers());
+    this.heading = element("h3", {}, options.title);
+    head.append(this.heading, this.makeSavers());
     this.plot = element("div", { class: "plot", tabindex: "0", role: "group" });
     this.legend = element("div", { class: "legend" });
     this.spoken = element("div", { class: "hidden", "aria-live": "polite" });
@@ -67,6 +69,7 @@ class Chart {
     const names = (list) => list.map(({ label }) => label).join("\n");
     const others = names(series) !== names(this.series);
     this.series = series;
+    this.heading.textContent = this.options.title;
     this.places = [...new Set(series.flatMap((one) => one.x))].sort((a, b) => a - b);
     if (others || this.cursor >= this.places.length) this.cursor = null;
     if (others) this.makeLegend();  // else it keeps what is switched off, and the focus
@@ -92,7 +95,8 @@ class Chart {
   }
 
   stroke(i) {
-    const { time, dashed } = this.series[i];
+    const { time, dashed, idle } = this.series[i];
+    if (idle) return { stroke: "var(--soft)", "stroke-width": 1.2, "stroke-dasharray": idle === 1 ? "5 4" : "1.5 3" };
     if (time !== undefined) {
       const [early, late, share] = time < 0.5 ? ["--s0", "--s4", 2 * time] : ["--s4", "--s1", 2 * time - 1];
       const stroke = `color-mix(in oklab, var(${late}) ${100 * share}%, var(${early}))`;
@@ -112,7 +116,7 @@ class Chart {
     const numbers = this.visible().flatMap((one) => [one.y, one.low, one.high].flatMap((values) => values || []))
       .concat(this.visible().flatMap((one) => (one.points || []).map(([, y]) => y)))
       .concat(threshold === undefined ? [] : [threshold])
-      .filter((y) => y !== null && (!yLog || y > 0));
+      .filter((y) => y !== null && y !== undefined && (!yLog || y > 0));
     if (!numbers.length) return yLog ? [0.1, 1] : [0, 1];
     let low = Infinity;
     let high = -Infinity;
@@ -187,7 +191,7 @@ class Chart {
       svg.append(shape("text", { class: "tick y", x: pad.left - 6, y: up(y) + 4, "text-anchor": "end" }, tickText(y)));
     }
     const waves = () => [...(first < 1 ? [0] : []), ...logTicks(Math.max(1, first), last)];
-    for (const x of options.xLog ? waves() : linearTicks(first, last, width < 480 ? 4 : 7)) {
+    for (const x of options.xLog ? waves() : linearTicks(first, last, width < 480 ? 4 : 7, options.whole ? 1 : 0)) {
       svg.append(shape("line", { class: "axis", x1: across(x), x2: across(x), y1: bottom, y2: bottom + 4 }));
       const middle = Math.min(across(x), width - textWidth(tickText(x)) / 2 - 1);  // the last one whole
       svg.append(shape("text", { class: "tick", x: middle, y: bottom + 17, "text-anchor": "middle" }, tickText(x)));
@@ -221,11 +225,11 @@ class Chart {
     let pen = "M";
     let d = "";
     one.x.forEach((x, k) => {
-      if (one.y[k] === null) { pen = "M"; return; }
+      if (one.y[k] === null || one.y[k] === undefined) { pen = "M"; return; }
       d += `${pen}${across(x).toFixed(1)} ${up(one.y[k]).toFixed(1)}`;
       pen = "L";
     });
-    inside.append(shape("path", { d, fill: "none", "stroke-width": 2, class: "series", ...stroke }));
+    inside.append(shape("path", { d, fill: "none", "stroke-width": 2, class: one.idle ? "baseline" : "series", ...stroke }));
     for (const [x, y] of one.points || []) {
       const [a, b] = [across(x), up(y)];
       const within = b >= pad.top && b <= this.height - pad.bottom && x <= this.places.at(-1);
@@ -244,7 +248,7 @@ class Chart {
   drawLabels(svg, shown, width) {
     const { pad, height, across } = this;
     const ends = shown.flatMap((one) => {
-      const k = one.y.findLastIndex((y) => y !== null);
+      const k = one.y.findLastIndex((y) => y !== null && y !== undefined);
       if (k < 0) return [];
       const y = Math.min(height - pad.bottom, Math.max(pad.top + 4, this.up(one.y[k])));
       return [{ one, y, x: across(one.x[k]) }];
@@ -289,7 +293,7 @@ class Chart {
       value.textContent = formatNumber(y) + band;
       value.dataset.value = y === null ? "inf" : y;
       said.push(`${one.label} ${value.textContent}`);
-      if (y !== null && (!this.options.yLog || y > 0)) {
+      if (y !== null && y !== undefined && (!this.options.yLog || y > 0)) {
         const at = Math.min(1e4, Math.max(this.pad.top, this.up(y)));
         this.dots.append(shape("circle", { cx: this.across(place), cy: at, r: 4, fill: this.stroke(i).stroke }));
       }

@@ -52,33 +52,49 @@ function setUpSorting(table) {
 function setUpCurves() {
   const host = byId("curve-panels");
   if (!host) return;
-  const { metrics, panels, tau } = data.curves;
+  const { metrics, panels } = data.curves;
   const choice = byId("curve-metric");
+  const channel = byId("curve-channel");
   const scale = byId("curve-scale");
+  const channels = [...new Set(panels.flatMap((panel) => panel.channels))];
   fill(choice, metrics.map(({ label }) => label));
+  fill(channel, channels.map((name) => name || "mean over all channels"));
+  channel.parentElement.hidden = channels.length < 2;
   const labels = [...new Set(panels.flatMap(({ series }) => series.map(({ label }) => label)))];
   const charts = panels.map((panel) => new Chart(host, {
-    title: panel.title, xLabel: "rollout step", xName: "step", yLog: true,
+    title: panel.title, xLabel: "rollout step", xName: "step", whole: true, yLog: true,
     styles: panel.series.map(({ label }) => [labels.indexOf(label), labels.indexOf(label)]),
   }));
   const show = () => {
     const metric = metrics[choice.value].key;
     const error = metric !== "correlation";
     const log = error && scale.getAttribute("aria-pressed") === "true";
-    scale.disabled = !error;
+    const name = error ? channels[channel.value] : "";  // correlations are means over channels
+    for (const control of [scale, channel]) control.disabled = !error;
     charts.forEach((chart, i) => {
-      Object.assign(chart.options, { about: metric, yLabel: error ? "relative error (nRMSE)" : "correlation", yLog: log, threshold: error ? tau : undefined });
-      chart.show(panels[i].series.map((one) => ({
-        label: one.diverged ? `${one.label} (${one.diverged} of ${one.rollouts} diverged)` : one.label,
-        x: one[metric].mean.map((_, k) => k + 1),
-        y: one[metric].mean,
-        low: one[metric].low,
-        high: one[metric].high,
-        points: metric === "nrmse" ? one.paper : [],
-      })));
+      const { title, measure, tau, series, baselines, channels: own } = panels[i];
+      const place = Math.max(0, own.indexOf(name));
+      const shown = own[place];
+      Object.assign(chart.options, {
+        title: shown ? `${title}: ${shown}` : title,
+        about: [error ? measure : "", metric, shown].join(" "),
+        yLabel: error ? measure : "correlation",
+        yLog: log,
+        threshold: error && tau !== null ? tau : undefined,
+      });
+      const lines = series.map((one) => {
+        const { mean, low, high } = error ? one[metric][place] : one[metric];
+        return {
+          label: one.diverged ? `${one.label} (${one.diverged} of ${one.rollouts} diverged)` : one.label,
+          x: mean.map((_, k) => k + 1), y: mean, low, high, points: metric === "mean" ? one.paper : [],
+        };
+      });
+      const idle = error ? baselines[place] : [];
+      chart.show([...lines, ...idle.map(({ label, y }, k) => ({ label, x: y.map((_, t) => t + 1), y, idle: k + 1 }))]);
     });
   };
   choice.addEventListener("change", show);
+  channel.addEventListener("change", show);
   scale.addEventListener("click", () => {
     scale.setAttribute("aria-pressed", String(scale.getAttribute("aria-pressed") !== "true"));
     show();
@@ -97,7 +113,7 @@ function setUpTraining() {
     waves.replaceChildren();
     const { label: about, charts, spectra } = data.training[choice.value];
     for (const { title, scale, series } of charts) {
-      const options = { title, about, xLabel: "optimiser step", xName: "step", yLabel: "", yLog: scale === "log", height: 210 };
+      const options = { title, about, xLabel: "update", xName: "update", whole: true, yLabel: "", yLog: scale === "log", height: 210 };
       new Chart(host, options).show(series);
     }
     for (const { title, caption, unit, range, series } of spectra) {

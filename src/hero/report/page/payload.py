@@ -7,24 +7,25 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hero.method.metrics import TAU
 from hero.report.content import metrics_tables, statistics_tables, study_tables
-from hero.report.figures.spectra import SpectraChart, spectra_charts
-from hero.report.figures.training import Line, training_charts
-from hero.report.headline import lead
+from hero.report.figures.training import Line, SpectraChart, spectra_charts, training_charts
+from hero.report.headline import lead, warnings
 from hero.report.inputs import ReportedRun, ReportInputs
 from hero.report.listing import ListedRun, runs_table
-from hero.report.notes import statistics_notes, study_notes
-from hero.report.page.player import colour_tables, finite_or_none, player
+from hero.report.names import BASELINE_TITLES
+from hero.report.notes import WARNING, statistics_notes, study_notes
+from hero.report.page.player import Data, colour_tables, finite_or_none, player, size_of
 from hero.report.panels import Panel, Series, panels_of, results_of
 from hero.report.tables import Table
 from hero.study.records import StudyResult
 
 PLAYER_BYTES, LEAST_PLAYER_BYTES, ALL_PLAYERS_BYTES = 1_000_000, 250_000, 25_000_000
+FULL_CHANNELS = 4
+"""A rollout takes so many times the bytes of a channel at most; more channels share them."""
 TRAINING_RUNS = 100
 """With more runs than this, the course of training is shown of the first seed of each method only."""
 FOLDED_RUNS = 10
@@ -33,11 +34,10 @@ LOG_POINTS = 400
 IMAGE_BYTES = 10_000_000
 
 CURVE_METRICS = [
-    {"key": "score", "label": "error, mean over trajectories"},
+    {"key": "mean", "label": "error, mean over trajectories"},
     {"key": "median", "label": "error, median over trajectories"},
     {"key": "correlation", "label": "correlation, mean over trajectories"},
 ]
-Data = dict[str, Any]
 
 
 def payload(inputs: ReportInputs) -> Data:
@@ -46,11 +46,12 @@ def payload(inputs: ReportInputs) -> Data:
     players, truths, left_out = _players(panels)
     training, not_shown = _training(panels, inputs.named)
     return {
-        "title": "; ".join(result.title for result in results_of(inputs)),
+        "title": _title(inputs),
         "lead": lead(inputs),
+        "warnings": warnings(inputs),
         "notices": [*inputs.notices, *left_out, *not_shown],
         "tables": result_tables(inputs),
-        "curves": {"tau": TAU, "metrics": CURVE_METRICS, "panels": [_curves(panel) for panel in panels]},
+        "curves": {"metrics": CURVE_METRICS, "panels": [_curves(panel) for panel in panels if panel.curves]},
         "players": {"colours": colour_tables() if players else {}, "runs": players, "truths": truths},
         "training": training,
         "analyses": [run for run in inputs.runs.values() if run.probe or run.landscape or run.anatomy],
@@ -64,11 +65,20 @@ def payload(inputs: ReportInputs) -> Data:
     }
 
 
+def _title(inputs: ReportInputs) -> str:
+    """The titles of the studies, and how many runs were named by themselves if they are not of one study."""
+    results = results_of(inputs)
+    studies, own = results[: len(inputs.studies)], results[len(inputs.studies) :]
+    single = [result.title for result in own] if len(own) < 2 else [f"{sum(len(one.runs) for one in own)} runs"]
+    return "; ".join([*(result.title for result in studies), *single])
+
+
 def result_tables(inputs: ReportInputs) -> list[Table]:
     """One run next to the paper; or the groups of studies and runs, and then every run."""
     if inputs.single:
-        return metrics_tables(inputs.single.metrics, inputs.single.config)
-    tables: list[Table] = []
+        tables = metrics_tables(inputs.single.metrics, inputs.single.config)
+        return [replace(one, notes=[note for note in one.notes if not note.startswith(WARNING)]) for one in tables]
+    tables = []
     for result in results_of(inputs):
         *others, last = study_tables(result)
         tables += [*others, replace(last, notes=study_notes(result))]
@@ -77,10 +87,23 @@ def result_tables(inputs: ReportInputs) -> list[Table]:
 
 
 def _curves(panel: Panel) -> Data:
-    return {"title": panel.title, "series": [_series_curves(series) for series in panel.series if series.curves]}
+    """A panel: its methods, and the baselines, for all channels together ("") and for each where they are measured."""
+    channels = ["", *panel.channels]
+    return {
+        "title": panel.title,
+        "measure": panel.scoring.title,
+        "tau": TAU if panel.scoring.measure == "nrmse" else None,
+        "channels": channels,
+        "series": [_series_curves(series, channels) for series in panel.series if series.curves],
+        "baselines": [
+            [{"label": BASELINE_TITLES[name], "y": [*map(finite_or_none, curve)]}
+             for name, curve in panel.baselines(channel).items()]
+            for channel in channels
+        ],
+    }  # fmt: skip
 
 
-def _series_curves(series: Series) -> Data:
+def _series_curves(series: Series, channels: Sequence[str]) -> Data:
     curves, cells = series.curves, series.row.cells
     return {
         "label": series.row.label,
@@ -88,7 +111,9 @@ def _series_curves(series: Series) -> Data:
         "diverged": sum(one.diverged for one in curves),
         "rollouts": sum(one.rollouts for one in curves),
         "paper": [[t, cell.paper.mean] for t in (1, 100) if (cell := cells.get(f"nrmse@{t}")) and cell.paper],
-        **{key: _band([getattr(one, key) for one in curves]) for key in ("score", "median", "correlation")},
+        "correlation": _band([one.correlation for one in curves]),
+        "mean": [_band([one.scores[channel].mean for one in curves]) for channel in channels],
+        "median": [_band([one.scores[channel].median for one in curves]) for channel in channels],
     }
 
 
@@ -105,10 +130,12 @@ def _band(curves: Sequence[np.ndarray]) -> Data:
 def _labelled(panels: Sequence[Panel], all_seeds: bool) -> list[tuple[str, str, ReportedRun]]:
     """Every run once, or the first seed of every method, under a label such as "Burgers, FNO: HERO, seed 0".
 
-    In between stands its short name, such as "HERO", for where the panel is known.
+    The title of a single panel is left out. In between stands the short name, such as "HERO", for where the panel is
+    known.
     """
+    before = {panel.title: f"{panel.title}: " if len(panels) > 1 else "" for panel in panels}
     found = {
-        run.name: (f"{panel.title}: {series.row.label}, seed {run.config.seed}", series.row.label, run)
+        run.name: (f"{before[panel.title]}{series.row.label}, seed {run.config.seed}", series.row.label, run)
         for panel in panels
         for series in panel.series
         for run in series.runs[: None if all_seeds else 1]
@@ -139,7 +166,8 @@ def _players(panels: Sequence[Panel]) -> tuple[list[Data], Data, list[str]]:
             continue
         source = run.config.make_source()
         first = shared and rollout.trajectory == 0
-        data = player(rollout, errors, source.dims, allowed, run.metrics.scoring, first)
+        size = min(room, allowed * min(source.channels, FULL_CHANNELS))
+        data = player(rollout, errors, source, size, run.metrics.scoring, first)
         if shared and not first:
             data["notes"].append(
                 f"`hero evaluate {run.name}` also stores the first one, to be seen next to other runs."
@@ -149,10 +177,9 @@ def _players(panels: Sequence[Panel]) -> tuple[list[Data], Data, list[str]]:
         if known is None:
             known = f"truth {len(truths)}"
             truths[known] = truth
-            room -= sum(map(len, truth.values()))
-        room -= len(data["spectrum"]) + sum(map(len, data["fields"]))
-        places = {"extent": source.extents[0], "dt": source.dt}
-        found.append({"run": run.name, "label": label, "name": name, **places, **data, "truth": known})
+            room -= size_of(truth)
+        room -= size_of(data["channels"])
+        found.append({"run": run.name, "label": label, "name": name, **data, "truth": known})
     if crowded:
         size = ALL_PLAYERS_BYTES // 1_000_000
         notices.append(
@@ -182,7 +209,8 @@ def _training(panels: Sequence[Panel], named: Sequence[str]) -> tuple[list[Data]
         charts = [{"title": chart.title, "scale": "log" if chart.log else "linear",
                    "series": [_line(line) for line in chart.lines]} for chart in training_charts(log)]  # fmt: skip
         if charts:
-            spectra = spectra_charts(log, run.weighs_error) if run.name in named else []
+            names = run.config.make_source().channel_names
+            spectra = spectra_charts(log, run.weighs_error, names) if run.name in named else []
             found.append({"run": run.name, "label": label, "charts": charts, "spectra": [*map(_spectra, spectra)]})
     return found, notices
 

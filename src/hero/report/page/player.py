@@ -1,7 +1,8 @@
 """Rollouts for the page: a few bytes per point and step, so that a page with many of them can still be mailed.
 
-A field is stored in one byte: 1 to 255 for −limit to +limit, 0 where it is not finite. Truth and prediction share their
-limit, the error has its own. Long rollouts are thinned in time and large 2D fields averaged over blocks.
+A channel is stored in one byte: 1 to 255 from the low to the high end of its colours, 0 where it has no value. Truth
+and prediction share their ends, the error has its own. Long rollouts are thinned in time and large 2D fields averaged
+over blocks.
 """
 
 from __future__ import annotations
@@ -14,73 +15,118 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import to_rgb
 
+from hero.data import Source
 from hero.method.metrics import Scoring
-from hero.report.figures.fields import ERROR_MAP, FIELD_MAP, GONE, Scaled, scale_fields
+from hero.report.figures.fields import time_text
+from hero.report.views import ERROR, GREY, SIGNED, UNSIGNED, Scaled, Side, View, channel_titles, scale_channel
 from hero.runs.rollouts import Rollout
 
 LARGEST_SIDE = 64
-LEVELS = 127
+LEVELS = 254
+"""Steps between the ends of a scale."""
 FLOOR = 1e-40
 """Power below this is drawn as this: a field without a mode has none."""
+
+Data = dict[str, Any]
 
 
 def player(
     rollout: Rollout,
     errors: np.ndarray | None,
-    dims: int,
+    source: Source,
     bytes_allowed: int,
     scoring: Scoring | None = None,
     first: bool = False,
-) -> dict[str, Any]:
-    """The data with which the page shows `rollout`; `errors` is the score of that trajectory at each step, if known.
+) -> Data:
+    """The data with which the page shows `rollout`; `errors` (step, channel) is the score of that trajectory, if known.
 
     The trajectory is the median one by the GM of the scoring, or the `first` of the test set. The page stores a truth
-    that several runs share once: `truth` is taken out of the result.
+    that several runs share once: `truth`, by channel, is taken out of the result.
     """
-    scaled = scale_fields(rollout)
-    block = block_size(scaled.truth.shape[1:])
-    frames = (averaged(scaled.truth, block), averaged(scaled.prediction, block), averaged(scaled.error, block))
-    steps = kept_steps(len(scaled.truth), frames_that_fit(frames[0][0].size, rollout, bytes_allowed))
-    kept = [frame[steps - 1] for frame in frames]
-    truth, *fields = (
-        encode(quantise(field, limit))
-        for field, limit in zip(kept, (scaled.limit, scaled.limit, scaled.error_limit), strict=True)
-    )
-    truth_spectrum, spectrum = (
-        encode(np.log10(np.maximum(power[steps - 1], FLOOR)).astype("<f4"))
-        for power in (rollout.truth_spectrum, rollout.prediction_spectrum)
-    )
+    view, titles, scoring = View.of(source.axes()), channel_titles(source), scoring or Scoring()
+    length = len(rollout.truth)
+    blocks = [block_size(len(side.points)) if view.up else 1 for side in _sides(view)]
+    points = int(np.prod([len(side.points) // block for side, block in zip(_sides(view), blocks, strict=True)]))
+    steps = kept_steps(length, frames_that_fit(points, rollout, bytes_allowed))
+    truths, channels = [], []
+    for c, (name, title) in enumerate(zip(source.channel_names, titles, strict=True)):
+        truth, found = channel_data(rollout, c, title, view, blocks, steps)
+        score = None if errors is None else [finite_or_none(errors[step - 1, c]) for step in steps]
+        truths.append(truth)
+        channels.append({"name": name, "errors": score, **found})
     return {
-        "dims": dims,
-        "shape": list(kept[0].shape[1:]),
+        "shape": [len(side.points) // block for side, block in zip(_sides(view), blocks, strict=True)],
+        "ratio": view.ratio,
+        "sides": [_side(side) for side in _sides(view)],
         "steps": steps.tolist(),
-        "length": len(scaled.truth),
+        "times": [time_text(source, step) for step in steps.tolist()],
+        "length": length,
         "trajectory": rollout.trajectory,
-        "truth": {"field": truth, "spectrum": truth_spectrum},
-        "fields": fields,
-        "limits": [scaled.limit, scaled.error_limit],
-        "unit": scaled.unit,
-        "nrmse": None if errors is None else [finite_or_none(errors[step - 1]) for step in steps],
-        "spectrum": spectrum,
-        "power_range": power_range(rollout.truth_spectrum),
-        "notes": notes(rollout, scaled, steps, block, scoring or Scoring(), first),
+        "measure": scoring.title,
+        "truth": truths,
+        "channels": channels,
+        "notes": notes(rollout, steps, blocks, scoring, first),
     }
 
 
+def channel_data(
+    rollout: Rollout, c: int, title: str, view: View, blocks: Sequence[int], steps: np.ndarray
+) -> tuple[Data, Data]:
+    """One channel: the truth, and all that belongs to this run."""
+    scaled = scale_channel(rollout, c, title, view)
+    scale = scaled.truth.scale
+    truth, *fields = (
+        encode(quantise(averaged(part.field, blocks, part.valid)[steps - 1], part.scale.low, part.scale.high))
+        for part in scaled.parts
+    )
+    truth_spectrum, spectrum = (
+        encode(np.log10(np.maximum(power[steps - 1, c], FLOOR)).astype("<f4"))
+        for power in (rollout.truth_spectrum, rollout.prediction_spectrum)
+    )
+    return {"field": truth, "spectrum": truth_spectrum}, {
+        "title": title,
+        "label": scale.label,
+        "colours": {SIGNED: "signed", UNSIGNED: "unsigned"}[scale.colours],
+        "ends": [scale.low, scale.high],
+        "error_limit": scaled.error.scale.high,
+        "error_label": scaled.error.scale.label,
+        "fields": fields,
+        "spectrum": spectrum,
+        "power_range": power_range(rollout.truth_spectrum[:, c]),
+        "notes": channel_notes(scaled),
+    }
+
+
+def size_of(data: Sequence[Data]) -> int:
+    """Characters of the fields and spectra of channels."""
+    texts = [text for one in data for text in (one.get("field", ""), one["spectrum"], *one.get("fields", ()))]
+    return sum(map(len, texts))
+
+
+def _sides(view: View) -> list[Side]:
+    return [view.across, view.up] if view.up else [view.across]
+
+
+def _side(side: Side) -> Data:
+    """An axis: its name, the ends of the picture and the places of the points of a line."""
+    name, points = side.label.partition(" [")[0], [float(f"{x:.6g}") for x in side.drawn]
+    return {"name": name, "label": side.label, "ends": [side.start, side.end], "points": points}
+
+
 def colour_tables() -> dict[str, str]:
-    """The colours of the bytes 0 to 255 for fields and errors, as RGB bytes."""
+    """The colours of the bytes 0 to 255 for fields that change their sign, others, and errors, as RGB bytes."""
     tables = {}
-    for name, cmap in (("field", FIELD_MAP), ("error", ERROR_MAP)):
-        colours = colormaps[cmap](np.linspace(0, 1, 2 * LEVELS + 1))[:, :3]
-        tables[name] = encode(np.rint(255 * np.vstack([to_rgb(GONE), colours])).astype(np.uint8))
+    for name, cmap in (("signed", SIGNED), ("unsigned", UNSIGNED), ("error", ERROR)):
+        colours = colormaps[cmap](np.linspace(0, 1, LEVELS + 1))[:, :3]
+        tables[name] = encode(np.rint(255 * np.vstack([to_rgb(GREY), colours])).astype(np.uint8))
     return tables
 
 
-def quantise(field: np.ndarray, limit: float) -> np.ndarray:
-    """Bytes 128 + round(127 x / limit), clipped to 1 .. 255; 0 where `field` is not finite."""
+def quantise(field: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Bytes 1 + round(254 (x - low) / (high - low)), clipped to 1 .. 255; 0 where `field` is not finite."""
     finite = np.isfinite(field)
-    levels = np.rint(LEVELS * np.clip(np.where(finite, field, 0.0) / limit, -1, 1)) + LEVELS + 1
-    return np.where(finite, levels, 0).astype(np.uint8)
+    shares = np.clip((np.where(finite, field, low) - low) / (high - low), 0, 1)
+    return np.where(finite, np.rint(LEVELS * shares) + 1, 0).astype(np.uint8)
 
 
 def encode(values: np.ndarray) -> str:
@@ -88,9 +134,9 @@ def encode(values: np.ndarray) -> str:
 
 
 def frames_that_fit(points: int, rollout: Rollout, bytes_allowed: int) -> int:
-    """Frames of three fields in bytes and two spectra in float32, four thirds as long in base64."""
-    per_frame = 3 * points + 8 * rollout.truth_spectrum.shape[1]
-    return max(2, bytes_allowed * 3 // (4 * per_frame))
+    """Frames of three fields in bytes and two spectra in float32 of every channel, four thirds as long in base64."""
+    _, channels, wavenumbers = rollout.truth_spectrum.shape
+    return max(2, bytes_allowed * 3 // (4 * channels * (3 * points + 8 * wavenumbers)))
 
 
 def kept_steps(length: int, count: int) -> np.ndarray:
@@ -98,25 +144,31 @@ def kept_steps(length: int, count: int) -> np.ndarray:
     return np.unique(np.linspace(1, length, min(count, length)).round().astype(int))
 
 
-def block_size(shape: Sequence[int]) -> int:
-    """Side of the blocks over which a 2D field is averaged."""
-    return -(-max(shape) // LARGEST_SIDE) if len(shape) == 2 else 1
+def block_size(points: int) -> int:
+    """Side of the blocks over which a 2D field is averaged along an axis."""
+    return -(-points // LARGEST_SIDE)
 
 
-def averaged(field: np.ndarray, block: int) -> np.ndarray:
-    """Means over blocks of a field (time, x, y); what does not fill a block at the far ends is left out."""
-    if block == 1:
+def averaged(field: np.ndarray, blocks: Sequence[int], valid: np.ndarray) -> np.ndarray:
+    """Means over the valid points of blocks of a field (time, across, up); a rest at the far ends is left out.
+
+    A block without a valid point has no value, nor has one in which the field is not finite at a valid point.
+    """
+    if max(blocks) == 1:
         return field
-    time, *sides = field.shape
-    nx, ny = (side // block for side in sides)
-    cut = field[:, : nx * block, : ny * block].reshape(time, nx, block, ny, block)
-    means: np.ndarray = cut.mean(axis=(2, 4))
+    sizes = [n // block for n, block in zip(valid.shape, blocks, strict=True)]
+    cut = tuple(slice(n * block) for n, block in zip(sizes, blocks, strict=True))
+    split = [part for pair in zip(sizes, blocks, strict=True) for part in pair]  # (across, block, up, block)
+    kept, values = valid[cut].reshape(split), field[(slice(None), *cut)].reshape(len(field), *split)
+    count = kept.sum(axis=(1, 3))
+    with np.errstate(invalid="ignore"):
+        means: np.ndarray = np.where(kept, values, 0.0).sum(axis=(2, 4)) / count
     return means
 
 
 def power_range(spectrum: np.ndarray) -> list[float]:
     """Axis limits that hold the truth at all steps, with room above for noise; below 1e-17 of the top is rounding."""
-    high = max(float(spectrum.max()), FLOOR)
+    high = max(float(spectrum.max(initial=0)), FLOOR)
     visible = spectrum[spectrum > 1e-17 * high]
     return [float(visible.min(initial=high)) / 10, high * 100]
 
@@ -125,27 +177,33 @@ def finite_or_none(value: float) -> float | None:
     return float(f"{value:.9g}") if np.isfinite(value) else None
 
 
-def notes(
-    rollout: Rollout, scaled: Scaled, steps: np.ndarray, block: int, scoring: Scoring, first: bool = False
-) -> list[str]:
+def notes(rollout: Rollout, steps: np.ndarray, blocks: Sequence[int], scoring: Scoring, first: bool) -> list[str]:
     """Which trajectory it is, and the changes made to the data, in sentences."""
     found = [
-        f"Test trajectory {rollout.trajectory}, {'the first' if first else f'the one with median {scoring.gm_title}'}.",
-        f"Fields are stored with 255 levels: one level is {scaled.limit / LEVELS:.2g} for truth and prediction and "
-        f"1/{LEVELS} of its largest value for the error; larger values have the colour of the end of the scale.",
-        "Spectra are computed from the unrounded fields.",
+        f"Test trajectory {rollout.trajectory}, {'the first' if first else f'the one with median {scoring.gm_title}'}."
     ]
-    if scaled.unit != "u":
-        found.append("The state decays far, so it is drawn relative to the largest |u| of the truth at each step.")
     if rollout.slice is not None:
         found.append(f"Slice {rollout.slice} along the last axis; the spectrum belongs to the whole field.")
-    if len(steps) < len(scaled.truth):
-        found.append(f"{len(steps)} of {len(scaled.truth)} steps are kept.")
-    if block > 1:
-        found.append(f"Each pixel is the mean of {block}×{block} points.")
-    if not np.isfinite(scaled.prediction).all():
-        gone = int(np.flatnonzero(~np.isfinite(scaled.prediction).reshape(len(scaled.prediction), -1).all(1))[0]) + 1
-        found.append(f"The prediction leaves the finite range at step {gone}; grey from there on.")
-    if rollout.truth.shape[1] > 1:
-        found.append(f"The first of {rollout.truth.shape[1]} channels is shown.")
+    if len(steps) < len(rollout.truth):
+        found.append(f"{len(steps)} of {len(rollout.truth)} steps are kept.")
+    if max(blocks) > 1:
+        found.append(f"Each pixel is the mean of {'×'.join(map(str, blocks))} points.")
+    return [*found, "Spectra are computed from the unrounded fields."]
+
+
+def channel_notes(scaled: Scaled) -> list[str]:
+    """How the channel is stored, and what is grey."""
+    levels = [(part.scale.high - part.scale.low) / LEVELS for part in scaled.parts[1:]]
+    found = [
+        f"Fields are stored with 255 levels: one level is {levels[0]:.2g} for truth and prediction and {levels[1]:.2g} "
+        "for the error; values beyond have the colour of the end."
+    ]
+    if scaled.size is not None:
+        found.append("The state decays far, so it is drawn relative to its largest size in the truth at each step.")
+    field, valid = scaled.prediction.field, scaled.prediction.valid
+    if masked := 1 - np.mean(valid):
+        found.append(f"Grey: masked points, {masked:.1%}; they count as the mean of the others in the spectrum.")
+    lost = (~np.isfinite(field) & valid).reshape(len(field), -1).any(axis=1)
+    if lost.any():
+        found.append(f"The prediction leaves the finite range at step {int(lost.argmax()) + 1}; grey from there on.")
     return found

@@ -20,7 +20,7 @@ from hero.data import SPLITS, FileSource
 from hero.data.handles import CACHE_BYTES, KEPT
 from hero.data.windows import AHEAD, Batch, Context, Windows
 from hero.method.metrics import CHUNK_VALUES
-from hero.models import count_parameters
+from hero.models import count_parameters, get_backbone
 from hero.records import Record
 from hero.runs.config import RunConfig
 from hero.strategies.base import Phase
@@ -126,6 +126,27 @@ def describe(config: RunConfig) -> Description:
         streamed=streamed,
         files={**files, "weights": sum(map(nbytes, model.state_dict().values()))},
     )
+
+
+SHAPE = ("width", "depth", "levels", "modes", "heads", "slices")
+"""Settings of a backbone that its sentence names."""
+
+
+def network_sentence(config: RunConfig) -> str:
+    """The network of a configuration, its parameters and the FLOPs of an update, the mean over the run."""
+    found, settings = describe(config), config.backbone.plain()
+    shape = [f"{name} {numbers(settings[name])}" for name in SHAPE if name in settings]
+    size = f" of size {settings['size']}" if "size" in settings else ""
+    return (
+        f"{get_backbone(config.backbone.name).title}{size}{': ' * bool(shape)}{', '.join(shape)}; "
+        f"{found.parameters:,} parameters, {readable(found.run_flops / config.train.steps, 'FLOP')} per update"
+    )
+
+
+def numbers(value: Any) -> str:
+    """One number, or one per axis; a single number where all are equal."""
+    several = value if isinstance(value, tuple | list) else (value,)
+    return " x ".join(map(str, several if len(set(several)) > 1 else several[:1]))
 
 
 def empty_windows(config: RunConfig) -> Windows:

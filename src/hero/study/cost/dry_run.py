@@ -18,12 +18,6 @@ from hero.runs.records import Log
 from hero.runs.stored import list_runs
 from hero.study.plans import Plan
 
-WITHOUT_COST = (
-    *("steps", "warmup", "validate_every", "checkpoint_every", "keep_every", "lr", "weight_decay", "clip"),
-    *("start", "refresh", "lambda_max", "margin", "beta", "perturbation", "fixed_alpha"),
-)
-"""Settings that hardly change the cost of an update: schedules are shares of a run."""
-
 
 @dataclass(frozen=True)
 class ScheduledRun:
@@ -79,14 +73,7 @@ def logged_speeds(runs_dir: Path) -> dict[str, Speed]:
 
 def cost_key(config: RunConfig) -> str:
     """Equal for runs whose updates cost the same."""
-    values = {
-        section: {key: item for key, item in value.items() if key not in WITHOUT_COST}
-        if isinstance(value, dict)
-        else value
-        for section, value in config.to_dict().items()
-        if section != "seed"
-    }
-    return json.dumps(values, sort_keys=True)
+    return json.dumps(config.flat("seed", *config.flagged("cost", False)), sort_keys=True)
 
 
 def logged_seconds(log: Log) -> float:

@@ -73,16 +73,16 @@ def check_lengths(one: FileArray, axes: str, other: FileArray, letters: str, fre
 
 
 def coordinates(group: h5py.Group, names: Sequence[str], length: int, surplus: int = 0) -> np.ndarray | None:
-    """The first dataset of these names that has the length, or `surplus` more; or a row of it for each trajectory."""
+    """The first dataset of these names that has the length, or `surplus` more; (length,) or (trajectory, length)."""
     for name in names:
         item = group.get(name)
-        numeric = isinstance(item, h5py.Dataset) and item.dtype.kind in "fiu" and item.ndim
+        numeric = is_dataset(group, name, (1, 2)) and item.dtype.kind in "fiu"
         if numeric and item.shape[-1] in (length, length + surplus):
-            return first_row(item)[:length]
+            return np.asarray(item[..., :length], np.float64)
     return None
 
 
-def first_row(values: h5py.Dataset) -> np.ndarray:
+def first_row(values: h5py.Dataset | np.ndarray) -> np.ndarray:
     """Coordinates; of the first trajectory where every trajectory has a row."""
     return np.asarray(values[(0,) * (values.ndim - 1)], np.float64)
 

@@ -45,10 +45,10 @@ def read_dedalus(path: Path, file: h5py.File, layout: str) -> Recording:
     left_out = [name for name in tasks if name not in fields]
     notes = (f"The tasks {', '.join(left_out)} are on another grid and left out.",) if left_out else ()
     times = first_row(dataset_of(file, TIMES))
-    dt, uneven = time_step(times)
+    dt, found = time_step(times)
     grid = tuple(Axis(name, _scale(next(iter(fields.values())), name, points)) for name, points in full.items())
     run = Trajectory(len(times), States(slabs))
-    return Recording("dedalus", (path,), tuple(channels), grid, dt, [run], notes=(*notes, *uneven))
+    return Recording("dedalus", (path,), tuple(channels), grid, dt, [run], times=found, notes=notes)
 
 
 def _space(task: h5py.Dataset) -> dict[str, int]:
@@ -76,10 +76,9 @@ def join_dedalus(recordings: Sequence[Recording]) -> Recording:
     if np.any(np.diff(clock) <= 0):
         ends = f"{sets[0].files[0]} and {sets[-1].files[0]}"
         raise HeroError(f"the times of {ends} overlap, so they are not sets of one run; open them separately.")
-    dt, notes = time_step(clock)
+    dt, found = time_step(clock)
     check_alike([replace(recording, dt=dt) for recording in sets])  # a set may have one state and no time step
     runs = [recording.trajectories[0] for recording in sets]
     whole = Trajectory(len(clock), Sequel([run.read for run in runs], [run.frames for run in runs]))
     files = tuple(path for recording in sets for path in recording.files)
-    kept = [note for note in sets[0].notes if note not in time_step(times[sets[0]])[1]]  # those of a set's own times
-    return replace(sets[0], files=files, dt=dt, trajectories=[whole], notes=(*kept, *notes))
+    return replace(sets[0], files=files, dt=dt, trajectories=[whole], times=found)

@@ -94,8 +94,9 @@ def _read_group(form: str, row: Layout, path: Path, group: h5py.Group, word: str
     found = [one for part in sets for one in trajectories_of(part, axes, fields=fields, split=split)]
     tests = len(found) // row.test_share if row.test_share else 0
     scalars = enumerate(row.scalars(group, len(found)))
-    given = {letter: of.coordinates(home, [row.grid.format(letter)], n) for letter, n in space.items() if row.grid}
-    dt, notes = time_step(of.coordinates(home, row.times, frames, row.surplus))
+    grid = {letter: of.coordinates(home, [row.grid.format(letter)], n) for letter, n in space.items() if row.grid}
+    given = {letter: of.first_row(points) for letter, points in grid.items() if points is not None}
+    dt, times = time_step(of.coordinates(home, row.times, frames, row.surplus))
     return Recording(
         form,
         (path,),
@@ -107,7 +108,8 @@ def _read_group(form: str, row: Layout, path: Path, group: h5py.Group, word: str
             for one, (index, numbers) in zip(found, scalars, strict=True)
         ],
         field_names=tuple(label for array in fields for label in row.fields[posixpath.basename(array.name)].split()),
-        notes=(*notes, *of.differing_rows(home, [*row.times, *map(row.grid.format, space)])),
+        times=times,
+        notes=tuple(of.differing_rows(home, [row.grid.format(letter) for letter in grid])),
     )
 
 

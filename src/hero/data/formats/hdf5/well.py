@@ -46,7 +46,7 @@ def read_well(path: Path, file: h5py.File, layout: str) -> Recording:
         raise HeroError(f"{path} is steady, no field varies in time; choose a file of trajectories.")
     table, notes = _scalars(file, count, frames)
     ends = boundaries(file, names)
-    dt, uneven = time_step(first_row(times))
+    dt, found = time_step(np.asarray(times[...], np.float64))
     notes += [
         f"The axis {name} is not periodic: {' and '.join(dict.fromkeys(kind or 'unknown' for kind in ends[name]))}."
         for name in names
@@ -71,7 +71,8 @@ def read_well(path: Path, file: h5py.File, layout: str) -> Recording:
             for row in range(count)
         ],
         field_names=tuple(labels[False]),
-        notes=(*notes, *uneven, *differing_rows(dimensions, ["time", *names])),
+        times=found,
+        notes=(*notes, *differing_rows(dimensions, names)),
     )
 
 

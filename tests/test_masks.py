@@ -1,0 +1,647 @@
+"""Points without a value: found in every format, left out of everything, and NaN again in what is handed out."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from torch import Generator, Tensor
+
+import hero
+from conftest import Call, assert_refused
+from foreign import pdebench_cfd
+from hero.data.checks import tidy
+from hero.data.formats import open_recording
+from hero.data.windows import Batch, Context, Trajectories
+from hero.errors import HeroError
+from hero.evaluation.elsewhere import evaluate_on
+from hero.evaluation.evaluate import evaluate
+from hero.evaluation.export import FORMATS, ModelCard, export_run, load_stepper
+from hero.method.rollout import rollout
+from hero.models import FNO
+from hero.models.wrappers import Masked, Normalised, Residual
+from hero.runs.config import make_config
+from hero.runs.folder import STATISTICS, Run, load_data
+from hero.strategies import STRATEGIES
+from hero.training.loop import train
+from hero.training.schedule import augment
+
+POINTS = 16
+OUTSIDE = np.zeros((2, POINTS), bool)
+OUTSIDE[0, 3:6] = OUTSIDE[1, 4:9] = True
+VALID = torch.from_numpy(~OUTSIDE)
+SMALL: dict[str, Any] = {
+    "strategy": "push_forward",
+    "backbone.width": 4,
+    "backbone.modes": 4,
+    "train.batch": 5,
+    "train.steps": 4,
+    "train.compile": "false",
+}
+
+
+def waves(count: int = 10, frames: int = 12, points: int = POINTS) -> np.ndarray:
+    """Two channels (trajectory, time, channel, x) that travel: of order 1, and 300 ± 10."""
+    rng = np.random.default_rng(0)
+    x, t = np.arange(points) * 2 * np.pi / points, np.arange(frames)[:, None]
+    phase = rng.uniform(0, 6, (count, 2, 1, 1))
+    u, v = (np.sin(x - 0.3 * t + phase[:, c]) + 0.3 * np.cos(2 * x - 0.2 * t + phase[:, c]) for c in range(2))
+    return np.stack([u, 300 + 10 * v], axis=2).astype(np.float32)
+
+
+def masked(u: np.ndarray, outside: np.ndarray = OUTSIDE) -> np.ndarray:
+    return np.where(outside, np.float32(np.nan), u)
+
+
+def numpy_vrmse(made: np.ndarray, true: np.ndarray) -> float:
+    """RMSE over standard deviation on valid points of states (trajectory, channel, x), mean over both."""
+    found = []
+    for a, b in zip(made.astype(float), true.astype(float), strict=True):
+        for c in range(2):
+            valid = ~OUTSIDE[c]
+            found.append(np.sqrt(np.mean((a[c, valid] - b[c, valid]) ** 2) / b[c, valid].var()))
+    return float(np.mean(found))
+
+
+def operator(history: int = 2, bundle: int = 2, as_input: bool = True, seed: int = 0) -> Normalised:
+    """Normalised, masked and residual, with a history, a bundle and one channel of conditioning."""
+    torch.manual_seed(seed)
+    backbone = FNO(2 * history + 1 + as_input, 2 * bundle, width=4, modes=(3,), depth=1)
+    model = Normalised(
+        Masked(Residual(backbone, 2, history), 2, (POINTS,), history, as_input), 2, history, conditioning=1
+    )
+    data = training_data()
+    for part in model.modules():
+        if isinstance(part, Normalised | Masked):
+            part.fit(data)
+    return model
+
+
+def training_data() -> Trajectories:
+    """States with the mean at masked points, a number for each trajectory, and the mask."""
+    states = torch.from_numpy(waves())
+    for c, size in enumerate((0.0, 300.0)):
+        states[:, :, c, OUTSIDE[c]] = size
+    return Trajectories(states, torch.linspace(0, 1, 10)[:, None], VALID)
+
+
+def inputs(history: int, fill: float | None = None, seed: int = 3) -> Tensor:
+    """(batch, history * 2 + 1, x), with `fill` at masked points."""
+    u = training_data().states[:3, :history]
+    if fill is not None:
+        u = torch.where(VALID, u, fill)
+    return Context(u, torch.rand(3, 1, generator=Generator().manual_seed(seed))).inputs()
+
+
+@pytest.mark.parametrize("fill", [0.0, 1e8, math.nan, math.inf])
+@pytest.mark.parametrize("as_input", [True, False])
+@pytest.mark.parametrize(("history", "bundle"), [(1, 1), (2, 2), (3, 1)])
+def test_masked_input_has_no_influence(history: int, bundle: int, as_input: bool, fill: float) -> None:
+    model = operator(history, bundle, as_input)
+    expected = model(inputs(history))
+    x = inputs(history, fill).requires_grad_()
+    out = model(x)
+    assert torch.equal(out, expected)
+    out.square().mean().backward()
+    assert x.grad is not None
+    states = x.grad[:, : 2 * history].unflatten(1, (history, 2))
+    assert not bool(states[..., ~VALID].any())
+    assert bool((states[..., VALID] != 0).any(dim=-1).all())
+    gradients = [p.grad for p in model.parameters()]
+    assert all(g is not None and bool(g.isfinite().all()) for g in gradients)
+    assert any(g is not None and bool(g.any()) for g in gradients)
+
+
+@pytest.mark.parametrize("as_input", [True, False])
+def test_masked_output_does_not_depend_on_the_network(as_input: bool) -> None:
+    one, other = (operator(as_input=as_input, seed=seed) for seed in (0, 1))
+    outputs = [model(inputs(2)).unflatten(1, (2, 2)) for model in (one, other)]
+    assert torch.equal(outputs[0][..., ~VALID], outputs[1][..., ~VALID])
+    assert not torch.equal(outputs[0][..., VALID], outputs[1][..., VALID])
+    for c in range(2):
+        assert bool((outputs[0][:, :, c, OUTSIDE[c]] == one.mean[c]).all())
+
+
+def test_the_operator_equals_its_naive_twin() -> None:
+    """One sample, channel and point at a time; the share of channels with a value is the last input."""
+    model, x = operator(), inputs(2, math.nan)
+    masked_part = model.backbone
+    assert isinstance(masked_part, Masked)
+    residual = masked_part.backbone
+    assert isinstance(residual, Residual)
+    made = torch.zeros(3, 6, POINTS)
+    for b in range(3):
+        for place, c in enumerate((0, 1, 0, 1)):
+            for i in range(POINTS):
+                if not OUTSIDE[c, i]:
+                    made[b, place, i] = (x[b, place, i] - model.mean[c]) / model.std[c]
+        made[b, 4] = (x[b, 4] - model.mu_mean[0]) / model.mu_std[0]
+        for i in range(POINTS):
+            made[b, 5, i] = (2 - int(OUTSIDE[:, i].sum())) / 2
+    change = residual.backbone(made)
+    expected = torch.zeros(3, 4, POINTS)
+    for b in range(3):
+        for place, c in enumerate((0, 1, 0, 1)):
+            for i in range(POINTS):
+                value = 0.0 if OUTSIDE[c, i] else float(made[b, 2 + c, i] + change[b, place, i].detach())
+                expected[b, place, i] = model.mean[c] + model.std[c] * value
+    torch.testing.assert_close(model(x), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_the_mask_is_stored_with_the_weights() -> None:
+    model, blank = operator(), operator(seed=1)
+    inner = blank.backbone
+    assert isinstance(inner, Masked)
+    inner.mask.fill_(True)
+    blank.load_state_dict(model.state_dict())
+    assert torch.equal(inner.mask, VALID)
+    assert torch.equal(blank(inputs(2, math.nan)), model(inputs(2)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a masked file."""
+    root = tmp_path_factory.mktemp("masked")
+    np.save(root / "sea.npy", masked(waves()))
+    return root
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Run:
+    """A short run on it, with a history and a bundle."""
+    config = make_config(overrides=settings(folder, **{"train.history": 2, "train.bundle": 2, "train.unroll": 2}))
+    found = train(config, folder / "runs", folder / "data")
+    evaluate(found, folder / "data")
+    return Run(found)
+
+
+def settings(folder: Path, **more: Any) -> dict[str, Any]:
+    return {**SMALL, "data.path": str(folder / "sea.npy"), "data.layout": "btcx", "data.channels": "h,T", **more}
+
+
+def test_a_run_knows_the_mask_of_its_data(run: Run, folder: Path) -> None:
+    assert run.config.make_source().masked
+    assert torch.equal(run.mask, VALID)
+    stored = run.norm(folder / "data").mask
+    assert stored is not None
+    assert torch.equal(stored, VALID)
+    (run.path / STATISTICS).unlink()  # a run of an earlier version: made again from the training data
+    again = run.norm(folder / "data")
+    assert again.mask is not None
+    assert torch.equal(again.mask, VALID)
+    assert (run.path / STATISTICS).is_file()
+    for name in ("prediction", "truth"):
+        states = getattr(run.rollout, name)
+        assert np.array_equal(np.isnan(states), np.broadcast_to(OUTSIDE, states.shape))
+
+
+def test_the_statistics_of_a_run_leave_masked_points_out(run: Run, folder: Path) -> None:
+    norm = run.norm(folder / "data")
+    train_data = load_data(run.config, "train", folder / "data", "cpu").states.numpy()
+    assert norm.mean is not None
+    assert norm.std is not None
+    for c in range(2):
+        values = train_data[:, :, c][..., ~OUTSIDE[c]].astype(np.float64)
+        assert float(norm.mean[c]) == pytest.approx(values.mean(), rel=1e-6, abs=1e-7)
+        assert float(norm.std[c]) == pytest.approx(values.std(ddof=1), rel=1e-5)
+        normalised = run.operator("cpu")
+        assert isinstance(normalised, Normalised)
+        assert float(normalised.mean[c]) == pytest.approx(float(norm.mean[c]))
+
+
+@pytest.fixture(scope="module")
+def exported(run: Run, folder: Path) -> dict[str, Path]:
+    pytest.importorskip("onnxruntime")
+    checks = export_run(run.path, folder / "data")
+    return {name: check.path for name, check in checks.items()}
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_exports_have_nan_at_masked_points_and_take_it(name: str, run: Run, folder: Path, exported: Any) -> None:
+    test = load_data(run.config, "test", folder / "data", "cpu")
+    context = test.first(2)
+    step, own = load_stepper(exported[name], trust_code=True), run.stepper(run.operator("cpu"))
+    outputs = []
+    for fill in (0.0, math.nan):
+        hidden = torch.where(VALID, context.states, fill)
+        outputs.append(step(Context(hidden)))
+        states = outputs[-1].unflatten(1, (2, 2))
+        assert torch.equal(states.isnan(), (~VALID).expand_as(states))
+    assert torch.equal(outputs[0].nan_to_num(), outputs[1].nan_to_num())
+    with torch.no_grad():
+        expected = own(context).unflatten(1, (2, 2))
+    torch.testing.assert_close(states[..., VALID], expected[..., VALID], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("source", ["run", *sorted(FORMATS)])
+def test_predictions_have_nan_at_masked_points(
+    source: str, run: Run, folder: Path, exported: Any, tmp_path: Path, call: Call
+) -> None:
+    name = run.path if source == "run" else exported[source]
+    start = masked(waves(3, 12))[:, 4:]
+    np.save(tmp_path / "start.npy", start)
+    arguments = ("predict", name, "--input", tmp_path / "start.npy", "--data", folder / "data", "--steps", 6)
+    code, out, err = call(*arguments, "--trust-code", "--out", tmp_path / "made.npy")
+    assert (code, err) == (0, "")
+    assert "VRMSE@1" in out
+    made = np.load(tmp_path / "made.npy")
+    assert made.shape == (3, 6, 2, POINTS)
+    assert np.array_equal(np.isnan(made), np.broadcast_to(OUTSIDE, made.shape))
+    for step in (1, 6):
+        assert f"{numpy_vrmse(made[:, step - 1], start[:, 1 + step]):.4g}"[:5] in out
+
+
+def test_start_states_with_nan_elsewhere_are_refused(run: Run, folder: Path, tmp_path: Path, call: Call) -> None:
+    start = masked(waves(3, 2))
+    start[1, 0, 0, 12] = np.nan
+    np.save(tmp_path / "start.npy", start)
+    arguments = ("predict", run.path, "--input", tmp_path / "start.npy", "--data", folder / "data", "--steps", 2)
+    assert_refused(call(*arguments, "--out", tmp_path / "made.npz"), "NaN or infinite values (first in sample 1)")
+
+
+def test_a_card_carries_mask_weights_and_quadrature(run: Run) -> None:
+    card = ModelCard.of(run)
+    norm = ModelCard.model_validate_json(card.model_dump_json()).measured()
+    assert norm.mask is not None
+    assert torch.equal(norm.mask, VALID)
+    assert norm.by_channel
+    assert (norm.importance, norm.weights) == ((), None)
+    with pytest.raises(HeroError, match="does not fit its grid"):
+        card.model_copy(update={"mask": card.mask[:2]}).measured()
+    with pytest.raises(HeroError, match="does not fit its grid"):
+        card.model_copy(update={"quadrature": ("AAAA",)}).measured()
+
+
+def test_predictions_of_an_uneven_grid_score_as_its_run(tmp_path: Path, call: Call) -> None:
+    """Quadrature and channel weights go with the model: `hero predict` prints what `hero evaluate` stores."""
+    x = np.cumsum(np.linspace(1, 2, POINTS))
+    np.savez(tmp_path / "sea.npz", u=masked(waves()), x=x)
+    more = {"data.path": str(tmp_path / "sea.npz"), "train.channel_weights": "h:0.25"}
+    config = make_config(overrides=settings(tmp_path, **more))
+    found = train(config, tmp_path / "runs", tmp_path / "data")
+    numbers = evaluate(found, tmp_path / "data").test
+    norm = Run(found).norm(tmp_path / "data")
+    assert norm.weights is not None
+    card = ModelCard.of(Run(found)).measured()
+    assert card.weights is not None
+    torch.testing.assert_close(card.weights.float(), norm.weights.float(), rtol=1e-6, atol=0)
+    assert card.importance == norm.importance == (0.25, 1.0)
+    code, out, err = call("predict", found, "--data", tmp_path / "data", "--steps", 11, "--out", tmp_path / "made.npz")
+    assert (code, err) == (0, "")
+    for step in (1, 10, 11):
+        assert f"VRMSE@{step}" in out
+        assert f"{numbers[f'vrmse@{step}']:.4g}" in out
+
+
+def test_python_takes_a_mask(folder: Path, tmp_path: Path) -> None:
+    """NaN in the array and `mask` say the same; a mask of space alone is one of every channel."""
+    places: dict[str, Any] = {"runs": tmp_path / "runs", "data_dir": tmp_path / "data"}
+    more = {key: value for key, value in SMALL.items() if key != "strategy"}
+    given: dict[str, Any] = {"strategy": "push_forward", "channels": ["h", "T"], "settings": more, **places}
+    one = hero.train(masked(waves()), **given)
+    other = hero.train(waves(), mask=~OUTSIDE, **given)
+    assert one.path == other.path
+    assert torch.equal(other.run.mask, VALID)
+    everywhere = ~OUTSIDE.any(axis=0)
+    both = hero.train(torch.from_numpy(waves()), mask=torch.from_numpy(everywhere), **given)
+    assert torch.equal(both.run.mask, torch.from_numpy(everywhere).expand(2, -1))
+    made = hero.predict(both.path, waves(2, 1)[:, 0], 3)
+    assert np.array_equal(np.isnan(made), np.broadcast_to(~everywhere, made.shape))
+    splits = {"train": waves(8), "val": waves(2), "test": waves(2)}
+    apart = hero.train(splits, mask=everywhere, **given)
+    assert torch.equal(apart.run.mask, torch.from_numpy(everywhere).expand(2, -1))
+    for wrong in (np.ones(5, bool), np.ones((3, POINTS), bool)):
+        with pytest.raises(HeroError, match=r"`mask` of shape .* does not fit `data` of shape"):
+            hero.train(waves(), mask=wrong, **given)
+    with pytest.raises(HeroError, match="`mask` is for arrays"):
+        hero.train(str(folder / "sea.npy"), mask=everywhere, **given)
+
+
+def test_python_evaluates_on_masked_arrays(run: Run) -> None:
+    """A model that keeps the state is persistence, on the valid points."""
+    u = masked(waves(3))
+    found = hero.evaluate(lambda x: x, u)
+    assert isinstance(found, hero.Evaluation)
+    assert found.test["vrmse@1"] == pytest.approx(found.baselines["persistence"]["vrmse@1"])
+    assert found.test["vrmse@1"] == pytest.approx(numpy_vrmse(u[:, 0], u[:, 1]), rel=1e-5)
+    assert found.test["vrmse@11"] == pytest.approx(numpy_vrmse(u[:, 0], u[:, 11]), rel=1e-5)
+    stray = u.copy()
+    stray[2, 5, 1, 0] = np.nan
+    with pytest.raises(HeroError, match="trajectory 2 is not finite in channel 1 at frame 5"):
+        hero.evaluate(lambda x: x, stray)
+
+
+def refiner(folder: Path, **more: Any) -> tuple[Any, Any]:
+    config = make_config(overrides=settings(folder, strategy="refiner", **{"refiner.steps": 2, **more}))
+    torch.manual_seed(0)
+    return config.make_strategy(), config.build_operator()
+
+
+def refiner_batch(fill: float | None) -> Batch:
+    states = training_data().states
+    if fill is not None:
+        states = torch.where(VALID, states, fill)
+    return Batch(Context(states[:5, :1]), states[:5, 1:2], 0, None, Generator().manual_seed(5))
+
+
+@pytest.mark.parametrize("form", ["pdearena", "paper"])
+def test_the_refiner_leaves_masked_points_out(form: str, folder: Path) -> None:
+    strategy, model = refiner(folder, **{"refiner.form": form})
+    strategy.begin(model, Trajectories(training_data().states, None, VALID))
+    value = strategy.loss(model, refiner_batch(None)).value
+    assert torch.equal(strategy.loss(model, refiner_batch(1e4)).value, value)
+    value.backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
+    with torch.no_grad():
+        made = [strategy.stepper(model)(refiner_batch(fill).context) for fill in (None, -77.0, math.nan)]
+    for one in made[1:]:
+        assert torch.equal(one[..., VALID], made[0][..., VALID])
+    assert bool(made[0][..., VALID].isfinite().all())
+
+
+def test_the_refiner_weighs_channels(folder: Path) -> None:
+    """The mean square over valid points of each channel, times its weight."""
+    values = []
+    for words in ("h:1,T:0", "h:0,T:1", "h:0.5,T:2"):
+        strategy, model = refiner(folder, **{"train.channel_weights": words})
+        strategy.begin(model, Trajectories(training_data().states, None, VALID))
+        values.append(float(strategy.loss(model, refiner_batch(None)).value))
+    assert values[2] == pytest.approx(0.5 * values[0] + 2 * values[1], rel=1e-5)
+
+
+def write_npy(path: Path, u: np.ndarray) -> tuple[Path, str]:
+    np.save(path / "a.npy", u)
+    return path / "a.npy", "btcx"
+
+
+def write_npz(path: Path, u: np.ndarray) -> tuple[Path, str]:
+    np.savez(path / "a.npz", u=u, x=np.arange(POINTS) * 0.1)
+    return path / "a.npz", "btcx"
+
+
+def write_hdf5(path: Path, u: np.ndarray) -> tuple[Path, str]:
+    pdebench_cfd(path / "a.hdf5", np.concatenate([u, u[:, :, :1]], axis=2))
+    return path / "a.hdf5", ""
+
+
+def write_netcdf(path: Path, u: np.ndarray) -> tuple[Path, str]:
+    """One trajectory of two variables, on one axis of space."""
+    xarray = pytest.importorskip("xarray")
+    axes = {"time": ("time", np.arange(u.shape[1]) * 0.5), "x": ("x", np.arange(POINTS) * 0.1)}
+    dims = ("member", "time", "x")
+    variables = {"h": (dims, u[:, :, 0]), "T": (dims, u[:, :, 1], {"units": "K"})}
+    xarray.Dataset(variables, axes).to_netcdf(path / "a.nc", engine="h5netcdf")
+    return path / "a.nc", ""
+
+
+WRITERS: dict[str, Callable[[Path, np.ndarray], tuple[Path, str]]] = {
+    "npy": write_npy,
+    "npz": write_npz,
+    "hdf5": write_hdf5,
+    "netcdf": write_netcdf,
+}
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_every_reader_finds_a_fixed_mask(kind: str, tmp_path: Path) -> None:
+    u = waves()
+    path, layout = WRITERS[kind](tmp_path, masked(u))
+    recording = tidy(open_recording(path, layout))
+    assert recording.mask is not None
+    np.testing.assert_array_equal(recording.mask[:2], ~OUTSIDE)
+    read = np.stack([one.read(slice(None), [0, 1]) for one in recording.trajectories])
+    np.testing.assert_array_equal(np.where(OUTSIDE, 0, read), np.where(OUTSIDE, 0, u))
+    assert np.isfinite(read).all()
+    for c in range(2):
+        assert np.ptp(read[:, :, c, OUTSIDE[c]]) == 0  # one number, the mean of sampled values
+        inside = u[:, :, c, ~OUTSIDE[c]]
+        assert abs(read[0, 0, c, OUTSIDE[c]][0] - inside.mean()) < inside.std()
+    (note,) = [note for note in recording.notes if "mask" in note]
+    share = recording.mask.size - recording.mask.sum()
+    assert f"{share / recording.mask.size:.1%} of the points are NaN in every state" in note
+
+
+def read_all(path: Path, layout: str) -> None:
+    """Every state of every split, as training and evaluation read them."""
+    given = {"data.layout": layout} if layout else {}
+    config = make_config(overrides={**SMALL, "data.path": str(path), **given})
+    for split in ("train", "val", "test"):
+        load_data(config, split, path.parent, "cpu")
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_moving_mask_and_a_stray_nan_are_refused(kind: str, tmp_path: Path) -> None:
+    """With trajectory, frame and channel, whether the states that are looked at first show it or not."""
+    names = {"netcdf": ("h", "T"), "hdf5": ("density", "pressure")}.get(kind, ("u0", "u1"))
+    for place, (trajectory, frame, channel, x), value in (
+        ("first", (0, 0, 1, 12), np.nan),
+        ("moving", (0, 0, 1, 5), 1.0),
+        ("stray", (4, 7, 0, 12), np.nan),
+        ("later", (4, 7, 1, 6), 1.0),
+    ):
+        (tmp_path / place).mkdir()
+        u = masked(waves(6, 15))
+        u[trajectory, frame, channel, x] = value
+        path, layout = WRITERS[kind](tmp_path / place, u)
+        with pytest.raises(HeroError) as refused:
+            read_all(path, layout)
+        words = str(refused.value)
+        assert names[channel] in words, words
+        assert "trajectory" in words
+        assert f"frame {frame}" in words or f"step {frame}" in words, words
+
+
+def test_python_refuses_a_moving_mask(tmp_path: Path) -> None:
+    places: dict[str, Any] = {"runs": tmp_path / "runs", "data_dir": tmp_path / "data"}
+    u = masked(waves())
+    u[3, :, 1, 0] = np.nan
+    with pytest.raises(HeroError) as refused:
+        hero.train(u, strategy="push_forward", channels=["h", "T"], **places)
+    assert all(word in str(refused.value) for word in ("mask", "trajectory 3", "u1", "frame 0"))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_doubled_end_point_keeps_the_mask(tmp_path: Path) -> None:
+    u = waves()
+    doubled = np.concatenate([u, u[..., :1]], axis=-1)
+    outside = np.concatenate([OUTSIDE, OUTSIDE[:, :1]], axis=-1)
+    np.save(tmp_path / "a.npy", masked(doubled, outside))
+    recording = tidy(open_recording(tmp_path / "a.npy", "btcx"))
+    assert recording.axes[0].periodic
+    assert recording.mask is not None
+    np.testing.assert_array_equal(recording.mask, ~OUTSIDE)
+    assert recording.trajectories[0].read(slice(0, 1), [0, 1]).shape == (1, 2, POINTS)
+
+
+FIELDS = ~OUTSIDE[[0, 1, 0]]
+"""The mask of density, pressure and Vx in the HDF5 file."""
+
+
+@pytest.mark.parametrize(
+    ("more", "valid"),
+    [
+        ({}, FIELDS),
+        ({"data.crop": "2:14"}, FIELDS[:, 2:14]),
+        ({"data.coarsen": 2}, FIELDS[:, ::2]),
+        ({"data.fields": "pressure"}, FIELDS[1:2]),
+        ({"data.fields": "pressure,density"}, FIELDS[1::-1]),
+        ({"data.crop": "9:16"}, None),
+    ],
+)
+def test_crops_and_fields_keep_the_mask_right(more: dict[str, Any], valid: np.ndarray | None, tmp_path: Path) -> None:
+    path, _ = write_hdf5(tmp_path, masked(waves()))
+    overrides = {**SMALL, "backbone.modes": 3, "data.path": str(path), **more}
+    config = make_config(overrides=overrides)
+    data = load_data(config, "train", tmp_path, "cpu")
+    assert config.make_source().masked == (valid is not None)
+    if valid is None:
+        assert data.mask is None
+        return
+    assert data.mask is not None
+    np.testing.assert_array_equal(data.mask, valid)
+    lazy = load_data(make_config(overrides={**overrides, "data.memory": 1e-9}), "train", tmp_path, "cpu")
+    assert not lazy.is_in_memory
+    assert lazy.mask is not None
+    assert torch.equal(lazy.mask, data.mask)
+    for a, b in zip(lazy.statistics(), data.statistics(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_channels_and_parts_without_any_value(tmp_path: Path) -> None:
+    """A channel of NaN alone is refused and can be left out, as the sentence says; so can a part of the grid."""
+    u = masked(waves())
+    u[:, :, 0] = np.nan
+    path, _ = write_hdf5(tmp_path, u)
+    overrides = {**SMALL, "data.path": str(path)}
+    with pytest.raises(HeroError, match=r"a\.hdf5.* no value of density, only NaN; leave it out.* data\.fields"):
+        make_config(overrides=overrides)
+    config = make_config(overrides={**overrides, "data.fields": "pressure"})
+    assert config.make_source().channel_names == ("pressure",)
+    with pytest.raises(HeroError, match=r"pressure.*(masked|only NaN)"):
+        make_config(overrides={**overrides, "data.fields": "pressure", "data.crop": "4:8"})
+
+
+def test_the_mask_can_be_kept_from_the_network(run: Run, folder: Path, tmp_path: Path) -> None:
+    """`train.mask_input=false`: one input channel less, another run, and still nothing of masked points."""
+    config = make_config(overrides=settings(folder, **{"train.mask_input": False}))
+    shown = make_config(overrides=settings(folder))
+    assert config.run_id() != shown.run_id()
+    sizes = [sum(p.numel() for p in one.build_operator().parameters()) for one in (config, shown)]
+    assert sizes[1] - sizes[0] == config.backbone.width  # type: ignore[attr-defined]
+    found = train(config, tmp_path / "runs", tmp_path)
+    assert math.isfinite(evaluate(found, tmp_path).test["vrmse@1"])
+    inner = [part for part in Run(found).operator("cpu").modules() if isinstance(part, Masked)]
+    assert [part.as_input for part in inner] == [False]
+
+
+def test_hidden_points_are_nan_in_files_and_null_nowhere(run: Run) -> None:
+    """metrics.json has numbers only, for each channel as well."""
+    numbers = json.loads((run.path / "metrics.json").read_text())
+    assert set(numbers["channels"]) == {"h", "T"}
+    assert set(numbers["baselines"]) == {"persistence", "mean"}
+    for table in (numbers["test"], *numbers["channels"].values(), *(b["test"] for b in numbers["baselines"].values())):
+        assert all(isinstance(value, float | int) for value in table.values())
+
+
+def test_fixed_fields_may_be_nan_where_no_channel_has_a_value(tmp_path: Path) -> None:
+    """Their mean is read there; NaN elsewhere is refused, and can be left out."""
+    xarray = pytest.importorskip("xarray")
+    u, nowhere = masked(waves()), OUTSIDE.all(axis=0)
+    height = np.where(nowhere, np.nan, np.arange(POINTS)).astype(np.float32)
+    dims, places = ("member", "time", "x"), {"time": np.arange(12) * 0.5, "x": np.arange(POINTS) * 0.1}
+
+    def written(name: str, field: np.ndarray) -> dict[str, Any]:
+        variables = {"h": (dims, u[:, :, 0]), "T": (dims, u[:, :, 1]), "height": (("x",), field)}
+        xarray.Dataset(variables, places).to_netcdf(tmp_path / name, engine="h5netcdf")
+        return {**SMALL, "data.path": str(tmp_path / name)}
+
+    config = make_config(overrides=written("good.nc", height))
+    data = load_data(config, "train", tmp_path, "cpu")
+    assert config.make_source().conditioning == ("height",)
+    assert data.mu is not None
+    assert data.mu.shape == (len(data), 1, POINTS)
+    np.testing.assert_allclose(data.mu[0, 0], np.where(nowhere, height[~nowhere].mean(), height))
+    broken = written("bad.nc", np.where(np.arange(POINTS) == 3, np.nan, height).astype(np.float32))
+    with pytest.raises(HeroError, match=r"the field height of trajectory \d in .* is not finite where"):
+        load_data(make_config(overrides=broken), "train", tmp_path, "cpu")
+    left_out = make_config(overrides={**broken, "data.condition": "none"})
+    assert load_data(left_out, "train", tmp_path, "cpu").mu is None
+
+
+def test_a_run_is_measured_where_it_predicts_and_the_data_have_values(run: Run, folder: Path, tmp_path: Path) -> None:
+    other = OUTSIDE.copy()
+    other[0, 3], other[1, 12] = False, True
+    np.save(tmp_path / "other.npy", masked(waves(), other))
+    found, errors = evaluate_on(run.path, folder / "data", {"data.path": str(tmp_path / "other.npy")})
+    both = OUTSIDE | other
+    step, true = run.stepper(run.operator("cpu")), masked(waves(), both)
+    config = make_config(overrides=settings(folder, **{"data.path": str(tmp_path / "other.npy"), "train.history": 2}))
+    start = load_data(config, "test", tmp_path, "cpu")
+    with torch.no_grad():
+        made = rollout(step, start.first(2), 2).numpy()
+    rows = [row for row in true if np.array_equal(row[0][~both], start.states[0, 0].numpy()[~both])]
+    expected = np.mean(
+        [
+            np.sqrt(np.mean((made[0, 0, c] - rows[0][2, c])[~both[c]] ** 2) / rows[0][2, c][~both[c]].var())
+            for c in range(2)
+        ]
+    )
+    assert float(errors["vrmse"][0, 0]) == pytest.approx(expected, rel=1e-4)
+    assert set(found.baselines) == {"persistence", "mean"}
+
+
+def test_states_without_values_that_a_run_needs_are_refused(tmp_path: Path, call: Call) -> None:
+    """A file with a mask for a run without one would give the network numbers that nobody measured."""
+    np.save(tmp_path / "sea.npy", waves())
+    config = make_config(overrides=settings(tmp_path))
+    found = train(config, tmp_path / "runs", tmp_path)
+    path, _ = write_hdf5(tmp_path, masked(waves()))
+    with h5py.File(path, "a") as file:
+        del file["Vx"]
+        file["u"] = masked(waves())
+        for name in ("density", "pressure"):
+            del file[name]
+    result = call("predict", found, "--input", path, "--data", tmp_path, "--steps", 2, "--out", tmp_path / "made.npy")
+    assert_refused(result, "only NaN at points where run", "needs values")
+
+
+def slopes_of(strategy: str, folder: Path, scale: float, offset: float, fill: float) -> list[Tensor]:
+    """Losses of two updates and their gradients, with a channel in other units and other numbers at masked points."""
+    u = waves().astype(np.float64)
+    u[:, :, 1] = offset + scale * (u[:, :, 1] - 300)
+    path = folder / f"{scale:g}.npy"
+    np.save(path, masked(u.astype(np.float32)))
+    more = {"strategy": strategy, "train.unroll": 2, "train.batch": 4, "hero.start": 0, "hero.lambda_max": 0.5}
+    more |= {"hero.warmup": 1, "foresight.start": 0, "foresight.relative": 0.5, "foresight.horizon": 8}
+    chosen = settings(folder, **{"data.path": str(path), "train.noise": 0.01, **more})
+    read = {"strategy", "backbone", "data", "train", STRATEGIES[strategy].section}
+    config = make_config(overrides={key: value for key, value in chosen.items() if key.split(".")[0] in read})
+    made, model = config.make_strategy(), config.build_operator()
+    data = load_data(config, "train", folder, "cpu")
+    made.begin(model, data)
+    found = []
+    for step in (0, 3):  # foresight measures at the first, the relative terms act at the last
+        batch = augment(config.windows(data)(step), config.train, 0, made.norm)
+        context = Context(torch.where(VALID, batch.context.states, fill))
+        batch = replace(batch, context=context, truth=torch.where(VALID, batch.truth, fill), index=None)
+        value = made.loss(model, batch).value
+        found += [value.detach(), *torch.autograd.grad(value, list(model.parameters()))]
+    return found
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES.keys() - {"diverted_chain"}))
+def test_no_strategy_sees_units_or_masked_points(strategy: str, tmp_path: Path) -> None:
+    """Relative terms, candidates, adjoints and noise included; a solver is of a benchmark, which has no mask."""
+    plain = slopes_of(strategy, tmp_path, 10.0, 300.0, 0.0)
+    other = slopes_of(strategy, tmp_path, 1e4, 1e5, -55.0)
+    for one, two in zip(plain, other, strict=True):
+        assert float(one.norm()) > 0
+        assert float((one - two).norm()) < 2e-3 * float(one.norm())

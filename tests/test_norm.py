@@ -1,0 +1,718 @@
+"""The one norm against naive float64 loops: losses, HERO and metrics with scales, offsets, a mask and uneven cells."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Generator, Tensor, nn
+
+from hero.data.windows import Context, Trajectories, masked_trajectories
+from hero.errors import HeroError
+from hero.evaluation.gradients import long_gradient, long_risk, parameters_of, task_gradients
+from hero.method import metrics
+from hero.method.cache import WindowCache
+from hero.method.diagnostics import DIAGNOSTICS, TrajectoryErrors, Truth, measure, worst
+from hero.method.distance import EPS
+from hero.method.domain import Domain, grid_domain
+from hero.method.foresight import sensitivity
+from hero.method.geometry import Geometry, quadrature_weights
+from hero.method.losses import FLOOR, LOSSES, AbsoluteLoss
+from hero.method.modes import fourier_modes
+from hero.method.norm import Norm, importance_of
+from hero.method.objective import Every, Hero, HeroState, Margin, Ramp
+from hero.method.rollout import unroll
+from hero.models import FNO
+from hero.runs.records import Baseline, Metrics, TrainingCost
+
+SPACE = (4, 3)
+POINTS = list(itertools.product(*map(range, SPACE)))
+UNEVEN = [0.0, 0.1, 0.4, 1.0]
+MASK = torch.ones(2, *SPACE, dtype=torch.bool)
+for missing in [(0, 0, 1), (0, 2, 2), (1, 0, 1), (1, 3, 0), (1, 1, 1)]:
+    MASK[missing] = False
+IMPORTANCE = (1.0, 0.25)
+
+
+def fields(seed: int, trajectories: int = 2, steps: int = 3, space: tuple[int, ...] = SPACE) -> Tensor:
+    """Two channels: of order 1, and 1e5 ± 1e3."""
+    generator = Generator().manual_seed(seed)
+    u = torch.randn(trajectories, steps, 2, *space, generator=generator, dtype=torch.float64)
+    u[:, :, 1] = 1e5 + 1e3 * u[:, :, 1]
+    return u
+
+
+def near(truth: Tensor) -> Tensor:
+    """A rollout some tenths of a standard deviation away."""
+    noise = torch.randn(truth.shape, generator=Generator().manual_seed(9), dtype=torch.float64)
+    noise[:, :, 1] *= 1e3
+    return truth + 0.3 * noise
+
+
+def fitted(mask: bool = True, uneven: bool = True, importance: tuple[float, ...] = IMPORTANCE) -> Norm:
+    """A norm that knows its training data; every part of it matters."""
+    weights = quadrature_weights([UNEVEN, range(SPACE[1])], (False, False)) if uneven else None
+    norm = Norm(weights, by_channel=True, importance=importance)
+    norm.fit(Trajectories(fields(1, 5, 4), None, MASK if mask else None))
+    return norm
+
+
+def geometry_of(norm: Norm) -> Geometry:
+    return Geometry(SPACE, periodic=(False, False), weights=norm.weights, norm=norm)
+
+
+def loss_of(name: str, norm: Norm) -> AbsoluteLoss:
+    values = {} if name in ("relative", "mse") else {"basis": "cosine"}
+    values |= {"reach": "all"} if name == "balanced" else {}
+    kind = LOSSES[name]
+    return kind.of(kind.Settings(**values), geometry_of(norm), lambda function: function)
+
+
+def omega(norm: Norm, x: tuple[int, ...]) -> float:
+    """The share of a point in the domain."""
+    return 1 / len(POINTS) if norm.weights is None else float(norm.weights[x])
+
+
+def valid(norm: Norm, c: int) -> list[tuple[int, ...]]:
+    """The points where a channel has values."""
+    return [x for x in POINTS if norm.mask is None or bool(norm.mask[(c, *x)])]
+
+
+def share(norm: Norm, c: int, x: tuple[int, ...]) -> float:
+    """The weight of a point among the valid ones."""
+    return omega(norm, x) / sum(omega(norm, y) for y in valid(norm, c))
+
+
+def importance(norm: Norm, c: int) -> float:
+    return norm.importance[c] if norm.importance else 1.0
+
+
+def naive_scaled(u: Tensor, norm: Norm) -> Tensor:
+    """(u - m) / σ at valid points, so that a mean over all points is a mean over valid ones; one number at a time."""
+    found = torch.zeros_like(u)
+    for b, t, c in itertools.product(range(len(u)), range(u.shape[1]), range(2)):
+        total = sum(omega(norm, y) for y in valid(norm, c))
+        for x in valid(norm, c):
+            value = (u[(b, t, c, *x)] - norm.mean[c]) / norm.std[c]
+            found[(b, t, c, *x)] = value * math.sqrt(importance(norm, c) / total)
+    return found
+
+
+def naive_square(u: Tensor, norm: Norm, origin: bool) -> Tensor:
+    """Σ_c a_c (mean over valid points of ((u - m)/σ)²) of one state, or of a difference, which has no origin."""
+    total = u.new_zeros(())
+    for c in range(2):
+        for x in valid(norm, c):
+            value = (u[(c, *x)] - (norm.mean[c] if origin else 0)) / norm.std[c]
+            total = total + importance(norm, c) * share(norm, c, x) * value**2
+    return total
+
+
+def naive_relative(tau: Tensor, truth: Tensor, norm: Norm) -> Tensor:
+    rows = []
+    for b, t in itertools.product(range(len(tau)), range(tau.shape[1])):
+        error = naive_square(tau[b, t] - truth[b, t], norm, origin=False).sqrt()
+        rows.append(error / (naive_square(truth[b, t], norm, origin=True).sqrt() + EPS))
+    return torch.stack(rows).mean()
+
+
+def naive_mse(tau: Tensor, truth: Tensor, norm: Norm) -> Tensor:
+    pairs = itertools.product(range(len(tau)), range(tau.shape[1]))
+    return torch.stack([naive_square(tau[b, t] - truth[b, t], norm, origin=False) / 2 for b, t in pairs]).mean()
+
+
+def naive_basis(axis: int, norm: Norm) -> np.ndarray:
+    """Cosines in the middle of the cells of one axis, orthonormal in the sum over cells: Gram and Schmidt."""
+    n = SPACE[axis]
+    widths = np.full(n, 1 / n)
+    if norm.weights is not None and axis == 0:
+        widths = norm.weights.numpy().sum(axis=1)
+    middles = np.cumsum(widths) - widths / 2
+    basis: list[np.ndarray] = []
+    for k in range(n):
+        function = np.cos(math.pi * k * middles)
+        for other in basis:
+            function = function - (widths * function * other).sum() * other
+        basis.append(function / math.sqrt((widths * function**2).sum()))
+    return np.stack(basis)
+
+
+def naive_power(u: Tensor, norm: Norm) -> dict[tuple[int, ...], Tensor]:
+    """|u_k|² of one channel of a measured state for each pair of half waves."""
+    rows, columns = naive_basis(0, norm), naive_basis(1, norm)
+    found = {}
+    for k in POINTS:
+        sums = [omega(norm, x) * u[x] * rows[k[0], x[0]] * columns[k[1], x[1]] for x in POINTS]
+        found[k] = torch.stack(sums).sum().square()
+    return found
+
+
+def shell(k: tuple[int, ...]) -> int:
+    return round(math.sqrt(sum(n * n for n in k)))
+
+
+def naive_h1(tau: Tensor, truth: Tensor, norm: Norm) -> Tensor:
+    tau, truth = naive_scaled(tau, norm), naive_scaled(truth, norm)
+    rows = []
+    for b, t in itertools.product(range(len(tau)), range(tau.shape[1])):
+        error, size = tau.new_zeros(()), tau.new_zeros(())
+        for c in range(2):
+            for k, power in naive_power(tau[b, t, c] - truth[b, t, c], norm).items():
+                error = error + (1 + shell(k) ** 2) * power
+            for k, power in naive_power(truth[b, t, c], norm).items():
+                size = size + (1 + shell(k) ** 2) * power
+        rows.append(error.sqrt() / size.sqrt())
+    return torch.stack(rows).mean()
+
+
+def naive_balanced(tau: Tensor, truth: Tensor, norm: Norm) -> Tensor:
+    tau, truth = naive_scaled(tau, norm), naive_scaled(truth, norm)
+    shells = sorted({shell(k) for k in POINTS})
+    sizes = [sum(shell(k) == one for k in POINTS) for one in shells]
+    pairs = list(itertools.product(range(len(tau)), range(tau.shape[1])))
+    powers = []  # of each state, channel and mode
+    for b, t in pairs:
+        size = sum(omega(norm, x) * truth[(b, t, c, *x)] ** 2 for c in range(2) for x in POINTS).sqrt() + EPS
+        powers.append([naive_power((tau[b, t, c] - truth[b, t, c]) / size, norm) for c in range(2)])
+    s = np.zeros((2, len(shells)))
+    for state, c, k in itertools.product(powers, range(2), POINTS):
+        place = shells.index(shell(k))
+        s[c, place] += float(state[c][k].detach()) / sizes[place] / len(pairs)
+    w = (s / s.mean() + FLOOR) ** -0.5
+    w = np.minimum(w / w.min(), 100.0)
+    plain = [sum(power for channel in state for power in channel.values()) for state in powers]
+    weighted = [
+        sum(w[c, shells.index(shell(k))] * power for c, channel in enumerate(state) for k, power in channel.items())
+        for state in powers
+    ]
+    factor = sum(float(x.detach()) for x in plain) / sum(float(x.detach()) for x in weighted)
+    return torch.stack([(factor * x).sqrt() for x in weighted]).mean()
+
+
+TWINS: dict[str, Callable[[Tensor, Tensor, Norm], Tensor]] = {
+    "relative": naive_relative,
+    "mse": naive_mse,
+    "h1": naive_h1,
+    "balanced": naive_balanced,
+}
+NORMS: dict[str, dict[str, Any]] = {
+    "all": {},
+    "without mask": {"mask": False},
+    "even": {"uneven": False},
+    "equal channels": {"importance": ()},
+    "scales alone": {"mask": False, "uneven": False, "importance": ()},
+}
+
+
+def value_and_gradient(loss: Callable[[Tensor], Tensor], tau: Tensor) -> tuple[Tensor, Tensor]:
+    tau = tau.clone().requires_grad_()
+    value = loss(tau)
+    return value.detach(), torch.autograd.grad(value, tau)[0]
+
+
+def physical(gradient: Tensor) -> Tensor:
+    """A gradient by numbers in units of each channel's size, so that one tolerance fits both."""
+    return gradient * torch.tensor([1.0, 1e3], dtype=torch.float64).reshape(2, 1, 1)
+
+
+def test_the_twins_are_for_every_loss() -> None:
+    assert set(TWINS) == {"relative", "mse", "h1", "balanced"} <= set(LOSSES)
+
+
+@pytest.mark.parametrize("parts", NORMS)
+def test_statistics_are_those_of_the_valid_points(parts: str) -> None:
+    norm, data = fitted(**NORMS[parts]), fields(1, 5, 4).numpy()
+    for c in range(2):
+        values = np.stack([data[(slice(None), slice(None), c, *x)] for x in valid(norm, c)])
+        np.testing.assert_allclose(norm.mean[c], values.mean(), rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(norm.std[c], values.std(ddof=1), rtol=1e-6)
+        for x in valid(norm, c):
+            mean = data[(slice(None), slice(None), c, *x)].mean()
+            np.testing.assert_allclose(norm.mean_state[(c, *x)], mean, rtol=1e-6)
+
+
+@pytest.mark.parametrize("parts", NORMS)
+def test_measured_states_equal_their_naive_twin(parts: str) -> None:
+    norm, u = fitted(**NORMS[parts]), fields(2)
+    torch.testing.assert_close(norm.scaled(u), naive_scaled(u, norm), rtol=1e-12, atol=1e-15)
+    size = norm.scaled(u).square() * (1 / len(POINTS) if norm.weights is None else norm.weights)
+    for b, t in itertools.product(range(2), range(3)):
+        torch.testing.assert_close(size[b, t].sum(), naive_square(u[b, t], norm, origin=True), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("parts", NORMS)
+@pytest.mark.parametrize("name", TWINS)
+def test_a_loss_equals_its_naive_twin(name: str, parts: str) -> None:
+    norm, truth = fitted(**NORMS[parts]), fields(2)
+    tau, loss, twin = near(truth), loss_of(name, norm), TWINS[name]
+    value, gradient = value_and_gradient(lambda v: loss(v, truth), tau)
+    expected, slope = value_and_gradient(lambda v: twin(v, truth, norm), tau)
+    assert 0.01 < float(value) < 2
+    torch.testing.assert_close(value, expected, rtol=1e-10, atol=0)
+    torch.testing.assert_close(physical(gradient), physical(slope), rtol=1e-8, atol=1e-12)
+    assert bool((slope != 0).any(dim=4).any(dim=3).all())
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_units_and_offset_of_a_channel_change_no_loss(name: str) -> None:
+    """The same states in other units: 1e5 times as large, and shifted by ten standard deviations."""
+    values, slopes = [], []
+    truth, data = fields(2), fields(1, 5, 4)
+    for factor, offset in ((1.0, 0.0), (1e5, 1e6)):
+
+        def changed(u: Tensor, factor: float = factor, offset: float = offset) -> Tensor:
+            u = u.clone()
+            u[:, :, 0] = u[:, :, 0] * factor + offset
+            return u
+
+        norm = Norm(fitted().weights, by_channel=True, importance=IMPORTANCE)
+        norm.fit(Trajectories(changed(data), None, MASK))
+        loss = loss_of(name, norm)
+        target = changed(truth)
+        value, slope = value_and_gradient(lambda v, u=target, loss=loss: loss(v, u), changed(near(truth)))
+        slope[:, :, 0] *= factor
+        values.append(value)
+        slopes.append(slope)
+    # the statistics are kept in float32
+    torch.testing.assert_close(*values, rtol=1e-6, atol=0)
+    torch.testing.assert_close(physical(slopes[0]), physical(slopes[1]), rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_masked_points_have_no_influence(name: str) -> None:
+    """Whatever finite value stands there, in the rollout or in the truth, changes no bit, and has no gradient."""
+    norm, truth = fitted(), fields(2)
+    tau, loss = near(truth), loss_of(name, norm)
+    value, slope = value_and_gradient(lambda v: loss(v, truth), tau)
+    for other in (0.0, -1e4, 1e7):
+        changed, other_truth = (torch.where(MASK, u, other) for u in (tau, truth))
+        found, gradient = value_and_gradient(lambda v, u=other_truth: loss(v, u), changed)
+        assert torch.equal(found, value)
+        assert torch.equal(gradient, slope)
+    assert not bool(slope[..., ~MASK].any())
+    assert bool(slope[..., MASK].all())
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_a_channel_of_weight_zero_is_left_out(name: str) -> None:
+    norm, truth = fitted(importance=(0.0, 1.0)), fields(2)
+    tau, loss = near(truth), loss_of(name, norm)
+    value, slope = value_and_gradient(lambda v: loss(v, truth), tau)
+    assert not bool(slope[:, :, 0].any())
+    assert bool(slope[:, :, 1].any())
+    changed = tau.clone()
+    changed[:, :, 0] += 7
+    assert torch.equal(loss(changed, truth), value)
+
+
+def test_the_papers_norm_returns_the_very_tensor() -> None:
+    u = fields(2)
+    for norm in (Norm(), Norm(fitted().weights)):
+        assert norm.scaled(u) is u
+        norm.fit(Trajectories(fields(1, 5, 4)))
+        assert norm.scaled(u) is u
+        assert norm.hidden(u) is u
+        assert norm.without_masked(u) is u
+    assert fitted(mask=False, uneven=False, importance=()).scaled(u) is not u
+
+
+def test_a_constant_channel_has_a_scale() -> None:
+    """A channel that never changes is measured in units of its value, one that is 0 everywhere in units of 1."""
+    data = torch.zeros(2, 3, 3, 4)
+    data[:, :, 0], data[:, :, 2] = 300.0, torch.randn(2, 3, 4, generator=Generator().manual_seed(0))
+    norm = Norm(by_channel=True)
+    norm.fit(Trajectories(data))
+    assert norm.std.tolist()[:2] == [300.0, 1.0]
+    assert bool(norm.scaled(data).isfinite().all())
+
+
+def test_a_norm_is_stored_and_loaded() -> None:
+    norm, u = fitted(), fields(2)
+    again = Norm(norm.weights, by_channel=True, importance=IMPORTANCE)
+    again.load(norm.arrays())
+    assert torch.equal(again.scaled(u), norm.scaled(u))
+    assert torch.equal(again.hidden(u).isnan(), ~MASK.expand_as(u))
+    assert torch.equal(again.mean_state, norm.mean_state)
+
+
+def test_words_give_channels_their_weights() -> None:
+    names = ("density", "p:x", "v")
+    assert importance_of((), names) == ()
+    assert importance_of(("density:0.5",), names) == (0.5, 1.0, 1.0)
+    assert importance_of(("p:x:0", "v:2"), names) == (1.0, 0.0, 2.0)
+    assert importance_of(("v:1",), names) == ()
+    for word in ("pressure:1", "density", "density:-1", "density:much", "density:inf", "density:nan"):
+        with pytest.raises(HeroError, match=rf"train.channel_weights={word}.* channels are density, p:x, v\."):
+            importance_of((word,), names)
+    with pytest.raises(HeroError, match="leaves every channel out"):
+        importance_of(("density:0", "p:x:0", "v:0"), names)
+
+
+PERIODIC = (6,)
+HOLES = torch.tensor([[1, 1, 0, 1, 1, 1], [1, 0, 0, 1, 1, 1]]).bool()
+
+
+def periodic_norm() -> Norm:
+    norm = Norm(by_channel=True, importance=IMPORTANCE)
+    norm.fit(Trajectories(fields(1, 5, 4, PERIODIC), None, HOLES))
+    return norm
+
+
+def numpy_scaled(u: np.ndarray, norm: Norm) -> np.ndarray:
+    """Measured states (time, channel, x) by ten lines of numpy."""
+    out = np.zeros_like(u)
+    for c in range(2):
+        kept = HOLES[c].numpy()
+        scaled = (u[:, c, kept] - float(norm.mean[c])) / float(norm.std[c])
+        out[:, c, kept] = scaled * math.sqrt(IMPORTANCE[c] / kept.mean())
+    return out
+
+
+def naive_diagnostics(v: np.ndarray, u: np.ndarray, norm: Norm) -> list[float]:
+    """D, then E_roll, E_spec, E_energy and E_growth of one trajectory (time, channel, x)."""
+    v, u = numpy_scaled(v, norm), numpy_scaled(u, norm)
+    size = lambda x: math.sqrt((x**2).sum() / PERIODIC[0])  # noqa: E731
+    e = [size(v[k] - u[k]) / (size(u[k]) + EPS) for k in range(len(u))]
+    amplitudes = lambda x: np.abs(np.fft.fft(x, axis=-1)).ravel()  # noqa: E731
+    spec = [np.abs(amplitudes(v[k]) - amplitudes(u[k])).sum() / (amplitudes(u[k]).sum() + EPS) for k in range(len(u))]
+    drift = [abs(size(v[k]) ** 2 - size(u[k]) ** 2) / (size(u[k]) ** 2 + EPS) for k in range(len(u))]
+    growth = [max(0.0, after - before) for before, after in itertools.pairwise(e)]
+    return [np.mean(e), np.mean(e), np.mean(spec), np.mean(drift), np.mean(growth)]
+
+
+def test_diagnostics_under_a_norm_equal_naive_sums() -> None:
+    norm, truth = periodic_norm(), fields(2, 3, 4, PERIODIC)
+    tau = near(truth)
+    found = TrajectoryErrors(tau, Truth(truth, Domain(norm=norm), WindowCache()))
+    table = measure(found, tuple(DIAGNOSTICS.values())).numpy()
+    for b in range(3):
+        expected = naive_diagnostics(tau[b].numpy(), truth[b].numpy(), norm)
+        np.testing.assert_allclose(table[b], expected, rtol=1e-10)
+
+
+class Scaled(nn.Module):
+    """An operator of two channels that works in units of 1 and of 1e5 ± 1e3."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.inner = FNO(2, 2, width=4, modes=(3,), depth=1).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        size, offset = (torch.tensor(v, dtype=x.dtype).reshape(2, 1) for v in ([1.0, 1e3], [0.0, 1e5]))
+        return x + 0.1 * size * self.inner((x - offset) / size)
+
+
+def test_hero_ranks_its_candidates_in_the_norm() -> None:
+    """Distances, diagnostics, the chosen reference and the loss of the whole objective against numpy."""
+    norm, truth = periodic_norm(), fields(2, 4, 4, PERIODIC)
+    model, lagged, first = Scaled(0), Scaled(1), truth[:, 0]
+    domain = grid_domain(Geometry(PERIODIC, norm=norm), scale=0.05)
+    hero = Hero(0, refresh=Every(10), weight=Ramp(1, 0.3), domain=domain, relative=Margin(0.02, 5.0))
+    state = HeroState(step=5, lagged=lagged)
+    generator = Generator().manual_seed(3)
+    loss, _, comparison = hero(model, first, truth[:, 1:], state, generator=generator)
+
+    context = Context(first[:, None])
+    mean = norm.mean.reshape(2, 1)
+    centred = Context(torch.where(HOLES, context.states - mean, 0.0))
+    noisy = Context(domain.perturbation(centred, Generator().manual_seed(3)).states + mean)
+    with torch.no_grad():
+        rollouts = [unroll(lagged, context, 3), unroll(model, noisy, 3), unroll(model, context, 3)]
+    tables = np.array(
+        [[naive_diagnostics(tau[b].numpy(), truth[b, 1:].numpy(), norm) for tau in rollouts] for b in range(4)]
+    )
+    E = tables[:, :, 1:]
+    spread = E.max(axis=1, keepdims=True) - E.min(axis=1, keepdims=True) + EPS
+    chosen = ((E - E.min(axis=1, keepdims=True)) / spread).mean(axis=2).argmax(axis=1)
+    d_cur, d_fail = tables[:, 2, 0], tables[np.arange(4), chosen, 0]
+    relative = np.log1p(np.exp(5.0 * (d_cur - d_fail + 0.02))) / 5.0
+
+    assert comparison is not None
+    assert comparison.reference is not None
+    np.testing.assert_allclose(comparison.reference.E, E, rtol=1e-9)
+    assert comparison.reference.j_star.tolist() == chosen.tolist()
+    assert len(set(chosen.tolist())) > 1
+    np.testing.assert_allclose(comparison.reference.d_fail, d_fail, rtol=1e-10)
+    np.testing.assert_allclose(loss.item(), d_cur.mean() + 0.3 * relative.mean(), rtol=1e-9)
+    assert worst(torch.from_numpy(E)).tolist() == chosen.tolist()
+
+
+def test_the_reference_ignores_masked_points_and_units() -> None:
+    """HERO's comparison of the same rollouts, in other units and with other numbers at masked points, is the same."""
+    found = []
+    for factor, garbage in ((1.0, 0.0), (1e4, 1e6)):
+        data, truth = fields(1, 5, 4, PERIODIC), fields(2, 4, 4, PERIODIC)
+        tau, reference = near(truth), near(near(truth))
+        norm = Norm(by_channel=True)
+        norm.fit(Trajectories(data * factor, None, HOLES))
+        target = Truth(torch.where(HOLES, truth * factor, garbage), Domain(norm=norm), WindowCache())
+        taus = [TrajectoryErrors(torch.where(HOLES, u * factor, -garbage), target) for u in (tau, reference)]
+        rows = [measure(one, tuple(DIAGNOSTICS.values())) for one in taus]
+        found.append(torch.stack(rows, dim=1))
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-7)
+
+
+def sensitivities(factor: float, garbage: float) -> Tensor:
+    """g of an operator whose first channel is measured in other units and whose masked points hold other numbers."""
+    units = torch.tensor([factor, 1.0], dtype=torch.float64).reshape(2, 1)
+    norm = Norm(by_channel=True, importance=IMPORTANCE)
+    norm.fit(Trajectories(fields(1, 5, 4, PERIODIC) * units, None, HOLES))
+    model = Scaled(0)
+
+    def step(z: Context) -> Tensor:
+        made: Tensor = model(torch.where(HOLES, z.states[:, -1] / units, 0.0)) * units
+        return torch.where(HOLES, made, garbage)
+
+    context = Context(fields(2, 4, 1, PERIODIC) * units)
+    return sensitivity(step, context, 8, fourier_modes(PERIODIC), Generator().manual_seed(0), norm)
+
+
+def test_foresight_follows_defects_in_the_norm() -> None:
+    """What a defect becomes is counted in standard deviations: units and masked points change nothing."""
+    torch.testing.assert_close(sensitivities(1.0, 0.0), sensitivities(1e4, 77.0), rtol=1e-4, atol=1e-6)
+
+
+def test_foresight_equals_a_loop_over_defects() -> None:
+    """g of one readout by finite differences: each measured number of each step is changed, one after the other."""
+    norm, model, horizon = periodic_norm(), Scaled(0), 7
+    modes = fourier_modes(PERIODIC)
+    context = Context(fields(2, 1, 1, PERIODIC))
+    step = lambda z: torch.where(HOLES, model(torch.where(HOLES, z.states[:, -1], 0.0)), 0.0)  # noqa: E731
+    found = sensitivity(step, context, horizon, modes, Generator().manual_seed(0), norm)
+    draws = torch.randn(1, horizon, 2, *PERIODIC, generator=Generator().manual_seed(0), dtype=torch.float64)
+
+    def rolled(defect: tuple[int, int, int] | None, size: float) -> list[Tensor]:
+        """The measured states of a rollout with `size` standard deviations more at one step, channel and point."""
+        u, states = context.states[:, 0], []
+        for n in range(horizon):
+            u = step(Context(u[:, None])).detach()
+            if defect is not None and defect[0] == n:
+                c, x = defect[1:]
+                u[0, c, x] += size * float(norm.std[c] * (HOLES[c].double().mean() / IMPORTANCE[c]).sqrt())
+            states.append(norm.scaled(u[:, None])[0, 0])
+        return states
+
+    plain = rolled(None, 0.0)
+    sizes = [float(v.square().sum().div(PERIODIC[0]).sqrt()) + EPS for v in plain]
+    power = torch.zeros(2, len(modes.shell_wavenumbers), dtype=torch.float64)
+    counted = horizon - 5
+    for n in range(counted):
+        adjoint = torch.zeros(1, 1, 2, *PERIODIC, dtype=torch.float64)
+        for c, x in itertools.product(range(2), range(PERIODIC[0])):
+            if not HOLES[c, x]:
+                continue
+            ends = [rolled((n, c, x), size) for size in (1e-4, -1e-4)]
+            readouts = [sum(float((draws[0, m] * v[m]).sum()) / sizes[m] for m in range(horizon)) for v in ends]
+            adjoint[0, 0, c, x] = (readouts[0] - readouts[1]) / 2e-4
+        power += modes.shell_power(adjoint * sizes[n])[0, 0] / counted
+    expected = power / modes.tables(power)[1]
+    torch.testing.assert_close(found, expected / expected.mean(), rtol=1e-5, atol=1e-7)
+
+
+def test_gradients_of_the_probe_are_in_the_norm() -> None:
+    """Per window and over the long horizon, against one backward pass of the naive distance after the other."""
+    norm, model, truth = periodic_norm(), Scaled(0), fields(2, 4, 4, PERIODIC)
+    states, future = truth[:, :1], truth[:, 1:]
+    rows, risks = [], []
+    for b in range(4):
+        tau = unroll(model, Context(states[b : b + 1]), 3)
+        scaled, target = (norm.scaled(u)[0].flatten(1) for u in (tau, future[b : b + 1]))
+        risk = ((scaled - target).norm(dim=1) / (target.norm(dim=1) + EPS)).mean()
+        risks.append(float(risk))
+        gradients = torch.autograd.grad(risk, list(model.parameters()))
+        rows.append(torch.cat([gradient.flatten() for gradient in gradients]))
+    found = torch.cat(list(task_gradients(model, states, future, 3, norm)))
+    torch.testing.assert_close(found, torch.stack(rows), rtol=1e-8, atol=1e-12)
+    risk, slope = long_gradient(model, parameters_of(model), states, future, 3, norm)
+    assert risk == pytest.approx(np.mean(risks), rel=1e-10)
+    assert risk == pytest.approx(long_risk(model, parameters_of(model), states, future, 3, norm), rel=1e-10)
+    torch.testing.assert_close(slope, torch.stack(rows).mean(dim=0), rtol=1e-8, atol=1e-12)
+
+
+def predictions() -> tuple[Tensor, Tensor, Norm]:
+    """Three rollouts over five steps with their truth, masked, and the norm of other data."""
+    truth = fields(3, 3, 6)
+    return near(truth), truth, fitted()
+
+
+def numpy_vrmse(made: np.ndarray, true: np.ndarray, norm: Norm) -> np.ndarray:
+    """RMSE over the standard deviation of the truth, (trajectory, step, channel), on valid points."""
+    found = np.zeros(made.shape[:3])
+    for j, t, c in np.ndindex(*made.shape[:3]):
+        omega = np.array([share(norm, c, x) for x in valid(norm, c)])
+        a = np.array([made[(j, t, c, *x)] for x in valid(norm, c)])
+        b = np.array([true[(j, t, c, *x)] for x in valid(norm, c)])
+        variance = (omega * (b - (omega * b).sum()) ** 2).sum()
+        found[j, t, c] = np.sqrt((omega * (a - b) ** 2).sum() / (variance + 1e-7 * float(norm.std[c]) ** 2))
+    return found
+
+
+@pytest.mark.parametrize("parts", NORMS)
+def test_vrmse_equals_ten_lines_of_numpy(parts: str) -> None:
+    made, true, _ = predictions()
+    norm = fitted(**NORMS[parts])
+    expected = numpy_vrmse(made.numpy(), true.numpy(), norm)
+    np.testing.assert_allclose(metrics.channel_vrmse(made, true, norm), expected, rtol=1e-12)
+    weights = np.array(norm.importance or (1.0, 1.0))
+    np.testing.assert_allclose(metrics.vrmse(made, true, norm), expected @ weights / weights.sum(), rtol=1e-12)
+    if norm.mask is not None:
+        hidden = [torch.where(MASK, u, math.nan) for u in (made, true)]
+        assert torch.equal(metrics.vrmse(*hidden, norm), metrics.vrmse(made, true, norm))
+    found = metrics.by_channel({"channel_vrmse": torch.from_numpy(expected)}, ("v", "p"), metrics.Scoring(5, "vrmse"))
+    assert list(found) == ["v", "p"]
+    for c, numbers in enumerate(found.values()):
+        np.testing.assert_allclose(numbers["vrmse@1"], expected[:, 0, c].mean(), rtol=1e-12)
+        np.testing.assert_allclose(numbers["vrmse@5"], expected[:, 4, c].mean(), rtol=1e-12)
+        logs = np.log(expected[:, :5, c] + EPS).mean(axis=1)
+        np.testing.assert_allclose(numbers["vrmse_gm5"], np.exp(logs).mean(), rtol=1e-12)
+
+
+def test_an_offset_makes_no_vrmse_small() -> None:
+    """1e5 ± 1e3, predicted by its mean: nRMSE calls that 1 %, VRMSE calls it 1."""
+    truth = fields(4, 2, 3)[:, :, 1:]
+    mean = truth.mean(dim=(3, 4), keepdim=True).expand_as(truth)
+    assert float(metrics.nrmse(mean, truth).max()) < 0.02
+    torch.testing.assert_close(metrics.vrmse(mean, truth, Norm(by_channel=True)), torch.ones(2, 3).double())
+
+
+def test_baselines_equal_numpy() -> None:
+    _, true, norm = predictions()
+    for history in (1, 2):
+        steps = 6 - history
+        found = metrics.baseline_errors(Trajectories(true, None, MASK), steps, history, norm)
+        assert list(found) == ["persistence", "mean"]
+        first = np.repeat(true[:, history - 1 : history].numpy(), steps, axis=1)
+        state = np.broadcast_to(norm.mean_state.double().numpy(), first.shape)
+        for name, made in (("persistence", first), ("mean", state)):
+            expected = numpy_vrmse(made, true[:, history:].numpy(), norm)
+            np.testing.assert_allclose(found[name]["channel_vrmse"], expected, rtol=1e-12)
+            np.testing.assert_allclose(found[name]["vrmse"], expected @ np.array([0.8, 0.2]), rtol=1e-12)
+    other_grid = metrics.baseline_errors(true[..., :2], 5, 1, Norm(by_channel=True, mean_state=norm.mean_state))
+    assert list(other_grid) == ["persistence"]
+
+
+def test_skilful_steps_equal_a_loop() -> None:
+    """Steps before the error first reaches the better of both baselines."""
+    rng = np.random.default_rng(0)
+    errors = rng.uniform(0.1, 1.0, (40, 6))
+    idle = {name: rng.uniform(0.5, 1.5, (40, 6)) for name in ("persistence", "mean")}
+    errors[0], idle["mean"][1], errors[2, 1] = 0.0, 0.0, idle["mean"][2, 1]
+    tensors = {name: {"vrmse": torch.from_numpy(values)} for name, values in idle.items()}
+    found = metrics.with_skill({"vrmse": torch.from_numpy(errors)}, tensors)
+    counts = []
+    for j in range(40):
+        count = 0
+        while count < 5 and errors[j, count] < min(idle["persistence"][j, count], idle["mean"][j, count]):
+            count += 1
+        counts.append(count)
+    skilful = metrics.summarise(found, metrics.Scoring(5, "vrmse"))["skilful_step"]
+    assert skilful == pytest.approx(np.mean(counts), rel=1e-12)
+    assert counts[0] == 5
+    assert counts[1] == 0
+    assert 0 < np.mean(counts) < 5
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e300])
+def test_a_rollout_that_diverges_in_one_channel(bad: float) -> None:
+    """From its first bad step on every measure has its worst value, also where that channel has no weight."""
+    made, true, _ = predictions()
+    made[1, 2, 0, 1, 0] = bad
+    for norm in (fitted(), fitted(importance=(0.0, 1.0))):
+        errors = metrics.measured(metrics.measures_of(metrics.Scoring(6, "vrmse")), made, true, norm)
+        for name, worst_value in (("vrmse", math.inf), ("nrmse", math.inf), ("anomaly_correlation", 0.0)):
+            assert bool((errors[name][1, 2:] == worst_value).all())
+            assert bool(errors[name][1, :2].isfinite().all())
+            assert bool(errors[name][[0, 2]].isfinite().all())
+        assert errors["channel_vrmse"][1, 2:].isinf().all()
+        idle = metrics.baseline_errors(torch.cat([true[:, :1], true], dim=1), 6, 1, norm)
+        summary = metrics.summarise(metrics.with_skill(errors, idle), metrics.Scoring(6, "vrmse"))
+        assert summary["diverged"] == 1
+        assert summary["vrmse@1"] < math.inf == summary["vrmse@6"] == summary["vrmse_gm6"]
+        assert 0 <= summary["skilful_step"] <= 6
+    made[1, 2, 0, 1, 0] = true[1, 2, 0, 1, 0]
+    made[1, 2, 0, 2, 2] = bad  # masked
+    assert bool(metrics.vrmse(made, true, fitted()).isfinite().all())
+
+
+def test_a_channel_that_stands_still_is_predicted_exactly_or_not() -> None:
+    """A constant channel has no standard deviation: exact is 0, anything else is large, and nothing is NaN."""
+    true = fields(3, 2, 4)
+    true[:, :, 1] = 1e5
+    for norm in (Norm(by_channel=True), fitted()):
+        exact = metrics.channel_vrmse(true, true, norm)
+        assert torch.equal(exact, torch.zeros_like(exact))
+        off = metrics.channel_vrmse(true + 1e3, true, norm)
+        assert bool((off[..., 1] > 10).all())
+        assert not bool(off.isnan().any())
+        assert not bool(metrics.vrmse(true + 1e3, true, norm).isnan().any())
+
+
+def test_a_weight_of_zero_hides_a_channel_that_cannot_be_scored() -> None:
+    true = fields(3, 2, 4)
+    true[:, :, 1] = 1e5
+    made = near(true)
+    norm = Norm(by_channel=True, importance=(1.0, 0.0))
+    expected = metrics.channel_vrmse(made, true, norm)[..., 0]
+    torch.testing.assert_close(metrics.vrmse(made, true, norm), expected, rtol=1e-12, atol=0)
+
+
+def metrics_of(own: dict[str, float], idle: dict[str, dict[str, float]], **channels: Any) -> Metrics:
+    cost = TrainingCost(steps=1, seconds=1, steps_per_second=1, compiled=False, device="cpu", threads=1)
+    known = {"run": "r", "task": "file", "backbone": "fno", "strategy": "hero", "seed": 0, "training": cost}
+    baselines = {name: Baseline(test=numbers, channels=channels.get(name, {})) for name, numbers in idle.items()}
+    return Metrics(
+        **known,
+        versions={},
+        parameters=1,
+        best_step=1,
+        trajectories=1,
+        val={"vrmse_gm9": 1.0},
+        test={"diverged": 0, **own},
+        channels=channels.get("run", {}),
+        baselines=baselines,
+    )
+
+
+def test_shortfalls_name_baseline_step_and_channel() -> None:
+    numbers = {"vrmse@1": 0.1, "vrmse@9": 0.5}
+    idle = {"persistence": {"vrmse@1": 0.2, "vrmse@9": 0.4}, "mean": {"vrmse@1": 0.05, "vrmse@9": 0.9}}
+    assert metrics_of(numbers, idle).shortfalls == []  # persistence counts at step 1, the mean at the last step
+    worse = metrics_of(numbers, {"persistence": {"vrmse@1": 0.1}, "mean": {"vrmse@9": 0.4}}).shortfalls
+    assert [(one.baseline, one.step, one.channel) for one in worse] == [("persistence", 1, ""), ("mean", 9, "")]
+    channels = {
+        "run": {"v": {"vrmse@1": 0.3}, "p": {"vrmse@1": 0.01}},
+        "persistence": {"v": {"vrmse@1": 0.2}, "p": {"vrmse@1": 0.2}},
+    }
+    (one,) = metrics_of(numbers, {"persistence": {"vrmse@1": 0.2}}, **channels).shortfalls
+    assert (one.channel, one.error, one.baseline_error) == ("v", 0.3, 0.2)
+
+
+def test_arrays_with_a_mask_become_trajectories() -> None:
+    states = torch.where(MASK, fields(3), math.nan)
+    found = masked_trajectories(states)
+    assert found.mask is not None
+    assert torch.equal(found.mask, MASK)
+    assert bool(found.states.isfinite().all())
+    for c in range(2):
+        inside = states[:, :, c][..., MASK[c]]
+        filled = found.states[:, :, c][..., ~MASK[c]]
+        torch.testing.assert_close(filled, inside.mean().expand_as(filled), rtol=1e-6, atol=1e-8)
+    assert masked_trajectories(fields(3)).mask is None
+    stray = states.clone()
+    stray[1, 2, 1, 2, 0] = math.nan
+    with pytest.raises(HeroError, match=r"trajectory 1 is not finite in channel 1 at frame 2"):
+        masked_trajectories(stray)
+    moving = states.clone()
+    moving[1, 1, 0, 0, 1] = 0.0
+    with pytest.raises(HeroError, match=r"trajectory 1 has a value of channel 0 at frame 1"):
+        masked_trajectories(moving)
+    empty = states.clone()
+    empty[:, :, 1] = math.nan
+    with pytest.raises(HeroError, match="channel 1 has no value"):
+        masked_trajectories(empty)

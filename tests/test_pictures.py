@@ -1,0 +1,216 @@
+"""Pictures of people's data: axes as their coordinates say, every channel, colours by its sign, masks and baselines.
+
+What the page does with them in a browser is in test_page_channels.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conftest import Call, assert_refused
+from hero.data.recording import Axis
+from hero.evaluation.evaluate import evaluate
+from hero.report.figures.curves import curves_figure
+from hero.report.figures.runs import panel_figures, run_figures
+from hero.report.figures.style import save
+from hero.report.inputs import gather
+from hero.report.names import BASELINE_TITLES
+from hero.report.panels import panels_of
+from hero.report.views import SIGNED, UNSIGNED, Scale, View, named
+from hero.runs.config import make_config
+from hero.runs.folder import Run
+from hero.runs.records import Metrics
+from hero.runs.rollouts import Rollout, radial_spectrum
+from hero.study.collect import Places, PlannedGroup, PlannedRow, read_rollouts
+from hero.study.records import rollout_columns
+from hero.training.loop import train
+
+LAT, LON, STEPS = np.linspace(70.0, -70.0, 8), np.arange(12) * 30.0, 40
+TRAINING = {
+    "train.steps": 2,
+    "train.batch": 4,
+    "train.unroll": 2,
+    "train.compile": "false",
+    "train.validate_every": 2,
+    "backbone.width": 4,
+    "backbone.modes": 3,
+    "data.rollout": 3,
+}
+
+
+def land() -> np.ndarray:
+    """True where there is a temperature: not in two corners."""
+    there = np.ones((len(LAT), len(LON)), bool)
+    there[:2, :3] = there[-1, -5:] = False
+    return there
+
+
+def weather_run(folder: Path) -> Path:
+    """A run on hourly temperature and wind with latitude from north to south; the file is gone afterwards.
+
+    The wind blows from the west in the northernmost row alone.
+    """
+    xarray = pytest.importorskip("xarray")
+    hours = np.arange(STEPS)[:, None, None]
+    warmth = 280 + 10 * np.cos(np.deg2rad(LAT))[:, None] + 3 * np.cos(np.deg2rad(LON) - 0.3 * hours)
+    wind = np.where(LAT[:, None] == LAT.max(), 8.0, -4.0) + np.sin(2 * np.deg2rad(LON) - 0.2 * hours)
+    dims = ("time", "latitude", "longitude")
+    variables = {
+        "t2m": (dims, np.where(land(), warmth, np.nan), {"units": "K"}),
+        "u10": (dims, wind, {"units": "m s-1"}),
+    }
+    axes = {
+        "time": np.datetime64("2020-01-01", "ns") + np.arange(STEPS) * np.timedelta64(3600, "s"),
+        "latitude": ("latitude", LAT, {"units": "degrees_north"}),
+        "longitude": ("longitude", LON, {"units": "degrees_east"}),
+    }
+    path = folder / "weather.nc"
+    xarray.Dataset(variables, axes).to_netcdf(path, engine="h5netcdf")
+    found = train(make_config(overrides={**TRAINING, "data.path": str(path)}), folder / "runs", folder / "data")
+    evaluate(found, folder / "data")
+    path.unlink()
+    return found
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return weather_run(tmp_path_factory.mktemp("people"))
+
+
+def rollout_of(run: Path) -> Rollout:
+    found = Run(run).rollout
+    assert found is not None
+    return found
+
+
+def errors_of(run: Path) -> dict[str, np.ndarray]:
+    with np.load(run / "errors.npz") as arrays:
+        return dict(arrays)
+
+
+def test_static_figures_have_every_channel(run: Path, tmp_path: Path) -> None:
+    inputs = gather([run.name], run.parent)
+    figures = dict(run_figures(inputs.runs[run.name]))
+    assert {"fields_t2m", "fields_u10", "spectrum", "error"} <= figures.keys()
+    top = figures["fields_u10"].axes[0]
+    (image,) = top.images
+    assert image.get_array()[-1].min() > 0 > image.get_array()[:-1].max()  # north is up, drawn from below
+    assert top.get_ylim()[0] < top.get_ylim()[1]
+    assert top.get_ylabel().endswith("latitude [°N]")
+    assert image.get_cmap().name == SIGNED
+    masked = figures["fields_t2m"].axes[0]
+    assert masked.images[0].get_cmap().name == UNSIGNED
+    assert np.ma.getmaskarray(masked.images[0].get_array()).sum() == (~land()).sum()
+    assert [text.get_text() for text in masked.texts] == []  # nothing diverged
+    labels = [text.get_text() for text in figures["error"].legends[0].get_texts()]
+    assert labels == ["mean over channels", "t2m", "u10", *BASELINE_TITLES.values()]
+    assert figures["error"].axes[0].get_ylabel() == "VRMSE"
+    assert len([axes for axes in figures["spectrum"].axes if axes.lines]) == 2 * len({1, 3})
+    (drawn,) = panels_of(inputs)
+    assert [name for name, _ in panel_figures(drawn)] == [f"curves_weather_fno{end}" for end in ("", "_t2m", "_u10")]
+    save(figures["fields_t2m"], tmp_path / "fields.png")
+
+
+def test_ticks_of_steps_are_whole(tmp_path: Path) -> None:
+    figure = curves_figure("short", {"one": np.array([[[0.1, 0.2, 0.3]]])})
+    save(figure, tmp_path / "short.png")
+    assert all(tick == round(tick) for tick in figure.axes[0].get_xticks())
+
+
+def test_spectra_are_of_each_channel_with_the_mask_filled(run: Path) -> None:
+    found = rollout_of(run)
+    for c in range(2):
+        state = found.truth[1, c].astype(np.float64)
+        state[np.isnan(state)] = np.nanmean(state)
+        np.testing.assert_allclose(found.truth_spectrum[1, c], radial_spectrum(state), rtol=1e-6)
+    assert found.prediction_spectrum.shape == (3, 2, 4)
+
+
+def test_an_animation_shows_the_named_channel(run: Path, call: Call) -> None:
+    code, _, err = call("animate", run, "--channel", "u10", "--steps", 2)
+    assert code == 0, err
+    assert (run / "rollout_u10.gif").is_file()
+    assert_refused(call("animate", run, "--channel", "u11"), "u11", "u10")
+
+
+def test_a_group_has_a_row_for_keeping_the_first_state(run: Path) -> None:
+    """It stands beside the methods: with their columns, but in no test and never the best."""
+    config, metrics = Run(run).config, Metrics.read(run / "metrics.json")
+    row = PlannedRow("FNO", "push_forward", "push_forward", (config,))
+    columns = rollout_columns(config.scoring)
+    places = Places(run.parent, run.parent, run.parent, scoring=config.scoring)
+    (group,) = read_rollouts(PlannedGroup("weather, FNO", "weather", "fno", "", "", (row,)), columns, places)
+    idle = metrics.baselines["persistence"]
+    assert group.persistence == {
+        column.key: idle.test[column.metric]
+        for column in columns
+        if column.split == "test" and column.metric in idle.test
+    }
+    assert group.persistence["vrmse@3"] == pytest.approx(float(errors_of(run)["persistence_vrmse"][:, 2].mean()))
+    assert [one.label for one in group.rows] == ["FNO"]
+    assert group.persistence_channels.keys() == group.rows[0].channels.keys() == {"t2m", "u10"}
+    assert group.rows[0].shortfalls == tuple(metrics.shortfalls)
+
+
+@pytest.mark.parametrize(
+    ("axes", "across", "up"),
+    [
+        ((("latitude", 90, -90), ("longitude", 0, 350)), "longitude", "latitude"),
+        ((("lat", -90, 90), ("lon", 0, 350)), "lon", "lat"),
+        ((("longitude", 350, 0), ("latitude", 90, -90)), "longitude", "latitude"),
+        ((("x", 0, 1), ("y", 0, 1)), "x", "y"),
+        ((("y", 0, 1), ("x", 0, 1)), "x", "y"),
+        ((("r", 0, 1), ("theta", 0, 1)), "r", "theta"),
+        ((("depth", 0, 500), ("lat", -10, 10)), "lat", "depth"),
+    ],
+)
+def test_axes_lie_and_stand_by_their_names(axes: Any, across: str, up: str) -> None:
+    points = [Axis(name, np.linspace(first, last, n)) for (name, first, last), n in zip(axes, (5, 7), strict=True)]
+    view = View.of(points)
+    assert view.up is not None
+    assert (view.across.label, view.up.label) == (across, up)
+    values = np.stack(np.meshgrid(*(axis.coordinates for axis in points), indexing="ij"))
+    shown = view.arranged(values)  # (axis, across, up)
+    horizontal, vertical = (shown[[axis.name for axis in points].index(name)] for name in (across, up))
+    assert (np.diff(horizontal, axis=0) > 0).all()
+    falls = up == "depth"  # the surface is above
+    assert (np.diff(vertical, axis=1) < 0 if falls else np.diff(vertical, axis=1) > 0).all()
+    np.testing.assert_array_equal(horizontal[:, 0], view.across.points)
+    np.testing.assert_array_equal(vertical[0], view.up.points)
+
+
+def test_the_ratio_of_a_picture_is_that_of_its_lengths_where_units_agree() -> None:
+    x, y = Axis("x", np.linspace(0, 4, 5), unit="m"), Axis("y", np.linspace(0, 2, 21), unit="m")
+    assert View.of((x, y)).ratio == pytest.approx(5 / 2.1)
+    assert View.of((x, Axis("p", y.coordinates, unit="hPa"))).ratio == pytest.approx(0.25)  # points, at most 4 to 1
+    unknown = np.array([0.0, np.nan, 3.0])
+    side = View.of((Axis("x", unknown),)).across
+    assert not side.even
+    assert side.drawn.tolist() == [0.0, 1.5, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([-1.0, 2.0], (-2.0, 2.0, SIGNED)),
+        ([270.0, np.nan, 300.0], (270.0, 300.0, UNSIGNED)),
+        ([-1e-6, 5.0], (-1e-6, 5.0, UNSIGNED)),  # rounding is no sign
+        ([-3.0, -1.0], (-3.0, -1.0, UNSIGNED)),
+        ([0.0, 0.0], (0.0, 1.0, UNSIGNED)),
+    ],
+)
+def test_colours_diverge_where_a_channel_changes_its_sign(values: list[float], expected: tuple[Any, ...]) -> None:
+    assert Scale.of(np.array(values))[:3] == expected
+
+
+def test_units_are_written_as_people_write_them() -> None:
+    assert [named("lat", "degrees_north"), named("lon", "degree_east"), named("u", "1"), named("t2m", "K")] == [
+        "lat [°N]",
+        "lon [°E]",
+        "u",
+        "t2m [K]",
+    ]

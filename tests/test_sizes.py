@@ -1,0 +1,155 @@
+"""Networks by size: the rule for files fits every grid, benchmarks keep the paper's, one word makes one larger."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import Call, assert_refused
+from hero.config import Facts
+from hero.data import TASKS
+from hero.errors import HeroError
+from hero.models import BACKBONES, count_parameters
+from hero.models.fno import APEBENCH, SIZES, FNOSettings
+from hero.models.unet import UNetSettings
+from hero.runs.config import RunConfig, make_config, stored_config
+from hero.runs.finetune import finetune_config
+from hero.study.cost.count import describe, network_sentence
+
+WORDS = ("small", "base", "large")
+LENGTHS = (4, 5, 7, 8, 16, 21, 48, 64, 96, 129, 256, 1024)
+SHORT = ["train.steps=2", "train.batch=2", "train.unroll=1", "train.compile=false", "data.rollout=2"]
+
+
+def written(folder: Path, *space: int, channels: int = 2, count: int = 6, states: int = 8) -> Path:
+    """A file of smooth random states."""
+    rng = np.random.default_rng(0)
+    states_of = rng.normal(size=(count, states, channels, *space)).cumsum(axis=1)
+    folder.mkdir(parents=True, exist_ok=True)
+    np.save(folder / "u.npy", states_of.astype(np.float32))
+    return folder / "u.npy"
+
+
+def of_file(path: Path, dims: int, **settings: Any) -> RunConfig:
+    more = {name.replace("__", "."): value for name, value in settings.items()}
+    return make_config("best", overrides={"data.path": str(path), "data.layout": "btcxyz"[: 3 + dims], **more})
+
+
+def test_the_words_are_the_same_everywhere() -> None:
+    assert get_args(FNOSettings.model_fields["size"].annotation) == tuple(SIZES)
+    assert tuple(SIZES)[:3] == WORDS == get_args(UNetSettings.model_fields["size"].annotation)
+
+
+@pytest.mark.parametrize("size", WORDS)
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_the_rule_fits_every_grid(size: str, dims: int) -> None:
+    for space in itertools.product(LENGTHS, repeat=dims):
+        for wraps, channels, states in ((True, 1, 20), (False, 4, 10_000), (True, 12, 0)):
+            facts = Facts(dims=dims, space=space, periodic=(wraps,) * dims, channels=channels, states=states)
+            found = FNOSettings.from_values("backbone", {"size": size}, facts)
+            found.check(space)
+            assert len(found.modes) == dims
+            assert min(found.width, found.depth, *found.modes) >= 1
+            UNetSettings.from_values("backbone", {"name": "unet", "size": size}, facts).check(space)
+
+
+@pytest.mark.parametrize("space", [(4,), (4, 4), (5, 9), (4, 5, 4)])
+@pytest.mark.parametrize("backbone", sorted(BACKBONES))
+def test_the_smallest_grids_are_trained_on(space: tuple[int, ...], backbone: str, tmp_path: Path) -> None:
+    config = of_file(written(tmp_path, *space), len(space), backbone__name=backbone, backbone__size="small")
+    u = torch.randn(2, 2, *space)
+    assert config.build_operator()(u).shape == u.shape
+
+
+@pytest.mark.parametrize("backbone", sorted(BACKBONES))
+@pytest.mark.parametrize("space", [(96,), (24, 40), (8, 8, 12)])
+def test_a_larger_size_has_more_parameters(space: tuple[int, ...], backbone: str, tmp_path: Path) -> None:
+    path = written(tmp_path, *space)
+    sizes = [of_file(path, len(space), backbone__name=backbone, backbone__size=size) for size in WORDS]
+    counts = [count_parameters(config.build_operator()) for config in sizes]
+    assert counts[0] < counts[1] < counts[2]
+    assert of_file(path, len(space), backbone__name=backbone) == sizes[1]
+
+
+@pytest.mark.parametrize("task", sorted(TASKS))
+def test_benchmarks_keep_the_network_of_the_paper(task: str) -> None:
+    config = make_config(overrides={"task.name": task})
+    paper, found = APEBENCH[TASKS[task].dims], config.backbone
+    assert (found.size, found.width, found.depth) == ("apebench", paper["width"], paper["depth"])
+    assert set(found.modes) == {paper["modes"]}
+
+
+def test_a_number_that_is_set_wins_over_the_size(tmp_path: Path) -> None:
+    config = of_file(written(tmp_path, 24, 24), 2, backbone__size="large", backbone__width=6, backbone__modes=3)
+    assert (config.backbone.width, config.backbone.modes) == (6, (3, 3))
+
+
+def test_a_stored_run_on_a_file_keeps_its_network(tmp_path: Path) -> None:
+    """Earlier versions trained the paper's network on files; their configurations hold its numbers."""
+    path = written(tmp_path, 24, 24)
+    old = of_file(path, 2, backbone__size="apebench")
+    file = tmp_path / "run" / "config.toml"
+    file.parent.mkdir()
+    file.write_text(old.to_toml(), encoding="utf-8")
+    assert stored_config(file) == old
+    assert (old.backbone.width, old.backbone.depth, old.backbone.modes) == (20, 1, (8, 8))
+    changed = file.read_text().replace('size = "apebench"\n', "")  # as another backbone of an earlier version
+    file.write_text(changed, encoding="utf-8")
+    assert make_config(file=file).backbone.width == 20
+
+
+def test_a_typed_size_replaces_the_numbers_of_a_stored_run(tmp_path: Path) -> None:
+    path = written(tmp_path, 24, 24)
+    file = tmp_path / "config.toml"
+    file.write_text(of_file(path, 2).to_toml(), encoding="utf-8")
+    large = of_file(path, 2, backbone__size="large")
+    assert make_config(file=file, overrides={"backbone.size": "large"}) == large
+    own = make_config(file=file, overrides={"backbone.size": "large", "backbone.width": 6}).backbone
+    assert (own.width, own.depth) == (6, large.backbone.depth)
+
+
+def test_a_checkpoint_has_its_size(tmp_path: Path) -> None:
+    config = of_file(written(tmp_path, 16), 1)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text(config.to_toml(), encoding="utf-8")
+    with pytest.raises(HeroError, match=r"backbone\.size=large is for new networks"):
+        finetune_config(tmp_path / "run", {"backbone.size": "large"})
+
+
+@pytest.mark.parametrize("backbone", ["fno", "unet", "transolver"])
+def test_a_wrong_size_is_refused(backbone: str) -> None:
+    with pytest.raises(HeroError, match=r"backbone\.size='huge' is not possible; choose one of: small, base, large"):
+        make_config(overrides={"backbone.name": backbone, "backbone.size": "huge"})
+
+
+def test_the_option_is_short_for_the_setting(tmp_path: Path, call: Call) -> None:
+    path, places = written(tmp_path, 16), ("--runs", tmp_path / "runs", "--data", tmp_path / "data")
+    given = [part for text in (*SHORT, "data.layout=btcx") for part in ("--set", text)]
+    code, out, err = call("train", path, "--size", "large", *given, *places)
+    assert code == 0, err
+    (run,) = (tmp_path / "runs").iterdir()
+    config = stored_config(run / "config.toml")
+    assert config.backbone == of_file(path, 1, backbone__size="large").backbone
+    assert network_sentence(config) in " ".join((out + err).split())
+    assert_refused(call("train", path, "--size", "huge", *given, *places), "huge", "small, base, large")
+    assert_refused(call("finetune", run, "--size", "small", *places[:2]), "backbone.size=small")
+    for command in (("describe",), ("compare", "--seeds", "1", "--strategies", "push_forward")):
+        code, out, err = call(command[0], path, *command[1:], "--size", "small", *given, *places)
+        assert code == 0, err
+    (compared,) = set((tmp_path / "runs").glob("*/config.toml")) - {run / "config.toml"}
+    assert stored_config(compared).backbone.size == "small"
+
+
+def test_the_sentence_says_what_the_network_is_and_costs(tmp_path: Path) -> None:
+    config = of_file(written(tmp_path, 24, 40), 2)
+    found, text = describe(config), network_sentence(config)
+    backbone = config.backbone
+    assert text.startswith(f"FNO of size base: width {backbone.width}, depth {backbone.depth}, modes ")
+    assert f"{found.parameters:,} parameters" in text
+    assert text.endswith("FLOP per update")
+    assert network_sentence(of_file(written(tmp_path, 24, 40), 2, backbone__name="unet")).startswith("U-Net of size")
