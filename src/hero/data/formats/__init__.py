@@ -40,7 +40,10 @@ def _always(content: Any) -> bool:
 
 
 PARTICLES = "holds particles (LagrangeBench), which move; hero reads states on a grid or on fixed points."
-FRAME = "is one frame of a PhiFlow scene, too short; stack the `data` of all frames and save them with numpy.save."
+FRAME = (
+    "is one frame of a PhiFlow scene, too short; stack the frames, save (time, channel, *space) with numpy.save and add "
+    "`--set data.layout=tcxy`."
+)
 PHIFLOW = {"data", "dim_names", "dim_types", "field_type"}
 """Arrays of a frame; another, `extrapolation`, is a pickle and stays closed."""
 PICKLE = "is a Python pickle, which can run code when it is opened; save the array with numpy.save."
