@@ -61,7 +61,7 @@ MAGIC: dict[str, bytes | tuple[bytes, ...]] = {
     "torch": LEGACY,
     "pickle": b"\x80",
 }
-"""First bytes; those of a pickle begin the older files of PyTorch too."""
+"""First bytes; older files of PyTorch begin as a pickle does."""
 ARRAY_KINDS = ("npy", "npz", "torch", "mat", "netcdf")
 """Kinds of files other than HDF5 that a folder may hold."""
 

@@ -1,1 +1,1 @@
-"""HDF5: a table of layouts, and the layouts that need code of their own."""
+"""HDF5: a table of layouts, and the layouts that need their own code."""

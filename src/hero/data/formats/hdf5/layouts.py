@@ -54,9 +54,9 @@ class Layout:
     scalars: Callable[[h5py.Group, int], Sequence[Mapping[str, float]]] = lambda group, count: [{}] * count
     """(group, trajectories) -> conditioning numbers of each."""
     groups: Callable[[h5py.File], list[tuple[str, h5py.Group]]] = lambda file: [("", file)]
-    """(split, group) for each group that is a recording of its own."""
+    """(split, group) for each group that is a recording."""
     runs: bool = False
-    """Whether each dataset is a trajectory, beside its own coordinates; else all are channels of the same ones."""
+    """Whether each dataset is a trajectory, next to its coordinates; else all are channels of the same ones."""
     test_share: int = 0
     """n: the first n-th of the trajectories is the test set."""
     steady: bool = False

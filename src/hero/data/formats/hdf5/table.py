@@ -28,7 +28,7 @@ NUMBER_OF_CONFIG = re.compile(r"^\s*(\w+)\s*:\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE]
 
 
 def _facts_of_task(file: h5py.File, recording: Recording) -> Recording:
-    """A periodic box; the coefficients condition it, those of the task and those that every trajectory drew."""
+    """A periodic box; the coefficients of the task and the ones that every trajectory drew condition it."""
     settings = json.loads(file.attrs["settings"])
     common = {n: float(v) for n, v in settings.items() if n not in NUMERICS and isinstance(v, int | float)}
     names = words(file["mu"].attrs["names"]) if "mu" in file else []
