@@ -41,8 +41,8 @@ def _always(content: Any) -> bool:
 
 PARTICLES = "holds particles (LagrangeBench), which move; hero reads states on a grid or on fixed points."
 FRAME = (
-    "is one frame of a PhiFlow scene, too short; stack the frames, save (time, channel, *space) with numpy.save and add "
-    "`--set data.layout=tcxy`."
+    "is one frame of a PhiFlow scene, too short; stack the frames, save (time, channel, *space) with numpy.save and "
+    "add `--set data.layout=tcxy`."
 )
 PHIFLOW = {"data", "dim_names", "dim_types", "field_type"}
 """Arrays of a frame; another, `extrapolation`, is a pickle and stays closed."""
