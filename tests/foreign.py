@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
 import numpy as np
+import pytest
+
+from hero.data.formats import open_recording
+from hero.errors import HeroError
 
 T_STEP = 0.25
+
+
+def refused(opened: Path | Callable[[], object], *words: str, layout: str = "") -> None:
+    """A file, or what `opened` reads, is refused in one sentence that names the file and holds `words`."""
+    with pytest.raises(HeroError) as caught:
+        open_recording(opened, layout) if isinstance(opened, Path) else opened()
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    named = (opened.name,) if isinstance(opened, Path) and not layout else ()
+    assert [word for word in (*named, *words) if word not in sentence] == [], sentence
 
 
 def states(shape: tuple[int, ...], seed: int = 0, dtype: str = "f4") -> np.ndarray:

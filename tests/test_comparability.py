@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from conftest import Call, assert_refused, tiny
-from hero.data.readers import open_recording
+from hero.data.formats import open_recording
 from hero.evaluation.benchmark_outputs import create_for_benchmark, fields_of
 from hero.evaluation.outputs import About
 from hero.method import metrics as m

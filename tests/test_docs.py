@@ -13,13 +13,13 @@ from conftest import parse
 from hero import CANDIDATES, DIAGNOSTICS, LOSSES, STRATEGIES
 from hero.cli.options import Settings, key_of
 from hero.data import TASKS
-from hero.data.readers import READERS
+from hero.data.formats import FORMATS
 from hero.method.metrics import METRICS
 from hero.models import BACKBONES
 
 REGISTRIES: tuple[dict[str, Any], ...] = (
     *(CANDIDATES, DIAGNOSTICS, LOSSES, STRATEGIES),
-    *(TASKS, READERS, METRICS, BACKBONES),
+    *(TASKS, FORMATS, METRICS, BACKBONES),
 )
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]

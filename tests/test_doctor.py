@@ -20,7 +20,7 @@ from conftest import Call, assert_refused, tiny
 from hero.console import console
 from hero.data import SPLITS, checks, load_trajectories
 from hero.data.checks import UnfitError, tidy
-from hero.data.readers import open_recording
+from hero.data.formats import open_recording
 from hero.data.recording import Axis, Channel, Recording, Trajectory
 from hero.data.windows import Context
 from hero.evaluation import doctor_scan

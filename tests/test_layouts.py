@@ -13,7 +13,7 @@ import torch
 import foreign
 import hero
 from conftest import Call
-from hero.data.readers import open_recording
+from hero.data.formats import open_recording
 from hero.evaluation.doctor import diagnose
 from hero.report import doctor as tables
 from hero.report.figures.doctor import figures

@@ -1,4 +1,4 @@
-"""Points without a value: found by every reader, left out of everything, and NaN again in what is handed out."""
+"""Points without a value: found in every format, left out of everything, and NaN again in what is handed out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import hero
 from conftest import Call, assert_refused
 from foreign import pdebench_cfd
 from hero.data.checks import tidy
-from hero.data.readers import open_recording
+from hero.data.formats import open_recording
 from hero.data.windows import Batch, Context, Trajectories
 from hero.errors import HeroError
 from hero.evaluation.elsewhere import evaluate_on

@@ -16,7 +16,7 @@ from torch import Tensor
 from conftest import Call, assert_refused, tiny
 from hero.data import Split
 from hero.data.files import FileSettings
-from hero.data.readers import open_recording
+from hero.data.formats import open_recording
 from hero.data.windows import Context, Trajectories
 from hero.evaluation import outputs
 from hero.evaluation import predict as module

@@ -9,7 +9,7 @@ import torch
 
 from conftest import TINY, tiny
 from hero.data import Split, generate, get_task, load_split, load_trajectories, split_path
-from hero.data.readers import open_recording
+from hero.data.formats import open_recording
 from hero.data.solver import solve
 from hero.data.task import Range
 from hero.errors import HeroError

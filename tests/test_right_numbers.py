@@ -17,7 +17,7 @@ import pytest
 
 from conftest import Call
 from foreign import pdebench_cfd
-from hero.data.readers import open_recording
+from hero.data.formats import open_recording
 from hero.runs.folder import Run, load_data
 from hero.runs.records import Metrics
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from conftest import Call, assert_refused, tiny
-from hero.data.readers import open_recording
+from hero.data.formats import open_recording
 from hero.evaluation import foreign
 from hero.evaluation.elsewhere import OtherMetrics, evaluate_on
 from hero.evaluation.foreign import Score, score_files, score_model

@@ -37,7 +37,7 @@ def doctor(
 
 def examine_file(path: Path, layout: str, out: Path, json: Path | None) -> int:
     """Print the diagnosis of a file, draw its pictures, and return the exit code."""
-    from hero.data.readers import open_recording
+    from hero.data.formats import open_recording
     from hero.evaluation.doctor import diagnose
     from hero.report import doctor
     from hero.report.figures.doctor import figures

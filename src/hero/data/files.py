@@ -37,7 +37,7 @@ from hero.data.checks import (
     time_steps,
     too_short,
 )
-from hero.data.readers import open_recording
+from hero.data.formats import open_recording
 from hero.data.recording import Axis, Recording, Trajectory
 from hero.data.store import SCORED, SPLITS, Split
 from hero.data.windows import Trajectories

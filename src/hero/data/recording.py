@@ -1,4 +1,4 @@
-"""Trajectories in somebody's files, described once and read in parts: what every reader returns.
+"""Trajectories in somebody's files, described once and read in parts: what every format returns.
 
     recording = open_recording(Path("flow.h5"))
     recording.trajectories[0].read(slice(0, 10), [0, 1])   # (10, 2, *space)
@@ -65,7 +65,7 @@ class Recording:
     """All trajectories of a file or folder, on one grid or one cloud of points."""
 
     format: str
-    """The name of its reader."""
+    """The name of its format."""
     files: tuple[Path, ...]
     channels: tuple[Channel, ...]
     axes: tuple[Axis, ...]
@@ -85,7 +85,7 @@ class Recording:
     mask: np.ndarray | None = None
     """True where there is a value, (channel, *space); reading gives a constant elsewhere. None: everywhere."""
     notes: tuple[str, ...] = ()
-    """Decisions of the reader that a user should know, one sentence each."""
+    """Decisions in reading that a user should know, one sentence each."""
 
     @property
     def space(self) -> tuple[int, ...]:

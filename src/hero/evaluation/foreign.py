@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from hero.config.registry import import_part, trust
 from hero.console import progress_bar
 from hero.data import SPLITS
-from hero.data.readers import open_recording
+from hero.data.formats import open_recording
 from hero.data.recording import Recording, Trajectory
 from hero.errors import HeroError, unknown_name
 from hero.evaluation.starts import matched_channels

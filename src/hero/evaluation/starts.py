@@ -19,7 +19,7 @@ from hero.config import Facts
 from hero.data import FileSettings, FileSource, Source, Split, get_task, load_trajectories
 from hero.data.checks import are_equal_steps, tidy, time_steps
 from hero.data.files import FileTrajectories, Part, Reading, with_positions
-from hero.data.readers import open_recording
+from hero.data.formats import open_recording
 from hero.data.recording import Recording
 from hero.data.windows import Trajectories
 from hero.errors import HeroError

@@ -28,8 +28,8 @@ from hero.config.registry import trust
 from hero.config.settings import LARGEST_INT, flagged
 from hero.data import FOUND, SCORED, DataSettings, FileSettings, FileSource, Source, Split, get_task
 from hero.data.files import fingerprint
+from hero.data.formats import open_recording
 from hero.data.invariants import parse_keep
-from hero.data.readers import open_recording
 from hero.data.windows import Trajectories, Windows
 from hero.errors import HeroError, unknown_name
 from hero.method.losses import LOSSES, get_loss

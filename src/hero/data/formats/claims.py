@@ -1,4 +1,4 @@
-"""Zip files: which kind of container one is, and whether its members may be unpacked."""
+"""Sizes that files claim, compared with the file and the memory before anything is unpacked; kinds of zip files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import os
 import zipfile
 from pathlib import Path
-from typing import NoReturn
 
 from hero.data.recording import Recording
 from hero.errors import HeroError
@@ -15,14 +14,12 @@ BOMB = 1000
 """Deflate cannot pack a real file this well; a member that claims to is made to fill the memory."""
 
 
-def zip_kind(path: Path, head: bytes) -> str:
-    """npz, torch or zarr by the names of the members; zip where they are none of these, "" where it is not a zip."""
-    if not head.startswith(b"PK"):
-        return ""
-    names = [info.filename for info in members(path)]
-    if any(name.rsplit("/", 1)[-1] in ("zarr.json", ".zgroup", ".zarray") for name in names):
+def zip_kind(path: Path) -> str:
+    """npz, torch or zarr by the names of the members of a zip file; zip where they are none of these."""
+    names = {info.filename.rpartition("/")[2] for info in members(path)}
+    if names & {"zarr.json", ".zgroup", ".zarray"}:
         return "zarr"
-    if any(name == "data.pkl" or name.endswith("/data.pkl") for name in names):
+    if "data.pkl" in names:
         return "torch"
     return "npz" if any(name.endswith(".npy") for name in names) else "zip"
 
@@ -34,20 +31,18 @@ def members(path: Path) -> list[zipfile.ZipInfo]:
             infos = file.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise HeroError(f"{path} is a damaged zip file ({error}); download or save it again.") from error
-    size = path.stat().st_size
     for info in infos:
-        check_unpacked(path, info.filename, info.file_size, size)
+        check_unpacked(path, info.filename, info.file_size)
     return infos
 
 
-def check_unpacked(path: Path, name: str, unpacked: int, size: int) -> None:
-    """Refuse a member of a file of `size` bytes that unpacks to far more than a real one or the memory can hold."""
+def check_unpacked(path: Path, name: str, unpacked: int) -> None:
+    """Refuse a member of a file that unpacks to far more than a real one or the memory can hold."""
+    size = path.stat().st_size
     if unpacked > BOMB * size:
         raise HeroError(f"{path}: {name} claims {unpacked:,} bytes in a file of {size:,}; it is damaged or a zip bomb.")
     if unpacked > max(memory(), size):
-        raise HeroError(
-            f"{path}: {name} unpacks to {unpacked:,} bytes, more than the memory; save it as .npy, read in parts."
-        )
+        raise HeroError(f"{path}: {name} has {unpacked:,} bytes, more than the memory; save it as .npy, read in parts.")
 
 
 def check_claim(recording: Recording) -> Recording:
@@ -56,10 +51,7 @@ def check_claim(recording: Recording) -> Recording:
     frames = sum(trajectory.frames for trajectory in recording.trajectories)
     numbers = frames * len(recording.channels) * math.prod(recording.space)
     if sizes and numbers > BOMB * sum(sizes):
-        raise HeroError(
-            f"{recording.files[0]} claims {numbers:,} numbers in {sum(sizes):,} bytes; it is damaged or an attack: "
-            "save it again."
-        )
+        raise HeroError(f"{recording.files[0]} claims {numbers:,} numbers in {sum(sizes):,} bytes; save it again.")
     return recording
 
 
@@ -69,9 +61,3 @@ def memory() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return 1 << 36
-
-
-def refused_zip(path: Path) -> NoReturn:
-    """Refuse a zip file that holds no arrays."""
-    names = ", ".join(info.filename for info in members(path)[:5])
-    raise HeroError(f"{path} is a zip file of {names or 'nothing'}; unpack it and name the file or folder inside.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -11,21 +11,10 @@ from typing import Any
 import h5py
 import numpy as np
 
+from hero.data.formats.arrays import Slab, States, time_step
+from hero.data.formats.folders import join
+from hero.data.formats.hdf5.datasets import array_of, dataset_of, differing_rows, first_row, is_dataset, numbers, words
 from hero.data.handles import opened_hdf5
-from hero.data.readers.arrays import time_step
-from hero.data.readers.hdf5.axes import SPACE
-from hero.data.readers.hdf5.slabs import (
-    Fields,
-    Slab,
-    States,
-    dataset_of,
-    differing_rows,
-    first_row,
-    is_dataset,
-    numbers,
-    words,
-)
-from hero.data.readers.join import join
 from hero.data.recording import Axis, Channel, Recording, Trajectory
 from hero.errors import HeroError
 
@@ -40,52 +29,47 @@ def is_well(file: h5py.File) -> bool:
 def read_well(path: Path, file: h5py.File, layout: str) -> Recording:
     """One file; `join_well` makes one recording of several."""
     dimensions = file["dimensions"]
-    names = words(dimensions.attrs.get("spatial_dims", [name for name in SPACE if name in dimensions]))
+    names = words(dimensions.attrs.get("spatial_dims", [name for name in "xyz" if name in dimensions]))
     grids = [dataset_of(dimensions, name) for name in names]
     times = dataset_of(dimensions, "time")
-    space, frames = tuple(grid.shape[-1] for grid in grids), times.shape[-1]
+    frames, count = times.shape[-1], int(file.attrs.get("n_trajectories", 0)) or _count(file)
+    space = {letter: grid.shape[-1] for letter, grid in zip("xyz", grids, strict=False)}
     slabs: dict[bool, list[Slab]] = {True: [], False: []}
     labels: dict[bool, list[str]] = {True: [], False: []}
-    count = int(file.attrs.get("n_trajectories", 0)) or _trajectories_of(file)
     for order in range(3):
         for field in _listed(file.get(f"t{order}_fields")):
-            name = f"t{order}_fields/{field}"
-            axes = _axes(dataset_of(file, name), order, count, frames, space, path)
-            slabs["t" in axes].append(Slab(path, name, axes, space, len(space) ** order))
-            components = ["".join(letters) for letters in product(names, repeat=order)]
-            labels["t" in axes] += [f"{field}_{letters}" if letters else field for letters in components]
+            array = array_of(path, file[f"t{order}_fields"], field)
+            axes = _axes(path, file[array.name], order, count, frames, space)
+            slabs["t" in axes].append(Slab(array, axes, space))
+            labels["t" in axes] += ["_".join(filter(None, [field, "".join(d)])) for d in product(names, repeat=order)]
     if not slabs[True]:
-        raise HeroError(
-            f"{path} has no field that varies in time, so that it is steady; choose a file of trajectories."
-        )
+        raise HeroError(f"{path} is steady, no field varies in time; choose a file of trajectories.")
     table, notes = _scalars(file, count, frames)
     ends = boundaries(file, names)
-    axes_of_space = tuple(
-        Axis(name, first_row(grid), None if "" in ends[name] else set(ends[name]) == {"periodic"})
-        for name, grid in zip(names, grids, strict=True)
-    )
+    dt, found = time_step(np.asarray(times[...], np.float64))
     notes += [
         f"The axis {name} is not periodic: {' and '.join(dict.fromkeys(kind or 'unknown' for kind in ends[name]))}."
         for name in names
         if not set(ends[name]) <= {"periodic", ""}
     ]
-    dt, found = time_step(np.asarray(times[...], np.float64))
-    trajectories = [
-        Trajectory(
-            frames,
-            States(tuple(slab.of(index) for slab in slabs[True])),
-            {name: values[index] for name, values in table.items()},
-            Fields(tuple(slab.of(index) for slab in slabs[False])) if slabs[False] else None,
-        )
-        for index in range(count)
-    ]
     return Recording(
         "well",
         (path,),
         tuple(Channel(label) for label in labels[True]),
-        axes_of_space,
+        tuple(
+            Axis(name, first_row(grid), None if "" in ends[name] else set(ends[name]) == {"periodic"})
+            for name, grid in zip(names, grids, strict=True)
+        ),
         dt,
-        trajectories,
+        [
+            Trajectory(
+                frames,
+                States(slabs[True], row),
+                {name: values[row] for name, values in table.items()},
+                States(slabs[False], row).fields if slabs[False] else None,
+            )
+            for row in range(count)
+        ],
         field_names=tuple(labels[False]),
         times=found,
         notes=(*notes, *differing_rows(dimensions, names)),
@@ -99,29 +83,28 @@ def _listed(group: Any) -> list[str]:
     return [name for name in words(group.attrs.get("field_names", list(group))) if name in group]
 
 
-def _trajectories_of(file: h5py.File) -> int:
+def _count(file: h5py.File) -> int:
     first = _listed(file["t0_fields"])
-    return file["t0_fields"][first[0]].shape[0] if first else 1
+    return dataset_of(file["t0_fields"], first[0]).shape[0] if first else 1
 
 
-def _axes(field: h5py.Dataset, order: int, count: int, frames: int, space: Sequence[int], path: Path) -> str:
+def _axes(path: Path, field: h5py.Dataset, order: int, count: int, frames: int, space: Mapping[str, int]) -> str:
     """The letters of a field's axes, from its attributes, else from its shape."""
-    attributes = field.attrs
-    varying = np.atleast_1d(attributes.get("dim_varying", np.ones(len(space), bool)))
-    along = [(letter, n) for letter, n, varies in zip(SPACE, space, varying, strict=False) if varies]
-    kept = [(letter, n if varies else 1) for letter, n, varies in zip(SPACE, space, varying, strict=False)]
+    varying = np.atleast_1d(field.attrs.get("dim_varying", np.ones(len(space), bool)))
+    along = [(letter, n) for (letter, n), varies in zip(space.items(), varying, strict=False) if varies]
+    kept = [(letter, n if varies else 1) for (letter, n), varies in zip(space.items(), varying, strict=False)]
     components = [(letter, len(space)) for letter in "cd"[:order]]
     leads: tuple[list[tuple[str, int]], ...] = ([("b", count), ("t", frames)], [("t", frames)], [("b", count)], [])
     # An axis along which a field does not vary is missing, or has one entry: files of both kinds exist.
     for lead, inner in product(leads, (along, kept)):
-        letters = "".join(letter for letter, _ in [*lead, *inner, *components])
-        told = attributes.get("sample_varying", "b" in letters), attributes.get("time_varying", "t" in letters)
-        fits = field.shape == tuple(length for _, length in [*lead, *inner, *components])
-        if fits and told == ("b" in letters, "t" in letters):
-            return letters
+        letters, shape = zip(*lead, *inner, *components, strict=True) if lead or inner or components else ((), ())
+        varies = "b" in letters, "t" in letters
+        told = field.attrs.get("sample_varying", varies[0]), field.attrs.get("time_varying", varies[1])
+        if field.shape == shape and told == varies:
+            return "".join(letters)
     raise HeroError(
         f"{path}: {field.name} has the shape {field.shape}, which is not {count} trajectories of {frames} times on "
-        f"{'x'.join(map(str, space))} points as its attributes say; check the file."
+        f"{'x'.join(map(str, space.values()))} points as its attributes say; check the file."
     )
 
 
@@ -131,14 +114,12 @@ def _scalars(file: h5py.File, count: int, frames: int) -> tuple[dict[str, list[f
     left_out = []
     for name in _listed(file.get("scalars")):
         values = dataset_of(file["scalars"], name)
-        in_time = bool(
-            values.attrs.get("time_varying", values.shape in {(frames,), (count, frames)} and values.shape != (count,))
-        )
-        if in_time:
+        in_time = values.shape in {(frames,), (count, frames)} and values.shape != (count,)
+        if values.attrs.get("time_varying", in_time):
             left_out.append(name)
         else:
             table[name] = np.broadcast_to(np.asarray(values[()], np.float64).reshape(-1), (count,)).tolist()
-    parameters = words(file.attrs["simulation_parameters"]) if "simulation_parameters" in file.attrs else []
+    parameters = words(file.attrs.get("simulation_parameters", []))
     known = {name: file.attrs[name] for name in parameters if name in file.attrs and name not in (*table, *left_out)}
     table |= {name: [value] * count for name, value in numbers(known).items()}
     return table, [f"The numbers {', '.join(left_out)} vary in time and are left out."] if left_out else []
@@ -152,7 +133,8 @@ def boundaries(file: h5py.File, names: Sequence[str]) -> dict[str, list[str]]:
     for condition in (item for item in found if isinstance(item, h5py.Group)):
         kind = words(condition.attrs.get("bc_type", "open"))[0].lower()
         along = [name for name in words(condition.attrs.get("associated_dims", [])) if name in ends]
-        mask = condition["mask"][...] if is_dataset(condition, "mask") else np.ones((2,) * len(along), bool)
+        known = is_dataset(condition, "mask") and condition["mask"].dtype.kind in "biu"
+        mask = condition["mask"][...] if known else np.ones((2,) * len(along), bool)
         for axis, name in enumerate(along):
             for end in (0, -1):
                 edge = mask.take(end, axis=axis) if mask.ndim == len(along) else mask
@@ -169,22 +151,12 @@ def join_well(recordings: Sequence[Recording]) -> Recording:
     for recording in recordings:
         with opened_hdf5(recording.files[0]) as file:
             ends = boundaries(file, names)
-        kinds.append(
-            {
-                f"boundary_{name}_{end}": BOUNDARY.get(kind, -1.0)
-                for name in names
-                for end, kind in zip(("low", "high"), ends[name], strict=True)
-            }
-        )
+        each = [(name, end, kind) for name in names for end, kind in zip(("low", "high"), ends[name], strict=True)]
+        kinds.append({f"boundary_{name}_{end}": BOUNDARY.get(kind, -1.0) for name, end, kind in each})
     differing = [name for name in kinds[0] if len({kind[name] for kind in kinds}) > 1]
-    told = [
-        replace(
-            recording,
-            trajectories=[
-                replace(trajectory, scalars={**trajectory.scalars, **{name: kind[name] for name in differing}})
-                for trajectory in recording.trajectories
-            ],
-        )
-        for recording, kind in zip(recordings, kinds, strict=True)
-    ]
+    told = []
+    for recording, kind in zip(recordings, kinds, strict=True):
+        added = {name: kind[name] for name in differing}
+        trajectories = [replace(one, scalars={**one.scalars, **added}) for one in recording.trajectories]
+        told.append(replace(recording, trajectories=trajectories))
     return join(told)

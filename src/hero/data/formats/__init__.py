@@ -1,0 +1,110 @@
+"""Formats of people's files, one per layout: recognised by the contents of a file, never by its name.
+
+    recording = open_recording(Path("1D_Advection_Sols_beta0.1.hdf5"))
+
+A format is an entry of `FORMATS`; to add one is one line, also from outside:
+
+    FORMATS["lab"] = Format("our lab", "hdf5", lambda file: "shot" in file, read_lab)
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hero.config import Registry
+from hero.data.formats import folders, matlab, named, torch, xarray
+from hero.data.formats.arrays import LISTED, describe
+from hero.data.formats.claims import check_claim
+from hero.data.formats.containers import Format, files_of, kinds_of, opened
+from hero.data.formats.hdf5 import dedalus, pbdl, well
+from hero.data.formats.hdf5.datasets import datasets_in
+from hero.data.formats.hdf5.layouts import read_layout
+from hero.data.formats.hdf5.table import LAYOUTS, is_particles
+from hero.data.recording import Recording
+from hero.errors import HeroError
+
+__all__ = ["FORMATS", "READERS", "Format", "open_recording"]
+
+
+def _read_folder(path: Path, folder: Path, layout: str) -> Recording:
+    """The HDF5 or array files of a folder as one recording; a folder train, valid or test below it names a split."""
+    recordings = [folders.with_split(open_recording(file, layout), file, folder) for file in files_of(folder)]
+    form = FORMATS.get(recordings[0].format)
+    return (form.join if form else folders.join)(recordings)
+
+
+def _always(content: Any) -> bool:
+    return True
+
+
+PARTICLES = "holds particles (LagrangeBench), which move; hero reads states on a grid or on fixed points."
+FRAME = (
+    "is one frame of a PhiFlow scene, too short; stack the frames, save (time, channel, *space) with numpy.save and "
+    "add `--set data.layout=tcxy`."
+)
+PHIFLOW = {"data", "dim_names", "dim_types", "field_type"}
+"""Arrays of a frame; another, `extrapolation`, is a pickle and stays closed."""
+PICKLE = "is a Python pickle, which can run code when it is opened; save the array with numpy.save."
+ZIP = "is a zip file without arrays; unpack it and name the file or folder inside."
+
+FORMATS: Registry[Format] = Registry(
+    "format",
+    {
+        "cfdbench": Format("CFDBench", "folder", folders.case_folders, folders.read_cfdbench),
+        "apebench": Format("APEBench", "name", lambda name: name.startswith("apebench:"), folders.read_apebench),
+        "splits": Format(
+            "NumPy array per split",
+            "folder",
+            folders.split_files,
+            folders.read_split_files,
+        ),
+        "well": Format("The Well", "hdf5", well.is_well, well.read_well, well.join_well),
+        "dedalus": Format("Dedalus", "hdf5", dedalus.is_dedalus, dedalus.read_dedalus, dedalus.join_dedalus),
+        "pbdl": Format("PBDL", "hdf5", pbdl.is_pbdl, pbdl.read_pbdl),
+        "matlab73": Format("MATLAB 7.3", "hdf5", matlab.is_matlab73, matlab.read_matlab73),
+        "lagrangebench": Format("LagrangeBench", "hdf5", is_particles, PARTICLES),
+        **{n: Format(row.title, "hdf5", row.recognises, partial(read_layout, n, row)) for n, row in LAYOUTS.items()},
+        "folder": Format("folder of files", "folder", files_of, _read_folder),
+        "npy": Format("NumPy array", "npy", _always, named.read_npy),
+        "phiflow": Format("PhiFlow scene", "npz", lambda arrays: set(arrays) >= PHIFLOW, FRAME),
+        "npz": Format("NumPy arrays by name", "npz", _always, named.read_named),
+        "neuralop": Format("neuralop", "torch", torch.is_neuralop, torch.read_neuralop),
+        "torch": Format("PyTorch tensors", "torch", _always, partial(named.read_named, form="torch")),
+        "matlab": Format("MATLAB", "mat", _always, matlab.read_matlab),
+        "netcdf": Format("NetCDF", "netcdf", _always, xarray.read_xarray),
+        "zarr": Format("Zarr", "zarr", _always, xarray.read_zarr),
+        "pickle": Format("Python pickle", "pickle", _always, PICKLE),
+        "zip": Format("zip file", "zip", _always, ZIP),
+    },
+)
+"""In the order in which they are asked; the first that recognises a file reads it."""
+READERS = FORMATS
+"""The name of `FORMATS` in version 0.2 and before."""
+
+
+def open_recording(path: Path, layout: str = "") -> Recording:
+    """The trajectories of a file or folder; `layout` names the axes of a bare array, as in "btcxy"."""
+    path, contents = Path(path), "see `hero doctor`"
+    for kind in kinds_of(path):
+        with opened(kind, path) as content:
+            for form in FORMATS.values():
+                if form.container == kind and form.recognises(content):
+                    return _checked(form, path, content, layout)
+            if kind == "hdf5":
+                contents = describe(datasets_in(content, LISTED + 1)) or "no datasets"
+    raise HeroError(
+        f"{path} has a layout that is not known ({contents}); save its states as one array, with numpy.save or as the "
+        "only dataset, and name the axes with `--set data.layout=btcxy`."
+    )
+
+
+def _checked(form: Format, path: Path, content: Any, layout: str) -> Recording:
+    """The recording of a file; HeroError where it is refused or claims more than the file or the memory can hold."""
+    if isinstance(form.read, str):
+        raise HeroError(f"{path} {form.read}")
+    try:
+        return check_claim(form.read(path, content, layout))
+    except MemoryError:
+        raise HeroError(f"{path} describes more than the memory can hold; save a part of it.") from None

@@ -1,0 +1,332 @@
+"""Arrays and the letters of their axes: b trajectory, t time, c d e components, x y z space, p points of a cloud.
+
+    axes = layout_of("", array.shape, {"t": 201, "x": 512}, name="uu", path=path)   # "xt"
+    trajectories_of([array], axes)   # one trajectory, which stays in its file
+
+An array is anything with `shape`, `dtype` and slices, so that it may stay in its file until it is read.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hero.data.recording import Axis, Channel, Frames, Recording, Trajectory
+from hero.errors import HeroError
+
+LETTERS = "btcxyzp"
+SPACE = "xyzp"
+COMPONENTS = "cde"
+LISTED = 8  # arrays that an error names
+REAL_PART = 1e-6
+"""A complex array whose imaginary part is smaller than this share of its real part is real."""
+
+
+@dataclass(frozen=True)
+class FileArray:
+    """An array that stays in its file until it is sliced."""
+
+    read: Callable[[Path, str, Any], np.ndarray]
+    """(path, name, a whole number or a slice for each axis) -> that part."""
+    path: Path
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        return self.read(self.path, self.name, index)
+
+
+LazyArray = FileArray | np.ndarray
+
+
+def of_whole(load: Callable[[Path, str], np.ndarray], path: Path, name: str, index: Any) -> np.ndarray:
+    """A part of an array that its library reads whole; the last two of a process stay in memory."""
+    return np.array(_loaded(load, path, name, path.stat().st_mtime_ns)[index])
+
+
+@functools.lru_cache(maxsize=2)
+def _loaded(load: Callable[[Path, str], np.ndarray], path: Path, name: str, changed: int) -> np.ndarray:
+    return load(path, name)
+
+
+def layout_of(word: str, shape: Sequence[int], lengths: Mapping[str, int], *, name: str, path: Path) -> str:
+    """A letter per axis: the user's word, else the one that fits the lengths of the coordinates, else ours by rank."""
+    shape = tuple(shape)
+    if word:
+        _check_word(word, shape, name, path)
+        return word
+    fitting = _fitting(shape, lengths) if lengths and len(shape) <= 6 else []
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise HeroError(
+            f"{path}: by their lengths, the axes of {name} {shape} may be {' or '.join(fitting[:3])}; say which with "
+            f"`--set data.layout={fitting[0]}`."
+        )
+    ours = {4: "btcx", 5: "btcxy", 6: "btcxyz"}.get(len(shape), "")
+    # Channels are few: a third axis as long as the others is space, or channels stand elsewhere.
+    if ours and shape[2] < min(shape[3:]) and (shape[2] <= 8 or len(shape) > 4):
+        return ours
+    example = {2: "tx", 3: "btx", 4: "btxy", 5: "btcxy", 6: "btcxyz"}.get(len(shape))
+    if example is None:
+        raise HeroError(f"{path}: {name} {shape} cannot be trajectories; save (time, space) at least.")
+    raise HeroError(
+        f"{path}: which axes of {name} {shape} are trajectory (b), time (t), channel (c) and space (x, y, z) is not "
+        f"known; say it with one letter per axis, as in `--set data.layout={example}`."
+    )
+
+
+def _check_word(word: str, shape: tuple[int, ...], name: str, path: Path) -> None:
+    space = [letter for letter in word if letter in SPACE]
+    if len(word) != len(shape):
+        raise HeroError(f"{path}: data.layout={word!r} names {len(word)} axes, but {name} has the shape {shape}.")
+    if set(word) - set(LETTERS) or len(set(word)) != len(word):
+        raise HeroError(f"data.layout={word!r} must have different letters out of b, t, c, x, y, z or p.")
+    if "t" not in word or not space or ("p" in space and len(space) > 1):
+        raise HeroError(f"data.layout={word!r} needs t for time and x, y, z for space, or p for points; as in btcxy.")
+
+
+def _fitting(shape: tuple[int, ...], lengths: Mapping[str, int]) -> list[str]:
+    """The words whose letters have the given lengths; x, y, z in this order if they can be."""
+    known = "".join(letter for letter in LETTERS if letter in lengths)
+    missing = len(shape) - len(known)
+    if "t" in known:
+        others = {0: [""], 1: ["b", "c"], 2: ["bc"]}.get(missing, [])
+    else:
+        others = {1: ["t"], 2: ["bt", "tc"], 3: ["btc"]}.get(missing, [])
+    wanted = {letter: [n] for letter, n in lengths.items()}
+    words = {word for rest in others for word in orders(known + rest, shape, wanted) if _in_order(word, rest)}
+    if "t" in known and missing == 1:
+        # One axis without a coordinate: first, it counts trajectories; elsewhere, channels.
+        words = {word for word in words if ("b" in word) == (word[0] in "bc")}
+    return sorted({word for word in words if _in_order(word, "xyz")} or words)
+
+
+def orders(letters: str, shape: Sequence[int], lengths: Mapping[str, Sequence[int]]) -> set[str]:
+    """The orders of the letters in which each axis has one of the lengths of its letter."""
+    return {
+        "".join(order)
+        for order in permutations(letters)
+        if all(n in lengths.get(letter, [n]) for letter, n in zip(order, shape, strict=True))
+    }
+
+
+def _in_order(word: str, letters: str) -> bool:
+    places = [word.index(letter) for letter in letters if letter in word]
+    return places == sorted(places)
+
+
+def length_of(letters: str, axes: str, shape: Sequence[int]) -> int:
+    """Entries along the axes of these letters; 1 where the array has none of them."""
+    return math.prod(n for letter, n in zip(axes, shape, strict=True) if letter in letters)
+
+
+def space_of(axes: str, shape: Sequence[int]) -> dict[str, int]:
+    """Points along the axes of space in our order, by letter."""
+    return {letter: length_of(letter, axes, shape) for letter in SPACE if letter in axes}
+
+
+@dataclass(frozen=True, eq=False)
+class Slab:
+    """An array as channels of a recording."""
+
+    array: LazyArray
+    axes: str
+    """A letter per axis of the array."""
+    space: Mapping[str, int]
+    """Points along the axes of the recording by letter; an axis that the array lacks is filled by repetition."""
+
+    @property
+    def components(self) -> int:
+        """Number of channels."""
+        return length_of(COMPONENTS, self.axes, self.array.shape)
+
+    def read(self, row: int, frames: slice, channels: Sequence[int]) -> np.ndarray:
+        """(time, channel, *space) of one trajectory; of an array without time, one frame."""
+        one_axis = "c" in self.axes and "d" not in self.axes
+        part = slice(min(channels), max(channels) + 1) if one_axis else slice(0, self.components)
+        parts = {"b": row, "t": frames, "c": part if one_axis else slice(None)}
+        index: Any = tuple(parts.get(letter, slice(None)) for letter in self.axes)
+        block = np.asarray(self.array[index])
+        left = self.axes.replace("b", "")
+        ordered = [letter for letter in "t" + COMPONENTS + SPACE if letter in left]
+        block = block.transpose([left.index(letter) for letter in ordered])
+        lengths = dict(zip(ordered, block.shape, strict=True))
+        shape = lengths.get("t", 1), part.stop - part.start
+        block = block.reshape(*shape, *(lengths.get(letter, 1) for letter in self.space))
+        block = np.broadcast_to(block, (*shape, *self.space.values()))
+        return real(block)[slice(None) if "t" in left else frames, [channel - part.start for channel in channels]]
+
+
+def real(values: np.ndarray) -> np.ndarray:
+    """The real part of an array that is complex by rounding only."""
+    if not np.iscomplexobj(values):
+        return values
+    if values.size and np.abs(values.imag).max() > REAL_PART * max(np.abs(values.real).max(), REAL_PART):
+        raise HeroError("the array is complex; save its real and imaginary part as two channels.")
+    return values.real
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """The channels of one trajectory, from several arrays one after the other; `Trajectory.read`."""
+
+    slabs: Sequence[Slab]
+    row: int = 0
+
+    def __call__(self, frames: slice, channels: Sequence[int]) -> np.ndarray:
+        """(time, channel, *space)."""
+        if len(self.slabs) == 1:
+            return self.slabs[0].read(self.row, frames, channels)
+        blocks: list[np.ndarray] = []
+        order: list[int] = []
+        first = 0
+        for slab in self.slabs:
+            own = [channel for channel in dict.fromkeys(channels) if 0 <= channel - first < slab.components]
+            if own:
+                blocks.append(slab.read(self.row, frames, [channel - first for channel in own]))
+            order, first = order + own, first + slab.components
+        return np.concatenate(blocks, axis=1)[:, [order.index(channel) for channel in channels]]
+
+    def fields(self) -> np.ndarray:
+        """(field, *space) of arrays without time; `Trajectory.fields`."""
+        return self(slice(0, 1), range(sum(slab.components for slab in self.slabs)))[0]
+
+
+@dataclass(frozen=True)
+class Sequel:
+    """Parts of one trajectory that follow each other in time; `Trajectory.read`."""
+
+    parts: Sequence[Frames]
+    lengths: Sequence[int]
+    """Frames of each."""
+
+    def __call__(self, frames: slice, channels: Sequence[int]) -> np.ndarray:
+        """(time, channel, *space)."""
+        start, stop, step = frames.indices(sum(self.lengths))
+        found, begin = [], 0
+        for part, length in zip(self.parts, self.lengths, strict=True):
+            low = max(start, begin + (start - begin) % step)
+            if low < min(stop, begin + length):
+                found.append(part(slice(low - begin, min(stop, begin + length) - begin, step), channels))
+            begin += length
+        return np.concatenate(found) if found else self.parts[0](slice(0, 0), channels)
+
+
+def trajectories_of(
+    arrays: Sequence[LazyArray], axes: str, *, fields: Sequence[LazyArray] = (), split: str = ""
+) -> list[Trajectory]:
+    """A trajectory per entry of the axis b; `arrays` are its channels, `fields` have the same axes but no time."""
+    shape = arrays[0].shape
+    space, frames, count = space_of(axes, shape), length_of("t", axes, shape), length_of("b", axes, shape)
+    slabs = [Slab(array, axes, space) for array in arrays]
+    fixed = [Slab(array, without_time(axes, len(array.shape)), space) for array in fields]
+    return [
+        Trajectory(frames, States(slabs, row), {}, States(fixed, row).fields if fixed else None, split)
+        for row in range(count)
+    ]
+
+
+def without_time(axes: str, rank: int) -> str:
+    """The axes of a field of `rank` axes that does not change in time: with components or without."""
+    left = axes.replace("t", "")
+    return left if len(left) == rank else left.replace("c", "")
+
+
+def recording_of(
+    form: str,
+    files: tuple[Path, ...],
+    arrays: Mapping[str, LazyArray],
+    layout: str,
+    *,
+    name: str = "u",
+    coordinates: Mapping[str, np.ndarray] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Recording:
+    """The recording of an array per split, "" where there are none; `name` is the channel's."""
+    coordinates = coordinates or {}
+    dt, times = time_step(coordinates.get("t"))
+    first = next(iter(arrays.values()))
+    shapes = [array.shape for array in arrays.values()]
+    grids = {tuple(n for letter, n in zip(layout, shape, strict=False) if letter not in "bt") for shape in shapes}
+    if len(grids) > 1 or any(len(shape) != len(layout) for shape in shapes):
+        raise HeroError(f"{files[0]}: {describe(arrays)} differ in channels or grid; save the splits on one grid.")
+    return Recording(
+        format=form,
+        files=files,
+        channels=channels_of(name, length_of("c", layout, first.shape)),
+        axes=axes_of(space_of(layout, first.shape), coordinates),
+        dt=dt,
+        times=times,
+        trajectories=[one for split, array in arrays.items() for one in trajectories_of([array], layout, split=split)],
+        notes=notes,
+    )
+
+
+def channels_of(name: str, count: int) -> tuple[Channel, ...]:
+    """`u`, or `u0`, `u1`, ... where there are several."""
+    return (Channel(name),) if count == 1 else tuple(Channel(f"{name}{i}") for i in range(count))
+
+
+def axes_of(
+    space: Mapping[str, int], coordinates: Mapping[str, np.ndarray | None], names: str = SPACE
+) -> tuple[Axis, ...]:
+    """The axes of space, `names` in the order x, y, z; a coordinate that does not fit is left out."""
+    axes = []
+    for letter, points in space.items():
+        given = coordinates.get(letter)
+        found = np.asarray(given if given is not None and given.shape == (points,) else np.arange(points), np.float64)
+        axes.append(Axis("point" if letter == "p" else names[SPACE.index(letter)], found))
+    return tuple(axes)
+
+
+def time_step(times: np.ndarray | None) -> tuple[float, tuple[np.ndarray, ...]]:
+    """dt of the times of frames, (frames,) or (trajectory, frames), and `Recording.times`."""
+    if times is None or times.shape[-1] < 2:
+        return 1.0, ()
+    given = np.asarray(times, dtype=np.float64)
+    steps = np.diff(given)
+    dt = float(np.median(steps))
+    if np.isfinite(dt) and dt > 0:
+        # The mean of many equal steps has less rounding than any of them.
+        even = np.abs(steps - dt).max() <= 1e-3 * dt
+        return float(f"{steps.mean():.9g}") if even else dt, (given,)
+    return 1.0, (given,)  # times that do not increase: training refuses them
+
+
+def with_scalars(trajectories: Sequence[Trajectory], name: str, values: np.ndarray, path: Path) -> list[Trajectory]:
+    """Conditioning numbers `values`, (trajectory,) or (trajectory, number), added to the trajectories."""
+    table = np.asarray(values, dtype=np.float64)
+    if table.size == 1:
+        table = np.full((len(trajectories), 1), table.item())
+    elif table.ndim == 1 and len(trajectories) == 1:
+        table = table[None]
+    table = table.reshape(len(table), -1)
+    if len(table) != len(trajectories):
+        raise HeroError(
+            f"{path}: {name} has {len(table)} rows for {len(trajectories)} trajectories; save one for each."
+        )
+    names = [name] if table.shape[1] == 1 else [f"{name}{i}" for i in range(table.shape[1])]
+    return [
+        replace(trajectory, scalars={**trajectory.scalars, **dict(zip(names, row.tolist(), strict=True))})
+        for trajectory, row in zip(trajectories, table, strict=True)
+    ]
+
+
+def whole(array: LazyArray) -> np.ndarray:
+    """All of an array."""
+    return np.asarray(array[(slice(None),) * len(array.shape)])
+
+
+def describe(arrays: Mapping[str, LazyArray]) -> str:
+    """Names and shapes for an error, the first of them."""
+    listed = [f"{name} {tuple(array.shape or ())}" for name, array in list(arrays.items())[:LISTED]]
+    return ", ".join(listed) + (", ..." if len(arrays) > LISTED else "")

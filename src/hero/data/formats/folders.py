@@ -1,0 +1,179 @@
+"""Folders: CFDBench's cases, an array per split as APEBench writes them, and several recordings joined into one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hero.data.formats.arrays import axes_of, layout_of, recording_of, space_of, trajectories_of
+from hero.data.formats.named import open_npy
+from hero.data.recording import SPELLINGS, Axis, Channel, Recording
+from hero.errors import HeroError, unknown_name
+
+CASE = ("u", "v")
+"""Arrays of a case of CFDBench."""
+
+
+def read_apebench(path: Path, name: str, layout: str) -> Recording:
+    """A scenario such as `apebench:2d_phy_kolm_flow`, with its training and test trajectories, solved when opened."""
+    try:
+        from apebench.scenarios import scenario_dict
+    except ImportError as error:
+        raise HeroError(
+            f"{name} needs the package apebench; install it with `pip install apebench==0.1.1`, in an environment "
+            "without the tests of hero, because it pins exponax 0.1.0."
+        ) from error
+    found = re.fullmatch(r"apebench:(?:([123])d_)?(\w+)", name)
+    dims, scenario_name = (int(found[1] or 1), found[2]) if found else (1, "")
+    if scenario_name not in scenario_dict:
+        raise unknown_name("scenario of apebench", scenario_name, scenario_dict)
+    try:
+        scenario = scenario_dict[scenario_name](num_spatial_dims=dims)
+        arrays = {"train": np.asarray(scenario.get_train_data()), "test": np.asarray(scenario.get_test_data())}
+    except (ValueError, TypeError) as error:
+        raise HeroError(f"apebench cannot solve {name} ({error}); choose another number of dimensions.") from error
+    return replace(_of_splits((path,), arrays, vars(scenario), "btc" + "xyz"[:dims]), files=())
+
+
+def split_files(folder: Path) -> dict[str, Path]:
+    """NAME_train.npy, NAME_test.npy and perhaps NAME_val.npy, or without NAME, if the folder has one such set."""
+    found: dict[str, Path] = {}
+    for split, words in {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}.items():
+        patterns = [pattern for word in words for pattern in (f"{word}.npy", f"*_{word}.npy")]
+        paths = [path for pattern in patterns for path in folder.glob(pattern)]
+        if len(paths) > 1:
+            return {}
+        found |= dict(zip([split], paths, strict=False))
+    return found if "train" in found else {}
+
+
+def read_split_files(path: Path, folder: Path, layout: str) -> Recording:
+    """An array per split, (trajectory, time, channel, *space) or as the layout says; and the scenario's JSON."""
+    files = split_files(folder)
+    described = files["train"].with_name(files["train"].name.removesuffix("_train.npy") + ".json")
+    facts = _json(described).get("info", {}) if described.is_file() else {}
+    arrays = {split: open_npy(file) for split, file in files.items()}
+    return _of_splits(tuple(files.values()), arrays, facts, layout)
+
+
+def _of_splits(files: tuple[Path, ...], arrays: dict[str, Any], facts: dict[str, Any], layout: str) -> Recording:
+    """The facts of a scenario are its dt and the width of its box, 1 where it has no units; all are periodic."""
+    shape = tuple(arrays["train"].shape)
+    layout = layout_of(layout, shape, {}, name="train", path=files[0])
+    recording = recording_of("apebench", files, arrays, layout, notes=(f"The axes of {shape} are read as {layout}.",))
+    if not isinstance(facts, dict) or "num_spatial_dims" not in facts:
+        return recording
+    width, dt = (float(facts.get(name, 1.0)) for name in ("domain_extent", "dt"))
+    axes = [Axis(axis.name, np.arange(axis.points) * (width / axis.points), True) for axis in recording.axes]
+    return replace(recording, axes=tuple(axes), dt=dt)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise HeroError(f"{path} is not JSON ({error}); delete it or write it again.") from error
+    return content if isinstance(content, dict) else {}
+
+
+def case_folders(folder: Path) -> list[Path]:
+    """The folders with a case of CFDBench: this one, or below it (problem/subset/case)."""
+    found = {path.parent for depth in ("", "*/", "*/*/", "*/*/*/") for path in folder.glob(f"{depth}case.json")}
+    return sorted(case for case in found if (case / "case.json").is_file() and (case / "u.npy").is_file())
+
+
+def read_cfdbench(path: Path, folder: Path, layout: str) -> Recording:
+    """A trajectory per case: u.npy and v.npy, (time, height, width), and numbers in case.json."""
+    cases = case_folders(folder)
+    names = [name for name in CASE if (cases[0] / f"{name}.npy").is_file()]
+    arrays = [[open_npy(case / f"{name}.npy") for name in names] for case in cases]
+    grid = arrays[0][0].shape[1:]
+    for case, parts in zip(cases, arrays, strict=True):
+        shapes = {part.shape for part in parts}
+        if len(shapes) > 1 or len(parts[0].shape) != 3 or parts[0].shape[1:] != grid:
+            raise HeroError(
+                f"{case} holds {', '.join(map(str, sorted(shapes)))} and {cases[0]} the grid {grid}; name a folder "
+                "whose cases are (time, height, width) on one grid."
+            )
+    facts = [_json(case / "case.json") for case in cases]
+    scalars = [{name: float(n) for name, n in row.items() if type(n) in (int, float)} for row in facts]
+    common = [name for name in scalars[0] if all(name in row for row in scalars)]
+    dropped = sorted({name for row in scalars for name in row} - set(common))
+    notes = [f"{', '.join(dropped)} of case.json are left out, because some cases do not have them."]
+    axes = axes_of(space_of("txy", arrays[0][0].shape), {}, "yx")
+    return Recording(
+        format="cfdbench",
+        files=tuple(part.path for parts in arrays for part in parts),
+        channels=tuple(Channel(name) for name in names),
+        axes=tuple(replace(axis, periodic=False) for axis in axes),  # every flow has walls, an inlet or an outlet
+        dt=1.0,
+        trajectories=[
+            replace(trajectories_of(parts, "txy")[0], scalars={name: row[name] for name in common})
+            for parts, row in zip(arrays, scalars, strict=True)
+        ],
+        notes=tuple(notes) if dropped else (),
+    )
+
+
+def with_split(recording: Recording, path: Path, folder: Path) -> Recording:
+    """The split that a folder between these two is named after, for trajectories whose file does not say."""
+    split = next((SPELLINGS[part] for part in path.relative_to(folder).parts[:-1] if part in SPELLINGS), "")
+    return replace(
+        recording,
+        trajectories=[replace(trajectory, split=trajectory.split or split) for trajectory in recording.trajectories],
+    )
+
+
+def join(recordings: Sequence[Recording]) -> Recording:
+    """The trajectories of all recordings, one after the other."""
+    check_alike(recordings)
+    together = zip(*(recording.axes for recording in recordings), strict=True)
+    axes = [
+        replace(same[0], periodic=same[0].periodic if len({axis.periodic for axis in same}) == 1 else False)
+        for same in together
+    ]
+    return replace(
+        recordings[0],
+        files=tuple(path for recording in recordings for path in recording.files),
+        axes=tuple(axes),
+        trajectories=[trajectory for recording in recordings for trajectory in recording.trajectories],
+        times=tuple(times for recording in recordings for times in recording.times),
+        notes=tuple(dict.fromkeys(note for recording in recordings for note in recording.notes)),
+    )
+
+
+def check_alike(recordings: Sequence[Recording]) -> None:
+    """Refuse files that cannot be one recording, naming two of them."""
+    first = recordings[0]
+    for other in recordings[1:]:
+        both = f"{first.files[0]} and {other.files[0]}"
+        for name, ours in _facts(first).items():
+            if ours != (theirs := _facts(other)[name]):
+                differing = " and ".join(f"({', '.join(names)})" for names in (ours, theirs))
+                raise HeroError(f"{both} have different {name}, {differing}; open them separately.")
+        if not all(_is_same(*pair) for pair in zip(first.axes, other.axes, strict=True)):
+            raise HeroError(f"the coordinates of {both} differ; open them separately.")
+        if abs(other.dt - first.dt) > 1e-3 * first.dt:
+            raise HeroError(f"the dt of {both} differ, {first.dt:.4g} and {other.dt:.4g}; open them separately.")
+
+
+def _facts(recording: Recording) -> dict[str, tuple[str, ...]]:
+    """What files of one recording have in common."""
+    return {
+        "layouts": (recording.format,),
+        "grids": tuple(f"{axis.name}: {axis.points}" for axis in recording.axes),
+        "channels": tuple(channel.name for channel in recording.channels),
+        "conditioning fields": recording.field_names,
+        "conditioning numbers": recording.scalar_names,
+    }
+
+
+def _is_same(ours: Axis, theirs: Axis) -> bool:
+    extent = float(np.ptp(ours.coordinates)) or 1.0
+    return bool(np.abs(ours.coordinates - theirs.coordinates).max() <= 1e-5 * extent)

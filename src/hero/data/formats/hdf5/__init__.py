@@ -1,0 +1,1 @@
+"""HDF5: a table of layouts, and the layouts that need their own code."""

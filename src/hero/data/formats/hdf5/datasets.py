@@ -1,0 +1,112 @@
+"""Datasets and attributes of HDF5 files: arrays that stay in their file, coordinates, numbers and words."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from hero.data.formats.arrays import COMPONENTS, FileArray
+from hero.data.handles import read_hdf5
+from hero.errors import HeroError
+
+
+def dataset_of(group: h5py.Group, name: str) -> h5py.Dataset:
+    """A dataset of real or complex numbers; HeroError where the file has something else there."""
+    item = group.get(name)
+    where = f"{posixpath.join(group.name, name)} in {group.file.filename}"
+    if not isinstance(item, h5py.Dataset):
+        raise HeroError(f"{where} is {'a group' if item is not None else 'missing'}, not a dataset; check the file.")
+    if item.dtype.kind not in "fiuc" or item.shape is None:
+        raise HeroError(f"{where} holds {item.dtype}, not numbers; convert it to an array of floats.")
+    return item
+
+
+def is_dataset(group: Any, name: str, ranks: Sequence[int] = ()) -> bool:
+    """Whether `name` is a dataset, with one of these numbers of axes."""
+    item = group.get(name) if isinstance(group, h5py.Group) else None
+    return isinstance(item, h5py.Dataset) and (not ranks or item.ndim in ranks)
+
+
+def datasets_in(group: h5py.Group, most: int | None = None) -> dict[str, h5py.Dataset]:
+    """The datasets in a group and below it, `most` at most."""
+    found: dict[str, h5py.Dataset] = {}
+
+    def collect(name: str, item: object) -> bool | None:
+        if isinstance(item, h5py.Dataset):
+            found[name] = item
+        return True if len(found) == most else None  # a value ends the visit
+
+    group.visititems(collect)
+    return found
+
+
+def array_of(path: Path, group: h5py.Group, name: str) -> FileArray:
+    """A dataset of numbers."""
+    data = dataset_of(group, name)
+    return FileArray(read_hdf5, path, posixpath.join(group.name, name), data.shape, data.dtype)
+
+
+def arrays_of(
+    path: Path, group: h5py.Group, names: Sequence[str], axes: str, free: str = COMPONENTS
+) -> list[FileArray]:
+    """Datasets of one order of axes and of equal lengths, but for the letters `free`; HeroError where one differs."""
+    arrays = [array_of(path, group, name) for name in names]
+    for array in arrays:
+        check_lengths(arrays[0], axes, array, axes, free)
+    return arrays
+
+
+def check_lengths(one: FileArray, axes: str, other: FileArray, letters: str, free: str = COMPONENTS) -> None:
+    """Refuse two datasets whose axes of the same letter differ in length."""
+    lengths = dict(zip(axes, one.shape, strict=False))
+    fits = len(letters) == len(other.shape) and all(
+        letter in free or lengths[letter] == n for letter, n in zip(letters, other.shape, strict=True)
+    )
+    if not fits:
+        both = f"{one.name} {one.shape} and {other.name} {other.shape}"
+        raise HeroError(f"{one.path}: the shapes of {both} differ; check the file, or split it by shape.")
+
+
+def coordinates(group: h5py.Group, names: Sequence[str], length: int, surplus: int = 0) -> np.ndarray | None:
+    """The first dataset of these names that has the length, or `surplus` more; (length,) or (trajectory, length)."""
+    for name in names:
+        item = group.get(name)
+        numeric = is_dataset(group, name, (1, 2)) and item.dtype.kind in "fiu"
+        if numeric and item.shape[-1] in (length, length + surplus):
+            return np.asarray(item[..., :length], np.float64)
+    return None
+
+
+def first_row(values: h5py.Dataset | np.ndarray) -> np.ndarray:
+    """Coordinates; of the first trajectory where every trajectory has a row."""
+    return np.asarray(values[(0,) * (values.ndim - 1)], np.float64)
+
+
+def differing_rows(group: h5py.Group, names: Sequence[str]) -> list[str]:
+    """Notes about coordinates that have a row per trajectory, of which the first is used; a start may differ."""
+    found = []
+    for name in names:
+        item = group.get(name)
+        if is_dataset(group, name, (2,)) and item.dtype.kind in "fiu" and item.shape[1] > 1:
+            rows = np.asarray(item[...], np.float64)
+            rows = rows - rows[:, :1]
+            if np.abs(rows - rows[0]).max() > 1e-3 * np.abs(np.diff(rows[0])).max():
+                note = f"The coordinates {name} differ between trajectories; those in the first are used for all."
+                found.append(note)
+    return found
+
+
+def numbers(attributes: Mapping[str, Any]) -> dict[str, float]:
+    """The attributes that are one number each."""
+    found = {name: np.asarray(value) for name, value in attributes.items()}
+    return {name: float(n.item()) for name, n in found.items() if n.size == 1 and n.dtype.kind in "fiub"}
+
+
+def words(value: Any) -> list[str]:
+    """An attribute that is a list of texts, or one text."""
+    return [word.decode() if isinstance(word, bytes) else str(word) for word in np.atleast_1d(value)]

@@ -1,0 +1,296 @@
+"""NetCDF, and Zarr as a folder or a zip file, through xarray: axes from CF attributes, packed integers decoded.
+
+Zarr arrays whose dimensions have no names are arrays by name, as in .npz files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import lru_cache, partial
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from hero.data.formats.arrays import COMPONENTS, FileArray, Slab, States, time_step
+from hero.data.formats.claims import members
+from hero.data.formats.named import read_named
+from hero.data.handles import damage_reported
+from hero.data.recording import Axis, Channel, Recording, Trajectory
+from hero.errors import HeroError, install_hint
+
+PLACE = "channel"
+"""The attribute of a variable that hero writes to a Zarr store: its place among the channels."""
+CLASSIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
+"""First bytes of NetCDF 3."""
+NAMES = {
+    "time": "time t valid_time times step",
+    "horizontal": "lat latitude lon longitude rlat rlon",
+    "vertical": "z lev level plev height depth altitude pressure_level isobaric",
+    "row": "member ensemble number realization sample samples trajectory run simulation batch b",
+    "channel": "channel channels variable component field c feature features",
+}
+STANDARD = {
+    "time": "time forecast_period",
+    "horizontal": "latitude longitude grid_latitude grid_longitude",
+    "vertical": "height depth altitude air_pressure model_level_number",
+    "row": "realization",
+}
+DEGREES = {"degrees_north", "degree_north", "degrees_east", "degree_east", "degrees_n", "degrees_e"}
+SECONDS = {"d": 86400.0, "h": 3600.0, "s": 1.0}
+
+
+def has_dimensions(file: h5py.File) -> bool:
+    """Whether an HDF5 file names the dimensions of its arrays as NetCDF does."""
+    return "_NCProperties" in file.attrs or any(
+        isinstance(item, h5py.Dataset) and item.attrs.get("CLASS") == b"DIMENSION_SCALE" for item in file.values()
+    )
+
+
+def is_zarr(path: Path) -> bool:
+    """Whether a folder is a Zarr store."""
+    return any((path / name).is_file() for name in ("zarr.json", ".zgroup", ".zarray"))
+
+
+def open_dataset(path: Path) -> Any:
+    """The xarray.Dataset of a NetCDF file or a Zarr store, of which coordinates are read; the last four stay open."""
+    return _dataset(path, path.stat().st_mtime_ns, os.getpid())
+
+
+@lru_cache(maxsize=4)
+def _dataset(path: Path, changed: int, process: int) -> Any:
+    engine = _engine(path)
+    _check_installed(path, "xarray", engine)
+    import xarray
+
+    arguments: dict[str, Any] = {"engine": engine, "chunks": None, "cache": False}
+    arguments |= {"consolidated": False} if engine == "zarr" else {}
+    source = _store(path) if engine == "zarr" else path
+    try:
+        opened = xarray.open_dataset(source, **arguments)
+    except ValueError:  # a calendar or a unit of time that cannot be decoded: the numbers serve as well
+        opened = xarray.open_dataset(source, decode_times=False, **arguments)
+    return _ordered(opened) if engine == "zarr" else opened
+
+
+def _engine(path: Path) -> str:
+    if path.is_dir():
+        return "zarr"
+    with path.open("rb") as file:
+        head = file.read(8)
+    return "scipy" if head[:4] in CLASSIC else "zarr" if head.startswith(b"PK") else "h5netcdf"
+
+
+def _check_installed(path: Path, *modules: str) -> None:
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        raise HeroError(f"{path} needs {' and '.join(missing)} to be read; {install_hint('xarray')}.")
+
+
+def _ordered(dataset: Any) -> Any:
+    """The variables by their place, else by name: a Zarr store lists them as its folder happens to."""
+    places = {name: variable.attrs.get(PLACE) for name, variable in dataset.data_vars.items()}
+    return dataset[sorted(places, key=lambda name: (places[name] if isinstance(places[name], int) else 0, str(name)))]
+
+
+def _store(path: Path) -> Any:
+    """The path of a folder, or the zip file opened as a store; from version 3.1, zarr refuses the codec pickle."""
+    import zarr
+
+    if not path.is_file():
+        return path
+    members(path)
+    return zarr.storage.ZipStore(path, mode="r")
+
+
+def _opened_zarr(path: Path) -> Any:
+    _check_installed(path, "zarr")
+    import zarr
+
+    return zarr.open(_store(path), mode="r")
+
+
+def open_zarr(path: Path) -> Any:
+    """An xarray.Dataset, or a dict of arrays where dimensions have no names."""
+    opened = _opened_zarr(path)
+    arrays = {"": opened} if hasattr(opened, "shape") else dict(opened.arrays())
+    if arrays and all(map(_has_names, arrays.values())):
+        return open_dataset(path)
+    return {n or "u": FileArray(_read_zarr, path, n, array.shape, array.dtype) for n, array in arrays.items()}
+
+
+def _has_names(array: Any) -> bool:
+    return "_ARRAY_DIMENSIONS" in array.attrs or getattr(array.metadata, "dimension_names", None) is not None
+
+
+def _read_zarr(path: Path, name: str, index: Any) -> np.ndarray:
+    """A part of an array of a store, "" where the store is the array."""
+    with damage_reported(path, (Exception,)):
+        opened = _opened_zarr(path)
+        return np.asarray((opened[name] if name else opened)[index])
+
+
+def read_zarr(path: Path, content: Any, layout: str) -> Recording:
+    """The trajectories of a store."""
+    if isinstance(content, dict):  # a dataset is a mapping, but no dict
+        return read_named(path, content, layout, form="zarr")
+    return read_xarray(path, content, layout)
+
+
+def _read_variable(row: Mapping[str, int], path: Path, name: str, index: Any) -> np.ndarray:
+    """A part of a variable at one place of the dimensions in `row`."""
+    return open_dataset(path)[name].isel(row)[index].values
+
+
+def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
+    """Variables in time are channels, one per level; others on the same grid are conditioning fields."""
+    letters = _letters(path, dataset)
+    time, *space = [name for letter in "txyz" for name in letters if letters[name] == letter]
+    rows = [name for name in letters if letters[name] == "b"]
+    levels = [name for name in letters if letters[name] in COMPONENTS]
+    numeric = {str(name): v for name, v in dataset.data_vars.items() if v.dtype.kind in "fiu"}
+    needed = {time, *space, *rows}
+    states = [name for name, v in numeric.items() if needed <= set(v.dims) <= {*needed, *levels}]
+    fields = [name for name, v in numeric.items() if set(v.dims) == set(space)]
+    left = [name for name, v in numeric.items() if v.ndim and name not in (*states, *fields)]
+    note = f"{', '.join(left[:8])} are left out, because they are not on the grid of the other variables."
+    dt, unit, times = _time(dataset, time)
+    points = {letters[name]: dataset.sizes[name] for name in space}
+
+    def slabs(names: list[str], row: Mapping[str, int]) -> list[Slab]:
+        shown = {name: numeric[name].isel(row) for name in names}
+        axes = {name: "".join(letters[str(dim)] for dim in variable.dims) for name, variable in shown.items()}
+        read = partial(_read_variable, row)
+        return [Slab(FileArray(read, path, name, v.shape, v.dtype), axes[name], points) for name, v in shown.items()]
+
+    places = product(*(range(dataset.sizes[name]) for name in rows))
+    fixed = States(slabs(fields, {})).fields if fields else None
+    return Recording(
+        format="xarray",
+        files=(path,),
+        channels=tuple(channel for name in states for channel in _channels(dataset, name, levels)),
+        axes=tuple(_axis_of(dataset, name) for name in space),
+        dt=dt,
+        time_unit=unit,
+        times=times,
+        trajectories=[
+            Trajectory(dataset.sizes[time], States(slabs(states, dict(zip(rows, place, strict=True)))), fields=fixed)
+            for place in places
+        ],
+        field_names=tuple(fields),
+        notes=(note,) if left else (),
+    )
+
+
+def _letters(path: Path, dataset: Any) -> dict[str, str]:
+    """A letter for each dimension of the largest variable: b where its points are trajectories, c d e channels."""
+    kinds = {str(name): _kind_of_dimension(dataset, str(name)) for name in dataset.dims}
+    moving = [
+        variable
+        for variable in dataset.data_vars.values()
+        if variable.dtype.kind in "fiu" and any(kinds[name] == "time" for name in variable.dims) and variable.ndim > 1
+    ]
+    if not moving:
+        known = [
+            f"{n} ({', '.join(f'{d} {size}' for d, size in v.sizes.items())})" for n, v in dataset.data_vars.items()
+        ]
+        raise HeroError(
+            f"{path} holds {', '.join(known[:8]) or 'no variables'}, and none of them varies in time and space; name "
+            "the dimension of time `time`."
+        )
+    main = max(moving, key=lambda variable: (variable.ndim, variable.size))
+    of: dict[str, list[str]] = {kind: [] for kind in ("time", "horizontal", "vertical", "row", "channel", "space")}
+    for name in map(str, main.dims):
+        of[kinds[name]].append(name)
+    # Over latitude and longitude, levels are few and far apart: channels. In a box, z is the third axis.
+    levels = (of["vertical"] if of["horizontal"] else []) + of["channel"]
+    space = [str(name) for name in main.dims if str(name) not in (*of["time"], *of["row"], *levels)]
+    if not 1 <= len(space) <= 3 or len(of["time"]) != 1 or len(levels) > len(COMPONENTS):
+        raise HeroError(
+            f"{path}: of the dimensions {', '.join(map(str, main.dims))} of {main.name}, {', '.join(space) or 'none'} "
+            "are space; select 1 to 3 of space and one of time with xarray, and save that part."
+        )
+    letters = {"t": of["time"], "xyz": space, "b" * len(of["row"]): of["row"], COMPONENTS: levels}
+    return {name: letter for word, names in letters.items() for name, letter in zip(names, word, strict=False)}
+
+
+def _channels(dataset: Any, name: str, levels: list[str]) -> list[Channel]:
+    """A channel for each level of a variable."""
+    own = [level for level in levels if level in dataset[name].dims]
+    unit = str(dataset[name].attrs.get("units", ""))
+    places = product(*([_label(dataset, level, i) for i in range(dataset.sizes[level])] for level in own))
+    return [Channel("_".join([name, *labels]), unit) for labels in places]
+
+
+def _label(dataset: Any, dimension: str, place: int) -> str:
+    if dimension not in dataset.coords:
+        return str(place)
+    value = dataset[dimension].values[place]
+    return f"{value:g}" if np.issubdtype(type(value), np.number) else str(value)
+
+
+def _time(dataset: Any, name: str) -> tuple[float, str, tuple[np.ndarray, ...]]:
+    """(dt, its unit, `Recording.times`)."""
+    if name not in dataset.coords:
+        return 1.0, "", ()
+    times = dataset[name].values
+    if times.dtype.kind in "fiu":
+        dt, found = time_step(times)
+        return dt, str(dataset[name].attrs.get("units", "")).split(" since ")[0], found
+    of_calendar = all(hasattr(one, "calendar") for one in times)  # dates as of noleap are objects
+    if times.size < 2 or not (of_calendar or times.dtype.kind in "mM"):
+        return 1.0, "", ()
+    passed = times - times[0]
+    seconds = np.array([one.total_seconds() for one in passed]) if of_calendar else passed / np.timedelta64(1, "s")
+    dt = time_step(seconds)[0]
+    # The largest of day, hour and second of which dt is a whole number.
+    unit = next((unit for unit, n in SECONDS.items() if dt >= n and abs(dt / n - round(dt / n)) < 1e-6), "s")
+    dt, found = time_step(seconds / SECONDS[unit])
+    return dt, unit, found
+
+
+def _kind_of_dimension(dataset: Any, name: str) -> str:
+    """time, horizontal (latitude and longitude), vertical, row (one trajectory per point), channel or space."""
+    attributes = dict(dataset[name].attrs) if name in dataset.coords else {}
+    if name in dataset.coords and dataset[name].dtype.kind in "mM":
+        return "time"
+    units = str(attributes.get("units", "")).lower()
+    for kind, names in STANDARD.items():
+        if attributes.get("standard_name") in names.split():
+            return kind
+    if attributes.get("axis") == "T" or " since " in units:
+        return "time"
+    if units in DEGREES:
+        return "horizontal"
+    if attributes.get("axis") == "Z" or "positive" in attributes:
+        return "vertical"
+    if attributes.get("axis") in ("X", "Y"):
+        return "space"
+    return next((kind for kind, names in NAMES.items() if name.lower() in names.split()), "space")
+
+
+def _axis_of(dataset: Any, name: str) -> Axis:
+    """An axis of space; a longitude that goes around the globe is periodic, a latitude is not."""
+    if name not in dataset.coords or dataset[name].dtype.kind not in "fiu":
+        return Axis(name, np.arange(dataset.sizes[name], dtype=np.float64))
+    points = np.asarray(dataset[name].values, dtype=np.float64)
+    units = str(dataset[name].attrs.get("units", ""))
+    lower, standard = name.lower(), str(dataset[name].attrs.get("standard_name", ""))
+    periodic = None
+    if "lat" in lower or "latitude" in standard or units.lower().endswith(("north", "_n")):
+        periodic = False
+    elif "lon" in lower or "longitude" in standard or units.lower().endswith(("east", "_e")):
+        periodic = _covers_circle(points)
+    return Axis(name, points, periodic, units)
+
+
+def _covers_circle(degrees: np.ndarray) -> bool:
+    """360 degrees, once: with or without the first meridian again at the end."""
+    if len(degrees) < 2:
+        return False
+    step, width = abs(degrees[1] - degrees[0]), abs(degrees[-1] - degrees[0])
+    return bool(abs(width + step - 360) < 0.1 * step or abs(width - 360) < 0.1 * step)
