@@ -134,7 +134,7 @@ def test_the_option_is_short_for_the_setting(tmp_path: Path, call: Call) -> None
     assert code == 0, err
     (run,) = (tmp_path / "runs").iterdir()
     config = stored_config(run / "config.toml")
-    assert config.backbone == of_file(path, 1, backbone__size="large").backbone
+    assert config.backbone.own() == of_file(path, 1, backbone__size="large").backbone.own()
     assert network_sentence(config) in " ".join((out + err).split())
     assert_refused(call("train", path, "--size", "huge", *given, *places), "huge", "small, base, large")
     assert_refused(call("finetune", run, "--size", "small", *places[:2]), "backbone.size=small")
