@@ -51,18 +51,23 @@ def examine_file(path: Path, layout: str, out: Path, json: Path | None) -> int:
         save(figure, out / f"{name}.png")
     if json:
         found.write(json)
+    network = "" if found.problems else show_operator(found, out)
     say(f"pictures: {out}", style="dim")
-    say(*doctor.verdict(found, "" if found.problems else network_of(found)))
+    say(*doctor.verdict(found, network))
     return int(bool(found.problems))
 
 
-def network_of(found: "Diagnosis") -> str:
-    """The network that the command of a diagnosis trains, and what it costs."""
+def show_operator(found: "Diagnosis", data_dir: Path) -> str:
+    """Print what the operator keeps that the command of a diagnosis trains; returns its network and what it costs."""
+    from hero.report.content import structure_table
     from hero.runs.config import RECOMMENDED, make_config
+    from hero.runs.structure import find_structure, sample_data
     from hero.study.cost.count import network_sentence
 
     words = [f"{key}={value}" for key, value in found.settings.items()]
-    return network_sentence(make_config(RECOMMENDED, overrides=[f"data.path={found.source}", *words]))
+    config = make_config(RECOMMENDED, overrides=[f"data.path={found.source}", *words])
+    show(structure_table(find_structure(config, sample_data(config, data_dir))))
+    return network_sentence(config)
 
 
 def find_only_run(name: str, where: Folders) -> Path | None:

@@ -186,7 +186,10 @@ def predict(
     show_errors(result)
     shape, made = "×".join(map(str, result.shape)), result.shape[1]
     say(f"prediction {shape} in {result.seconds:.2f} s, {made / result.seconds:.0f} steps/s")
-    say(f"{result.diverged} of {result.shape[0]} trajectories left the finite range")
+    count = result.shape[0]
+    say(f"{result.diverged} of {count} trajectories left the finite range")
+    if result.outside is not None:
+        say(f"{result.outside} of {count} left the range of the training data by more than a tenth of its width")
     if not result.complete:
         ended = "interrupted" if result.interrupted else "every trajectory left the finite range"
         kept = f"the first {made} are kept" if made else "nothing is written"

@@ -40,7 +40,7 @@ from hero.data.checks import (
 from hero.data.formats import open_recording
 from hero.data.recording import Axis, Recording, Trajectory
 from hero.data.store import SCORED, SPLITS, Split
-from hero.data.windows import Trajectories
+from hero.data.windows import Statistics, Trajectories
 from hero.errors import HeroError, unknown_name
 from hero.parallel import from_first
 
@@ -479,7 +479,7 @@ class FileTrajectories(Trajectories):
     def mask(self) -> Tensor | None:
         return self.reading.mask
 
-    def statistics(self) -> tuple[Tensor, Tensor, Tensor]:
+    def statistics(self) -> Statistics:
         return from_first(super().statistics)  # one process reads the whole file
 
     def step_std(self) -> Tensor:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -51,6 +52,19 @@ class Context:
         if new_states.shape[1] < history:
             new_states = torch.cat([self.states, new_states], dim=1)
         return replace(self, states=new_states[:, -history:])
+
+
+class Statistics(NamedTuple):
+    """Of training data; masked points do not count."""
+
+    mean: Tensor
+    std: Tensor
+    """Of each channel, (channel,), float64."""
+    mean_state: Tensor
+    """The mean over trajectories and time, (channel, *space)."""
+    low: Tensor
+    high: Tensor
+    """The smallest and the largest value of each channel."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,20 +146,24 @@ class Trajectories:
         """Mean and standard deviation of each channel, over the valid points."""
         return self.statistics()[:2]
 
-    def statistics(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean and standard deviation of each channel, and the mean state (channel, *space); read once."""
+    def statistics(self) -> Statistics:
+        """Statistics of all states; read once."""
         if "_statistics" not in vars(self):
             total = torch.zeros(self.shape[2:], dtype=torch.float64)
+            low, high = (torch.full(self.shape[2:3], edge) for edge in (torch.inf, -torch.inf))
+            rest = (0, 1, *range(3, len(self.shape)))
 
             def parts() -> Iterator[Tensor]:
                 for part in self.each():
                     total.add_(part.double().sum(dim=(0, 1)))
+                    low.copy_(torch.minimum(low, part.amin(rest)))
+                    high.copy_(torch.maximum(high, part.amax(rest)))
                     yield part
 
             moments = streamed_moments(parts(), correction=1, mask=self.mask)
             state = (total / (self.shape[0] * self.shape[1])).float()
-            object.__setattr__(self, "_statistics", (*moments, state))
-        found: tuple[Tensor, Tensor, Tensor] = vars(self)["_statistics"]
+            object.__setattr__(self, "_statistics", Statistics(*moments, state, low, high))
+        found: Statistics = vars(self)["_statistics"]
         return found
 
     def step_std(self) -> Tensor:

@@ -210,6 +210,10 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
+        lambda d: d.outcome == "blow-up",
+        lambda d: "Whatever the cause, --set backbone.keep=auto,limit bounds the rollout by the energy of the data.",
+    ),
+    (
         lambda d: d.outcome in ("blow-up", "drift") and d.high,
         lambda d: "The error sits at small scales: fewer backbone.modes, or states on a finer grid.",
     ),

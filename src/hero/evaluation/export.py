@@ -90,6 +90,8 @@ class ModelCard(Record):
     """Weights of the points along each axis, as float32 in base64, empty where they are equal; (): all equal."""
     mask: str = ""
     """True where there is a value, (channel, *grid), as bits in base64; empty: everywhere."""
+    band: tuple[tuple[float, float], ...] = ()
+    """The smallest and the largest value of each channel in the training data; empty: not known."""
     hero: str
     """Version of this library."""
 
@@ -115,6 +117,7 @@ class ModelCard(Record):
             channel_weights=importance_of(config.train.channel_weights, source.channel_names),
             quadrature=tuple(map(packed_weights, axes)) if any(axis is not None for axis in axes) else (),
             mask=packed(run.mask) if source.masked else "",
+            band=run.band,
             hero=versions()["hero"],
         )
 

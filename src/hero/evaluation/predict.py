@@ -38,6 +38,8 @@ BLOCK_STEPS = 256
 """The most that an interrupt can cost."""
 CHUNK_BYTES = 2**20
 """Of the states of a trajectory that are stored together."""
+ROOM = 0.1
+"""Of the width of the range of the training data, on both sides: test states may lie a little outside."""
 CALL_VALUES = 2**22
 """Numbers in the states of one call: activations are many times as large."""
 
@@ -51,6 +53,8 @@ class Prediction:
     seconds: float
     diverged: int
     """Trajectories that left the finite range."""
+    outside: int | None
+    """Trajectories that left the range of the training data by more than `ROOM` of its width; None: not known."""
     steps: int
     """Steps asked for; the file has fewer after an interrupt, or if every trajectory left the finite range."""
     interrupted: bool = False
@@ -128,6 +132,10 @@ class Rolling:
         self.title = "compiling, then predicting" if compile else "predicting"
         self.bad = torch.full((self.shape[0],), torch.inf)
         """The first step that is not finite."""
+        self.outside = torch.zeros(self.shape[0], dtype=torch.bool)
+        band = torch.tensor(card.band or ((-math.inf, math.inf),)).reshape(-1, 2, *(1,) * len(card.grid))
+        self.middle = band.mean(dim=1).nan_to_num()
+        self.reach = (0.5 + ROOM) * (band[:, 1] - band[:, 0])
         self.norm = card.measured()
         self.errors = StreamedErrors(self.norm)
         self.notes = list(start.notes)
@@ -153,8 +161,9 @@ class Rolling:
         seconds = time.perf_counter() - clock
         shape = (self.shape[0], made, *self.shape[2:])
         diverged = int(self.bad.isfinite().sum())
-        errors = self.errors.values
-        return Prediction(path, shape, seconds, diverged, self.steps, interrupted, errors, tuple(self.notes))
+        outside = int((self.outside | self.bad.isfinite()).sum()) if self.operator.card.band else None
+        errors, notes = self.errors.values, tuple(self.notes)
+        return Prediction(path, shape, seconds, diverged, outside, self.steps, interrupted, errors, notes)
 
     def output(self, path: Path, format: str) -> AbstractContextManager[Output]:
         """The file in which the rollout is written; other formats than ours begin with the given states."""
@@ -175,6 +184,7 @@ class Rolling:
             finite = self.norm.without_masked(block).isfinite().flatten(2).all(dim=2)
             here = torch.where(finite.all(dim=1), torch.inf, first + 1 + finite.logical_not().int().argmax(dim=1))
             self.bad = torch.minimum(self.bad, here)
+            self.outside |= self.norm.without_masked(block - self.middle).abs().gt(self.reach).flatten(1).any(dim=1)
             self.compare(block, first)
             output.append(self.norm.hidden(block).numpy())
 

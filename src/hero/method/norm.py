@@ -47,6 +47,9 @@ class Norm:
     """m and σ, (channel,), float64; None before `fit`."""
     mean_state: Tensor | None = None
     """The mean over training trajectories and time, (channel, *space): a baseline."""
+    low: Tensor | None = None
+    high: Tensor | None = None
+    """The smallest and the largest value of each channel, (channel,), float64; earlier versions have none."""
     _tables: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
 
     @property
@@ -57,13 +60,13 @@ class Norm:
     def fit(self, data: Trajectories | Tensor) -> None:
         """Take the mask, the mean, the standard deviation and the mean state of the training data."""
         data = Trajectories.of(data)
-        mean, std, state = data.statistics()
         self.mask = None if data.mask is None else data.mask.cpu()
-        self.load({"mean": mean.numpy(), "std": std.numpy(), "mean_state": state.numpy()})
+        self.load({name: part.numpy() for name, part in data.statistics()._asdict().items()})
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What `load` takes back."""
         parts = {"mean": self.mean, "std": self.std, "mean_state": self.mean_state, "mask": self.mask}
+        parts |= {"low": self.low, "high": self.high}
         return {name: part.cpu().numpy() for name, part in parts.items() if part is not None}
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -71,6 +74,8 @@ class Norm:
         mean, std = (torch.from_numpy(np.array(arrays[name])).double() for name in ("mean", "std"))
         self.mean, self.mean_state = mean, torch.from_numpy(np.array(arrays["mean_state"])).float()
         self.std = spread(mean, std)
+        if "low" in arrays:
+            self.low, self.high = (torch.from_numpy(np.array(arrays[name])).double() for name in ("low", "high"))
         if "mask" in arrays:
             self.mask = torch.from_numpy(np.array(arrays["mask"])).bool()
         self._tables.clear()

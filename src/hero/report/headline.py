@@ -27,7 +27,8 @@ from hero.study.statistics import counted, paired_tests
 def lead(inputs: ReportInputs) -> list[str]:
     """One run in a sentence; else the result of each group, the number of runs, and the conclusion of a study."""
     if inputs.single:
-        return [summary_sentence(inputs.single.metrics, inputs.single.config)]
+        config = inputs.single.config
+        return list(filter(None, [summary_sentence(inputs.single.metrics, config), structure_sentence(config)]))
     results = results_of(inputs)
     found = []
     for result in results:
@@ -96,6 +97,16 @@ def summary_sentence(metrics: Metrics, config: RunConfig) -> str:
         f"{config.make_source().title}: {metric_title(name)} {number}{paper}{worst}; "
         f"{metrics.test.get('diverged', 0):.0f} of {metrics.trajectories} rollouts diverged."
     )
+
+
+def structure_sentence(config: RunConfig) -> str:
+    """ "The operator keeps mean:u, as the data do, and predicts the change of the state."; "" where it does neither."""
+    backbone = config.backbone
+    found = "as the data do" if "auto" in backbone.keep else "as was asked for"
+    keeps = f"keeps {', '.join(backbone.kept)}, {found}," if backbone.is_found and backbone.kept else ""
+    target = "predicts the change of the state" if backbone.predicts_change else ""
+    text = " and ".join(filter(None, [keeps, target])).rstrip(",")
+    return f"The operator {text}." if text else ""
 
 
 def channel_sentence(group: Group, scoring: Scoring) -> str:

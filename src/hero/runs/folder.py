@@ -102,6 +102,15 @@ class Run(StoredRun):
         return norm
 
     @property
+    def band(self) -> tuple[tuple[float, float], ...]:
+        """The smallest and the largest value of each channel in its training data; empty in earlier versions."""
+        try:
+            stored = read_arrays(self.path / STATISTICS)
+            return tuple(zip(stored["low"].tolist(), stored["high"].tolist(), strict=True))
+        except (*UNREADABLE, KeyError):
+            return ()
+
+    @property
     def mask(self) -> Tensor:
         """The mask of its data, (channel, *space), as the operator holds it."""
         return next(part.mask for part in self.operator("cpu").modules() if isinstance(part, Masked))
