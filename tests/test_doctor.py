@@ -662,7 +662,12 @@ def test_the_document_shows_the_output_of_its_command(
     code, out, err = call("doctor", "waves.npy")
     assert code == 0, err
     (shown,) = re.findall(r"^```\n(waves.npy\n.*?)\n```", text, re.M | re.S)
-    assert "\n".join(line.rstrip() for line in out.splitlines()).strip() == shown
+    assert tiny_as_one("\n".join(line.rstrip() for line in out.splitlines()).strip()) == tiny_as_one(shown)
+
+
+def tiny_as_one(text: str) -> str:
+    """The text with one sign for every number of rounding, which differs between processors."""
+    return re.sub(r"[0-9.]+e-0[5-9]", "~", text)
 
 
 @pytest.mark.parametrize("space", [(16,), (12, 10), (8, 6, 10)])

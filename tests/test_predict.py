@@ -138,6 +138,21 @@ def rolled(states: Tensor, steps: int, path: Path, step: Any = growing) -> modul
     return Rolling(Operator(card(), step), Start(Trajectories(states[:, None])), steps).into(path)
 
 
+def test_rollouts_that_leave_the_range_of_the_training_data_are_counted(tmp_path: Path) -> None:
+    """Each step adds 1 to channel a, whose range is 0 to 10: up to 11 is allowed."""
+
+    def step(context: Context) -> Tensor:
+        return context.states[:, -1] + torch.tensor([1.0, 0.0])[:, None]
+
+    start = torch.zeros(3, 2, 8)
+    start[2, 0] = 1.5
+    for band, outside in ((((0.0, 10.0), (-1.0, 1.0)), [0, 1, 1, 3]), ((), [None] * 4)):
+        operator = Operator(card(channels=2, channel_names=("a", "b"), band=band), step)
+        for steps, count in zip((9, 10, 11, 16), outside, strict=True):
+            found = Rolling(operator, Start(Trajectories(start[:, None])), steps).into(tmp_path / "u.npy")
+            assert found.outside == count
+
+
 def test_a_rollout_that_diverges_ends_there_and_keeps_the_finite_part(tmp_path: Path) -> None:
     """float32 ends at 3.4e38: from 1 there are 38 finite steps, from 1e8 there are 30."""
     both = torch.ones(2, 1, 8) * torch.tensor([1.0, 1e8])[:, None, None]
