@@ -5,7 +5,7 @@ python -m benchmarks peers --json speed.json      all of it; in 3D compiling alo
 python -m benchmarks scaling speed.png            cost of an update against grid size and batch
 python -m benchmarks memory memory.png            memory of an update against the length of its unroll
 python -m benchmarks streaming --storage gzip     training from a file next to training from memory
-python -m benchmarks tuning table.csv --tasks burgers   the grid that the preset `best` was chosen from
+python -m benchmarks tuning table.csv --tasks burgers   the grid that the preset `recipe` was chosen from
 python -m benchmarks network table.csv            networks of several sizes on files of several kinds
 python -m benchmarks crashes                      kills at all points for all strategies, and at random moments
 python -m benchmarks soak --minutes 60            mixed work; memory and handles over time
@@ -205,7 +205,12 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--updates", type=at_least_one, default=4000, help="of each run (default 4000)")
     command.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="N")
     command.add_argument("--arm", action="append", metavar="'A=B C=D'", help="settings of an arm (default: the grid)")
-    command.add_argument("--common", default="train.optimizer=soap", metavar="'A=B C=D'", help="settings of all arms")
+    command.add_argument(
+        "--common",
+        default="strategy=push_forward train.optimizer=soap",
+        metavar="'A=B C=D'",
+        help="settings of all arms",
+    )
     command.add_argument("--workers", type=int, default=1, help="runs at a time, one thread each")
     command.add_argument("--show", action="store_true", help="train nothing; print the table that is there")
     command.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR")

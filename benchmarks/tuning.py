@@ -25,17 +25,23 @@ from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run, choose_device, load_data
 from hero.training.loop import train
 
-POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
-LARGEST_WEIGHTS = (20, 100, 1000)
-MEASURED = ("gm100", "nrmse@1", "nrmse@100", "nrmse@200", "diverged")
+LOSSES = ("train.loss=relative", "train.loss=balanced")
+STRUCTURES = (
+    "",
+    "backbone.keep=auto",
+    "backbone.residual=true",
+    "backbone.keep=auto backbone.residual=true",
+    "backbone.keep=auto backbone.residual=auto",
+)
+MEASURED = ("gm100", "nrmse@1", "nrmse@100", "nrmse@200", "diverged", "blown")
+"""Metrics of the rollouts, and `blown`: trajectories whose error is above `BLOWN` at some step."""
+BLOWN = 10.0
 COLUMNS = ("task", "updates", "seed", "arm", *MEASURED, "seconds", "failure")
 
 
 def grid() -> list[str]:
-    """push_forward, and foresight for every power and largest weight; power 0 is the balanced loss without history."""
-    pairs = itertools.product(POWERS, LARGEST_WEIGHTS)
-    foresight = [f"strategy=foresight foresight.power={a:g} loss.w_max={w}" for a, w in pairs]
-    return ["strategy=push_forward", *foresight]
+    """Each loss with each way to keep invariants and to predict the change; the control is the first."""
+    return [f"{loss} {structure}".strip() for structure, loss in itertools.product(STRUCTURES, LOSSES)]
 
 
 def tune(
@@ -52,7 +58,7 @@ def tune(
     done = {row_key(row) for row in read_rows(table)}
     jobs = [
         {"task": task, "updates": updates, "seed": seed, "arm": " ".join(sorted(arm.split()))}
-        for task, seed, arm in itertools.product(tasks, seeds, arms)
+        for seed, arm, task in itertools.product(seeds, arms, tasks)
     ]
     jobs = [job for job in jobs if row_key(job) not in done]
     for job in {job["task"]: job for job in reversed(jobs)}.values():  # data once, not by each worker
@@ -120,7 +126,7 @@ def validation_row(job: Mapping[str, Any], runs_dir: Path, data_dir: Path) -> di
         val = load_data(config, "val", data_dir, device)
         step = run.stepper(run.operator(device))
         errors = metrics.rollout_errors(step, val, config.data.val_steps + 1 - history, device, history)
-        found = metrics.summarise(errors)
+        found = {**metrics.summarise(errors), "blown": int((errors["nrmse"] > BLOWN).any(dim=1).sum())}
         seconds = run.log.training[-1].seconds
         measured = {name: f"{found[name]:.5g}" for name in MEASURED if name in found}
         return {**job, **measured, "seconds": f"{seconds:.0f}", "failure": ""}

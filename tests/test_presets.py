@@ -103,6 +103,8 @@ def test_a_table_of_tuning_grows_by_what_is_missing_and_keeps_failures(tmp_path:
     assert any("| inf | inf |" in line for line in lines)
 
 
-def test_the_grid_has_the_twin_without_history() -> None:
-    assert len(grid()) == 16
-    assert "strategy=foresight foresight.power=0 loss.w_max=20" in grid()
+def test_the_grid_has_the_control_and_the_recipe() -> None:
+    control, *others = [make_config(overrides=["strategy=push_forward", *arm.split()]) for arm in grid()]
+    assert control == make_config(overrides={"strategy": "push_forward"})
+    recipe = make_config("recipe")
+    assert (recipe.backbone, recipe.train.loss) in [(one.backbone, one.train.loss) for one in others]
