@@ -19,11 +19,13 @@ from hero.training.loop import train
 def test_without_words_the_recommended_preset_is_trained_and_named(call: Call, tmp_path: Path, data_dir: Path) -> None:
     code, out, err = call("train", "burgers", *options(), "--runs", tmp_path, "--data", data_dir)
     assert (code, err) == (0, "")
-    assert "preset recipe, which we recommend: soap, balanced loss; `--strategy hero`" in " ".join(out.split())
+    assert "preset recipe, which we recommend: soap, the invariants of the data kept; `--strategy hero`" in " ".join(
+        out.split()
+    )
     (run,) = (path for path in tmp_path.iterdir() if (path / "config.toml").is_file())
     config = Run(run).config
     assert config.run_id() == make_config("best", overrides=TINY).run_id()  # its name in earlier versions
-    assert (config.strategy, config.train.optimizer, config.train.loss) == ("push_forward", "soap", "balanced")
+    assert (config.strategy, config.train.optimizer, config.train.loss) == ("push_forward", "soap", "relative")
 
 
 @pytest.mark.parametrize(

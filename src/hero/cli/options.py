@@ -249,7 +249,7 @@ class Settings:
         if self.preset or self.implied_preset(self.values(**named)) != RECOMMENDED:
             return []
         return [
-            f"preset {RECOMMENDED}, which we recommend: {config.train.optimizer}, {config.train.loss} loss; "
+            f"preset {RECOMMENDED}, which we recommend: {config.train.optimizer}, the invariants of the data kept; "
             "`--strategy hero` trains HERO as published"
         ]
 

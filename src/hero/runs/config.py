@@ -46,7 +46,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     # One set for every task, chosen on validation (docs/method/tuning.md); its numbers are the defaults of these parts.
     "recipe": {
         "strategy": "push_forward",
-        "train.loss": "balanced",
         "train.optimizer": "soap",
         "backbone.keep": ("auto",),
         "backbone.residual": "auto",
