@@ -91,6 +91,7 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     # As trained before the preset dropped history; BALANCED gives the same bits (tests/test_presets.py).
     "recipe": ("paper", {"strategy": "foresight", "foresight.power": 0.0, "train.optimizer": "soap"}),
     "control": ("paper", {**BALANCED, "train.loss": "relative"}),
+    "invariants": ("recipe", {}),
     "clip=20": ("paper", {**BALANCED, "loss.w_max": 20.0}),
     "clip=1000": ("paper", {**BALANCED, "loss.w_max": 1000.0}),
     "AdamW": ("paper", {**BALANCED, "train.optimizer": "adamw"}),

@@ -34,16 +34,16 @@ TWO_D = ("decaying_turbulence", "anisotropic_diffusion", "kolmogorov_flow", "kol
 THREE_D = ("swift_hohenberg", "unbalanced_advection")
 STUDIED = ("burgers", "kuramoto_sivashinsky")
 """Tasks of the studies with many arms."""
-PAPER_SEEDS, OWN_SEEDS = range(5), range(10, 15)
-"""Seeds of the paper's protocol, and of our own arms, which were tuned with seeds 0 to 2."""
+PAPER_SEEDS, OWN_SEEDS, FRESH_SEEDS = range(5), range(10, 15), range(40, 50)
+"""Seeds of the paper's protocol, of our own arms, which were tuned with seeds 0 to 2, and of the recipe of today."""
 MEASURE = "nrmse@100"
 NOT_RUN = "not run"
 GONE = 10.0
 """Larger errors count as this one: by how much a rollout that blew up is wrong says nothing."""
-LABELS = {"control": "control", "recipe": "recipe", "foresight": "foresight"}
+LABELS = {"control": "control", "recipe": "balanced", "foresight": "foresight"}
 """Names of our arms on the page; the paper's are their strategies."""
-SHARES = {("recipe", "control"): "recipe / control", ("foresight", "recipe"): "history's share"}
-"""The ratios that matter: of the recipe, and of what history adds to it."""
+SHARES = {("recipe", "control"): "balanced / control", ("foresight", "recipe"): "history's share"}
+"""The ratios that matter: of the balanced loss, which was the recipe then, and of what history adds to it."""
 TRANSOLVER_PAIRS = (("hero", "push_forward"), ("recipe", "control"))
 PAIRS = (("hero", "push_forward"), ("fixed_weight", "push_forward"), ("hero", "fixed_weight"))
 PUBLISHED_VARIANTS = {
@@ -63,10 +63,10 @@ GAIN_ARMS = {
     "control": "SOAP, relative loss (the control)",
     "h1": "SOAP, H1 loss",
     "spectrum of the data": "SOAP, weights by the spectrum of the data",
-    "recipe": "SOAP, weights by the spectrum of the error (the recipe)",
-    "clip=20": "recipe, weights up to 20 instead of 100",
-    "clip=1000": "recipe, up to 1000",
-    "foresight": "recipe, times the lagged operator's adjoint (foresight)",
+    "recipe": "SOAP, weights by the spectrum of the error (balanced)",
+    "clip=20": "balanced, weights up to 20 instead of 100",
+    "clip=1000": "balanced, up to 1000",
+    "foresight": "balanced, times the lagged operator's adjoint (foresight)",
     "foresight, power=0.5": "foresight, exponent 0.5 instead of 1",
     "foresight, horizon=10": "foresight, horizon 10 instead of 50",
     "foresight, horizon=100": "foresight, horizon 100",
@@ -197,7 +197,7 @@ def recipe_table(found: Found, tasks: Sequence[str], updates: int) -> str:
 
 def measures_table(found: Found, places: Sequence[tuple[str, int]]) -> str:
     """The recipe against its control by every measure: they can disagree."""
-    heading = ["task", "updates", *MEASURES.values(), "runs with a diverged rollout: recipe, control"]
+    heading = ["task", "updates", *MEASURES.values(), "runs with a diverged rollout: balanced, control"]
     rows = []
     for task, updates in places:
         cells = [[found.cell(arm, task, updates, name) for arm in ("recipe", "control")] for name in MEASURES]
@@ -228,18 +228,14 @@ def history_table(found: Found, places: Sequence[tuple[str, int]]) -> str:
 
 def headline_table(found: Found, tasks: Sequence[str], updates: int) -> str:
     """The first table of the README: HERO as published, and the recipe next to its control."""
-    heading = [
-        "task",
-        "HERO as published",
-        "`push_forward`, optimizer of the recipe",
-        "recipe",
-        "recipe / `push_forward`",
-    ]
+    heading = ["task", "HERO as published", "`push_forward`, optimizer of the recipe", "recipe", "ratio of the two"]
+    paper, fresh = found.of_seeds(PAPER_SEEDS), found.of_seeds(FRESH_SEEDS)
     rows = [
         [
             task,
-            *(mean_text(found.cell(arm, task, updates)) for arm in ("hero", "control", "recipe")),
-            ratio_text(found.pairs("recipe", "control", task, updates)),
+            mean_text(paper.cell("hero", task, updates)),
+            *(mean_text(fresh.cell(arm, task, updates)) for arm in ("control", "invariants")),
+            ratio_text(fresh.pairs("invariants", "control", task, updates)),
         ]
         for task in tasks
     ]
@@ -295,7 +291,8 @@ def transolver_table(found: Found, tasks: Sequence[str], schedules: Mapping[str,
     """HERO against push_forward, and the recipe against its control, for the other backbone."""
     heading = ["task", "backbone", "updates"]
     for arm, other in TRANSOLVER_PAIRS:
-        heading += [other, arm, f"{arm} / {other}", "seeds"]
+        name = LABELS.get(arm, arm)
+        heading += [other, name, f"{name} / {other}", "seeds"]
     rows = []
     for task in tasks:
         for kind, updates in schedules.items():
@@ -309,7 +306,13 @@ def transolver_table(found: Found, tasks: Sequence[str], schedules: Mapping[str,
 
 def equal_time_table(found: Found, tasks: Sequence[str], updates: int, more: int) -> str:
     """The recipe against a control with more updates."""
-    heading = ["task", f"control, {updates:,} updates", f"control, {more:,}", f"recipe, {updates:,}", "recipe / longer"]
+    heading = [
+        "task",
+        f"control, {updates:,} updates",
+        f"control, {more:,}",
+        f"balanced, {updates:,}",
+        "balanced / longer",
+    ]
     rows = []
     for task in tasks:
         usual, longer, recipe = (
@@ -334,7 +337,7 @@ def ablation_table(found: Found, tasks: Sequence[str], updates: int) -> str:
         over = ratio_text(found.averaged(arm, "recipe", tasks, updates))
         rows.append([changed, *texts, over, seeds_text(cells[0])])
     return table(
-        ["arm", *(f"{task}, ratio to the control" for task in tasks), "both, ratio to the recipe", "seeds"], rows
+        ["arm", *(f"{task}, ratio to the control" for task in tasks), "both, ratio to balanced", "seeds"], rows
     )
 
 
@@ -468,7 +471,8 @@ def filled(text: str, found: Found) -> str:
     def made(match: re.Match[str]) -> str:
         if match[1] not in TABLES:
             raise HeroError(f"there is no table {match[1]!r}; choose one of: {', '.join(TABLES)}.")
-        return f"<!-- begin {match[1]} -->\n{TABLES[match[1]](found)}\n<!-- end {match[1]} -->"
+        runs = found if match[1] == "headline" else found.of_seeds(range(FRESH_SEEDS.start))
+        return f"<!-- begin {match[1]} -->\n{TABLES[match[1]](runs)}\n<!-- end {match[1]} -->"
 
     return re.sub(r"<!-- begin ([\w ]+) -->\n.*?<!-- end \1 -->", made, text, flags=re.DOTALL)
 
