@@ -405,7 +405,7 @@ def test_unknown_names_are_refused_before_torch_is_loaded(tmp_path: Path) -> Non
         "train burgers --preset bst",
         "train burgers --log csv",
         "train --resume nothing",
-        "estimate burgers --backbone fmo",
+        "describe burgers --backbone fmo",
         "compare burgers --strategies hero,heroo",
         "study mian",
         "data make burgrs",
