@@ -51,7 +51,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
         (["compare"], ("TASK", "--strategies", "--seeds", "--budget", "--baseline", *STRATEGIES, *SETTINGS, *FOLDERS)),
         (["study"], ("STUDY", "--tasks", "--strategies", "--loss", "--dry-run", *STRATEGIES, *SETTINGS, *FOLDERS)),
         (["evaluate"], ("RUN", *FOLDERS)),
-        (["runs"], (*FOLDERS, "--json", "rm", "rename", "tag")),
+        (["runs"], (*FOLDERS, "--json", "rm", "rename")),
         (["report"], ("--open",)),
         (["animate"], ("--open",)),
         (["anatomy"], ("--open",)),
@@ -263,7 +263,7 @@ def test_a_pipe_has_one_plain_line_for_each_row(finished: Path, call: Call, monk
         assert str(field.description) in lines[name]
 
 
-def test_runs_are_named_tagged_and_found_by_their_names(
+def test_runs_are_named_and_found_by_their_names(
     call: Call, finished: Path, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
@@ -272,24 +272,14 @@ def test_runs_are_named_tagged_and_found_by_their_names(
         shutil.copytree(finished, folder)
     here = ("--runs", runs_dir)
     assert call("runs", "rename", "s0-1", "the [bold] one", *here) == (0, f"{folders[0].name}: the [bold] one\n", "")
-    assert call("runs", "tag", "s0-1", "paper", "draft", *here)[0] == 0
-    assert call("runs", "tag", "the [bold] one", "draft", "--remove", *here)[1] == f"{folders[0].name}: paper\n"
     assert_refused(call("runs", "rename", "s0-2", "two\nlines", *here), "one line of text")
     line = next(line for line in call("runs", *here)[1].splitlines() if folders[0].name in line)
     assert "the [bold] one" in line
-    assert line.endswith("paper")
     named, other = json.loads(call("runs", "--json", *here)[1])
-    assert (named["run"], named["name"], named["tags"], named["status"]) == (
-        folders[0].name,
-        "the [bold] one",
-        ["paper"],
-        "finished",
-    )
+    assert (named["run"], named["name"], named["status"]) == (folders[0].name, "the [bold] one", "finished")
     assert named["metrics"]["test"] == json.loads((finished / "metrics.json").read_text())["test"]
-    assert (other["name"], other["tags"]) == ("", [])
-    assert json.loads(call("runs", "--json", "--tag", "paper", *here)[1]) == [named]
-    assert call("runs", "rename", "s0-1", "", *here)[0] == 0
-    assert call("runs", "tag", "s0-1", "paper", "--remove", *here)[0] == 0
+    assert other["name"] == ""
+    assert call("runs", "rename", "the [bold] one", "", *here)[0] == 0
     assert not (folders[0] / "label.json").exists()
 
 
@@ -415,7 +405,7 @@ def test_unknown_names_are_refused_before_torch_is_loaded(tmp_path: Path) -> Non
         "train burgers --preset bst",
         "train burgers --log csv",
         "train --resume nothing",
-        "estimate burgers --backbone fmo",
+        "describe burgers --backbone fmo",
         "compare burgers --strategies hero,heroo",
         "study mian",
         "data make burgrs",

@@ -23,9 +23,8 @@ from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run
 from hero.runs.records import Log, Metrics, TrainingRecord, ValidationRecord
 from hero.strategies import STRATEGIES
-from hero.study.compare import at_cost, plan_comparison, relative_costs
+from hero.study.compare import at_cost, logged_seconds, plan_comparison, relative_costs
 from hero.study.cost.count import empty_windows
-from hero.study.cost.dry_run import logged_seconds
 from hero.study.records import FILE, Cell, Row, StudyResult
 from hero.study.rows import strategy_row
 from hero.study.run import run

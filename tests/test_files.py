@@ -100,7 +100,7 @@ def test_a_comparison_on_a_file(tmp_path: Path, call: Call) -> None:
     assert code == 0, err
     assert "flow, FNO" in out
     assert "VRMSE@4" in out
-    for command in (("describe",), ("estimate", "--updates", 1)):
+    for command in (("describe",), ("describe", "--updates", 1)):
         code, out, err = call(*command, tmp_path / "flow.hdf5", *settings(*SMALL, *FNO), *places)
         assert code == 0, err
 

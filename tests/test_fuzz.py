@@ -31,7 +31,7 @@ def test_strange_values_are_taken_or_refused_in_one_sentence() -> None:
     [
         *("train.steps=1979-05-27", "backbone.kwargs=5", "task.name=5", "backbone.name=[1]", "train.steps=٣"),
         *("train.steps=" + "9" * 5000, "train.steps=" + "[" * 5000, "train.stages=٣:٣", "data.nothing=1"),
-        *("refiner.form=[]", "backbone.size=[]", "hero.diagnostics=[[1]]", "train.stages=1:" + "9" * 5000),
+        *("refiner.steps=[]", "backbone.size=[]", "hero.diagnostics=[[1]]", "train.stages=1:" + "9" * 5000),
         "backbone.levels=9223372036854775807",
     ],
 )

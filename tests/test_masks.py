@@ -352,9 +352,8 @@ def refiner_batch(fill: float | None) -> Batch:
     return Batch(Context(states[:5, :1]), states[:5, 1:2], 0, None, Generator().manual_seed(5))
 
 
-@pytest.mark.parametrize("form", ["pdearena", "paper"])
-def test_the_refiner_leaves_masked_points_out(form: str, folder: Path) -> None:
-    strategy, model = refiner(folder, **{"refiner.form": form})
+def test_the_refiner_leaves_masked_points_out(folder: Path) -> None:
+    strategy, model = refiner(folder)
     strategy.begin(model, Trajectories(training_data().states, None, VALID))
     value = strategy.loss(model, refiner_batch(None)).value
     assert torch.equal(strategy.loss(model, refiner_batch(1e4)).value, value)

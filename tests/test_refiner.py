@@ -19,16 +19,14 @@ from hero.method.metrics import rollout_errors
 from hero.method.rollout import rollout
 from hero.models import FNO, Transolver, count_parameters
 from hero.runs.config import RunConfig, make_config
-from hero.strategies.refiner import FORMS, Form, Paper, Pdearena, RefinedOperator, Refiner
+from hero.strategies.refiner import Diffusion, RefinedOperator, Refiner
 from hero.training.ema import AveragedWeights
 from hero.training.loop import resume, train
 from test_train import assert_same_run
 
-BOTH = pytest.mark.parametrize("form", sorted(FORMS))
 
-
-def config_of(form: str = "pdearena", **changes: Any) -> RunConfig:
-    values = {"strategy": "refiner", "refiner.form": form, "refiner.noise": 1e-3}
+def config_of(**changes: Any) -> RunConfig:
+    values = {"strategy": "refiner", "refiner.noise": 1e-3}
     return make_config(overrides={**values, **{key.replace("__", "."): value for key, value in changes.items()}})
 
 
@@ -99,8 +97,8 @@ def six_digits(published: Iterable[float]) -> Any:
 
 
 @pytest.mark.parametrize("s", PUBLISHED)
-def test_the_tables_of_form_pdearena_are_the_published_ones(s: float) -> None:
-    form = Pdearena(3, s)
+def test_the_tables_are_the_published_ones(s: float) -> None:
+    form = Diffusion(3, s)
     for t, *row in PUBLISHED[s]:
         ours = [x[t].item() for x in (form.beta, form.alpha_bar, form.noise, form.c_0, form.c_s, form.variance)]
         assert ours == six_digits(row), t
@@ -109,63 +107,59 @@ def test_the_tables_of_form_pdearena_are_the_published_ones(s: float) -> None:
     assert form.alpha_bar.dtype == torch.float64
 
 
-@pytest.mark.parametrize(
-    ("least", "published"), [(2e-7, (5.848035e-3, 3.419952e-5, 2e-7)), (4e-7, (7.368063e-3, 5.428835e-5, 4e-7))]
-)
-def test_the_deviations_of_form_paper_are_the_published_ones(least: float, published: tuple[float, ...]) -> None:
-    assert Paper(3, least).sigma[1:].tolist() == six_digits(published)
-
-
 def test_defaults_are_the_published_ones() -> None:
     config = make_config(overrides={"strategy": "refiner"})
-    assert (config.method.form, config.method.steps, config.method.noise) == ("pdearena", 3, 4e-7)
+    assert (config.method.steps, config.method.noise) == (3, 4e-7)
     assert config.train.ema == 0.995
-    assert make_config(overrides={"strategy": "refiner", "refiner.form": "paper"}).method.noise == 2e-7
 
 
-@BOTH
+def test_stored_runs_of_the_retired_form_are_refused_and_others_open(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    for form in ("pdearena", "paper"):
+        file.write_text(f'strategy = "refiner"\n\n[refiner]\nform = "{form}"\n')
+        if form == "pdearena":
+            assert make_config(file=file) == make_config(overrides={"strategy": "refiner"})
+        else:
+            with pytest.raises(HeroError, match=r"refiner\.form"):
+                make_config(file=file)
+
+
 @pytest.mark.parametrize("steps", [1, 3, 4])
-def test_the_network_is_called_once_more_than_it_refines(form: str, steps: int) -> None:
-    strategy = config_of(form, refiner__steps=steps).make_strategy()
+def test_the_network_is_called_once_more_than_it_refines(steps: int) -> None:
+    strategy = config_of(refiner__steps=steps).make_strategy()
     recorded = Recorded(lambda guess, k: torch.zeros_like(guess), steps)
     data = data_of()
     strategy.stepper(operator_of(strategy, lambda i, o: recorded, data))(Context(data[:, :1]))
-    order = list(range(steps + 1))
-    assert [k for _, k in recorded.calls] == (order if form == "paper" else order[::-1])
+    assert [k for _, k in recorded.calls] == list(range(steps, -1, -1))
 
 
-def oracle(form: Form, y: Tensor) -> Callable[[Tensor, int], Tensor]:
+def oracle(diffusion: Diffusion, y: Tensor) -> Callable[[Tensor, int], Tensor]:
     """The network that knows y and gives what finds it in one call."""
-    if isinstance(form, Pdearena):
-        return lambda guess, t: (form.alpha_bar[t].sqrt() * guess - y) / (1 - form.alpha_bar[t]).sqrt()
-    assert isinstance(form, Paper)
-    return lambda guess, k: y if k == 0 else (guess - y) / form.sigma[k]
+    signal, noise = diffusion.alpha_bar.sqrt(), (1 - diffusion.alpha_bar).sqrt()
+    return lambda guess, t: (signal[t] * guess - y) / noise[t]
 
 
 @pytest.mark.parametrize("s", [2e-7, 4e-7, 1e-2])
-@BOTH
 @pytest.mark.parametrize("difference", [True, False])
-def test_a_network_that_knows_the_target_gives_the_target_for_every_seed(form: str, s: float, difference: bool) -> None:
+def test_a_network_that_knows_the_target_gives_the_target_for_every_seed(s: float, difference: bool) -> None:
     data = data_of()
     for seed in range(3):
-        strategy = config_of(form, refiner__noise=s, refiner__difference=difference, seed=seed).make_strategy()
+        strategy = config_of(refiner__noise=s, refiner__difference=difference, seed=seed).make_strategy()
         recorded = Recorded(lambda guess, k: guess)
         model = operator_of(strategy, lambda i, o, network=recorded: network, data)
-        recorded.answer = oracle(model.form, model.target(data[:, 0], data[:, 1]))
+        recorded.answer = oracle(model.diffusion, model.target(data[:, 0], data[:, 1]))
         made = strategy.stepper(model)(Context(data[:, :1]))
         torch.testing.assert_close(made, data[:, 1], rtol=1e-11, atol=1e-11)
         assert len({tuple(guess.flatten().tolist()) for guess, _ in recorded.calls}) == 4
 
 
-@BOTH
-def test_what_is_learnt_without_any_guess_does_not_see_the_target(form: str) -> None:
-    """t = K of pdearena: only noise reaches the network, whose target is -y; k = 0 of the paper: zeros, and y."""
-    table, first = FORMS[form](3, 4e-7), 3 if form == "pdearena" else 0
+def test_what_is_learnt_without_any_guess_does_not_see_the_target() -> None:
+    """At t = K only noise reaches the network, whose target is -y."""
     epsilon = torch.randn(5, 1, 6, dtype=torch.float64)
     for y in (torch.ones_like(epsilon), torch.randn_like(epsilon)):
-        guess, target = table.corrupt(y, torch.full((5,), first), epsilon)
-        assert torch.equal(guess, epsilon if form == "pdearena" else torch.zeros_like(y))
-        assert torch.equal(target, -y if form == "pdearena" else y)
+        guess, target = Diffusion(3, 4e-7).corrupt(y, torch.full((5,), 3), epsilon)
+        assert torch.equal(guess, epsilon)
+        assert torch.equal(target, -y)
 
 
 def test_a_network_that_gives_zero_leaves_the_shrunk_last_sample() -> None:
@@ -178,9 +172,8 @@ def test_a_network_that_gives_zero_leaves_the_shrunk_last_sample() -> None:
     torch.testing.assert_close((made - data[:, 0]) / model.w, math.sqrt(1 - 1e-3) * last, rtol=1e-10, atol=1e-12)
 
 
-@BOTH
-def test_every_index_is_trained_equally_often(form: str) -> None:
-    strategy, count = config_of(form).make_strategy(), 4000
+def test_every_index_is_trained_equally_often() -> None:
+    strategy, count = config_of().make_strategy(), 4000
     indices = list[Tensor]()
 
     class Noting(nn.Module):
@@ -197,9 +190,8 @@ def test_every_index_is_trained_equally_often(form: str) -> None:
     assert bool(((found - expected).abs() < 4 * math.sqrt(expected * 0.75)).all()), found
 
 
-@BOTH
-def test_the_loss_does_not_depend_on_the_order_of_the_samples(form: str) -> None:
-    strategy, data = config_of(form).make_strategy(), data_of()
+def test_the_loss_does_not_depend_on_the_order_of_the_samples() -> None:
+    strategy, data = config_of().make_strategy(), data_of()
     model = operator_of(strategy, fno(1), data)
     x, k = data[:, 0], torch.tensor([0, 1, 2, 3, 1])
     y, epsilon = model.target(x, data[:, 1]), torch.randn(5, 1, 6, dtype=torch.float64)
@@ -231,43 +223,32 @@ def naive_y(model: RefinedOperator, states: Tensor, following: Tensor) -> Tensor
     return torch.stack([(following[c] - origin[c]) / model.w[c] for c in range(len(following))])
 
 
-def naive_loss(form: str, model: RefinedOperator, batch: Batch, s: float) -> Tensor:
+def naive_loss(model: RefinedOperator, batch: Batch, s: float) -> Tensor:
     total: Tensor = torch.zeros((), dtype=torch.float64)
     for i, (k, epsilon) in enumerate(zip(*draws(batch, 3), strict=True)):
         states = batch.context.states[i]
         y = naive_y(model, states, batch.truth[i, 0])
-        if form == "pdearena":
-            a = naive_alpha_bar(k, 3, s)
-            guess = math.sqrt(a) * y + math.sqrt(1 - a) * epsilon
-            target = math.sqrt(a) * epsilon - math.sqrt(1 - a) * y
-        elif k == 0:
-            guess, target = torch.zeros_like(y), y
-        else:
-            guess, target = y + s ** (k / 3) * epsilon, epsilon
+        a = naive_alpha_bar(k, 3, s)
+        guess = math.sqrt(a) * y + math.sqrt(1 - a) * epsilon
+        target = math.sqrt(a) * epsilon - math.sqrt(1 - a) * y
         total = total + ((naive_network(model, states, guess, k) - target) ** 2).mean()
     return total / len(batch.truth)
 
 
-def naive_step(form: str, model: RefinedOperator, states: Tensor, s: float, generator: Generator) -> Tensor:
+def naive_step(model: RefinedOperator, states: Tensor, s: float, generator: Generator) -> Tensor:
     """One step of one trajectory, `states` (H, channel, *space)."""
 
     def noise() -> Tensor:
         return torch.randn(states[-1:].shape, generator=generator, dtype=states.dtype)[0]
 
-    if form == "paper":
-        y = naive_network(model, states, torch.zeros_like(states[-1]), 0)
-        for k in (1, 2, 3):
-            noisy = y + s ** (k / 3) * noise()
-            y = noisy - s ** (k / 3) * naive_network(model, states, noisy, k)
-    else:
-        z = noise()
-        for t in (3, 2, 1, 0):
-            beta, a = s ** ((3 - t) / 3), naive_alpha_bar(t, 3, s)
-            before = naive_alpha_bar(t - 1, 3, s)
-            y = math.sqrt(a) * z - math.sqrt(1 - a) * naive_network(model, states, z, t)
-            if t > 0:
-                c_0, c_s = math.sqrt(before) * beta / (1 - a), math.sqrt(1 - beta) * (1 - before) / (1 - a)
-                z = c_0 * y + c_s * z + math.sqrt((1 - before) * beta / (1 - a)) * noise()
+    z = noise()
+    for t in (3, 2, 1, 0):
+        beta, a = s ** ((3 - t) / 3), naive_alpha_bar(t, 3, s)
+        before = naive_alpha_bar(t - 1, 3, s)
+        y = math.sqrt(a) * z - math.sqrt(1 - a) * naive_network(model, states, z, t)
+        if t > 0:
+            c_0, c_s = math.sqrt(before) * beta / (1 - a), math.sqrt(1 - beta) * (1 - before) / (1 - a)
+            z = c_0 * y + c_s * z + math.sqrt((1 - before) * beta / (1 - a)) * noise()
     origin = states[-1] if model.difference else [*model.mean]
     return torch.stack([origin[c] + model.w[c] * y[c] for c in range(len(y))])
 
@@ -281,18 +262,17 @@ VARIANTS = [
 ]
 
 
-@BOTH
 @pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: "-".join(variant) or "plain")
 @pytest.mark.parametrize("backbone", [fno, transolver])
 def test_loss_and_sampler_equal_their_naive_twins(
-    form: str, dims: int, variant: dict[str, Any], backbone: Callable[[int], Callable[[int, int], nn.Module]]
+    dims: int, variant: dict[str, Any], backbone: Callable[[int], Callable[[int, int], nn.Module]]
 ) -> None:
-    strategy, data = config_of(form, **variant).make_strategy(), data_of(dims, channels=2)
+    strategy, data = config_of(**variant).make_strategy(), data_of(dims, channels=2)
     model, history = operator_of(strategy, backbone(dims), data), strategy.train.history
 
     ours = strategy.loss(model, batch_of(data, history)).value
-    twin = naive_loss(form, model, batch_of(data, history), 1e-3)
+    twin = naive_loss(model, batch_of(data, history), 1e-3)
     torch.testing.assert_close(ours, twin, rtol=1e-10, atol=1e-12)
     parameters = [p for p in model.parameters() if p.requires_grad]
     gradients = [torch.autograd.grad(value, parameters, allow_unused=True) for value in (ours, twin)]
@@ -304,14 +284,13 @@ def test_loss_and_sampler_equal_their_naive_twins(
     one = data[:1, :history]
     with torch.no_grad():
         made = model(one.flatten(1, 2), Generator().manual_seed(4))
-        expected = naive_step(form, model, one[0], 1e-3, Generator().manual_seed(4))
+        expected = naive_step(model, one[0], 1e-3, Generator().manual_seed(4))
     torch.testing.assert_close(made[0], expected, rtol=1e-9, atol=1e-11)
 
 
-@BOTH
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: "-".join(variant) or "plain")
-def test_what_is_learnt_is_of_order_one_whatever_the_units(form: str, variant: dict[str, Any]) -> None:
-    strategy, data = config_of(form, **variant).make_strategy(), 1e4 * data_of(channels=2, samples=50)
+def test_what_is_learnt_is_of_order_one_whatever_the_units(variant: dict[str, Any]) -> None:
+    strategy, data = config_of(**variant).make_strategy(), 1e4 * data_of(channels=2, samples=50)
     model, history = operator_of(strategy, fno(1), data), strategy.train.history
     y = model.target(data[:, :history].flatten(1, 2), data[:, history])
     deviation = y.movedim(1, 0).flatten(1).std(dim=1)
@@ -319,12 +298,11 @@ def test_what_is_learnt_is_of_order_one_whatever_the_units(form: str, variant: d
     assert (bool((model.std != 1).all()), bool((model.mean != 0).all())) == (strategy.train.normalise,) * 2
 
 
-@BOTH
-def test_the_stepper_is_decided_by_the_seed_of_the_run(form: str) -> None:
+def test_the_stepper_is_decided_by_the_seed_of_the_run() -> None:
     data = data_of()
 
     def rolled(seed: int) -> Tensor:
-        strategy = config_of(form, seed=seed).make_strategy()
+        strategy = config_of(seed=seed).make_strategy()
         model = operator_of(strategy, fno(1), data)  # the same weights for every seed
         with torch.no_grad():
             return rollout(strategy.stepper(model), Context(data[:, :1]), 3)
@@ -333,9 +311,8 @@ def test_the_stepper_is_decided_by_the_seed_of_the_run(form: str) -> None:
     assert not torch.equal(rolled(0), rolled(1))
 
 
-@BOTH
-def test_the_generator_of_the_caller_is_left_alone(form: str) -> None:
-    strategy, data = config_of(form).make_strategy(), data_of()
+def test_the_generator_of_the_caller_is_left_alone() -> None:
+    strategy, data = config_of().make_strategy(), data_of()
     model = operator_of(strategy, fno(1), data)
     before = torch.random.get_rng_state()
     strategy.stepper(model)(Context(data[:, :1]))
@@ -343,10 +320,9 @@ def test_the_generator_of_the_caller_is_left_alone(form: str) -> None:
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-@BOTH
-def test_the_stepper_draws_anew_for_every_step_and_trajectory(form: str) -> None:
+def test_the_stepper_draws_anew_for_every_step_and_trajectory() -> None:
     recorded = Recorded(lambda guess, k: torch.zeros_like(guess))
-    strategy, same = config_of(form).make_strategy(), data_of()[:1].expand(2, -1, -1, -1)
+    strategy, same = config_of().make_strategy(), data_of()[:1].expand(2, -1, -1, -1)
     model = operator_of(strategy, lambda i, o: recorded, data_of())
     step = strategy.stepper(model)
     one, two = step(Context(same[:, :1])), step(Context(same[:, :1]))
@@ -408,11 +384,11 @@ def test_only_the_first_step_of_a_window_is_used() -> None:
     assert torch.equal(strategy.loss(model, batch).value, strategy.loss(model, short).value)
 
 
-@pytest.mark.parametrize(("form", "normalise"), [("pdearena", False), ("paper", True)])
+@pytest.mark.parametrize("normalise", [False, True])
 def test_ten_updates_equal_five_and_a_resume(
-    form: str, normalise: bool, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+    normalise: bool, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny(strategy="refiner", refiner__form=form, train__normalise=normalise, train__steps=10)
+    config = tiny(strategy="refiner", train__normalise=normalise, train__steps=10)
     whole = train(config, tmp_path / "whole", data_dir)
     original = Refiner.loss
 
@@ -437,10 +413,9 @@ def test_a_run_is_evaluated_to_the_same_numbers_every_time() -> None:
     assert torch.equal(errors[0], errors[1])
 
 
-@BOTH
-def test_it_learns_to_predict_and_to_refine(form: str) -> None:
+def test_it_learns_to_predict_and_to_refine() -> None:
     """u_{n+1} = 0.5 u_n on a small grid: the error falls well below that of no change at all, at every index."""
-    config = config_of(form, refiner__noise=1e-2, refiner__steps=2)
+    config = config_of(refiner__noise=1e-2, refiner__steps=2)
     start = torch.randn(64, 1, 1, 8, generator=Generator().manual_seed(1))
     data = torch.cat([start, 0.5 * start], dim=1)
     strategy = config.make_strategy()

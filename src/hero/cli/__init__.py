@@ -32,9 +32,9 @@ GROUPS: dict[str, tuple[Callable[..., Any], ...]] = {
         runs.anatomy,
     ),
     "Use a trained operator": (runs.export, use.predict),
-    "Before training": (doctor.doctor, plan.settings, plan.describe, plan.estimate),
+    "Before training": (doctor.doctor, plan.settings, plan.describe),
 }
-RUN_ACTIONS: dict[str, Callable[..., Any]] = {"rm": listing.remove, "rename": listing.rename, "tag": listing.tag}
+RUN_ACTIONS: dict[str, Callable[..., Any]] = {"rm": listing.remove, "rename": listing.rename}
 DATA_ACTIONS: dict[str, Callable[..., Any]] = {"list": plan.list_tasks, "make": plan.make_data, "show": plan.show_data}
 SHARED = ("train", "finetune")
 """Commands that torchrun may start."""

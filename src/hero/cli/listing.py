@@ -1,4 +1,4 @@
-"""The command `hero runs`: list runs, remove them, and give them names and tags. None of it loads torch."""
+"""The command `hero runs`: list, remove and rename runs. None of it loads torch."""
 
 import shutil
 import sys
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hero.cli.options import AsJson, Folders, RunName, argument, flag, option
+from hero.cli.options import AsJson, Folders, RunName, argument, flag
 from hero.cli.show import show, show_json
 from hero.console import say
 from hero.errors import HeroError
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 def list_runs(
     context: typer.Context,
     where: Folders,
-    tag: Annotated[str | None, option("TAG", "Only runs with this tag.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the runs; remove them, or give them names and tags."""
+    """List the runs; remove or rename them."""
     if context.invoked_subcommand:
         if any(is_typed(context, name) for name in context.params):
             action = context.invoked_subcommand
@@ -31,13 +30,10 @@ def list_runs(
     from hero.report.listing import runs_table
 
     listed, notices = read_runs(where.runs)
-    shown = [run for run in listed if tag is None or tag in run.label.tags]
     if as_json:
-        show_json([as_plain(run) for run in shown])
-    elif shown:
-        show(runs_table(shown))
+        show_json([as_plain(run) for run in listed])
     elif listed:
-        say(f"no run in {where.runs} has the tag {tag}; `hero runs tag RUN {tag}` gives it to one")
+        show(runs_table(listed))
     else:
         say(f"there are no runs in {where.runs} yet; `hero train burgers` starts one")
     for notice in notices:
@@ -116,26 +112,9 @@ def rename(
     where: Folders,
 ) -> None:
     """Give a run a name; its id and its folder stay."""
-    from hero.runs.label import Label, checked_word
+    from hero.runs.label import Label, checked_name
 
     folder = where.find(run)
-    label = Label.of(folder).model_copy(update={"name": checked_word("name", name) if name else ""})
+    label = Label(name=checked_name(name) if name else "")
     label.put(folder)
     say(f"{folder.name}: {label.name or 'no name'}")
-
-
-def tag(
-    run: RunName,
-    tags: Annotated[list[str], argument("TAG...", "Words of your own.")],
-    where: Folders,
-    remove: Annotated[bool, flag("--remove", "Take the tags away instead.")] = False,
-) -> None:
-    """Give a run tags, by which `hero runs --tag` finds it."""
-    from hero.runs.label import Label, checked_word
-
-    folder, words = where.find(run), [checked_word("tag", word) for word in tags]
-    label = Label.of(folder)
-    kept = [word for word in label.tags if word not in words]
-    label = label.model_copy(update={"tags": tuple(kept if remove else dict.fromkeys([*label.tags, *words]))})
-    label.put(folder)
-    say(f"{folder.name}: {', '.join(label.tags) or 'no tags'}")

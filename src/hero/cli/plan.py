@@ -1,4 +1,4 @@
-"""Commands before training: `hero data`, `hero settings`, `hero describe` and `hero estimate`."""
+"""Commands before training: `hero data`, `hero settings` and `hero describe`."""
 
 from collections.abc import Iterable
 from json import dumps
@@ -137,33 +137,24 @@ def settings_about(word: str, known: Iterable[str]) -> list[str]:
     return same or [key for key in known if word.lower() in key] or near_settings(word, known)
 
 
-def describe(run: OneRun, settings: Settings, where: Folders, json: JsonFile = None) -> None:
+def describe(
+    run: OneRun,
+    settings: Settings,
+    where: Folders,
+    updates: Annotated[int, option("N", "Also make N real updates of each phase: time and peak memory.")] = 0,
+    json: JsonFile = None,
+) -> None:
     """Count parameters, FLOPs, memory and files of a run, and show what its data keep, before it is trained."""
     from hero.report.content import description_table, structure_table
     from hero.runs.structure import find_structure, sample_data
     from hero.study.cost import count
+    from hero.study.cost.measure import measure
 
     config = settings.resolve("describe", **vars(run))
     found = count.describe(config)
+    if updates:
+        found = found.model_copy(update={"measured": measure(config, where.data, updates)})
     show(description_table(found))
     show(structure_table(find_structure(config, sample_data(config, where.data))))
-    if json:
-        found.write(json)
-
-
-def estimate(
-    run: OneRun,
-    settings: Settings,
-    where: Folders,
-    updates: Annotated[int, option("N", "Updates measured per phase.")] = 10,
-    json: JsonFile = None,
-) -> None:
-    """Predict time and peak memory of a run from a few real updates."""
-    from hero.report.content import estimate_table
-    from hero.study.cost import measure
-
-    say(f"measuring {updates} updates of each phase", style="dim")
-    found = measure.estimate(settings.resolve("estimate", **vars(run)), where.data, updates)
-    show(estimate_table(found))
     if json:
         found.write(json)

@@ -128,7 +128,7 @@ def study(
     strategies: Annotated[str | None, STRATEGIES] = None,
     seeds: Annotated[str | None, options.SEEDS] = None,
     loss: Annotated[str | None, option("NAME", "Absolute loss: relative, mse or both (default: by study).")] = None,
-    dry_run: Annotated[bool, flag("--dry-run", "Only list the runs, their state and estimated time.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Only list the runs and their state.")] = False,
     as_json: options.AsJson = False,
     table_only: Annotated[bool, flag("--table-only", "Train nothing; write the tables of the finished runs.")] = False,
     out: Annotated[Path | None, option("DIR", "Folder of tables and figures (default: RUNS/study-NAME-ID).")] = None,
@@ -146,14 +146,15 @@ def study(
     if as_json and not dry_run:
         raise HeroError("--json lists the runs of --dry-run; add that, or read study.json of the study.")
     from hero.report.content import schedule_table
-    from hero.study.cost.dry_run import schedule
     from hero.study.plans import plan
+    from hero.study.run import schedule
 
     values, only = settings.values(), None if seeds is None else options.seed_numbers(seeds)
     planned = plan(study, settings.preset or "paper", settings.config, values, *chosen, only, loss)
     if dry_run:
         runs = schedule(planned, where.runs)
-        show_json(list(map(vars, runs))) if as_json else show(schedule_table(runs, workers.workers))
+        plain = [{"run": run, "state": state} for run, state in runs.items()]
+        show_json(plain) if as_json else show(schedule_table(runs))
         return 0
     return int(bool(run_plan(planned, where, workers.build(), out, table_only).failed))
 

@@ -169,9 +169,6 @@ def predict(
     ),
     trajectories: Annotated[int | None, option("N", "The first N trajectories (default: all).")] = None,
     compile: Annotated[bool, flag("--compile", "Compile first: for long rollouts of a run.")] = False,
-    format: Annotated[
-        str, option("NAME", "hero, or what others score: apebench (.npz, .npy), the-well (.h5).")
-    ] = "hero",
 ) -> int:
     """Roll out a run or an exported file from your own states.
 
@@ -179,9 +176,7 @@ def predict(
     """
     from hero.evaluation import predict
 
-    result = predict.predict(
-        model, where.runs, where.data, source, steps, out, compile, trajectories, where.trust_code, format
-    )
+    result = predict.predict(model, where.runs, where.data, source, steps, out, compile, trajectories, where.trust_code)
     say(*result.notes, style="dim")
     show_errors(result)
     shape, made = "×".join(map(str, result.shape)), result.shape[1]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from hero.config.registry import trust_stored_code
 from hero.console import progress_bar
 from hero.data.windows import Context
 from hero.errors import HeroError
-from hero.evaluation.benchmark_outputs import HERO, check_format, create_for_benchmark, stored_truth
 from hero.evaluation.export import ModelCard, Operator, load_stepper, run_stepper
 from hero.evaluation.model_folder import CONFIG, open_model
 from hero.evaluation.outputs import About, Output, check_output, create
@@ -78,15 +76,13 @@ def predict(
     compile: bool = False,
     trajectories: int | None = None,
     trust_code: bool = False,
-    format: str = HERO,
 ) -> Prediction:
     """Roll out `model` (a run, a model folder, an .onnx or a .pt2 file) from the states in `source`.
 
     By default it begins at the test states. The rollout ends early when every trajectory has left the finite range, and
     after Ctrl-C; `out` then holds the steps up to there. If there are none, it is not written. Code that `model` holds
-    or names is run only with `trust_code`. The `format` apebench or the-well is what these benchmarks score.
+    or names is run only with `trust_code`.
     """
-    check_format(format, out)
     if source is not None and out.resolve() == source.resolve():
         raise HeroError(f"{out} is the input and would be overwritten; use another `out`.")
     if steps < 1:
@@ -97,7 +93,7 @@ def predict(
         raise HeroError(f"{model} cannot be compiled, only the plain network of a run can; leave out `compile`.")
     card = operator.card
     start = read_start(source, card, trajectories) if source else default_start(card, data_dir, trajectories)
-    return Rolling(operator, start, steps, compile).into(out, format)
+    return Rolling(operator, start, steps, compile).into(out)
 
 
 def open_operator(name: str, runs_dir: Path, trust_code: bool = False) -> Operator:
@@ -140,12 +136,12 @@ class Rolling:
         self.errors = StreamedErrors(self.norm)
         self.notes = list(start.notes)
 
-    def into(self, path: Path, format: str = HERO) -> Prediction:
+    def into(self, path: Path) -> Prediction:
         """Write the rollout to `path`."""
         check_output(path, self.shape)
         clock, interrupted, made = time.perf_counter(), False, 0
         try:
-            with self.output(path, format) as output:
+            with create(path, self.shape, about(self.operator.card, self.context), self.chunk) as output:
                 try:
                     with progress_bar(self.title, self.shape[0] * self.steps) as advance:
                         self.fill(output, advance)
@@ -164,14 +160,6 @@ class Rolling:
         outside = int((self.outside | self.bad.isfinite()).sum()) if self.operator.card.band else None
         errors, notes = self.errors.values, tuple(self.notes)
         return Prediction(path, shape, seconds, diverged, outside, self.steps, interrupted, errors, notes)
-
-    def output(self, path: Path, format: str) -> AbstractContextManager[Output]:
-        """The file in which the rollout is written; other formats than ours begin with the given states."""
-        facts, data = about(self.operator.card, self.context), self.start.data
-        if format == HERO:
-            return create(path, self.shape, facts, self.chunk)
-        truth = stored_truth(data.frames, data.shape[1])
-        return create_for_benchmark(format, path, self.shape, facts, self.context.states.numpy(), truth)
 
     @torch.no_grad()
     def fill(self, output: Output, advance: Callable[[int], None]) -> None:

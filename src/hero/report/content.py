@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
@@ -38,9 +38,7 @@ from hero.runs.config import RunConfig
 from hero.runs.records import Before, Metrics
 from hero.runs.structure import Structure
 from hero.study import records
-from hero.study.cost.count import Description, readable
-from hero.study.cost.dry_run import ScheduledRun
-from hero.study.cost.measure import Estimate
+from hero.study.cost.count import Description, Measurement, readable
 from hero.study.published import differences, published_row
 from hero.study.records import Published, StudyResult, Summary, rollout_columns
 
@@ -486,6 +484,7 @@ def description_table(found: Description) -> Table:
         },
         "memory": {name: readable(count, "B") for name, count in found.memory.items()},
         "files": {name: readable(count, "B") for name, count in found.files.items()},
+        "measured": _measured_lines(found.measured) if found.measured else {},
     }
     rows = [Row([Text(key), Text(text)], section) for section, lines in sections.items() for key, text in lines.items()]
     columns = [Column("Quantity", words=True), Column("Value", words=True)]
@@ -498,53 +497,27 @@ def description_table(found: Description) -> Table:
     return Table(f"{found.task}: {found.backbone} with {found.strategy}", columns, rows, notes, sortable=False)
 
 
-def estimate_table(found: Estimate) -> Table:
-    """The predicted time of each phase of a run, with its peak memory."""
-    how = f"{found.device}, {found.threads} threads, {'compiled' if found.compiled else 'eager'}"
-    columns = [Column("Phase", words=True), Column("times"), Column("ms each"), Column("minutes")]
-    rows = []
-    for work in (*found.phases, *found.others):
-        each, minutes = 1e3 * work.seconds_each, work.seconds / 60
-        numbers = ((work.times, f"{work.times:,}"), (each, f"{each:,.1f}"), (minutes, f"{minutes:.2f}"))
-        rows.append(Row([Text(work.name), *(Number(value, shown=text) for value, text in numbers)]))
-    peak, available = found.peak_memory, found.available_memory
-    held = "" if peak is None else f", peak memory {readable(peak, 'B')}"
-    notes = [f"predicted: {found.seconds / 60:.1f} minutes{held}"]
-    if peak is not None and available is not None and peak > available:
-        notes.append(f"warning: only {readable(available, 'B')} of memory are available")
-    notes.append("evaluation without its figures; the peak includes training and validation")
-    return Table(f"{found.task}: {found.backbone} with {found.strategy} ({how})", columns, rows, notes)
+def _measured_lines(found: Measurement) -> dict[str, str]:
+    """What was measured, for the table of a run."""
+    lines = {
+        f"one update, {phase.name}": f"{1e3 * phase.seconds:,.1f} ms, {phase.updates:,} times" for phase in found.phases
+    }
+    lines["all updates"] = f"{found.run_seconds / 60:.1f} minutes, without validation"
+    if found.peak_memory is not None:
+        available = "" if found.available_memory is None else f", {readable(found.available_memory, 'B')} are available"
+        lines["peak memory"] = readable(found.peak_memory, "B") + available
+    lines["on"] = f"{found.device}, {found.threads} threads, {'compiled' if found.compiled else 'eager'}"
+    return lines
 
 
-def schedule_table(runs: Sequence[ScheduledRun], workers: int) -> Table:
-    """The runs of a study with their state and the time that they still take; the total is in the notes."""
-    columns = [Column("run", words=True), Column("state"), Column("left")]
-    left = [run for run in runs if run.state != "finished"]
-    rows = [
-        Row([Text(run.run), Text(run.state), Text("" if run.state == "finished" else duration(run.seconds))])
-        for run in runs
-    ]
+def schedule_table(runs: Mapping[str, str]) -> Table:
+    """The runs of a study with their state."""
+    columns = [Column("run", words=True), Column("state")]
     if not runs:
         return Table("", columns, [], ["This study trains nothing: it measures, about a minute for each row."])
-    known = [run.seconds for run in left if run.seconds is not None]
-    total = f"; about {duration(sum(known))} left, one after the other" if known else ""
-    notes = [f"{len(runs)} runs, {len(runs) - len(left)} finished{total}."]
-    if workers > 1 and known:
-        best = duration(max(sum(known) / workers, *known))
-        notes.append(f"With {workers} workers at best {best}, if each has its own cores.")
-    if len(known) < len(left):
-        notes.append(f"Of {len(left) - len(known)} runs the time is unknown: none of their kind was logged here.")
-    return Table("", columns, rows, notes)
-
-
-def duration(seconds: float | None) -> str:
-    """For people: "40 s", "12 min", "3.5 h", "8 days"."""
-    if seconds is None:
-        return "unknown"
-    for unit, size, until in (("s", 1, 90), ("min", 60, 90), ("h", 3600, 48)):
-        if seconds < until * size:
-            return f"{seconds / size:.0f} {unit}" if unit != "h" else f"{seconds / size:.1f} h"
-    return f"{seconds / 86400:,.0f} days"
+    finished = sum(state == "finished" for state in runs.values())
+    rows = [Row([Text(run), Text(state)]) for run, state in runs.items()]
+    return Table("", columns, rows, [f"{len(runs)} runs, {finished} finished."])
 
 
 def _letter(i: int) -> str:

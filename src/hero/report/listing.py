@@ -40,11 +40,10 @@ def runs_table(runs: Iterable[ListedRun], title: str = "") -> Table:
         Column("Diverged", "diverged", meaning=metric_definition("diverged"), optional=True, minor=True),
         Column("Seconds", "seconds", meaning="Time of the training.", optional=True, minor=True),
         Column("Status", "status", words=True, optional=True),
-        Column("Tags", "tags", words=True, optional=True),
     ]
     rows = []
     for name, found, status, label in runs:
-        cells: list[Cell] = [Number(None) for _ in columns[2:-2]]
+        cells: list[Cell] = [Number(None) for _ in columns[2:-1]]
         if found:
             splits, steps, lost = {"val": found.val, "test": found.test}, found.training.steps, found.test["diverged"]
             cells = [Number(found.seed, shown=str(found.seed)), Number(steps, shown=str(steps))]
@@ -54,7 +53,7 @@ def runs_table(runs: Iterable[ListedRun], title: str = "") -> Table:
             ]
             cells.append(Number(lost, n=found.trajectories, shown=f"{lost:.0f} of {found.trajectories}"))
             cells.append(Number(found.training.seconds))
-        rows.append(Row([Text(name), Text(label.name), *cells, Text(status), Text(", ".join(label.tags))]))
+        rows.append(Row([Text(name), Text(label.name), *cells, Text(status)]))
     return Table(title, columns, rows).compact()
 
 

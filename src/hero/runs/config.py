@@ -76,8 +76,8 @@ SIZED = tuple(
 """Settings that follow from backbone.size unless they are set."""
 
 
-RETIRED = ("hero.single_candidate", "train.on_divergence")
-"""Settings of earlier versions that decide nothing any more; stored configurations may hold them."""
+RETIRED = ("hero.single_candidate", "train.on_divergence", "refiner.form=pdearena")
+"""Settings of earlier versions that decide nothing any more, or only had one value left; stored files may hold them."""
 
 OF_RUN = "# run "
 """Before the id and the checksum in the first line of a stored configuration."""
@@ -248,7 +248,7 @@ def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] 
     """The same as dotted keys, before anything is derived from them."""
     values = preset_values(preset)
     if file is not None:
-        values |= {key: value for key, value in read_toml(file).items() if key not in RETIRED}
+        values |= {k: v for k, v in read_toml(file).items() if not {k, f"{k}={v}"} & set(RETIRED)}
     typed = dict(overrides) if isinstance(overrides, Mapping) else dict(map(parse_override, overrides))
     if "train.init" in typed:
         values.pop("train.init_hash", None)  # of other weights

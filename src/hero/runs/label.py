@@ -1,4 +1,4 @@
-"""What people call a run: a name and tags in `label.json` of its folder. The id, the folder and the results stay."""
+"""What people call a run: a name in `label.json` of its folder. The id, the folder and the results stay."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ FILE = "label.json"
 
 
 class Label(Record):
-    """A name and tags, which decide nothing."""
+    """A name, which decides nothing."""
 
     remedy: ClassVar[str] = "`hero runs rename {folder} NAME` writes it again."
 
     name: str = ""
-    tags: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, run: Path) -> Label:
@@ -32,9 +31,9 @@ class Label(Record):
             self.write(run / FILE)
 
 
-def checked_word(kind: str, text: str) -> str:
-    """A name or tag in one line without spaces around it; HeroError for others."""
-    word = text.strip()
-    if not word or not word.isprintable():
-        raise HeroError(f"the {kind} {text!r} is not one line of text; give another.")
-    return word
+def checked_name(text: str) -> str:
+    """A name in one line without spaces around it; HeroError for others."""
+    name = text.strip()
+    if not name or not name.isprintable():
+        raise HeroError(f"the name {text!r} is not one line of text; give another.")
+    return name

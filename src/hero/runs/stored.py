@@ -42,7 +42,7 @@ class StoredRun:
 
     @property
     def label(self) -> Label:
-        """The name and tags that a person gave it; empty ones unless they did."""
+        """The name that a user gave the run; empty unless they did."""
         return Label.of(self.path)
 
     @property

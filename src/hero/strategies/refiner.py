@@ -1,19 +1,20 @@
 """PDE-Refiner (Lippe et al. 2023): predict a step, then remove noise of falling, known amplitude from the prediction.
 
 One network does both: f_θ(z_n, guess, k) sees the context, a guess of its target, and the index k of the call.
-The target is y = (u_{n+1} - u_n) / w, of order one. The authors' code and their paper noise y in different ways.
+The target is y = (u_{n+1} - u_n) / w, of order one, noised as in the authors' released code (pdearena), which
+differs from the pseudocode of their paper in more than notation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, ClassVar, Literal, Protocol
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor, nn
 
-from hero.config import Derived, Settings, setting
+from hero.config import Settings, setting
 from hero.data.windows import Batch, Context, Trajectories
 from hero.errors import HeroError
 from hero.method.rollout import Stepper
@@ -24,23 +25,11 @@ from hero.seeding import seed_of
 from hero.strategies.base import Compiler, Loss, Setup, Strategy
 
 Network = Callable[[Tensor, int], Tensor]
-"""(guess, k) ↦ f_θ(z_n, guess, k) for a fixed context."""
+"""(guess, t) ↦ f_θ(z_n, guess, t) for a fixed context."""
 
 
-class Form(Protocol):
-    """How y is noised in training, and found again by K + 1 calls; tables are float64, cast where they are used."""
-
-    def __init__(self, steps: int, noise: float) -> None: ...
-
-    def corrupt(self, y: Tensor, k: Tensor, epsilon: Tensor) -> tuple[Tensor, Tensor]:
-        """The guess that the network sees and its target, with an index k per sample."""
-
-    def sample(self, network: Network, like: Tensor, generator: Generator | None) -> Tensor:
-        """ŷ, of the shape of `like`."""
-
-
-class Pdearena:
-    """The authors' code, a diffusion model with T = K + 1 times; t = K comes first, from noise alone.
+class Diffusion:
+    """A diffusion model with T = K + 1 times; t = K comes first, from noise alone. Tables are float64, cast where used.
 
     β_t = s^((K-t)/K),  ᾱ_t = Π_{i≤t} (1 - β_i),  so that ᾱ_K = 0;  s is the least noise, a variance.
     """
@@ -77,31 +66,6 @@ class Pdearena:
         return x_0
 
 
-class Paper:
-    """The pseudocode of the paper: σ_k = σ_min^(k/K), a standard deviation; k = 0 predicts y from a guess of zero."""
-
-    def __init__(self, steps: int, noise: float) -> None:
-        self.sigma = noise ** (torch.arange(steps + 1, dtype=torch.float64) / steps)
-
-    def corrupt(self, y: Tensor, k: Tensor, epsilon: Tensor) -> tuple[Tensor, Tensor]:
-        """k = 0: guess 0, target y.  k ≥ 1: guess y + σ_k ε, target ε."""
-        first = (k == 0).reshape(-1, *(1,) * (y.dim() - 1))
-        guess = torch.where(first, 0.0, y + rows(self.sigma, k, y) * epsilon)
-        return guess, torch.where(first, y, epsilon)
-
-    def sample(self, network: Network, like: Tensor, generator: Generator | None) -> Tensor:
-        """ŷ = f(0, 0); for k = 1 .. K:  ỹ = ŷ + σ_k ε,  ŷ = ỹ - σ_k f(ỹ, k)."""
-        y = network(torch.zeros_like(like), 0)
-        for k in range(1, len(self.sigma)):
-            sigma = float(self.sigma[k])
-            noisy = y + sigma * noise_like(like, generator)
-            y = noisy - sigma * network(noisy, k)
-        return y
-
-
-FORMS: dict[str, type[Form]] = {"pdearena": Pdearena, "paper": Paper}
-
-
 def rows(table: Tensor, k: Tensor, like: Tensor) -> Tensor:
     """table[k_b] for every sample b, to be multiplied with `like` (batch, channel, *space)."""
     return table.to(like.dtype).to(like.device)[k].reshape(-1, *(1,) * (like.dim() - 1))
@@ -128,7 +92,7 @@ class RefinedOperator(nn.Module):
     def __init__(
         self,
         backbone: nn.Module,
-        form: Form,
+        diffusion: Diffusion,
         steps: int,
         channels: int,
         history: int = 1,
@@ -137,7 +101,7 @@ class RefinedOperator(nn.Module):
         conditioning: int = 0,
     ) -> None:
         super().__init__()
-        self.backbone, self.form, self.steps = backbone, form, steps
+        self.backbone, self.diffusion, self.steps = backbone, diffusion, steps
         self.channels, self.history, self.difference, self.normalise = channels, history, difference, normalise
         self.register_buffer("mean", torch.zeros(channels))
         self.register_buffer("std", torch.ones(channels))
@@ -171,7 +135,7 @@ class RefinedOperator(nn.Module):
             return out
 
         origin = self.origin(x)
-        return origin + per_channel(self.w, x) * self.form.sample(network, origin, generator)
+        return origin + per_channel(self.w, x) * self.diffusion.sample(network, origin, generator)
 
     def target(self, x: Tensor, following: Tensor) -> Tensor:
         """y = (u_{n+1} - u_n) / w."""
@@ -200,25 +164,11 @@ def per_channel(values: Tensor, x: Tensor) -> Tensor:
     return values.reshape(-1, *(1,) * (x.dim() - 2))
 
 
-LEAST_NOISE = {"pdearena": 4e-7, "paper": 2e-7}
-
-
 class RefinerSettings(Settings):
     """PDE-Refiner."""
 
-    form: Literal["pdearena", "paper"] = setting(
-        "pdearena",
-        "The authors' released code, or the pseudocode of their paper: they differ in more than notation.",
-        stated=False,
-    )
     steps: int = setting(3, "K, refinements per predicted step; the network is called K + 1 times.", ge=1, stated=False)
-    noise: Annotated[float, Derived(lambda facts, given: LEAST_NOISE.get(str(given.get("form")), 4e-7), "by form")] = (
-        setting(
-            "Minimum noise: variance for form=pdearena (4e-7), standard deviation for form=paper (2e-7).",
-            gt=0,
-            stated=False,
-        )
-    )
+    noise: float = setting(4e-7, "Minimum noise, a variance.", gt=0, stated=False)
     difference: bool = setting(
         True, "Refine the change of the state, scaled by its std in the training data.", stated=False
     )
@@ -259,7 +209,7 @@ class Refiner(Strategy[RefinerSettings]):
             network = Masked(network, channels, source.space, train.history, train.mask_input)
         return RefinedOperator(
             network,
-            FORMS[refiner.form](refiner.steps, refiner.noise),
+            Diffusion(refiner.steps, refiner.noise),
             refiner.steps,
             channels,
             train.history,
@@ -284,7 +234,7 @@ class Refiner(Strategy[RefinerSettings]):
 
     def error(self, model: RefinedOperator, x: Tensor, y: Tensor, k: Tensor, epsilon: Tensor) -> Tensor:
         """mean (f_θ(z_n, guess, k) - target)²; only the call of the network goes through `unroll`, to be compiled."""
-        guess, target = model.form.corrupt(y, k, epsilon)
+        guess, target = model.diffusion.corrupt(y, k, epsilon)
         prediction = self.unroll(model.backbone, model.conditioned(x, guess, k), 1)[:, 0]
         return self.norm.counted(prediction - target).square().mean()
 

@@ -7,6 +7,7 @@ finished run is found by its id and not repeated.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -22,8 +23,8 @@ from hero.errors import HeroError, unknown_name
 from hero.records import Record
 from hero.runs.config import RunConfig, build
 from hero.runs.folder import Run, choose_device
+from hero.runs.records import Log
 from hero.study.collect import Places, PlannedGroup, read_rollouts
-from hero.study.cost.dry_run import logged_seconds
 from hero.study.cost.measure import DryRun
 from hero.study.plans import Plan, Study, check_values, folder_name, not_of_paper, planned_group
 from hero.study.records import ROLLOUT_COLUMNS, Cell, Column, Group
@@ -154,3 +155,17 @@ def read_comparison(
     if len(ways) > 1 and not costs:
         notes.append("The runs differ in compilation, device or threads (see their metrics.json): the costs mislead.")
     yield found.model_copy(update={"rows": tuple(rows), "notes": tuple(notes)})
+
+
+def logged_seconds(log: Log) -> float:
+    """Mean seconds of an update, from the stretches of a log without a validation: in short runs those dominate.
+
+    A stretch reaches from one record of training to the next; the validation after update n falls into the one that
+    begins at n or holds it. Where every stretch has one, all count.
+    """
+    validated = [record.step for record in log.validation]
+    trained = [(0, 0.0), *((record.step, record.seconds) for record in log.training)]
+    stretches = list(itertools.pairwise(trained))
+    free = [(a, b) for a, b in stretches if not any(a[0] <= step < b[0] for step in validated)]
+    chosen = free or stretches
+    return sum(b[1] - a[1] for a, b in chosen) / sum(b[0] - a[0] for a, b in chosen)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
+from hero.runs.stored import StoredRun
 from hero.study.collect import Places
 from hero.study.plans import Plan
 from hero.study.records import FILE, StudyResult, distinct
@@ -23,6 +25,17 @@ class InterruptedStudy(KeyboardInterrupt):
     def __init__(self, result: StudyResult | None) -> None:
         super().__init__()
         self.result = result
+
+
+def schedule(planned: Plan, runs_dir: Path) -> dict[str, str]:
+    """The state of every run of a study by its id. Touches nothing."""
+    found = {}
+    for name in (config.run_id() for config in planned.configs):
+        try:
+            found[name] = StoredRun(runs_dir / name).status
+        except HeroError:
+            found[name] = "unreadable"
+    return found
 
 
 def run(

@@ -1,4 +1,4 @@
-"""One update, the same for the loop, the estimates and the benchmarks."""
+"""One update, the same for the loop, measurements and the benchmarks."""
 
 from __future__ import annotations
 

@@ -38,6 +38,30 @@ class PhaseFlops(Record):
     flops: int
 
 
+class PhaseTime(Record):
+    """Seconds of one update of a phase."""
+
+    name: str
+    updates: int
+    seconds: float
+
+
+class Measurement(Record):
+    """A few real updates of a run; memory in bytes, None where the system does not tell."""
+
+    phases: tuple[PhaseTime, ...]
+    compiled: bool
+    device: str
+    threads: int
+    peak_memory: int | None
+    available_memory: int | None
+
+    @property
+    def run_seconds(self) -> float:
+        """All updates, without validation."""
+        return sum(phase.updates * phase.seconds for phase in self.phases)
+
+
 class Description(Record):
     """The run of a configuration in numbers; memory and files in bytes."""
 
@@ -62,6 +86,8 @@ class Description(Record):
     streamed: tuple[str, ...] = ()
     """Splits that stay in their file; only the parts in use are in memory."""
     files: dict[str, int]
+    measured: Measurement | None = None
+    """Where it was asked for."""
 
     @property
     def run_flops(self) -> int:

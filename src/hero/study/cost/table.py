@@ -92,12 +92,9 @@ def measure_costs(
 
 
 def for_measuring(config: RunConfig) -> RunConfig:
-    """The run uncompiled unless compiling is asked for, and with a single validation trajectory: none is measured."""
-    return dataclasses.replace(
-        config,
-        train=config.train.model_copy(update={"compile": "true" if config.train.compile == "true" else "false"}),
-        data=config.data.model_copy(update={"val_trajectories": 1}),
-    )
+    """The run uncompiled unless compiling is asked for."""
+    compile = "true" if config.train.compile == "true" else "false"
+    return dataclasses.replace(config, train=config.train.model_copy(update={"compile": compile}))
 
 
 def conditions(configs: Sequence[RunConfig], rounds: int, steps: int) -> str:

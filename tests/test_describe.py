@@ -1,8 +1,7 @@
-"""What a run costs, told before it is trained: counted numbers against formulas, predicted ones against a real run."""
+"""What a run costs, told before it is trained: counted numbers against formulas, measured ones against a real run."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,13 @@ from hero.errors import HeroError
 from hero.method.cache import WindowTable
 from hero.method.objective import Every
 from hero.method.rollout import unroll
-from hero.report.content import estimate_table
+from hero.report.content import description_table
 from hero.runs.config import RunConfig, make_config
-from hero.runs.folder import Run, load_data
+from hero.runs.folder import Run
 from hero.strategies import STRATEGIES
 from hero.strategies.hero import filling_updates
 from hero.study.cost.count import Description, count_at, describe, empty_windows, phases_of, without_numbers
-from hero.study.cost.measure import DryRun, Work, estimate
+from hero.study.cost.measure import DryRun, measure
 from hero.training.loop import train
 from hero.training.memory import available_memory, peak_memory, reset_peak
 
@@ -140,26 +139,16 @@ def test_the_share_that_fills_the_cache_is_what_a_count_gives(start: int, refres
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_an_estimate_covers_every_update_and_adds_up(
-    strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_measurement_covers_every_update(strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     before = torch.get_rng_state()
     config = tiny(strategy=strategy)
-    numbers = estimate(config, tmp_path / "data", updates=1)
-    assert sum(phase.times for phase in numbers.phases) == config.train.steps
-    assert all(phase.seconds_each > 0 for phase in numbers.phases)
-    others = {work.name: work for work in numbers.others}
-    assert {name: work.times for name, work in others.items()} == {
-        "making the data": 1,
-        "compiling": 0,
-        "validation": 4,
-        "checkpoints": 4,
-        "evaluation": 1,
-    }
-    assert numbers.seconds == pytest.approx(sum(work.seconds for work in (*numbers.phases, *numbers.others)))
-    assert numbers.peak_memory is not None
-    assert numbers.peak_memory > describe(config).memory["total"]
+    found = measure(config, tmp_path / "data", updates=1)
+    assert sum(phase.updates for phase in found.phases) == config.train.steps
+    assert all(phase.seconds > 0 for phase in found.phases)
+    assert found.run_seconds == pytest.approx(sum(phase.updates * phase.seconds for phase in found.phases))
+    assert found.peak_memory is not None
+    assert found.peak_memory > describe(config).memory["total"]
     assert torch.equal(torch.get_rng_state(), before)
     assert not list(tmp_path.iterdir())
 
@@ -180,43 +169,24 @@ def test_each_phase_is_measured_in_its_own_state(tmp_path: Path) -> None:
         rollouts.clear()
 
 
-def test_a_prediction_is_of_the_right_order(data_dir: Path, runs_dir: Path) -> None:
+def test_a_measurement_is_of_the_right_order(data_dir: Path, runs_dir: Path) -> None:
     config = tiny(train__steps=100, train__validate_every=50, train__checkpoint_every=50)
     run = train(config, runs_dir, data_dir)
-    numbers = estimate(config, data_dir)
-    parts = {work.name: work.seconds for work in (*numbers.phases, *numbers.others)}
-    trained = numbers.seconds - parts["making the data"] - parts["evaluation"]
-    real = Run(run).log.training[-1].seconds
-    assert real / 5 < trained < 5 * real
-
-
-def test_data_that_exist_take_no_time_to_make(data_dir: Path) -> None:
-    config = tiny()
-    for name in ("train", "val", "test"):
-        load_data(config, name, data_dir, "cpu")
     times = [path.stat().st_mtime_ns for path in sorted(data_dir.iterdir())]
-    numbers = estimate(config, data_dir, updates=1)
-    assert numbers.others[0] == Work(name="making the data", times=0, seconds_each=0.0)
+    found = measure(config, data_dir)
     assert [path.stat().st_mtime_ns for path in sorted(data_dir.iterdir())] == times
+    real = Run(run).log.training[-1].seconds
+    assert real / 5 < found.run_seconds < 5 * real
 
 
 def test_a_run_that_compiles_is_measured_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hero.study.cost.measure.find_compiler", lambda config, model, batch: lambda function: function)
-    numbers = estimate(tiny(train__batch=7), tmp_path, updates=1)
-    assert numbers.compiled
-    assert next(work for work in numbers.others if work.name == "compiling").seconds > 0
+    assert measure(tiny(train__batch=7), tmp_path, updates=1).compiled
 
 
 def test_a_run_that_cannot_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(HeroError, match=r"needs .* of them activations.*lower train\.batch, train\.unroll or the bac"):
-        estimate(tiny(train__batch=10**6, data__train_trajectories=10**6), tmp_path, available=10**9)
-
-
-def test_a_peak_above_the_available_memory_is_told(tmp_path: Path) -> None:
-    numbers = estimate(tiny(), tmp_path, updates=1)
-    assert "warning" not in " ".join(estimate_table(numbers).notes)
-    notes = estimate_table(numbers.model_copy(update={"available_memory": 10**6})).notes
-    assert "warning: only 1 MB of memory are available" in notes
+        measure(tiny(train__batch=10**6, data__train_trajectories=10**6), tmp_path, available=10**9)
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the high-water mark is Linux's")
@@ -241,24 +211,26 @@ def test_the_peak_is_what_was_held_since_the_reset() -> None:
     assert available > after
 
 
-@pytest.mark.parametrize("command", ["describe", "estimate"])
-def test_the_numbers_are_printed_and_written(
-    command: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_numbers_are_printed_and_written(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    file = tmp_path / "numbers.json"
-    code, out, err = call(command, "burgers", *options(), "--strategy", "push_forward", "--json", file)
+    file, arguments = tmp_path / "numbers.json", ("burgers", *options(), "--strategy", "push_forward")
+    code, out, err = call("describe", *arguments, "--json", file)
     assert (code, err) == (0, "")
-    numbers = json.loads(file.read_text())
-    assert numbers["strategy"] == "push_forward"
-    if command == "describe":
-        assert Description.read(file) == describe(tiny(strategy="push_forward"))
-        words = ("fno", "modes [6]", "1×32 -> 1×32", f"{numbers['parameters']:,}", "FLOP", "activations", "optimizer")
-    else:
-        words = ("training", "validation", "checkpoints", "predicted:", "peak memory")
-    for word in words:
+    found, counted = Description.read(file), describe(tiny(strategy="push_forward"))
+    assert found == counted
+    for word in ("fno", "modes [6]", "1×32 -> 1×32", f"{found.parameters:,}", "FLOP", "activations", "optimizer"):
         assert word in out
+    code, out, err = call("describe", *arguments, "--updates", 1, "--json", file)
+    assert (code, err) == (0, "")
+    measured = Description.read(file)
+    assert measured.model_copy(update={"measured": None}) == counted
+    assert measured.measured is not None
+    assert f"{1e3 * measured.measured.phases[0].seconds:,.1f} ms" in out
     assert list(tmp_path.iterdir()) == [file]
+    sections = {row.section for row in description_table(measured).rows} - {
+        row.section for row in description_table(counted).rows
+    }
+    assert sections == {"measured"}
 
 
 @pytest.mark.parametrize(
@@ -266,10 +238,10 @@ def test_the_numbers_are_printed_and_written(
     [
         (["describe"], ("name a benchmark",)),
         (["describe", "burgerz"], ("did you mean 'burgers'",)),
-        (["estimate", "burgers", "--strategy", "hiro"], ("did you mean 'hero'",)),
-        (["estimate", "burgers", "--backbone", "fmo"], ("did you mean 'fno'",)),
+        (["describe", "burgers", "--strategy", "hiro"], ("did you mean 'hero'",)),
+        (["describe", "burgers", "--backbone", "fmo"], ("did you mean 'fno'",)),
         (["describe", "burgers", "--set", "train.step=5"], ("did you mean 'train.steps'",)),
-        (["estimate", "burgers", "--updates", "0"], ("--updates=0", "at least 1")),
+        (["describe", "burgers", "--updates", "-1"], ("--updates=-1", "at least 1")),
         (["describe", "burgers", "--preset", "big"], ("unknown preset 'big'",)),
     ],
 )
