@@ -77,7 +77,7 @@ class HistoryReplay(Strategy[HistoryReplaySettings]):
 
     def mixed(self, batch: Batch, rows: int) -> Batch:
         """The batch with its last `rows` windows replaced by ones from the buffer; it has no window numbers."""
-        # One tensor for past and future, as `Windows` makes it: compiled code asks for the same layout.
+        # One tensor for past and future, as `Batches` makes it: compiled code asks for the same layout.
         window = torch.cat([batch.context.states, batch.truth], dim=1)
         if self.buffer is not None:
             generator = Generator().manual_seed(seed_of(self.seed, "replayed", batch.step))

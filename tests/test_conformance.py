@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hero.data.windows import Windows
+from hero.data.windows import Batches
 from hero.method.rollout import rollout
 from hero.models import BACKBONES
 from hero.runs.config import RunConfig, make_config
@@ -47,7 +47,7 @@ def config_for(strategy: str, backbone: str, dims: int) -> RunConfig:
     )
 
 
-def begin(config: RunConfig) -> tuple[Strategy, nn.Module, Windows]:
+def begin(config: RunConfig) -> tuple[Strategy, nn.Module, Batches]:
     """What training sets up, on smooth data of order one."""
     source = config.make_source()
     u = source.initial_states(3, seed=1).float()
@@ -55,7 +55,7 @@ def begin(config: RunConfig) -> tuple[Strategy, nn.Module, Windows]:
     return config.make_strategy(), config.build_operator(), config.windows(data)
 
 
-def update(strategy: Strategy, model: nn.Module, windows: Windows, steps: range) -> list[Tensor]:
+def update(strategy: Strategy, model: nn.Module, windows: Batches, steps: range) -> list[Tensor]:
     """Plain gradient descent; returns the weights."""
     for step in steps:
         batch = augment(windows(step), strategy.train, strategy.seed, strategy.norm)

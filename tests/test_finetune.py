@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import shlex
 import shutil
 import sys
+import tarfile
+import zipfile
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -28,7 +31,7 @@ from hero.runs.checkpoint import read_weights
 from hero.runs.config import RunConfig, make_config
 from hero.runs.finetune import finetune_config
 from hero.runs.folder import Run, load_data
-from hero.runs.start import Start, freeze, open_start, read_start, weights_hash
+from hero.runs.start import Start, freeze, open_start, read_start, start_notes, weights_hash
 from hero.training.loop import resume, train
 from hero.training.schedule import unroll_length
 from test_docs import ROOT, blocks
@@ -221,7 +224,7 @@ def test_frozen_bits_stay_and_have_no_optimizer_state(
 ) -> None:
     run = train(config_of(folder, train__freeze="encoder.*", train__steps=5), runs_dir, runs_dir)
     assert "training 31 of 67 parameters; frozen: encoder.*" in capsys.readouterr().out
-    start, end = read_start(folder / "net.pt"), read_weights(run / "model.safetensors")[0]
+    start, end = read_start(folder / "net.pt")[0], read_weights(run / "model.safetensors")[0]
     moved = {name for name in start if not torch.equal(start[name], end[name])}
     assert moved == {"decoder.weight", "decoder.bias"}
     state = torch.load(run / "last" / "state.pt", weights_only=True)
@@ -251,7 +254,7 @@ def test_patterns_are_names_of_the_module_inside_its_wrappers(folder: Path) -> N
 
 
 def test_names_that_do_not_match_are_counted_and_named(folder: Path, tmp_path: Path) -> None:
-    weights = read_start(folder / "net.pt")
+    weights = read_start(folder / "net.pt")[0]
     weights["head.weight"] = weights.pop("decoder.weight")
     torch.save(weights, tmp_path / "other.pt")
     words = (
@@ -273,7 +276,7 @@ def test_names_that_do_not_match_are_counted_and_named(folder: Path, tmp_path: P
 
 
 def test_a_prefix_selects_a_part_of_a_file(folder: Path, tmp_path: Path) -> None:
-    weights = read_start(folder / "net.pt")
+    weights = read_start(folder / "net.pt")[0]
     both = {f"ema.{name}": x + 1 for name, x in weights.items()} | {f"net.{name}": x for name, x in weights.items()}
     torch.save({"model": both}, tmp_path / "both.pth")
     assert_equal(weights_at_start(config_of(folder, str(tmp_path / "both.pth"), train__init_prefix="net.")), weights)
@@ -285,26 +288,145 @@ def test_a_submodule_called_model_keeps_its_name() -> None:
     assert Start.of(dict(net.state_dict()), net).misfits == 0
 
 
+def write_lightning(net: nn.Module, path: Path) -> Path:
+    """A checkpoint of its Trainer, with a function and a class among the hyper parameters."""
+    from pytorch_lightning import LightningModule, Trainer
+
+    class Module(LightningModule):
+        def __init__(self, activation: Any = torch.tanh, kind: Any = Path) -> None:
+            super().__init__()
+            self.save_hyperparameters()
+            self.model = net
+
+        def training_step(self, u: Tensor) -> Tensor:
+            return self.model(u).square().mean()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.Adam(self.parameters(), lr=0.0)
+
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    trainer = Trainer(max_steps=1, enable_checkpointing=False, **quiet)
+    trainer.fit(Module(), torch.utils.data.DataLoader(torch.zeros(2, 1, 32)))
+    trainer.save_checkpoint(path / "lightning.ckpt")
+    return path / "lightning.ckpt"
+
+
+def write_accelerate(net: nn.Module, path: Path) -> Path:
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    accelerator.prepare(net, torch.optim.Adam(net.parameters()))
+    accelerator.save_state(str(path / "accelerate"))
+    return path / "accelerate"
+
+
+def write_hub(net: nn.Module, path: Path) -> Path:
+    (path / "hub").mkdir()
+    torch.save(net.state_dict(), path / "hub" / "pytorch_model.bin")
+    (path / "hub" / "config.json").write_text("{}")
+    return path / "hub"
+
+
+def write_neuralop(net: nn.Module, path: Path) -> Path:
+    """The two files of `save_checkpoint`, whose metadata hold a class and a function."""
+    (path / "neuralop").mkdir()
+    metadata = {"conv_module": nn.Conv1d, "non_linearity": nn.functional.gelu, "n_modes": (6,)}
+    torch.save({**net.state_dict(), "_metadata": metadata}, path / "neuralop" / "model_state_dict.pt")
+    torch.save(metadata, path / "neuralop" / "model_metadata.pkl")
+    return path / "neuralop"
+
+
+def mdlus_files(net: nn.Module, path: Path) -> list[Path]:
+    weights = path / "model.pt"
+    torch.save(net.state_dict(), weights)
+    for name in ("args.json", "metadata.json"):
+        (path / name).write_text("{}")
+    return [weights, path / "args.json", path / "metadata.json"]
+
+
+def write_mdlus(net: nn.Module, path: Path) -> Path:
+    """PhysicsNeMo's format since 2.0."""
+    with zipfile.ZipFile(path / "net.mdlus", "w") as archive:
+        for file in mdlus_files(net, path):
+            archive.write(file, file.name)
+    return path / "net.mdlus"
+
+
+def write_old_mdlus(net: nn.Module, path: Path) -> Path:
+    """Modulus' format, and PhysicsNeMo's before."""
+    with tarfile.open(path / "old.mdlus", "w") as archive:
+        for file in mdlus_files(net, path):
+            archive.add(file, file.name)
+    return path / "old.mdlus"
+
+
+@pytest.mark.parametrize(
+    ("write", "left_out"),
+    [
+        (write_lightning, {"hyper_parameters", "optimizer_states"}),
+        (write_accelerate, set()),
+        (write_hub, set()),
+        (write_neuralop, {"_metadata"}),
+        (write_mdlus, set()),
+        (write_old_mdlus, set()),
+    ],
+)
+def test_checkpoints_of_other_libraries_are_the_same_start(
+    write: Any, left_out: set[str], folder: Path, tmp_path: Path
+) -> None:
+    net = stranger()
+    net.load_state_dict(torch.load(folder / "net.pt", weights_only=True))
+    config = config_of(folder, str(write(net, tmp_path)))
+    assert config.run_id() == config_of(folder).run_id()
+    model = config.build_operator()
+    start = open_start(model, config.train, BACKBONE)
+    assert_equal(dict(model.state_dict()), dict(net.state_dict()))
+    assert left_out <= set(start.left_out)
+    (note,) = start_notes(model, config.train, start)
+    assert ("left out, not being tensors: " in note) == bool(start.left_out)
+
+
 class Exploit:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (eval, ("open('ran', 'w')",))
+
+
+class Method:
     def __reduce__(self) -> tuple[Any, ...]:
         return (Path.touch, (Path("ran"),))
 
 
 def test_no_code_in_a_file_is_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    torch.save({"state_dict": read_start(folder / "net.pt"), "hyper": Exploit()}, "evil.ckpt")
+    weights = read_start(folder / "net.pt")[0]
+    torch.save({"state_dict": weights, "hyper": Exploit(), "more": [eval, Exploit()]}, "evil.ckpt")
+    found, others = read_start(Path("evil.ckpt"))
+    assert_equal(found, weights)
+    assert others == ("hyper", "more")
     Path("evil.pt").write_bytes(pickle.dumps(Exploit()))
-    torch.save(stranger(), "whole.pt")
-    for name in ("evil.ckpt", "evil.pt", "whole.pt"):
+    torch.save({"state_dict": weights, "shell": os.system}, "shell.pt")  # torch itself refuses such names
+    torch.save({"state_dict": weights, "method": Method()}, "method.pt")  # and results that are called
+    for name in ("evil.pt", "shell.pt", "method.pt"):
         with pytest.raises(HeroError, match=r"never runs; save its tensors alone with torch\.save"):
             read_start(Path(name))
-    assert not Path("ran").exists()
     Path("text.pt").write_text("no weights")
     Path("text.safetensors").write_text("no weights")
+    Path("text.mdlus").write_text("no weights")
+    with zipfile.ZipFile("bomb.mdlus", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("model.pt", bytes(10**7))
     torch.save({"epoch": 1}, "empty.pt")
-    for name in ("text.pt", "text.safetensors", "empty.pt"):
+    torch.save(stranger(), "whole.pt")
+    for name in ("text.pt", "text.safetensors", "text.mdlus", "bomb.mdlus", "empty.pt", "whole.pt"):
         with pytest.raises(HeroError, match=r"torch\.save\(model\.state_dict\(\)"):
             read_start(Path(name))
+    assert not Path("ran").exists()
+
+
+def test_a_folder_with_several_files_of_weights_is_refused(folder: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copy(folder / "net.pt", tmp_path / f"{name}_state_dict.pt")
+    with pytest.raises(HeroError, match=r"holds 2 files of weights; name one of them, such as .*a_state_dict\.pt"):
+        config_of(folder, str(tmp_path))
 
 
 def test_a_resumed_run_has_the_same_bits_and_needs_no_file(folder: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 
 from conftest import tiny
 from hero.data.task import Task
-from hero.data.windows import Batch, Context, Windows
+from hero.data.windows import Batch, Batches, Context
 from hero.errors import HeroError
 from hero.method.distance import EPS
 from hero.method.foresight import LEFT_OUT, adjoints, sensitivity
@@ -240,7 +240,7 @@ def strategy_for(**changes: Any) -> Foresight:
     return strategy
 
 
-def windows_for(config: RunConfig, dtype: torch.dtype = torch.float64) -> Windows:
+def windows_for(config: RunConfig, dtype: torch.dtype = torch.float64) -> Batches:
     """Decaying waves, as data of any run."""
     u = config.make_source().initial_states(4, seed=1).to(dtype)
     return config.windows(torch.stack([u * (1 - 0.05 * k) for k in range(7)], dim=1))
@@ -250,7 +250,7 @@ def operator(config: RunConfig, dtype: torch.dtype = torch.float64) -> nn.Module
     return config.build_operator().to(dtype)
 
 
-def descend(strategy: Strategy[Any], model: nn.Module, windows: Windows, steps: range) -> list[Tensor]:
+def descend(strategy: Strategy[Any], model: nn.Module, windows: Batches, steps: range) -> list[Tensor]:
     """Plain gradient descent; returns the losses and the weights."""
     values = []
     for step in steps:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from conftest import tiny
 from hero import CANDIDATES, DIAGNOSTICS, Candidate, Context, Diagnostic, Domain, FailureReference, Hero
-from hero.data.windows import Trajectories, Windows
+from hero.data.windows import Batches, Trajectories
 from hero.errors import HeroError
 from hero.method.cache import LIMIT, WindowTable, is_cacheable
 from hero.method.candidates import Cached, CandidateInputs, lag
@@ -40,7 +40,7 @@ def model_of(in_channels: int = 1, out_channels: int = 1, dims: int = 1) -> nn.M
 
 
 def train(
-    hero: Hero, model: nn.Module, windows: Windows, state: HeroState, last: int, optimiser: Any, **options: Any
+    hero: Hero, model: nn.Module, windows: Batches, state: HeroState, last: int, optimiser: Any, **options: Any
 ) -> tuple[HeroState, list[Comparison]]:
     """The loop of a user, numbering its windows."""
     comparisons = []
@@ -57,7 +57,7 @@ def train(
 def trained(hero: Hero, steps: int, dims: int = 1) -> tuple[list[Tensor], HeroState, list[Comparison]]:
     """Weights, state and comparisons after `steps` updates of a small operator."""
     model = model_of(dims=dims)
-    windows = Windows(data(space=(12,) * dims), 4, 6, seed=0)
+    windows = Batches(data(space=(12,) * dims), 4, 6, seed=0)
     state, comparisons = train(hero, model, windows, hero.init(), steps, torch.optim.Adam(model.parameters(), lr=1e-2))
     return [p.detach() for p in model.parameters()], state, comparisons
 
@@ -93,7 +93,7 @@ def test_the_cache_saves_rollouts_of_the_lagged_operator() -> None:
         return unroll(operator, context, steps)
 
     hero = Hero(start=0, refresh=Every(40), weight=Ramp(1))
-    windows = Windows(data(), 4, 5, seed=0)  # 20 windows, 4 batches an epoch
+    windows = Batches(data(), 4, 5, seed=0)  # 20 windows, 4 batches an epoch
     optimiser = torch.optim.SGD(model.parameters(), lr=1e-3)
     train(hero, model, windows, hero.init(), 40, optimiser, unroll=counting)
     assert calls == {"lagged": 4, "current": 80}
@@ -215,7 +215,7 @@ def test_a_plain_loop_saves_and_resumes_with_torch_save() -> None:
         model = model_of()
         return model, torch.optim.Adam(model.parameters(), lr=1e-2)
 
-    windows = Windows(data(), 4, 6, seed=0)
+    windows = Batches(data(), 4, 6, seed=0)
     whole, optimiser = fresh()
     train(hero, whole, windows, hero.init(), 16, optimiser)
 
@@ -263,7 +263,7 @@ def push_forward(steps: int) -> list[Tensor]:
     """The weights of plain training on D."""
     model = model_of()
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
-    windows = Windows(data(), 4, 6, seed=0)
+    windows = Batches(data(), 4, 6, seed=0)
     for step in range(steps):
         batch = windows(step)
         optimiser.zero_grad()
@@ -424,7 +424,7 @@ def test_conditioning_is_never_perturbed() -> None:
 
 def test_windows_with_history_and_conditioning() -> None:
     trajectories, mu = data(3, 8), torch.randn(3, 2)
-    windows = Windows(Trajectories(trajectories, mu), unroll=3, batch=4, seed=0, history=2)
+    windows = Batches(Trajectories(trajectories, mu), unroll=3, batch=4, seed=0, history=2)
     assert windows.count == 3 * 4
     for step in range(windows.per_epoch):
         batch = windows(step)

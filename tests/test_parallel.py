@@ -14,7 +14,7 @@ import torch
 from torch import Generator
 
 from conftest import TINY
-from hero.data.windows import Windows
+from hero.data.windows import Batches
 from hero.parallel import draw, sharing
 from hero.ranks import Ranks
 from hero.runs.checkpoint import read_weights
@@ -117,13 +117,13 @@ def test_a_lost_process_stops_the_rest_and_one_process_continues(
 @pytest.mark.parametrize("count", [2, 3, 8])
 def test_shares_make_up_every_batch_and_its_draws(count: int) -> None:
     data = torch.arange(4 * 9 * 2.0).reshape(4, 9, 1, 2)
-    whole = Windows(data, 3, 5, seed=0)
+    whole = Batches(data, 3, 5, seed=0)
     for step in range(whole.per_epoch):  # the last batch has 4 windows of 24, fewer than 8 processes
         batch = whole(step)
         drawn = torch.randn(len(batch.truth), 3, generator=Generator().manual_seed(1))
         rows, weights = [], []
         for rank in range(count):
-            part = Windows(data, 3, 5, seed=0, ranks=Ranks(rank, count))(step)
+            part = Batches(data, 3, 5, seed=0, ranks=Ranks(rank, count))(step)
             assert part.share is not None
             assert part.index is not None
             assert torch.equal(part.share.index, batch.index)

@@ -16,7 +16,7 @@ from hero.config import Facts
 from hero.data.files import FileSettings, FileSource, FileTrajectories, Part, Reading
 from hero.data.handles import close_hdf5
 from hero.data.recording import Axis, Channel, Recording, Trajectory
-from hero.data.windows import AHEAD, Trajectories, Windows
+from hero.data.windows import AHEAD, Batches, Trajectories
 from hero.errors import HeroError
 from hero.method.metrics import rollout_errors
 from hero.runs.config import RunConfig, make_config
@@ -62,7 +62,7 @@ def threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("hero-reads-ahead")]
 
 
-def assert_same_batches(one: Windows, two: Windows, steps: range) -> None:
+def assert_same_batches(one: Batches, two: Batches, steps: range) -> None:
     with one.ahead(steps) as first, two.ahead(steps) as second:
         for a, b in zip(first, second, strict=True):
             assert a.step == b.step
@@ -189,7 +189,7 @@ def test_fields_are_read_with_their_windows_and_never_more_than_a_few_batches_ah
     lazy = source.trajectories(tmp_path / "toy")
     whole = Trajectories(torch.from_numpy(states), torch.from_numpy(fields))
     assert source.field_reads == source.reads == 0
-    one, two = Windows(lazy, 2, 4, seed=0, history=2), Windows(whole, 2, 4, seed=0, history=2)
+    one, two = Batches(lazy, 2, 4, seed=0, history=2), Batches(whole, 2, 4, seed=0, history=2)
     with one.ahead(range(100)) as batches:
         for _ in range(3):
             next(batches)
@@ -206,7 +206,7 @@ def test_fields_are_read_with_their_windows_and_never_more_than_a_few_batches_ah
 
 def test_whatever_a_library_raises_becomes_one_sentence(tmp_path: Path) -> None:
     source = Counted(waves(), np.zeros((12, 1, 16)))
-    windows = Windows(source.trajectories(tmp_path / "toy"), 2, 4, seed=0)
+    windows = Batches(source.trajectories(tmp_path / "toy"), 2, 4, seed=0)
     with windows.ahead(range(10)) as batches:
         next(batches)
         source.failing = True

@@ -157,13 +157,13 @@ def test_the_best_checkpoint_is_the_one_with_the_least_logged_validation_error(r
 
 def test_one_update_is_adamw_on_the_clipped_gradient_of_the_strategys_loss(runs_dir: Path, data_dir: Path) -> None:
     """The loop beside a naive twin that writes out three updates."""
-    from hero.data.windows import Windows
+    from hero.data.windows import Batches
     from hero.runs.folder import load_data
 
     config = tiny(strategy="push_forward", train__steps=3, train__warmup=2, train__clip=0.05, train__weight_decay=0.1)
     run = train(config, runs_dir, data_dir)
     model = build_backbone(config.backbone, (32,), 1, 1, config.seed)
-    windows = Windows(load_data(config, "train", data_dir, "cpu"), 5, 5, config.seed)
+    windows = Batches(load_data(config, "train", data_dir, "cpu"), 5, 5, config.seed)
     moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in model.parameters()]
     for step, lr in enumerate((0.5e-3, 1e-3, 1e-3)):
         batch = windows(step)

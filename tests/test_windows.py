@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hero.data.windows import Windows, seed_of
+from hero.data.windows import Batches, seed_of
 
 
 def numbered(trajectories: int, frames: int) -> torch.Tensor:
@@ -16,7 +16,7 @@ def numbered(trajectories: int, frames: int) -> torch.Tensor:
 
 
 def test_the_papers_protocol_has_2300_windows_in_115_batches() -> None:
-    windows = Windows(numbered(50, 51), unroll=5, batch=20, seed=0)
+    windows = Batches(numbered(50, 51), unroll=5, batch=20, seed=0)
     assert windows.count == 2300
     assert windows.per_epoch == 115
     assert {len(windows.indices(step)) for step in range(115)} == {20}
@@ -34,7 +34,7 @@ def test_the_papers_protocol_has_2300_windows_in_115_batches() -> None:
 def test_each_epoch_has_every_window_exactly_once_and_no_batch_spans_two(
     trajectories: int, unroll: int, extra: int, batch: int, seed: int, epoch: int
 ) -> None:
-    windows = Windows(numbered(trajectories, unroll + extra), unroll, batch, seed)
+    windows = Batches(numbered(trajectories, unroll + extra), unroll, batch, seed)
     first = epoch * windows.per_epoch
     parts = [windows(step) for step in range(first, first + windows.per_epoch)]
     starts = [(int(v) // 1000, int(v) % 1000) for part in parts for v in part.context.states[:, 0, 0, 0]]
@@ -46,7 +46,7 @@ def test_each_epoch_has_every_window_exactly_once_and_no_batch_spans_two(
 
 def test_a_window_is_a_plain_slice_of_its_trajectory() -> None:
     data = torch.randn(3, 9, 2, 4, 5, generator=torch.Generator().manual_seed(0))
-    windows = Windows(data, unroll=3, batch=4, seed=7)
+    windows = Batches(data, unroll=3, batch=4, seed=7)
     slices = [data[i, t : t + 4] for i in range(3) for t in range(6)]
     for step in range(2 * windows.per_epoch):
         batch = windows(step)
@@ -59,9 +59,9 @@ def test_a_window_is_a_plain_slice_of_its_trajectory() -> None:
 
 def test_a_batch_depends_on_its_step_alone_not_on_what_was_drawn_before() -> None:
     data = numbered(4, 11)
-    in_order = Windows(data, 5, 5, seed=3)
+    in_order = Batches(data, 5, 5, seed=3)
     forward = [(in_order(s).truth.clone(), torch.rand(3, generator=in_order(s).generator)) for s in range(20)]
-    jumping = Windows(data, 5, 5, seed=3)
+    jumping = Batches(data, 5, 5, seed=3)
     for step in (19, 0, 7, 12, 6):
         batch = jumping(step)
         assert torch.equal(batch.truth, forward[step][0])
@@ -70,7 +70,7 @@ def test_a_batch_depends_on_its_step_alone_not_on_what_was_drawn_before() -> Non
 
 def test_seeds_and_epochs_differ_in_order_and_noise() -> None:
     data = numbered(4, 21)
-    one, two = Windows(data, 5, 64, seed=0), Windows(data, 5, 64, seed=1)
+    one, two = Batches(data, 5, 64, seed=0), Batches(data, 5, 64, seed=1)
     assert not torch.equal(one.indices(0), two.indices(0))
     assert not torch.equal(one.indices(0), one.indices(1))
     draws = [torch.rand(4, generator=w(s).generator) for w in (one, two) for s in (0, 1)]
@@ -80,10 +80,10 @@ def test_seeds_and_epochs_differ_in_order_and_noise() -> None:
 def test_the_global_generator_is_neither_read_nor_moved() -> None:
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    first = Windows(numbered(4, 11), 5, 5, seed=0)(3).truth
+    first = Batches(numbered(4, 11), 5, 5, seed=0)(3).truth
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(2)
-    assert torch.equal(Windows(numbered(4, 11), 5, 5, seed=0)(3).truth, first)
+    assert torch.equal(Batches(numbered(4, 11), 5, 5, seed=0)(3).truth, first)
 
 
 def test_seeds_from_names_are_fixed_numbers() -> None:

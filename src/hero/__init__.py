@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # the same names for type checkers
         train as train,
     )
     from hero.data import get_task as get_task, load_split as load_split
+    from hero.data.dataset import Windows as Windows
     from hero.data.windows import Context as Context
     from hero.errors import HeroError as HeroError
     from hero.evaluation.model_folder import Operator as Operator
@@ -43,7 +44,7 @@ if TYPE_CHECKING:  # the same names for type checkers
         Margin as Margin,
         Ramp as Ramp,
     )
-    from hero.method.rollout import as_stepper as as_stepper, rollout as rollout
+    from hero.method.rollout import as_stepper as as_stepper, rollout as rollout, unroll as unroll
     from hero.models import FNO as FNO, Transolver as Transolver, build_backbone as build_backbone
     from hero.optimizers import OPTIMIZERS as OPTIMIZERS, SOAP as SOAP
     from hero.runs.config import RunConfig as RunConfig, make_config as make_config
@@ -54,6 +55,7 @@ if TYPE_CHECKING:  # the same names for type checkers
 _PUBLIC = {
     "hero.api": ("compare", "evaluate", "load", "predict", "train"),
     "hero.data": ("get_task", "load_split"),
+    "hero.data.dataset": ("Windows",),
     "hero.data.windows": ("Context",),
     "hero.errors": ("HeroError",),
     "hero.evaluation.model_folder": ("Operator",),
@@ -64,7 +66,7 @@ _PUBLIC = {
     "hero.method.losses": ("LOSSES", "Balanced"),
     "hero.method.modes": ("cosine_modes", "fourier_modes", "graph_modes"),
     "hero.method.objective": ("Every", "FixedWeight", "Hero", "Margin", "Ramp"),
-    "hero.method.rollout": ("as_stepper", "rollout"),
+    "hero.method.rollout": ("as_stepper", "rollout", "unroll"),
     "hero.models": ("FNO", "Transolver", "build_backbone"),
     "hero.optimizers": ("OPTIMIZERS", "SOAP"),
     "hero.runs.config": ("RunConfig", "make_config"),

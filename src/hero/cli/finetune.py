@@ -10,7 +10,7 @@ from hero.console import say
 from hero.errors import HeroError
 from hero.ranks import RANKS
 
-WEIGHT_FILES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
+WEIGHT_FILES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".mdlus")
 
 
 @dataclass
@@ -28,7 +28,7 @@ class FinetuneFolders:
 
 def finetune(
     checkpoint: Annotated[
-        str, argument("CHECKPOINT", "Run folder or id, or weights: .safetensors, or state_dict in .pt, .ckpt.", "run")
+        str, argument("CHECKPOINT", "Run, or weights: .safetensors, .pt, .ckpt, .mdlus, or a folder with them.", "run")
     ],
     settings: Settings,
     where: FinetuneFolders,
@@ -76,8 +76,8 @@ def finetune(
 
 
 def find_checkpoint(name: str, where: Folders) -> Path:
-    """The file of weights, or the folder of the run."""
-    if Path(name).is_file():
+    """The file or folder of weights, or the folder of the run."""
+    if Path(name).exists():
         return Path(name)
     if Path(name).suffix in WEIGHT_FILES:
         raise HeroError(f"there is not a file {name}; check the path.")

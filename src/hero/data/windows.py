@@ -239,7 +239,7 @@ Read = tuple[Tensor, Share | None, Tensor, Tensor | None]
 """Numbers of windows, their share of the batch, windows, μ."""
 
 
-class Windows:
+class Batches:
     """Batches by step number. Stateless: batch s is the same whether reached in one go or after a resume.
 
     Each epoch is a fresh permutation of all windows, cut into consecutive batches; a short last batch is used as it is.

@@ -14,7 +14,7 @@ basis, as a rule those that the backbone does not keep, have weight 1, the small
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
@@ -24,6 +24,7 @@ from torch import Tensor
 from hero.config import Derived, Facts, Registry, Settings, per_dims, setting
 from hero.config.given import found, is_given
 from hero.config.settings import known
+from hero.data.windows import masked_trajectories
 from hero.errors import HeroError
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.geometry import Geometry as Geometry
@@ -45,7 +46,7 @@ class AbsoluteLoss(Protocol):
     @classmethod
     def of(cls, settings: Any, geometry: Geometry, compile_with: Callable[..., Any]) -> AbsoluteLoss: ...
 
-    def __call__(self, tau: Tensor, truth: Tensor) -> Tensor: ...
+    def __call__(self, tau: Tensor, truth: Tensor, /) -> Tensor: ...
 
 
 class Relative:
@@ -175,8 +176,33 @@ class Balanced:
         modes = modes_of(settings.basis, geometry, reach)
         return cls(modes, settings.w_max, settings.spectrum, compile_with, geometry.norm)
 
-    def __call__(self, tau: Tensor, truth: Tensor) -> Tensor:
-        tau, truth = self.norm.scaled(tau), self.norm.scaled(truth)
+    @classmethod
+    def on(
+        cls,
+        grid: Sequence[int],
+        periodic: bool | Sequence[bool] = True,
+        *,
+        data: Any = None,
+        kept: Sequence[int] | None = None,
+        w_max: float = 100.0,
+    ) -> Balanced:
+        """The loss on an evenly spaced grid of this shape, for your own loop.
+
+        `data`, training states (trajectory, time, channel, *space), measure each channel about its mean in units of its
+        standard deviation, without the points that are NaN in every state, as `hero train FILE` does. `kept` are the
+        modes per axis whose weight may rise, such as those of an FNO; by default all.
+        """
+        wraps = (periodic,) * len(grid) if isinstance(periodic, bool) else tuple(periodic)
+        norm = Norm(by_channel=data is not None)
+        if data is not None:
+            norm.fit(masked_trajectories(torch.as_tensor(data)))
+        geometry = Geometry(tuple(grid), periodic=wraps, norm=norm)
+        basis = basis_by_boundary(Facts(periodic=wraps), {})
+        return cls(modes_of(basis, geometry, None if kept is None else tuple(kept)), w_max, norm=norm)
+
+    def __call__(self, out: Tensor, y: Tensor, **_: Any) -> Tensor:
+        """(prediction, truth) -> number; trainers that hand over a whole sample by name, as neuralop's, can call it."""
+        tau, truth = self.norm.scaled(out), self.norm.scaled(y)
         gain = self.gain if self.gain is not None else tau.new_ones(())
         tables = self.modes.tables(tau)
         gain = gain.expand(tau.shape[2], len(tables[1])).contiguous()  # one layout: code is compiled once

@@ -77,14 +77,20 @@ def _rollout_in_place(step: Stepper, context: Context, steps: int) -> Tensor:
     return tau
 
 
-def unroll(model: nn.Module, context: Context, steps: int) -> Tensor:
-    """Rollout(G_θ, z_n, K) of a backbone. Training may replace it by its compiled form, which does the same."""
+def unroll(model: nn.Module, state: Context | Tensor, steps: int, recompute: bool = False) -> Tensor:
+    """Rollout(G_θ, z_n, K) of any module, with gradient: (batch, steps, channel, *space).
+
+    `state` is (batch, channel, *space), or a Context where the module takes a history or a conditioning. `recompute`
+    keeps only the states for the backward pass and computes each step again there: the memory of long rollouts.
+    Training may replace it by its compiled form, which does the same.
+    """
+    context = state if isinstance(state, Context) else Context(state[:, None])
+    if recompute and torch.is_grad_enabled():
+        return rollout(lambda z: checkpoint(model, z.inputs(), use_reentrant=False), context, steps)
     with nullcontext() if torch.compiler.is_compiling() else frozen_weights():
         return rollout(as_stepper(model), context, steps)
 
 
 def recomputed_unroll(model: nn.Module, context: Context, steps: int) -> Tensor:
-    """`unroll` that keeps only the states for the backward pass and computes each step again there."""
-    if not torch.is_grad_enabled():
-        return unroll(model, context, steps)
-    return rollout(lambda z: checkpoint(model, z.inputs(), use_reentrant=False), context, steps)
+    """`unroll` that recomputes, as one function, which is compiled once."""
+    return unroll(model, context, steps, recompute=True)

@@ -30,7 +30,7 @@ from hero.data import FOUND, SCORED, DataSettings, FileSettings, FileSource, Sou
 from hero.data.files import fingerprint
 from hero.data.formats import open_recording
 from hero.data.invariants import parse_keep
-from hero.data.windows import Trajectories, Windows
+from hero.data.windows import Batches, Trajectories
 from hero.errors import HeroError, unknown_name
 from hero.method.losses import LOSSES, get_loss
 from hero.method.metrics import HORIZON, Scoring
@@ -130,10 +130,10 @@ class RunConfig:
         """How rollouts are scored."""
         return Scoring(self.horizon, "vrmse" if self.train.norm == "channels" else "nrmse")
 
-    def windows(self, data: Trajectories | Tensor) -> Windows:
+    def windows(self, data: Trajectories | Tensor) -> Batches:
         """The training windows of `data`."""
         first_only, train = self.make_strategy().first_windows_only, self.train
-        return Windows(data, train.unroll, train.batch, self.seed, train.history, first_only=first_only)
+        return Batches(data, train.unroll, train.batch, self.seed, train.history, first_only=first_only)
 
     def make_strategy(self, compile_with: Compiler | None = None) -> Strategy[Any]:
         """The strategy of this run; `compile_with` compiles its functions."""

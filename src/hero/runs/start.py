@@ -1,17 +1,21 @@
 """The weights that a run starts from, its own or from any PyTorch checkpoint, and the parameters that stay as they are.
 
-A file is read without running any code in it. Its tensors are matched by name, with and without the prefixes that
-wrappers such as DistributedDataParallel, torch.compile and Lightning put before names.
+A file is read without running any code in it: objects that are not tensors are left out and named. Its tensors are
+matched by name, with and without the prefixes that wrappers such as DistributedDataParallel, torch.compile and
+Lightning put before names.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import hashlib
+import io
 import pickle
+import tarfile
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,7 @@ import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
+from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from hero.checksums import is_whole_file
 from hero.errors import HeroError, NoPermissionError
@@ -30,6 +35,8 @@ from hero.strategies.refiner import RefinedOperator
 
 NESTED = ("state_dict", "model_state_dict", "model")
 """Where checkpoints of other libraries keep their tensors."""
+IN_FOLDER = ("model.safetensors", "*.safetensors", "pytorch_model.bin", "*_state_dict.pt")
+"""Files of weights in folders of runs, Accelerate, Hugging Face and neuralop; the first that there is counts."""
 PREFIXES = ("module.", "model.")
 COMPILED = "_orig_mod."
 """In names of modules that torch.compile has wrapped, at any place."""
@@ -44,20 +51,57 @@ def found_start(given: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(init, str | Path) or not str(init) or given.get("init_hash"):
         return dict(given)
     path = weight_file(Path(init).expanduser())
-    return {**given, "init": str(path.resolve()), "init_hash": weights_hash(read_start(path))}
+    return {**given, "init": str(path.resolve()), "init_hash": weights_hash(read_start(path)[0])}
 
 
 def weight_file(path: Path) -> Path:
-    """The file of weights that `path` means: itself, or the best weights of a run folder."""
+    """The file of weights that `path` means: itself, or the one in a folder."""
     if path.is_dir():
-        path = path / "model.safetensors"
+        found = next((files for pattern in IN_FOLDER if (files := sorted(path.glob(pattern)))), [])
+        if len(found) > 1:
+            raise HeroError(f"{path} holds {len(found)} files of weights; name one of them, such as {found[0]}.")
+        path = found[0] if found else path / IN_FOLDER[0]
     if not path.is_file():
         raise HeroError(f"there are no weights {path}; name a run folder, a .safetensors file or a state_dict file.")
     return path
 
 
-def read_start(path: Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint by name; HeroError if it holds none, or objects that only running it would make."""
+class LeftOut:
+    """Stands for whatever a file holds besides tensors and plain values, in the place of the code that it names."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> LeftOut:
+        return super().__new__(cls)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def __setstate__(self, state: Any) -> None: ...
+
+
+def read_torch(file: Path | bytes) -> Any:
+    """The content of a file of torch.save with `LeftOut` in the place of every object that is not plain."""
+
+    def opened() -> Path | io.BytesIO:
+        return io.BytesIO(file) if isinstance(file, bytes) else file
+
+    unknown = get_unsafe_globals_in_checkpoint(opened()) if zipfile.is_zipfile(opened()) else []
+    with safe_globals([(LeftOut, name) for name in unknown]):
+        return torch.load(opened(), map_location="cpu", weights_only=True)
+
+
+def inside_archive(path: Path) -> bytes:
+    """The file of weights in an archive of PhysicsNeMo, a tar or a zip without compression."""
+    if tarfile.is_tarfile(path):
+        with tarfile.open(path, "r:") as tar:
+            member = tar.extractfile("model.pt")
+            return member.read() if member else b""
+    with zipfile.ZipFile(path) as archive:
+        if archive.getinfo("model.pt").file_size > path.stat().st_size:
+            raise ValueError("it is compressed")
+        return archive.read("model.pt")
+
+
+def read_start(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """The tensors of a checkpoint by name, and the names of what else it holds; HeroError if it holds none."""
     try:
         if path.suffix == ".safetensors":
             if not is_whole_file(path):
@@ -65,26 +109,31 @@ def read_start(path: Path) -> dict[str, Tensor]:
             content: Any = safetensors.torch.load_file(path)
         else:
             with warnings.catch_warnings(action="ignore"):  # torch warns of foreign pickles, which we refuse
-                content = torch.load(path, map_location="cpu", weights_only=True)
+                content = read_torch(inside_archive(path) if path.suffix == ".mdlus" else path)
     except PermissionError:
         raise NoPermissionError(path) from None
     except pickle.UnpicklingError:
         raise HeroError(
             f"{path} holds Python objects besides tensors, which hero never runs; save its tensors alone with {SAVE}."
         ) from None
-    except (safetensors.SafetensorError, OSError, RuntimeError, LookupError, EOFError, ValueError, TypeError) as error:
+    except (
+        *(safetensors.SafetensorError, tarfile.TarError, zipfile.BadZipFile),
+        *(OSError, RuntimeError, LookupError, EOFError, ValueError, TypeError),
+    ) as error:
         raise HeroError(
             f"{path} is not a readable file of weights ({type(error).__name__}); save one with {SAVE}."
         ) from None
+    others: list[str] = []
     while isinstance(content, dict) and (key := next((key for key in NESTED if key in content), None)) is not None:
         if not isinstance(content[key], dict):
             break
+        others += [str(other) for other in content if other != key]
         content = content[key]
     items = content.items() if isinstance(content, dict) else ()
     weights = {name.replace(COMPILED, ""): x for name, x in items if isinstance(name, str) and isinstance(x, Tensor)}
     if not weights:
         raise HeroError(f"{path} holds no named tensors; save them with {SAVE}.")
-    return weights
+    return weights, (*others, *(str(name) for name, x in items if not isinstance(x, Tensor)))
 
 
 def weights_hash(weights: Mapping[str, Tensor]) -> str:
@@ -118,6 +167,8 @@ class Start:
     unexpected: tuple[str, ...]
     misshapen: tuple[str, ...]
     """Names with both shapes."""
+    left_out: tuple[str, ...] = ()
+    """Names of what is not a tensor."""
 
     @classmethod
     def of(cls, weights: Mapping[str, Tensor], target: nn.Module) -> Start:
@@ -151,7 +202,7 @@ class Start:
 def open_start(model: nn.Module, train: TrainSettings, backbone: str) -> Start:
     """Put the weights of `train.init` into the operator `model`, or into the backbone inside its wrappers."""
     path = weight_file(Path(train.init))
-    weights = read_start(path)
+    weights, others = read_start(path)
     if weights_hash(weights) != train.init_hash:
         raise HeroError(f"{path} has changed since this run was configured; restore it, or start a new run.")
     if train.init_prefix:
@@ -166,7 +217,7 @@ def open_start(model: nn.Module, train: TrainSettings, backbone: str) -> Start:
             "train.init_prefix=PREFIX, or allow differences with train.init_strict=false."
         )
     start.put()
-    return start
+    return replace(start, left_out=others)
 
 
 def renamings(weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
@@ -207,7 +258,8 @@ def start_notes(model: nn.Module, train: TrainSettings, start: Start | None) -> 
     """Sentences on the weights that a run starts from and on the parameters that it leaves as they are."""
     if start is not None:
         differs = f"; {start.difference}" if start.misfits else ""
-        yield f"starting from {len(start.found)} tensors of {train.init}{differs}"
+        others = f"; left out, not being tensors: {first_of(start.left_out)}" if start.left_out else ""
+        yield f"starting from {len(start.found)} tensors of {train.init}{differs}{others}"
     if train.freeze:
         total = sum(p.numel() for p in model.parameters())
         trained = sum(p.numel() for p in model.parameters() if p.requires_grad)

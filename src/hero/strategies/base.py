@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hero.config import Settings as BaseSettings
 from hero.data import Source
-from hero.data.windows import Batch, Trajectories, Windows
+from hero.data.windows import Batch, Batches, Trajectories
 from hero.errors import HeroError
 from hero.method.geometry import Geometry, quadrature_weights
 from hero.method.losses import AbsoluteLoss, Balanced, get_loss
@@ -133,7 +133,7 @@ class Strategy(Generic[S]):
         """Whether windows are identical on every visit, so that results can be cached per window."""
         return self.train.curriculum == "fixed" and not self.train.noise and self.train.scale == 1
 
-    def phases(self, windows: Windows) -> list[Phase]:
+    def phases(self, windows: Batches) -> list[Phase]:
         """The phases of a run with these windows, in their order; the updates add up to train.steps."""
         return [Phase("training", self.train.steps, self.train.steps - 1)]
 

@@ -18,7 +18,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from hero.config import Facts, Settings, setting, share
-from hero.data.windows import Batch, Context, Windows
+from hero.data.windows import Batch, Batches, Context
 from hero.errors import HeroError
 from hero.method.candidates import unchanged_buffers
 from hero.method.foresight import sensitivity
@@ -91,7 +91,7 @@ class Foresight(Strategy[ForesightSettings]):
         since = step - self.settings.start
         return self.measures and since >= 0 and since % self.settings.refresh == 0
 
-    def phases(self, windows: Windows) -> list[Phase]:
+    def phases(self, windows: Batches) -> list[Phase]:
         steps = self.train.steps
         refreshes = [step for step in range(steps) if self.is_refresh(step)]
         others = [step for step in range(steps) if not self.is_refresh(step)]

@@ -13,7 +13,7 @@ from torch import nn
 
 from hero.config import Settings, setting, share
 from hero.config.settings import one_of
-from hero.data.windows import Batch, Windows
+from hero.data.windows import Batch, Batches
 from hero.errors import HeroError
 from hero.method.candidates import CANDIDATES, PAPER_CANDIDATES, FailureReference
 from hero.method.diagnostics import DIAGNOSTICS, PAPER_DIAGNOSTICS, rank
@@ -81,7 +81,7 @@ class RelativeStrategy(Strategy[Any]):
     def reduces_to(self) -> str:
         return "" if self.settings.lambda_max else "push_forward"
 
-    def phases(self, windows: Windows) -> list[Phase]:
+    def phases(self, windows: Batches) -> list[Phase]:
         steps, start = self.train.steps, self.settings.start
         return [*([Phase("before hero.start", start, start - 1)] if start else []),
                 Phase("after hero.start", steps - start, steps - 1)]  # fmt: skip
@@ -127,7 +127,7 @@ class HeroStrategy(RelativeStrategy):
             domain=grid_domain(self.geometry, settings.perturbation),
         )
 
-    def phases(self, windows: Windows) -> list[Phase]:
+    def phases(self, windows: Batches) -> list[Phase]:
         """A cache saves much of the lagged candidate, once it is filled after a refresh."""
         steps, settings = self.train.steps, self.settings
         start, refresh = settings.start, settings.refresh
@@ -144,7 +144,7 @@ class HeroStrategy(RelativeStrategy):
         return [phase for phase in found if phase.updates > 0]
 
 
-def filling_updates(windows: Windows, start: int, steps: int, refresh: int) -> int:
+def filling_updates(windows: Batches, start: int, steps: int, refresh: int) -> int:
     """How many updates roll the lagged operator out because a window of theirs is not in the cache: the expectation.
 
     With E batches of B windows per epoch and a refresh at position p of an epoch, the E - p batches left are all new.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hero.console import progress_bar, say
-from hero.data.windows import Trajectories, Windows
+from hero.data.windows import Batches, Trajectories
 from hero.errors import HeroError
 from hero.files import write_atomic
 from hero.method import metrics
@@ -88,7 +88,7 @@ class Session:
     run: Path
     device: torch.device
     trainee: Trainee
-    windows: Windows
+    windows: Batches
     val: Trajectories
     journal: Journal
     checkpoints: Checkpoints

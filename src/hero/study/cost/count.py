@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hero.data import SPLITS, FileSource
 from hero.data.handles import CACHE_BYTES, KEPT
-from hero.data.windows import AHEAD, Batch, Context, Windows
+from hero.data.windows import AHEAD, Batch, Batches, Context
 from hero.method.metrics import CHUNK_VALUES
 from hero.models import count_parameters, get_backbone
 from hero.records import Record
@@ -175,12 +175,12 @@ def numbers(value: Any) -> str:
     return " x ".join(map(str, several if len(set(several)) > 1 else several[:1]))
 
 
-def empty_windows(config: RunConfig) -> Windows:
+def empty_windows(config: RunConfig) -> Batches:
     """The run's windows without their data, for how many there are."""
     return config.windows(torch.empty(config.split("train").trajectories, config.split("train").steps + 1, 0))
 
 
-def window_bytes(config: RunConfig, windows: Windows) -> int:
+def window_bytes(config: RunConfig, windows: Batches) -> int:
     """Bytes of streamed training data at one time: the batch in use, those read ahead, and the open files."""
     source, train = config.make_source(), config.train
     states = (train.history + train.unroll) * source.channels + len(source.conditioning)

@@ -1,0 +1,136 @@
+"""The recipe in anybody's loop: the same numbers as `hero train`, whatever the grid, the mask and the call."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from conftest import tiny
+from hero import SOAP, Balanced, Context, HeroError, Windows, unroll
+from hero.method.modes import cosine_modes, fourier_modes, mixed_modes
+from hero.runs.folder import load_data
+from hero.training.schedule import learning_rate
+from hero.training.update import Trainee, update
+from test_docs import ROOT, blocks
+
+UPDATES = 30
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv1d(2, 4, 3, padding=1), nn.Tanh(), nn.Conv1d(4, 2, 3, padding=1)).double()
+
+
+def states(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("norm", ["joint", "channels"])
+def test_the_losses_of_a_plain_loop_are_those_of_hero_train(norm: str, data_dir: Path) -> None:
+    recipe = {"strategy": "push_forward", "train__loss": "balanced", "train__optimizer": "soap"}
+    config = tiny(**recipe, train__steps=UPDATES, train__norm=norm)
+    data = load_data(config, "train", data_dir, "cpu").states.double()
+    trainee = Trainee.of(config, config.build_operator().double())
+    batches = config.windows(data)
+    trainee.strategy.begin(trainee.model, batches.data)
+    ours = [float(update(trainee, batches(step))["loss"]) for step in range(UPDATES)]
+
+    model, steps, train = config.build_operator().double(), config.train.unroll, config.train
+    loss = Balanced.on(data.shape[3:], data=data if norm == "channels" else None)
+    optimizer = SOAP(model.parameters(), lr=train.lr, weight_decay=train.weight_decay)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: learning_rate(s, 1.0, train.warmup, UPDATES))
+    order = [batches.indices(step).tolist() for step in range(UPDATES)]
+    theirs = []
+    for window in DataLoader(Windows(data, steps), batch_sampler=order):
+        optimizer.zero_grad()
+        value = loss(unroll(model, window[:, 0], steps), window[:, 1:])
+        value.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), train.clip)
+        optimizer.step()
+        schedule.step()
+        theirs.append(value.item())
+    assert len(ours) == len(theirs) == UPDATES
+    assert ours[-1] < 0.9 * ours[0]
+    np.testing.assert_allclose(theirs, ours, rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_unroll_feeds_a_module_its_own_output(recompute: bool) -> None:
+    model, u = net(), states(3, 2, 16)
+    expected = [u]
+    for _ in range(4):
+        expected.append(model(expected[-1]))
+    twin = torch.stack(expected[1:], dim=1)
+    found = unroll(model, u, 4, recompute=recompute)
+    gradients = [torch.autograd.grad(tau.square().sum(), list(model.parameters())) for tau in (found, twin)]
+    assert torch.equal(found, twin)
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
+    mu = torch.tensor([[0.5], [1.0], [2.0]], dtype=torch.float64)
+    conditioned = nn.Conv1d(5, 2, 3, padding=1).double()  # two states of two channels, and μ
+    assert unroll(conditioned, Context(states(3, 2, 2, 16), mu), 3, recompute).shape == (3, 3, 2, 16)
+
+
+@pytest.mark.parametrize(
+    ("grid", "periodic", "kept", "modes"),
+    [
+        ((12,), True, None, fourier_modes((12,))),
+        ((8, 6), True, (3, 2), fourier_modes((8, 6), (3, 2))),
+        ((8, 6), False, None, cosine_modes((8, 6))),
+        ((8, 6), (True, False), (3, 2), mixed_modes((8, 6), (True, False), (3, 4))),
+    ],
+)
+def test_a_grid_is_enough_for_the_loss(grid: Any, periodic: Any, kept: Any, modes: Any) -> None:
+    out, truth = states(4, 3, 2, *grid), states(4, 3, 2, *grid).flip(0)
+    loss = Balanced.on(grid, periodic, kept=kept)
+    expected = Balanced(modes)(out, truth)
+    assert torch.equal(loss(out, truth), expected)
+    assert torch.equal(loss(out, x=truth[:, 0], y=truth), expected)
+
+
+def test_the_data_give_scales_and_mask() -> None:
+    data = states(5, 6, 2, 12) * torch.tensor([1.0, 1e4])[:, None] + torch.tensor([0.0, 1e6])[:, None]
+    data[..., 0, :3] = torch.nan
+    loss = Balanced.on((12,), data=data)
+    truth = torch.stack(list(Windows(data, 2)))
+    assert bool(truth.isfinite().all())
+    off = truth.clone()
+    off[..., 0, :3] += 7  # where there is no value
+    assert float(loss(off, truth)) < 1e-9
+    small, large = truth.clone(), truth.clone()
+    small[..., 0, 5], large[..., 1, 5] = small[..., 0, 5] + 0.1, large[..., 1, 5] + 1e3  # a tenth of σ each
+    assert float(loss(small, truth)) == pytest.approx(float(loss(large, truth)), rel=0.5)
+
+
+def test_windows_are_all_stretches_in_order() -> None:
+    data = torch.arange(3 * 5 * 2 * 4.0).reshape(3, 5, 2, 4)
+    windows = Windows(data, 2)
+    assert len(windows) == 9
+    expected = [data[i, n : n + 3] for i in range(3) for n in range(3)]
+    assert all(torch.equal(a, b) for a, b in zip(windows, expected, strict=True))
+    named = Windows(data.numpy(), 2, as_dict=True)[-1]
+    assert torch.equal(named["x"], data[2, 2])
+    assert torch.equal(named["y"], data[2, 3:])
+    for wrong in (0, 5):
+        with pytest.raises(HeroError, match=rf"no windows of {wrong} steps; give \(trajectory, time"):
+            Windows(data, wrong)
+
+
+def test_the_loop_of_the_readme_prints_the_numbers_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = blocks(ROOT / "README.md", "python")
+    exec(compile(block, "README.md", "exec", dont_inherit=True), {})
+    one_step, recipe = (float(number) for number in re.findall(r"nRMSE@100 (\d\.\d+)", capsys.readouterr().out))
+    shown = re.search(r"prints (\d\.\d+) and (\d\.\d+)", (ROOT / "README.md").read_text("utf-8"))
+    assert shown
+    assert recipe < 0.3 * one_step
+    assert [one_step, recipe] == pytest.approx([float(shown[1]), float(shown[2])], rel=0.5)  # other machines round
