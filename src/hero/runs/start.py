@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from hero.checksums import is_whole_file
+from hero.data.formats.claims import check_stored
 from hero.errors import HeroError, NoPermissionError
 from hero.models.keep import Kept
 from hero.models.wrappers import Masked, MixedPrecision, Normalised, Residual
@@ -60,10 +61,13 @@ def read_start(path: Path) -> dict[str, Tensor]:
     """The tensors of a checkpoint by name; HeroError if it holds none, or objects that only running it would make."""
     try:
         if path.suffix == ".safetensors":
-            if not is_whole_file(path):
+            with safetensors.safe_open(path, framework="pt") as file:
+                is_ours = "hero" in (file.metadata() or {})
+            if is_ours and not is_whole_file(path):
                 raise HeroError(f"{path} is damaged (its checksum differs); get it again from where it was written.")
             content: Any = safetensors.torch.load_file(path)
         else:
+            check_stored(path)
             with warnings.catch_warnings(action="ignore"):  # torch warns of foreign pickles, which we refuse
                 content = torch.load(path, map_location="cpu", weights_only=True)
     except PermissionError:
