@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import pickle
 import resource
+import shutil
 import struct
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib.util import find_spec
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
@@ -24,10 +28,13 @@ import torch
 
 from conftest import options, tiny
 from forked import in_fork
+from hero.checksums import FIELD, sealed_archive
 from hero.cli import main
 from hero.data.store import split_path
-from hero.files import write_atomic
+from hero.evaluation.model_folder import write_folder
+from hero.files import write_atomic, write_json
 from hero.runs.folder import Run
+from hero.runs.records import read_arrays, write_arrays
 from hero.training.loop import train
 
 ROOM = 2**30
@@ -65,6 +72,53 @@ def mat_of_claims(path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(struct.pack("<ii", 13, 17), struct.pack("<ii", 2**20, 2**20)))
 
 
+def zeros(count: int) -> bytes:
+    """So many zero bytes in zlib's format: one block of 16 MB again and again, which takes no time to pack."""
+    packer = zlib.compressobj(wbits=-15)
+    block = packer.compress(bytes(2**24)) + packer.flush(zlib.Z_FULL_FLUSH)
+    checksum = struct.pack(">I", count % 65521 << 16 | 1)
+    return b"\x78\x9c" + block * (count >> 24) + packer.flush() + checksum
+
+
+def chunk_bomb(path: Path) -> None:
+    """One chunk of 2.1 GB."""
+    shape = (4, 2, 1, 2**26)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("u", shape, "f4", chunks=shape, compression="gzip")
+        file["u"].id.write_direct_chunk((0, 0, 0, 0), zeros(2**31))
+
+
+def zarr_bomb(path: Path) -> None:
+    """The same in Zarr."""
+    import numcodecs
+    import zarr
+
+    shape = (4, 2, 1, 2**26)
+    zarr.create_array(path, shape=shape, chunks=shape, dtype="f4", compressors=numcodecs.Zlib(), zarr_format=2)
+    (path / "0.0.0.0").write_bytes(zeros(2**31))
+
+
+def elsewhere(kind: str) -> Callable[[Path], None]:
+    """A file whose values lie in another one."""
+
+    def make(path: Path) -> None:
+        secret = path.with_name(f"{kind}.secret")
+        with h5py.File(secret, "w") as file:
+            file["u"] = np.zeros((4, 9, 1, 8), "f4")
+        with h5py.File(path, "w") as file:
+            if kind == "link":
+                file["u"] = h5py.ExternalLink(secret, "/u")
+            elif kind == "storage":
+                file.create_dataset("u", (4, 9, 1, 8), "f4", external=[(secret, 0, h5py.h5f.UNLIMITED)])
+            else:
+                layout = h5py.VirtualLayout((4, 9, 1, 8), "f4")
+                layout[:] = h5py.VirtualSource(path.with_name("missing.h5"), "u", (4, 9, 1, 8))
+                file.create_virtual_dataset("u", layout)
+        secret.rename(path.parent.parent / secret.name)
+
+    return make
+
+
 def empty_hdf5(path: Path) -> None:
     """A dataset of 16 TB of which nothing is stored."""
     with h5py.File(path, "w") as file:
@@ -90,6 +144,9 @@ ATTACKS: dict[str, Callable[[Path], Any]] = {
     "bomb.pt": lambda path: forged_zip(path, "archive/data/0", bytes(100)),
     "claims.mat": mat_of_claims,
     "claims.h5": empty_hdf5,
+    "chunk.h5": chunk_bomb,
+    **({"chunk.zarr": zarr_bomb} if find_spec("zarr") else {}),
+    **{f"{kind}.h5": elsewhere(kind) for kind in ("link", "storage", "virtual")},
 }
 
 SWAPPED = ["tensor", "u", "x-coordinate", "t-coordinate", "t0_fields", "dimensions", "boundary_conditions", "train"]
@@ -161,7 +218,27 @@ def oversize(run: Path) -> list[tuple[int, str]]:
         np.savez(buffer, allow_pickle=False, initial=np.zeros(3))
         forged_zip(run / "rollout.npz", "truth.npy", buffer.getvalue())
         answers.append(told("animate", run, "--runs", run.parent))
+    whole = read_arrays(run / "rollout.npz")
+    with aside(run / "rollout.npz"):
+        write_arrays(run / "rollout.npz", {**whole, "more": np.zeros(2**25, np.float32)})
+        answers.append(told("animate", run, "--runs", run.parent))
+    state = (run / "last" / "state.pt").read_bytes()
+    (run / "last" / "previous.pt").unlink(missing_ok=True)
+    with aside(run / "last" / "state.pt"):
+        (run / "last" / "state.pt").write_bytes(packed(state))
+        answers.append(told("train", "--resume", run, "--runs", run.parent))
+        answers.append(told("train", "burgers", "--set", f"train.init={run / 'last' / 'state.pt'}"))
     return answers
+
+
+def packed(state: bytes) -> bytes:
+    """A file of torch.save that is deflated, as torch never does."""
+    buffer = BytesIO()
+    with zipfile.ZipFile(BytesIO(state)) as whole, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in whole.namelist():
+            file.writestr(name, whole.read(name))
+        file.writestr("archive/data/more", bytes(2**20))
+    return sealed_archive(buffer)
 
 
 @contextmanager
@@ -178,6 +255,46 @@ def test_oversized_records_are_refused(own_run: Path) -> None:
     for code, err in in_fork(oversize, own_run):
         assert (code, err.count("\n")) == (2, 1), err
         assert "memory is too small" not in err
+
+
+CLAIMS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "damaged": lambda stored: stored["card"]["test"].update(name="/../../../escaped/x"),
+    "more than the memory": lambda stored: stored["card"]["test"].update(trajectories=10**12),
+    "another model": lambda stored: stored["config"]["backbone"].update(width=20_000),
+    "task.resolution": lambda stored: stored["config"]["task"].update(resolution=2**31),
+    "backbone.depth": lambda stored: stored["config"]["backbone"].update(depth=10**9),
+}
+
+
+def open_claims(folder: Path, data: Path) -> dict[str, tuple[int, str]]:
+    """What `hero predict` says to model folders that claim too much, in a process of little memory."""
+    limit_memory(ROOM)
+    whole, answers = (folder / "config.json").read_text(), {}
+    for words, change in CLAIMS.items():
+        stored = json.loads(whole)
+        change(stored)
+        write_json(folder / "config.json", {name: value for name, value in stored.items() if name != FIELD})
+        answers[words] = told("predict", folder, "--data", data, "--steps", 2, "--out", folder / "out.npz")
+    return answers
+
+
+def test_a_model_folder_neither_fills_the_memory_nor_writes_elsewhere(own_run: Path, tmp_path: Path) -> None:
+    folder, data = write_folder(own_run, tmp_path / "model"), tmp_path / "a" / "b" / "data"
+    for words, (code, err) in in_fork(open_claims, folder, data).items():
+        assert (code, err.count("\n"), words in err) == (2, 1, True), err
+    assert {path.name for path in tmp_path.iterdir()} <= {"model", "a"}
+    assert list(tmp_path.rglob("*.h5")) == []
+
+
+def test_a_lock_that_is_a_link_leaves_its_target(own_run: Path, tmp_path: Path) -> None:
+    run, target = tmp_path / "runs" / own_run.name, tmp_path / "diary"
+    shutil.copytree(own_run, run)
+    target.write_text("dear diary")
+    (run / ".lock").unlink(missing_ok=True)
+    (run / ".lock").symlink_to(target)
+    code, err = told("train", "--resume", run, "--runs", run.parent, "--data", tmp_path / "data")
+    assert (code, err.count("\n")) == (2, 1), err
+    assert target.read_text() == "dear diary"
 
 
 def obey_permissions() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from conftest import Call, options, tiny
 from hero.config import registry
 from hero.errors import HeroError
 from hero.evaluation.export import export_run
+from hero.models.user import import_class
 from hero.runs.config import make_config
 from hero.study.plans import plan
 from hero.training.loop import train
@@ -87,6 +90,15 @@ def test_an_optimizer_and_a_strategy_that_only_a_file_names(folder: Path, data_d
         assert (code, "stranger:" in err, "--trust-code" in err) == (2, True, True)
     assert not Path("imported").exists()
     assert not any(folder.glob("runs/*"))
+
+
+def test_a_class_that_is_imported_already_makes_nothing_else_importable(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    assert import_class("torch.nn:Identity") is torch.nn.Identity
+    with pytest.raises(ImportError):
+        importlib.import_module("stranger")
 
 
 def test_planning_trusts_what_was_typed_and_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,14 +50,11 @@ def seal(file: IO[bytes]) -> None:
 
 
 def is_whole(data: bytes | IO[bytes]) -> bool:
-    """Whether the bytes around the checksum are those that it was computed from.
-
-    Without a checksum it is True: earlier versions wrote none.
-    """
+    """Whether there is a checksum, and the bytes around it are those that it was computed from."""
     file = io.BytesIO(data) if isinstance(data, bytes) else data
     at = _place(file)
-    if at < 0:
-        return True
+    if at < 0:  # in a block that was lost
+        return False
     file.seek(at + len(MARK))
     stored = file.read(DIGITS)
     return stored == _digits(file, at)

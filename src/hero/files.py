@@ -118,7 +118,7 @@ def run_lock(folder: Path) -> Iterator[None]:
     """Hold `folder` for this process; HeroError if another process holds it. The system frees it when we die."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("w")
+        file = open_lock(folder / ".lock")
     except OSError as error:
         raise HeroError(f"cannot write in {folder} ({error.strerror or error}); choose another folder.") from error
     with file:
@@ -129,6 +129,12 @@ def run_lock(folder: Path) -> Iterator[None]:
         for leftover in folder.rglob(".*.tmp"):  # of a process killed while it wrote
             leftover.unlink(missing_ok=True)
         yield
+
+
+def open_lock(path: Path) -> IO[str]:
+    """The file to lock, as it is; OSError where it is a link, whose target is not ours to write."""
+    no_links = getattr(os, "O_NOFOLLOW", 0)
+    return open(path, "a+", opener=lambda name, flags: os.open(name, flags | no_links, 0o666))
 
 
 def lock(file: IO[str], wait: bool) -> bool:

@@ -42,7 +42,7 @@ class Record(BaseModel):
         if len(text) > LARGEST_FILE:
             raise HeroError(f"{path} has more than {LARGEST_FILE >> 20} MB, so hero did not write it; {remedy}")
         if not is_whole(text):
-            raise HeroError(f"{path} is damaged (its checksum differs); {remedy}")
+            raise HeroError(f"{path} is damaged (its checksum differs or is lost); {remedy}")
         try:
             content = json.loads(text)
             found_version = content.get("version", 1)

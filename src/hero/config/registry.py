@@ -84,6 +84,8 @@ def check_part_name(kind: str, name: str) -> None:
 
 def user_module(name: str, part: str) -> ModuleType:
     """A module of the user, also from the current folder; `part` is named in an error."""
+    if name in sys.modules:  # a file may name it: nothing of the current folder becomes importable by that
+        return sys.modules[name]
     if "" not in sys.path:
         sys.path.insert(0, "")  # as `python -c` does: a file in the current folder is a module
     try:

@@ -54,5 +54,5 @@ def load_trajectories(
     if isinstance(source, FileSource):
         return source.load(split.name)
     assert isinstance(source, Task)
-    mu = source.coefficients(split.trajectories, split.seed)
-    return Trajectories(load_split(source, split, directory, device), None if mu is None else mu.float())
+    states, mu = load_split(source, split, directory, device), source.coefficients(split.trajectories, split.seed)
+    return Trajectories(states, None if mu is None else mu.float())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -16,21 +17,23 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
 import h5py
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from hero.checksums import FIELD, UNSEALED, is_whole_file, seal
 from hero.config import Settings, setting
 from hero.console import progress_bar, say
+from hero.data.formats.claims import memory
 from hero.data.solver import SOLVER_NAME, SOLVER_VERSION, frames
 from hero.data.task import Task
 from hero.errors import DISTRIBUTION, HeroError
 from hero.faults import crash_point
-from hero.files import lock, replacing, reserve
+from hero.files import lock, open_lock, replacing, reserve
 
 HEADER_BYTES = 2**16  # more than everything in a file but the trajectories
 CHUNK_POINTS = 2**15  # grid points stepped at once by a CPU thread: its working set then stays in cache
@@ -41,12 +44,15 @@ SCORED = ("val", "test")
 
 @dataclass(frozen=True)
 class Split:
-    """A part of a task's data: `trajectories` runs of `steps` + 1 snapshots from initial states drawn with `seed`."""
+    """A part of a task's data: `trajectories` runs of `steps` + 1 snapshots from initial states drawn with `seed`.
 
-    name: str
-    trajectories: int
-    steps: int
-    seed: int
+    The bounds are checked where a stored card is read; the name becomes part of the name of a file.
+    """
+
+    name: Annotated[str, Field(pattern="^(train|val|test)$")]
+    trajectories: Annotated[int, Field(ge=1)]
+    steps: Annotated[int, Field(ge=1)]
+    seed: Annotated[int, Field(ge=0)]
 
 
 class DataSettings(Settings):
@@ -84,6 +90,12 @@ def load_split(task: Task, split: Split, directory: Path, device: torch.device |
     remove_leftovers(path.parent)
     if path.exists():
         return _read(path, task, split)
+    size = 4 * split.trajectories * (split.steps + 1) * task.channels * math.prod(task.space)
+    if size > memory():
+        raise HeroError(
+            f"split {split.name} of {task.name} has {size / 1e9:,.0f} GB, more than the memory; lower "
+            f"data.{split.name}_trajectories."
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path):
@@ -257,7 +269,7 @@ def _opened(path: Path) -> Iterator[h5py.File]:
 def _locked(path: Path) -> Iterator[None]:
     """Let one process at a time make `path`. Where locks do not exist, both make it and the last rename wins."""
     name = path.with_suffix(".lock")
-    with name.open("a+") as file:
+    with open_lock(name) as file:
         if not lock(file, wait=False):
             say(f"waiting for {path}, which {_holder(file)} is making", style="dim")
             lock(file, wait=True)
@@ -280,7 +292,7 @@ def remove_leftovers(directory: Path) -> None:
     """Remove the temporary files of processes that were killed: those whose lock nobody holds."""
     for leftover in directory.glob(".*.h5.*.tmp"):
         name = leftover.name[1:].rpartition(".h5.")[0]
-        with contextlib.suppress(OSError), (directory / f"{name}.lock").open("a+") as file:  # a folder only for reading
+        with contextlib.suppress(OSError), open_lock(directory / f"{name}.lock") as file:  # a folder only for reading
             if lock(file, wait=False):
                 leftover.unlink(missing_ok=True)
                 Path(file.name).unlink(missing_ok=True)

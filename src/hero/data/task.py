@@ -18,6 +18,8 @@ from hero.seeding import seed_of
 
 Nonlinearity = Callable[[Tensor], Tensor]
 
+LARGEST_GRID = 2**28
+"""Points of a state: 645 along each of three axes."""
 NUMERICS = ("extent", "resolution", "dt", "substeps", "warmup", "cutoff")
 
 
@@ -191,6 +193,8 @@ class Task:
         for name in ("extent", "dt"):
             if getattr(self, name) <= 0:
                 raise HeroError(f"task.{name} is {getattr(self, name)}; give a number above zero.")
+        if self.resolution**self.dims > LARGEST_GRID:
+            raise HeroError(f"task.resolution is {self.resolution}, more than {LARGEST_GRID:,} points; lower it.")
         highest = alias_free_mode(self.resolution, self.degree)
         if self.resolution % 2 or highest < self.cutoff:
             least = (self.degree + 1) * self.cutoff + 1

@@ -34,6 +34,7 @@ from torch.export import Dim, ExportedProgram
 
 from hero.checksums import FIELD, UNSEALED, is_whole, sealed, sealed_archive
 from hero.console import progress_bar
+from hero.data import Split
 from hero.data.windows import Context, Trajectories
 from hero.errors import HeroError, install_hint, unknown_name
 from hero.files import write_atomic
@@ -71,7 +72,7 @@ class ModelCard(Record):
     task: str
     settings: dict[str, Any]
     """Coefficients and numerics of the task."""
-    test: dict[str, Any]
+    test: Split
     """The test split, from which predictions start if no other states are given."""
     grid: tuple[int, ...]
     dt: float
@@ -105,7 +106,7 @@ class ModelCard(Record):
             step=run.best_step,
             task=source.name,
             settings=source.settings(),
-            test=vars(config.split("test")),
+            test=config.split("test"),
             grid=source.space,
             dt=source.dt,
             history=config.train.history,

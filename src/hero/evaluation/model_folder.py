@@ -31,7 +31,7 @@ from hero.files import write_atomic
 from hero.method.rollout import Stepper, rollout
 from hero.models import count_parameters
 from hero.records import Record
-from hero.runs.checkpoint import load_weights, read_weights, save_weights, weights_of
+from hero.runs.checkpoint import read_weights, save_weights, weights_of
 from hero.runs.config import RunConfig, build
 from hero.runs.folder import Run, versions
 from hero.runs.start import own_module
@@ -283,10 +283,6 @@ def assembled(about: About, folder: Path, model: nn.Module | None, trust_code: b
             )
     if ":" not in name and model is not None:
         raise HeroError(f"{folder} has the backbone {name}, which is built in; leave out `model`.")
-    if model is None:
-        network = about.run_config().build_operator()
-    else:
-        with standing_in(name, model):
-            network = about.run_config().build_operator()
-    load_weights(folder / WEIGHTS, network)
+    with contextlib.nullcontext() if model is None else standing_in(name, model):
+        network = about.run_config().trained_operator(folder / WEIGHTS)
     return Operator(network, about).eval()

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hero.config import Facts
-from hero.data import FileSettings, FileSource, Source, Split, get_task, load_trajectories
+from hero.data import FileSettings, FileSource, Source, get_task, load_trajectories
 from hero.data.checks import are_equal_steps, tidy, time_steps
 from hero.data.files import FileTrajectories, Part, Reading, with_positions
 from hero.data.formats import open_recording
@@ -50,7 +50,7 @@ def read_start(path: Path, card: ModelCard, trajectories: int | None = None) -> 
 def default_start(card: ModelCard, data_dir: Path, trajectories: int | None = None) -> Start:
     """The test trajectories of the operator's data, which are solved if they are missing."""
     source = source_of(card)
-    data = load_trajectories(source, Split(**card.test), data_dir)
+    data = load_trajectories(source, card.test, data_dir)
     return Start(data if trajectories is None else first_of(data, trajectories, source.title))
 
 

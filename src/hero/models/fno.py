@@ -210,7 +210,7 @@ class FNOSettings(SizedSettings):
         "paper_count, which has its 30,541 parameters in 2D)."
     )
     width: Annotated[int, by_size("width")] = setting("Channels inside.", ge=1)
-    depth: Annotated[int, by_size("depth")] = setting("Blocks.", ge=1)
+    depth: Annotated[int, by_size("depth")] = setting("Blocks.", ge=1, le=1000)
     modes: Annotated[tuple[int, ...], fitting_modes()] = setting("Fourier modes kept, one number or one per axis.")
     lifting: Annotated[int, by_size("lifting")] = setting("Hidden channels of the lifting; 0 makes it linear.", ge=0)
     projection: Annotated[int, by_size("projection")] = setting(

@@ -121,7 +121,7 @@ class TransolverSettings(SizedSettings):
     )
     depth: Annotated[
         int, per_size({"small": {1: 2, 2: 2, 3: 2}, "base": {1: 2, 2: 4, 3: 3}, "large": {1: 6, 2: 8, 3: 6}})
-    ] = setting("Blocks.", ge=1)
+    ] = setting("Blocks.", ge=1, le=1000)
     heads: Annotated[int, per_dims({1: 4, 2: 8, 3: 8})] = setting("Attention heads.", ge=1)
     slices: Annotated[int, per_dims({1: 64, 2: 128, 3: 256})] = setting("Slices.", ge=1)
     mlp_ratio: int = setting(1, "Hidden over outer channels in the feed-forward part.", ge=1)

@@ -89,7 +89,7 @@ class UNetSettings(SizedSettings):
     levels: Annotated[int, Derived(fitting_levels, "3 in 1D, 3 in 2D, 2 in 3D, fewer on a small grid")] = setting(
         "How often the grid is halved.", ge=1
     )
-    depth: int = setting(1, "Residual blocks per grid, on the way down and on the way up.", ge=1)
+    depth: int = setting(1, "Residual blocks per grid, on the way down and on the way up.", ge=1, le=1000)
 
     @property
     def blocks(self) -> int:

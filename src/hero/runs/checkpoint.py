@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hero.checksums import FIELD, UNSEALED, is_whole_file, sealed, sealed_archive
+from hero.data.formats.claims import check_stored
 from hero.errors import HeroError, NoPermissionError
 from hero.files import write_atomic
 
@@ -96,6 +97,7 @@ def load_state(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]
     try:
         if not is_whole_file(path):
             raise ValueError("its checksum differs")
+        check_stored(path)
         with warnings.catch_warnings(action="ignore"):  # torch warns of foreign pickles, which we refuse
             state = torch.load(path, map_location=device, weights_only=True)
     except (OSError, RuntimeError, LookupError, EOFError, ValueError, TypeError, pickle.UnpicklingError) as error:

@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,7 @@ from hero.method.metrics import HORIZON, Scoring
 from hero.models import BACKBONES, BackboneSettings, build_backbone, get_backbone
 from hero.models.keep import Kept
 from hero.optimizers import OPTIMIZERS, OptimizerSettings, get_optimizer
+from hero.runs.checkpoint import load_weights
 from hero.runs.start import found_start
 from hero.strategies import STRATEGIES, Compiler, Setup, Strategy, TrainSettings
 from hero.strategies.settings import staged
@@ -157,6 +159,19 @@ class RunConfig:
         weighted = source.masked or strategy.norm.weights is not None
         weights = torch.ones(source.channels, *space) if weighted else None
         return Kept(operator, rules, source.channels, self.train.history, weights)
+
+    def trained_operator(self, weights: Path) -> nn.Module:
+        """G_θ with the weights of a file.
+
+        A stranger's settings may claim any size, so that a built-in network is compared with the file before it takes
+        memory; others are code, which was trusted.
+        """
+        if ":" not in self.backbone.name:
+            with torch.device("meta"), warnings.catch_warnings(action="ignore"):  # torch warns that nothing is copied
+                load_weights(weights, self.build_operator())
+        model = self.build_operator()
+        load_weights(weights, model)
+        return model
 
     @property
     def sections(self) -> dict[str, Settings]:

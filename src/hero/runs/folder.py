@@ -18,7 +18,7 @@ from hero.method.norm import Norm
 from hero.method.rollout import Stepper
 from hero.models.wrappers import Masked
 from hero.ranks import RANKS
-from hero.runs.checkpoint import last_state, load_weights, read_weights
+from hero.runs.checkpoint import last_state, read_weights
 from hero.runs.config import RunConfig, stored_config
 from hero.runs.records import UNREADABLE, read_arrays, write_arrays
 from hero.runs.rollouts import FIRST_FILE, Rollout, read_rollout
@@ -79,8 +79,7 @@ class Run(StoredRun):
         """G_θ with the best weights, in evaluation mode, on `device` or the one that the configuration names."""
         if not self.config.backbone.is_found:
             raise HeroError(f"run {self.name} has not begun to train; repeat the command that started it.")
-        model = self.config.build_operator()
-        load_weights(self.path / "model.safetensors", model)
+        model = self.config.trained_operator(self.path / "model.safetensors")
         return model.to(device or choose_device(self.config.train.device)).eval()
 
     def norm(self, data_dir: Path, baselines: bool = False) -> Norm:

@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from hero.checksums import FIELD, is_whole, is_whole_file, sealed_archive
+from hero.data.formats.claims import is_bomb
 from hero.errors import HeroError
 from hero.files import write_atomic
 from hero.method.metrics import Scoring, by_channel, channel_vrmse, evaluated, scoring_of, summarise
@@ -25,8 +26,6 @@ from hero.records import Record
 
 BASELINES = ("persistence", "mean")
 """Predictions that need no operator: the first state, and the mean state of the training data."""
-LARGEST_RATIO = 1000
-"""Bytes of arrays for each of their file."""
 UNREADABLE = (
     OSError,
     MemoryError,
@@ -389,7 +388,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     if not is_whole_file(path):
         raise ValueError
     with zipfile.ZipFile(path) as archive:
-        if sum(info.file_size for info in archive.infolist()) > LARGEST_RATIO * path.stat().st_size:
-            raise ValueError  # made to fill the memory
+        if is_bomb(sum(info.file_size for info in archive.infolist()), path.stat().st_size):
+            raise ValueError
         members = {name.removesuffix(".npy"): io.BytesIO(archive.read(name)) for name in archive.namelist()}
     return {name: np.lib.format.read_array(content, allow_pickle=False) for name, content in members.items()}

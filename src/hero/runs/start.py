@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from hero.checksums import is_whole_file
+from hero.data.formats.claims import check_stored
 from hero.errors import HeroError, NoPermissionError
 from hero.models.keep import Kept
 from hero.models.wrappers import Masked, MixedPrecision, Normalised, Residual
@@ -104,10 +105,13 @@ def read_start(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     """The tensors of a checkpoint by name, and the names of what else it holds; HeroError if it holds none."""
     try:
         if path.suffix == ".safetensors":
-            if not is_whole_file(path):
+            with safetensors.safe_open(path, framework="pt") as file:
+                is_ours = "hero" in (file.metadata() or {})
+            if is_ours and not is_whole_file(path):
                 raise HeroError(f"{path} is damaged (its checksum differs); get it again from where it was written.")
             content: Any = safetensors.torch.load_file(path)
         else:
+            check_stored(path)
             with warnings.catch_warnings(action="ignore"):  # torch warns of foreign pickles, which we refuse
                 content = read_torch(inside_archive(path) if path.suffix == ".mdlus" else path)
     except PermissionError:

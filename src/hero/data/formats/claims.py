@@ -7,9 +7,15 @@ import os
 import zipfile
 from pathlib import Path
 
+import h5py
+
 from hero.data.recording import Recording
 from hero.errors import HeroError
 
+UNPACKED = 2**26
+"""Bytes that any file may take at once."""
+PACKED = 20
+"""Beyond that, bytes in memory for each in the file: floats of simulations pack to a third at best."""
 BOMB = 1000
 """Deflate cannot pack a real file this well; a member that claims to is made to fill the memory."""
 
@@ -36,6 +42,12 @@ def members(path: Path) -> list[zipfile.ZipInfo]:
     return infos
 
 
+def check_stored(path: Path) -> None:
+    """Refuse a file of torch.save that unpacks to more than its size; torch packs nothing."""
+    if zipfile.is_zipfile(path) and sum(info.file_size for info in members(path)) > path.stat().st_size:
+        raise HeroError(f"{path} unpacks to more than its size; save it again with torch.save.")
+
+
 def check_unpacked(path: Path, name: str, unpacked: int) -> None:
     """Refuse a member of a file that unpacks to far more than a real one or the memory can hold."""
     size = path.stat().st_size
@@ -47,12 +59,45 @@ def check_unpacked(path: Path, name: str, unpacked: int) -> None:
 
 def check_claim(recording: Recording) -> Recording:
     """The recording; refused if it claims far more numbers than its files can hold, also packed."""
-    sizes = [part.stat().st_size for path in recording.files for part in (path, *path.rglob("*")) if part.is_file()]
+    size = sum(map(stored_bytes, recording.files))
     frames = sum(trajectory.frames for trajectory in recording.trajectories)
     numbers = frames * len(recording.channels) * math.prod(recording.space)
-    if sizes and numbers > BOMB * sum(sizes):
-        raise HeroError(f"{recording.files[0]} claims {numbers:,} numbers in {sum(sizes):,} bytes; save it again.")
+    if size and numbers > BOMB * size:
+        raise HeroError(f"{recording.files[0]} claims {numbers:,} numbers in {size:,} bytes; save it again.")
     return recording
+
+
+def check_hdf5(path: Path, file: h5py.File) -> None:
+    """Refuse datasets that lie in other files, which a stranger chooses, and such with chunks as bombs.
+
+    By the inner functions of h5py: a file may have a dataset for each of thousands of trajectories.
+    """
+    links: list[tuple[bytes, int]] = []
+    file.id.links.visit(lambda name, link: links.append((name, link.type)), info=True)
+    for name, link in links:
+        item = h5py.h5o.open(file.id, name) if link == h5py.h5l.TYPE_HARD else None
+        made = item.get_create_plist() if isinstance(item, h5py.h5d.DatasetID) else None
+        kind = made.get_layout() if made else None
+        if link == h5py.h5l.TYPE_EXTERNAL or kind == h5py.h5d.VIRTUAL or (made and made.get_external_count()):
+            raise HeroError(f"{path}: the values of {name.decode()} lie in other files; copy them into one file.")
+        if item and made and kind == h5py.h5d.CHUNKED:
+            check_chunk(path, name.decode(), math.prod(made.get_chunk()) * item.get_type().get_size())
+
+
+def check_chunk(path: Path, name: str, unpacked: int) -> None:
+    """Refuse an array of which any part unpacks to far more than its file."""
+    if is_bomb(unpacked, stored_bytes(path)):
+        raise HeroError(f"{path}: {name} has chunks of {unpacked:,} bytes; save it again with smaller ones.")
+
+
+def is_bomb(unpacked: int, size: int) -> bool:
+    """Whether `size` bytes of a file would become too many in memory at once; numbers of simulations never do."""
+    return unpacked > max(UNPACKED, PACKED * size)
+
+
+def stored_bytes(path: Path) -> int:
+    """Of a file, or of all files in a folder."""
+    return sum(part.stat().st_size for part in (path, *path.rglob("*")) if part.is_file())
 
 
 def memory() -> int:

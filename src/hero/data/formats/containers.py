@@ -13,7 +13,7 @@ from typing import Any
 
 import h5py
 
-from hero.data.formats.claims import zip_kind
+from hero.data.formats.claims import check_hdf5, zip_kind
 from hero.data.formats.folders import join
 from hero.data.formats.matlab import open_mat
 from hero.data.formats.named import open_npy, open_npz
@@ -100,7 +100,7 @@ def _kinds_of_file(path: Path, head: bytes) -> list[str]:
     if head.startswith(b"PK"):
         return [zip_kind(path)]
     if is_hdf5(path):
-        return ["hdf5", "netcdf"] if _is_netcdf4(path) else ["hdf5"]
+        return _kinds_of_hdf5(path)
     return [kind for kind, magic in MAGIC.items() if head.startswith(magic)][:1]
 
 
@@ -112,11 +112,12 @@ def is_hdf5(path: Path) -> bool:
         return any(file.seek(place) == place and file.read(8) == b"\x89HDF\r\n\x1a\n" for place in places)
 
 
-def _is_netcdf4(path: Path) -> bool:
-    """Whether an HDF5 file was written by a NetCDF library, or has its scales."""
+def _kinds_of_hdf5(path: Path) -> list[str]:
+    """HDF5, and NetCDF where a file was written by its library or has its scales; damage is told when it is opened."""
     with contextlib.suppress(OSError, RuntimeError, KeyError), h5py.File(path, "r") as file:
-        return has_dimensions(file)
-    return False
+        check_hdf5(path, file)
+        return ["hdf5", "netcdf"] if has_dimensions(file) else ["hdf5"]
+    return ["hdf5"]
 
 
 def files_of(folder: Path) -> list[Path]:

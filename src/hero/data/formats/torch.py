@@ -6,6 +6,7 @@ They are read with `weights_only=True`, so that a pickle inside cannot run code.
 from __future__ import annotations
 
 import math
+import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 
 from hero.data.formats.arrays import FileArray, Sequel, Slab, States, of_whole, recording_of, whole, with_scalars
-from hero.data.formats.claims import members
+from hero.data.formats.claims import check_stored
 from hero.data.recording import Recording
 from hero.errors import HeroError
 
@@ -45,12 +46,9 @@ def open_torch(path: Path) -> dict[str, FileArray]:
 @lru_cache(maxsize=2)
 def _content(path: Path, changed: int) -> Any:
     """The object in a file, a bare tensor as {"u": tensor}; tensors of a zip file are mapped into memory."""
-    with path.open("rb") as file:
-        packed = file.read(2) == b"PK"
-    if packed:
-        members(path)
+    check_stored(path)
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=packed)
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # torch raises many kinds for a pickle that it refuses or cannot read
         raise HeroError(
             f"{path} holds more than tensors, or is damaged, and is not opened because a pickle can run code; "

@@ -5,6 +5,7 @@ Zarr arrays whose dimensions have no names are arrays by name, as in .npz files.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from functools import lru_cache, partial
@@ -17,7 +18,7 @@ import h5py
 import numpy as np
 
 from hero.data.formats.arrays import COMPONENTS, FileArray, Slab, States, time_step
-from hero.data.formats.claims import members
+from hero.data.formats.claims import check_chunk, members
 from hero.data.formats.named import read_named
 from hero.data.handles import damage_reported
 from hero.data.recording import Axis, Channel, Recording, Trajectory
@@ -118,6 +119,8 @@ def open_zarr(path: Path) -> Any:
     """An xarray.Dataset, or a dict of arrays where dimensions have no names."""
     opened = _opened_zarr(path)
     arrays = {"": opened} if hasattr(opened, "shape") else dict(opened.arrays())
+    for name, array in arrays.items():
+        check_chunk(path, name, math.prod(array.chunks) * array.dtype.itemsize)
     if arrays and all(map(_has_names, arrays.values())):
         return open_dataset(path)
     return {n or "u": FileArray(_read_zarr, path, n, array.shape, array.dtype) for n, array in arrays.items()}
