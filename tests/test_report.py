@@ -25,24 +25,25 @@ from hero.data import Task, get_task
 from hero.errors import HeroError
 from hero.method import metrics as m
 from hero.report import content, write_run_page
-from hero.report.content import metrics_table, published_numbers
+from hero.report.content import metrics_table
 from hero.report.figures.curves import error_figure
 from hero.report.figures.fields import fields_figure, spectrum_figure
 from hero.report.figures.style import colours_of, line_style, save
 from hero.report.figures.training import diagnostic_charts, series, training_charts, training_figure
-from hero.report.headline import group_sentence, main_column, result_sentences, summary_sentence
 from hero.report.inputs import gather
 from hero.report.listing import ListedRun, runs_table
 from hero.report.page.page import _json, render, write_page
 from hero.report.page.payload import payload
 from hero.report.page.player import LEVELS, averaged, kept_steps, player, quantise, size_of
 from hero.report.panels import panels_of
+from hero.report.sentences import group_sentence, main_column, result_sentences, summary_sentence
 from hero.report.tables import Row, Text, format_number
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run
 from hero.runs.label import Label
 from hero.runs.records import Errors, Log, Metrics, TrainingCost, TrainingRecord, ValidationRecord
 from hero.runs.rollouts import Rollout, radial_spectrum, read_rollout, write_rollout
+from hero.study.published import published_numbers
 from hero.study.records import ROLLOUT_COLUMNS, Cell, Group, PairedTest, RunEntry, StudyResult
 from hero.study.records import Row as StudyRow
 from hero.study.statistics import summarise

@@ -17,7 +17,7 @@ from scipy import stats
 from hero.report.content import statistics_tables
 from hero.report.figures.studies import critical_difference_figure
 from hero.report.figures.style import save
-from hero.report.notes import statistics_notes
+from hero.report.sentences import statistics_notes
 from hero.study.records import Cell, Direction, Group, Row, RunEntry, Status, Summary, Wins
 from hero.study.statistics import (
     average_ranks,

@@ -28,9 +28,10 @@ from hero.errors import HeroError
 from hero.evaluation import shifts as ood
 from hero.method.metrics import METRICS
 from hero.report import write_study
-from hero.report.content import missing_word, study_latex, study_markdown, study_number, study_tables
+from hero.report.content import study_latex, study_markdown, study_tables
 from hero.report.figures.studies import predicted
-from hero.report.headline import result_sentences
+from hero.report.listing import missing_word, study_number
+from hero.report.sentences import result_sentences
 from hero.report.tables import format_number
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, load_data, versions
