@@ -462,7 +462,7 @@ TABLES: dict[str, Callable[[Found], str]] = {
     "probes": probes_table,
     "equal time": lambda found: equal_time_table(found, STUDIED, FULL, LONGER),
 }
-PAGES = ("README.md", "docs/results.md")
+PAGES = ("README.md", "docs/results.md", "results/tables.md")
 
 
 def filled(text: str, found: Found) -> str:

@@ -33,8 +33,7 @@ from hero.evaluation.evaluate import evaluate
 from hero.method.geometry import Geometry
 from hero.method.rollout import as_stepper
 from hero.report import doctor as tables
-from hero.report.figures.doctor import figures
-from hero.report.figures.doctor_run import run_figure
+from hero.report.figures.doctor import figures, run_figure
 from hero.runs.checkpoint import read_weights, save_weights
 from hero.runs.config import RECOMMENDED, make_config
 from hero.runs.folder import Run

@@ -26,10 +26,11 @@ from benchmarks.evidence_page import (
     variants_table,
 )
 from benchmarks.predictability import growth_rate, measure_predictability
+from fakes import fake_metrics
 from hero.errors import HeroError
 from hero.method.metrics import summarise
 from hero.runs.config import make_config
-from hero.runs.records import Metrics, TrainingCost, write_arrays
+from hero.runs.records import write_arrays
 from hero.study.plans import plan
 
 ROOT = Path(__file__).parents[1]
@@ -38,10 +39,8 @@ ROOT = Path(__file__).parents[1]
 def evidence(arm: str, task: str, seed: int, error: float) -> Evidence:
     errors = np.full((3, 200), error)
     values = summarise({"nrmse": errors, "correlation": 1 - np.minimum(errors, 1), "apebench_nrmse": errors})
-    cost = TrainingCost(steps=10_000, seconds=1, steps_per_second=1, compiled=True, device="cpu", threads=1)
-    identity = {"task": task, "backbone": "fno", "strategy": "foresight", "seed": seed}
-    metrics = Metrics(run=f"{arm}-{task}-{seed}", **identity, training=cost, versions={}, parameters=1, best_step=1,
-                      trajectories=3, val=values, test=values)  # fmt: skip
+    facts = {"task": task, "strategy": "foresight", "seed": seed, "trajectories": 3}
+    metrics = fake_metrics(f"{arm}-{task}-{seed}", values, **facts)
     return Evidence(arm=arm, task=task, seed=seed, updates=10_000, tag="t", command="", settings={}, metrics=metrics,
                     nrmse=tuple(errors[0]))  # fmt: skip
 

@@ -18,10 +18,10 @@ from hero.method.metrics import METRICS, Metric, Scoring, metric_at, metric_name
 from hero.report.content import metrics_table
 from hero.report.figures.fields import FIELD_STEPS, LINE_STEPS, SPECTRUM_STEPS, _present
 from hero.report.figures.runs import run_figures
-from hero.report.headline import main_column, summary_sentence
 from hero.report.inputs import ReportInputs, gather
 from hero.report.listing import ListedRun, runs_table
 from hero.report.panels import results_of
+from hero.report.sentences import main_column, summary_sentence
 from hero.runs.checkpoint import read_weights
 from hero.runs.config import make_config
 from hero.runs.folder import Run

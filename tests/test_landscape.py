@@ -16,7 +16,7 @@ from hero.evaluation.evaluate import Landscape, error_ratio, evaluate, landscape
 from hero.method.rollout import unroll
 from hero.report import write_run_page
 from hero.report.figures.analysis import landscape_figure
-from hero.report.notes import landscape_sentence
+from hero.report.sentences import landscape_sentence
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_state, read_weights, save_weights
 from hero.runs.config import RunConfig
 from hero.runs.folder import load_data

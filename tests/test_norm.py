@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
+from fakes import fake_metrics
 from hero.data.windows import Context, Trajectories, masked_trajectories
 from hero.errors import HeroError
 from hero.evaluation.gradients import long_gradient, long_risk, parameters_of, task_gradients
@@ -28,7 +29,7 @@ from hero.method.norm import Norm, importance_of
 from hero.method.objective import Every, Hero, HeroState, Margin, Ramp
 from hero.method.rollout import unroll
 from hero.models import FNO
-from hero.runs.records import Baseline, Metrics, TrainingCost
+from hero.runs.records import Baseline, Metrics
 
 SPACE = (4, 3)
 POINTS = list(itertools.product(*map(range, SPACE)))
@@ -663,20 +664,9 @@ def test_a_weight_of_zero_hides_a_channel_that_cannot_be_scored() -> None:
 
 
 def metrics_of(own: dict[str, float], idle: dict[str, dict[str, float]], **channels: Any) -> Metrics:
-    cost = TrainingCost(steps=1, seconds=1, steps_per_second=1, compiled=False, device="cpu", threads=1)
-    known = {"run": "r", "task": "file", "backbone": "fno", "strategy": "hero", "seed": 0, "training": cost}
     baselines = {name: Baseline(test=numbers, channels=channels.get(name, {})) for name, numbers in idle.items()}
-    return Metrics(
-        **known,
-        versions={},
-        parameters=1,
-        best_step=1,
-        trajectories=1,
-        val={"vrmse_gm9": 1.0},
-        test={"diverged": 0, **own},
-        channels=channels.get("run", {}),
-        baselines=baselines,
-    )
+    facts = {"channels": channels.get("run", {}), "baselines": baselines}
+    return fake_metrics("r", {"vrmse_gm9": 1.0}, test={"diverged": 0, **own}, task="file", **facts)
 
 
 def test_shortfalls_name_baseline_step_and_channel() -> None:

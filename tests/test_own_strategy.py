@@ -17,10 +17,8 @@ from hero.data.solver import solve
 from hero.data.windows import Batch, Trajectories
 from hero.errors import HeroError
 from hero.models import FNO
-from hero.strategies import Loss
-from hero.training.loop import resume, train
 from history_replay import HistoryReplay
-from test_resume import assert_same_run
+from test_train import assert_resumes
 
 NAME = "history_replay:HistoryReplay"
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -182,22 +180,10 @@ def test_the_model_rolls_out_as_in_validation() -> None:
     assert model.training
 
 
-def test_ten_updates_are_five_a_kill_and_five(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ten_updates_are_five_a_kill_and_five(tmp_path: Path, data_dir: Path) -> None:
     changes = {"history_replay__start": 1, "history_replay__refresh": 3, "history_replay__buffer": 20}
     config = tiny(strategy=NAME, train__steps=10, **changes)  # refreshed at 1, 4, 7; saved after 5
-    whole = train(config, tmp_path / "whole", data_dir)
-    original = HistoryReplay.loss
-
-    def killed(self: HistoryReplay, model: nn.Module, batch: Batch) -> Loss:
-        if batch.step == 6:
-            raise MemoryError
-        return original(self, model, batch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(HistoryReplay, "loss", killed)
-        with pytest.raises(MemoryError):
-            train(config, tmp_path / "parts", data_dir)
-    assert_same_run(resume(tmp_path / "parts" / config.run_id(), data_dir), whole)
+    assert_resumes(config, 6, tmp_path, data_dir)
 
 
 @pytest.mark.parametrize(("setting", "value", "remedy"), [("share", 1.5, "at most 1"), ("start", 20, "lower it")])

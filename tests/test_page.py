@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from conftest import tiny
+from fakes import fake_group, fake_row, fake_study, fake_test
 from hero.evaluation.evaluate import evaluate
 from hero.files import write_json
 from hero.report.inputs import gather
@@ -27,14 +28,8 @@ from hero.runs.rollouts import FILE, FIRST_FILE, read_rollout
 from hero.study.records import (
     ROLLOUT_COLUMNS,
     Cell,
-    Group,
-    PairedTest,
     Published,
-    Ranks,
-    Row,
-    RunEntry,
     StudyResult,
-    Summary,
     best_marked,
 )
 from hero.training.loop import train
@@ -83,24 +78,17 @@ def write_study(folder: Path) -> None:
         for column in ROLLOUT_COLUMNS:
             values = [float(one[column.split][column.metric]) for one in found]
             cells[column.key] = Cell.of(values, Published(mean=0.5, std=0.01))
-        states = tuple(RunEntry(seed=one["seed"], run=one["run"], status="finished") for one in found)
-        rows.append(Row(label=f"FNO-{method}", method=method, strategy=method, cells=cells, runs=states, rollouts=4))
-    empty = dict.fromkeys(cells)
-    gone = RunEntry(seed=0, run="gone", status="not run")
-    failed = RunEntry(seed=0, run="lost", status="failed", reason="out of memory")
-    rows.append(Row(label="FNO-refiner", method="refiner", strategy="refiner", cells=empty, runs=(gone,)))
-    rows.append(Row(label="FNO-recurrent", method="recurrent", strategy="recurrent", cells=empty, runs=(failed,)))
-    marked = best_marked(rows, ROLLOUT_COLUMNS)
-    group = Group(title="Burgers, FNO", task="burgers", backbone="fno", rows=marked)
-    test = PairedTest(group=group.title, label="FNO-hero", method="hero", baseline="FNO-push_forward", seeds=SEEDS,
-                      ratio=0.9876, interval=(0.9, 1.05), diverged=0, baseline_diverged=0, t_p=0.3, sign_flip_p=0.5,
-                      is_better=True, p_holm=0.3, verdict="open")  # fmt: skip
-    summary = Summary(metric="nrmse@100", baseline="push_forward", direction="lower", alpha=0.05, tests=(test,),
-                      wins=(), ranks=Ranks(groups=1))  # fmt: skip
+        names = {"label": f"FNO-{method}", "method": method, "strategy": method}
+        rows.append(fake_row(values=[0, 0], runs=[one["run"] for one in found], **names, cells=cells, rollouts=4))
+    for name, status, run in (("refiner", "not run", "gone"), ("recurrent", "failed", "lost")):
+        rows.append(fake_row(f"FNO-{name}", statuses=[status], runs=[run], method=name, strategy=name))
+    group = fake_group(*best_marked(rows, ROLLOUT_COLUMNS))
+    test = fake_test(
+        "FNO-hero", "FNO-push_forward", method="hero", ratio=0.9876, interval=(0.9, 1.05), t_p=0.3, p_holm=0.3
+    )
     out = folder / "study-main-00000000"
-    StudyResult(study="main", title="Main results", folder=out.name, preset="quick", seeds=SEEDS,
-                changed={"train.steps": 20}, columns=ROLLOUT_COLUMNS, groups=(group,),
-                statistics=(summary,)).write(out / "study.json")  # fmt: skip
+    facts = {"folder": out.name, "preset": "quick", "seeds": SEEDS, "changed": {"train.steps": 20}}
+    fake_study(group, tests=[test], baseline="push_forward", **facts).write(out / "study.json")
     pixel = b"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
     for name in ("ranks", "curves-burgers-fno"):  # the page draws curves itself
         (out / f"{name}.png").write_bytes(base64.b64decode(pixel))
@@ -587,7 +575,7 @@ def test_the_page_of_a_study(browser: Any, runs: Path, tmp_path: Path) -> None:
     assert "Burgers, FNO: nRMSE@100 relative to FNO-push_forward (" in lead
     assert "), paired by 2 seeds, is 0.988 with FNO-hero (" in lead
     assert "; 95 % interval 0.900 to 1.05, p = 0.3: open)." in lead
-    assert "lost failed: out of memory" in page.locator("#tables").inner_text()
+    assert "lost failed: no memory" in page.locator("#tables").inner_text()
     (group,) = StudyResult.read(runs / "study-main-00000000" / "study.json").groups
     rows = table(page, "Burgers, FNO").locator("tbody tr").all()
     for row, stored in zip(rows[:2], group.rows, strict=False):

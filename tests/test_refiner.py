@@ -21,8 +21,7 @@ from hero.models import FNO, Transolver, count_parameters
 from hero.runs.config import RunConfig, make_config
 from hero.strategies.refiner import Diffusion, RefinedOperator, Refiner
 from hero.training.ema import AveragedWeights
-from hero.training.loop import resume, train
-from test_train import assert_same_run
+from test_train import assert_resumes
 
 
 def config_of(**changes: Any) -> RunConfig:
@@ -385,24 +384,8 @@ def test_only_the_first_step_of_a_window_is_used() -> None:
 
 
 @pytest.mark.parametrize("normalise", [False, True])
-def test_ten_updates_equal_five_and_a_resume(
-    normalise: bool, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = tiny(strategy="refiner", train__normalise=normalise, train__steps=10)
-    whole = train(config, tmp_path / "whole", data_dir)
-    original = Refiner.loss
-
-    def stopping(self: Refiner, model: nn.Module, batch: Batch) -> Any:
-        if batch.step == 5:
-            raise InterruptedError
-        return original(self, model, batch)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Refiner, "loss", stopping)
-        with pytest.raises(InterruptedError):
-            train(config, tmp_path / "parts", data_dir)
-    run = tmp_path / "parts" / config.run_id()
-    assert_same_run(resume(run, data_dir), whole)
+def test_ten_updates_equal_five_and_a_resume(normalise: bool, tmp_path: Path, data_dir: Path) -> None:
+    assert_resumes(tiny(strategy="refiner", train__normalise=normalise, train__steps=10), 5, tmp_path, data_dir)
 
 
 def test_a_run_is_evaluated_to_the_same_numbers_every_time() -> None:

@@ -21,30 +21,31 @@ import torch
 from rich.console import Console
 
 from conftest import Call, assert_refused, tiny
+from fakes import fake_group, fake_metrics, fake_row, fake_study, fake_test
 from hero.data import Task, get_task
 from hero.errors import HeroError
 from hero.method import metrics as m
 from hero.report import content, write_run_page
-from hero.report.content import metrics_table, published_numbers
+from hero.report.content import metrics_table
 from hero.report.figures.curves import error_figure
 from hero.report.figures.fields import fields_figure, spectrum_figure
 from hero.report.figures.style import colours_of, line_style, save
 from hero.report.figures.training import diagnostic_charts, series, training_charts, training_figure
-from hero.report.headline import group_sentence, main_column, result_sentences, summary_sentence
 from hero.report.inputs import gather
 from hero.report.listing import ListedRun, runs_table
 from hero.report.page.page import _json, render, write_page
 from hero.report.page.payload import payload
 from hero.report.page.player import LEVELS, averaged, kept_steps, player, quantise, size_of
 from hero.report.panels import panels_of
+from hero.report.sentences import group_sentence, main_column, result_sentences, summary_sentence
 from hero.report.tables import Row, Text, format_number
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run
 from hero.runs.label import Label
-from hero.runs.records import Errors, Log, Metrics, TrainingCost, TrainingRecord, ValidationRecord
+from hero.runs.records import Errors, Log, Metrics, TrainingRecord, ValidationRecord
 from hero.runs.rollouts import Rollout, radial_spectrum, read_rollout, write_rollout
-from hero.study.records import ROLLOUT_COLUMNS, Cell, Group, PairedTest, RunEntry, StudyResult
-from hero.study.records import Row as StudyRow
+from hero.study.published import published_numbers
+from hero.study.records import ROLLOUT_COLUMNS
 from hero.study.statistics import summarise
 
 GRIDS = {1: (32,), 2: (16, 16), 3: (8, 8, 8)}
@@ -104,12 +105,9 @@ def paper_config(strategy: str = "hero") -> RunConfig:
 def run_metrics(diverged: int = 0, config: RunConfig | None = None, **changes: Any) -> Metrics:
     errors, config = error_array(diverged), config or paper_config()
     values = m.summarise({"nrmse": errors, "correlation": 1 - np.minimum(errors, 1), "apebench_nrmse": errors})
-    training = TrainingCost(steps=config.train.steps, seconds=93.4, steps_per_second=107.1, compiled=True, device="cpu",
-                            threads=2)  # fmt: skip
-    facts: dict[str, Any] = {"run": config.run_id(), **config.identity(), "training": training,
-                             "versions": {"torch": "2.9.0"}, "parameters": 44801, "best_step": 9500,
-                             "trajectories": 30, "val": values, "test": values}  # fmt: skip
-    return Metrics(**{**facts, **changes})
+    training = {"steps": config.train.steps, "seconds": 93.4, "steps_per_second": 107.1, "compiled": True,
+                "device": "cpu", "threads": 2}  # fmt: skip
+    return fake_metrics(config.run_id(), values, **{**config.identity(), "training": training, **changes})
 
 
 def assert_png(path: Path) -> None:
@@ -564,9 +562,8 @@ def test_no_two_lines_have_the_same_name(run: Path) -> None:
     digest = run.name.rpartition("-")[2]
     (panel,) = panels_of(gather([], run.parent))
     assert {series.row.label for series in panel.series} == {"mine", f"HERO ({digest})", f"HERO ({digest}x)"}
-    row = study_row("HERO", [0.25], [run.name])
-    result = StudyResult(study="compare", title="Comparison", folder="", seeds=(0,), columns=ROLLOUT_COLUMNS,
-                         groups=(group_of(row),))  # fmt: skip
+    row = fake_row("HERO", [0.25], runs=[run.name])
+    result = fake_study(fake_group(row), study="compare", title="Comparison", folder="", seeds=(0,))
     for folder, changed in (("compare-1", {"train.steps": 3}), ("compare-2", {}), ("compare-3", {})):
         result.model_copy(update={"folder": folder, "changed": changed}).write(run.parent / folder / "study.json")
     two = payload(gather(["compare-1", "compare-2"], run.parent))
@@ -577,23 +574,10 @@ def test_no_two_lines_have_the_same_name(run: Path) -> None:
     assert [panel["title"] for panel in three["curves"]["panels"]] == [f"Burgers (compare-{i}), FNO" for i in (1, 2, 3)]
 
 
-def study_row(label: str, values: Sequence[float], runs: Sequence[str] = (), failed: int = 0) -> StudyRow:
-    """A row with these values of every column, one for each seed, and `failed` runs more."""
-    names = runs or [f"{label}-{seed}" for seed in range(len(values))]
-    entries = [RunEntry(seed=seed, run=name, status="finished") for seed, name in enumerate(names)]
-    entries += [RunEntry(seed=9, run="gone", status="failed", reason="no memory")] * failed
-    cells = {column.key: Cell.of(values) for column in ROLLOUT_COLUMNS}
-    return StudyRow(label=label, method=label, strategy="hero", cells=cells, runs=tuple(entries), rollouts=30)
-
-
-def group_of(*rows: StudyRow) -> Group:
-    return Group(title="Burgers, FNO", task="burgers", backbone="fno", rows=rows)
-
-
 def test_a_study_is_shown_with_its_runs_and_failures(run: Path) -> None:
-    rows = (study_row("HERO", [0.25], [run.name], failed=1), study_row("one-step", [0.3]))
-    result = StudyResult(study="compare", title="Burgers, equal steps", folder="compare-1", seeds=(0, 1),
-                         columns=ROLLOUT_COLUMNS, groups=(group_of(*rows),))  # fmt: skip
+    hero = fake_row("HERO", [0.25], statuses=["finished", "failed"], runs=[run.name, "gone"])
+    group = fake_group(hero, fake_row("one-step", [0.3]))
+    result = fake_study(group, study="compare", title="Burgers, equal steps", folder="compare-1", seeds=(0, 1))
     result.write(run.parent / "compare-1" / "study.json")
     data = payload(gather(["compare-1"], run.parent))
     table, runs = data["tables"]
@@ -601,7 +585,7 @@ def test_a_study_is_shown_with_its_runs_and_failures(run: Path) -> None:
     assert [cell.text for cell in table.rows[0].cells][:2] == ["HERO (1 of 2 seeds)", "0.250"]
     assert "gone failed: no memory" in table.notes
     assert "1 finished run, 1 failed" in " ".join(data["lead"])
-    assert any("run one-step-0 of compare-1 is not in" in notice for notice in data["notices"])
+    assert any("run one-step-s0 of compare-1 is not in" in notice for notice in data["notices"])
 
 
 BASE = [0.20, 0.21, 0.19, 0.22, 0.18]
@@ -645,37 +629,33 @@ SIMILAR = [0.19, 0.22, 0.18, 0.21, 0.185]
     ],
 )
 def test_the_headline_calls_no_difference_within_the_spread_a_win(rows: dict[str, list[float]], expected: str) -> None:
-    group = group_of(*(study_row(label, values) for label, values in rows.items()))
+    group = fake_group(*(fake_row(label, values) for label, values in rows.items()))
     assert group_sentence(group, main_column(ROLLOUT_COLUMNS)) == f"Burgers, FNO: {expected}"
 
 
 def test_the_headline_keeps_the_verdict_of_the_study() -> None:
     """The study corrects over all its groups: a pair that it leaves open is no win, whatever a test alone says."""
-    group = group_of(study_row("HERO", BETTER), study_row("PF", BASE))
-    facts = {"group": group.title, "method": "hero", "seeds": (0, 1, 2, 3, 4), "ratio": 0.9, "interval": (0.8, 1.25),
-             "diverged": 0, "baseline_diverged": 0, "t_p": 0.01, "sign_flip_p": 0.06, "is_better": True,
-             "p_holm": 0.2}  # fmt: skip
+    group = fake_group(fake_row("HERO", BETTER), fake_row("PF", BASE))
+    facts = {"seeds": (0, 1, 2, 3, 4), "ratio": 0.9, "interval": (0.8, 1.25), "is_better": True, "p_holm": 0.2}
     column = main_column(ROLLOUT_COLUMNS)
-    names = {"label": "HERO", "baseline": "PF"}
     unsure, sure = (
-        group_sentence(group, column, [PairedTest(**facts, **names, verdict=verdict)]) for verdict in ("open", "better")
+        group_sentence(group, column, [fake_test("HERO", "PF", **facts, verdict=verdict)])
+        for verdict in ("open", "better")
     )
     assert "HERO (0.182 ±0.014) and PF (0.200 ±0.016) are not shown to differ" in unsure
     assert "(95 % interval 0.800 to 1.25, p = 0.2)" in unsure
     assert "HERO has the lowest nRMSE@100 of 2" in sure
     # The same test, made from the other side.
-    names = {"label": "PF", "baseline": "HERO"}
-    other = group_sentence(group, column, [PairedTest(**facts, **names, verdict="worse")])
+    other = group_sentence(group, column, [fake_test("PF", "HERO", **facts, verdict="worse")])
     assert "ratio to PF 1.11 (95 % interval 0.800 to 1.25, p = 0.2)" in other
 
 
 def test_a_comparison_is_one_sentence_to_quote() -> None:
     """Ratio, interval, seeds and verdict of the paired tests, which the table of statistics shows as well."""
     rows = {"HERO": SIMILAR, "PF": BASE, "one-step": [5 * x + 0.01 * i for i, x in enumerate(BASE)], "new": BETTER}
-    group = group_of(*(study_row(label, values) for label, values in rows.items()))
+    group = fake_group(*(fake_row(label, values) for label, values in rows.items()))
     (summary,) = summarise([group], baseline="PF")
-    result = StudyResult(study="compare", title="Comparison", folder="", columns=ROLLOUT_COLUMNS, groups=(group,),
-                         statistics=(summary,))  # fmt: skip
+    result = fake_study(group, study="compare", title="Comparison", folder="", statistics=(summary,))
     sentence, best = result_sentences(result)
     assert sentence == (
         "Burgers, FNO: nRMSE@100 relative to PF (0.200 ±0.016), paired by 5 seeds, is 0.985 with HERO (0.197 ±0.017; "
@@ -688,7 +668,7 @@ def test_a_comparison_is_one_sentence_to_quote() -> None:
         assert f"{ratio} with {label}" in sentence
         assert f"95 % interval {interval}, p" in sentence
         assert f"{p}: {verdict}" in sentence
-    alone = group_of(*(study_row(label, rows[label]) for label in ("new", "PF")))
+    alone = fake_group(*(fake_row(label, rows[label]) for label in ("new", "PF")))
     pair = result.model_copy(update={"groups": (alone,), "statistics": summarise([alone], baseline="PF")})
     assert len(result_sentences(pair)) == 1  # of two methods one sentence says all
 

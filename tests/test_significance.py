@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 from scipy import stats
 
+from fakes import ERROR, fake_group, fake_row
 from hero.report.content import statistics_tables
 from hero.report.figures.studies import critical_difference_figure
 from hero.report.figures.style import save
-from hero.report.notes import statistics_notes
-from hero.study.records import Cell, Direction, Group, Row, RunEntry, Status, Summary, Wins
+from hero.report.sentences import statistics_notes
+from hero.study.records import Direction, Group, Row, Status, Summary, Wins
 from hero.study.statistics import (
     average_ranks,
     compare_pairs,
@@ -38,19 +39,11 @@ finite = st.floats(1e-6, 1e3)
 
 
 def row(method: str, values: list[float], label: str = "", statuses: Sequence[Status] = ()) -> Row:
-    """A row of study.json; `values` are those of the finished runs."""
-    found = statuses or ["finished"] * len(values)
-    return Row(
-        label=label or f"FNO-{method}",
-        method=method,
-        strategy=method,
-        cells={"nrmse@100": Cell.of(values) if values else None},
-        runs=tuple(RunEntry(seed=seed, run=f"r{seed}", status=status) for seed, status in enumerate(found)),
-    )
+    return fake_row(label or f"FNO-{method}", values, ERROR, statuses=statuses, method=method, strategy=method)
 
 
 def group(title: str, *rows: Row, task: str = "", loss: str = "") -> Group:
-    return Group(title=title, task=task or title, backbone="fno", loss=loss, rows=rows)
+    return fake_group(*rows, title=title, task=task or title, loss=loss)
 
 
 def only(found: tuple[Summary, ...]) -> Summary:

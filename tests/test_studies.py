@@ -22,19 +22,21 @@ from matplotlib.image import imread
 from rich.console import Console
 
 from conftest import TINY, Call, assert_refused, fork_hero, options, tiny, wait_until
+from fakes import fake_metrics
 from hero.cli import main
 from hero.data.windows import Trajectories
 from hero.errors import HeroError
 from hero.evaluation import shifts as ood
 from hero.method.metrics import METRICS
 from hero.report import write_study
-from hero.report.content import missing_word, study_latex, study_markdown, study_number, study_tables
+from hero.report.content import study_latex, study_markdown, study_tables
 from hero.report.figures.studies import predicted
-from hero.report.headline import result_sentences
+from hero.report.listing import missing_word, study_number
+from hero.report.sentences import result_sentences
 from hero.report.tables import format_number
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, load_data, versions
-from hero.runs.records import Errors, Metrics
+from hero.runs.records import Errors
 from hero.study.collect import PlannedGroup, paper_of, stored_landscape
 from hero.study.cost import table as cost
 from hero.study.plans import STUDIES, Plan, Study, plan, same_loss
@@ -126,10 +128,8 @@ def evaluated(runs: Path, config: RunConfig, value: float = 0.5) -> None:
     (folder / "config.toml").write_text(config.to_toml())
     training = {"steps": config.train.steps, "seconds": 1.0, "steps_per_second": 1.0, "compiled": False,
                 "device": "cpu", "threads": 1}  # fmt: skip
-    Metrics.model_validate({
-        "run": folder.name, **config.identity(), "training": training, "versions": {}, "parameters": 1,
-        "best_step": 1, "trajectories": 2, "val": dict.fromkeys(METRICS, value), "test": dict.fromkeys(METRICS, value),
-    }).write(folder / "metrics.json")  # fmt: skip
+    facts = {**config.identity(), "training": training, "versions": {}, "parameters": 1, "trajectories": 2}
+    fake_metrics(folder.name, dict.fromkeys(METRICS, value), **facts).write(folder / "metrics.json")
     errors = np.full((2, 200), value)
     Errors({"nrmse": errors, "correlation": errors}, errors).write(folder / "errors.npz")
 

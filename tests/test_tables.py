@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
+from fakes import TITLE, fake_group, fake_row, fake_study, fake_test
 from hero.report.content import (
     group_table,
     statistics_tables,
@@ -23,18 +24,10 @@ from hero.report.content import (
 from hero.report.tables import LATEX, Column, Number, Row, Table, Text, format_number, format_std, tex
 from hero.study.records import (
     ROLLOUT_COLUMNS,
-    Cell,
-    Group,
-    PairedTest,
     Published,
-    Ranks,
-    RunEntry,
     StudyResult,
-    Summary,
-    Wins,
     best_marked,
 )
-from hero.study.records import Row as StudyRow
 
 HOSTILE = "<b>&\"'|_%$#{}\\^~[bold]"
 
@@ -125,36 +118,15 @@ class Cells(HTMLParser):
             self.lines[-1][-1] += data.strip()
 
 
-def study(values: dict[str, list[float]], title: str = "Burgers, FNO") -> StudyResult:
+def study(values: dict[str, list[float]], title: str = TITLE) -> StudyResult:
     """A study of one group with these values of every metric, a row that was not run, and statistics."""
     paper = Published(mean=0.153, std=0.007)
-    rows = [
-        StudyRow(
-            label=label,
-            method=label,
-            strategy=label,
-            note="a note" if label == "hero" else "",
-            cells={column.key: Cell.of(numbers, paper) for column in ROLLOUT_COLUMNS},
-            runs=tuple(RunEntry(seed=i, run=f"{label}-{i}", status="finished") for i in range(len(numbers))),
-            diverged=sum(map(math.isinf, numbers)),
-            rollouts=30,
-        )
-        for label, numbers in values.items()
-    ]
-    missing = RunEntry(seed=0, run="gone", status="not run")
-    cells = dict.fromkeys(column.key for column in ROLLOUT_COLUMNS)
-    rows.append(StudyRow(label="refiner", method="refiner", strategy="refiner", cells=cells, runs=(missing,)))
+    rows = [fake_row(label, found, paper=paper, note="a note" * (label == "hero")) for label, found in values.items()]
+    rows.append(fake_row("refiner", statuses=["not run"]))
     first, second, *_ = values
-    tests = PairedTest(
-        group=title, label=second, method=second, baseline=first, seeds=(0, 1), ratio=0.97531, interval=(0.81234, 1.1),
-        diverged=0, baseline_diverged=0, t_p=0.0321, is_better=False, sign_flip_p=0.5, p_holm=0.00012, verdict="better",
-    )  # fmt: skip
-    wins = [Wins(method=a, against=b, wins=1, ties=1, losses=0, left_out=0) for a in values for b in values if a != b]
-    summary = Summary(metric="nrmse@100", baseline=first, direction="lower", alpha=0.05, tests=(tests,),
-                      wins=tuple(wins), ranks=Ranks(groups=1))  # fmt: skip
-    group = Group(title=title, task="burgers", backbone="fno", rows=best_marked(rows, ROLLOUT_COLUMNS))
-    return StudyResult(study="main", title="Main results", folder="x", preset="quick", seeds=(0, 1),
-                       columns=ROLLOUT_COLUMNS, groups=(group,), statistics=(summary,))  # fmt: skip
+    test = fake_test(second, first, title, p_holm=0.00012, verdict="better")
+    group = fake_group(*best_marked(rows, ROLLOUT_COLUMNS), title=title)
+    return fake_study(group, tests=[test], methods=values, preset="quick", seeds=(0, 1))
 
 
 VALUES = {

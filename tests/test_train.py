@@ -22,7 +22,7 @@ from hero.runs.folder import Run, choose_device, load_data
 from hero.runs.records import read_lines
 from hero.strategies import STRATEGIES, Loss
 from hero.training.compile import compiling_pays
-from hero.training.loop import train
+from hero.training.loop import resume, train
 from hero.training.schedule import learning_rate
 
 
@@ -38,6 +38,24 @@ def same(a: Any, b: Any) -> bool:
 def assert_same_run(one: Path, two: Path) -> None:
     assert (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
     assert same(load_state(one / "last" / "state.pt"), load_state(two / "last" / "state.pt"))
+
+
+def assert_resumes(config: RunConfig, stop: int, folder: Path, data_dir: Path) -> None:
+    """A training that fails at update `stop` and is resumed has the bits of one that does not."""
+    whole = train(config, folder / "whole", data_dir)
+    strategy = STRATEGIES[config.strategy]
+    original = strategy.loss
+
+    def failing(self: Any, model: torch.nn.Module, batch: Batch) -> Loss:
+        if batch.step == stop:
+            raise MemoryError
+        return original(self, model, batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strategy, "loss", failing)
+        with pytest.raises(MemoryError):
+            train(config, folder / "parts", data_dir)
+    assert_same_run(resume(folder / "parts" / config.run_id(), data_dir), whole)
 
 
 def watched(config: RunConfig, runs_dir: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:

@@ -2,7 +2,8 @@
 
 - Settings, metrics and public names come from the code, where a page holds a mark such as `<!-- made: settings -->`.
 - Notebooks become pages, with their stored outputs.
-- Examples, the contributing guide and the changelog lie outside of docs/; they become pages, and links lead there.
+- Examples, the contributing guide, the changelog and the tables of results lie outside of docs/; they become pages, and
+  links lead there.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
     "README.md": "index.md",
     "SECURITY.md": "reference/security.md",
+    "results/tables.md": "tables.md",
 }
 """Files of the repository that have a page."""
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
@@ -39,7 +41,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
     for path in sorted((ROOT / "examples").glob("*.py")):
         add(f"examples/{path.stem}.md", example_page(path))
-    for name in ("CONTRIBUTING.md", "CHANGELOG.md"):
+    for name in ("CONTRIBUTING.md", "CHANGELOG.md", "results/tables.md"):
         add(OUTSIDE[name], inside((ROOT / name).read_text("utf-8"), name))
     for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
         text, pictures = notebook_page(path)

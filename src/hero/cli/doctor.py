@@ -86,7 +86,7 @@ def examine_run(run: Path, data_dir: Path, json: Path | None) -> Path:
     """Print why the rollout of a run fails, and draw it; returns the picture."""
     from hero.evaluation.doctor_run import doctor_run
     from hero.report.doctor import run_table
-    from hero.report.figures.doctor_run import run_figure
+    from hero.report.figures.doctor import run_figure
     from hero.report.figures.style import save
 
     found = doctor_run(run, data_dir)

@@ -95,7 +95,7 @@ def landscape(run: RunName, where: Folders, open: Open = False) -> None:
     folder = where.find(run)
     from hero.evaluation.evaluate import landscape
     from hero.report.figures.analysis import landscape_figure
-    from hero.report.notes import landscape_sentence
+    from hero.report.sentences import landscape_sentence
     from hero.runs.folder import Run
 
     found = landscape(folder, where.data)

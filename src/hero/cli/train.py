@@ -168,8 +168,7 @@ def run_plan(
     """
     from hero.report import write_study, write_tables
     from hero.report.content import statistics_tables, study_tables, study_title
-    from hero.report.headline import result_sentences
-    from hero.report.notes import statistics_notes, study_notes, study_shortfalls
+    from hero.report.sentences import result_sentences, statistics_notes, study_notes, study_shortfalls
     from hero.study.run import InterruptedStudy, run
 
     out = out or where.runs / planned.folder

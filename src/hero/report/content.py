@@ -1,7 +1,7 @@
 """The tables of the product: which rows and columns each has and what its cells say. `tables.py` writes them.
 
 Terminal, files and page show these same tables, so a number has one rounding and a statistic one set of columns. The
-sentences below them are in `notes.py`.
+sentences below them are in `sentences.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from operator import attrgetter
 from hero.evaluation.anatomy import Anatomy
 from hero.evaluation.theory import Probe
 from hero.method.metrics import Metric, Scoring, scoring_of
-from hero.report.listing import column_of
+from hero.report.listing import column_of, study_number
 from hero.report.names import (
     BASELINE_MEANINGS,
     BASELINE_TITLES,
@@ -24,7 +24,7 @@ from hero.report.names import (
     metric_definition,
     metric_title,
 )
-from hero.report.notes import (
+from hero.report.sentences import (
     PAPER_NOTE,
     change_sentence,
     shortfall_sentences,
@@ -39,17 +39,10 @@ from hero.runs.records import Before, Metrics
 from hero.runs.structure import Structure
 from hero.study import records
 from hero.study.cost.count import Description, Measurement, readable
-from hero.study.published import differences, published_row
+from hero.study.published import differences, published_numbers
 from hero.study.records import Published, StudyResult, Summary, rollout_columns
 
 VERDICTS = {"better": "better", "worse": "worse", "within": "within one std"}
-
-
-def published_numbers(config: RunConfig) -> dict[str, Published]:
-    """The paper's numbers for a run, by key of their column; none unless the run follows the paper's protocol."""
-    names = (config.task.name, config.backbone.name, config.strategy)
-    row = {} if differences(config) else published_row("complete", *names) or {}
-    return {key: Published(mean=number.mean, std=number.std) for key, number in row.items()}
 
 
 def metrics_tables(metrics: Metrics, config: RunConfig) -> list[Table]:
@@ -237,20 +230,6 @@ def channel_table(group: records.Group, columns: Sequence[records.Column]) -> Ta
     if idle := group.persistence_channels:
         lines.append(Row([Text(BASELINE_TITLES["persistence"]), *(Number(idle.get(name)) for name in names)]))
     return Table(f"{group.title}: {metric_title(scoring.last, scoring)} by channel", shown, lines)
-
-
-def study_number(cell: records.Cell | None, row: records.Row) -> Number:
-    """Mean and std over seeds next to the published mean; a word where there is nothing."""
-    if cell is None:
-        return Number(None, missing=missing_word(row))
-    mean, std = (cell.paper.mean, cell.paper.std) if cell.paper else (None, None)
-    return Number(cell.mean, cell.std, cell.n, mean, std, cell.best)
-
-
-def missing_word(row: records.Row) -> str:
-    """Why a cell is empty; of several reasons the one that explains most."""
-    states = {run.status for run in row.runs}
-    return next((word for word in ("failed", "unfinished", "not run") if word in states), MISSING)
 
 
 def row_label(row: records.Row) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hero.method.metrics import Scoring
 from hero.report.names import metric_definition
-from hero.report.tables import Cell, Column, Number, Row, Table, Text
+from hero.report.tables import MISSING, Cell, Column, Number, Row, Table, Text
 from hero.runs.label import Label
 from hero.runs.records import Metrics
 from hero.study import records
@@ -76,3 +76,17 @@ def column_of(column: records.Column, scoring: Scoring) -> Column:
     """The column of a stored number, with the definition of its metric."""
     meaning = metric_definition(column.metric or column.key, scoring)
     return Column(column.label, column.key, column.direction, meaning)
+
+
+def study_number(cell: records.Cell | None, row: records.Row) -> Number:
+    """Mean and std over seeds next to the published mean; a word where there is nothing."""
+    if cell is None:
+        return Number(None, missing=missing_word(row))
+    mean, std = (cell.paper.mean, cell.paper.std) if cell.paper else (None, None)
+    return Number(cell.mean, cell.std, cell.n, mean, std, cell.best)
+
+
+def missing_word(row: records.Row) -> str:
+    """Why a cell is empty; of several reasons the one that explains most."""
+    states = {run.status for run in row.runs}
+    return next((word for word in ("failed", "unfinished", "not run") if word in states), MISSING)

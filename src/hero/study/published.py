@@ -88,3 +88,10 @@ def _number(cell: str) -> Published:
 
 def _text(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else f"{value}"
+
+
+def published_numbers(config: RunConfig) -> dict[str, Published]:
+    """The paper's numbers for a run, by key of their column; none unless the run follows the paper's protocol."""
+    names = (config.task.name, config.backbone.name, config.strategy)
+    row = {} if differences(config) else published_row("complete", *names) or {}
+    return {key: Published(mean=number.mean, std=number.std) for key, number in row.items()}

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from hero.data import Source
 from hero.method.metrics import Scoring
-from hero.report.content import published_numbers
 from hero.report.figures.analysis import anatomy_figure, landscape_figure, probe_figure
 from hero.report.figures.curves import baseline_means, curves_figure, draw_methods, error_figure, finetune_figure
 from hero.report.figures.fields import draw_states, fields_figure, spectrum_figure
@@ -20,6 +19,7 @@ from hero.report.inputs import ReportedRun, ReportInputs
 from hero.report.panels import Panel, panels_of
 from hero.runs.records import Errors
 from hero.runs.rollouts import Rollout
+from hero.study.published import published_numbers
 
 
 def run_figures(run: ReportedRun) -> Iterator[tuple[str, Figure]]:

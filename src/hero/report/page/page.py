@@ -20,8 +20,8 @@ from markupsafe import Markup
 from hero.files import replacing
 from hero.report.content import anatomy_table, change_table, probe_table
 from hero.report.inputs import ReportInputs
-from hero.report.notes import landscape_sentence
 from hero.report.page.payload import image, payload
+from hero.report.sentences import landscape_sentence
 from hero.report.tables import format_number, template
 
 SCRIPTS = ("basics.js", "chart.js", "player.js", "page.js")

@@ -13,13 +13,12 @@ import numpy as np
 from hero.method.metrics import TAU
 from hero.report.content import metrics_tables, statistics_tables, study_tables
 from hero.report.figures.training import Line, SpectraChart, spectra_charts, training_charts
-from hero.report.headline import lead, warnings
 from hero.report.inputs import ReportedRun, ReportInputs
 from hero.report.listing import ListedRun, runs_table
 from hero.report.names import BASELINE_TITLES
-from hero.report.notes import WARNING, statistics_notes, study_notes
 from hero.report.page.player import Data, colour_tables, finite_or_none, player, size_of
 from hero.report.panels import Panel, Series, panels_of, results_of
+from hero.report.sentences import WARNING, lead, statistics_notes, study_notes, warnings
 from hero.report.tables import Table
 from hero.study.records import StudyResult
 
