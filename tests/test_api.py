@@ -6,6 +6,7 @@ import inspect
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import hero
 from conftest import TINY, Call, assert_refused, tiny
 from hero.config import registry
 from hero.config.given import fingerprint_of, give
+from hero.data.arrays import as_array
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.evaluation.model_folder import Hub, write_folder
@@ -486,3 +488,26 @@ def test_a_loaded_refiner_draws_the_numbers_of_its_run(folders: dict[str, Path],
         run = Run(refined.path)
         expected = rollout(run.stepper(run.operator()), Context(torch.from_numpy(start)[:, None]), 4).numpy()
     np.testing.assert_array_equal(operator.rollout(start, 4), expected)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda net, states: hero.rollout(hero.as_stepper(net), states, 3),
+        lambda net, states: hero.rollout(hero.as_stepper(net), hero.Context(states[:, None]), 0),
+        lambda net, states: hero.Operator(net),
+        lambda net, states: hero.evaluate(states, np.zeros((4, 9, 1, 8), np.float32)),
+        lambda net, states: hero.predict(states, states, 3),
+        lambda net, states: hero.load(3),
+        lambda net, states: hero.train(torch.zeros(4, 9, 1, 8, device="meta")),
+    ],
+)
+def test_a_mix_up_of_arguments_is_one_sentence(wrong: Callable[[nn.Module, Tensor], object]) -> None:
+    with pytest.raises(HeroError):
+        wrong(nn.Conv1d(1, 1, 3, padding=1), torch.zeros(2, 1, 8))
+
+
+def test_coarse_floats_are_the_numbers_that_they_are() -> None:
+    for kind in (torch.bfloat16, torch.float16, torch.float8_e4m3fn):
+        given = torch.linspace(-2, 2, 9).to(kind)
+        assert np.array_equal(as_array(given), given.float().numpy())

@@ -34,6 +34,7 @@ from hero.data.store import split_path
 from hero.evaluation.model_folder import write_folder
 from hero.files import write_atomic, write_json
 from hero.runs.folder import Run
+from hero.runs.label import Label
 from hero.runs.records import read_arrays, write_arrays
 from hero.training.loop import train
 
@@ -260,6 +261,9 @@ def test_oversized_records_are_refused(own_run: Path) -> None:
 CLAIMS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "damaged": lambda stored: stored["card"]["test"].update(name="/../../../escaped/x"),
     "more than the memory": lambda stored: stored["card"]["test"].update(trajectories=10**12),
+    "card.history": lambda stored: stored["card"].update(history=0),
+    "card.grid": lambda stored: stored["card"].update(grid=[]),
+    "unknown setting 'backbone'": lambda stored: stored["config"].update(backbone=3),
     "another model": lambda stored: stored["config"]["backbone"].update(width=20_000),
     "task.resolution": lambda stored: stored["config"]["task"].update(resolution=2**31),
     "backbone.depth": lambda stored: stored["config"]["backbone"].update(depth=10**9),
@@ -284,6 +288,15 @@ def test_a_model_folder_neither_fills_the_memory_nor_writes_elsewhere(own_run: P
         assert (code, err.count("\n"), words in err) == (2, 1, True), err
     assert {path.name for path in tmp_path.iterdir()} <= {"model", "a"}
     assert list(tmp_path.rglob("*.h5")) == []
+
+
+def test_no_label_writes_to_the_terminal(own_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Path(shutil.copytree(own_run, tmp_path / own_run.name))
+    Label(name="\x1b]0;mine\x07", tags=("\x1b[31m", "\x9b2J")).put(run)
+    assert main(["runs", "--runs", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert "\\x1b]0;mine" in out
+    assert [letter for letter in out + err if not letter.isprintable() and letter != "\n"] == []
 
 
 def test_a_lock_that_is_a_link_leaves_its_target(own_run: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from conftest import TINY, Call, assert_refused, options, tiny
 from hero.cli import main
 from hero.cli.options import seed_numbers
 from hero.errors import HeroError
+from hero.files import write_json
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run
 from hero.runs.records import Log, Metrics, TrainingRecord, ValidationRecord
@@ -259,7 +259,7 @@ def test_equal_compute_gives_updates_by_cost(tmp_path: Path) -> None:
     names = ["push_forward", "one_step", "hero"]
     base, *others = (make_config(overrides={**settings, "strategy": name}).run_id() for name in names)
     costs = {"baseline": base, "costs": dict(zip(others, (0.3, 1.6), strict=True))}
-    (tmp_path / "costs.json").write_text(json.dumps(costs))
+    write_json(tmp_path / "costs.json", costs)
     planned = plan_comparison(settings, names, [0], tmp_path, tmp_path, "compute", out=tmp_path)
     configs = {config.strategy: config for config in planned.configs}
     assert {name: configs[name].train.steps for name in names} == dict(zip(names, (1000, 3333, 625), strict=True))
@@ -277,8 +277,7 @@ def test_equal_compute_shows_the_measured_cost(tmp_path: Path, data_dir: Path) -
         name: make_config(overrides={**settings, "strategy": name}).run_id() for name in ("one_step", "push_forward")
     }
     costs = {"baseline": ids["push_forward"], "costs": {ids["one_step"]: 2.0}}
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "costs.json").write_text(json.dumps(costs))
+    write_json(tmp_path / "out" / "costs.json", costs)
     out = tmp_path / "out"
     planned = plan_comparison(settings, list(ids), [0], tmp_path, data_dir, "compute", out=out)
     result = run(planned, tmp_path, data_dir, Workers(count=0), out)

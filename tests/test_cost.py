@@ -12,6 +12,7 @@ from torch import nn
 
 from conftest import tiny
 from hero.errors import HeroError
+from hero.files import write_json
 from hero.models import FNO, count_parameters
 from hero.strategies import STRATEGIES
 from hero.study.cost.table import (
@@ -80,8 +81,11 @@ def test_a_measurement_under_other_conditions_does_not_count(kept: Path, tmp_pat
     stored = json.loads(kept.read_text())
     del stored["costs"][CONFIG.run_id()]["peak_memory_mb"]
     damaged = tmp_path / "costs.json"
-    for content in ("", "{", "[]", json.dumps({**stored, "costs": 3}), json.dumps(stored)):
-        damaged.write_text(content)
+    for content in ({**stored, "costs": 3}, stored):
+        write_json(damaged, content)
+        assert read_costs(damaged, note, runs) is None
+    for text in ("", "{", "[]"):
+        damaged.write_text(text)
         assert read_costs(damaged, note, runs) is None
     assert read_costs(tmp_path / "missing.json", note, runs) is None
 

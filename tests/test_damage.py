@@ -5,22 +5,26 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import h5py
 import pytest
+import safetensors.torch
 import torch
 
 from conftest import Call, assert_refused, options, start_hero, tiny
+from hero.checksums import UNSEALED, sealed
 from hero.data import Split, generate, get_task, load_split, split_path
 from hero.evaluation.evaluate import evaluate
 from hero.files import json_line, write_json
-from hero.runs.checkpoint import read_weights, save_weights
+from hero.runs.checkpoint import load_state, read_weights, save_state, save_weights
 from hero.runs.folder import Run
 from hero.training.journal import Progress
 from hero.training.loop import train
@@ -153,6 +157,68 @@ def test_a_damaged_log_is_continued(runs_dir: Path, data_dir: Path, measured: Pa
     run = Run(train(tiny(), runs_dir, data_dir))
     assert [record.step for record in run.log.training] == list(range(1, 21))
     assert run.log.notice is None
+
+
+def test_a_log_that_ends_before_its_checkpoint_is_made_again(
+    call: Call, run: Path, data_dir: Path, measured: Path
+) -> None:
+    path = run / "log.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:12]))
+    code, out, _ = call("train", "--resume", run.name, "--runs", run.parent, "--data", data_dir)
+    assert (code, f"{path} ends before the checkpoint" in out) == (0, True)
+    assert [record.step for record in Run(run).log.training] == list(range(1, 21))
+    assert (run / "model.safetensors").read_bytes() == (measured / "model.safetensors").read_bytes()
+
+
+def test_a_standing_clock_ends_no_training(
+    runs_dir: Path, data_dir: Path, measured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "perf_counter", lambda: 1.0)
+    run = train(tiny(), runs_dir, data_dir)
+    assert (run / "model.safetensors").read_bytes() == (measured / "model.safetensors").read_bytes()
+
+
+METADATA = ["[]", "3", "null", "word", "{}", '{"step": "x"}', '{"step": null}']
+
+
+@pytest.mark.parametrize("text", METADATA)
+def test_foreign_metadata_of_weights_are_damage(text: str, call: Call, run: Path, data_dir: Path) -> None:
+    path, weights = run / "model.safetensors", read_weights(run / "model.safetensors")[0]
+    path.write_bytes(sealed(safetensors.torch.save(weights, metadata={"hero": text, "more": UNSEALED})))
+    folders = ("--runs", run.parent, "--data", data_dir)
+    assert_refused(call("evaluate", run.name, *folders), str(path), "damaged")
+    assert call("runs", *folders[:2])[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("step", "x"), ("step", None), ("best", None), ("best", {"step": "x", "val_gm100": 1.0, "weights": None})],
+)
+def test_foreign_fields_of_a_state_are_damage(field: str, value: Any, call: Call, run: Path, data_dir: Path) -> None:
+    path = run / "last" / "state.pt"
+    save_state(path, {**load_state(path), field: value})
+    path.with_name("previous.pt").unlink()
+    folders = ("--runs", run.parent, "--data", data_dir)
+    assert_refused(call("train", "--resume", run.name, *folders), str(path), "delete the folder")
+    assert call("runs", *folders[:2])[0] == 0
+
+
+@pytest.mark.parametrize("content", [b"\xff\x00", b"", b"strategy = 3\n", b"[[[", b"# run x\n"])
+def test_a_damaged_configuration_is_named_with_its_run(content: bytes, call: Call, run: Path) -> None:
+    (run / "config.toml").write_bytes(content)
+    assert_refused(
+        call("evaluate", run.name, "--runs", run.parent), f"{run / 'config.toml'} is damaged", f"run {run.name}"
+    )
+
+
+def test_temporary_files_of_killed_writers_are_removed_by_the_next(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    dead, alive = (tmp_path / f".x.json.{platform.node()}.{pid}.tmp" for pid in (ended.pid, os.getppid()))
+    for path in (dead, alive):
+        path.write_bytes(b"half")
+    write_json(tmp_path / "x.json", {})
+    assert sorted(path.name for path in tmp_path.iterdir()) == [alive.name, "x.json"]
 
 
 def with_word(stored: dict[str, Any]) -> None:

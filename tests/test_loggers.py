@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from conftest import Call, assert_refused, hero, options, start_hero, tiny, wait_until
+from hero.files import json_line
 from hero.runs.folder import Run
 from hero.runs.records import read_lines
 from hero.training import loggers
@@ -192,7 +193,7 @@ def test_a_logger_switched_on_at_a_resume_gets_the_whole_log(
 
 def test_a_diverged_validation_is_logged_as_infinite(tmp_path: Path) -> None:
     found = Loggers()
-    (tmp_path / "log.jsonl").write_text('{"step": 5, "val_gm100": "inf", "val_diverged": 2}\n')
+    (tmp_path / "log.jsonl").write_text(json_line({"step": 5, "val_gm100": math.inf, "val_diverged": 2}))
     found.add("tensorboard", tmp_path, tiny())
     found.record({"step": 10, "val_gm100": math.inf, "val_diverged": 1, "device": "cpu", "compiled": True})
     found.close()

@@ -130,6 +130,12 @@ def test_scaling_both_fields_changes_nothing(scale: float, sign: float, seed: in
         )
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e12])
+def test_the_unit_of_the_data_changes_no_error(scale: float) -> None:
+    prediction, truth = (x.double() for x in pair((2, 3, 2, 6), 0))
+    torch.testing.assert_close(metrics.nrmse(scale * prediction, scale * truth), metrics.nrmse(prediction, truth))
+
+
 @settings(max_examples=30, deadline=None)
 @given(amplitude=st.floats(-3.0, 3.0), seed=st.integers(0, 100))
 def test_error_of_a_rescaled_truth(amplitude: float, seed: int) -> None:

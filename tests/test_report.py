@@ -24,6 +24,7 @@ from conftest import Call, assert_refused, tiny
 from fakes import fake_group, fake_metrics, fake_row, fake_study, fake_test
 from hero.data import Task, get_task
 from hero.errors import HeroError
+from hero.files import json_line
 from hero.method import metrics as m
 from hero.report import content, write_run_page
 from hero.report.content import metrics_table
@@ -413,8 +414,8 @@ def write_run(folder: Path, errors: np.ndarray, truth: torch.Tensor, prediction:
     metrics.write(folder / "metrics.json")
     found_errors(errors).write(folder / "errors.npz")
     log = logged()
-    lines = [json.dumps(record.plain()).replace("Infinity", '"inf"') for record in (*log.training, *log.validation)]
-    (folder / "log.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    lines = [json_line(record.plain()) for record in (*log.training, *log.validation)]
+    (folder / "log.jsonl").write_text("".join(lines), encoding="utf-8")
     write_rollout(folder, truth[0], truth, prediction, trajectory=1)
     return metrics
 

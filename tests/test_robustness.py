@@ -23,7 +23,7 @@ from hero.data import TASKS, split_path
 from hero.data.windows import Batch
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
-from hero.files import write_atomic
+from hero.files import json_line, write_atomic
 from hero.report import write_run_page
 from hero.runs.checkpoint import load_state, save_state
 from hero.runs.folder import load_data
@@ -229,7 +229,7 @@ def test_damaged_metrics_are_named_and_evaluating_mends_them(
 def test_garbage_in_a_log_is_skipped(run: Path) -> None:
     whole = read_lines(run / "log.jsonl")
     with (run / "log.jsonl").open("ab") as file:
-        file.write(b"\xff\x00\x00 no json\n" + json.dumps({"step": 99}).encode() + b"\n")
+        file.write(b"\xff\x00\x00 no json\n" + json_line({"step": 99}).encode())
     assert read_lines(run / "log.jsonl") == [*whole, {"step": 99}]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import shutil
 import signal
@@ -19,6 +18,7 @@ import hero.console as console_module
 import hero.study.watch as watch_module
 from conftest import Call, assert_refused, fork_hero, options, start_hero, tiny, wait_until
 from hero.errors import HeroError
+from hero.files import json_line
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
 from hero.runs.records import read_lines
@@ -200,7 +200,7 @@ def test_the_view_shows_every_run_on_a_terminal(tmp_path: Path, monkeypatch: pyt
     jobs = [Job(tiny(seed=seed), tmp_path / tiny(seed=seed).run_id(), tmp_path) for seed in range(3)]
     records = [{"step": 5, "val_gm100": 0.25}, {"step": 7, "loss": 0.125, "steps_per_second": 31.4}]
     jobs[0].run.mkdir()
-    (jobs[0].run / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records) + '{"step": 8, "lo')
+    (jobs[0].run / "log.jsonl").write_text("".join(map(json_line, records)) + '{"step": 8, "lo')
     assert read_state(jobs[0].run, 20) == (7, "loss 0.125  val 0.25  31.4 steps/s")
     assert read_state(jobs[0].run, 7) == (7, "evaluating")
     assert read_state(jobs[1].run, 20) == (0, "starting")

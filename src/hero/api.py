@@ -175,13 +175,13 @@ def evaluate(
     of which the test split is taken. Both answers have `.test`, the numbers by name.
     """
     added = {name: measures.given_metric(name, function) for name, function in (metrics or {}).items()}
-    if isinstance(model, str | PathLike):
+    if data is None and isinstance(model, str | PathLike):
         path = found_path(model, Path(runs))
-        if data is None and (path / "config.toml").is_file():
+        if (path / "config.toml").is_file():
             return evaluate_run(path, Path(data_dir), added)
     if data is None:
         raise HeroError("a model without a run is evaluated on `data`; give an array, a file or a benchmark.")
-    operator = model.model if isinstance(model, Result) else model if callable(model) else load(path)
+    operator = model.model if isinstance(model, Result) else model if callable(model) else load(model, runs=runs)
     history = operator.card.history if isinstance(operator, Operator) else history
     test, norm = test_trajectories(data, Path(data_dir), named({}, settings, more))
     if isinstance(operator, Operator):
@@ -295,6 +295,8 @@ def plain(value: Any) -> Any:
 
 def found_path(name: Any, runs: Path) -> Path:
     """A file or folder, or the folder of a run by its id."""
+    if not isinstance(name, str | PathLike):
+        raise HeroError(f"{type(name).__name__} is not a model; give a run, a file, an Operator or a function.")
     path = Path(name)
     files = {Path(kind.file).suffix for kind in FORMATS.values()}
     return path if path.exists() or path.suffix in files else find_run(str(name), runs)

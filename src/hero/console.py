@@ -6,18 +6,30 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 from rich.text import Text
 
+from hero.errors import visible
 from hero.ranks import RANKS
 
 PIPE_WIDTH = 160
 """Columns of a pipe or file unless $COLUMNS says otherwise: room for every table with whole names."""
 
-console = Console(
-    width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH,
+
+class VisibleConsole(Console):
+    """A console on which no name of a file, label or channel can move the cursor or colour the terminal."""
+
+    def render(self, *given: Any, **options: Any) -> Iterable[Segment]:
+        for text, style, control in super().render(*given, **options):
+            yield Segment(text if control else "\n".join(map(visible, text.split("\n"))), style, control)
+
+
+console = VisibleConsole(
+    width=None if (sys.stdout and sys.stdout.isatty()) or "COLUMNS" in os.environ else PIPE_WIDTH,
     markup=False,
     emoji=False,
     quiet=not RANKS.is_first,

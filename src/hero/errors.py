@@ -25,6 +25,13 @@ class NoPermissionError(HeroError):
         super().__init__(f"no permission to read {path}; ask its owner, or allow it with `chmod u+r`.")
 
 
+def visible(sentence: str) -> str:
+    """The sentence on one line, with what would move or colour the terminal spelled out: names may hold anything."""
+    if sentence.isprintable():
+        return sentence
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in sentence)
+
+
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> HeroError:
     """An error for `name` that is not one of the `valid` names of its `kind`; it suggests the nearest."""
     if not isinstance(name, str):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import glob
 import hashlib
 import json
 import math
 import os
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -20,12 +22,14 @@ from hero.faults import crash_point
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path next to `path`; on success it is flushed to the disk and renamed into place."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = _temporary(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        for leftover in path.parent.glob(glob.escape(f".{path.name}.{platform.node()}.") + "*.tmp"):
+            if not _is_alive(leftover.name.split(".")[-2]):
+                leftover.unlink(missing_ok=True)
         yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        sync(temporary)
         crash_point(f"before-rename {path.name}")
         os.replace(temporary, path)
         crash_point(f"after-rename {path.name}")
@@ -37,6 +41,29 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> Path:
+    """The name under which this process of this machine writes `path`."""
+    return path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.tmp")
+
+
+def _is_alive(process: str) -> bool:
+    """Whether a process of this machine has this number; True where asking is not possible."""
+    try:
+        if os.name == "posix":  # elsewhere signal 0 is one that ends it
+            os.kill(int(process), 0)
+    except (ProcessLookupError, OverflowError, ValueError):
+        return False
+    except OSError:  # of another user
+        pass
+    return True
+
+
+def sync(path: Path) -> None:
+    """Flush a file to the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def write_atomic(path: Path, data: bytes, previous: Path | None = None) -> Path:
@@ -51,7 +78,7 @@ def write_atomic(path: Path, data: bytes, previous: Path | None = None) -> Path:
 
 def _link(path: Path, other: Path) -> None:
     """Give the file `path` a second name, which replaces `other`; nothing without it, or where there are no links."""
-    temporary = other.with_name(f".{other.name}.{os.getpid()}.tmp")
+    temporary = _temporary(other)
     with contextlib.suppress(OSError):
         try:
             os.link(path, temporary)

@@ -7,7 +7,7 @@ help and completion are immediate. A function returns its exit code unless it is
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version as installed_version
 from io import TextIOWrapper
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from hero.cli import doctor, finetune, listing, plan, runs, train, use
 from hero.cli.options import flat
-from hero.errors import DISTRIBUTION, OUT_OF_MEMORY, HeroError, is_out_of_memory, unknown_name
+from hero.errors import DISTRIBUTION, OUT_OF_MEMORY, HeroError, is_out_of_memory, unknown_name, visible
 from hero.ranks import RANKS
 
 GROUPS: dict[str, tuple[Callable[..., Any], ...]] = {
@@ -153,8 +153,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def with_dashes(sentence: str) -> str:
-    """An error of the library, which names arguments in backticks, with options in their place."""
-    return re.sub(r"`([a-z_]+)`", lambda found: "--" + found[1].replace("_", "-"), sentence)
+    """An error of the library, which names arguments in backticks, with options in their place where they exist."""
+    known = set(options_of(typer.main.get_command(app)))
+
+    def spelled(found: re.Match[str]) -> str:
+        option = "--" + found[1].replace("_", "-")
+        return option if option in known else found[0]
+
+    return re.sub(r"`([a-z_]+)`", spelled, sentence)
+
+
+def options_of(command: Any) -> Iterator[str]:
+    """The options of a command and of those in it."""
+    yield from (name for param in command.params for name in param.opts)
+    for inner in getattr(command, "commands", {}).values():
+        yield from options_of(inner)
 
 
 def fail(sentence: str) -> int:
@@ -166,11 +179,6 @@ def fail(sentence: str) -> int:
             return 2
     print(f"hero: {visible(sentence)}", file=sys.stderr)
     return 2
-
-
-def visible(sentence: str) -> str:
-    """The sentence on one line, with what would move or colour the terminal spelled out: names may hold anything."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in sentence)
 
 
 def usage_sentence(error: Any) -> str:

@@ -10,7 +10,7 @@ import typer
 from hero.cli.options import AsJson, Folders, RunName, argument, flag
 from hero.cli.show import show, show_json
 from hero.console import say
-from hero.errors import HeroError
+from hero.errors import HeroError, visible
 
 if TYPE_CHECKING:
     from hero.report.listing import ListedRun
@@ -37,7 +37,7 @@ def list_runs(
     else:
         say(f"there are no runs in {where.runs} yet; `hero train burgers` starts one")
     for notice in notices:
-        print(f"hero: {notice}", file=sys.stderr)
+        print(f"hero: {visible(notice)}", file=sys.stderr)
 
 
 def is_typed(context: typer.Context, name: str) -> bool:
@@ -102,8 +102,8 @@ def remove(
 
 def is_agreed(question: str) -> bool:
     """Whether the answer on the terminal, or in a pipe, is yes."""
-    print(question, "[y/N] ", end="", flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    print(visible(question), "[y/N] ", end="", flush=True)
+    return bool(sys.stdin) and sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def rename(

@@ -31,8 +31,12 @@ def is_array(data: object) -> bool:
 
 def as_array(data: np.ndarray | Tensor) -> np.ndarray:
     """A C-ordered array; floating-point numbers in float32, as training reads them."""
-    array = data.detach().cpu().numpy() if isinstance(data, Tensor) else data
-    if array.dtype.kind not in "fiub":
+    if isinstance(data, Tensor):
+        if data.is_meta:
+            raise HeroError("`data` on the device meta have no values; give them on the CPU or a GPU.")
+        data = (data.float() if data.is_floating_point() else data).detach().cpu().numpy()
+    array = data
+    if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
         raise HeroError(f"`data` of type {array.dtype} are not real numbers; give an array of floats.")
     return np.ascontiguousarray(array, dtype=np.float32)
 

@@ -52,7 +52,7 @@ class Split:
     name: Annotated[str, Field(pattern="^(train|val|test)$")]
     trajectories: Annotated[int, Field(ge=1)]
     steps: Annotated[int, Field(ge=1)]
-    seed: Annotated[int, Field(ge=0)]
+    seed: Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class DataSettings(Settings):

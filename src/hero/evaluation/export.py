@@ -25,10 +25,11 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
@@ -63,6 +64,9 @@ Apply = Callable[..., Tensor]
 """(states), or (states, mu) -> next."""
 
 
+Count = Annotated[int, Field(ge=1)]
+
+
 class ModelCard(Record):
     """The origin and the shapes of an exported operator."""
 
@@ -74,11 +78,11 @@ class ModelCard(Record):
     """Coefficients and numerics of the task."""
     test: Split
     """The test split, from which predictions start if no other states are given."""
-    grid: tuple[int, ...]
+    grid: Annotated[tuple[Count, ...], Field(min_length=1, max_length=3)]
     dt: float
-    history: int
-    channels: int
-    bundle: int
+    history: Count
+    channels: Count
+    bundle: Count
     """Steps per call."""
     channel_names: tuple[str, ...] = ()
     conditioning: tuple[str, ...] = ()

@@ -32,7 +32,7 @@ from hero.method.rollout import Stepper, rollout
 from hero.models import count_parameters
 from hero.records import Record
 from hero.runs.checkpoint import read_weights, save_weights, weights_of
-from hero.runs.config import RunConfig, build
+from hero.runs.config import CODE, RunConfig, build
 from hero.runs.folder import Run, versions
 from hero.runs.start import own_module
 
@@ -84,13 +84,12 @@ class About(Record):
     @property
     def backbone(self) -> str:
         """The name of the backbone: of a class its own, without the module or the hash in a given one's name."""
-        name = str(self.config["backbone"]["name"])
+        name = str(self.flat().get("backbone.name", "fno"))
         return name.rpartition(":")[2].rpartition("-")[0] if name.startswith(PREFIX) else name.rpartition(":")[2]
 
     def code_names(self) -> list[object]:
         """The parts that may be classes of the user."""
-        sections = (self.config, self.config.get("backbone", {}), self.config.get("train", {}))
-        return [part.get(key) for part, key in zip(sections, ("strategy", "name", "optimizer"), strict=True)]
+        return [self.flat().get(key) for key in CODE]
 
     @classmethod
     def of(cls, run: Run) -> About:
@@ -112,15 +111,19 @@ class About(Record):
                 values[key] = Path(values[key]).name
         return self.model_copy(update={"config": config, "card": self.card.model_copy(update={"settings": settings})})
 
-    def run_config(self) -> RunConfig:
-        """The configuration, checked."""
+    def flat(self) -> dict[str, Any]:
+        """The configuration by dotted keys, as it was stored."""
         flat: dict[str, Any] = {}
         for section, values in self.config.items():
             if isinstance(values, dict):
                 flat |= {f"{section}.{name}": value for name, value in values.items()}
             else:
                 flat[section] = values
-        return build(flat)
+        return flat
+
+    def run_config(self) -> RunConfig:
+        """The configuration, checked."""
+        return build(self.flat())
 
 
 class Operator(nn.Module, Hub):
@@ -129,6 +132,8 @@ class Operator(nn.Module, Hub):
     def __init__(self, network: nn.Module, about: About | None = None, file: Stepper | None = None) -> None:
         """`network` with the configuration it was trained with, or `file`, the step of an exported file."""
         super().__init__()
+        if about is None and file is None:
+            raise HeroError("an Operator is a trained run; open one with hero.load, or use hero.predict(net, ..).")
         self.network, self.about, self.file = network, about, file
         self.license = about.license if about else UNLICENSED
         self.strategy = about.run_config().make_strategy() if about else None
@@ -270,7 +275,7 @@ def open_folder(path: Path, model: nn.Module | None = None, trust_code: bool = F
 
 def assembled(about: About, folder: Path, model: nn.Module | None, trust_code: bool) -> Operator:
     """The operator of a configuration with the weights in `folder`."""
-    name = str(about.config.get("backbone", {}).get("name", "fno"))
+    name = str(about.flat().get("backbone.name", "fno"))
     if trust_code:
         trust(*about.code_names())
     if ":" in name and model is None and not is_known(name):

@@ -41,6 +41,11 @@ def rollout(step: Stepper, context: Context, steps: int) -> Tensor:
 
     A stepper may make several steps per call; then its output has as many times the channels of a state.
     """
+    if not isinstance(context, Context) or steps < 1:
+        raise HeroError(
+            "a rollout begins at a hero.Context(states) of states (batch, H, channel, *space) and has at least one "
+            "step; `hero.predict(model, states, steps)` takes bare states."
+        )
     if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
         with frozen_weights():
             return _rollout_in_place(step, context, steps)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import nn
 
@@ -49,6 +51,7 @@ BACKBONES: Registry[Backbone] = Registry(
         ),
     },
 )
+OURS = tuple(BACKBONES)
 
 
 def get_backbone(name: str) -> Backbone:
@@ -72,12 +75,13 @@ def build_backbone(
     seed: int,
     periodic: tuple[bool, ...] | None = None,
     cloud: bool = False,
+    most: int | None = None,
 ) -> nn.Module:
     """The backbone for the grid `space`, with initial weights that depend on `seed` alone.
 
     `periodic` says it of each axis, None of all; with `cloud` space is (points,), scattered. Modules draw their weights
     from the global generator; it is seeded inside a fork, so the caller's generator is untouched and any module is
-    reproducible.
+    reproducible. One of our backbones that has more than `most` numbers is refused before it takes memory.
     """
     backbone = get_backbone(settings.name)
     if cloud and not backbone.takes_points:
@@ -87,9 +91,18 @@ def build_backbone(
             "package.module:Class."
         )
     boundary = (periodic or (True,) * len(space),) if backbone.takes_boundary else ()
+    build = partial(backbone.build, settings, None if cloud else len(space), in_channels, out_channels, *boundary)
+    if most is not None and settings.name in OURS:
+        with torch.device("meta"):
+            count = sum(tensor.numel() for tensor in build().state_dict().values())
+        if count > most:
+            raise HeroError(
+                f"backbone {settings.name} has {count:,} numbers and its weights have {most:,}, which are of another "
+                "model; use the configuration they were trained with."
+            )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = backbone.build(settings, None if cloud else len(space), in_channels, out_channels, *boundary)
+        model = build()
     if settings.name not in BACKBONES:
         check_shapes(model, settings.name, in_channels, out_channels, space)
     return MixedPrecision(model) if settings.precision == "bfloat16" else model

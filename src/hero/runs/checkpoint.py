@@ -55,6 +55,8 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safetensors.safe_open(path, framework="pt") as file:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
             about = json.loads((file.metadata() or {})["hero"])
+        if not isinstance(about, dict) or type(about.get("step")) is not int:
+            raise ValueError("its metadata have no step")
         return weights, {name: value for name, value in about.items() if name != FIELD}
     except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
         raise HeroError(
@@ -105,7 +107,7 @@ def load_state(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]
             f"the checkpoint {path} is damaged ({type(error).__name__}); "
             f"delete the folder {path.parent.parent} to start again."
         ) from error
-    if not isinstance(state, dict) or "step" not in state:
+    if not isinstance(state, dict) or type(state.get("step")) is not int:
         raise HeroError(
             f"{path} is not a checkpoint written by hero; delete the folder {path.parent.parent} to start again."
         )

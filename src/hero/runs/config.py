@@ -11,7 +11,6 @@ import itertools
 import json
 import math
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +21,7 @@ import torch
 from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
-from hero.checksums import UNSEALED, is_whole_file, sealed
+from hero.checksums import UNSEALED, is_whole_file, reading, sealed
 from hero.config import Facts, Settings, parse_override, read_toml, setting
 from hero.config.near import OLD_PRESETS, did_you_mean, near_settings
 from hero.config.registry import trust
@@ -38,7 +37,7 @@ from hero.method.metrics import HORIZON, Scoring
 from hero.models import BACKBONES, BackboneSettings, build_backbone, get_backbone
 from hero.models.keep import Kept
 from hero.optimizers import OPTIMIZERS, OptimizerSettings, get_optimizer
-from hero.runs.checkpoint import load_weights
+from hero.runs.checkpoint import load_weights, read_weights
 from hero.runs.start import found_start
 from hero.strategies import STRATEGIES, Compiler, Setup, Strategy, TrainSettings
 from hero.strategies.settings import staged
@@ -143,13 +142,13 @@ class RunConfig:
         setup = Setup(self.method, self.train, self.seed, backbone.predicts_change, source, self.loss, backbone.reach)
         return STRATEGIES[self.strategy](setup, compile_with)
 
-    def build_operator(self) -> nn.Module:
-        """G_θ, untrained: the backbone with the channels that the strategy needs, and its wrappers."""
+    def build_operator(self, most: int | None = None) -> nn.Module:
+        """G_θ, untrained: the backbone with the channels that the strategy needs, at most `most` numbers, wrapped."""
         source = self.make_source()
         space, strategy = source.space, self.make_strategy()
         operator = strategy.operator(
             lambda inputs, outputs: build_backbone(
-                self.backbone, space, inputs, outputs, self.seed, source.periodic, source.cloud
+                self.backbone, space, inputs, outputs, self.seed, source.periodic, source.cloud, most
             ),
             source.channels,
         )
@@ -161,15 +160,8 @@ class RunConfig:
         return Kept(operator, rules, source.channels, self.train.history, weights)
 
     def trained_operator(self, weights: Path) -> nn.Module:
-        """G_θ with the weights of a file.
-
-        A stranger's settings may claim any size, so that a built-in network is compared with the file before it takes
-        memory; others are code, which was trusted.
-        """
-        if ":" not in self.backbone.name:
-            with torch.device("meta"), warnings.catch_warnings(action="ignore"):  # torch warns that nothing is copied
-                load_weights(weights, self.build_operator())
-        model = self.build_operator()
+        """G_θ with the weights of a file, which bound its size: a stranger's settings may claim any."""
+        model = self.build_operator(sum(tensor.numel() for tensor in read_weights(weights)[0].values()))
         load_weights(weights, model)
         return model
 
@@ -240,15 +232,22 @@ def stored_config(path: Path) -> RunConfig:
 
     It is also taken where it gives the id in its first line, since settings that decide nothing may be edited.
     """
-    config = make_config(file=path)
-    first = path.read_text(encoding="utf-8").partition("\n")[0]
-    is_of_run = first.startswith(OF_RUN) and (is_whole_file(path) or first.split()[2] == config.run_id())
-    if not is_of_run:
-        raise HeroError(
-            f"{path} is damaged or was edited; repeat the command that started the run, which writes it again, or copy "
-            "the file and train with `--config COPY`."
-        )
-    return config
+    with reading(path) as file:
+        first = file.readline(1000).decode(errors="replace").split()
+    is_sealed = first[:2] == OF_RUN.split() and len(first) > 2
+    if is_sealed and is_whole_file(path):
+        return make_config(file=path)
+    reason = ""
+    try:
+        config = make_config(file=path)
+        if is_sealed and first[2] == config.run_id():
+            return config
+    except HeroError as error:
+        reason = f" ({str(error).partition(';')[0].rstrip('.')})"
+    raise HeroError(
+        f"{path} is damaged or was edited{reason}; repeat the command that started run {path.parent.name}, which "
+        "writes it again, or copy the file and train with `--config COPY`."
+    )
 
 
 def preset_values(name: str) -> dict[str, Any]:

@@ -135,8 +135,8 @@ def read_start(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
         content = content[key]
     items = content.items() if isinstance(content, dict) else ()
     weights = {name.replace(COMPILED, ""): x for name, x in items if isinstance(name, str) and isinstance(x, Tensor)}
-    if not weights:
-        raise HeroError(f"{path} holds no named tensors; save them with {SAVE}.")
+    if not weights or any(x.is_meta for x in weights.values()):
+        raise HeroError(f"{path} holds no named tensors with values; save them with {SAVE}.")
     return weights, (*others, *(str(name) for name, x in items if not isinstance(x, Tensor)))
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hero.console import say
 from hero.errors import HeroError
+from hero.files import sync
 from hero.method.metrics import Scoring
 from hero.ranks import first_only
 from hero.runs.checkpoint import LAGGED, kept_path, last_state, read_weights, save_state, save_weights, weights_of
@@ -62,7 +63,7 @@ class Checkpoints:
             trainee.strategy.load_state_dict(state["strategy"], trainee.model)
             trainee.average.load_state_dict(state["average"])
             best, seconds = state["best"], float(state["seconds"])
-            self.best = Best(best[self.score_name], best["step"], best["weights"])
+            self.best = Best(float(best[self.score_name]), int(best["step"]), best["weights"])
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError):
             raise HeroError(
                 f"the checkpoint {self.state_path} belongs to another model; "
@@ -82,7 +83,8 @@ class Checkpoints:
 
     @first_only
     def save(self, done: int, trainee: Trainee, seconds: float, stopped: bool) -> None:
-        """The state after `done` updates."""
+        """The state after `done` updates, and on the disk before it the log up to there."""
+        sync(self.run / "log.jsonl")
         state = {
             "step": done,
             "model": weights_of(trainee.model),

@@ -54,6 +54,11 @@ class Journal:
         self._clock = time.perf_counter()
         self._last_logged = (0, 0.0)
 
+    def ends_before(self, done: int) -> bool:
+        """Whether records of the first `done` updates are missing at the end of the log."""
+        last = max((record["step"] for record in read_lines(self.run / "log.jsonl")), default=0)
+        return last < done - done % self.log_every
+
     def begin(self, done: int, seconds: float) -> None:
         """Continue after `done` updates and `seconds`: later records are dropped, since those updates are repeated."""
         records = [record for record in read_lines(self.run / "log.jsonl") if record["step"] <= done]
@@ -82,7 +87,7 @@ class Journal:
         seconds = self.seconds()
         before, since = self._last_logged
         self._last_logged = (done, seconds)
-        speed = (done - before) / (seconds - since)
+        speed = (done - before) / max(seconds - since, 1e-9)  # a clock may stand still
         self._append(
             {
                 "step": done,

@@ -105,6 +105,9 @@ def prepare(
     journal = Journal(run, config, device, callbacks)
     with first_process_first():
         state = checkpoints.load(device)
+    if state and journal.ends_before(state["step"]):
+        say(f"{run / 'log.jsonl'} ends before the checkpoint: its updates are repeated", style="yellow")
+        state = None
     first = state["step"] if state else 0
     check_same_start(run, first)
     if state and (first >= settings.steps or state.get("stopped")):
@@ -161,10 +164,11 @@ def run_updates(session: Session, loggers: Sequence[str]) -> None:
             ends = is_measured and validate(session, done) and not due.last
             if due.keep:
                 checkpoints.keep(done, trainee)
+            if ends:
+                journal.log_stop(done)
             if due.save or ends:
                 checkpoints.save(done, trainee, journal.seconds(), ends)
             if ends:
-                journal.log_stop(done)
                 break
             if stop and not due.last:
                 raise KeyboardInterrupt
