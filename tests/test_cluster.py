@@ -44,7 +44,11 @@ def address() -> Iterator[str]:
 
 def command(address: str, runs: Path, data: Path, **changes: Any) -> list[object]:
     where = ["--cluster", address, "--cpus", 0.5, "--runs", runs, "--data", data]
-    return ["compare", "burgers", *options(**{**LONG, **changes}), "--strategies", "push_forward", "--seeds", 1, *where]
+    return [
+        *("compare", "burgers", "--preset", "paper", "--strategies", "push_forward", "--seeds", 1),
+        *options(**{**LONG, **changes}),
+        *where,
+    ]
 
 
 def parent_of(pid: int) -> int:

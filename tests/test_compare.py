@@ -13,13 +13,14 @@ import pytest
 import torch
 from matplotlib.image import imread
 
+import hero
 import hero.study.compare as module
 from conftest import TINY, Call, assert_refused, options, tiny
 from hero.cli import main
 from hero.cli.options import seed_numbers
 from hero.errors import HeroError
 from hero.files import write_json
-from hero.runs.config import RunConfig, make_config
+from hero.runs.config import PRESETS, RECOMMENDED, RunConfig, make_config
 from hero.runs.folder import Run
 from hero.runs.records import Log, Metrics, TrainingRecord, ValidationRecord
 from hero.strategies import STRATEGIES
@@ -37,7 +38,7 @@ SEEDS = [0, 1]
 
 def command(runs: Path, data: Path, *more: object) -> list[object]:
     chosen = ["--strategies", ",".join(NAMES), "--seeds", len(SEEDS), "--workers", 0]
-    return ["compare", "burgers", *options(), *chosen, "--runs", runs, "--data", data, *more]
+    return ["compare", "burgers", "--preset", "paper", *options(), *chosen, "--runs", runs, "--data", data, *more]
 
 
 @pytest.fixture(scope="module")
@@ -340,7 +341,7 @@ def test_a_run_of_hero_train_is_used_and_landscape_alone_asks_for_kept_checkpoin
     run = runs_dir / tiny().run_id()
     before = (run / "log.jsonl").read_bytes()
     chosen = ("--strategies", "push_forward,hero", "--seeds", 1, "--workers", 0)
-    code, out, _ = call("compare", "burgers", *options(), *chosen, *folders)
+    code, out, _ = call("compare", "burgers", "--preset", "paper", *options(), *chosen, *folders)
     assert code == 0
     assert "1 of 2 runs are there already" in out
     assert (run / "log.jsonl").read_bytes() == before
@@ -357,3 +358,24 @@ def test_seeds_are_counted_or_named() -> None:
     for text in ("", "-1", "3-", "1e3", "٣", "4-2", "0", "999999999", "1-2-3", "9" * 5000):
         with pytest.raises(HeroError, match="--seeds"):
             seed_numbers(text)
+
+
+def test_by_default_every_strategy_has_the_recipe(call: Call, runs_dir: Path, data_dir: Path) -> None:
+    """The command and the function train the same runs: the ones that `hero train` makes, with another strategy."""
+    folders = ["--runs", runs_dir, "--data", data_dir]
+    short = {**TINY, "train.steps": 2}
+    settings = [part for key, value in short.items() for part in ("--set", f"{key}={value}")]
+    chosen = ["--strategies", "push_forward,one_step", "--seeds", 1, "--workers", 0]
+    code, out, err = call("compare", "burgers", *settings, *chosen, *folders)
+    assert code == 0, err
+    assert "every strategy with the settings of the preset recipe" in out
+    recipe = PRESETS[RECOMMENDED]
+    for key in ("train.loss", "train.optimizer"):
+        assert stored(runs_dir).changed[key] == recipe[key]
+    runs = {path.parent.name for path in runs_dir.glob("*/config.toml")}
+    assert make_config(RECOMMENDED, overrides={"task.name": "burgers", **short}).run_id() in runs
+    again = hero.compare(
+        "burgers", ["push_forward", "one_step"], seeds=1, runs=runs_dir, data_dir=data_dir, settings=short
+    )
+    assert not again.failed
+    assert {path.parent.name for path in runs_dir.glob("*/config.toml")} == runs

@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
 from conftest import Call, assert_refused, options, tiny
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
+from hero.evaluation.real import has_free_batch, in_real_numbers, is_complex
+from hero.runs.folder import Run
 from hero.training.loop import train
 
 NEURALOP: dict[str, dict[str, Any]] = {
@@ -44,6 +48,7 @@ def test_neuraloperators_models_train_and_are_measured(name: str, runs_dir: Path
 
 MODULE = """
 import torch
+from torch import Tensor, nn
 from torch import nn
 
 class Net(nn.Module):
@@ -137,3 +142,78 @@ def test_the_seed_decides_its_weights() -> None:
         models.append(torch.cat([p.flatten() for p in config.build_operator().parameters()]))
     assert torch.equal(models[0], models[1])
     assert not torch.equal(models[0], models[2])
+
+
+TWO_DIMENSIONS = {"uno_n_modes": [[4, 4]] * 3, "uno_scalings": [[1.0, 1.0], [0.5, 0.5], [2.0, 2.0]]}
+
+
+class WithSlices(nn.Module):
+    """A spectral layer as the first FNOs have it: two corners of the spectrum, filled by assignment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList(torch.randn(1, 1, 3, 3, dtype=torch.cfloat) for _ in range(2))
+
+    def forward(self, u: Tensor) -> Tensor:
+        spectrum = torch.fft.rfft2(u)
+        out = torch.zeros(*u.shape[:3], u.shape[3] // 2 + 1, dtype=torch.cfloat)
+        for rows, weight in zip((slice(3), slice(-3, None)), self.weights, strict=True):
+            out[:, :, rows, :3] = torch.einsum("bixy,ioxy->boxy", spectrum[:, :, rows, :3], weight)
+        return torch.fft.irfft2(out, s=u.shape[2:])
+
+
+def foreign_module(name: str, dims: int) -> nn.Module:
+    models = pytest.importorskip("neuralop.models", reason="needs `pip install neuraloperator`")
+    if name == "slices":
+        return WithSlices()
+    own = NEURALOP[f"neuralop.models:{name}"] | (TWO_DIMENSIONS if name == "UNO" and dims == 2 else {})
+    own = own | ({"n_modes": [6] * dims} if name == "FNO" else {})
+    return getattr(models, name)(in_channels=1, out_channels=1, **own)
+
+
+@pytest.mark.parametrize(("name", "dims"), [("FNO", 1), ("FNO", 2), ("UNO", 1), ("UNO", 2), ("slices", 2)])
+def test_a_program_with_complex_numbers_has_a_real_twin(name: str, dims: int) -> None:
+    torch.manual_seed(0)
+    model = foreign_module(name, dims).eval().requires_grad_(False)
+    batch = 3 if name == "slices" else 1
+    shapes = ({0: torch.export.Dim("batch")},) if name == "slices" else None
+    u = torch.randn(batch, 1, *(16, 12)[:dims])
+    expected = model(u)
+    program = in_real_numbers(torch.export.export(model, (u,), dynamic_shapes=shapes))
+    assert not any(map(is_complex, program.graph.nodes))
+    assert has_free_batch(program) == (name == "slices")
+    torch.testing.assert_close(program.module()(u), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_what_has_no_rule_is_refused() -> None:
+    class Derivative(nn.Module):
+        def forward(self, u: Tensor) -> Tensor:
+            return torch.fft.irfft(torch.fft.rfft(u) * 1j)
+
+    with pytest.raises(ValueError, match="a complex constant"):
+        in_real_numbers(torch.export.export(Derivative(), (torch.zeros(1, 1, 8),)))
+
+
+def test_weights_of_neuralop_to_onnx(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`torch.save(model.state_dict())`, `hero finetune`, `hero export`, onnxruntime."""
+    ort = pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    torch.save(foreign_module("FNO", 1).state_dict(), "fno.pt")
+    np.save("waves.npy", np.random.default_rng(0).normal(size=(8, 6, 1, 16)).cumsum(axis=1))
+    short = {"train.steps": 2, "train.compile": "false", "train.device": "cpu"}
+    short |= {f"backbone.kwargs.{key}": value for key, value in NEURALOP["neuralop.models:FNO"].items()}
+    settings = [part for key, value in short.items() for part in ("--set", f"{key}={value}")]
+    code, out, err = call("finetune", "fno.pt", "--backbone", "neuralop.models:FNO", "--data", "waves.npy", *settings)
+    assert code == 0, err
+    assert "left out, not being tensors: _metadata" in out
+    (run,) = Path("runs").iterdir()
+    code, out, err = call("export", run, "--format", "onnx", "--trust-code")
+    assert code == 0, err
+    assert "one state per call" in out
+    session = ort.InferenceSession(str(run / "export" / "model.onnx"))
+    u = np.load("waves.npy")[:1, 0].astype(np.float32)
+    (made,) = session.run(["next"], {"states": u})
+    with torch.no_grad():
+        expected = Run(run).operator("cpu")(torch.from_numpy(u)).numpy()
+    np.testing.assert_allclose(made, expected, rtol=1e-3, atol=1e-4)

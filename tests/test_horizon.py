@@ -40,8 +40,24 @@ def compared(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
 
     runs = tmp_path_factory.mktemp("short")
     settings = options(**SHORT, train__steps=10, train__keep_every=5, hero__start=2)
-    strategies = ("--strategies", "push_forward,hero", "--seeds", "2", "--workers", "0")
-    assert main(["compare", "burgers", *strategies, *settings, "--runs", str(runs), "--data", str(data_dir)]) == 0
+    strategies = ("--preset", "paper", "--strategies", "push_forward,hero", "--seeds", "2", "--workers", "0")
+    assert (
+        main(
+            [
+                "compare",
+                "burgers",
+                "--preset",
+                "paper",
+                *strategies,
+                *settings,
+                "--runs",
+                str(runs),
+                "--data",
+                str(data_dir),
+            ]
+        )
+        == 0
+    )
     return runs
 
 

@@ -134,3 +134,36 @@ def test_the_loop_of_the_readme_prints_the_numbers_beside_it(
     assert shown
     assert recipe < 0.3 * one_step
     assert [one_step, recipe] == pytest.approx([float(shown[1]), float(shown[2])], rel=0.5)  # other machines round
+
+
+FRAMEWORKS = ROOT / "docs/howto/frameworks.md"
+NEEDED = {"neuralop": "neuralop", "Lightning": "pytorch_lightning", "Accelerate": "accelerate"}
+NEEDED["Hugging Face"] = "transformers"
+
+
+@pytest.mark.parametrize("section", ["Plain torch", *NEEDED])
+def test_every_framework_trains_with_the_recipe(section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The section of the page runs, and its trainer calls the loss, whose values fall."""
+    if section in NEEDED:
+        pytest.importorskip(NEEDED[section])
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    first, *parts = re.split(r"^## ", FRAMEWORKS.read_text("utf-8"), flags=re.M)
+    (own,) = (part for part in parts if part.startswith(f"{section}\n"))
+    names: dict[str, Any] = {}
+    run_blocks(first, names)
+    loss, found = names["loss"], []
+
+    def noted(*args: Any, **kwargs: Any) -> Tensor:
+        value = loss(*args, **kwargs)
+        found.append(value.item())
+        return value
+
+    run_blocks(own, names | {"loss": noted})
+    assert len(found) >= 14
+    assert np.mean(found[-3:]) < np.mean(found[:3])
+
+
+def run_blocks(text: str, names: dict[str, Any]) -> None:
+    for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S):
+        exec(compile(block, FRAMEWORKS.name, "exec", dont_inherit=True), names)

@@ -63,6 +63,16 @@ def test_notebooks_and_examples_are_pages_with_pictures(site: Path) -> None:
     assert "STRATEGIES" in text_of(site / "examples/extending.html")
 
 
+def test_assistants_find_every_page_in_one_file(site: Path) -> None:
+    listed = re.findall(r"^- \[.+\]\((.+)\)$", (site / "llms.txt").read_text("utf-8"), re.M)
+    pages = {str(page.relative_to(site)) for page in site.rglob("*.html") if page.name != "404.html"}
+    assert set(listed) == pages
+    whole = (site / "llms-full.txt").read_text("utf-8")
+    for text in ("from hero import FNO, SOAP, Balanced, Windows, unroll", "`train.unroll`", "### `unroll(model: "):
+        assert text in whole
+    assert ":::" not in whole
+
+
 def messages() -> str:
     """Every text in the code with … in the place of its values, one per line."""
     found = []

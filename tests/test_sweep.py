@@ -116,7 +116,7 @@ def test_workers_give_the_bits_of_one_process_and_failures_stay_alone(
 
 def command(runs: Path, data: Path) -> list[object]:
     chosen = ["--strategies", "push_forward", "--seeds", 1, "--workers", 2, "--runs", runs, "--data", data]
-    return ["compare", "burgers", *options(**LONG), *chosen]
+    return ["compare", "burgers", "--preset", "paper", *options(**LONG), *chosen]
 
 
 def test_workers_end_with_their_parent_and_the_same_command_goes_on(

@@ -4,12 +4,14 @@
 - Notebooks become pages, with their stored outputs.
 - Examples, the contributing guide, the changelog and the tables of results lie outside of docs/; they become pages, and
   links lead there.
+- llms.txt lists all pages for coding assistants, llms-full.txt holds them as Markdown.
 """
 
 from __future__ import annotations
 
 import ast
 import base64
+import inspect
 import json
 import os
 import re
@@ -30,6 +32,9 @@ OUTSIDE = {
     "results/tables.md": "tables.md",
 }
 """Files of the repository that have a page."""
+TEXTS: dict[str, str] = {}
+"""The pages of the present build as Markdown."""
+REFERENCE = re.compile(r"^::: [\w.]+\.(\w+)\n    options:\n      heading_level: 3$", re.M)
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
 
 
@@ -57,7 +62,56 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         mark = f"<!-- made: {name} -->"
         if mark in markdown:
             markdown = markdown.replace(mark, make())
-    return inside(markdown, f"docs/{page.file.src_uri}") if page.file.generated_by is None else markdown
+    markdown = inside(markdown, f"docs/{page.file.src_uri}") if page.file.generated_by is None else markdown
+    TEXTS[page.file.src_uri] = markdown
+    return markdown
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write llms.txt, the pages in the order of the navigation, and llms-full.txt, their text."""
+    listed = [
+        f"# {config.site_name}",
+        f"> {config.site_description}",
+        "Everything in one file: [llms-full.txt](llms-full.txt)",
+    ]
+    pages: list[str] = []
+    for title, entry in (next(iter(part.items())) for part in config.nav or []):
+        found = list(entries(title, entry))
+        listed.append(f"## {title}\n\n" + "\n".join(f"- [{name}]({html_of(page)})" for name, page in found))
+        pages += [page for _, page in found]
+    whole = "\n\n".join(f"<!-- {page} -->\n\n{TEXTS[page]}" for page in pages)
+    site = Path(config.site_dir)
+    (site / "llms.txt").write_text("\n\n".join(listed) + "\n", "utf-8")
+    (site / "llms-full.txt").write_text(REFERENCE.sub(documented, whole), "utf-8")
+
+
+def html_of(page: str) -> str:
+    """The file of the site that a page becomes."""
+    return page.replace("README.md", "index.md").removesuffix("md") + "html"
+
+
+def documented(reference: re.Match[str]) -> str:
+    """The signature and the docstring of a public name."""
+    import hero
+
+    part = getattr(hero, reference[1])
+    try:
+        signature = str(inspect.signature(part))
+    except (TypeError, ValueError):  # a registry, an exception
+        signature = ""
+    return f"### `{reference[1]}{signature}`\n\n{inspect.getdoc(part) or ''}"
+
+
+def entries(title: str, entry: Any) -> Iterator[tuple[str, str]]:
+    """Title and page of each entry below a part of the navigation; a page without a title has that of its part."""
+    if isinstance(entry, str):
+        yield title, entry
+    elif isinstance(entry, dict):
+        for name, below in entry.items():
+            yield from entries(name, below)
+    else:
+        for below in entry:
+            yield from entries(title, below)
 
 
 def inside(markdown: str, path: str) -> str:

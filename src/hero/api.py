@@ -35,7 +35,7 @@ from hero.method.rollout import Stepper, rollout
 from hero.models.user import given_module
 from hero.ranks import RANKS
 from hero.results import Comparison, Evaluation, Result
-from hero.runs.config import RunConfig, all_settings, implied_preset, make_config, merge_settings
+from hero.runs.config import RECOMMENDED, RunConfig, all_settings, implied_preset, make_config, merge_settings
 from hero.runs.folder import Run, load_data
 from hero.runs.records import Metrics
 from hero.runs.stored import find_run
@@ -115,8 +115,8 @@ def train(
 
 def compare(
     data: Any,
-    strategies: Sequence[str] = ("push_forward", "hero", "foresight"),
-    seeds: int | Sequence[int] = 3,
+    strategies: Sequence[str] = ("one_step", "push_forward", "hero", "fixed_weight"),
+    seeds: int | Sequence[int] = 5,
     *,
     model: nn.Module | str = "fno",
     steps: int | None = None,
@@ -125,7 +125,7 @@ def compare(
     workers: int = 0,
     runs: Place = "runs",
     data_dir: Place = "data",
-    preset: str = "paper",
+    preset: str = RECOMMENDED,
     loss: Function | str | None = None,
     optimizer: Function | str | None = None,
     dt: float | None = None,
@@ -135,8 +135,9 @@ def compare(
     settings: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Comparison:
-    """Train strategies with shared seeds: a table, paired tests and curves.
+    """Train strategies with shared seeds: a table, paired tests and curves, as `hero compare`.
 
+    All have the optimizer, the loss and the network of `preset`; preset="paper" compares them as published.
     `seeds` are a number of seeds or the seeds themselves; `workers` processes compute runs at a time, 0 in this one,
     which a network or a function that was handed over needs.
     """

@@ -95,18 +95,24 @@ def compare(
     json: options.JsonFile = None,
     out: Annotated[Path | None, option("DIR", "Folder of table and figure (default: RUNS/compare-ID).")] = None,
 ) -> int:
-    """Train strategies with shared seeds and compare them: a table, paired tests, and curves."""
+    """Train strategies with shared seeds and compare them: a table, paired tests, and curves.
+
+    All have the optimizer, the loss and the network of the preset recipe, as `hero train`; --preset paper compares them
+    as published.
+    """
     options.check_known("strategy", *split_names(strategies) or (), baseline)
     options.check_known("backbone", backbone)
     options.check_known("size", size)
     values = settings.values("compare", task=task, backbone=backbone, size=size)
-    from hero.runs.config import merge_settings
+    from hero.runs.config import RECOMMENDED, merge_settings
     from hero.study import compare as comparison
 
     if values.keys() & {"strategy", "seed"}:
         raise HeroError("strategy and seed are compared, not set; use --strategies and --seeds instead of --set.")
+    preset = settings.preset or ("paper" if settings.config else RECOMMENDED)
+    say(f"every strategy with the settings of the preset {preset}", style="dim")
     chosen = (
-        merge_settings(settings.preset or "paper", settings.config, values),
+        merge_settings(preset, settings.config, values),
         split_names(strategies) or [],
         options.seed_numbers(seeds),
     )

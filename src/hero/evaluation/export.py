@@ -6,9 +6,9 @@
     rollout(step, Context(states), 200)
 
 A file maps `states` (batch, H*channels, *space) in physical units to `next` (batch, channels, *space): normalisation is
-inside, the batch is free, the grid is the grid of the run. With `train.bundle` it returns that many times the channels.
-An operator with conditioning has a second input, `mu` (batch, p, *space), on which numbers are repeated.
-It carries its model card as JSON.
+inside, the grid is the grid of the run, the batch is free, or 1 where the code of the backbone fixes it. With
+`train.bundle` it returns that many times the channels. An operator with conditioning has a second input, `mu`
+(batch, p, *space), on which numbers are repeated. It carries its model card as JSON.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from hero.checksums import FIELD, UNSEALED, is_whole, sealed, sealed_archive
-from hero.console import progress_bar
+from hero.console import progress_bar, say
 from hero.data import Split
 from hero.data.windows import Context, Trajectories
 from hero.errors import HeroError, install_hint, unknown_name
+from hero.evaluation.real import has_free_batch, in_real_numbers
 from hero.files import write_atomic
 from hero.method import metrics
 from hero.method.distance import EPS, norm, state_distance
@@ -84,6 +85,8 @@ class ModelCard(Record):
     channels: Count
     bundle: Count
     """Steps per call."""
+    batch: int = 0
+    """States per call; 0: any number."""
     channel_names: tuple[str, ...] = ()
     conditioning: tuple[str, ...] = ()
     """The channels of μ."""
@@ -265,6 +268,9 @@ def export_run(
     step = Step(model, opened.stepper(model), card.history, measured.mask)
     test = load_data(opened.config, "test", data_dir, "cpu")
     program = trace(step, card)
+    if not has_free_batch(program):
+        card = card.model_copy(update={"batch": 1})
+        say("the code of the backbone fixes the size of a batch: the files take one state per call", style="dim")
     checks: dict[str, Check] = {}
     for name in formats:
         kind = FORMATS[name]
@@ -309,13 +315,15 @@ def in_float32(model: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def trace(step: Step, card: ModelCard) -> ExportedProgram:
-    """The graph of `step` for any batch on the grid of the run."""
-    inputs = card.zeros(TRACED_BATCH)
-    step(*inputs)  # fills the caches of the model with real tensors, outside of the trace
-    batch = Dim("batch")
-    shapes = {name: {0: batch} for name, _ in zip(INPUTS, inputs, strict=False)}
+    """The graph of `step` on the grid of the run for any batch, or for one state where its code fixes the batch."""
     with explained(f"run {card.run} cannot be traced by torch.export", "remove shape-dependent code from its backbone"):
-        return torch.export.export(step, inputs, dynamic_shapes=shapes)
+        step(*card.zeros(1))  # fills the caches of the model with real tensors, outside of the trace
+        inputs = card.zeros(TRACED_BATCH)
+        shapes = {name: {0: Dim("batch")} for name, _ in zip(INPUTS, inputs, strict=False)}
+        try:
+            return torch.export.export(step, inputs, dynamic_shapes=shapes)
+        except torch._dynamo.exc.UserError:  # a shape that is not free
+            return torch.export.export(step, card.zeros(1))
 
 
 @torch.no_grad()
@@ -381,19 +389,23 @@ def decode(data: bytes, kind: Format, path: Path) -> Operator:
             raise ValueError(f"it returns {shape}")
 
     def step(context: Context) -> Tensor:
-        return apply(*card.parts(context)).to(context.states.device)
+        parts = card.parts(context)
+        calls = zip(*(part.split(card.batch or len(part)) for part in parts), strict=True)
+        return torch.cat([apply(*call) for call in calls]).to(context.states.device)
 
     return Operator(card, step)
 
 
 def encode_onnx(program: ExportedProgram, card: str) -> bytes:
     """One self-contained file."""
+    program = in_real_numbers(program)
     count = len(program.graph_signature.user_inputs)
+    free = {0: "batch"} if has_free_batch(program) else {}
     onnx = torch.onnx.export(
         program,
         input_names=list(INPUTS[:count]),
         output_names=["next"],
-        dynamic_shapes={name: {0: "batch"} for name in INPUTS[:count]},
+        dynamic_shapes=dict.fromkeys(INPUTS[:count], free),
         dynamo=True,
         verbose=False,
     )

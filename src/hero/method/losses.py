@@ -39,7 +39,10 @@ TINY = 1e-24
 
 
 class AbsoluteLoss(Protocol):
-    """(τ, τ_*), both (batch, time, channel, *space) -> the loss, a mean over the batch."""
+    """(τ, τ_*), both (batch, time, channel, *space) -> the loss, a mean over the batch.
+
+    Ours call the truth `y` and take further keywords, since trainers such as neuralop's hand over a whole sample.
+    """
 
     Settings: ClassVar[type[Settings]]
 
@@ -61,18 +64,18 @@ class Relative:
     def of(cls, settings: Any, geometry: Geometry, compile_with: Callable[..., Any]) -> Relative:
         return cls(geometry.norm)
 
-    def __call__(self, tau: Tensor, truth: Tensor) -> Tensor:
-        return trajectory_distance(self.norm.scaled(tau), self.norm.scaled(truth), self.norm.weights).mean()
+    def __call__(self, out: Tensor, y: Tensor, **_: Any) -> Tensor:
+        return trajectory_distance(self.norm.scaled(out), self.norm.scaled(y), self.norm.weights).mean()
 
 
 class MeanSquare(Relative):
     """The mean squared error."""
 
-    def __call__(self, tau: Tensor, truth: Tensor) -> Tensor:
-        error = self.norm.scaled(tau) - self.norm.scaled(truth)
+    def __call__(self, out: Tensor, y: Tensor, **_: Any) -> Tensor:
+        error = self.norm.scaled(out) - self.norm.scaled(y)
         if self.norm.weights is None:
             return error.square().mean()
-        return norm(error, self.norm.weights).square().mean() / tau.shape[2]
+        return norm(error, self.norm.weights).square().mean() / out.shape[2]
 
 
 def basis_by_boundary(facts: Facts, given: Mapping[str, Any]) -> str:
@@ -201,7 +204,6 @@ class Balanced:
         return cls(modes_of(basis, geometry, None if kept is None else tuple(kept)), w_max, norm=norm)
 
     def __call__(self, out: Tensor, y: Tensor, **_: Any) -> Tensor:
-        """(prediction, truth) -> number; trainers that hand over a whole sample by name, as neuralop's, can call it."""
         tau, truth = self.norm.scaled(out), self.norm.scaled(y)
         gain = self.gain if self.gain is not None else tau.new_ones(())
         tables = self.modes.tables(tau)
