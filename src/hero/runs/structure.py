@@ -16,6 +16,7 @@ import torch
 from hero.data import Task, generate, split_path
 from hero.data.invariants import SMALL_CHANGE, Invariant, Survey, find_invariants, keep_words, limit_words, survey
 from hero.data.windows import Trajectories
+from hero.models import BACKBONES
 from hero.models.base import asked_for
 from hero.runs.config import RunConfig
 from hero.runs.folder import load_data
@@ -90,7 +91,8 @@ def with_structure(config: RunConfig, data: Trajectories) -> RunConfig:
     kept = asked_for(backbone.keep) + (found.kept if "auto" in backbone.keep else ())
     if "limit" in backbone.keep:
         kept += limit_words(found.survey, config.make_source().channel_names, kept)
-    change = found.predicts_change if backbone.residual == "auto" else backbone.predicts_change
+    auto = backbone.residual == "auto" and backbone.name in BACKBONES  # a module of the user's may add its input itself
+    change = found.predicts_change if auto else backbone.predicts_change
     return replace(config, backbone=backbone.model_copy(update={"kept": kept, "predicts_change": change}))
 
 
@@ -103,7 +105,7 @@ def structure_notes(config: RunConfig, data: Trajectories) -> list[str]:
     for one in found.invariants:
         if "auto" in backbone.keep and one.word in backbone.kept:
             notes.append(f"keeps: {one.title} ({one.why})")
-    if backbone.residual == "auto":
+    if backbone.residual == "auto" and backbone.name in BACKBONES:
         target = "the change of the state" if backbone.predicts_change else "the state"
         notes.append(f"predicts {target}: it changes by {100 * found.step_change:.2g} % per step")
     return notes
