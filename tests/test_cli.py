@@ -18,7 +18,7 @@ import h5py
 import pytest
 
 from conftest import Call, assert_refused, hero, options, parse, start_hero, tiny
-from hero.cli import main
+from hero.cli import main, with_dashes
 from hero.cli.options import REGISTRIES, OneRun, Settings, names, setting_names
 from hero.console import console
 from hero.data import TASKS
@@ -501,3 +501,7 @@ def test_names_read_from_the_sources_are_those_registered() -> None:
     }
     assert {kind: names(kind) for kind in REGISTRIES} == {kind: list(parts) for kind, parts in registries.items()}
     assert set(setting_names()) == {"task.name", *(key for key, _ in all_settings())}
+
+
+def test_words_in_backticks_become_options_that_exist() -> None:
+    assert with_dashes("call it `time`; see `trust_code` and `runs`.") == "call it `time`; see --trust-code and --runs."

@@ -8,6 +8,8 @@ import pickle
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ import pytest
 import torch
 
 from conftest import TINY, Call, assert_refused, hero, options, tiny
-from hero.checksums import MARK
+from hero.checksums import seal
 from hero.data import TASKS, split_path
 from hero.data.windows import Batch
 from hero.errors import HeroError
@@ -116,7 +118,8 @@ def test_nan_in_a_data_file_is_named_and_not_taken_for_a_bad_model(
     path = split_path(tiny().make_source(), tiny().split(name), copy)
     with h5py.File(path, "r+") as file:
         file["u"][1, frame, 0, 3] = np.nan
-    path.write_bytes(path.read_bytes().replace(MARK, b"?" * len(MARK)))  # no checksum, as in earlier versions
+    with path.open("r+b") as raw:
+        seal(raw)
     arguments = (
         ("evaluate", run.name) if name == "test" else ("train", "burgers", "--strategy", "hero", *options(seed=5))
     )
@@ -438,3 +441,22 @@ def test_only_a_failed_allocation_is_too_little_memory(
         call("train", "burgers", "--backbone", "memory_models:Confused", *own, "--data", data_dir)
     refused = call("train", "burgers", "--backbone", "memory_models:Greedy", *own, "--data", data_dir)
     assert_refused(refused, "the memory is too small for these settings")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_folder_whose_name_is_not_utf8(call: Call, tmp_path: Path, data_dir: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"r\xff")
+    run = train(tiny(train__steps=1), folder / "runs", data_dir)
+    for command in (("evaluate", run), ("runs",), ("report", run, "--out", folder / "page.html")):
+        where = ("--runs", run.parent, *(("--data", data_dir) if command[0] == "evaluate" else ()))
+        assert call(*command, *where)[0] == 0, command
+    np.save(folder / "u.npy", np.random.default_rng(0).normal(size=(6, 30, 1, 16)).astype(np.float32))
+    told = call("train", folder / "u.npy", "--set", "data.layout=btcx", "--set", "train.steps=2", "--runs", tmp_path)
+    assert_refused(told, "not UTF-8")
+
+
+def test_closed_input_and_output_are_no_crash(run: Path) -> None:
+    command = [sys.executable, "-m", "hero", "runs", "rm", run.name, "--runs", run.parent]
+    ended = subprocess.run(["sh", "-c", '"$@" <&- >&-', "sh", *map(str, command)], stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stderr) == (1, "")  # nobody agreed
+    assert run.is_dir()

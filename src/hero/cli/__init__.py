@@ -140,6 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(with_dashes(str(error)))
     except typer.TyperException as error:
         return fail(usage_sentence(error))
+    except UnicodeEncodeError:
+        return fail("a name that is not UTF-8 cannot be stored; rename the file or the folder.")
     except OSError as error:
         name, reason = error.filename or "a file", error.strerror or error
         return fail(f"cannot use {name} ({reason}); check the path, its permissions and the space.")

@@ -20,17 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
-from hero.checksums import is_whole_file
 from hero.data.formats.claims import check_stored
 from hero.errors import HeroError, NoPermissionError
 from hero.models.keep import Kept
 from hero.models.wrappers import Masked, MixedPrecision, Normalised, Residual
-from hero.runs.checkpoint import weights_of
+from hero.runs.checkpoint import read_safetensors, weights_of
 from hero.strategies import TrainSettings
 from hero.strategies.refiner import RefinedOperator
 
@@ -105,24 +103,22 @@ def read_start(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     """The tensors of a checkpoint by name, and the names of what else it holds; HeroError if it holds none."""
     try:
         if path.suffix == ".safetensors":
-            with safetensors.safe_open(path, framework="pt") as file:
-                is_ours = "hero" in (file.metadata() or {})
-            if is_ours and not is_whole_file(path):
-                raise HeroError(f"{path} is damaged (its checksum differs); get it again from where it was written.")
-            content: Any = safetensors.torch.load_file(path)
+            content: Any = read_safetensors(path)[0]
         else:
             check_stored(path)
             with warnings.catch_warnings(action="ignore"):  # torch warns of foreign pickles, which we refuse
                 content = read_torch(inside_archive(path) if path.suffix == ".mdlus" else path)
     except PermissionError:
         raise NoPermissionError(path) from None
+    except ValueError as error:
+        raise HeroError(f"{path} is damaged ({error}); get it again from where it was written.") from None
     except pickle.UnpicklingError:
         raise HeroError(
             f"{path} holds Python objects besides tensors, which hero never runs; save its tensors alone with {SAVE}."
         ) from None
     except (
         *(safetensors.SafetensorError, tarfile.TarError, zipfile.BadZipFile),
-        *(OSError, RuntimeError, LookupError, EOFError, ValueError, TypeError),
+        *(OSError, RuntimeError, LookupError, EOFError, TypeError),
     ) as error:
         raise HeroError(
             f"{path} is not a readable file of weights ({type(error).__name__}); save one with {SAVE}."
