@@ -108,7 +108,6 @@ def test_a_lost_process_stops_the_rest_and_one_process_continues(
     assert code
     # Whether the other one notices, or torchrun stops it first, is a matter of moments.
     assert err.count("hero: another process of this run has ended") <= 1
-    assert "Traceback (most recent call last)" not in err
     run = runs_dir / one_process["hero"].name
     assert len(losses(run)) == 10
     assert losses(run) == pytest.approx(losses(one_process["hero"])[:10], rel=3e-6)

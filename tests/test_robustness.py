@@ -58,7 +58,7 @@ def contents(folder: Path) -> dict[str, bytes]:
         (["train", "burgers", "--set", "train.steps=few"], ("train.steps='few'", "whole number")),
         (["train", "burgers", "--set", "train.steps"], ("KEY=VALUE",)),
         (["train", "burgers", "--strategy", "heros"], ("'heros'", "'hero'")),
-        (["train", "burgers", "--preset", "draft"], ("'draft'", "best, paper, quick")),
+        (["train", "burgers", "--preset", "draft"], ("'draft'", "paper, quick, recipe")),
         (["train", "burgers", "--set", "train.device=tpu9"], ("train.device='tpu9'", "cpu")),
         (["train", "burgers", "--config", "absent.toml"], ("absent.toml",)),
         (["train"], ("hero train burgers",)),

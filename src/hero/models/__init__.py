@@ -81,7 +81,7 @@ def build_backbone(
 
     `periodic` says it of each axis, None of all; with `cloud` space is (points,), scattered. Modules draw their weights
     from the global generator; it is seeded inside a fork, so the caller's generator is untouched and any module is
-    reproducible. One of our backbones that has more than `most` numbers is refused before it takes memory.
+    reproducible. OverflowError, before it takes memory, if one of our backbones has more than `most` numbers.
     """
     backbone = get_backbone(settings.name)
     if cloud and not backbone.takes_points:
@@ -96,10 +96,7 @@ def build_backbone(
         with torch.device("meta"):
             count = sum(tensor.numel() for tensor in build().state_dict().values())
         if count > most:
-            raise HeroError(
-                f"backbone {settings.name} has {count:,} numbers and its weights have {most:,}, which are of another "
-                "model; use the configuration they were trained with."
-            )
+            raise OverflowError
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = build()

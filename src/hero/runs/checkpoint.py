@@ -39,10 +39,13 @@ def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
     try:
         model.load_state_dict(weights)
     except RuntimeError:
-        raise HeroError(
-            f"{path} holds the weights of another model; use the configuration it was trained with."
-        ) from None
+        raise other_model(path) from None
     return about
+
+
+def other_model(path: Path) -> HeroError:
+    """The error for weights that do not fit a configuration."""
+    return HeroError(f"{path} holds the weights of another model; use the configuration it was trained with.")
 
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -37,7 +37,7 @@ from hero.method.metrics import HORIZON, Scoring
 from hero.models import BACKBONES, BackboneSettings, build_backbone, get_backbone
 from hero.models.keep import Kept
 from hero.optimizers import OPTIMIZERS, OptimizerSettings, get_optimizer
-from hero.runs.checkpoint import load_weights, read_weights
+from hero.runs.checkpoint import load_weights, other_model, read_weights
 from hero.runs.start import found_start
 from hero.strategies import STRATEGIES, Compiler, Setup, Strategy, TrainSettings
 from hero.strategies.settings import staged
@@ -161,7 +161,10 @@ class RunConfig:
 
     def trained_operator(self, weights: Path) -> nn.Module:
         """G_θ with the weights of a file, which bound its size: a stranger's settings may claim any."""
-        model = self.build_operator(sum(tensor.numel() for tensor in read_weights(weights)[0].values()))
+        try:
+            model = self.build_operator(sum(tensor.numel() for tensor in read_weights(weights)[0].values()))
+        except OverflowError:
+            raise other_model(weights) from None
         load_weights(weights, model)
         return model
 
