@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from hero.report import views
 from hero.report.figures import animation
 from hero.report.figures.animation import FRAMES, animate, picture, shown_steps
 from hero.runs.folder import Run
+from hero.runs.records import write_arrays
 from hero.runs.rollouts import read_rollout, write_rollout
 
 SHAPES = {"burgers": (32,), "decaying_turbulence": (16, 16), "swift_hohenberg": (8, 8, 8)}
@@ -44,9 +44,7 @@ def stored(folder: Path, task: str = "burgers", steps: int = 30, diverged_at: in
         prediction[diverged_at - 1] *= 1e30  # large before it is lost
         prediction[diverged_at:] = torch.nan
     errors = nrmse(prediction[None, 1:], truth[None, 1:]).numpy()
-    buffer = io.BytesIO()
-    np.savez(buffer, **dict.fromkeys(("nrmse", "correlation", "apebench_nrmse", "val_nrmse"), errors))
-    write_atomic(run / "errors.npz", buffer.getvalue())
+    write_arrays(run / "errors.npz", dict.fromkeys(("nrmse", "correlation", "apebench_nrmse", "val_nrmse"), errors))
     write_rollout(run, truth[0], truth[1:], prediction[1:], trajectory=0)
     return run
 

@@ -24,6 +24,7 @@ from hero.report.names import BASELINE_TITLES
 from hero.report.page.page import write_page
 from hero.report.page.player import LEVELS
 from hero.report.tables import format_number
+from hero.runs.records import write_arrays
 from hero.runs.rollouts import FILE, FIRST_FILE, read_rollout
 from hero.study.records import (
     ROLLOUT_COLUMNS,
@@ -622,11 +623,11 @@ def test_the_page_of_a_diverged_run(browser: Any, runs: Path, data_dir: Path, tm
     with np.load(run / "errors.npz") as arrays:
         errors = dict(arrays)
     errors["nrmse"][:, 40:] = np.inf
-    np.savez(run / "errors.npz", **errors)
+    write_arrays(run / "errors.npz", errors)
     with np.load(run / "rollout.npz") as arrays:
         rollout = dict(arrays)
     rollout["prediction"][40:] = np.nan
-    np.savez(run / "rollout.npz", **rollout)
+    write_arrays(run / "rollout.npz", rollout)
     metrics = json.loads((run / "metrics.json").read_text())
     metrics["test"] |= {"nrmse@100": "inf", "gm100": "inf", "diverged": 2}
     write_json(run / "metrics.json", metrics)
