@@ -269,7 +269,7 @@ def test_a_configuration_is_trained_as_before(data_dir: Path, runs_dir: Path) ->
 def test_a_benchmark_by_name_and_the_recommended_preset(data_dir: Path, runs_dir: Path) -> None:
     settings = {**TINY, "train.steps": 2}
     found = hero.train("burgers", settings=settings, runs=runs_dir, data_dir=data_dir)
-    assert (found.config.train.loss, found.config.train.optimizer) == ("balanced", "soap")
+    assert (found.config.train.loss, found.config.train.optimizer) == ("relative", "soap")
 
 
 def test_a_comparison_is_a_table_a_figure_and_a_page(folders: dict[str, Path]) -> None:

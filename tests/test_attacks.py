@@ -295,7 +295,7 @@ def test_no_label_writes_to_the_terminal(own_run: Path, tmp_path: Path, capsys: 
     Label(name="\x1b]0;mine\x07", tags=("\x1b[31m", "\x9b2J")).put(run)
     assert main(["runs", "--runs", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
-    assert "\\x1b]0;mine" in out
+    assert "\\x1b]0;mi" in out  # a narrow column cuts the rest
     assert [letter for letter in out + err if not letter.isprintable() and letter != "\n"] == []
 
 

@@ -72,7 +72,7 @@ def test_a_run_whose_ray_worker_is_killed_goes_on_to_the_same_bits(
     os.kill(ray_worker, signal.SIGKILL)
     out, err = driver.communicate(timeout=400)
     assert (driver.returncode, err) == (0, "")
-    started, finished, *_ = out.splitlines()  # nothing of Ray before or between them
+    _, started, finished, *_ = out.splitlines()  # the preset; nothing of Ray before or between them
     assert started == f"started {run.name}"
     assert finished.startswith(f"finished {run.name} in ")
     assert f"resuming {run.name} after update" in (run / "output.log").read_text()

@@ -11,7 +11,7 @@ import pytest
 
 FOLDER = Path(__file__).parent.parent / "docs" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-SMALL = {"updates": 1, "seeds": 2}
+SMALL = {"updates": 2, "seeds": 2}
 """Values of the cell that is tagged as parameters."""
 
 

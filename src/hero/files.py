@@ -18,6 +18,16 @@ from hero.checksums import FIELD, UNSEALED, reading, sealed
 from hero.errors import HeroError
 from hero.faults import crash_point
 
+UNPACKED = 2**26
+"""Bytes that any file may take at once."""
+PACKED = 20
+"""Beyond that, bytes in memory for each in the file: floats of simulations pack to a third at best."""
+
+
+def is_bomb(unpacked: int, size: int) -> bool:
+    """Whether `size` bytes of a file would become too many in memory at once; numbers of simulations never do."""
+    return unpacked > max(UNPACKED, PACKED * size)
+
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:

@@ -210,9 +210,7 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
-        from hero.config.near import OLD_PRESETS
-
-        self.preset = OLD_PRESETS.get(self.preset or "", self.preset)
+        self.preset = "recipe" if self.preset == "best" else self.preset  # its name in earlier versions
         check_known("preset", self.preset)
 
     def values(self, command: str | None = None, **named: Any) -> dict[str, Any]:

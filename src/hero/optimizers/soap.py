@@ -101,8 +101,8 @@ class SOAP(torch.optim.Optimizer):
         """Earlier versions stored the learning rate and the weight decay alone."""
         super().__setstate__(state)
         for group in self.param_groups:
-            for name, value in self.defaults.items():
-                group.setdefault(name, value)
+            for name in ("betas", "eps", "refresh", "longest_axis"):
+                group.setdefault(name, self.defaults[name])
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -18,9 +18,8 @@ import numpy as np
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from hero.checksums import FIELD, is_whole, is_whole_file, sealed_archive
-from hero.data.formats.claims import is_bomb
 from hero.errors import HeroError
-from hero.files import write_atomic
+from hero.files import is_bomb, write_atomic
 from hero.method.metrics import Scoring, by_channel, channel_vrmse, evaluated, scoring_of, summarise
 from hero.records import Record
 

@@ -11,11 +11,8 @@ import h5py
 
 from hero.data.recording import Recording
 from hero.errors import HeroError
+from hero.files import is_bomb
 
-UNPACKED = 2**26
-"""Bytes that any file may take at once."""
-PACKED = 20
-"""Beyond that, bytes in memory for each in the file: floats of simulations pack to a third at best."""
 BOMB = 1000
 """Deflate cannot pack a real file this well; a member that claims to is made to fill the memory."""
 
@@ -88,11 +85,6 @@ def check_chunk(path: Path, name: str, unpacked: int) -> None:
     """Refuse an array of which any part unpacks to far more than its file."""
     if is_bomb(unpacked, stored_bytes(path)):
         raise HeroError(f"{path}: {name} has chunks of {unpacked:,} bytes; save it again with smaller ones.")
-
-
-def is_bomb(unpacked: int, size: int) -> bool:
-    """Whether `size` bytes of a file would become too many in memory at once; numbers of simulations never do."""
-    return unpacked > max(UNPACKED, PACKED * size)
 
 
 def stored_bytes(path: Path) -> int:
