@@ -40,6 +40,8 @@ if TYPE_CHECKING:  # torch is loaded where it computes: titles and definitions a
 
 TAU = 0.1
 CORRELATION_THRESHOLD = 0.8
+SMALL = 1e-6
+"""Norm of a state below which ε would be more than a millionth of it."""
 HORIZON = 100
 """Steps that rollouts are scored over, as in the paper; fewer where the data are shorter (`RunConfig.horizon`)."""
 REPORTED_STEPS = (1, 10, 50, 100, 200)
@@ -119,14 +121,14 @@ def measure(diverged: float) -> Callable[[Callable[[Tensor, Tensor, Norm], Tenso
 
 @measure(diverged=math.inf)
 def nrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
-    """nRMSE_t^(j) = ‖û_t^(j) − u_t^(j)‖₂ / ‖u_t^(j)‖₂, norms over channels and space.
+    """nRMSE_t^(j) = ‖û_t^(j) − u_t^(j)‖₂ / (‖u_t^(j)‖₂ + ε), norms over channels and space.
 
-    A truth of norm 0 counts 0 if predicted exactly and +inf otherwise. The paper adds ε = 10⁻¹² to the divisor, which
-    no number of ours shows, and which would hide the errors of data in small units.
+    A truth of norm 0 counts 0 if predicted exactly and +inf otherwise. Below `SMALL` there is no ε, which would hide
+    the errors of data in small units.
     """
     u_hat, u = norm.physical(u_hat), norm.physical(u)
     distance, size = (u_hat - u).flatten(1).norm(dim=1), u.flatten(1).norm(dim=1)
-    return (distance / size).masked_fill(distance == 0, 0.0)
+    return (distance / (size + EPS * (size > SMALL))).masked_fill(distance == 0, 0.0)
 
 
 @measure(diverged=math.inf)
