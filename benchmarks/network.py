@@ -6,15 +6,15 @@ validation scores; the test split is never read here.
 
 from __future__ import annotations
 
-import csv
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.network_data import file_settings
+from benchmarks.tuning import append_row, read_rows
 from hero.config import parse_override
 from hero.errors import HeroError
 from hero.method.metrics import baseline_errors, summarise
@@ -49,7 +49,7 @@ def measure(
                 if any(all(row[key] == str(value) for key, value in described.items()) for row in read_rows(table)):
                     continue
                 row = described | trained(config, arm_config(kind, PAPER, updates, seed, folder), folder)
-                append_row(table, row)
+                append_row(table, row, COLUMNS)
                 print(row, flush=True)
 
 
@@ -118,21 +118,3 @@ def table_lines(table: Path) -> list[str]:
         f"| {row['data']} | {row['backbone']} | {' | '.join(row[name] for name in SHOWN)} | {row['persistence']} |"
         for row in rows
     ]
-
-
-def read_rows(table: Path) -> Iterator[dict[str, str]]:
-    """The rows of a table so far."""
-    if table.is_file():
-        with table.open(newline="") as file:
-            yield from csv.DictReader(file)
-
-
-def append_row(table: Path, row: Mapping[str, Any]) -> None:
-    """Add one row, and the heading to a new table."""
-    new = not table.is_file()
-    table.parent.mkdir(parents=True, exist_ok=True)
-    with table.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="")
-        if new:
-            writer.writeheader()
-        writer.writerow(row)

@@ -145,12 +145,12 @@ def row_key(row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(row[name]) for name in ("task", "updates", "seed", "arm"))
 
 
-def append_row(table: Path, row: Mapping[str, Any]) -> None:
+def append_row(table: Path, row: Mapping[str, Any], columns: Sequence[str] = COLUMNS) -> None:
     """Add one row, and the heading to a new table."""
     new = not table.is_file()
     table.parent.mkdir(parents=True, exist_ok=True)
     with table.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="")
+        writer = csv.DictWriter(file, columns, restval="")
         if new:
             writer.writeheader()
         writer.writerow(row)

@@ -481,6 +481,7 @@ def test_completion_is_shown_and_installed_for_the_shell(tmp_path: Path) -> None
 
 
 def test_names_read_from_the_sources_are_those_registered() -> None:
+    from hero.config.near import OLD_PRESETS
     from hero.evaluation.export import FORMATS
     from hero.models.fno import SIZES
     from hero.runs.config import PRESETS
@@ -494,6 +495,7 @@ def test_names_read_from_the_sources_are_those_registered() -> None:
         "backbone": BACKBONES,
         "study": STUDIES,
         "preset": PRESETS,
+        "old preset": OLD_PRESETS,
         "size": SIZES,
         "logger": LOGGERS,
         "budget": BUDGETS,

@@ -26,6 +26,7 @@ REGISTRIES = {
     "size": ("models/fno.py", "SIZES"),
     "study": ("study/plans.py", "STUDIES"),
     "preset": ("runs/config.py", "PRESETS"),
+    "old preset": ("config/near.py", "OLD_PRESETS"),
     "logger": ("training/loggers.py", "LOGGERS"),
     "budget": ("study/compare.py", "BUDGETS"),
     "format": ("evaluation/export.py", "FORMATS"),
@@ -210,8 +211,8 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
-        self.preset = "recipe" if self.preset == "best" else self.preset  # its name in earlier versions
-        check_known("preset", self.preset)
+        if self.preset not in names("old preset"):
+            check_known("preset", self.preset)
 
     def values(self, command: str | None = None, **named: Any) -> dict[str, Any]:
         """Single settings as dotted keys: `set` and those with their own option; `command` needs a benchmark."""

@@ -107,8 +107,6 @@ class Flags:
     """Whether it is found in a file or in the training data, again where other settings change."""
     stated: bool = True
     """Whether the paper gives one value for it."""
-    cost: bool = True
-    """Whether it changes the cost of an update."""
     inherited: bool = False
     """Whether a fine-tuned run takes it from the run that it starts from."""
     carried: bool = False

@@ -191,12 +191,12 @@ class RunConfig:
         parts: dict[str, type[Settings]] = {"": TopSettings} | {name: type(p) for name, p in self.sections.items()}
         return {f"{name}.{key}".lstrip(".") for name, part in parts.items() for key in flagged(part, flag, value)}
 
-    def flat(self, *without: str) -> dict[str, Any]:
-        """Every setting by its dotted key, but for `without`."""
+    def flat(self) -> dict[str, Any]:
+        """Every setting by its dotted key."""
         found: dict[str, Any] = {}
         for name, value in self.to_dict().items():
             found |= {f"{name}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
-        return {key: value for key, value in found.items() if key not in without}
+        return found
 
     def to_toml(self) -> str:
         """The whole configuration as TOML, ready for `--config`; the first line is verified in the run's own folder."""

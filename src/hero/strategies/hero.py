@@ -25,24 +25,18 @@ from hero.strategies.base import Compiler, Loss, Phase, Setup, Strategy
 class RelativeSettings(Settings):
     """The schedule of the relative term (strategies hero and fixed_weight)."""
 
-    start: Annotated[int, share(0.4, least=0)] = setting(
-        "s_0, the first update of the relative term.", ge=0, cost=False
-    )
-    warmup: Annotated[int, share(0.2)] = setting("W, updates over which lambda rises from 0.", ge=1, cost=False)
-    lambda_max: float = setting(0.02, "Largest weight of the relative term; 0 leaves the term out.", ge=0, cost=False)
+    start: Annotated[int, share(0.4, least=0)] = setting("s_0, the first update of the relative term.", ge=0)
+    warmup: Annotated[int, share(0.2)] = setting("W, updates over which lambda rises from 0.", ge=1)
+    lambda_max: float = setting(0.02, "Largest weight of the relative term; 0 leaves the term out.", ge=0)
 
 
 class HeroSettings(RelativeSettings):
     """The relative term."""
 
-    refresh: Annotated[int, share(0.2)] = setting(
-        "R, updates between copies into the lagged operator.", ge=1, cost=False
-    )
-    margin: float = setting(0.02, "Margin m by which the current rollout should beat the reference.", gt=0, cost=False)
-    beta: float = setting(5.0, "Sharpness of the softplus margin.", gt=0, cost=False)
-    perturbation: float = setting(
-        0.01, "s, relative size of the spectral perturbation.", ge=0, cost=False, stated=False
-    )
+    refresh: Annotated[int, share(0.2)] = setting("R, updates between copies into the lagged operator.", ge=1)
+    margin: float = setting(0.02, "Margin m by which the current rollout should beat the reference.", gt=0)
+    beta: float = setting(5.0, "Sharpness of the softplus margin.", gt=0)
+    perturbation: float = setting(0.01, "s, relative size of the spectral perturbation.", ge=0, stated=False)
     candidates: Annotated[tuple[str, ...], BeforeValidator(one_of(CANDIDATES))] = setting(
         PAPER_CANDIDATES, "Candidate rollouts, ranked for failure."
     )
@@ -54,7 +48,7 @@ class HeroSettings(RelativeSettings):
 class FixedWeightSettings(RelativeSettings):
     """The control of HERO."""
 
-    fixed_alpha: float = setting(0.5, "The constant that replaces alpha.", ge=0, cost=False)
+    fixed_alpha: float = setting(0.5, "The constant that replaces alpha.", ge=0)
 
 
 class RelativeStrategy(Strategy[Any]):

@@ -72,7 +72,7 @@ def usable_clip(norm: float) -> float:
 class TrainSettings(Settings):
     """The loop, the same for every strategy."""
 
-    steps: int = setting(10_000, "Optimizer updates.", ge=1, cost=False)
+    steps: int = setting(10_000, "Optimizer updates.", ge=1)
     batch: int = setting(20, "Windows per update.", ge=1, inherited=True)
     unroll: Annotated[int, Derived(fitting_unroll, f"{UNROLL}, or all steps of shorter trajectories in a file")] = (
         setting("K, the steps of a training window; all strategies draw the same windows.", ge=1)
@@ -134,14 +134,12 @@ class TrainSettings(Settings):
         "adamw", "adamw, soap, a class of torch.optim, or package.module:Class; section optimizer.", code=True
     )
     lr: Annotated[float, Derived(lambda facts, given: default_lr(given), "by optimizer")] = setting(
-        "Peak learning rate.", gt=0, cost=False
+        "Peak learning rate.", gt=0
     )
-    warmup: Annotated[int, share(0.2)] = setting(
-        "Updates of linear warm-up, before a cosine to zero.", ge=0, cost=False
-    )
-    weight_decay: float = setting(0.01, "Decoupled weight decay.", ge=0, cost=False, stated=False)
+    warmup: Annotated[int, share(0.2)] = setting("Updates of linear warm-up, before a cosine to zero.", ge=0)
+    weight_decay: float = setting(0.01, "Decoupled weight decay.", ge=0, stated=False)
     clip: Annotated[float, AfterValidator(usable_clip)] = setting(
-        1.0, "Largest gradient norm; 0 turns clipping off.", ge=0, cost=False, stated=False
+        1.0, "Largest gradient norm; 0 turns clipping off.", ge=0, stated=False
     )
     patience: int = setting(
         0,
@@ -164,16 +162,15 @@ class TrainSettings(Settings):
         rounding=True,
     )
     validate_every: Annotated[int, share(0.05, least=20)] = setting(
-        "Updates between validation rollouts.", ge=1, cost=False, stated=False
+        "Updates between validation rollouts.", ge=1, stated=False
     )
     checkpoint_every: Annotated[int, share(0.05)] = setting(
-        "Updates between checkpoints for resuming.", ge=1, cost=False, stated=False, rounding=True
+        "Updates between checkpoints for resuming.", ge=1, stated=False, rounding=True
     )
     keep_every: int = setting(
         0,
         "Updates between checkpoints that are kept for `hero landscape` and `hero probe`; 0 keeps none.",
         ge=0,
-        cost=False,
         stated=False,
         identity=False,
     )
