@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from hero.data import get_task
-from hero.data.task import initial_states
+from hero.data.tasks.task import initial_states
 from hero.records import Record
 
 NOTHING: Mapping[str, float] = MappingProxyType({})

@@ -20,7 +20,7 @@ from torch import Generator, Tensor, nn
 
 from hero import config
 from hero.config import Settings, setting
-from hero.data.solver import solve
+from hero.data.tasks.solver import solve
 from hero.data.windows import Batch, Context, Trajectories
 from hero.errors import HeroError
 from hero.method.distance import norm

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from hero import Context, Domain, Every, Hero, Ramp, as_stepper, get_task, rollout
-from hero.data.solver import solve
+from hero.data.tasks.solver import solve
 from hero.method.distance import state_distance
 from hero.method.pointcloud import GraphSpectralNoise, PointCloud
 

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from conftest import Call, assert_refused, tiny
+from hero.analysis import anatomy as module
+from hero.analysis.anatomy import Anatomy, Bands, Carried, driven_errors, one_step_shares, shares, split_modes
 from hero.data import Task, get_task
-from hero.data.solver import solve
+from hero.data.tasks.solver import solve
 from hero.data.windows import Context
-from hero.evaluation import anatomy as module
-from hero.evaluation.anatomy import Anatomy, Bands, Carried, driven_errors, one_step_shares, shares, split_modes
 from hero.evaluation.evaluate import evaluate
 from hero.method.rollout import Stepper
 from hero.models.spectral import dft_matrices, truncated_inverse, truncated_transform

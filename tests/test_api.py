@@ -21,10 +21,10 @@ import hero
 from conftest import TINY, Call, assert_refused, tiny
 from hero.config import registry
 from hero.config.given import fingerprint_of, give
-from hero.data.arrays import as_array
+from hero.data.files.arrays import as_array
 from hero.data.windows import Context
+from hero.deploy.model_folder import Hub, write_folder
 from hero.errors import HeroError
-from hero.evaluation.model_folder import Hub, write_folder
 from hero.files import write_json
 from hero.method.rollout import rollout
 from hero.runs.folder import Run, load_data
@@ -412,7 +412,7 @@ def test_code_of_others_is_not_run_unasked(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_an_exported_file_is_loaded_too(result: hero.Result, folders: dict[str, Path], tmp_path: Path) -> None:
-    from hero.evaluation.export import export_run
+    from hero.deploy.export import export_run
 
     export_run(result.path, folders["data_dir"], tmp_path, ["torch"])
     states = waves(2, 3)[:, 0]

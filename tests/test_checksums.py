@@ -15,7 +15,7 @@ import torch
 from conftest import Call, assert_refused, tiny
 from hero.checksums import DIGITS, MARK, NEAR, UNSEALED, is_whole, sealed
 from hero.data import load_split, split_path
-from hero.data.arrays import store_arrays
+from hero.data.files.arrays import store_arrays
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
 from hero.runs.checkpoint import kept_path, load_state, read_weights

@@ -482,7 +482,7 @@ def test_completion_is_shown_and_installed_for_the_shell(tmp_path: Path) -> None
 
 def test_names_read_from_the_sources_are_those_registered() -> None:
     from hero.config.near import OLD_PRESETS
-    from hero.evaluation.export import FORMATS
+    from hero.deploy.export import FORMATS
     from hero.models.fno import SIZES
     from hero.runs.config import PRESETS
     from hero.study.compare import BUDGETS

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hero.data import checks
-from hero.data.checks import UnfitError, problems, tidy
-from hero.data.recording import Axis, Channel, Recording, Trajectory
+from hero.data.files import checks
+from hero.data.files.checks import UnfitError, problems, tidy
+from hero.data.files.recording import Axis, Channel, Recording, Trajectory
 
 ALL = slice(None)
 

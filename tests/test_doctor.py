@@ -17,18 +17,19 @@ import torch
 from torch import Tensor
 
 from conftest import Call, assert_refused, tiny
+from hero.analysis import scan as doctor_scan
+from hero.analysis.anatomy import Bands, split_modes
+from hero.analysis.doctor import Diagnosis, diagnose
+from hero.analysis.doctor_run import RunDiagnosis, Shells, Trained, Whole, examine
+from hero.analysis.findings import Finding
+from hero.analysis.measures import shell_power
 from hero.console import console
-from hero.data import SPLITS, checks, load_trajectories
-from hero.data.checks import UnfitError, tidy
+from hero.data import SPLITS, load_trajectories
+from hero.data.files import checks
+from hero.data.files.checks import UnfitError, tidy
+from hero.data.files.recording import Axis, Channel, Recording, Trajectory
 from hero.data.formats import open_recording
-from hero.data.recording import Axis, Channel, Recording, Trajectory
 from hero.data.windows import Context
-from hero.evaluation import doctor_scan
-from hero.evaluation.anatomy import Bands, split_modes
-from hero.evaluation.doctor import Diagnosis, diagnose
-from hero.evaluation.doctor_findings import Finding
-from hero.evaluation.doctor_measures import shell_power
-from hero.evaluation.doctor_run import RunDiagnosis, Shells, Trained, Whole, examine
 from hero.evaluation.evaluate import evaluate
 from hero.method.geometry import Geometry
 from hero.method.rollout import as_stepper

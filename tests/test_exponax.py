@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from hero.data import get_task
-from hero.data.solver import solve
+from hero.data.tasks.solver import solve
 
 jax = pytest.importorskip("jax", reason="exponax, the oracle, runs on JAX")
 ex = pytest.importorskip("exponax")

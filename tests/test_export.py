@@ -21,9 +21,8 @@ from torch import Tensor
 
 from conftest import Call, assert_refused, hero, tiny
 from hero.data.windows import Context
-from hero.errors import DISTRIBUTION, HeroError
-from hero.evaluation import export
-from hero.evaluation.export import (
+from hero.deploy import export
+from hero.deploy.export import (
     FORMATS,
     ModelCard,
     Step,
@@ -35,6 +34,7 @@ from hero.evaluation.export import (
     load_stepper,
     trace,
 )
+from hero.errors import DISTRIBUTION, HeroError
 from hero.method.rollout import as_stepper, rollout
 from hero.models import BACKBONES
 from hero.runs.checkpoint import load_weights

@@ -15,8 +15,8 @@ import torch
 import foreign
 from conftest import Call, assert_refused
 from hero.data import FileSettings, FileSource, load_trajectories
-from hero.data.files import divided, opened, rollouts
-from hero.data.recording import Axis, Channel, Recording, Trajectory
+from hero.data.files.recording import Axis, Channel, Recording, Trajectory
+from hero.data.files.source import divided, opened, rollouts
 from hero.errors import HeroError
 from hero.report.figures.runs import run_figures
 from hero.report.inputs import gather

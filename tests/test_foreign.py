@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from conftest import Call, assert_refused, options, tiny
+from hero.deploy.real import has_free_batch, in_real_numbers, is_complex
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
-from hero.evaluation.real import has_free_batch, in_real_numbers, is_complex
 from hero.runs.folder import Run
 from hero.training.loop import train
 

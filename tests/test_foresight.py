@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from conftest import tiny
-from hero.data.task import Task
+from hero.data.tasks.task import Task
 from hero.data.windows import Batch, Batches, Context
 from hero.errors import HeroError
 from hero.method.distance import EPS

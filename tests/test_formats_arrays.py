@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 import foreign_arrays as foreign
 from foreign import refused
 from foreign_arrays import states
+from hero.data.files.recording import Recording
 from hero.data.formats import open_recording
 from hero.data.formats.arrays import layout_of, trajectories_of
 from hero.data.formats.xarray import read_xarray
-from hero.data.recording import Recording
 
 ALL = slice(None)
 

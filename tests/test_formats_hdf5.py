@@ -17,10 +17,11 @@ import pytest
 
 import foreign
 from foreign import T_STEP, grid, refused, states
-from hero.data import Split, get_task, handles, load_split, split_path
-from hero.data.checks import uneven_times
+from hero.data import Split, get_task, load_split, split_path
+from hero.data.files import handles
+from hero.data.files.checks import uneven_times
+from hero.data.files.recording import Recording
 from hero.data.formats import FORMATS, open_recording
-from hero.data.recording import Recording
 
 
 def check(recording: Recording, u: np.ndarray, names: str) -> None:

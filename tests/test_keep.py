@@ -328,7 +328,7 @@ def test_every_strategy_trains_an_operator_that_keeps(strategy: str, tmp_path: P
 
 
 def test_an_exported_operator_keeps_and_says_so(tmp_path: Path) -> None:
-    from hero.evaluation.export import export_run, load_stepper
+    from hero.deploy.export import export_run, load_stepper
 
     run = train(tiny(backbone__keep="mean,norm_cap"), tmp_path / "runs", tmp_path / "data")
     export_run(run, tmp_path / "data", formats=("onnx",))

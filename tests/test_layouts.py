@@ -13,8 +13,8 @@ import torch
 import foreign
 import hero
 from conftest import Call
+from hero.analysis.doctor import diagnose
 from hero.data.formats import open_recording
-from hero.evaluation.doctor import diagnose
 from hero.report import doctor as tables
 from hero.report.figures.doctor import figures
 from hero.runs.folder import Run, load_data

@@ -18,13 +18,13 @@ from torch import Generator, Tensor
 import hero
 from conftest import Call, assert_refused
 from foreign import pdebench_cfd
-from hero.data.checks import tidy
+from hero.data.files.checks import tidy
 from hero.data.formats import open_recording
 from hero.data.windows import Batch, Context, Trajectories
+from hero.deploy.export import FORMATS, ModelCard, export_run, load_stepper
 from hero.errors import HeroError
 from hero.evaluation.elsewhere import evaluate_on
 from hero.evaluation.evaluate import evaluate
-from hero.evaluation.export import FORMATS, ModelCard, export_run, load_stepper
 from hero.method.rollout import rollout
 from hero.models import FNO
 from hero.models.wrappers import Masked, Normalised, Residual

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from conftest import tiny
 from hero.data import Split, get_task, load_split
-from hero.data.solver import SpectralStepper, solve
+from hero.data.tasks.solver import SpectralStepper, solve
 from hero.errors import HeroError
 from hero.evaluation import shifts as ood
 from hero.evaluation.evaluate import evaluate

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from conftest import Call, hero, options, tiny
 from hero.checksums import UNSEALED, sealed
-from hero.data.solver import solve
+from hero.data.tasks.solver import solve
 from hero.data.windows import Batch, Trajectories
 from hero.errors import HeroError
 from hero.models import FNO

@@ -10,8 +10,8 @@ from torch.nn.functional import gelu, pad
 
 from hero.config import Facts
 from hero.data.windows import Context
+from hero.deploy.export import FORMATS, Step, check, decode, trace
 from hero.errors import HeroError
-from hero.evaluation.export import FORMATS, Step, check, decode, trace
 from hero.method.rollout import as_stepper
 from hero.models import FNO, Transolver, build_backbone
 from hero.models.fno import FNOSettings, added_points

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from conftest import Call, assert_refused
-from hero.data.recording import Axis
+from hero.data.files.recording import Axis
 from hero.evaluation.evaluate import evaluate
 from hero.report.figures.curves import curves_figure
 from hero.report.figures.runs import panel_figures, run_figures

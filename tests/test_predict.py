@@ -15,16 +15,16 @@ from torch import Tensor
 
 from conftest import Call, assert_refused, tiny
 from hero.data import Split
-from hero.data.files import FileSettings
+from hero.data.files.source import FileSettings
 from hero.data.formats import open_recording
 from hero.data.windows import Context, Trajectories
-from hero.evaluation import outputs
-from hero.evaluation import predict as module
-from hero.evaluation.export import ModelCard, Operator
-from hero.evaluation.model_folder import write_folder
-from hero.evaluation.outputs import About, create
-from hero.evaluation.predict import Rolling, block_sizes, predict, truth_steps
-from hero.evaluation.starts import Start
+from hero.deploy import outputs
+from hero.deploy import predict as module
+from hero.deploy.export import ModelCard, Operator
+from hero.deploy.model_folder import write_folder
+from hero.deploy.outputs import About, create
+from hero.deploy.predict import Rolling, block_sizes, predict, truth_steps
+from hero.deploy.starts import Start
 from hero.files import write_atomic
 from hero.method.metrics import rollout_errors
 from hero.method.rollout import rollout

@@ -10,12 +10,12 @@ import torch
 from conftest import TINY, tiny
 from hero.data import Split, generate, get_task, load_split, load_trajectories, split_path
 from hero.data.formats import open_recording
-from hero.data.solver import solve
-from hero.data.task import Range
+from hero.data.tasks.solver import solve
+from hero.data.tasks.task import Range
+from hero.deploy.export import export_run, load_stepper
+from hero.deploy.predict import predict
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
-from hero.evaluation.export import export_run, load_stepper
-from hero.evaluation.predict import predict
 from hero.evaluation.shifts import Shift, shifted_task
 from hero.method.rollout import rollout
 from hero.models import BACKBONES

@@ -18,7 +18,8 @@ import pytest
 from torch import Tensor
 
 from conftest import Call, fork_hero, hero, options, tiny, wait_until
-from hero.data import get_task, store
+from hero.data import get_task
+from hero.data.tasks import store
 from hero.evaluation.evaluate import evaluate
 from hero.runs.config import RunConfig
 from hero.runs.records import read_lines

@@ -13,11 +13,11 @@ import torch
 
 from conftest import Call, assert_refused, tiny
 from hero.data.formats import open_recording
+from hero.deploy.outputs import create
+from hero.deploy.predict import predict
 from hero.evaluation import foreign
 from hero.evaluation.elsewhere import OtherMetrics, evaluate_on
 from hero.evaluation.foreign import Score, score_files, score_model
-from hero.evaluation.outputs import create
-from hero.evaluation.predict import predict
 from hero.evaluation.shifts import Shift, shifted
 from hero.method.metrics import Scoring, rollout_errors, summarise
 from hero.method.norm import Norm

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hero.data import get_task
-from hero.data.solver import Grid, SpectralStepper, _contour_mean, solve
+from hero.data.tasks.solver import Grid, SpectralStepper, _contour_mean, solve
 
 NONLINEAR = ["burgers", "kdv", "kuramoto_sivashinsky", "kolmogorov_flow", "decaying_turbulence", "swift_hohenberg"]
 

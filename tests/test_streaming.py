@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 
 from foreign import pdebench
 from hero.config import Facts
-from hero.data.files import FileSettings, FileSource, FileTrajectories, Part, Reading
-from hero.data.handles import close_hdf5
-from hero.data.recording import Axis, Channel, Recording, Trajectory
+from hero.data.files.handles import close_hdf5
+from hero.data.files.recording import Axis, Channel, Recording, Trajectory
+from hero.data.files.source import FileSettings, FileSource, FileTrajectories, Part, Reading
 from hero.data.windows import AHEAD, Batches, Trajectories
 from hero.errors import HeroError
 from hero.method.metrics import rollout_errors

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from hero.data import TASKS, Split, data_summary, generate, get_task, load_split, split_path
-from hero.data import store as store_module
+from hero.data.tasks import store as store_module
 from hero.errors import HeroError
 from hero.report.figures.fields import split_figure
 from hero.report.figures.style import save

@@ -11,8 +11,8 @@ import torch
 
 from conftest import Call, options, tiny
 from hero.config import registry
+from hero.deploy.export import export_run
 from hero.errors import HeroError
-from hero.evaluation.export import export_run
 from hero.models.user import import_class
 from hero.runs.config import make_config
 from hero.study.plans import plan

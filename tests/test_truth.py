@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from hero.data import TASKS, Task, get_task
-from hero.data.benchmarks import vorticity_transport
-from hero.data.solver import SpectralStepper, solve
+from hero.data.tasks.benchmarks import vorticity_transport
+from hero.data.tasks.solver import SpectralStepper, solve
 
 LINEAR = [name for name, task in TASKS.items() if task.nonlinear is None]
 NONLINEAR = [name for name in TASKS if name not in LINEAR]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # the same names for type checkers
     from hero.data.dataset import Windows as Windows
     from hero.data.windows import Context as Context
     from hero.errors import HeroError as HeroError
-    from hero.evaluation.model_folder import Operator as Operator
+    from hero.deploy.model_folder import Operator as Operator
     from hero.method.candidates import (
         CANDIDATES as CANDIDATES,
         Cached as Cached,
@@ -58,7 +58,7 @@ _PUBLIC = {
     "hero.data.dataset": ("Windows",),
     "hero.data.windows": ("Context",),
     "hero.errors": ("HeroError",),
-    "hero.evaluation.model_folder": ("Operator",),
+    "hero.deploy.model_folder": ("Operator",),
     "hero.method.candidates": ("CANDIDATES", "Cached", "Candidate", "FailureReference"),
     "hero.method.diagnostics": ("DIAGNOSTICS", "Diagnostic"),
     "hero.method.domain": ("Domain", "SpectralNoise"),

@@ -23,12 +23,12 @@ from torch import Tensor, nn
 from hero.config.given import give
 from hero.config.near import did_you_mean, near_settings
 from hero.data import TASKS
-from hero.data.arrays import STATES, as_array, is_array, store_arrays
+from hero.data.files.arrays import STATES, as_array, is_array, store_arrays
 from hero.data.windows import Context, Trajectories, masked_trajectories
+from hero.deploy.export import FORMATS
+from hero.deploy.model_folder import Operator, open_model
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate as evaluate_run
-from hero.evaluation.export import FORMATS
-from hero.evaluation.model_folder import Operator, open_model
 from hero.method import metrics as measures
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper, rollout

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hero.evaluation.model_folder import UNLICENSED, Operator, open_model
+from hero.deploy.model_folder import UNLICENSED, Operator, open_model
 from hero.method.rollout import Stepper
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run

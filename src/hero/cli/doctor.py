@@ -9,7 +9,7 @@ from hero.console import say
 from hero.errors import HeroError
 
 if TYPE_CHECKING:
-    from hero.evaluation.doctor import Diagnosis
+    from hero.analysis.doctor import Diagnosis
 
 
 def doctor(
@@ -37,8 +37,8 @@ def doctor(
 
 def examine_file(path: Path, layout: str, out: Path, json: Path | None) -> int:
     """Print the diagnosis of a file, draw its pictures, and return the exit code."""
+    from hero.analysis.doctor import diagnose
     from hero.data.formats import open_recording
-    from hero.evaluation.doctor import diagnose
     from hero.report import doctor
     from hero.report.figures.doctor import figures
     from hero.report.figures.style import save
@@ -84,7 +84,7 @@ def find_only_run(name: str, where: Folders) -> Path | None:
 
 def examine_run(run: Path, data_dir: Path, json: Path | None) -> Path:
     """Print why the rollout of a run fails, and draw it; returns the picture."""
-    from hero.evaluation.doctor_run import doctor_run
+    from hero.analysis.doctor_run import doctor_run
     from hero.report.doctor import run_table
     from hero.report.figures.doctor import run_figure
     from hero.report.figures.style import save

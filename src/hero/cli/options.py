@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hero.study.worker import Workers
 
 REGISTRIES = {
-    "task": ("data/benchmarks.py", "ROWS"),
+    "task": ("data/tasks/benchmarks.py", "ROWS"),
     "strategy": ("strategies/__init__.py", "STRATEGIES"),
     "backbone": ("models/__init__.py", "BACKBONES"),
     "size": ("models/fno.py", "SIZES"),
@@ -29,7 +29,7 @@ REGISTRIES = {
     "old preset": ("config/near.py", "OLD_PRESETS"),
     "logger": ("training/loggers.py", "LOGGERS"),
     "budget": ("study/compare.py", "BUDGETS"),
-    "format": ("evaluation/export.py", "FORMATS"),
+    "format": ("deploy/export.py", "FORMATS"),
 }
 """Source file and variable of each registry whose names help and completion show."""
 
@@ -46,7 +46,7 @@ def names(kind: str) -> list[str]:
 
 SETTINGS = {
     "": ("runs/config.py",),
-    "data": ("data/store.py", "data/files.py"),
+    "data": ("data/tasks/store.py", "data/files/source.py"),
     "backbone": ("models/base.py", "models/fno.py", "models/transolver.py", "models/unet.py"),
     "train": ("strategies/settings.py",),
     "push_forward": ("strategies/push_forward.py:PushForwardSettings",),

@@ -139,7 +139,7 @@ def anatomy(
 ) -> None:
     """Tell which modes make the error of a trained operator at step T."""
     folder = where.find(run)
-    from hero.evaluation import anatomy
+    from hero.analysis import anatomy
     from hero.report.content import anatomy_table
     from hero.report.figures.analysis import anatomy_figure
     from hero.runs.folder import Run
@@ -171,8 +171,8 @@ def export(
 ) -> None:
     """Write a run as ONNX and torch.export files, checked along a rollout, or as a model folder to hand on."""
     folder = where.find(run)
-    from hero.evaluation.export import FORMATS, export_run
-    from hero.evaluation.model_folder import write_folder
+    from hero.deploy.export import FORMATS, export_run
+    from hero.deploy.model_folder import write_folder
 
     if format == "folder":
         say(f"model folder: {write_folder(folder, out or folder / 'export' / 'model', license)}")

@@ -15,8 +15,8 @@ from hero.errors import HeroError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from hero.deploy.predict import Prediction
     from hero.evaluation.foreign import Scored
-    from hero.evaluation.predict import Prediction
     from hero.records import Record
 
 
@@ -174,7 +174,7 @@ def predict(
 
     Errors are shown where the file holds the truth of these steps. The exit code is 1 if the rollout ended early.
     """
-    from hero.evaluation import predict
+    from hero.deploy import predict
 
     result = predict.predict(model, where.runs, where.data, source, steps, out, compile, trajectories, where.trust_code)
     say(*result.notes, style="dim")
@@ -196,7 +196,7 @@ def predict(
 
 def show_errors(result: "Prediction") -> None:
     """Print the mean error at some steps, if the truth is known."""
-    from hero.evaluation.predict import truth_steps
+    from hero.deploy.predict import truth_steps
     from hero.method.metrics import Scoring, nrmse_at, scored_by
 
     if not result.errors:

@@ -12,11 +12,11 @@ from pathlib import Path
 import torch
 
 from hero.config import Registry
-from hero.data.benchmarks import ROWS
-from hero.data.files import FOUND, FileSettings, FileSource
+from hero.data.files.source import FOUND, FileSettings, FileSource
 from hero.data.source import Source
-from hero.data.store import SCORED, SPLITS, DataSettings, Split, data_summary, generate, load_split, split_path
-from hero.data.task import Task
+from hero.data.tasks.benchmarks import ROWS
+from hero.data.tasks.store import SCORED, SPLITS, DataSettings, Split, data_summary, generate, load_split, split_path
+from hero.data.tasks.task import Task
 from hero.data.windows import Trajectories
 
 __all__ = [

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hero.data.recording import Axis
+from hero.data.files.recording import Axis
 
 
 class Source(Protocol):

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from hero.config.registry import import_part, trust
 from hero.console import progress_bar
 from hero.data import SPLITS
+from hero.data.files.checks import matched_channels
+from hero.data.files.recording import Recording, Trajectory
 from hero.data.formats import open_recording
-from hero.data.recording import Recording, Trajectory
 from hero.errors import HeroError, unknown_name
-from hero.evaluation.starts import matched_channels
 from hero.evaluation.streamed import StreamedErrors
 from hero.method.metrics import HORIZON, Scoring, baseline_errors, by_channel, rollout_errors, summarise, with_skill
 from hero.method.norm import Norm

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from hero.config import parse_override
 from hero.console import progress_bar
 from hero.data import Source, Split, Task, load_split
-from hero.data.solver import SOLVER_VERSION
+from hero.data.tasks.solver import SOLVER_VERSION
 from hero.errors import HeroError
 from hero.files import file_hash
 from hero.method.metrics import Scoring, rollout_errors, summarise

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hero.data.boundaries import is_even
+from hero.data.files.boundaries import is_even
 from hero.errors import HeroError
 from hero.method.norm import Norm
 from hero.method.pointcloud import PointCloud

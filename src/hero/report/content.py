@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from hero.evaluation.anatomy import Anatomy
+from hero.analysis.anatomy import Anatomy
 from hero.evaluation.theory import Probe
 from hero.method.metrics import Metric, Scoring, scoring_of
 from hero.report.listing import column_of, study_number

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from hero.evaluation.anatomy import shares
-from hero.evaluation.doctor import Diagnosis
-from hero.evaluation.doctor_measures import Baselines
-from hero.evaluation.doctor_run import RunDiagnosis
+from hero.analysis.anatomy import shares
+from hero.analysis.doctor import Diagnosis
+from hero.analysis.doctor_run import RunDiagnosis
+from hero.analysis.measures import Baselines
 from hero.report.tables import Column, Number, Row, Table, Text, format_number
 
 SIGNS = {"ok": "✓ ok", "note": "• note", "warning": "! warning", "problem": "✗ problem"}

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from hero.analysis.anatomy import Anatomy
 from hero.errors import HeroError
-from hero.evaluation.anatomy import Anatomy
 from hero.evaluation.evaluate import Landscape
 from hero.evaluation.theory import Probe
 from hero.method.metrics import Scoring, diverged

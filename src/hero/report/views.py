@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from hero.data import Source
-from hero.data.boundaries import is_even
-from hero.data.recording import Axis
+from hero.data.files.boundaries import is_even
+from hero.data.files.recording import Axis
 from hero.errors import unknown_name
 from hero.runs.rollouts import Rollout
 

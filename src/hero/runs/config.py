@@ -27,7 +27,7 @@ from hero.config.near import OLD_PRESETS, did_you_mean, near_settings
 from hero.config.registry import trust
 from hero.config.settings import LARGEST_INT, flagged
 from hero.data import FOUND, SCORED, DataSettings, FileSettings, FileSource, Source, Split, get_task
-from hero.data.files import fingerprint
+from hero.data.files.source import fingerprint
 from hero.data.formats import open_recording
 from hero.data.invariants import parse_keep
 from hero.data.windows import Batches, Trajectories

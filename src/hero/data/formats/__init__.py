@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hero.config import Registry
+from hero.data.files.recording import Recording
 from hero.data.formats import folders, matlab, named, torch, xarray
 from hero.data.formats.arrays import LISTED, describe
 from hero.data.formats.claims import check_claim
@@ -22,7 +23,6 @@ from hero.data.formats.hdf5 import dedalus, pbdl, well
 from hero.data.formats.hdf5.datasets import datasets_in
 from hero.data.formats.hdf5.layouts import read_layout
 from hero.data.formats.hdf5.table import LAYOUTS, is_particles
-from hero.data.recording import Recording
 from hero.errors import HeroError
 
 __all__ = ["FORMATS", "READERS", "Format", "open_recording"]

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hero.data.recording import Axis, Channel, Frames, Recording, Trajectory
+from hero.data.files.recording import Axis, Channel, Frames, Recording, Trajectory
 from hero.errors import HeroError
 
 LETTERS = "btcxyzp"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import h5py
 
-from hero.data.recording import Recording
+from hero.data.files.recording import Recording
 from hero.errors import HeroError
 from hero.files import is_bomb
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import h5py
 
+from hero.data.files.handles import damage_reported, opened_hdf5
+from hero.data.files.recording import Recording
 from hero.data.formats.claims import check_hdf5, zip_kind
 from hero.data.formats.folders import join
 from hero.data.formats.matlab import open_mat
 from hero.data.formats.named import open_npy, open_npz
 from hero.data.formats.torch import LEGACY, open_torch
 from hero.data.formats.xarray import CLASSIC, has_dimensions, is_zarr, open_dataset, open_zarr
-from hero.data.handles import damage_reported, opened_hdf5
-from hero.data.recording import Recording
 from hero.errors import HeroError
 
 

@@ -14,11 +14,11 @@ import h5py
 import numpy as np
 from scipy.io import loadmat, whosmat
 
+from hero.data.files.handles import read_hdf5
+from hero.data.files.recording import Recording
 from hero.data.formats.arrays import FileArray, describe, layout_of, of_whole, recording_of
 from hero.data.formats.claims import check_unpacked
 from hero.data.formats.named import coordinates_of
-from hero.data.handles import read_hdf5
-from hero.data.recording import Recording
 from hero.errors import HeroError
 
 TYPES = {f"{sign}int{8 * size}": f"{sign or 'i'}{size}" for sign in ("", "u") for size in (1, 2, 4, 8)}

@@ -18,6 +18,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy_format
 
+from hero.data.files.handles import damage_reported
+from hero.data.files.recording import SPELLINGS, Recording, Trajectory
 from hero.data.formats.arrays import (
     FileArray,
     describe,
@@ -28,8 +30,6 @@ from hero.data.formats.arrays import (
     with_scalars,
 )
 from hero.data.formats.claims import members
-from hero.data.handles import damage_reported
-from hero.data.recording import SPELLINGS, Recording, Trajectory
 from hero.errors import HeroError
 
 STATES = ("u", "data", "solution", "tensor", "states", "usol", "uu", "y", "arr_0")

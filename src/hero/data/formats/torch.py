@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from hero.data.files.recording import Recording
 from hero.data.formats.arrays import FileArray, Sequel, Slab, States, of_whole, recording_of, whole, with_scalars
 from hero.data.formats.claims import check_stored
-from hero.data.recording import Recording
 from hero.errors import HeroError
 
 LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."

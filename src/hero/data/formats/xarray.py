@@ -17,11 +17,11 @@ from typing import Any
 import h5py
 import numpy as np
 
+from hero.data.files.handles import damage_reported
+from hero.data.files.recording import Axis, Channel, Recording, Trajectory
 from hero.data.formats.arrays import COMPONENTS, FileArray, Slab, States, time_step
 from hero.data.formats.claims import check_chunk, members
 from hero.data.formats.named import read_named
-from hero.data.handles import damage_reported
-from hero.data.recording import Axis, Channel, Recording, Trajectory
 from hero.errors import HeroError, install_hint
 
 PLACE = "channel"

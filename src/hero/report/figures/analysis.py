@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import StrMethodFormatter
 
-from hero.evaluation.anatomy import Anatomy
+from hero.analysis.anatomy import Anatomy
 from hero.evaluation.evaluate import Landscape
 from hero.evaluation.theory import ProbePoint
 from hero.method.candidates import CANDIDATES

@@ -10,11 +10,11 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hero.data.recording import Recording
-from hero.evaluation.doctor import Diagnosis
-from hero.evaluation.doctor_findings import percent
-from hero.evaluation.doctor_measures import spread
-from hero.evaluation.doctor_run import RunDiagnosis
+from hero.analysis.doctor import Diagnosis
+from hero.analysis.doctor_run import RunDiagnosis
+from hero.analysis.findings import percent
+from hero.analysis.measures import spread
+from hero.data.files.recording import Recording
 from hero.method.metrics import TAU
 from hero.report.figures.fields import draw_pictures, pictures_size
 from hero.report.figures.style import BLACK, BLUE, COLOURS, GREY, ORANGE, VERMILION, log_scale, new_figure, plain

@@ -17,7 +17,7 @@ from torch import Generator, Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from hero.data import SPLITS, FileSource
-from hero.data.handles import CACHE_BYTES, KEPT
+from hero.data.files.handles import CACHE_BYTES, KEPT
 from hero.data.windows import AHEAD, Batch, Batches, Context
 from hero.method.metrics import CHUNK_VALUES
 from hero.models import count_parameters, get_backbone

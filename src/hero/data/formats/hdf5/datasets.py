@@ -10,8 +10,8 @@ from typing import Any
 import h5py
 import numpy as np
 
+from hero.data.files.handles import read_hdf5
 from hero.data.formats.arrays import COMPONENTS, FileArray
-from hero.data.handles import read_hdf5
 from hero.errors import HeroError
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from hero.data.files.handles import read_hdf5
+from hero.data.files.recording import Axis, Channel, Recording, Trajectory
 from hero.data.formats.arrays import COMPONENTS, Sequel, Slab, States, time_step
 from hero.data.formats.folders import check_alike
 from hero.data.formats.hdf5.datasets import array_of, dataset_of, first_row, is_dataset
-from hero.data.handles import read_hdf5
-from hero.data.recording import Axis, Channel, Recording, Trajectory
 from hero.errors import HeroError
 
 TIMES = "scales/sim_time"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import h5py
 
+from hero.data.files.recording import Channel, Recording
 from hero.data.formats.arrays import (
     FileArray,
     axes_of,
@@ -23,7 +24,6 @@ from hero.data.formats.arrays import (
 )
 from hero.data.formats.folders import join
 from hero.data.formats.hdf5 import datasets as of
-from hero.data.recording import Channel, Recording
 from hero.errors import HeroError
 
 

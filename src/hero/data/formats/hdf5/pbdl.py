@@ -6,9 +6,9 @@ from pathlib import Path
 
 import h5py
 
+from hero.data.files.recording import Channel, Recording, Trajectory
 from hero.data.formats.arrays import Sequel, Slab, States, axes_of, channels_of, layout_of, length_of, space_of
 from hero.data.formats.hdf5.datasets import arrays_of, check_lengths, dataset_of, is_dataset, numbers, words
-from hero.data.recording import Channel, Recording, Trajectory
 from hero.errors import HeroError
 
 

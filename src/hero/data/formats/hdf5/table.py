@@ -9,12 +9,12 @@ from dataclasses import replace
 import h5py
 import numpy as np
 
+from hero.data.files.recording import SPELLINGS, Axis, Channel, Recording
 from hero.data.formats.arrays import axes_of
 from hero.data.formats.hdf5.datasets import dataset_of, datasets_in, is_dataset, words
 from hero.data.formats.hdf5.layouts import Layout, named, of_attributes
 from hero.data.formats.xarray import has_dimensions
-from hero.data.recording import SPELLINGS, Axis, Channel, Recording
-from hero.data.task import NUMERICS
+from hero.data.tasks.task import NUMERICS
 
 OURS = "btcx btcxy btcxyz"
 POSEIDON = {

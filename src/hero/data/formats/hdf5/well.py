@@ -11,11 +11,11 @@ from typing import Any
 import h5py
 import numpy as np
 
+from hero.data.files.handles import opened_hdf5
+from hero.data.files.recording import Axis, Channel, Recording, Trajectory
 from hero.data.formats.arrays import Slab, States, time_step
 from hero.data.formats.folders import join
 from hero.data.formats.hdf5.datasets import array_of, dataset_of, differing_rows, first_row, is_dataset, numbers, words
-from hero.data.handles import opened_hdf5
-from hero.data.recording import Axis, Channel, Recording, Trajectory
 from hero.errors import HeroError
 
 BOUNDARY = {"wall": 0.0, "open": 1.0, "periodic": 2.0}

@@ -24,9 +24,9 @@ from hero.config import read_toml
 from hero.config.given import PREFIX, found, is_known, standing_in
 from hero.config.registry import is_trusted, trust
 from hero.data.windows import Context
+from hero.deploy.card import card_text
+from hero.deploy.export import FORMATS, ModelCard, load_stepper
 from hero.errors import HeroError, install_hint
-from hero.evaluation.export import FORMATS, ModelCard, load_stepper
-from hero.evaluation.model_card import card_text
 from hero.files import write_atomic
 from hero.method.rollout import Stepper, rollout
 from hero.models import count_parameters

@@ -12,8 +12,8 @@ import math
 import torch
 from torch import Tensor
 
-from hero.data.solver import Grid
-from hero.data.task import Nonlinearity, Task
+from hero.data.tasks.solver import Grid
+from hero.data.tasks.task import Nonlinearity, Task
 
 
 def convection(grid: Grid, coefficient: float) -> Nonlinearity:

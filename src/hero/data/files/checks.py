@@ -15,12 +15,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 
-from hero.data.boundaries import decide_boundaries, is_even
-from hero.data.recording import Axis, Recording, Trajectory
+from hero.data.files.boundaries import decide_boundaries, is_even
+from hero.data.files.recording import Axis, Recording, Trajectory
 from hero.errors import HeroError
 
 SAMPLED_VALUES = 1 << 23
@@ -307,3 +308,21 @@ def named(recording: Recording) -> str:
     """The file of a recording in an error."""
     first = str(recording.files[0]) if recording.files else recording.format
     return first + (f" (and {len(recording.files) - 1} more)" if len(recording.files) > 1 else "")
+
+
+UNNAMED = ("hero", "npy", "npz", "splits", "array", "torch", "neuralop", "matlab", "matlab73", "zarr", "apebench")
+"""Formats whose channels are not named."""
+
+
+def matched_channels(recording: Recording, names: Sequence[str], path: Path, owner: str) -> tuple[str, ...]:
+    """The recording's own names of the channels `names`: equal ones, else in order where either has no real names."""
+    found = [channel.name for channel in recording.channels]
+    if set(names) <= set(found):
+        return tuple(names)
+    generic = recording.format in UNNAMED or all(name.rstrip("0123456789") == "u" for name in names)
+    if len(found) == len(names) and (generic or len(names) == 1):
+        return tuple(found)
+    raise HeroError(
+        f"{path} has the channels {', '.join(found)} and {owner} needs {', '.join(names)}; "
+        "use a file with these channels."
+    )

@@ -29,8 +29,8 @@ from hero.checksums import FIELD, UNSEALED, is_whole_file, seal
 from hero.config import Settings, setting
 from hero.console import progress_bar, say
 from hero.data.formats.claims import memory
-from hero.data.solver import SOLVER_NAME, SOLVER_VERSION, frames
-from hero.data.task import Task
+from hero.data.tasks.solver import SOLVER_NAME, SOLVER_VERSION, frames
+from hero.data.tasks.task import Task
 from hero.errors import DISTRIBUTION, HeroError
 from hero.faults import crash_point
 from hero.files import lock, open_lock, replacing, reserve

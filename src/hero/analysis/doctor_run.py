@@ -19,10 +19,10 @@ import torch
 from pydantic import computed_field
 from torch import Tensor, nn
 
+from hero.analysis.anatomy import shares, split_modes
+from hero.analysis.measures import spread
 from hero.console import progress_bar
 from hero.data.windows import Context
-from hero.evaluation.anatomy import shares, split_modes
-from hero.evaluation.doctor_measures import spread
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.geometry import Geometry
 from hero.method.metrics import TAU, score_measure

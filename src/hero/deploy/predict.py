@@ -18,11 +18,11 @@ from torch import Tensor
 from hero.config.registry import trust_stored_code
 from hero.console import progress_bar
 from hero.data.windows import Context
+from hero.deploy.export import ModelCard, Operator, load_stepper, run_stepper
+from hero.deploy.model_folder import CONFIG, open_model
+from hero.deploy.outputs import About, Output, check_output, create
+from hero.deploy.starts import Start, default_start, read_start, source_of
 from hero.errors import HeroError
-from hero.evaluation.export import ModelCard, Operator, load_stepper, run_stepper
-from hero.evaluation.model_folder import CONFIG, open_model
-from hero.evaluation.outputs import About, Output, check_output, create
-from hero.evaluation.starts import Start, default_start, read_start, source_of
 from hero.evaluation.streamed import StreamedErrors
 from hero.method.rollout import Stepper, counted, rollout, unroll
 from hero.runs.stored import find_run

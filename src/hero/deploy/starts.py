@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,17 +16,13 @@ from torch import Tensor
 
 from hero.config import Facts
 from hero.data import FileSettings, FileSource, Source, get_task, load_trajectories
-from hero.data.checks import are_equal_steps, tidy, time_steps
-from hero.data.files import FileTrajectories, Part, Reading, with_positions
+from hero.data.files.checks import are_equal_steps, matched_channels, tidy, time_steps
+from hero.data.files.source import FileTrajectories, Part, Reading, with_positions
 from hero.data.formats import open_recording
-from hero.data.recording import Recording
 from hero.data.windows import Trajectories
+from hero.deploy.export import ModelCard
 from hero.errors import HeroError
-from hero.evaluation.export import ModelCard
 from hero.method.norm import Norm
-
-UNNAMED = ("hero", "npy", "npz", "splits", "array", "torch", "neuralop", "matlab", "matlab73", "zarr", "apebench")
-"""Formats whose channels are not named."""
 
 
 @dataclass(frozen=True)
@@ -123,20 +118,6 @@ def from_recording(path: Path, card: ModelCard) -> Start:
     if not are_equal_steps(time_steps(recording, settings.stride)):
         notes.append(f"the time steps in {path.name} differ: the truth is compared state by state.")
     return Start(FileTrajectories(reading, parts, "states"), tuple(notes))
-
-
-def matched_channels(recording: Recording, names: Sequence[str], path: Path, owner: str) -> tuple[str, ...]:
-    """The recording's own names of the channels `names`: equal ones, else in order where either has no real names."""
-    found = [channel.name for channel in recording.channels]
-    if set(names) <= set(found):
-        return tuple(names)
-    generic = recording.format in UNNAMED or all(name.rstrip("0123456789") == "u" for name in names)
-    if len(found) == len(names) and (generic or len(names) == 1):
-        return tuple(found)
-    raise HeroError(
-        f"{path} has the channels {', '.join(found)} and {owner} needs {', '.join(names)}; "
-        "use a file with these channels."
-    )
 
 
 def array_of_states(path: Path, card: ModelCard) -> Trajectories | None:

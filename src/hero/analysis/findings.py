@@ -1,7 +1,7 @@
 """The findings of `hero doctor`: one function per question, each with its mark, a sentence and a remedy.
 
-Problems are the reasons for which training refuses a file, and come from `hero.data.checks` alone; the questions here
-add what a file that trains could do better.
+Problems are the reasons for which training refuses a file, and come from `hero.data.files.checks` alone; the questions
+here add what a file that trains could do better.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Literal
 
 import numpy as np
 
-from hero.data.boundaries import is_even
-from hero.data.checks import UnfitError
-from hero.data.recording import Recording
-from hero.evaluation.doctor_measures import Spectrum
-from hero.evaluation.doctor_scan import Scan, Shared, are_equal, shared_frames
+from hero.analysis.measures import Spectrum
+from hero.analysis.scan import Scan, Shared, are_equal, shared_frames
+from hero.data.files.boundaries import is_even
+from hero.data.files.checks import UnfitError
+from hero.data.files.recording import Recording
 from hero.records import Record
 
 Mark = Literal["ok", "note", "warning", "problem"]

@@ -23,8 +23,8 @@ from typing import Any, Protocol
 import h5py
 import numpy as np
 
+from hero.data.files.handles import close_hdf5
 from hero.data.formats.xarray import PLACE
-from hero.data.handles import close_hdf5
 from hero.errors import HeroError, install_hint
 from hero.files import replacing
 

@@ -12,13 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from hero.config import parse_override
-from hero.data.checks import fitted, not_finite
-from hero.data.files import FileSettings, divided, examined, words
-from hero.data.recording import Recording
-from hero.errors import HeroError
-from hero.evaluation.doctor_findings import Facts, Finding, findings, train_command
-from hero.evaluation.doctor_measures import (
+from hero.analysis.findings import Facts, Finding, findings, train_command
+from hero.analysis.measures import (
     Baselines,
     Spectrum,
     extent,
@@ -26,7 +21,12 @@ from hero.evaluation.doctor_measures import (
     measure_spectrum,
     spread,
 )
-from hero.evaluation.doctor_scan import Scan, scan
+from hero.analysis.scan import Scan, scan
+from hero.config import parse_override
+from hero.data.files.checks import fitted, not_finite
+from hero.data.files.recording import Recording
+from hero.data.files.source import FileSettings, divided, examined, words
+from hero.errors import HeroError
 from hero.records import Record
 from hero.runs.config import RECOMMENDED, make_config
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from scipy.fft import dctn, fftn
 
-from hero.data.files import FileSettings, Reading, divided
-from hero.data.recording import Axis, Recording
-from hero.evaluation.doctor_scan import Scan, read_block
+from hero.analysis.scan import Scan, read_block
+from hero.data.files.recording import Axis, Recording
+from hero.data.files.source import FileSettings, Reading, divided
 from hero.method.geometry import quadrature_weights
 from hero.method.metrics import HORIZON, baseline_errors
 from hero.method.norm import Norm

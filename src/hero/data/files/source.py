@@ -24,9 +24,9 @@ from torch import Tensor
 from hero.config import Facts, Settings, setting
 from hero.config.settings import flagged
 from hero.console import progress_bar
-from hero.data.arrays import is_as_given
-from hero.data.boundaries import is_even
-from hero.data.checks import (
+from hero.data.files.arrays import is_as_given
+from hero.data.files.boundaries import is_even
+from hero.data.files.checks import (
     SPLIT_FRAMES,
     UnfitError,
     are_equal_steps,
@@ -37,9 +37,9 @@ from hero.data.checks import (
     time_steps,
     too_short,
 )
+from hero.data.files.recording import Axis, Recording, Trajectory
 from hero.data.formats import open_recording
-from hero.data.recording import Axis, Recording, Trajectory
-from hero.data.store import SCORED, SPLITS, Split
+from hero.data.tasks.store import SCORED, SPLITS, Split
 from hero.data.windows import Statistics, Trajectories
 from hero.errors import HeroError, unknown_name
 from hero.parallel import from_first

@@ -12,7 +12,7 @@ from hero.errors import HeroError
 from hero.method.metrics import metric_named, scoring_of
 
 if TYPE_CHECKING:
-    from hero.evaluation.model_folder import About
+    from hero.deploy.model_folder import About
 
 TAGS = ("neural-operator", "pde", "autoregressive-rollout", "pytorch")
 

@@ -1,6 +1,6 @@
 """A trained run -> one file that needs no code of hero: ONNX, or a program of torch.export.
 
-    from hero.evaluation.export import export_run, load_stepper
+    from hero.deploy.export import export_run, load_stepper
     export_run(run, data_dir)                          # checks each file before it is written
     step = load_stepper(run / "export" / "model.onnx")
     rollout(step, Context(states), 200)
@@ -37,8 +37,8 @@ from hero.checksums import FIELD, UNSEALED, is_whole, sealed, sealed_archive
 from hero.console import progress_bar, say
 from hero.data import Split
 from hero.data.windows import Context, Trajectories
+from hero.deploy.real import has_free_batch, in_real_numbers
 from hero.errors import HeroError, install_hint, unknown_name
-from hero.evaluation.real import has_free_batch, in_real_numbers
 from hero.files import write_atomic
 from hero.method import metrics
 from hero.method.distance import EPS, norm, state_distance

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from hero.console import progress_bar
-from hero.data.recording import Recording
+from hero.data.files.recording import Recording
 from hero.errors import HeroError
 from hero.method.norm import CONSTANT
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hero.data.recording import Axis
-from hero.data.solver import Grid, SpectralStepper, alias_free_mode
+from hero.data.files.recording import Axis
+from hero.data.tasks.solver import Grid, SpectralStepper, alias_free_mode
 from hero.errors import HeroError, unknown_name
 from hero.seeding import seed_of
 

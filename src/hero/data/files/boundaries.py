@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
-from hero.data.recording import Axis, Recording, Trajectory
+from hero.data.files.recording import Axis, Recording, Trajectory
 
 UNEVEN = 1e-3
 """Differences of the spacing, relative to it, that are taken for rounding of the coordinates."""
