@@ -35,9 +35,6 @@ SETTINGS: dict[str, Any] = {
     "train.device": "cpu",
     "hero.start": 1,
     "hero.refresh": 2,
-    "foresight.start": 1,
-    "foresight.refresh": 2,
-    "foresight.horizon": 4,
 }
 """A run of a moment: lagged weights, validations and checkpoints lie on both sides of every kill."""
 

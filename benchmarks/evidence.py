@@ -164,7 +164,9 @@ class Key(NamedTuple):
 
     @property
     def config(self) -> RunConfig:
-        """The whole of it."""
+        """The whole of it; some arms have a strategy that is an example now, and is registered here."""
+        import examples.foresight  # noqa: F401
+
         preset, changes = ARMS[self.arm]
         task = READINGS.get(self.task, {"task.name": self.task})
         return make_config(preset, overrides={**changes, **task, "seed": self.seed, "train.steps": self.updates})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 # Some virtual machines announce AMX and end the process when bfloat16 products use it; oneDNN reads this once.
@@ -25,6 +27,7 @@ from hero.cli import app, main
 from hero.config import registry
 from hero.console import console
 from hero.runs.config import RunConfig, make_config
+from hero.strategies import STRATEGIES
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -89,6 +92,15 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def runs_dir(tmp_path: Path) -> Path:
     return tmp_path / "runs"
+
+
+@pytest.fixture
+def foresight(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """examples/foresight.py, whose strategy is registered for one test."""
+    monkeypatch.setitem(STRATEGIES, "foresight", None)
+    module = importlib.import_module("foresight")
+    STRATEGIES["foresight"] = module.Foresight
+    return module
 
 
 @pytest.fixture

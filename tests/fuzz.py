@@ -70,7 +70,7 @@ BASES = [
     ["strategy=hero"],
     ["strategy=push_forward", "backbone.name=unet", "train.optimizer=SGD"],
     ["strategy=refiner", "task.name=kolmogorov_flow", "train.optimizer=rmsprop"],
-    ["strategy=foresight", "backbone.name=transolver", "train.loss=balanced", "train.optimizer=soap"],
+    ["strategy=push_forward", "backbone.name=transolver", "train.loss=balanced", "train.optimizer=soap"],
     ["strategy=one_step", "backbone.name=torch.nn:Conv1d"],
     ["data.path={FILE}", "train.loss=h1"],
     ["strategy=recurrent", "task.name=unbalanced_advection", "train.loss=mse"],

@@ -123,14 +123,14 @@ def test_settings_shows_a_section_a_name_or_what_a_word_means(call: Call) -> Non
         found = json.loads(call("settings", "--json", *arguments)[1])
         return {row["setting"]: row["value"] for row in found}
 
-    assert shown("foresight").keys() == {key for key, _ in all_settings() if key.startswith("foresight.")}
+    assert shown("push_forward").keys() == {key for key, _ in all_settings() if key.startswith("push_forward.")}
     assert shown("kolmogorov_flow", "train.steps", "task")["train.steps"] == 10_000
     assert "task.drag" in shown("kolmogorov_flow", "task")
     assert shown("lr") == shown("learning_rate") == {"train.lr": 0.005}
     assert shown("validate") == {"train.validate_every": 500}
     assert shown().keys() >= {key for key, _ in all_settings()}
-    assert "foresight.horizon" in call("settings", "foresight")[1]
-    assert_refused(call("settings", "foresite"), "task, section or setting", "did you mean 'foresight'?")
+    assert "push_forward.variant" in call("settings", "push_forward")[1]
+    assert_refused(call("settings", "recurent"), "task, section or setting", "did you mean 'recurrent'?")
 
 
 def test_the_schema_takes_every_configuration_and_refuses_a_slip(call: Call) -> None:
@@ -453,7 +453,7 @@ def test_public_names_exist_and_type_checkers_see_them() -> None:
         ("hero runs r", {"rm", "rename"}),
         ("hero runs rm b", {"b-run"}),
         ("hero train burgers --set train.val", {"train.validate_every="}),
-        ("hero settings fores", {"foresight"}),
+        ("hero settings recur", {"recurrent"}),
     ],
 )
 def test_completion_knows_names_and_loads_nothing_heavy(words: str, expected: set[str], tmp_path: Path) -> None:

@@ -249,7 +249,7 @@ def test_the_folder_is_named_after_what_is_compared(tmp_path: Path) -> None:
     ]
     assert len({folder(), *others}) == 5
     assert folder() == folder(baseline="push_forward")
-    preset = {**TINY, "strategy": "foresight", "train.optimizer": "soap"}  # the rows have strategies of their own
+    preset = {**TINY, "strategy": "recurrent", "train.optimizer": "soap"}  # the rows have strategies of their own
     changed = plan_comparison(preset, NAMES, SEEDS, tmp_path, tmp_path).changed
     assert changed["train.optimizer"] == "soap"
     assert "strategy" not in changed

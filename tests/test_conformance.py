@@ -40,9 +40,6 @@ def config_for(strategy: str, backbone: str, dims: int) -> RunConfig:
             "train.unroll": 3,
             "hero.start": 2,
             "hero.refresh": 3,
-            "foresight.start": 2,
-            "foresight.refresh": 3,
-            "foresight.horizon": 4,
         }
     )
 

@@ -35,6 +35,8 @@ from hero.study.plans import plan
 
 ROOT = Path(__file__).parents[1]
 
+pytestmark = pytest.mark.usefixtures("foresight")
+
 
 def evidence(arm: str, task: str, seed: int, error: float) -> Evidence:
     errors = np.full((3, 200), error)

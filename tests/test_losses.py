@@ -14,7 +14,6 @@ from torch import Generator, Tensor
 
 from hero.config import Facts, Settings, setting
 from hero.data.windows import Batch, Context
-from hero.errors import HeroError
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.geometry import quadrature_weights
 from hero.method.losses import FLOOR, LOSSES, AbsoluteLoss, Balanced, Geometry, MeanSquare, Relative, Sobolev
@@ -216,7 +215,7 @@ def test_losses_know_neither_units_nor_the_origin(space: tuple[int, ...], name: 
     tau, truth = fields(space, channels=2)
     for kept in {"relative": [None], "h1": [None], "balanced": [None, KEPT[space]]}[name]:
         cls = LOSSES[name]
-        settings = cls.Settings.from_values("loss", {}, Facts(10, 2, STRATEGIES["foresight"]))  # reach=kept
+        settings = cls.Settings.from_values("loss", {}, Facts(10, 2))  # reach=kept
         loss = cls.of(settings, Geometry(space, kept), lambda function: function)
         expected = loss(tau, truth)
         for s in (1e-6, 1e6):
@@ -364,8 +363,6 @@ def small_run(strategy: str, loss: str, dims: int, **others: Any) -> RunConfig:
             "train.batch": 3,
             "train.unroll": 3,
             "hero.start": 2,
-            "foresight.start": 2,
-            "foresight.horizon": 4,
             **others,
         }
     )
@@ -381,13 +378,9 @@ def batch_of(config: RunConfig, step: int) -> Batch:
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_every_strategy_updates_under_every_loss(strategy: str, loss: str, dims: int) -> None:
-    if strategy == "foresight" and loss != "balanced":
-        with pytest.raises(HeroError, match=r"set train\.loss=balanced"):
-            small_run(strategy, loss, dims)
-        return
     values = []
     for name in (loss, "relative"):
-        config = small_run(strategy, name if strategy != "foresight" else loss, dims)
+        config = small_run(strategy, name, dims)
         model = config.build_operator()
         before = [p.detach().clone() for p in model.parameters()]
         trainee = Trainee.of(config, model)
@@ -405,7 +398,7 @@ def test_every_strategy_updates_under_every_loss(strategy: str, loss: str, dims:
 
 
 def test_compiled_losses_are_the_same_and_are_traced_once() -> None:
-    """With and without a gain, which foresight brings in the middle of a training."""
+    """With and without a gain, which a strategy may bring in the middle of a training."""
     traced: list[Any] = []
 
     def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:

@@ -619,7 +619,7 @@ def slopes_of(strategy: str, folder: Path, scale: float, offset: float, fill: fl
     path = folder / f"{scale:g}.npy"
     np.save(path, masked(u.astype(np.float32)))
     more = {"strategy": strategy, "train.unroll": 2, "train.batch": 4, "hero.start": 0, "hero.lambda_max": 0.5}
-    more |= {"hero.warmup": 1, "foresight.start": 0, "foresight.relative": 0.5, "foresight.horizon": 8}
+    more |= {"hero.warmup": 1}
     chosen = settings(folder, **{"data.path": str(path), "train.noise": 0.01, **more})
     read = {"strategy", "backbone", "data", "train", STRATEGIES[strategy].section}
     config = make_config(overrides={key: value for key, value in chosen.items() if key.split(".")[0] in read})
@@ -627,7 +627,7 @@ def slopes_of(strategy: str, folder: Path, scale: float, offset: float, fill: fl
     data = load_data(config, "train", folder, "cpu")
     made.begin(model, data)
     found = []
-    for step in (0, 3):  # foresight measures at the first, the relative terms act at the last
+    for step in (0, 3):  # the relative terms act at the last
         batch = augment(config.windows(data)(step), config.train, 0, made.norm)
         context = Context(torch.where(VALID, batch.context.states, fill))
         batch = replace(batch, context=context, truth=torch.where(VALID, batch.truth, fill), index=None)
@@ -638,7 +638,7 @@ def slopes_of(strategy: str, folder: Path, scale: float, offset: float, fill: fl
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES.keys() - {"diverted_chain"}))
 def test_no_strategy_sees_units_or_masked_points(strategy: str, tmp_path: Path) -> None:
-    """Relative terms, candidates, adjoints and noise included; a solver is of a benchmark, which has no mask."""
+    """Relative terms, candidates and noise included; a solver is of a benchmark, which has no mask."""
     plain = slopes_of(strategy, tmp_path, 10.0, 300.0, 0.0)
     other = slopes_of(strategy, tmp_path, 1e4, 1e5, -55.0)
     for one, two in zip(plain, other, strict=True):

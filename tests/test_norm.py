@@ -21,10 +21,8 @@ from hero.method.cache import WindowCache
 from hero.method.diagnostics import DIAGNOSTICS, TrajectoryErrors, Truth, measure, worst
 from hero.method.distance import EPS
 from hero.method.domain import Domain, grid_domain
-from hero.method.foresight import sensitivity
 from hero.method.geometry import Geometry, quadrature_weights
 from hero.method.losses import FLOOR, LOSSES, AbsoluteLoss
-from hero.method.modes import fourier_modes
 from hero.method.norm import Norm, importance_of
 from hero.method.objective import Every, Hero, HeroState, Margin, Ramp
 from hero.method.rollout import unroll
@@ -457,63 +455,6 @@ def test_the_reference_ignores_masked_points_and_units() -> None:
         rows = [measure(one, tuple(DIAGNOSTICS.values())) for one in taus]
         found.append(torch.stack(rows, dim=1))
     torch.testing.assert_close(*found, rtol=1e-5, atol=1e-7)
-
-
-def sensitivities(factor: float, garbage: float) -> Tensor:
-    """g of an operator whose first channel is measured in other units and whose masked points hold other numbers."""
-    units = torch.tensor([factor, 1.0], dtype=torch.float64).reshape(2, 1)
-    norm = Norm(by_channel=True, importance=IMPORTANCE)
-    norm.fit(Trajectories(fields(1, 5, 4, PERIODIC) * units, None, HOLES))
-    model = Scaled(0)
-
-    def step(z: Context) -> Tensor:
-        made: Tensor = model(torch.where(HOLES, z.states[:, -1] / units, 0.0)) * units
-        return torch.where(HOLES, made, garbage)
-
-    context = Context(fields(2, 4, 1, PERIODIC) * units)
-    return sensitivity(step, context, 8, fourier_modes(PERIODIC), Generator().manual_seed(0), norm)
-
-
-def test_foresight_follows_defects_in_the_norm() -> None:
-    """What a defect becomes is counted in standard deviations: units and masked points change nothing."""
-    torch.testing.assert_close(sensitivities(1.0, 0.0), sensitivities(1e4, 77.0), rtol=1e-4, atol=1e-6)
-
-
-def test_foresight_equals_a_loop_over_defects() -> None:
-    """g of one readout by finite differences: each measured number of each step is changed, one after the other."""
-    norm, model, horizon = periodic_norm(), Scaled(0), 7
-    modes = fourier_modes(PERIODIC)
-    context = Context(fields(2, 1, 1, PERIODIC))
-    step = lambda z: torch.where(HOLES, model(torch.where(HOLES, z.states[:, -1], 0.0)), 0.0)  # noqa: E731
-    found = sensitivity(step, context, horizon, modes, Generator().manual_seed(0), norm)
-    draws = torch.randn(1, horizon, 2, *PERIODIC, generator=Generator().manual_seed(0), dtype=torch.float64)
-
-    def rolled(defect: tuple[int, int, int] | None, size: float) -> list[Tensor]:
-        """The measured states of a rollout with `size` standard deviations more at one step, channel and point."""
-        u, states = context.states[:, 0], []
-        for n in range(horizon):
-            u = step(Context(u[:, None])).detach()
-            if defect is not None and defect[0] == n:
-                c, x = defect[1:]
-                u[0, c, x] += size * float(norm.std[c] * (HOLES[c].double().mean() / IMPORTANCE[c]).sqrt())
-            states.append(norm.scaled(u[:, None])[0, 0])
-        return states
-
-    plain = rolled(None, 0.0)
-    sizes = [float(v.square().sum().div(PERIODIC[0]).sqrt()) + EPS for v in plain]
-    power = torch.zeros(2, len(modes.shell_wavenumbers), dtype=torch.float64)
-    counted = horizon - 5
-    for n in range(counted):
-        adjoint = torch.zeros(1, 1, 2, *PERIODIC, dtype=torch.float64)
-        for c, x in itertools.product(range(2), range(PERIODIC[0])):
-            if not HOLES[c, x]:
-                continue
-            ends = [rolled((n, c, x), size) for size in (1e-4, -1e-4)]
-            readouts = [sum(float((draws[0, m] * v[m]).sum()) / sizes[m] for m in range(horizon)) for v in ends]
-            adjoint[0, 0, c, x] = (readouts[0] - readouts[1]) / 2e-4
-        power += modes.shell_power(adjoint * sizes[n])[0, 0] / counted
-    expected = power / modes.tables(power)[1]
-    torch.testing.assert_close(found, expected / expected.mean(), rtol=1e-5, atol=1e-7)
 
 
 def test_gradients_of_the_probe_are_in_the_norm() -> None:

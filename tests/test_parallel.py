@@ -26,13 +26,12 @@ from hero.training.loop import train
 STEPS = 14
 SHORT = {"train.steps": STEPS, "train.validate_every": STEPS, "train.checkpoint_every": 7}
 RELATIVE = {"hero.start": 3, "hero.refresh": 4, "hero.warmup": 5}
-ADJOINT = {"start": 2, "refresh": 4, "horizon": 6, "trajectories": 4, "relative": 0.02}
 # Batches of 5 are shares of 2 and 3; the last of an epoch of 24 windows has 4.
 CASES: dict[str, dict[str, Any]] = {
     "one_step": {},
     "push_forward": {"train.noise": 0.05, "train.ema": 0.9},
     "hero": RELATIVE,
-    "foresight": {f"foresight.{name}": value for name, value in ADJOINT.items()},
+    "fixed_weight": {**RELATIVE, "train.loss": "balanced"},
     "refiner": {},
 }
 VALUES = {name: {**TINY, **SHORT, "strategy": name, **case} for name, case in CASES.items()}

@@ -42,7 +42,7 @@ def test_hero_as_published_is_one_word_away(words: list[str], call: Call, tmp_pa
 def test_a_named_strategy_is_not_announced_as_the_recommended_preset(
     call: Call, tmp_path: Path, data_dir: Path
 ) -> None:
-    words = ["--strategy", "foresight", *options(foresight__horizon=3)]
+    words = ["--strategy", "push_forward", *options()]
     code, out, _ = call("train", "burgers", *words, "--runs", tmp_path, "--data", data_dir)
     assert code == 0
     assert "recommend" not in out
@@ -66,6 +66,7 @@ def test_the_recipe_is_one_set_of_numbers_for_every_task(task: str) -> None:
         assert (found[section] if section else found)[name] == value
 
 
+@pytest.mark.usefixtures("foresight")
 def test_the_runs_of_the_evidence_are_those_of_their_commands(tmp_path: Path, data_dir: Path) -> None:
     """Kept runs name it as it was before (`benchmarks/evidence.py`): the same weights, bit for bit."""
     as_kept = {"strategy": "foresight", "foresight.power": 0.0, "train.optimizer": "soap"}
@@ -89,14 +90,14 @@ def tuned(table: Path, runs: Path, data: Path, *arms: str) -> list[dict[str, str
 
 def test_a_table_of_tuning_grows_by_what_is_missing_and_keeps_failures(tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
-    arms = ["strategy=push_forward", "strategy=foresight foresight.horizon=3", "strategy=foresight train.loss=mse"]
+    arms = ["strategy=push_forward", "strategy=one_step", "strategy=refiner train.bundle=2"]
     first = tuned(table, tmp_path / "runs", tmp_path / "data", *arms[:1])
     rows = tuned(table, tmp_path / "runs", tmp_path / "data", *arms)
     assert rows[0] == first[0]
     assert len(rows) == 3
     failed = [row for row in rows if row["failure"]]
     assert [row["failure"] for row in failed] == [
-        "the strategy foresight multiplies weights of the balanced loss; set train.loss=balanced."
+        "train.bundle=2 is not for the strategy refiner, which refines one step at a time; leave it at 1."
     ]
     assert all(float(row["nrmse@100"]) > 0 for row in rows if not row["failure"])
     lines = summary(table)

@@ -161,7 +161,6 @@ def test_every_strategy_and_backbone_is_conditioned(
         "train.steps": 6,
         "train.unroll": 2,
         "hero.start": 2,
-        "foresight.horizon": 3,
         **extra,
     }
     run = train(make_config(overrides=settings), folder / "runs", folder / "data")

@@ -23,16 +23,16 @@ from hero.report.panels import study_of_runs
 from hero.runs.records import Log, SpectraRecord
 from hero.training.loop import train
 
-TITLES = ["Weight by wavenumber", "Sensitivity by wavenumber", "Error by wavenumber"]
+TITLES = ["Weight by wavenumber", "Error by wavenumber"]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> dict[str, Path]:
-    """A run with foresight and one without weights, evaluated."""
+    """A run with weights by wavenumber and one without, evaluated."""
     folder, steps = tmp_path_factory.mktemp("runs"), {"train__steps": 16, "train__validate_every": 2}
-    foresight = {"foresight__horizon": 8, "foresight__start": 4, "foresight__refresh": 4}
-    configs = [tiny(strategy="foresight", **steps, **foresight), tiny(strategy="push_forward", train__steps=2)]
-    found = {config.strategy: train(config, folder, data_dir) for config in configs}
+    config = tiny(strategy="push_forward", train__loss="balanced", **steps)
+    configs = {"balanced": config, "plain": tiny(strategy="push_forward", train__steps=2)}
+    found = {name: train(config, folder, data_dir) for name, config in configs.items()}
     for run in found.values():
         evaluate(run, data_dir)
     return found
@@ -61,11 +61,11 @@ def values(chart: SpectraChart) -> dict[str, list[float]]:
 
 
 def test_the_page_shows_the_numbers_of_the_log(runs: dict[str, Path]) -> None:
-    charts = on_page(write_run_page(runs["foresight"]))["spectra"]
-    records = {f"update {one['step']}": one["spectra"] for one in logged(runs["foresight"])}
+    charts = on_page(write_run_page(runs["balanced"]))["spectra"]
+    records = {f"update {one['step']}": one["spectra"] for one in logged(runs["balanced"])}
     assert len(records) == 8
     assert [chart["title"] for chart in charts] == TITLES
-    for chart, name in zip(charts, ("weights", "sensitivity", "error"), strict=True):
+    for chart, name in zip(charts, ("weights", "error"), strict=True):
         having = [label for label, rows in records.items() if name in rows]
         labels = [line["label"] for line in chart["series"] if not line["dashed"]]
         assert (labels[0], labels[-1]) == (having[0], having[-1])
@@ -81,8 +81,8 @@ def test_the_page_shows_the_numbers_of_the_log(runs: dict[str, Path]) -> None:
 
 
 def test_the_weighted_error_has_the_sum_of_the_error(runs: dict[str, Path]) -> None:
-    before, after, weighted = on_page(write_run_page(runs["foresight"]))["spectra"][-1]["series"]
-    last = logged(runs["foresight"])[-1]["spectra"]
+    before, after, weighted = on_page(write_run_page(runs["balanced"]))["spectra"][-1]["series"]
+    last = logged(runs["balanced"])[-1]["spectra"]
     assert weighted["label"] == f"{after['label']}, weighted"
     assert sum(weighted["y"]) == pytest.approx(sum(after["y"]))
     assert sum(before["y"]) != pytest.approx(sum(after["y"]))
@@ -92,30 +92,28 @@ def test_the_weighted_error_has_the_sum_of_the_error(runs: dict[str, Path]) -> N
 
 
 def test_a_run_without_weights_and_a_run_of_a_study_show_none(runs: dict[str, Path]) -> None:
-    assert on_page(write_run_page(runs["push_forward"]))["spectra"] == []
-    folder = runs["foresight"].parent
-    inputs = gather([runs["foresight"].name], folder)
+    assert on_page(write_run_page(runs["plain"]))["spectra"] == []
+    folder = runs["balanced"].parent
+    inputs = gather([runs["balanced"].name], folder)
     assert payload(inputs)["training"][0]["spectra"]
     study = study_of_runs(list(inputs.runs.values()))
     assert payload(ReportInputs(inputs.runs, {folder: study}))["training"][0]["spectra"] == []
 
 
 def test_numbers_that_are_not_finite_leave_a_gap(runs: dict[str, Path], tmp_path: Path) -> None:
-    run = Path(shutil.copytree(runs["foresight"], tmp_path / runs["foresight"].name))
+    run = Path(shutil.copytree(runs["balanced"], tmp_path / runs["balanced"].name))
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     last = [line["spectra"] for line in lines if "spectra" in line][-1]
     last["weights"][0][:3] = [None, "nan", "inf"]
     last["error"][0][4] = 0.0
-    last["sensitivity"] = [[None] * len(last["wavenumber"][0])]
     (run / "log.jsonl").write_text("".join(map(json_line, lines)))
     page = write_run_page(run)
     assert "damaged" not in page.read_text(encoding="utf-8")
     shown = on_page(page)
     assert shown["charts"]
-    weight, sensitivity, error = shown["spectra"]
+    weight, error = shown["spectra"]
     waves = last["wavenumber"][0]
     assert weight["series"][-1]["x"] == waves[3:]
-    assert len(sensitivity["series"]) == SHOWN - 1
     assert error["series"][1]["x"] == waves[:4] + waves[5:]
     assert error["series"][2]["x"] == [waves[3], *waves[5:]]
 
@@ -145,8 +143,7 @@ def test_channels_are_apart_and_an_update_logged_twice_counts_once(tmp_path: Pat
         )
     )
     charts = spectra_charts(log)
-    kinds = [TITLES[0], TITLES[2]]
-    assert [chart.title for chart in charts] == [f"{title}, channel {c}" for c in (1, 2) for title in kinds]
+    assert [chart.title for chart in charts] == [f"{title}, channel {c}" for c in (1, 2) for title in TITLES]
     assert values(charts[2]) == {"update 10": [4, 5, 6], "update 20": [1, 1, 4]}
     scale = (4 + 3 + 2 + 3 + 2 + 1) / (4 + 3 + 4 + 3 + 2 + 4)  # one for all channels, as in the loss
     assert values(charts[3])["update 20, weighted"] == pytest.approx([3 * scale, 2 * scale, 4 * scale])
@@ -157,3 +154,8 @@ def test_channels_are_apart_and_an_update_logged_twice_counts_once(tmp_path: Pat
         assert places[1] - places[0] == pytest.approx(places[2] - places[1])  # room for the mean mode
     assert save(figure, tmp_path / "weights.png").is_file()
     assert [chart.title for chart in spectra_charts(log, has_error=False)] == [charts[0].title, charts[2].title]
+    logged = Log(
+        spectra=(record(1, wavenumber=k, weights=[[1, 1, 2]], error=[[4, 3, 2]], sensitivity=[[0.5, 2, 0.5]]),)
+    )
+    _, sensitivity, _ = spectra_charts(logged)  # of a strategy that measures one
+    assert values(sensitivity)["update 1"] == [0.5, 2, 0.5]

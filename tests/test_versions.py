@@ -54,6 +54,7 @@ def assert_close(found: Any, expected: Any) -> None:
         assert found == expected
 
 
+@pytest.mark.usefixtures("foresight")
 def test_it_is_continued_to_the_same_weights(finished: Path, call: Call) -> None:
     version, run = finished.parents[1], finished.parents[1] / "stopped" / finished.name
     before = load_state(run / "last" / "state.pt")["step"]
@@ -73,6 +74,7 @@ def test_it_is_continued_to_the_same_weights(finished: Path, call: Call) -> None
         assert same(weights, expected)
 
 
+@pytest.mark.usefixtures("foresight")
 def test_its_results_are_reported_as_they_were(finished: Path, call: Call) -> None:
     stored = json.loads((finished / "metrics.json").read_text())
     run = Run(finished)

@@ -66,7 +66,7 @@ def plans(folder: Path) -> dict[str, dict[str, Any]]:
         | ({"task.resolution": 32 if task.dims == 2 else 24} if task.dims > 1 else {})
         for name, task in TASKS.items()
     }
-    found |= {f"strategy {name}": {**TINY, "strategy": name} for name in STRATEGIES if name != "foresight"}
+    found |= {f"strategy {name}": {**TINY, "strategy": name} for name in STRATEGIES}
     for strategy in ("push_forward", "hero", "fixed_weight"):
         found[f"mse {strategy}"] = {**TINY, "strategy": strategy, "train.loss": "mse"}
     soap = {"train.optimizer": "soap"}

@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # the same names for type checkers
     )
     from hero.method.diagnostics import DIAGNOSTICS as DIAGNOSTICS, Diagnostic as Diagnostic
     from hero.method.domain import Domain as Domain, SpectralNoise as SpectralNoise
-    from hero.method.foresight import sensitivity as sensitivity
     from hero.method.losses import LOSSES as LOSSES, Balanced as Balanced
     from hero.method.modes import (
         cosine_modes as cosine_modes,
@@ -62,7 +61,6 @@ _PUBLIC = {
     "hero.method.candidates": ("CANDIDATES", "Cached", "Candidate", "FailureReference"),
     "hero.method.diagnostics": ("DIAGNOSTICS", "Diagnostic"),
     "hero.method.domain": ("Domain", "SpectralNoise"),
-    "hero.method.foresight": ("sensitivity",),
     "hero.method.losses": ("LOSSES", "Balanced"),
     "hero.method.modes": ("cosine_modes", "fourier_modes", "graph_modes"),
     "hero.method.objective": ("Every", "FixedWeight", "Hero", "Margin", "Ramp"),

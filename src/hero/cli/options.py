@@ -54,7 +54,6 @@ SETTINGS = {
     "diverted_chain": ("strategies/diverted_chain.py",),
     "hero": ("strategies/hero.py",),
     "refiner": ("strategies/refiner.py",),
-    "foresight": ("strategies/foresight.py",),
     "loss": ("method/losses.py",),
     "optimizer": ("optimizers/__init__.py",),
 }  # fmt: skip

@@ -8,8 +8,8 @@ nothing of the error after a hundred steps, and a mean square sees little else. 
     loss = mean of √(c Σ_k w_k P_k(e)),                      c = Σ S / Σ w S
 
 in effect an L1 norm over the modes. c makes the present error as large with weights as without them, so that they only
-turn the gradient. g is 1, or what strategy `foresight` measures. Modes outside of the
-basis, as a rule those that the backbone does not keep, have weight 1, the smallest.
+turn the gradient. g is 1, or what a strategy measures (examples/foresight.py). Modes outside of the basis, as a rule
+those that the backbone does not keep, have weight 1, the smallest.
 """
 
 from __future__ import annotations
@@ -291,10 +291,3 @@ def get_loss(name: str) -> Any:
 def known_loss(name: str) -> str:
     """A validator for the name of a loss."""
     return name if is_given(name) else known(LOSSES)(name)
-
-
-def balanced_part(loss: AbsoluteLoss, strategy: str) -> Balanced:
-    """`loss` as the balanced one, which `strategy` needs."""
-    if not isinstance(loss, Balanced):
-        raise HeroError(f"the strategy {strategy} multiplies weights of the balanced loss; set train.loss=balanced.")
-    return loss

@@ -94,13 +94,6 @@ class Norm:
         origin = self.mean.to(u.device, u.dtype).reshape(-1, *(1,) * (u.dim() - 3))
         return self.without_masked(u - origin), origin
 
-    def dual(self, gradient: Tensor) -> Tensor:
-        """The gradient by ũ from the gradient by u: divided by the factor of `scaled`, 0 where that is 0."""
-        if self.is_plain:
-            return gradient
-        factor = self.tables(gradient)[1]
-        return torch.where(factor > 0, gradient / torch.where(factor > 0, factor, 1.0), 0.0)
-
     def tables(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """m and the factor of `scaled`, made once for each type and device."""
         key = (u.device, u.dtype)

@@ -7,7 +7,6 @@ from typing import Any
 from hero.config import Registry
 from hero.strategies.base import Compiler, Loss, Setup, Strategy
 from hero.strategies.diverted_chain import DivertedChain
-from hero.strategies.foresight import Foresight
 from hero.strategies.hero import FixedWeightStrategy, HeroStrategy
 from hero.strategies.one_step import OneStep
 from hero.strategies.push_forward import PushForward, Recurrent
@@ -26,7 +25,6 @@ STRATEGIES: Registry[type[Strategy[Any]]] = Registry(
         "hero": HeroStrategy,
         "fixed_weight": FixedWeightStrategy,
         "refiner": Refiner,
-        "foresight": Foresight,
     },
     base=Strategy,
 )

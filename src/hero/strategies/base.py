@@ -198,5 +198,5 @@ def require_solver(source: Source, part: str) -> None:
     if not source.has_solver:
         raise HeroError(
             f"{part} needs a solver that continues the truth from any state, and {source.title} has none; choose a "
-            "strategy that learns from data alone, such as foresight, hero or push_forward."
+            "strategy that learns from data alone, such as hero or push_forward."
         )
