@@ -12,7 +12,7 @@ python -m benchmarks soak --minutes 60            mixed work; memory and handles
 python -m benchmarks evaluations --count 500      memory and handles over evaluations in one process
 python -m benchmarks predictability burgers       how far the truth itself can be predicted
 python -m benchmarks results                      the tables and figures of docs/results.md, from results/
-python -m benchmarks results --add runs --tag v1  keep the finished runs of a folder in results/ first
+python -m benchmarks results --add runs --commit HASH  keep the finished runs of a folder in results/ first
 python -m benchmarks results --verify B           check what is kept: A, B, C, or D with --run ID
 """
 
@@ -25,7 +25,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.crashes import POINTS, crash_all, print_counts
-from benchmarks.evidence import Outcome, collect, collect_studies, verify_predictions, verify_training, verify_weights
+from benchmarks.evidence import (
+    Outcome,
+    collect,
+    collect_studies,
+    full_hash,
+    verify_predictions,
+    verify_training,
+    verify_weights,
+)
 from benchmarks.evidence_page import build, outdated
 from benchmarks.network import measure, table_lines
 from benchmarks.network_data import KINDS
@@ -115,7 +123,8 @@ def run_results(args: argparse.Namespace) -> None:
             raise HeroError(f"{failed} of the checks of tier {args.verify} did not hold; see the lines above.")
         return
     if args.add:
-        runs, studies = collect(args.add, args.results, args.tag), collect_studies(args.add, args.results)
+        commit = full_hash(args.commit)
+        runs, studies = collect(args.add, args.results, commit, args.machine), collect_studies(args.add, args.results)
         print(f"{runs} finished runs and {studies} studies, probes or landscapes of {args.add} are in {args.results}.")
     for path in build(args.results, Path()):
         print(path)
@@ -239,7 +248,12 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("results", help=run_results.__doc__, description=run_results.__doc__)
     command.set_defaults(call=run_results)
     command.add_argument("--add", type=Path, metavar="RUNS", help="keep the finished runs of this folder first")
-    command.add_argument("--tag", default="", help="the version of the code that trained them")
+    command.add_argument(
+        "--commit", default="", metavar="HASH", help="the code that trained them, a commit of this repository"
+    )
+    command.add_argument(
+        "--machine", default="", metavar="WORDS", help="keep them as repeats, with this processor setting"
+    )
     command.add_argument("--verify", choices=("A", "B", "C", "D"), help="pages, predictions, weights, or training")
     command.add_argument("--run", default="", metavar="ID", help="the run that tier D trains")
     command.add_argument("--results", type=Path, default=Path("results"), metavar="DIR")

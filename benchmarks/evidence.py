@@ -1,20 +1,22 @@
 """Evidence: what every run of docs/results.md was, and how anyone checks it.
 
-`results/runs/` has a small file for each run: its settings, metrics and error per step; `studies/`, `probes/` and
-`landscapes/` next to it have what `hero study`, `hero probe` and `hero landscape` wrote. Tables and figures are made
-from these files alone (`evidence_page.py`). There are four ways to check a number of a run, each dearer than the last:
+`results/runs/` has a small file for each run: its settings, metrics and errors; `repeats/` has runs that were trained
+again with other settings of the processor; `studies/`, `probes/` and `landscapes/` have what `hero study`, `hero probe`
+and `hero landscape` wrote. Tables and figures are made from these files alone (`evidence_page.py`). There are four ways
+to check a number of a run, each dearer than the last:
 
 A  the page is what the files say
-B  stored predictions give the stored errors        (results/predictions)
-C  stored weights give the stored metrics           (results/weights; makes the test data)
-D  the same command gives the same metrics          (trains)
+B  stored predictions give the stored errors             (results/predictions)
+C  stored weights give the stored errors                 (results/weights; makes the test data)
+D  the same command gives the same error, within the spread that repeating has (trains)
 """
 
 from __future__ import annotations
 
 import math
+import subprocess
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from shutil import copyfile
@@ -42,6 +44,14 @@ from hero.training.loop import train
 PAPER = ("one_step", "push_forward", "refiner", "recurrent", "hero", "fixed_weight")
 COMPARED = ("push_forward", "hero", "fixed_weight")
 """The question of the paper: the usual loss, HERO, and a constant in the place of history."""
+LOSSES = {"": {}, ", mse": {"train.loss": "mse"}}
+RATES = {"": {}, ", lr=1e-4": {"train.lr": 1e-4}, ", lr=3e-5": {"train.lr": 3e-5}}
+"""Both readings of the paper's loss, and its learning rate with two below it."""
+OPTIMIZERS = {
+    f"push_forward, {optimizer}, lr={lr:g}": {"train.optimizer": optimizer, "train.lr": lr}
+    for optimizer, lr in (("adamw", 2e-3), ("adamw", 5e-3), ("soap", 1e-3), ("soap", 2e-3))
+}
+"""Optimizer and learning rate apart: `push_forward` is AdamW with 1e-3, `control` SOAP with 5e-3."""
 HERO_VARIANTS: dict[str, dict[str, Any]] = {
     "self only": {"hero.candidates": ("self",)},
     "lag only": {"hero.candidates": ("lag",)},
@@ -52,15 +62,6 @@ HERO_VARIANTS: dict[str, dict[str, Any]] = {
     **{f"refresh={value}": {"hero.refresh": value} for value in (500, 1000, 4000)},
 }
 """The paper's ablation, start step and refresh interval; its values at 10,000 updates."""
-FORESIGHTS: dict[str, dict[str, Any]] = {
-    "power=0.5": {"foresight.power": 0.5},
-    "horizon=10": {"foresight.horizon": 10},
-    "horizon=100": {"foresight.horizon": 100},
-    "refresh=2000": {"foresight.refresh": 2000},
-    "random phases": {"foresight.adjoint": "phases"},
-    "solver's adjoint": {"foresight.adjoint": "solver"},
-}
-"""Foresight with one change."""
 TRANSOLVERS: dict[str, dict[str, Any]] = {
     "Transolver": {"backbone.name": "transolver", "train.validate_every": 15},
     "Transolver, batch 4": {
@@ -72,45 +73,46 @@ TRANSOLVERS: dict[str, dict[str, Any]] = {
 }
 """The other backbone, with the paper's batch and with one that leaves time for more updates."""
 BALANCED: dict[str, Any] = {"strategy": "push_forward", "train.loss": "balanced", "train.optimizer": "soap"}
-"""The recommended preset before it kept invariants."""
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: ("paper", {"strategy": name}) for name in PAPER},
     "recurrent": ("paper", {"strategy": "recurrent", **whole_trajectories(make_config())}),
-    **{f"{name}, mse": ("paper", {"strategy": name, "train.loss": "mse"}) for name in COMPARED},
     **{
-        f"{name}, {kind}": ("paper", {"strategy": name, **changes})
-        for kind, changes in TRANSOLVERS.items()
+        f"{name}{loss}{rate}": ("paper", {"strategy": name, **LOSSES[loss], **RATES[rate]})
         for name in COMPARED
+        for loss in LOSSES
+        for rate in RATES
     },
-    **{
-        f"control, {kind}": ("paper", {**BALANCED, "train.loss": "relative", **changes})
-        for kind, changes in TRANSOLVERS.items()
-    },
-    **{f"recipe, {kind}": ("paper", {**BALANCED, **changes}) for kind, changes in TRANSOLVERS.items()},
     **{f"hero, {name}": ("paper", {"strategy": "hero", **changes}) for name, changes in HERO_VARIANTS.items()},
-    # As trained before the preset dropped history; BALANCED gives the same bits (tests/test_presets.py).
-    "recipe": ("paper", {"strategy": "foresight", "foresight.power": 0.0, "train.optimizer": "soap"}),
     "control": ("paper", {**BALANCED, "train.loss": "relative"}),
-    "invariants": ("recipe", {}),
-    "clip=20": ("paper", {**BALANCED, "loss.w_max": 20.0}),
-    "clip=1000": ("paper", {**BALANCED, "loss.w_max": 1000.0}),
-    "AdamW": ("paper", {**BALANCED, "train.optimizer": "adamw"}),
-    "spectrum of the data": ("paper", {**BALANCED, "loss.spectrum": "data"}),
+    "balanced": ("paper", BALANCED),
+    "recipe": ("recipe", {}),
+    **{name: ("paper", {"strategy": "push_forward", **changes}) for name, changes in OPTIMIZERS.items()},
+    "balanced, clip=20": ("paper", {**BALANCED, "loss.w_max": 20.0}),
+    "balanced, clip=1000": ("paper", {**BALANCED, "loss.w_max": 1000.0}),
+    "balanced, AdamW": ("paper", {**BALANCED, "train.optimizer": "adamw"}),
+    "balanced, spectrum of the data": ("paper", {**BALANCED, "loss.spectrum": "data"}),
     "h1": ("paper", {**BALANCED, "train.loss": "h1"}),
-    "foresight": ("paper", {**BALANCED, "strategy": "foresight"}),
     **{
-        f"foresight, {name}": ("paper", {**BALANCED, "strategy": "foresight", **changes})
-        for name, changes in FORESIGHTS.items()
+        f"{name}, {kind}": ("paper", {**base, **changes})
+        for kind, changes in TRANSOLVERS.items()
+        for name, base in (
+            *((name, {"strategy": name}) for name in COMPARED),
+            ("control", {**BALANCED, "train.loss": "relative"}),
+            ("balanced", BALANCED),
+        )
     },
 }
-"""A name for each way of training in docs/results.md: its preset and what it changes."""
+"""A name for each way of training in docs/results.md: its preset and what it changes. Kept runs may have arms that this
+version no longer trains (foresight); their files say what they were."""
 READINGS = {"kolmogorov_flow, drag 0.2": {"task.name": "kolmogorov_flow", "task.drag": 0.2}}
 """Tasks that the paper can be read to mean as well as our default."""
-PREDICTED = (1, 10, 50, 100, 200)
-"""Steps of the rollouts whose predictions are stored."""
-KEPT = ("recipe", "control", "foresight")
-"""Arms whose predictions and weights are stored, for the first of the seeds."""
-FIRST_SEED = 10
+STEPS_KEPT = (1, 10, 50, 100, 200)
+"""Steps of the rollouts whose errors are kept by trajectory, and whose predictions are stored of some runs."""
+KEPT = ("recipe", "control")
+FIRST_FRESH_SEED = 40
+"""Runs whose predictions and weights are stored: these arms with this seed."""
+ROUNDING = 4e-7
+"""Relative rounding of a state in float32 along a rollout, as a share of the first state's norm."""
 
 
 class Evidence(Record):
@@ -122,13 +124,19 @@ class Evidence(Record):
     task: str
     seed: int
     updates: int
-    tag: str
-    """The version of the code that trained it."""
+    commit: str
+    """The code that trained it; empty where it was before version 0.2, whose commit was not written down."""
     command: str
     settings: dict[str, Any]
     metrics: Metrics
     nrmse: tuple[float, ...]
     """Mean over the test trajectories at each step; infinite where one of them has left the finite range."""
+    trajectories: dict[int, tuple[float, ...]] | None = None
+    """Error of each test trajectory at a few steps; not kept before version 0.2."""
+    worst: tuple[float, ...] = ()
+    """Largest error of each test trajectory at any step."""
+    machine: str = ""
+    """Settings of the processor, of a run that repeats another."""
 
     @property
     def run(self) -> str:
@@ -137,7 +145,7 @@ class Evidence(Record):
 
     @property
     def key(self) -> Key:
-        """Its arm, task, seed and updates."""
+        """Arm, task, seed and updates."""
         return Key(self.arm, self.task, self.seed, self.updates)
 
 
@@ -150,12 +158,16 @@ class Key(NamedTuple):
     updates: int
 
     @property
+    def changes(self) -> dict[str, Any]:
+        """What the run changes of its preset, but for the seed."""
+        task = READINGS.get(self.task, {"task.name": self.task})
+        return {**ARMS[self.arm][1], **task, "train.steps": self.updates}
+
+    @property
     def command(self) -> str:
         """What to type to train it."""
-        preset, changes = ARMS[self.arm]
-        task = READINGS.get(self.task, {"task.name": self.task})
-        settings = {**changes, **task, "train.steps": self.updates}
-        words = ["hero train", settings.pop("task.name"), f"--preset {preset}"]
+        settings = self.changes
+        words = ["hero train", settings.pop("task.name"), f"--preset {ARMS[self.arm][0]}"]
         words += [f"--strategy {settings.pop('strategy')}"] if "strategy" in settings else []
         usual = {"train.steps": make_config().train.steps}
         texts = {key: ",".join(value) if isinstance(value, tuple) else value for key, value in settings.items()}
@@ -164,18 +176,17 @@ class Key(NamedTuple):
 
     @property
     def config(self) -> RunConfig:
-        """The whole of it; some arms have a strategy that is an example now, and is registered here."""
-        import examples.foresight  # noqa: F401
-
-        preset, changes = ARMS[self.arm]
-        task = READINGS.get(self.task, {"task.name": self.task})
-        return make_config(preset, overrides={**changes, **task, "seed": self.seed, "train.steps": self.updates})
+        """All settings."""
+        return make_config(ARMS[self.arm][0], overrides={**self.changes, "seed": self.seed})
 
 
 @cache
 def run_id(key: Key) -> str:
-    """The id that training gives."""
-    return key.config.run_id()
+    """The id that training gives; empty where an arm asks for what so few updates do not have."""
+    try:
+        return key.config.run_id()
+    except HeroError:
+        return ""
 
 
 def key_of(config: RunConfig) -> Key | None:
@@ -183,19 +194,20 @@ def key_of(config: RunConfig) -> Key | None:
     name = config.task.name
     tasks = [name, *(reading for reading, settings in READINGS.items() if settings["task.name"] == name)]
     keys = (Key(arm, task, config.seed, config.train.steps) for arm in ARMS for task in tasks)
-    return next((key for key in keys if is_run_of(key, config)), None)
+    return next((key for key in keys if run_id(key) == config.run_id()), None)
 
 
-def is_run_of(key: Key, config: RunConfig) -> bool:
-    """Whether a configuration is the one of a key; an arm may ask for what so few updates do not have."""
-    try:
-        return run_id(key) == config.run_id()
-    except HeroError:
-        return False
+def full_hash(commit: str) -> str:
+    """All digits of a commit of this repository; HeroError where it has no such commit."""
+    command = ["git", "rev-parse", "--verify", "--quiet", f"{commit or 'none'}^{{commit}}"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    if found.returncode:
+        raise HeroError(f"{commit or 'no name'} is no commit of this repository; give --commit its hash.")
+    return found.stdout.strip()
 
 
-def collect(runs_dir: Path, results: Path, tag: str) -> int:
-    """Add the finished runs of `runs_dir` to `results`; returns how many there were."""
+def collect(runs_dir: Path, results: Path, commit: str, machine: str = "") -> int:
+    """Add the finished runs of `runs_dir` to `results`, as repeats if `machine` says on what; returns how many."""
     count = 0
     folders = list_runs(runs_dir)
     with progress_bar("runs", len(folders)) as advance:
@@ -207,7 +219,7 @@ def collect(runs_dir: Path, results: Path, tag: str) -> int:
             if (key := key_of(run.config)) is None:
                 say(f"{run.name} is none of the arms of docs/results.md and is left out.", style="yellow")
                 continue
-            write_evidence(run, found, key, results, tag)
+            write_evidence(run, found, key, results, commit, machine)
             count += 1
     return count
 
@@ -216,56 +228,97 @@ def collect_studies(runs_dir: Path, results: Path) -> int:
     """Add studies, one of each name, probes and landscapes of `runs_dir` to `results`; returns how many there were."""
     studies = [StudyResult.read(path) for path in sorted(runs_dir.glob(f"study-*/{STUDY_FILE}"))]
     for study in studies:
-        study.write(study_path(results, study.study))
+        study.write(results / "studies" / f"{study.study}.json")
     probes = [Probe.read(path) for path in sorted(runs_dir.glob("*/probe.json"))]
     for probe in probes:
         probe.write(results / "probes" / f"{probe.run}.json")
     landscapes = [Landscape.read(path) for path in sorted(runs_dir.glob("*/landscape.json"))]
     for landscape in landscapes:
-        landscape.write(landscape_folder(results) / f"{landscape.run}.json")
+        landscape.write(results / "landscapes" / f"{landscape.run}.json")
     return len(studies) + len(probes) + len(landscapes)
 
 
-def landscape_folder(results: Path) -> Path:
-    """Where the errors of kept checkpoints are."""
-    return results / "landscapes"
-
-
-def study_path(results: Path, name: str) -> Path:
-    """The kept result of a study."""
-    return results / "studies" / f"{name}.json"
-
-
-def write_evidence(run: Run, found: Metrics, key: Key, results: Path, tag: str) -> None:
+def write_evidence(run: Run, found: Metrics, key: Key, results: Path, commit: str, machine: str) -> None:
     """One run: its file, and for a few its predictions and weights."""
-    config = run.config
+    config, errors = run.config, run.errors.score
     with np.errstate(over="ignore"):
-        mean = run.errors.score.mean(axis=0)
+        mean = errors.mean(axis=0)
     evidence = Evidence(
         **key._asdict(),
-        tag=tag,
+        commit=commit,
         command=key.command,
         settings=tomllib.loads(config.to_toml()),
         metrics=found,
-        nrmse=tuple(float(f"{value:.4g}") if math.isfinite(value) else math.inf for value in mean),
+        nrmse=rounded(mean),
+        trajectories={step: rounded(errors[:, step - 1]) for step in STEPS_KEPT if step <= errors.shape[1]},
+        worst=rounded(errors.max(axis=1)),
+        machine=machine,
     )
+    folder, name = ("repeats", f"{run.name}-{machine.replace('=', '-')}") if machine else ("runs", run.name)
     line = json_line({"version": Evidence.version, **evidence.plain()})  # a file of one line, not of 300
-    write_atomic(results / "runs" / f"{run.name}.json", line.strip().encode())
-    if key.arm in KEPT and config.seed == FIRST_SEED and config.make_source().dims == 1 and (rollout := run.rollout):
-        steps = np.array([step for step in PREDICTED if step <= len(rollout.truth)])
+    write_atomic(results / folder / f"{name}.json", line.strip().encode())
+    kept = key.arm in KEPT and config.seed == FIRST_FRESH_SEED and not machine and config.make_source().dims == 1
+    if kept and (rollout := run.rollout):
+        steps = np.array([step for step in STEPS_KEPT if step <= len(rollout.truth)])
         arrays = {"steps": steps, "truth": rollout.truth[steps - 1], "prediction": rollout.prediction[steps - 1]}
-        errors = run.errors.score[rollout.trajectory, steps - 1]
-        write_arrays(results / "predictions" / f"{run.name}.npz", {**arrays, "nrmse": errors})
+        stored = {**arrays, "nrmse": errors[rollout.trajectory, steps - 1]}
+        write_arrays(results / "predictions" / f"{run.name}.npz", stored)
         (results / "weights").mkdir(parents=True, exist_ok=True)
         copyfile(run.path / "model.safetensors", results / "weights" / f"{run.name}.safetensors")
 
 
-def read_evidence(results: Path) -> list[Evidence]:
+def rounded(values: np.ndarray) -> tuple[float, ...]:
+    """Four digits of each value, infinite where it is not finite."""
+    return tuple(float(f"{value:.4g}") if math.isfinite(value) else math.inf for value in values)
+
+
+def read_evidence(results: Path, folder: str = "runs") -> list[Evidence]:
     """Every run that is kept, by arm, task and seed."""
-    paths = sorted((results / "runs").glob("*.json"))
-    if not paths:
+    paths = sorted((results / folder).glob("*.json"))
+    if not paths and folder == "runs":
         raise HeroError(f"{results / 'runs'} has no runs; `python -m benchmarks results --add RUNS` adds them.")
     return sorted(map(Evidence.read, paths), key=lambda found: (found.arm, found.task, found.updates, found.seed))
+
+
+class Spread(NamedTuple):
+    """By how much a run differs from itself, trained again with other settings of the processor."""
+
+    task: str
+    optimizer: str
+    values: tuple[float, ...]
+    """Test GM100 of the run and of its repeats."""
+
+    @property
+    def factor(self) -> float:
+        """Two trainings by the same command differ by no more than this factor, 19 times out of 20."""
+        from scipy import stats
+
+        logs = np.log(self.values)
+        return math.exp(float(stats.t.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) * math.sqrt(2)))
+
+
+def spreads(results: Path) -> list[Spread]:
+    """The spread of every run that was repeated at least twice."""
+    repeats = read_evidence(results, "repeats")
+    originals = {run.run: run for run in read_evidence(results)}
+    found = []
+    for name in sorted({run.run for run in repeats} & originals.keys()):
+        runs = [originals[name], *(run for run in repeats if run.run == name)]
+        if len(runs) > 2:
+            found.append(Spread(runs[0].task, optimizer_of(runs[0]), tuple(run.metrics.test["gm100"] for run in runs)))
+    return found
+
+
+def optimizer_of(run: Evidence) -> str:
+    """The optimizer that trained a run."""
+    return str(run.settings["train"]["optimizer"])
+
+
+def repeat_factor(measured: Sequence[Spread], optimizer: str, task: str) -> float | None:
+    """The factor by which repeats differ: of this task, or the largest of the others where it was not repeated."""
+    alike = [spread for spread in measured if spread.optimizer == optimizer]
+    own = [spread for spread in alike if spread.task == task] or alike
+    return max((spread.factor for spread in own), default=None)
 
 
 Outcome = tuple[str, bool, str]
@@ -282,13 +335,17 @@ def verify_predictions(results: Path) -> Iterator[Outcome]:
         size = np.sqrt((truth**2).sum(axes))
         found = np.sqrt(((prediction - truth) ** 2).sum(axes)) / size
         # Rounding in float32 is relative to the first states; where the state decays, as in KdV, it is the error.
-        allowed = 2e-3 * expected + 4e-7 * size[0] / size
+        allowed = 2e-3 * expected + ROUNDING * size[0] / size
         furthest = float((np.abs(found - expected) / allowed).max())
         yield path.stem, furthest < 1, f"nRMSE at steps {', '.join(map(str, steps))} within {furthest:.2g} of the bound"
 
 
 def verify_weights(results: Path, data_dir: Path) -> Iterator[Outcome]:
-    """C: the stored weights, evaluated on test data that are made again, against the stored metrics."""
+    """C: the stored weights, evaluated on test data that are made again, against the stored errors.
+
+    Steps at which rounding, relative to the first state, is a tenth of the error or more are left out: other processors
+    round otherwise.
+    """
     for evidence in read_evidence(results):
         path = results / "weights" / f"{evidence.run}.safetensors"
         if not path.is_file():
@@ -297,19 +354,26 @@ def verify_weights(results: Path, data_dir: Path) -> Iterator[Outcome]:
         model = config.build_operator()
         load_weights(path, model)
         test = load_data(config, "test", data_dir, "cpu")
+        size = test.states.double().flatten(2).norm(dim=2).numpy()
+        rounding = ROUNDING * (size[:, :1] / size[:, 1:]).mean(axis=0)
         step = config.make_strategy().stepper(model.eval())
         steps = config.data.test_steps + 1 - config.train.history
-        found = metrics.summarise(metrics.rollout_errors(step, test, steps, "cpu", config.train.history))["nrmse@100"]
-        expected = evidence.metrics.test["nrmse@100"]
-        yield evidence.run, abs(found / expected - 1) < 0.01, f"nRMSE@100 {found:.4g}, stored {expected:.4g}"
+        found = metrics.rollout_errors(step, test, steps, "cpu", config.train.history)["nrmse"].mean(0).numpy()
+        expected = np.array(evidence.nrmse)
+        compared = (rounding < 0.1 * expected) & np.isfinite(expected)
+        furthest = float(np.abs(found / expected - 1)[compared].max())
+        yield evidence.run, furthest < 0.02, f"nRMSE at {compared.sum()} of {steps} steps within {100 * furthest:.2g} %"
 
 
 def verify_training(results: Path, run: str, runs_dir: Path, data_dir: Path) -> Iterator[Outcome]:
-    """D: one run trained again; with the same versions on the same kind of machine every number is the same."""
-    for evidence in read_evidence(results):
-        if evidence.run == run:
-            found = evaluate(train(evidence.key.config, runs_dir, data_dir), data_dir)
-            same = (found.val, found.test) == (evidence.metrics.val, evidence.metrics.test)
-            yield run, same, "the same metrics" if same else "other metrics: other versions or another machine?"
-            return
-    raise HeroError(f"there is no run {run} in {results}; `ls {results / 'runs'}` lists them.")
+    """D: one run trained again: the same bits on the same kind of machine, elsewhere within the spread of repeating."""
+    found = next((one for one in read_evidence(results) if one.run == run), None)
+    if found is None:
+        raise HeroError(f"there is no run {run} in {results}; `ls {results / 'runs'}` lists them.")
+    if found.arm not in ARMS:
+        raise HeroError(f"this version does not train the arm {found.arm} of {run}; check out an earlier commit.")
+    again = evaluate(train(found.key.config, runs_dir, data_dir), data_dir).test["gm100"]
+    stored = found.metrics.test["gm100"]
+    allowed = repeat_factor(spreads(results), optimizer_of(found), found.task) or 1.0
+    words = f"GM100 {again:.4g}, stored {stored:.4g}: a factor of {again / stored:.3f}, repeating has {allowed:.2f}"
+    yield run, again == stored or abs(math.log(again / stored)) <= math.log(allowed), words

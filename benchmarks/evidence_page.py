@@ -1,21 +1,35 @@
 """Tables and figures of docs/results.md, made from `results/` alone.
 
 Between `<!-- begin NAME -->` and `<!-- end NAME -->` a page holds what is written here; the rest is written by people.
+`results/tables.md` is written whole. The statistics are the same everywhere: ratios are paired by seed, geometric mean
+with the 95 % t-interval of their logarithm from three pairs on; every cell of a row has the same seeds; a star marks
+ratios that differ from one after Holm's correction over all ratios of the table.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.before_after import before_after_figure
-from benchmarks.evidence import HERO_VARIANTS, PAPER, Evidence, landscape_folder, read_evidence, study_path
+from benchmarks.evidence import (
+    HERO_VARIANTS,
+    LOSSES,
+    PAPER,
+    RATES,
+    Evidence,
+    Spread,
+    read_evidence,
+    repeat_factor,
+    spreads,
+)
 from benchmarks.predictability import Predictability
 from hero.errors import HeroError
 from hero.evaluation.evaluate import Landscape
@@ -27,25 +41,21 @@ from hero.report.figures.style import colours_of, new_figure, save
 from hero.report.tables import format_number, format_published, format_std
 from hero.study.published import published_row
 from hero.study.records import Pairs, StudyResult
-from hero.study.statistics import compare_pairs
+from hero.study.statistics import compare_pairs, holm
 
 ONE_D = ("burgers", "kuramoto_sivashinsky", "kdv", "dispersion", "kdv_difficulty")
 TWO_D = ("decaying_turbulence", "anisotropic_diffusion", "kolmogorov_flow", "kolmogorov_flow, drag 0.2")
 THREE_D = ("swift_hohenberg", "unbalanced_advection")
 STUDIED = ("burgers", "kuramoto_sivashinsky")
 """Tasks of the studies with many arms."""
+FULL, SHORT, SHORTEST, LONGER = 10_000, 2_000, 500, 12_000
+"""Updates of the paper's protocol, in two dimensions, in three, and of a control with more time than the others."""
 PAPER_SEEDS, OWN_SEEDS, FRESH_SEEDS = range(5), range(10, 15), range(40, 50)
-"""Seeds of the paper's protocol, of our own arms, which were tuned with seeds 0 to 2, and of the recipe of today."""
-MEASURE = "nrmse@100"
+"""Seeds of the paper's protocol, of arms that were tuned with seeds 0 to 2, and of the recipe of today."""
 NOT_RUN = "not run"
 GONE = 10.0
-"""Larger errors count as this one: by how much a rollout that blew up is wrong says nothing."""
-LABELS = {"control": "control", "recipe": "balanced", "foresight": "foresight"}
-"""Names of our arms on the page; the paper's are their strategies."""
-SHARES = {("recipe", "control"): "balanced / control", ("foresight", "recipe"): "history's share"}
-"""The ratios that matter: of the balanced loss, which was the recipe then, and of what history adds to it."""
-TRANSOLVER_PAIRS = (("hero", "push_forward"), ("recipe", "control"))
-PAIRS = (("hero", "push_forward"), ("fixed_weight", "push_forward"), ("hero", "fixed_weight"))
+"""A rollout whose error exceeds this has blown up; by how much says nothing, so in a mean it counts as this."""
+MEASURES = {"nrmse@1": "nRMSE@1", "gm100": "GM100", "nrmse@100": "nRMSE@100", "nrmse@200": "nRMSE@200"}
 PUBLISHED_VARIANTS = {
     "as published": ("ablation", "Full HERO"),
     "self only": ("ablation", "Self-relative"),
@@ -59,13 +69,12 @@ PUBLISHED_VARIANTS = {
 """Where the paper has a variant: the study, and the name of the row."""
 GAIN_ARMS = {
     "push_forward": "AdamW, relative loss (the paper's push_forward)",
-    "AdamW": "AdamW, balanced loss",
-    "control": "SOAP, relative loss (the control)",
+    "balanced, AdamW": "AdamW, balanced loss",
     "h1": "SOAP, H1 loss",
-    "spectrum of the data": "SOAP, weights by the spectrum of the data",
-    "recipe": "SOAP, weights by the spectrum of the error (balanced)",
-    "clip=20": "balanced, weights up to 20 instead of 100",
-    "clip=1000": "balanced, up to 1000",
+    "balanced, spectrum of the data": "SOAP, weights by the spectrum of the data",
+    "balanced": "SOAP, weights by the spectrum of the error (balanced)",
+    "balanced, clip=20": "balanced, weights up to 20 instead of 100",
+    "balanced, clip=1000": "balanced, up to 1000",
     "foresight": "balanced, times the lagged operator's adjoint (foresight)",
     "foresight, power=0.5": "foresight, exponent 0.5 instead of 1",
     "foresight, horizon=10": "foresight, horizon 10 instead of 50",
@@ -74,11 +83,25 @@ GAIN_ARMS = {
     "foresight, random phases": "foresight, adjoint at states with random phases",
     "foresight, solver's adjoint": "foresight, the solver's adjoint",
 }
-"""Where the gain comes from: one change at a time."""
-RATIOS_SHOWN = (1 / 30, 30)
-"""Where the axis of ratios ends: one task whose runs differ by a factor of ten thousand must not hide the others."""
-MEASURES = {"nrmse@1": "nRMSE@1", "gm100": "GM100", "nrmse@100": "nRMSE@100", "nrmse@200": "nRMSE@200"}
-SHOWN_COLUMNS = ("gm100", "nrmse@1", "nrmse@100", "nrmse@200", "stable_step")
+"""One change at a time, next to the control."""
+OPTIMIZER_ARMS = {
+    "AdamW 1e-3": "push_forward",
+    "AdamW 2e-3": "push_forward, adamw, lr=0.002",
+    "AdamW 5e-3": "push_forward, adamw, lr=0.005",
+    "SOAP 1e-3": "push_forward, soap, lr=0.001",
+    "SOAP 2e-3": "push_forward, soap, lr=0.002",
+    "SOAP 5e-3": "control",
+}
+FOREST = {
+    "HERO": ("hero", "push_forward"),
+    "a constant for history": ("fixed_weight", "push_forward"),
+    "HERO, mse": ("hero, mse", "push_forward, mse"),
+    "a constant, mse": ("fixed_weight, mse", "push_forward, mse"),
+    "SOAP": ("control", "push_forward"),
+    "SOAP, balanced loss": ("balanced", "push_forward"),
+    "recipe: SOAP, invariants": ("recipe", "push_forward"),
+}
+"""The arms of the figure, each over the push-forward training that it changes."""
 
 
 @dataclass(frozen=True)
@@ -92,75 +115,111 @@ class Found:
     def read(cls, results: Path) -> Found:
         return cls(read_evidence(results), results)
 
-    def of_seeds(self, seeds: Collection[int]) -> Found:
-        """The runs with these seeds."""
-        return Found([run for run in self.runs if run.seed in seeds], self.results)
+    @cached_property
+    def spreads(self) -> list[Spread]:
+        """What was measured by repeating runs."""
+        return spreads(self.results)
 
-    def cell(self, arm: str, task: str, updates: int, measure: str = MEASURE, split: str = "test") -> dict[int, float]:
-        """Seed -> value; infinite where a trajectory left the finite range."""
-        return {
-            run.seed: getattr(run.metrics, split)[measure]
-            for run in self.runs
-            if (run.arm, run.task, run.updates) == (arm, task, updates)
-        }
+    def runs_of(self, arm: str, task: str, updates: int, seeds: Sequence[int] | range) -> dict[int, Evidence]:
+        """Seed -> run."""
+        chosen = [run for run in self.runs if (run.arm, run.task, run.updates) == (arm, task, updates)]
+        return {run.seed: run for run in chosen if run.seed in seeds}
 
-    def pairs(self, arm: str, other: str, task: str, updates: int) -> Pairs | None:
-        """The arm against the other one on the seeds that both have."""
-        return compare(self.cell(arm, task, updates), self.cell(other, task, updates))
-
-    def pooled(self, arm: str, other: str, tasks: Sequence[str], updates: int) -> Pairs | None:
-        """One value for each task, the geometric mean over its pairs: tasks are the sample, seeds repeat it."""
-        found = [self.pairs(arm, other, task, updates) for task in tasks]
-        ratios = [pair.ratio for pair in found if pair and pair.ratio is not None]
-        return compared(ratios, [1.0] * len(ratios)) if ratios else None
-
-    def averaged(self, arm: str, other: str, tasks: Sequence[str], updates: int) -> Pairs | None:
-        """The arm against the other one: geometric mean over tasks for each seed, seeds are the sample."""
-        cells = [[self.cell(name, task, updates) for task in tasks] for name in (arm, other)]
-        seeds = set.intersection(*(set(cell) for row in cells for cell in row))
-        means = [
-            {seed: float(np.exp(np.mean([np.log(min(cell[seed], GONE)) for cell in row]))) for seed in seeds}
-            for row in cells
-        ]
-        return compare(*means)
+    def cell(self, arm: str, task: str, updates: int, seeds: Sequence[int] | range, measure: str = "gm100") -> Cell:
+        """Seed -> value on the test set; infinite where a trajectory left the finite range."""
+        found = self.runs_of(arm, task, updates, seeds)
+        return {seed: run.metrics.test[measure] for seed, run in sorted(found.items())}
 
 
-def compare(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Pairs | None:
-    """Two cells on the seeds that both have."""
+Cell = Mapping[int, float]
+
+
+class Ratio(NamedTuple):
+    """An arm over another one on a task."""
+
+    arm: str
+    other: str
+    task: str
+    updates: int = FULL
+    measure: str = "gm100"
+
+
+def compare(ours: Cell, theirs: Cell) -> Pairs | None:
+    """Two cells on the seeds that both have; the interval of two pairs would span orders of magnitude."""
     seeds = sorted(ours.keys() & theirs.keys())
-    paired = [[min(cell[seed], GONE) for seed in seeds] for cell in (ours, theirs)]
-    return compared(paired[0], paired[1]) if seeds else None
+    if not seeds:
+        return None
+    first, second = ([min(cell[seed], GONE) for seed in seeds] for cell in (ours, theirs))
+    pairs = compare_pairs(first, second)
+    return pairs if len(seeds) > 2 else pairs.model_copy(update={"interval": None})
 
 
-def compared(ours: Sequence[float], theirs: Sequence[float]) -> Pairs:
-    """The ratio, with its interval from three pairs on: of two it spans orders of magnitude."""
-    pairs = compare_pairs(ours, theirs)
-    return pairs if len(ours) > 2 else pairs.model_copy(update={"interval": None})
+class Row(NamedTuple):
+    """A line of a table: its first cells, the ratios, and arms of which the mean stands before them.
+
+    All ratios of a row are of one task, number of updates and measure.
+    """
+
+    names: Sequence[str]
+    ratios: Sequence[Ratio]
+    arms: Sequence[str] = ()
+    with_blow_ups: bool = False
+
+    def seeds(self, found: Found, among: Sequence[int] | range) -> list[int]:
+        """The seeds that all arms of the row have; arms without a single run are left out of it."""
+        first = self.ratios[0]
+        arms = {*self.arms, *(arm for ratio in self.ratios for arm in (ratio.arm, ratio.other))}
+        cells = [cell for arm in sorted(arms) if (cell := found.cell(arm, first.task, first.updates, among))]
+        return sorted(set.intersection(*map(set, cells))) if cells else []
+
+    def first_cells(self, found: Found, seeds: Sequence[int]) -> list[str]:
+        """Names, means, and how many of the runs blew up."""
+        place = self.ratios[0].task, self.ratios[0].updates
+        values = [mean_text(found.cell(arm, *place, seeds, self.ratios[0].measure)) for arm in self.arms]
+        gone = [f"{sum(map(blew_up, runs))} of {len(runs)}" for arm in self.arms
+                for runs in [found.runs_of(arm, *place, seeds).values()]]  # fmt: skip
+        return [*self.names, *values, *([", ".join(gone)] if self.with_blow_ups else [])]
 
 
-def seeds_text(values: Mapping[int, float]) -> str:
-    """The seeds of a cell."""
-    seeds = sorted(values)
+def ratio_table(found: Found, heading: Sequence[str], rows: Sequence[Row], among: Sequence[int] | range) -> str:
+    """Rows of ratios, each on the seeds that all of its cells have; a star after Holm's correction over the table."""
+    seeds = [row.seeds(found, among) for row in rows]
+    cells = [
+        [compare(*(found.cell(arm, r.task, r.updates, own, r.measure) for arm in (r.arm, r.other))) for r in row.ratios]
+        for row, own in zip(rows, seeds, strict=True)
+    ]
+    tested = [pairs for row in cells for pairs in row if pairs and pairs.interval]
+    corrected = dict(zip(map(id, tested), holm([pairs.p for pairs in tested]), strict=True))
+    lines = [
+        [
+            *row.first_cells(found, own),
+            *(ratio_text(pairs, corrected.get(id(pairs), 1.0) < 0.05) for pairs in compared),
+            seeds_text(own),
+        ]
+        for row, own, compared in zip(rows, seeds, cells, strict=True)
+    ]
+    return table([*heading, "seeds"], lines)
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """The seeds of a row."""
     if not seeds:
         return "–"
-    return f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"{seeds[0]}"
+    ends = sorted({seeds[0], seeds[-1]})
+    whole = len(seeds) == seeds[-1] - seeds[0] + 1
+    return " to ".join(map(str, ends)) if whole else ", ".join(map(str, seeds))
 
 
-def mean_text(values: Mapping[int, float]) -> str:
-    """The geometric mean over seeds, and how many of them blew up."""
+def mean_text(values: Cell) -> str:
+    """The geometric mean over seeds, and in how many of them it is capped."""
     if not values:
         return NOT_RUN
-    found = np.minimum(list(values.values()), GONE)
-    return format_number(float(np.exp(np.log(found).mean()))) + failures_text(values)
+    capped = sum(value > GONE for value in values.values())
+    mean = float(np.exp(np.log(np.minimum(list(values.values()), GONE)).mean()))
+    return format_number(mean) + (f" ({capped} of {len(values)} above {GONE:g}, counted as it)" if capped else "")
 
 
-def failures_text(values: Mapping[int, float]) -> str:
-    """How many of the seeds blew up, if any did."""
-    gone = sum(value >= GONE for value in values.values())
-    return f" ({gone} of {len(values)} blew up)" if gone else ""
-
-
-def spread_text(values: Mapping[int, float]) -> str:
+def spread_text(values: Cell) -> str:
     """Mean ± std over seeds, as in the paper."""
     found = np.array(list(values.values()))
     if not found.size:
@@ -169,12 +228,12 @@ def spread_text(values: Mapping[int, float]) -> str:
     return format_number(float(found.mean())) + format_std(std)
 
 
-def ratio_text(pairs: Pairs | None) -> str:
+def ratio_text(pairs: Pairs | None, differs: bool = False) -> str:
     """Ratio and its 95 % interval."""
     if pairs is None:
         return NOT_RUN
-    text = format_number(pairs.ratio)
-    return text + (f" [{', '.join(map(format_number, pairs.interval))}]" if pairs.interval else "")
+    interval = f" [{', '.join(map(format_number, pairs.interval))}]" if pairs.interval else ""
+    return format_number(pairs.ratio) + interval + ("*" if differs else "")
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -183,162 +242,153 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def recipe_table(found: Found, tasks: Sequence[str], updates: int) -> str:
-    """The recipe, its control and the recipe with history, task by task and over all of them."""
-    heading = ["task", *LABELS.values(), *SHARES.values(), "seeds"]
-    rows = []
-    for task in tasks:
-        cells = [found.cell(arm, task, updates) for arm in LABELS]
-        share = [ratio_text(found.pairs(*pair, task, updates)) for pair in SHARES]
-        rows.append([task, *map(mean_text, cells), *share, seeds_text(cells[1])])
-    over = [ratio_text(found.pooled(*pair, tasks, updates)) for pair in SHARES]
-    return table(heading, [*rows, ["**all of these**", "", "", "", *over, ""]])
+def blew_up(run: Evidence) -> bool:
+    """Whether the error of a test trajectory exceeds 10 at any step, or the mean error of the validation data does.
+
+    Of runs before version 0.2 only the mean over the test trajectories is kept.
+    """
+    last = max(run.metrics.val[name] for name in run.metrics.val if name.startswith("nrmse@"))
+    return max(run.worst or run.nrmse) > GONE or last > GONE or run.metrics.val["diverged"] > 0
 
 
-def measures_table(found: Found, places: Sequence[tuple[str, int]]) -> str:
-    """The recipe against its control by every measure: they can disagree."""
-    heading = ["task", "updates", *MEASURES.values(), "runs with a diverged rollout: balanced, control"]
-    rows = []
-    for task, updates in places:
-        cells = [[found.cell(arm, task, updates, name) for arm in ("recipe", "control")] for name in MEASURES]
-        if all(cells[0]):
-            gone = [found.cell(arm, task, updates, "diverged").values() for arm in ("recipe", "control")]
-            said = ", ".join(f"{sum(count > 0 for count in counts)} of {len(counts)}" for counts in gone)
-            rows.append([task, f"{updates:,}", *(ratio_text(compare(*cell)) for cell in cells), said])
-    return table(heading, rows)
+def recipe_table(found: Found) -> str:
+    """The recipe next to its control and to the paper's push-forward training, on seeds that nobody had seen."""
+    arms = ("push_forward", "control", "recipe")
+    rows = [Row([task], [Ratio("recipe", other, task) for other in arms[1::-1]], arms, True) for task in ONE_D]
+    return ratio_table(
+        found, ["task", *arms, "blew up", "recipe / control", "recipe / push_forward"], rows, FRESH_SEEDS
+    )
 
 
-def history_table(found: Found, places: Sequence[tuple[str, int]]) -> str:
-    """What history adds to the recipe, on the data that decide about it and on those that do not."""
-    measures = [("val", "nrmse@100"), ("val", "gm100"), ("test", "nrmse@100"), ("test", "gm100"), ("test", "nrmse@1")]
-    words = {"val": "validation", "test": "test"}
-    heading = ["task", "updates", *(f"{MEASURES[name]}, {words[split]}" for split, name in measures)]
-    rows, ratios = [], []
-    for task, updates in places:
-        pairs = [
-            compare(*(found.cell(arm, task, updates, name, split) for arm in ("foresight", "recipe")))
-            for split, name in measures
-        ]
-        if all(pairs):
-            rows.append([task, f"{updates:,}", *map(ratio_text, pairs)])
-            ratios.append([pair.ratio for pair in pairs if pair and pair.ratio is not None])
-    over = [ratio_text(compared(column, [1.0] * len(column))) for column in zip(*ratios, strict=True)]
-    return table(heading, [*rows, ["**all of these**", "", *over]])
-
-
-def headline_table(found: Found, tasks: Sequence[str], updates: int) -> str:
+def headline_table(found: Found) -> str:
     """The first table of the README: HERO as published, and the recipe next to its control."""
-    heading = ["task", "HERO as published", "`push_forward`, optimizer of the recipe", "recipe", "ratio of the two"]
-    paper, fresh = found.of_seeds(PAPER_SEEDS), found.of_seeds(FRESH_SEEDS)
+    rows = [Row([task], [Ratio("recipe", "control", task)], ("hero", "recipe")) for task in ONE_D]
+    return ratio_table(found, ["task", "HERO", "our recipe", "recipe / control"], rows, FRESH_SEEDS)
+
+
+def hero_table(found: Found) -> str:
+    """HERO and a constant in its place over push-forward training: every task, both losses, three learning rates."""
+    rows = []
+    for task in ONE_D:
+        published = format_number(published_value(task, "push_forward"))
+        for loss in LOSSES:
+            for rate in RATES:
+                usual = f"push_forward{loss}{rate}"
+                ratios = [Ratio(f"{arm}{loss}{rate}", usual, task) for arm in ("hero", "fixed_weight")]
+                names = [task, "mse" if loss else "D", rate.removeprefix(", lr=") or "1e-3", published]
+                row = Row(names, ratios, (usual,))
+                if task in STUDIED or row.seeds(found, PAPER_SEEDS):
+                    rows.append(row)
+    heading = ["task", "loss", "lr", "the paper's", "push_forward", "HERO / push_forward", "constant / push_forward"]
+    return ratio_table(found, heading, rows, PAPER_SEEDS)
+
+
+def published_value(task: str, arm: str) -> float | None:
+    """The paper's test GM100 of a strategy."""
+    row = published_row("complete", task, "fno", arm)
+    return row["test_gm100"].mean if row else None
+
+
+def parts_table(found: Found) -> str:
+    """What each part of the recipe brings."""
+    parts = {
+        "SOAP / AdamW": ("control", "push_forward"),
+        "invariants": ("recipe", "control"),
+        "balanced loss instead": ("balanced", "control"),
+    }
+    rows = [Row([task], [Ratio(*pair, task) for pair in parts.values()]) for task in ONE_D]
+    return ratio_table(found, ["task", *parts], rows, FRESH_SEEDS)
+
+
+def optimizers_table(found: Found) -> str:
+    """Push-forward training with each optimizer at each learning rate, over the paper's."""
+    others = {name: arm for name, arm in OPTIMIZER_ARMS.items() if arm != "push_forward"}
     rows = [
-        [
-            task,
-            mean_text(paper.cell("hero", task, updates)),
-            *(mean_text(fresh.cell(arm, task, updates)) for arm in ("control", "invariants")),
-            ratio_text(fresh.pairs("invariants", "control", task, updates)),
-        ]
-        for task in tasks
+        Row([task], [Ratio(arm, "push_forward", task) for arm in others.values()], ("push_forward",)) for task in ONE_D
     ]
-    return table(heading, rows)
+    return ratio_table(found, ["task", "AdamW 1e-3", *(f"{name}, ratio" for name in others)], rows, PAPER_SEEDS)
+
+
+def measures_table(found: Found) -> str:
+    """The recipe over its control by every measure: they can disagree."""
+    rows = [Row([task], [Ratio("recipe", "control", task, FULL, name) for name in MEASURES]) for task in ONE_D]
+    return ratio_table(found, ["task", *MEASURES.values()], rows, FRESH_SEEDS)
+
+
+def places_table(found: Found, arms: Mapping[str, tuple[str, str]]) -> str:
+    """Ratios of nRMSE@100 in two and three dimensions."""
+    places = [*((task, SHORT) for task in TWO_D), *((task, SHORTEST) for task in THREE_D)]
+    usual = next(iter(arms.values()))[1]
+    rows = [
+        Row([task, f"{updates:,}"], [Ratio(*pair, task, updates, "nrmse@100") for pair in arms.values()], (usual,))
+        for task, updates in places
+    ]
+    return ratio_table(found, ["task", "updates", usual, *arms], rows, range(20))
 
 
 def paper_table(found: Found, tasks: Sequence[str], updates: int) -> str:
     """The paper's strategies at its protocol, mean ± std, next to its own numbers."""
+    shown = ("gm100", "nrmse@1", "nrmse@100", "nrmse@200", "stable_step")
     heading = ["task", "strategy", "GM100", "nRMSE@1", "nRMSE@100", "nRMSE@200", "stable step", "paper's nRMSE@100"]
     rows = []
     for task in tasks:
         for arm in PAPER:
-            cells = [spread_text(found.cell(arm, task, updates, measure)) for measure in SHOWN_COLUMNS]
-            published = (published_row("complete", task, "fno", arm) or {}).get(MEASURE)
+            cells = [spread_text(found.cell(arm, task, updates, PAPER_SEEDS, measure)) for measure in shown]
+            published = (published_row("complete", task, "fno", arm) or {}).get("nrmse@100")
             said = format_published(published.mean, published.std) if published else "–"
             rows.append([task, f"`{arm}`", *(cells if cells[0] != NOT_RUN else [NOT_RUN, *[""] * 4]), said])
     return table(heading, rows)
 
 
-def hero_pairs_table(found: Found, tasks: Sequence[str], updates: int, kind: str = "") -> str:
-    """HERO and its control against push_forward, pair by pair; `kind` ends the names of the arms."""
-    compared = [(f"{arm}{kind}", f"{other}{kind}") for arm, other in PAIRS]
-    heading = ["task", "push_forward", *(f"{arm} / {other}" for arm, other in PAIRS), "seeds"]
-    rows = []
-    for task in tasks:
-        usual = found.cell(compared[0][1], task, updates)
-        ratios = [ratio_text(found.pairs(*pair, task, updates)) for pair in compared]
-        rows.append([task, mean_text(usual), *ratios, seeds_text(usual)])
-    over = [ratio_text(found.pooled(*pair, tasks, updates)) for pair in compared]
-    return table(heading, [*rows, ["**all of these**", "", *over, ""]])
-
-
-def variants_table(found: Found, tasks: Sequence[str], updates: int) -> str:
+def variants_table(found: Found) -> str:
     """HERO with other candidates, start steps and refresh intervals, each against push_forward on the same seeds."""
-    heading = ["HERO", *(f"{task}, ratio to push_forward" for task in tasks), "the paper's, decaying turbulence"]
-    arms = {name: f"hero, {name}" for name in HERO_VARIANTS}
-    trained = found.of_seeds({run.seed for run in found.runs if run.arm in arms.values()})
     rows = []
-    for name, arm in {"as published": "hero", **arms}.items():
-        ratios = [trained.pairs(arm, "push_forward", task, updates) for task in tasks]
-        rows.append([name, *map(ratio_text, ratios), published_ratio(name)])
-    return table(heading, rows)
+    for name, arm in {"as published": "hero", **{name: f"hero, {name}" for name in HERO_VARIANTS}}.items():
+        study, label = PUBLISHED_VARIANTS[name]
+        ours, usual = (published_row(study, "decaying_turbulence", "fno", row) for row in (label, "FNO-PF"))
+        published = format_number(ours["nrmse@100"].mean / usual["nrmse@100"].mean) if ours and usual else "–"
+        for task in STUDIED:
+            rows.append(Row([name, published, task], [Ratio(arm, "push_forward", task, FULL, "nrmse@100")]))
+    return ratio_table(found, ["HERO", "the paper's, decaying turbulence", "task", "ratio"], rows, range(2))
 
 
-def published_ratio(name: str) -> str:
-    """The paper's nRMSE@100 of a variant, divided by the one of push_forward in the same table."""
-    study, label = PUBLISHED_VARIANTS[name]
-    ours, usual = (published_row(study, "decaying_turbulence", "fno", row) for row in (label, "FNO-PF"))
-    return format_number(ours[MEASURE].mean / usual[MEASURE].mean) if ours and usual else "–"
-
-
-def transolver_table(found: Found, tasks: Sequence[str], schedules: Mapping[str, int]) -> str:
-    """HERO against push_forward, and the recipe against its control, for the other backbone."""
-    heading = ["task", "backbone", "updates"]
-    for arm, other in TRANSOLVER_PAIRS:
-        name = LABELS.get(arm, arm)
-        heading += [other, name, f"{name} / {other}", "seeds"]
-    rows = []
-    for task in tasks:
-        for kind, updates in schedules.items():
-            row = [task, kind, f"{updates:,}"]
-            for arm, other in TRANSOLVER_PAIRS:
-                ours, usual = (found.cell(f"{name}, {kind}", task, updates) for name in (arm, other))
-                row += [mean_text(usual), mean_text(ours), ratio_text(compare(ours, usual)), seeds_text(ours)]
-            rows.append(row)
-    return table(heading, rows)
-
-
-def equal_time_table(found: Found, tasks: Sequence[str], updates: int, more: int) -> str:
-    """The recipe against a control with more updates."""
-    heading = [
-        "task",
-        f"control, {updates:,} updates",
-        f"control, {more:,}",
-        f"balanced, {updates:,}",
-        "balanced / longer",
+def gain_table(found: Found) -> str:
+    """Arms with one change each as a ratio to the control."""
+    rows = [
+        Row([words, task], [Ratio(arm, "control", task, FULL, "nrmse@100")])
+        for arm, words in GAIN_ARMS.items()
+        for task in STUDIED
     ]
-    rows = []
-    for task in tasks:
-        usual, longer, recipe = (
-            found.cell("control", task, updates),
-            found.cell("control", task, more),
-            found.cell("recipe", task, updates),
-        )
-        pairs = compare(recipe, longer)
-        rows.append([task, *map(mean_text, (usual, longer, recipe)), ratio_text(pairs)])
-    return table(heading, rows)
+    return ratio_table(found, ["arm", "task", "ratio"], rows, OWN_SEEDS[:3])
 
 
-def ablation_table(found: Found, tasks: Sequence[str], updates: int) -> str:
-    """Arms with one change each as a ratio to the control, and over all of these tasks to the recipe."""
+def transolver_table(found: Found) -> str:
+    """HERO against push_forward, and the balanced loss against its control, for the other backbone."""
     rows = []
-    for arm, changed in GAIN_ARMS.items():
-        cells = [found.cell(arm, task, updates) for task in tasks]
-        texts = [
-            ratio_text(compare(cell, found.cell("control", task, updates))) + failures_text(cell)
-            for task, cell in zip(tasks, cells, strict=True)
-        ]
-        over = ratio_text(found.averaged(arm, "recipe", tasks, updates))
-        rows.append([changed, *texts, over, seeds_text(cells[0])])
-    return table(
-        ["arm", *(f"{task}, ratio to the control" for task in tasks), "both, ratio to balanced", "seeds"], rows
-    )
+    for kind, updates in {"Transolver": 300, "Transolver, batch 4": SHORT}.items():
+        for arm, other in (("hero", "push_forward"), ("balanced", "control")):
+            ratio = Ratio(f"{arm}, {kind}", f"{other}, {kind}", "burgers", updates, "nrmse@100")
+            rows.append(Row([kind, f"{updates:,}", f"{arm} / {other}"], [ratio], (ratio.other, ratio.arm)))
+    return ratio_table(found, ["backbone", "updates", "arms", "second", "first", "ratio"], rows, range(100))
+
+
+def equal_time_table(found: Found) -> str:
+    """The balanced loss against a control with more updates, which cost more than its weights do."""
+    rows = []
+    for task in STUDIED:
+        longer, balanced = (found.cell(*arm, OWN_SEEDS, "nrmse@100") for arm in
+                            (("control", task, LONGER), ("balanced", task, FULL)))  # fmt: skip
+        rows.append([task, mean_text(longer), mean_text(balanced), ratio_text(compare(balanced, longer))])
+    return table(["task", f"control, {LONGER:,} updates", f"balanced, {FULL:,}", "balanced / longer"], rows)
+
+
+def repeats_table(found: Found) -> str:
+    """The same command on other settings of the processor."""
+    rows = [
+        [spread.task, spread.optimizer, ", ".join(map(format_number, spread.values)), f"{spread.factor:.2f}"]
+        for spread in found.spreads
+    ]
+    return table(["task", "optimizer", "GM100 of the run and its repeats", "two differ by a factor up to"], rows)
 
 
 def predictability_table(found: Found) -> str:
@@ -355,7 +405,7 @@ def predictability_table(found: Found) -> str:
 
 def study_text(found: Found, name: str) -> str:
     """The tables of a study as `hero study` writes them, without its statistics."""
-    path = study_path(found.results, name)
+    path = found.results / "studies" / f"{name}.json"
     if not path.is_file():
         return NOT_RUN
     result = StudyResult.read(path)
@@ -364,13 +414,7 @@ def study_text(found: Found, name: str) -> str:
 
 def probes_table(found: Found) -> str:
     """Whether HERO's weights go to the windows that help, and how much that changes the descent."""
-    heading = [
-        "run",
-        "updates",
-        "α, mean ± std over windows",
-        "correlation of α and usefulness",
-        "changes the descent by",
-    ]
+    heading = ["run", "updates", "α, mean ± std over windows", "correlation of α and usefulness", "changes descent by"]
     rows = []
     for path in sorted((found.results / "probes").glob("*.json")):
         for point in Probe.read(path).checkpoints:
@@ -381,124 +425,132 @@ def probes_table(found: Found) -> str:
     return table(heading, rows)
 
 
-def curves_figure(found: Found, places: Sequence[tuple[str, int]], arms: Mapping[str, str]) -> Figure:
-    """Error against rollout step: geometric mean over seeds as a line, the seeds as a band."""
-    colours = colours_of(arms)
+def curves_figure(found: Found) -> Figure:
+    """The paper's first figure: error along the rollout, geometric mean over seeds as a line, all seeds as a band."""
+    places = [("burgers", FULL), ("kuramoto_sivashinsky", FULL), ("decaying_turbulence", SHORT)]
+    colours = colours_of(PAPER)
     figure = new_figure(3.4 * len(places), 3.2)
     panels = figure.subplots(1, len(places), squeeze=False)[0]
     for axes, (task, updates) in zip(panels, places, strict=True):
-        for arm, label in arms.items():
-            chosen = found.of_seeds(PAPER_SEEDS if arm in PAPER else OWN_SEEDS).runs
-            runs = [run.nrmse for run in chosen if (run.arm, run.task, run.updates) == (arm, task, updates)]
+        for arm in PAPER:
+            runs = [run.nrmse for run in found.runs_of(arm, task, updates, PAPER_SEEDS).values()]
             if runs:
                 errors = np.minimum(np.array(runs), 1e2)
                 steps = np.arange(1, errors.shape[1] + 1)
-                axes.plot(steps, np.exp(np.log(errors).mean(0)), label=label, color=colours[arm])
+                axes.plot(steps, np.exp(np.log(errors).mean(0)), label=arm, color=colours[arm])
                 axes.fill_between(steps, errors.min(0), errors.max(0), color=colours[arm], alpha=0.12, linewidth=0)
         axes.set_yscale("log")
         axes.set_title(f"{task}, {updates:,} updates", fontsize=10)
         axes.set_xlabel("rollout step")
     panels[0].set_ylabel("nRMSE, mean over test trajectories")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(arms), fontsize=9)
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(PAPER), fontsize=9)
     return figure
 
 
-def ratios_figure(found: Found, places: Sequence[tuple[str, int]]) -> Figure:
-    """The recipe against its control, and history's share in it: ratio, interval, pairs; at the edge: beyond it."""
-    places = [place for place in places if found.pairs("recipe", "control", *place)]
-    figure = new_figure(8.5, 0.42 * len(places) + 1.4)
-    panels = figure.subplots(1, 2, sharey=True)
-    for axes, (ours, theirs), title in zip(panels, SHARES, SHARES.values(), strict=True):
-        for y, (task, updates) in enumerate(places):
-            pairs = found.pairs(ours, theirs, task, updates)
-            if pairs is None or pairs.ratio is None:
-                continue
-            cells = found.cell(ours, task, updates), found.cell(theirs, task, updates)
-            both = cells[0].keys() & cells[1].keys()
-            points = [min(cells[0][seed], GONE) / min(cells[1][seed], GONE) for seed in both]
-            if pairs.interval:
-                axes.plot(np.clip(pairs.interval, *RATIOS_SHOWN), [y, y], "-", color="0.45", linewidth=5, alpha=0.4)
-            axes.plot(np.clip(points, *RATIOS_SHOWN), [y] * len(points), "o", color="0.3", markersize=3, clip_on=False)
-            axes.plot([pairs.ratio], [y], "|", color="black", markersize=14, markeredgewidth=2)
+def forest_figure(found: Found) -> Figure:
+    """Every arm over the push-forward training that it changes: ratio, interval, seeds, what repeats differ by."""
+    figure = new_figure(9.5, 0.25 * len(FOREST) * len(ONE_D) + 1.6)
+    panels = figure.subplots(len(ONE_D), 1, sharex=True)
+    for axes, task in zip(panels, ONE_D, strict=True):
+        factor = repeat_factor(found.spreads, "adamw", task)
+        if factor:
+            axes.axvspan(1 / factor, factor, color="0.9", linewidth=0)
         axes.axvline(1, color="0.5", linewidth=0.8)
+        for y, (arm, other) in enumerate(FOREST.values()):
+            seeds = [*PAPER_SEEDS, *FRESH_SEEDS]
+            ours, theirs = (found.cell(name, task, FULL, seeds) for name in (arm, other))
+            pairs = compare(ours, theirs)
+            if pairs is None or pairs.ratio is None:
+                axes.annotate(NOT_RUN, (1, y), xytext=(6, -3), textcoords="offset points", fontsize=6, color="0.5")
+                continue
+            points = [min(ours[seed], GONE) / min(theirs[seed], GONE) for seed in ours.keys() & theirs.keys()]
+            if pairs.interval:
+                axes.plot(pairs.interval, [y, y], "-", color="0.45", linewidth=4, alpha=0.4)
+            axes.plot(points, [y] * len(points), "o", color="0.3", markersize=2.5)
+            axes.plot([pairs.ratio], [y], "|", color="black", markersize=9, markeredgewidth=2)
+        claims = [published_value(task, arm) for arm in ("hero", "push_forward")]
+        if claims[0] and claims[1]:
+            axes.plot([claims[0] / claims[1]], [0], "x", color="#d55e00", markersize=6, markeredgewidth=2)
+        axes.set_yticks(range(len(FOREST)), list(FOREST), fontsize=7)
+        axes.set_ylim(len(FOREST) - 0.4, -0.6)
+        axes.set_title(task, fontsize=9, loc="left")
         axes.set_xscale("log")
-        axes.set_xlim(*RATIOS_SHOWN)
-        axes.set_title(title, fontsize=10)
-        axes.set_xlabel("ratio of nRMSE@100")
-    panels[0].set_yticks(range(len(places)), [f"{task}, {updates:,}" for task, updates in places])
-    panels[0].invert_yaxis()
+    panels[-1].set_xlabel("ratio of test GM100 to push-forward training with AdamW and the same loss")
     return figure
 
 
-BEFORE_AFTER = "before_after.npz"
-FULL, SHORT, SHORTEST, LONGER = 10_000, 2_000, 500, 12_000
-"""Updates of the paper's protocol, in two dimensions, in three, and of a control with more time than the recipe."""
-SCHEDULES = {"Transolver": 300, "Transolver, batch 4": SHORT}
-"""Updates of the other backbone: about as long as each other."""
-PLACES = [*((t, FULL) for t in ONE_D), *((t, SHORT) for t in TWO_D), *((t, SHORTEST) for t in THREE_D)]
-"""Every task, with the updates that it was trained for."""
-MOTIVATION = [("burgers", FULL), ("kuramoto_sivashinsky", FULL), ("decaying_turbulence", SHORT)]
-"""The paper's figure of errors along the rollout: its own task, and two at full length."""
-OURS_AND_PAPER = {"push_forward": "push_forward, paper", "hero": "HERO, paper", **LABELS}
-TABLES: dict[str, Callable[[Found], str]] = {
-    "headline": lambda found: headline_table(found, ONE_D, FULL),
-    "recipe": lambda found: recipe_table(found, ONE_D, FULL),
-    "measures": lambda found: measures_table(found, PLACES),
-    "history": lambda found: history_table(found, PLACES),
-    "recipe 2D": lambda found: recipe_table(found, TWO_D, SHORT),
-    "recipe 3D": lambda found: recipe_table(found, THREE_D, SHORTEST),
-    "paper": lambda found: paper_table(found.of_seeds(PAPER_SEEDS), ONE_D, FULL),
-    "paper 2D": lambda found: paper_table(found.of_seeds(PAPER_SEEDS), TWO_D[:3], SHORT),
-    "pairs": lambda found: hero_pairs_table(found.of_seeds(PAPER_SEEDS), ONE_D, FULL),
-    "pairs mse": lambda found: hero_pairs_table(found, STUDIED, FULL, ", mse"),
-    "pairs 2D": lambda found: hero_pairs_table(found, TWO_D[:3], SHORT),
-    "pairs 3D": lambda found: hero_pairs_table(found, THREE_D, SHORTEST),
-    "transolver": lambda found: transolver_table(found, STUDIED[:1], SCHEDULES),
-    "variants": lambda found: variants_table(found, STUDIED, FULL),
-    "predictability": predictability_table,
-    "ablation": lambda found: ablation_table(found.of_seeds(OWN_SEEDS), STUDIED, FULL),
-    **{f"study {name}": partial(study_text, name=name) for name in ("ablation", "ood", "cost", "landscape")},
-    "probes": probes_table,
-    "equal time": lambda found: equal_time_table(found, STUDIED, FULL, LONGER),
+def text_of(name: str) -> Callable[[Found], str]:
+    """The writer of a study's tables."""
+    return lambda found: study_text(found, name)
+
+
+PAGE_TABLES: dict[str, Callable[[Found], str]] = {
+    "headline": headline_table,
+    "recipe": recipe_table,
+    "hero": hero_table,
+    "parts": parts_table,
 }
-PAGES = ("README.md", "docs/results.md", "results/tables.md")
+"""Tables between marks."""
+HERO_RATIOS = {"HERO / push_forward": ("hero", "push_forward"), "constant": ("fixed_weight", "push_forward")}
+OWN_RATIOS = {"balanced / control": ("balanced", "control"), "foresight / control": ("foresight", "control")}
+SECTIONS: dict[str, Callable[[Found], str]] = {
+    "Recipe over control by every measure": measures_table,
+    "Learning rates and optimizers apart": optimizers_table,
+    "The spread of repeating": repeats_table,
+    "One change at a time, nRMSE@100 over the control": gain_table,
+    "At equal time": equal_time_table,
+    "All strategies": lambda found: paper_table(found, ONE_D, FULL),
+    "All strategies in two dimensions": lambda found: paper_table(found, TWO_D[:3], SHORT),
+    "Parts of HERO, nRMSE@100 over push_forward": variants_table,
+    "HERO in two and three dimensions": lambda found: places_table(found, HERO_RATIOS),
+    "The balanced loss in two and three dimensions": lambda found: places_table(found, OWN_RATIOS),
+    "Transolver": transolver_table,
+    "What the probe measures": probes_table,
+    "The ablation of the paper on decaying turbulence": text_of("ablation"),
+    "Shifts": text_of("ood"),
+    "Costs of training and inference": text_of("cost"),
+    "Checkpoints along training": text_of("landscape"),
+    "Growth of differences": predictability_table,
+}
+"""The sections of results/tables.md."""
+PAGES = ("README.md", "docs/results.md")
+TABLES_PAGE = "results/tables.md"
 
 
 def filled(text: str, found: Found) -> str:
     """The page with its tables as the kept runs give them."""
 
     def made(match: re.Match[str]) -> str:
-        if match[1] not in TABLES:
-            raise HeroError(f"there is no table {match[1]!r}; choose one of: {', '.join(TABLES)}.")
-        runs = found if match[1] == "headline" else found.of_seeds(range(FRESH_SEEDS.start))
-        return f"<!-- begin {match[1]} -->\n{TABLES[match[1]](runs)}\n<!-- end {match[1]} -->"
+        if match[1] not in PAGE_TABLES:
+            raise HeroError(f"there is no table {match[1]!r}; choose one of: {', '.join(PAGE_TABLES)}.")
+        return f"<!-- begin {match[1]} -->\n{PAGE_TABLES[match[1]](found)}\n<!-- end {match[1]} -->"
 
     return re.sub(r"<!-- begin ([\w ]+) -->\n.*?<!-- end \1 -->", made, text, flags=re.DOTALL)
+
+
+def pages(found: Found, root: Path) -> dict[str, str]:
+    """Every page as the kept runs give it."""
+    first = "# Tables\n\nThe complete tables behind [results](../docs/results.md), written by `make results`.\n"
+    sections = [f"\n## {heading}\n\n{write(found)}\n" for heading, write in SECTIONS.items()]
+    marked = {name: filled((root / name).read_text(encoding="utf-8"), found) for name in PAGES}
+    return {**marked, TABLES_PAGE: "".join([first, *sections])}
 
 
 def build(results: Path, root: Path) -> list[Path]:
     """Write the tables into the pages, and the figures; returns what was written."""
     found = Found.read(results)
-    written = []
-    for name in PAGES:
-        text = (root / name).read_text(encoding="utf-8")
-        written.append(write_atomic(root / name, filled(text, found).encode()))
-    figures = {
-        "results_curves": curves_figure(found, PLACES[: len(ONE_D)], OURS_AND_PAPER),
-        "results_strategies": curves_figure(found, MOTIVATION, {arm: arm for arm in PAPER}),
-        "results_ratios": ratios_figure(found, PLACES),
-    }
-    for path in sorted(landscape_folder(results).glob("*.json")):
+    written = [write_atomic(root / name, text.encode()) for name, text in pages(found, root).items()]
+    figures = {"results_forest": forest_figure(found), "results_strategies": curves_figure(found)}
+    for path in sorted((results / "landscapes").glob("*.json")):
         shown = Landscape.read(path)
         figures[f"results_landscape_{shown.run.partition('-')[0]}"] = landscape_figure(shown, shown.run)
-    if (results / BEFORE_AFTER).is_file():
-        figures["before_after"] = before_after_figure(results / BEFORE_AFTER)
+    if (results / "before_after.npz").is_file():
+        figures["before_after"] = before_after_figure(results / "before_after.npz")
     return written + [save(figure, root / "docs/figures" / f"{name}.png") for name, figure in figures.items()]
 
 
 def outdated(results: Path, root: Path) -> list[str]:
-    """A: the pages whose tables are not what the kept runs say."""
-    found = Found.read(results)
-    pages = {name: (root / name).read_text(encoding="utf-8") for name in PAGES}
-    return [name for name, text in pages.items() if filled(text, found) != text]
+    """A: the pages that are not what the kept runs say."""
+    made = pages(Found.read(results), root)
+    return [name for name, text in made.items() if (root / name).read_text(encoding="utf-8") != text]

@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.evidence import ARMS, HERO_VARIANTS, READINGS, Evidence, Key, key_of, read_evidence, verify_predictions
+from benchmarks.evidence import (
+    ARMS,
+    HERO_VARIANTS,
+    READINGS,
+    Evidence,
+    Key,
+    Spread,
+    key_of,
+    read_evidence,
+    repeat_factor,
+    verify_predictions,
+)
 from benchmarks.evidence_page import (
+    FRESH_SEEDS,
     PAPER_SEEDS,
     PUBLISHED_VARIANTS,
     Found,
-    equal_time_table,
+    Ratio,
+    Row,
+    blew_up,
+    compare,
     filled,
-    hero_pairs_table,
+    hero_table,
     outdated,
     paper_table,
-    ratio_text,
+    ratio_table,
     recipe_table,
-    transolver_table,
     variants_table,
 )
 from benchmarks.predictability import growth_rate, measure_predictability
@@ -35,75 +50,91 @@ from hero.study.plans import plan
 
 ROOT = Path(__file__).parents[1]
 
-pytestmark = pytest.mark.usefixtures("foresight")
-
 
 def evidence(arm: str, task: str, seed: int, error: float) -> Evidence:
     errors = np.full((3, 200), error)
     values = summarise({"nrmse": errors, "correlation": 1 - np.minimum(errors, 1), "apebench_nrmse": errors})
-    facts = {"task": task, "strategy": "foresight", "seed": seed, "trajectories": 3}
+    facts = {"task": task, "strategy": "push_forward", "seed": seed, "trajectories": 3}
     metrics = fake_metrics(f"{arm}-{task}-{seed}", values, **facts)
-    return Evidence(arm=arm, task=task, seed=seed, updates=10_000, tag="t", command="", settings={}, metrics=metrics,
+    return Evidence(arm=arm, task=task, seed=seed, updates=10_000, commit="", command="", settings={}, metrics=metrics,
                     nrmse=tuple(errors[0]))  # fmt: skip
+
+
+def row_of(text: str, task: str) -> list[str]:
+    line = next(line for line in text.split("\n") if line.startswith(f"| {task} "))
+    return [cell.strip() for cell in line.strip("|").split("|")]
 
 
 def test_ratios_are_paired_by_seed() -> None:
     runs = [evidence("recipe", "burgers", seed, 0.05 * 2.0**seed) for seed in range(3)]
     runs += [evidence("control", "burgers", seed, 0.1 * 2.0**seed) for seed in (2, 1, 0, 5)]
-    found = Found(runs)
-    pairs = found.pairs("recipe", "control", "burgers", 10_000)
+    cells = [Found(runs).cell(arm, "burgers", 10_000, range(9)) for arm in ("recipe", "control")]
+    pairs = compare(*cells)
     assert pairs is not None
     assert pairs.ratio == pytest.approx(0.5)
-    assert found.pairs("recipe", "control", "kdv", 10_000) is None
-    line = recipe_table(found, ("burgers", "kdv"), 10_000).split("\n")[2]
-    assert line == "| burgers | 0.400 | 0.100 | not run | 0.500 | not run | 0 to 2 |"
-    assert "not run" in ratio_text(None)
+    assert compare(cells[0], {}) is None
 
 
-def test_a_diverged_run_is_not_left_out() -> None:
-    runs = [evidence("recipe", "burgers", 0, 0.1), evidence("recipe", "burgers", 1, math.inf)]
-    runs += [evidence("control", "burgers", seed, 0.2) for seed in (0, 1)]
-    table = recipe_table(Found(runs), ("burgers",), 10_000)
-    assert "| 1.00 (1 of 2 blew up) | not run | 5.00 |" in table  # √(0.1 · 10), and √(0.5 · 50)
+def test_all_cells_of_a_row_have_the_same_seeds() -> None:
+    runs = [evidence("control", "burgers", seed, 0.4) for seed in (40, 41, 42)]
+    runs += [evidence("recipe", "burgers", seed, 0.1 * seed / 40) for seed in (40, 41, 42)]
+    runs += [evidence("push_forward", "burgers", seed, 0.8) for seed in (41, 42, 43)]
+    cells = row_of(recipe_table(Found(runs)), "burgers")
+    assert cells[1:4] == ["0.800", "0.400", "0.104"]  # √(0.1025 · 0.105)
+    assert cells[-1] == "41 to 42"
+    assert row_of(recipe_table(Found(runs)), "kdv")[1:4] == ["not run"] * 3
 
 
-def test_seeds_of_the_paper_and_ours_are_kept_apart() -> None:
-    runs = [evidence(arm, "burgers", seed, 0.1 * 2.0**seed) for arm in ("push_forward", "hero") for seed in (0, 1, 10)]
-    found = Found(runs)
-    assert sorted(found.of_seeds(PAPER_SEEDS).cell("hero", "burgers", 10_000)) == [0, 1]
-    assert "| 0.150 ±0.071 |" in paper_table(found.of_seeds(PAPER_SEEDS), ("burgers",), 10_000)
-    line = hero_pairs_table(found.of_seeds(PAPER_SEEDS), ("burgers",), 10_000).split("\n")[2]
-    assert line.startswith("| burgers | 0.141 | 1.00")
-    assert line.endswith("| not run | not run | 0 to 1 |")
+def test_a_star_is_corrected_over_the_table() -> None:
+    """A p of 0.028 is a difference alone, not as one of five."""
+    factors = (0.80, 0.84, 0.70, 0.90)
+    tasks = ("burgers", "kdv", "dispersion", "kdv_difficulty", "kuramoto_sivashinsky")
+    runs = [evidence("control", task, seed, 1.0) for task in tasks for seed in range(4)]
+    runs += [evidence("recipe", task, seed, factor) for task in tasks for seed, factor in enumerate(factors)]
+    rows = [Row([task], [Ratio("recipe", "control", task)]) for task in tasks]
+    assert "*" in ratio_table(Found(runs), ["task", "ratio"], rows[:1], range(4))
+    assert "*" not in ratio_table(Found(runs), ["task", "ratio"], rows, range(4))
 
 
-def test_tasks_are_averaged_for_each_seed() -> None:
-    runs = [evidence("control", task, seed, 0.4) for task in ("burgers", "kdv") for seed in (10, 11)]
-    runs += [evidence("recipe", "burgers", seed, 0.1) for seed in (10, 11)]
-    runs += [evidence("recipe", "kdv", seed, 0.4) for seed in (10, 12)]
-    pairs = Found(runs).averaged("recipe", "control", ("burgers", "kdv"), 10_000)
-    assert pairs is not None
-    assert pairs.ratio == pytest.approx(0.5)  # √(¼ · 1), for the one seed that all four cells have
-    assert pairs.interval is None
+def test_a_diverged_run_is_counted_and_said() -> None:
+    runs = [evidence("recipe", "burgers", 40, 0.1), evidence("recipe", "burgers", 41, math.inf)]
+    runs += [evidence(arm, "burgers", seed, 0.2) for arm in ("control", "push_forward") for seed in (40, 41)]
+    cells = row_of(recipe_table(Found(runs)), "burgers")
+    assert cells[3] == "1.00 (1 of 2 above 10, counted as it)"  # √(0.1 · 10)
+    assert cells[4] == "0 of 2, 0 of 2, 1 of 2"
+    assert cells[5] == "5.00"  # √(0.5 · 50)
+
+
+def test_one_trajectory_above_ten_at_one_step_is_a_blow_up() -> None:
+    calm = evidence("recipe", "burgers", 40, 0.1)
+    assert not blew_up(calm)
+    assert blew_up(calm.model_copy(update={"worst": (0.1, 11.0, 0.1)}))
+
+
+def test_seeds_of_the_paper_and_fresh_ones_are_kept_apart() -> None:
+    arms = ("push_forward", "hero")
+    found = Found([evidence(arm, "burgers", seed, 0.1 * 2.0**seed) for arm in arms for seed in (0, 1, 10, 40)])
+    assert sorted(found.cell("hero", "burgers", 10_000, PAPER_SEEDS)) == [0, 1]
+    assert sorted(found.cell("hero", "burgers", 10_000, FRESH_SEEDS)) == [40]
+    assert "| 0.150 ±0.071 |" in paper_table(found, ("burgers",), 10_000)
+
+
+def test_each_loss_and_learning_rate_is_compared_with_its_own_push_forward() -> None:
+    errors = {"push_forward, mse, lr=1e-4": 0.4, "hero, mse, lr=1e-4": 0.3, "push_forward": 0.1, "hero": 0.1}
+    found = Found([evidence(arm, "burgers", 0, error) for arm, error in errors.items()])
+    lines = [line for line in hero_table(found).split("\n") if line.startswith("| burgers | mse | 1e-4 ")]
+    assert lines == ["| burgers | mse | 1e-4 | 0.208 | 0.400 | 0.750 | not run | 0 |"]
 
 
 def test_variants_stand_next_to_the_papers() -> None:
     found = Found([evidence("hero, lag only", "burgers", 0, 0.1), evidence("push_forward", "burgers", 0, 0.2)])
-    lines = variants_table(found, ("burgers",), 10_000).split("\n")
-    assert "| lag only | 0.500 | 0.777 |" in lines  # 4.873 / 6.271
-    assert "| start=2000 | not run | 0.780 |" in lines  # 4.917 / 6.306
-    assert len(lines) == 2 + len(PUBLISHED_VARIANTS) == 3 + len(HERO_VARIANTS)
-
-
-def test_a_longer_control_is_not_the_control() -> None:
-    runs = [evidence("recipe", "burgers", 10, 0.1), evidence("control", "burgers", 10, 0.4)]
-    runs.append(evidence("control", "burgers", 10, 0.2).model_copy(update={"updates": 12_000}))
-    line = equal_time_table(Found(runs), ("burgers",), 10_000, 12_000).split("\n")[2]
-    assert line == "| burgers | 0.400 | 0.200 | 0.100 | 0.500 |"
+    lines = variants_table(found).split("\n")
+    assert "| lag only | 0.777 | burgers | 0.500 | 0 |" in lines  # 4.873 / 6.271
+    assert len(PUBLISHED_VARIANTS) == 1 + len(HERO_VARIANTS)
 
 
 def test_between_its_marks_a_page_is_written_and_nothing_else() -> None:
-    found = Found([evidence("recipe", "burgers", 10, 0.1)])
+    found = Found([evidence("recipe", "burgers", 40, 0.1)])
     page = "before\n<!-- begin recipe -->\nold\n<!-- end recipe -->\nafter\n"
     text = filled(page, found)
     assert text.startswith("before\n<!-- begin recipe -->\n| task |")
@@ -118,25 +149,30 @@ def test_the_pages_say_what_the_kept_runs_say() -> None:
     assert outdated(ROOT / "results", ROOT) == []
 
 
-def test_kept_runs_are_trained_by_their_commands() -> None:
-    for run in read_evidence(ROOT / "results"):
-        assert run.command == run.key.command
-        assert (run.key.config.task.name, run.metrics.seed, run.metrics.training.steps) == (
-            run.metrics.task,
-            run.seed,
-            run.updates,
-        )
+def test_kept_runs_are_trained_by_their_commands_with_code_that_exists() -> None:
+    runs = read_evidence(ROOT / "results")
+    for run in runs:
         assert len(run.nrmse) == run.settings["data"]["test_steps"]
+        if run.arm in ARMS:
+            assert run.command == run.key.command
+            facts = run.metrics.task, run.metrics.seed, run.metrics.training.steps
+            assert (run.key.config.task.name, run.seed, run.updates) == facts
+    commits = {run.commit for run in runs} - {""}
+    assert all(len(commit) == 40 for commit in commits)
+    shallow = subprocess.run(["git", "rev-parse", "--is-shallow-repository"], cwd=ROOT, capture_output=True, text=True)
+    if shallow.stdout.strip() == "false":
+        for commit in commits:
+            assert subprocess.run(["git", "cat-file", "-e", commit], cwd=ROOT).returncode == 0, commit
 
 
 def test_every_arm_and_reading_has_its_own_id() -> None:
-    keys = [Key(arm, "burgers", 10, 10_000) for arm in ARMS] + [Key("foresight", task, 10, 2000) for task in READINGS]
+    keys = [Key(arm, "burgers", 10, 10_000) for arm in ARMS] + [Key("balanced", task, 10, 2000) for task in READINGS]
     assert [key_of(key.config) for key in keys] == keys
     assert len({key.config.run_id() for key in keys}) == len(keys)
     assert key_of(make_config(overrides={"task.name": "burgers", "train.lr": 0.5})) is None
     short = Key("hero", "burgers", 0, 2000)  # some variants of HERO would start after the last of so few updates
     assert key_of(short.config) == short
-    command = "hero train kolmogorov_flow --preset paper --strategy foresight --seed 10"
+    command = "hero train kolmogorov_flow --preset paper --strategy push_forward --seed 10"
     more = "--set train.loss=balanced --set train.optimizer=soap --set task.drag=0.2 --set train.steps=2000"
     assert keys[-1].command == f"{command} {more}"
 
@@ -149,20 +185,16 @@ def test_the_arms_are_the_rows_of_the_studies(study: str) -> None:
     assert missing == (without_term if study == "ablation" else [])
 
 
-def test_variants_are_compared_on_the_seeds_that_they_have() -> None:
-    runs = [evidence("push_forward", "burgers", seed, 0.1) for seed in range(3)]
-    runs += [evidence("hero", "burgers", seed, error) for seed, error in enumerate((0.05, 0.1, 0.1))]
-    runs.append(evidence("hero, lag only", "burgers", 0, 0.09))
-    lines = variants_table(Found(runs), ("burgers",), 10_000).split("\n")
-    assert lines[2].startswith("| as published | 0.500 |")
-    assert "| lag only | 0.900 |" in lines[4]
-
-
-def test_transolver_has_a_table_with_both_comparisons() -> None:
-    arms = {"push_forward": 0.2, "hero": 0.1, "control": 0.4, "recipe": 0.1}
-    runs = [evidence(f"{arm}, Transolver", "burgers", 0, error) for arm, error in arms.items()]
-    line = transolver_table(Found(runs), ("burgers",), {"Transolver": 10_000}).split("\n")[2]
-    assert line == "| burgers | Transolver | 10,000 | 0.200 | 0.100 | 0.500 | 0 | 0.400 | 0.100 | 0.250 | 0 |"
+def test_the_spread_of_repeating_is_that_of_its_optimizer_and_task() -> None:
+    """Log-normal repeats: two of them differ by more than the factor once in twenty pairs."""
+    logs = np.random.default_rng(0).normal(-4, 0.1, (400, 7))
+    factors = np.array([Spread("burgers", "soap", tuple(np.exp(row[:6]))).factor for row in logs])
+    within = np.abs(logs[:, 6] - logs[:, 0]) < np.log(factors)
+    assert 0.92 < within.mean() < 0.98
+    measured = [Spread("burgers", "soap", (1.0, 1.1, 1.2)), Spread("kuramoto_sivashinsky", "soap", (1.0, 2.0, 4.0))]
+    assert repeat_factor(measured, "soap", "burgers") == measured[0].factor
+    assert repeat_factor(measured, "soap", "kdv") == measured[1].factor
+    assert repeat_factor(measured, "adamw", "kdv") is None
 
 
 def test_stored_predictions_are_checked(tmp_path: Path) -> None:
@@ -181,9 +213,9 @@ def test_the_command_checks_pages_and_predictions(monkeypatch: pytest.MonkeyPatc
         assert main(["results", "--verify", tier]) == 0
         assert "holds" in capsys.readouterr().out
     assert main(["results", "--results", str(tmp_path)]) == 2
-    assert "has no runs" in capsys.readouterr().err
     assert main(["results", "--verify", "D", "--run", "nothing"]) == 2
-    assert "there is no run nothing" in capsys.readouterr().err
+    assert main(["results", "--results", str(tmp_path), "--add", str(tmp_path), "--commit", "no-such-commit"]) == 2
+    assert "no commit of this repository" in capsys.readouterr().err
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "a.json").write_text(json.dumps({"arm": "recipe"}))
     assert main(["results", "--results", str(tmp_path), "--verify", "A"]) == 2
