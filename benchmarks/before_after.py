@@ -22,7 +22,7 @@ EVERY = 2
 def store_rollouts(before: Run, after: Run, data_dir: Path, path: Path) -> Path:
     """Roll both runs of a 1D task out along the test trajectory on which the first is median; small, for a picture."""
     config = before.config
-    if config.task != after.config.task or config.make_source().dims != 1:
+    if config.task != after.config.task or config.source.dims != 1:
         raise HeroError("the picture needs two runs of the same task in one dimension.")
     test = load_data(config, "test", data_dir, "cpu").states
     errors = {"before": before.errors.score, "after": after.errors.score}

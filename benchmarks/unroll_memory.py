@@ -40,7 +40,7 @@ def kept_bytes(dims: int, steps: int, recompute: bool) -> int:
     """Bytes that the forward pass of an update leaves to its backward pass, without the model."""
     settings = {"task.name": TASK_OF_DIM[dims], "train.recompute": recompute, "train.unroll": steps}
     config = make_config(overrides={"strategy": "push_forward", **settings})
-    source, size = config.make_source(), config.train.batch
+    source, size = config.source, config.train.batch
     states, truth = (torch.randn(size, n, source.channels, *source.space) for n in (1, steps))
     model = config.build_operator()
     model(states[:, 0])  # makes the matrices of the transform, which stay

@@ -81,7 +81,7 @@ def result(folders: dict[str, Path]) -> hero.Result:
 def test_an_array_becomes_a_run_with_everything_around_it(result: hero.Result, folders: dict[str, Path]) -> None:
     config = result.config
     assert (config.data.dt, config.data.extent, config.data.periodic) == (0.5, (2.0,), (True,))
-    assert (config.make_source().channel_names, config.task.name) == (("height",), "waves")
+    assert (config.source.channel_names, config.task.name) == (("height",), "waves")
     assert result.path.parent == folders["runs"]
     assert result.errors.shape == (1, 11)
     assert result.metrics["nrmse@1"] == result.metrics.nrmse_1 == pytest.approx(result.errors[:, 0].mean())

@@ -332,7 +332,7 @@ def forbidden(run: Path, data: Path, other: Path) -> dict[str, tuple[int, str]]:
     locked = other / "locked"
     locked.mkdir()
     config = Run(run).config
-    stored = split_path(config.make_source(), config.split("test"), data)  # type: ignore[arg-type]
+    stored = split_path(config.source.task, config.split("test"), data)  # type: ignore[arg-type]
     commands: dict[Path, tuple[object, ...]] = {
         run / "config.toml": ("evaluate", run),
         run / "model.safetensors": ("evaluate", run),

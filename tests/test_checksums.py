@@ -42,7 +42,7 @@ def run(original: Path, data_dir: Path, tmp_path: Path) -> Path:
 
 
 def data_of(run: Path) -> Path:
-    return split_path(CONFIG.make_source(), CONFIG.split("train"), run.parents[1] / "data")
+    return split_path(CONFIG.source.task, CONFIG.split("train"), run.parents[1] / "data")
 
 
 def errors_of(run: Path) -> Any:
@@ -51,7 +51,7 @@ def errors_of(run: Path) -> Any:
 
 
 READERS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], Any]]] = {
-    "data": (data_of, lambda run: load_split(CONFIG.make_source(), CONFIG.split("train"), data_of(run).parent)),
+    "data": (data_of, lambda run: load_split(CONFIG.source.task, CONFIG.split("train"), data_of(run).parent)),
     "weights": (lambda run: run / "model.safetensors", lambda run: read_weights(run / "model.safetensors")),
     "kept": (lambda run: kept_path(run, 3), lambda run: read_weights(kept_path(run, 3))),
     "state": (lambda run: run / "last/state.pt", lambda run: load_state(run / "last/state.pt")),
@@ -178,17 +178,17 @@ def test_arrays_of_a_session_are_verified_to_the_last_and_stored_again(several: 
     u = np.random.default_rng(0).normal(size=(4, 12, 1, 16384)).astype(np.float32)  # more than a fingerprint covers
     given: Any = {"u": u, "x": np.arange(16384) / 16384} if several else u
     config = make_config(overrides=store_arrays(given, tmp_path))
-    assert config.make_source().recording.files
+    assert config.source.files.recording.files
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()
     damaged = bytearray(whole)
     damaged[len(whole) // 2] ^= 1
     path.write_bytes(damaged)
     with pytest.raises(HeroError, match=f"{path.name} is damaged"):
-        _ = config.make_source().recording
+        _ = config.source.files.recording
     store_arrays(given, tmp_path)
     assert path.read_bytes() == whole
-    assert config.make_source().recording.files
+    assert config.source.files.recording.files
 
 
 @pytest.mark.parametrize("place", ["start", "end"])

@@ -46,8 +46,7 @@ def config_for(strategy: str, backbone: str, dims: int) -> RunConfig:
 
 def begin(config: RunConfig) -> tuple[Strategy, nn.Module, Batches]:
     """What training sets up, on smooth data of order one."""
-    source = config.make_source()
-    u = source.initial_states(3, seed=1).float()
+    u = config.source.task.initial_states(3, seed=1).float()
     data = torch.stack([u * (1 - 0.05 * k) for k in range(7)], dim=1)
     return config.make_strategy(), config.build_operator(), config.windows(data)
 

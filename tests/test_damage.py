@@ -299,7 +299,7 @@ def test_temporary_data_files_of_killed_processes_are_removed_and_of_living_ones
 
 def test_a_process_that_waits_for_data_says_for_which_and_whom(tmp_path: Path) -> None:
     config = tiny()
-    path = split_path(config.make_source(), config.split("train"), tmp_path)
+    path = split_path(config.source.task, config.split("train"), tmp_path)
     with path.with_suffix(".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         held.write("4711")

@@ -533,7 +533,7 @@ def begin(path: Path, typed: Sequence[str] = ()) -> None:
     """All that `hero train` does before its first update: HeroError where it refuses the file."""
     config = make_config(RECOMMENDED, overrides=[f"data.path={path}", *typed])
     for split in SPLITS:
-        load_trajectories(config.make_source(), config.split(split), path.parent)
+        load_trajectories(config.source, config.split(split), path.parent)
 
 
 @pytest.mark.parametrize("case", FILES)
@@ -563,8 +563,8 @@ def test_a_file_is_fit_exactly_if_training_takes_it(case: str, tmp_path: Path) -
 
 def test_the_time_between_states_that_a_stride_keeps(tmp_path: Path) -> None:
     path = npz(t=ALTERNATING[:30])(tmp_path)
-    assert make_config(overrides={"data.path": str(path), "data.stride": 2}).make_source().dt == pytest.approx(0.3)
-    assert make_config(overrides={"data.path": str(path), "data.dt": 0.15}).make_source().dt == 0.15
+    assert make_config(overrides={"data.path": str(path), "data.stride": 2}).source.dt == pytest.approx(0.3)
+    assert make_config(overrides={"data.path": str(path), "data.dt": 0.15}).source.dt == 0.15
     found = diagnose(open_recording(path), str(path))
     (one,) = found.problems
     assert one.advice.endswith(f"hero train {path} --set data.stride=2")

@@ -71,14 +71,14 @@ def states(data_dir: Path, trained: Path) -> np.ndarray:
 
 
 def card_of(config: RunConfig, run: str = "x", step: int = 0) -> ModelCard:
-    source, train = config.make_source(), config.train
+    source, train = config.source, config.train
     return ModelCard(
         run=run,
         step=step,
         task=source.name,
         settings=source.settings(),
         test={"name": "test", "trajectories": 3, "steps": 110, "seed": 773},
-        grid=(source.resolution,) * source.dims,
+        grid=source.space,
         dt=source.dt,
         history=train.history,
         channels=1,

@@ -14,9 +14,10 @@ import torch
 
 import foreign
 from conftest import Call, assert_refused
-from hero.data import FileSettings, FileSource, load_trajectories
+from hero.data import Files, FileSettings, load_trajectories
+from hero.data.files.opening import opened
 from hero.data.files.recording import Axis, Channel, Recording, Trajectory
-from hero.data.files.source import divided, opened, rollouts
+from hero.data.files.splits import divided, rollouts
 from hero.errors import HeroError
 from hero.report.figures.runs import run_figures
 from hero.report.inputs import gather
@@ -57,7 +58,7 @@ def test_a_surrogate_with_conditioning_becomes_onnx(tmp_path: Path, call: Call) 
     places = ("--runs", tmp_path / "runs", "--data", tmp_path / "data")
     assert call("train", tmp_path / "a.h5", *settings(*SMALL, *FNO), *places)[0] == 0
     (run,) = (tmp_path / "runs").iterdir()
-    assert Run(run).config.make_source().conditioning == ("buo_y",)
+    assert Run(run).config.source.conditioning == ("buo_y",)
     code, _, err = call("export", run.name, *places)
     assert code == 0, err
     rolled = []
@@ -76,7 +77,7 @@ def test_strategies_on_a_grid_with_walls_and_with_conditioning(strategy: str, tm
     code, _, err = call("train", tmp_path / "a.h5", "--strategy", strategy, *few, *places)
     assert code == 0, err
     (run,) = (tmp_path / "runs").iterdir()
-    source = Run(run).config.make_source()
+    source = Run(run).config.source
     assert source.channel_names == ("scalar", "velocity_x", "velocity_y")
     assert source.periodic == (True, False)
     assert set(source.conditioning) == {"number", "density", "mask"}
@@ -200,7 +201,7 @@ def test_states_are_the_chosen_channels_frames_and_points(tmp_path: Path) -> Non
         dt=0.5,
         extent=(2.0, 1.0),
     ).found()
-    source = FileSource(found)
+    source = Files(found).source()
     assert (source.space, source.channel_names, source.dt) == ((4, 4), ("u2", "u0"), 0.5)
     data = load_trajectories(source, found.split("train"), tmp_path)
     rows = [part.trajectory for part in divided(opened(found), found)["train"]]
@@ -215,7 +216,7 @@ def test_data_read_from_the_file_are_the_data_in_memory(tmp_path: Path) -> None:
     few = [*SMALL, *FNO, f"data.path={tmp_path / 'a.h5'}"]
     whole, lazy = make_config(overrides=few), make_config(overrides=[*few, "data.memory=1e-9"])
     assert whole.run_id() == lazy.run_id()
-    one, two = (load_trajectories(c.make_source(), c.split("train"), tmp_path) for c in (whole, lazy))
+    one, two = (load_trajectories(c.source, c.split("train"), tmp_path) for c in (whole, lazy))
     assert one.is_in_memory
     assert not two.is_in_memory
     for step in range(4):
@@ -279,7 +280,7 @@ def test_a_stored_configuration_with_other_choices_looks_at_the_file_again(tmp_p
     assert make_config(file=tmp_path / "config.toml") == config
     other = make_config(file=tmp_path / "config.toml", overrides=["data.stride=2", "data.rollout=2"])
     assert (other.split("train").steps, other.split("test").steps) == (4, 2)
-    assert other.make_source().dt == 2 * config.make_source().dt
+    assert other.source.dt == 2 * config.source.dt
 
 
 def test_a_stored_configuration_with_another_file_looks_at_that_file(tmp_path: Path) -> None:
@@ -288,11 +289,11 @@ def test_a_stored_configuration_with_another_file_looks_at_that_file(tmp_path: P
     config = make_config(overrides=[*SMALL, *FNO, f"data.path={tmp_path / 'a.npy'}", "data.dt=0.5"])
     (tmp_path / "config.toml").write_text(config.to_toml(), encoding="utf-8")
     other = make_config(file=tmp_path / "config.toml", overrides=[f"data.path={tmp_path / 'b.npy'}"])
-    assert (other.make_source().space, other.split("train").steps) == ((16,), 6)
-    assert other.make_source().recording.trajectories[0].frames == 7
+    assert (other.source.space, other.split("train").steps) == ((16,), 6)
+    assert other.source.files.recording.trajectories[0].frames == 7
     (tmp_path / "a.npy").rename(tmp_path / "moved.npy")
     moved = make_config(file=tmp_path / "config.toml", overrides=[f"data.path={tmp_path / 'moved.npy'}"])
-    assert moved.make_source().dt == 0.5
+    assert moved.source.dt == 0.5
 
 
 def test_an_uneven_axis_is_not_taken_as_periodic(tmp_path: Path) -> None:
@@ -300,9 +301,9 @@ def test_an_uneven_axis_is_not_taken_as_periodic(tmp_path: Path) -> None:
         file["tensor"] = waves(6, 9, 1, 16)[:, :, 0]
         file["x-coordinate"] = np.linspace(0, 1, 16) ** 1.5
         file["t-coordinate"] = 0.1 * np.arange(10)
-    source = make_config(overrides=[*SMALL, *FNO, f"data.path={tmp_path / 'a.h5'}"]).make_source()
+    source = make_config(overrides=[*SMALL, *FNO, f"data.path={tmp_path / 'a.h5'}"]).source
     assert source.periodic == (False,)
-    assert any("not evenly spaced" in note for note in source.recording.notes)
+    assert any("not evenly spaced" in note for note in source.files.recording.notes)
 
 
 def test_empty_files_and_folders_are_called_empty(tmp_path: Path, call: Call) -> None:

@@ -176,7 +176,7 @@ def config_for(strategy: str = "foresight", **changes: Any) -> RunConfig:
 
 def windows_for(config: RunConfig) -> Batches:
     """Decaying waves, as data of any run."""
-    u = config.make_source().initial_states(4, seed=1).double()
+    u = config.source.task.initial_states(4, seed=1).double()
     return config.windows(torch.stack([u * (1 - 0.05 * k) for k in range(7)], dim=1))
 
 

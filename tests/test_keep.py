@@ -269,7 +269,7 @@ def test_a_thousand_steps_keep_mean_and_norm(change: dict[str, object]) -> None:
     else:
         config = tiny(backbone__keep="mean,norm", **change)
     operator, history = config.build_operator(), config.train.history
-    start = torch.randn(2, history, 1, *config.make_source().space)
+    start = torch.randn(2, history, 1, *config.source.space)
     with torch.no_grad():
         tau = unroll(operator, Context(start), 1000).double()
     u = start[:, -1:].double()

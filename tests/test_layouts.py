@@ -66,7 +66,7 @@ def check_flow(layout: tuple[str, Write], tmp_path: Path, call: Call, backbone: 
     code, out, err = call("predict", run.name, "--steps", 3, "--out", tmp_path / "out.npy", *places)
     assert code == 0, err
     rolled = np.load(tmp_path / "out.npy")
-    source = Run(run).config.make_source()
+    source = Run(run).config.source
     assert rolled.shape[1:] == (3, source.channels, *source.space)
     assert call("evaluate", run.name, *places)[0] == 0
     check_exports(run, places, call)
@@ -90,7 +90,7 @@ def check_exports(run: Path, places: tuple[object, ...], call: Call) -> None:
 
     Tracing takes seconds and sees the operator alone, which is that of a benchmark or of test_files.
     """
-    source, data = Run(run).config.make_source(), Run(run).config.data
+    source, data = Run(run).config.source, Run(run).config.data
     if data.cloud or data.uneven:
         code, _, err = call("export", run.name, "--format", "torch", *places)
         assert code == 0, err

@@ -369,7 +369,7 @@ def small_run(strategy: str, loss: str, dims: int, **others: Any) -> RunConfig:
 
 
 def batch_of(config: RunConfig, step: int) -> Batch:
-    u = config.make_source().initial_states(3, seed=1).float()
+    u = config.source.task.initial_states(3, seed=1).float()
     data = torch.stack([u * (1 - 0.05 * k) for k in range(4)], dim=1)
     return Batch(Context(data[:, :1]), data[:, 1:], step, None, Generator().manual_seed(0))
 

@@ -188,7 +188,7 @@ def settings(folder: Path, **more: Any) -> dict[str, Any]:
 
 
 def test_a_run_knows_the_mask_of_its_data(run: Run, folder: Path) -> None:
-    assert run.config.make_source().masked
+    assert run.config.source.masked
     assert torch.equal(run.mask, VALID)
     stored = run.norm(folder / "data").mask
     assert stored is not None
@@ -500,7 +500,7 @@ def test_crops_and_fields_keep_the_mask_right(more: dict[str, Any], valid: np.nd
     overrides = {**SMALL, "backbone.modes": 3, "data.path": str(path), **more}
     config = make_config(overrides=overrides)
     data = load_data(config, "train", tmp_path, "cpu")
-    assert config.make_source().masked == (valid is not None)
+    assert config.source.masked == (valid is not None)
     if valid is None:
         assert data.mask is None
         return
@@ -523,7 +523,7 @@ def test_channels_and_parts_without_any_value(tmp_path: Path) -> None:
     with pytest.raises(HeroError, match=r"no value of density, .*only NaN; leave it out \(data\.fields=pressure"):
         make_config(overrides=overrides)
     config = make_config(overrides={**overrides, "data.fields": "pressure"})
-    assert config.make_source().channel_names == ("pressure",)
+    assert config.source.channel_names == ("pressure",)
     with pytest.raises(HeroError, match=r"pressure.*(masked|only NaN)"):
         make_config(overrides={**overrides, "data.fields": "pressure", "data.crop": "4:8"})
 
@@ -564,7 +564,7 @@ def test_fixed_fields_may_be_nan_where_no_channel_has_a_value(tmp_path: Path) ->
 
     config = make_config(overrides=written("good.nc", height))
     data = load_data(config, "train", tmp_path, "cpu")
-    assert config.make_source().conditioning == ("height",)
+    assert config.source.conditioning == ("height",)
     assert data.mu is not None
     assert data.mu.shape == (len(data), 1, POINTS)
     np.testing.assert_allclose(data.mu[0, 0], np.where(nowhere, height[~nowhere].mean(), height))

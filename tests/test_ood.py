@@ -83,7 +83,7 @@ def test_the_shift_reaches_the_truth(run: Path, data_dir: Path) -> None:
     other = tiny(**WITH_HISTORY, task__viscosity=1e-3)
     model = other.build_operator()
     load_weights(run / "model.safetensors", model)
-    truth = load_split(other.make_source(), other.split("test"), data_dir)
+    truth = load_split(other.source.task, other.split("test"), data_dir)
     with torch.no_grad():
         u = model.eval()(truth[:, :2].flatten(1, 2))
     error = ((u - truth[:, 2]).double().norm(dim=(1, 2)) / truth[:, 2].double().norm(dim=(1, 2))).mean()
@@ -226,12 +226,12 @@ def test_trajectories_on_every_grid_begin_at_the_same_function(resolution: int, 
     config = make_config(overrides=FLOW)
     shift = Shift("grid", "grid", {"resolution": resolution, "substeps": 3})
     task = shifted_task(config, shift, data_dir)
-    own = load_split(config.make_source(), config.split("test"), data_dir)[:, 0]
+    own = load_split(config.source.task, config.split("test"), data_dir)[:, 0]
     found = load_split(task, config.split("test"), data_dir)[:, 0]
     every = {24: (2, 3), 32: (1, 2)}[resolution]  # of which points are common
     coarse, fine = (u[..., ::n, ::n] for u, n in zip((own, found), every, strict=True))
     torch.testing.assert_close(fine, coarse, rtol=0, atol=2e-6 * float(coarse.abs().max()))
-    naive = load_split(config.make_source().with_settings(shift.settings), Split("test", 2, 0, 773), data_dir)[:, 0]
+    naive = load_split(config.source.task.with_settings(shift.settings), Split("test", 2, 0, 773), data_dir)[:, 0]
     assert float((naive[..., :: every[1], :: every[1]] - coarse).norm() / coarse.norm()) > 0.1
 
 
@@ -241,7 +241,7 @@ def test_the_states_of_a_linear_task_keep_together_on_every_grid(data_dir: Path)
         overrides={"task.name": "anisotropic_diffusion", "task.resolution": 16, "data.test_trajectories": 2}
     )
     fine = load_split(shifted_task(config, FINER, data_dir), config.split("test"), data_dir)
-    coarse = load_split(config.make_source(), config.split("test"), data_dir)
+    coarse = load_split(config.source.task, config.split("test"), data_dir)
     torch.testing.assert_close(fine[..., ::3, ::3], coarse, rtol=0, atol=1e-6)
 
 

@@ -49,8 +49,8 @@ def replay(**changes: Any) -> tuple[HistoryReplay, Callable[[int], Batch], Tenso
     others = {key: settings.pop(key) for key in list(settings) if "__" in key}
     others |= {"data__val_steps": 110, "data__test_steps": 110}  # room for a history
     config = tiny(strategy=NAME, **others, **{f"history_replay__{k}": v for k, v in settings.items()})
-    source = config.make_source()
-    data = solve(source.stepper(), source.initial_states(4, 0), 10)
+    task = config.source.task
+    data = solve(task.stepper(), task.initial_states(4, 0), 10)
     strategy = config.make_strategy()
     assert isinstance(strategy, HistoryReplay)
     strategy.begin(nn.Identity(), Trajectories(data))

@@ -75,7 +75,7 @@ def test_choosing_a_channel_changes_picture_and_title(page: Any, run: Path) -> N
     choose(page, 0)
     before = [pixels(page, number) for number in range(3)]
     assert page.locator("#player-title").inner_text() == "t2m [K]"
-    assert page.locator("#player-channel option").all_text_contents() == channel_titles(Run(run).config.make_source())
+    assert page.locator("#player-channel option").all_text_contents() == channel_titles(Run(run).config.source)
     choose(page, 1)
     assert page.locator("#player-title").inner_text() == "u10 [m s-1]"
     assert all((pixels(page, number) != before[number]).any() for number in range(3))

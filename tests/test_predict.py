@@ -15,7 +15,7 @@ from torch import Tensor
 
 from conftest import Call, assert_refused, tiny
 from hero.data import Split
-from hero.data.files.source import FileSettings
+from hero.data.files.settings import FileSettings
 from hero.data.formats import open_recording
 from hero.data.windows import Context, Trajectories
 from hero.deploy import outputs
@@ -80,7 +80,7 @@ def test_blocks_are_the_rollout_bit_for_bit(name: str, run: Path, data_dir: Path
     assert np.array_equal(found, expected)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     if name.endswith((".h5", ".zarr")):
-        source = Run(run).config.make_source()
+        source = Run(run).config.source
         assert [channel.name for channel in recording.channels] == ["u"]
         assert recording.dt == pytest.approx(source.dt)
         np.testing.assert_allclose(recording.axes[0].coordinates, np.arange(32) * source.extents[0] / 32, rtol=1e-6)
@@ -301,7 +301,7 @@ def file_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray
     settings = {"data.path": str(folder / "flow.h5"), "data.stride": 2, "data.coarsen": 2, "train.history": 2}
     config = make_config(overrides={**FILE_RUN, **settings, "data.fields": "v,rho"})
     assert isinstance(config.data, FileSettings)
-    assert config.make_source().conditioning == ("speed",)
+    assert config.source.conditioning == ("speed",)
     return untrained(config, folder), u
 
 

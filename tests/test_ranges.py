@@ -34,8 +34,8 @@ LOADED = {"viscosity": [1e-3, 1e-1], "convection": [-0.2, -0.1]}
 
 def test_every_trajectory_is_solved_with_its_own_coefficients(tmp_path: Path) -> None:
     task = get_task("burgers", COARSE | LOADED)
-    assert task.conditioning == ("viscosity", "convection")
-    data = load_trajectories(task, SPLIT, tmp_path)
+    assert tuple(task.ranges) == ("viscosity", "convection")
+    data = load_trajectories(task.source(), SPLIT, tmp_path)
     mu = task.coefficients(5, 3)
     assert data.mu is not None
     assert mu is not None
@@ -56,7 +56,7 @@ def test_a_stored_split_is_read_as_a_file_with_its_coefficients(tmp_path: Path) 
     recording = open_recording(split_path(task, SPLIT, tmp_path))
     mu = task.coefficients(5, 3)
     assert mu is not None
-    found = [[trajectory.scalars[name] for name in task.conditioning] for trajectory in recording.trajectories]
+    found = [[trajectory.scalars[name] for name in task.ranges] for trajectory in recording.trajectories]
     assert found == mu.tolist()
 
 
@@ -96,10 +96,10 @@ def test_settings_return_from_toml_and_a_number_ends_the_range(tmp_path: Path) -
     again = make_config(file=tmp_path / "config.toml")
     assert again == config
     assert again.run_id() == config.run_id() != tiny().run_id()
-    source = again.make_source()
+    source = again.source
     assert source.title == "Burgers, viscosity 0.001 to 0.01"
-    assert source.with_settings({"viscosity": 0.5}) == get_task("burgers", source.settings() | {"viscosity": 0.5})
-    assert source.with_settings({"viscosity": 0.5}).title == "Burgers"
+    assert source.task.with_settings({"viscosity": 0.5}) == get_task("burgers", source.settings() | {"viscosity": 0.5})
+    assert source.task.with_settings({"viscosity": 0.5}).title == "Burgers"
     assert describe(config).input == (2, 32)
 
 
@@ -122,12 +122,12 @@ def test_what_is_no_range_is_told_in_one_sentence(settings: dict[str, object], w
 def test_integers_and_vectors_have_no_range() -> None:
     with pytest.raises(HeroError, match="give an integer"):
         get_task("kolmogorov_flow", {"forcing_mode": [2, 4]})
-    assert get_task("unbalanced_advection").conditioning == ()
+    assert not get_task("unbalanced_advection").ranges
 
 
 def test_there_is_no_solver_for_all_and_no_shift(tmp_path: Path) -> None:
     config = tiny(task__viscosity=[1e-3, 1e-2])
-    source = config.make_source()
+    source = config.source
     assert not source.has_solver
     with pytest.raises(HeroError, match=r"task.viscosity has a range, so that Burgers, .* has no single solver"):
         source.stepper()
@@ -170,7 +170,7 @@ def test_every_strategy_and_backbone_is_conditioned(
     trained_on = load_split_mu(opened, "train")
     assert torch.allclose(wrapper.mu_mean, trained_on.mean(0))
     assert torch.allclose(wrapper.mu_std, trained_on.std(0, correction=0))
-    context = load_trajectories(opened.config.make_source(), opened.config.split("test"), folder / "data").first(
+    context = load_trajectories(opened.config.source, opened.config.split("test"), folder / "data").first(
         opened.config.train.history
     )
     step = opened.stepper(model)
@@ -185,7 +185,7 @@ def test_every_strategy_and_backbone_is_conditioned(
 
 def load_split_mu(run: Run, name: str) -> torch.Tensor:
     split = run.config.split(name)
-    mu = run.config.make_source().coefficients(split.trajectories, split.seed)
+    mu = run.config.source.task.coefficients(split.trajectories, split.seed)
     assert mu is not None
     return mu.float()
 
@@ -196,7 +196,7 @@ def test_evaluated_exported_and_predicted(tmp_path: Path) -> None:
     assert isinstance(Run(run).operator("cpu"), Normalised)
     assert evaluate(run, tmp_path / "data").trajectories == 2
     checks = export_run(run, tmp_path / "data", formats=["torch"])  # ONNX with conditioning: test_files
-    stored = split_path(config.make_source(), config.split("test"), tmp_path / "data")
+    stored = split_path(config.source.task, config.split("test"), tmp_path / "data")
     found = []
     for model in (str(run), str(checks["torch"].path)):
         predict(model, tmp_path, tmp_path / "data", steps=4, out=tmp_path / "p.npy", trust_code=True)

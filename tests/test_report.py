@@ -22,7 +22,7 @@ from rich.console import Console
 
 from conftest import Call, assert_refused, tiny
 from fakes import fake_group, fake_metrics, fake_row, fake_study, fake_test
-from hero.data import Task, get_task
+from hero.data import Source, get_task
 from hero.errors import HeroError
 from hero.files import json_line
 from hero.method import metrics as m
@@ -54,9 +54,9 @@ STATISTICS = {"alpha": 0.5, "alpha_std": 0.1, "lambda": 0.1, "margin": 0.2}
 CANDIDATES, DIAGNOSTICS = ("lag", "perturbed", "self"), ("roll", "spec", "energy", "growth")
 
 
-def task(dims: int) -> Task:
+def task(dims: int, resolution: int = 0) -> Source:
     name = {1: "burgers", 2: "decaying_turbulence", 3: "swift_hohenberg"}[dims]
-    return replace(get_task(name), extent=2.0, dt=0.1, resolution=GRIDS[dims][0])
+    return replace(get_task(name), extent=2.0, dt=0.1, resolution=resolution or GRIDS[dims][0]).source()
 
 
 def trajectory(dims: int, length: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
@@ -368,7 +368,7 @@ def test_quantised_fields_are_within_half_a_level() -> None:
 def test_players_stay_small_and_say_what_they_left_out(tmp_path: Path) -> None:
     truth = torch.randn(200, 1, 72, 72)
     rollout, errors = stored(tmp_path, truth, 1.1 * truth)
-    data = player(rollout, np.array(errors)[:, None], replace(task(2), resolution=72), bytes_allowed=100_000)
+    data = player(rollout, np.array(errors)[:, None], task(2, 72), bytes_allowed=100_000)
     assert data["shape"] == [36, 36]
     assert size_of(data["truth"]) + size_of(data["channels"]) <= 100_000
     assert data["steps"][0] == 1

@@ -115,7 +115,7 @@ def test_nan_in_a_data_file_is_named_and_not_taken_for_a_bad_model(
 ) -> None:
     load_data(tiny(), "test", data_dir, "cpu")
     copy = Path(shutil.copytree(data_dir, tmp_path / "data"))
-    path = split_path(tiny().make_source(), tiny().split(name), copy)
+    path = split_path(tiny().source.task, tiny().split(name), copy)
     with h5py.File(path, "r+") as file:
         file["u"][1, frame, 0, 3] = np.nan
     with path.open("r+b") as raw:
@@ -131,7 +131,7 @@ def test_nan_in_a_data_file_is_named_and_not_taken_for_a_bad_model(
 def test_a_truncated_data_file_is_named(keep: int, call: Call, runs_dir: Path, data_dir: Path, tmp_path: Path) -> None:
     load_data(tiny(), "train", data_dir, "cpu")
     copy = Path(shutil.copytree(data_dir, tmp_path / "data"))
-    path = split_path(tiny().make_source(), tiny().split("train"), copy)
+    path = split_path(tiny().source.task, tiny().split("train"), copy)
     os.truncate(path, keep)
     result = call("train", "burgers", "--strategy", "hero", *options(), "--runs", runs_dir, "--data", copy)
     assert_refused(result, str(path), "delete it")

@@ -26,7 +26,7 @@ def fno(history: int = 1, bundle: int = 1) -> nn.Module:
 
 
 def states(config: RunConfig, count: int = 3) -> Tensor:
-    return config.make_source().initial_states(count, 0)
+    return config.source.task.initial_states(count, 0)
 
 
 class Map(nn.Module):
@@ -49,7 +49,7 @@ def test_diverted_chain_equals_its_naive_twin(bundle: int, through: bool, loss: 
     config = tiny(strategy="diverted_chain", train__unroll=4, **changes)
     model, u0 = fno(bundle=bundle), states(config)
     batch = Batch(Context(u0[:, None]), torch.full((3, 4, 1, 32), torch.nan), 0, None, Generator())
-    solver = config.make_source().stepper()
+    solver = config.source.stepper()
     twin = torch.zeros((), dtype=torch.float64)
     for u in u0:
         tau: list[Tensor] = []
@@ -78,7 +78,7 @@ def test_the_true_operator_has_no_loss(name: str, through: bool) -> None:
     small |= {"task__name": name, "backbone__modes": 2, "diverted_chain__through_solver": through}
     config = tiny(strategy="diverted_chain", task__substeps=TASKS[name].substeps, **small)
     u0 = states(config, 2)
-    model = Map(config.make_source().stepper())
+    model = Map(config.source.stepper())
     batch = Batch(Context(u0[:, None]), u0[:, None].expand(-1, K, *u0.shape[1:]), 0, None, Generator())
     loss = config.make_strategy().loss(model, batch)
     assert loss.value.item() < 1e-12

@@ -15,7 +15,10 @@ from foreign import pdebench
 from hero.config import Facts
 from hero.data.files.handles import close_hdf5
 from hero.data.files.recording import Axis, Channel, Recording, Trajectory
-from hero.data.files.source import FileSettings, FileSource, FileTrajectories, Part, Reading
+from hero.data.files.settings import FileSettings
+from hero.data.files.source import Files
+from hero.data.files.splits import Part
+from hero.data.files.trajectories import FileTrajectories, Reading
 from hero.data.windows import AHEAD, Batches, Trajectories
 from hero.errors import HeroError
 from hero.method.metrics import rollout_errors
@@ -179,7 +182,7 @@ class Counted:
             field_names=("mask",),
         )
         settings = FileSettings(path=str(path), space=(points,), channels=("u",), condition=("mask",), fingerprint="x")
-        return FileTrajectories(Reading(recording, settings), tuple(Part(n, 0, frames) for n in range(count)), "train")
+        return FileTrajectories(Reading(recording, settings), tuple(Part(n, 0, frames) for n in range(count)))
 
 
 def test_fields_are_read_with_their_windows_and_never_more_than_a_few_batches_ahead(tmp_path: Path) -> None:
@@ -224,7 +227,7 @@ def test_every_storage_is_read_alike(tmp_path: Path, storage: dict[str, object])
         file.create_dataset("tensor", data=u[:, :, 0].astype(">f8"), **storage)
     for stride in (1, 2):
         settings = FileSettings.from_values("data", {"path": str(path), "stride": stride}, Facts())
-        data = FileSource(settings).load("test")
+        data = Files(settings).load("test")
         assert torch.equal(data.states, torch.from_numpy(u[:1, ::stride]))
 
 

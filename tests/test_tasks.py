@@ -280,5 +280,5 @@ def test_two_that_want_the_same_file_at_once_make_it_once(tmp_path: Path, monkey
 @pytest.mark.parametrize("name", ["burgers", "kolmogorov_flow", "unbalanced_advection"])
 def test_a_picture_is_drawn_in_every_dimension(tmp_path: Path, name: str) -> None:
     task = get_task(name, {"resolution": 24, "warmup": 0})
-    save(split_figure(generate(task, SMALL), task), tmp_path / "picture.png")
+    save(split_figure(generate(task, SMALL), task.source()), tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes()[:4] == b"\x89PNG"

@@ -311,7 +311,7 @@ def test_trajectories(data: Any, data_dir: Path, values: Mapping[str, Any]) -> t
     if not is_array(data):
         settings = {"strategy": "one_step", "train.unroll": 1} | data_settings(data, data_dir, {}) | dict(values)
         config = make_config(overrides=settings)
-        norm = norm_of(config.make_source(), config.train)
+        norm = norm_of(config.source, config.train)
         norm.fit(load_data(config, "train", data_dir, "cpu"))
         return load_data(config, "test", data_dir, "cpu"), norm
     arrays = dict(data) if isinstance(data, Mapping) else {"test": data}

@@ -98,7 +98,7 @@ class Result:
         """The error along the rollout, and one predicted state next to the truth."""
         from hero.report.figures.runs import result_figure
 
-        source, scoring = self.config.make_source(), self.config.scoring
+        source, scoring = self.config.source, self.config.scoring
         return result_figure(source.title, self.run.errors, self.run.rollout, source, scoring)
 
     def __fspath__(self) -> str:

@@ -347,7 +347,7 @@ def anatomy(
     """Measure which modes make the error of a run at step `steps`, by default its horizon; writes `anatomy.json`."""
     opened = Run(run)
     config, history = opened.config, opened.config.train.history
-    if config.make_source().cloud:
+    if config.source.cloud:
         raise HeroError(
             f"run {run.name} is on scattered points, which have no wavenumbers; `hero doctor {run.name}` splits its "
             "error without them."
@@ -371,7 +371,7 @@ def anatomy(
         made = opened.stepper(model)
         return lambda context: made(in_float32(context)).double()
 
-    with_solver = with_solver and config.make_source().has_solver
+    with_solver = with_solver and config.source.has_solver
     nothing = torch.zeros_like(bands.masks[:1])  # no defect: the solver alone
     total = (len(bands.masks) + with_solver * (len(bands.masks) + 1)) * len(data) * steps
     solver_errors = None
@@ -381,7 +381,7 @@ def anatomy(
         own = errors[config.scoring.measure][:, -1].mean()
         by_data = driven_errors(step(), data, steps, bands, bands.masks, None, history, advance, norm).mean(1).tolist()
         if with_solver:
-            masks, solver = torch.cat([bands.masks, nothing]), config.make_source().stepper(device)
+            masks, solver = torch.cat([bands.masks, nothing]), config.source.stepper(device)
             found = driven_errors(step(), data, steps, bands, masks, solver, history, advance, norm)
             solver_errors = found.mean(1).tolist()
     anatomy = Anatomy(

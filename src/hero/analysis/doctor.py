@@ -23,9 +23,12 @@ from hero.analysis.measures import (
 )
 from hero.analysis.scan import Scan, scan
 from hero.config import parse_override
+from hero.config.settings import words
 from hero.data.files.checks import fitted, not_finite
+from hero.data.files.opening import examined
 from hero.data.files.recording import Recording
-from hero.data.files.source import FileSettings, divided, examined, words
+from hero.data.files.settings import FileSettings
+from hero.data.files.splits import divided
 from hero.errors import HeroError
 from hero.records import Record
 from hero.runs.config import RECOMMENDED, make_config

@@ -354,7 +354,7 @@ def doctor_run(run: Path, data_dir: Path) -> RunDiagnosis:
     train = config.train
     norm = opened.norm(data_dir)
     trained = Trained(opened.stepper(model), model, data.states, data.mu, train.history, train.unroll, device, norm)
-    source = config.make_source()
+    source = config.source
     if source.cloud:
         bands: Banded = Whole()
     elif all(source.periodic):

@@ -11,7 +11,9 @@ from scipy.fft import dctn, fftn
 
 from hero.analysis.scan import Scan, read_block
 from hero.data.files.recording import Axis, Recording
-from hero.data.files.source import FileSettings, Reading, divided
+from hero.data.files.settings import FileSettings
+from hero.data.files.splits import divided
+from hero.data.files.trajectories import Reading
 from hero.method.geometry import quadrature_weights
 from hero.method.metrics import HORIZON, baseline_errors
 from hero.method.norm import Norm

@@ -46,7 +46,7 @@ def names(kind: str) -> list[str]:
 
 SETTINGS = {
     "": ("runs/config.py",),
-    "data": ("data/tasks/store.py", "data/files/source.py"),
+    "data": ("data/tasks/store.py", "data/files/settings.py"),
     "backbone": ("models/base.py", "models/fno.py", "models/transolver.py", "models/unet.py"),
     "train": ("strategies/settings.py",),
     "push_forward": ("strategies/push_forward.py:PushForwardSettings",),

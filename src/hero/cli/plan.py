@@ -57,12 +57,9 @@ def make_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
 
 def benchmark_of(config: "RunConfig") -> "Task":
     """The task of a configuration; files are shown by `hero doctor`."""
-    from hero.data import Task
-
-    source = config.make_source()
-    if not isinstance(source, Task):
-        raise HeroError(f"{source.title} is not a benchmark; `hero doctor` shows files.")
-    return source
+    if config.source.task is None:
+        raise HeroError(f"{config.source.title} is not a benchmark; `hero doctor` shows files.")
+    return config.source.task
 
 
 def show_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
@@ -76,7 +73,7 @@ def show_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
     benchmark, split = benchmark_of(config), config.split("test")
     states, path = load_split(benchmark, split, where.data), split_path(benchmark, split, where.data)
     show_rows(benchmark.title, ("fact", "value"), data_summary(path).items())
-    say(f"picture: {save(split_figure(states, benchmark), path.with_suffix('.png'))}")
+    say(f"picture: {save(split_figure(states, config.source), path.with_suffix('.png'))}")
 
 
 def settings(

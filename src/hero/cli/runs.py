@@ -26,7 +26,7 @@ def measure(run: Path, data_dir: Path) -> "Metrics":
         from hero.report.figures.curves import finetune_figure
         from hero.report.figures.style import save
 
-        figure = finetune_figure(opened.before_errors, opened.errors, opened.config.make_source().title)
+        figure = finetune_figure(opened.before_errors, opened.errors, opened.config.source.title)
         save(figure, run / "figures" / "finetune.png")
     write_run_page(run)
     return metrics
@@ -100,7 +100,7 @@ def landscape(run: RunName, where: Folders, open: Open = False) -> None:
 
     found = landscape(folder, where.data)
     say(landscape_sentence(found))
-    title = Run(folder).config.make_source().title
+    title = Run(folder).config.source.title
     show_figure(folder, "landscape", landscape_figure(found, title), open)
 
 
@@ -148,7 +148,7 @@ def anatomy(
     show(anatomy_table(found))
     say(found.advice)
     config = Run(folder).config
-    show_figure(folder, "anatomy", anatomy_figure(found, config.make_source().title, config.scoring), open)
+    show_figure(folder, "anatomy", anatomy_figure(found, config.source.title, config.scoring), open)
 
 
 def show_figure(run: Path, name: str, figure: "Figure", open: bool) -> None:

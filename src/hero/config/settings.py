@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 from pydantic.fields import FieldInfo
 
 from hero.errors import HeroError, unknown_name
@@ -224,6 +224,17 @@ def known(names: Iterable[str]) -> Callable[[str], str]:
         return value
 
     return checked
+
+
+def words(value: Any) -> Any:
+    """A tuple from a list, or from one text with commas."""
+    if isinstance(value, str):
+        value = [word.strip() for word in value.split(",") if word.strip()]
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(words)]
+"""A list of words, or the same separated by commas."""
 
 
 def positive_numbers(value: Any) -> tuple[int, ...]:

@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 
 from hero.config import Registry
-from hero.data.files.source import FOUND, FileSettings, FileSource
+from hero.data.files.settings import FOUND, FileSettings
+from hero.data.files.source import Files
 from hero.data.source import Source
 from hero.data.tasks.benchmarks import ROWS
 from hero.data.tasks.store import SCORED, SPLITS, DataSettings, Split, data_summary, generate, load_split, split_path
@@ -26,7 +27,7 @@ __all__ = [
     "TASKS",
     "DataSettings",
     "FileSettings",
-    "FileSource",
+    "Files",
     "Source",
     "Split",
     "Task",
@@ -51,8 +52,8 @@ def load_trajectories(
     source: Source, split: Split, directory: Path, device: torch.device | str = "cpu"
 ) -> Trajectories:
     """A split of any source: read from its files, or solved on `device` and stored in `directory` if it is missing."""
-    if isinstance(source, FileSource):
-        return source.load(split.name)
-    assert isinstance(source, Task)
-    states, mu = load_split(source, split, directory, device), source.coefficients(split.trajectories, split.seed)
-    return Trajectories(states, None if mu is None else mu.float())
+    if source.files is not None:
+        return source.files.load(split.name)
+    assert source.task is not None
+    mu = source.task.coefficients(split.trajectories, split.seed)
+    return Trajectories(load_split(source.task, split, directory, device), None if mu is None else mu.float())

@@ -3,91 +3,86 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hero.data.files.recording import Axis
+from hero.errors import HeroError
+
+if TYPE_CHECKING:
+    from hero.data.files.source import Files
+    from hero.data.tasks.task import Task
 
 
-class Source(Protocol):
-    """A benchmark task or people's files."""
+@dataclass(frozen=True)
+class Source:
+    """Facts of the data. `task` or `files` is where they come from; the other one is None."""
 
-    def __hash__(self) -> int: ...
-
-    @property
-    def name(self) -> str:
-        """Of the task, or of the file."""
-
-    @property
-    def title(self) -> str:
-        """Display name."""
-
-    @property
-    def dt(self) -> float:
-        """Time between two states."""
-
-    @property
-    def space(self) -> tuple[int, ...]:
-        """Grid points per axis; of a point cloud, (points,)."""
-
-    @property
-    def extents(self) -> tuple[float, ...]:
-        """Length of each axis."""
-
-    @property
-    def periodic(self) -> tuple[bool, ...]:
-        """Whether each axis is periodic."""
-
-    @property
-    def cloud(self) -> bool:
-        """Whether states are on scattered points."""
-
-    @property
-    def masked(self) -> bool:
-        """Whether some points have no value; the trajectories say which."""
-
-    @property
-    def channel_names(self) -> tuple[str, ...]:
-        """The quantities that make up a state."""
-
-    @property
-    def units(self) -> tuple[str, ...]:
-        """Units of the channels, empty where they are not known."""
-
-    @property
-    def time_unit(self) -> str:
-        """Unit of `dt`, empty where it is not known."""
-
-    def axes(self) -> tuple[Axis, ...]:
-        """The axes as pictures label them; of unevenly spaced points the ends alone are known, NaN between them."""
-
-    @property
-    def conditioning(self) -> tuple[str, ...]:
-        """The channels of μ."""
-
-    def coordinates(self) -> tuple[np.ndarray, ...]:
-        """The points of each axis."""
-
-    def points(self) -> tuple[np.ndarray, np.ndarray | None] | None:
-        """Coordinates (points, d) and quadrature weights of scattered points; None on a grid."""
+    name: str
+    title: str
+    """Display name."""
+    dt: float
+    """Time between two states."""
+    space: tuple[int, ...]
+    """Grid points per axis; of a point cloud, (points,)."""
+    extents: tuple[float, ...]
+    """Length of each axis."""
+    periodic: tuple[bool, ...]
+    channel_names: tuple[str, ...]
+    """The quantities that make up a state."""
+    units: tuple[str, ...]
+    """Units of the channels, empty where they are not known."""
+    conditioning: tuple[str, ...]
+    """The channels of μ."""
+    axes: tuple[Axis, ...] = field(compare=False)
+    """The axes as pictures label them; of unevenly spaced points the ends alone are known, NaN between them."""
+    time_unit: str = ""
+    """Unit of `dt`, empty where it is not known."""
+    cloud: bool = False
+    """Whether states are on scattered points."""
+    masked: bool = False
+    """Whether some points have no value; the trajectories say which."""
+    task: Task | None = None
+    files: Files | None = None
 
     @property
     def dims(self) -> int:
         """Axes of space."""
+        return len(self.space)
 
     @property
     def channels(self) -> int:
         """Number of quantities."""
+        return len(self.channel_names)
 
     @property
     def has_solver(self) -> bool:
-        """Whether the truth can be continued from any state."""
+        """Whether the truth can be continued from any state, with one set of coefficients for all trajectories."""
+        return self.task is not None and not self.task.ranges
 
     def stepper(self, device: torch.device | str = "cpu") -> Callable[[Tensor], Tensor]:
         """The solver for one `dt`; HeroError where there is none."""
+        if self.task is None:
+            raise HeroError(f"{self.title} is data from files and has no solver; choose a benchmark.")
+        return self.task.stepper(device)
+
+    def coordinates(self) -> tuple[np.ndarray, ...]:
+        """The points of each axis; where they are unevenly spaced, the file has them."""
+        if self.files is not None and self.files.settings.uneven:
+            return self.files.coordinates()
+        axes = zip(self.extents, self.space, self.periodic, strict=True)
+        return tuple(np.arange(n) * extent / max(1, n if wraps else n - 1) for extent, n, wraps in axes)
+
+    def points(self) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """Coordinates (points, d) and quadrature weights of scattered points; None on a grid."""
+        return self.files.points() if self.cloud and self.files is not None else None
 
     def settings(self) -> dict[str, Any]:
-        """Its coefficients and numerics, ready for JSON."""
+        """Coefficients and numerics of a benchmark, or what was found in the file; ready for JSON."""
+        if self.files is not None:
+            return self.files.settings.plain()
+        return {} if self.task is None else self.task.settings()

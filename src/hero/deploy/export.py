@@ -106,7 +106,7 @@ class ModelCard(Record):
     @classmethod
     def of(cls, run: Run) -> ModelCard:
         """The card of a trained run."""
-        config, source = run.config, run.config.make_source()
+        config, source = run.config, run.config.source
         axes = geometry_of(source, None).axis_weights
         return cls(
             run=run.path.resolve().name,

@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 
 from hero.config import Facts
-from hero.data import FileSettings, FileSource, Source, get_task, load_trajectories
-from hero.data.files.checks import are_equal_steps, matched_channels, tidy, time_steps
-from hero.data.files.source import FileTrajectories, Part, Reading, with_positions
+from hero.data import Files, FileSettings, Source, get_task, load_trajectories
+from hero.data.files.checks import are_equal_steps, tidy, time_steps
+from hero.data.files.selection import matched_channels, with_positions
+from hero.data.files.splits import Part
+from hero.data.files.trajectories import FileTrajectories, Reading
 from hero.data.formats import open_recording
 from hero.data.windows import Trajectories
 from hero.deploy.export import ModelCard
@@ -52,8 +54,8 @@ def default_start(card: ModelCard, data_dir: Path, trajectories: int | None = No
 def source_of(card: ModelCard) -> Source:
     """The data that the operator was trained on."""
     if "fingerprint" in card.settings:
-        return FileSource(FileSettings.from_values("data", card.settings, Facts()))
-    return get_task(card.task, card.settings)
+        return Files(FileSettings.from_values("data", card.settings, Facts())).source()
+    return get_task(card.task, card.settings).source()
 
 
 def first_of(data: Trajectories, count: int, name: object) -> Trajectories:
@@ -61,14 +63,14 @@ def first_of(data: Trajectories, count: int, name: object) -> Trajectories:
     if not 1 <= count <= len(data):
         raise HeroError(f"`trajectories` {count} is not within the {len(data)} of {name}; use 1 to {len(data)}.")
     if isinstance(data, FileTrajectories):
-        return FileTrajectories(data.reading, data.kept[:count], data.split)
+        return FileTrajectories(data.reading, data.kept[:count])
     return data[:count]
 
 
 def from_recording(path: Path, card: ModelCard) -> Start:
     """The trajectories of a recording with the channels, stride and grid points of the operator."""
     own = source_of(card)
-    chosen = own.given if isinstance(own, FileSource) else FileSettings(path=str(path))
+    chosen = own.files.settings if own.files else FileSettings(path=str(path))
     recording = tidy(open_recording(path, chosen.layout))
     if recording.points is not None:
         recording = with_positions(recording)
@@ -117,7 +119,7 @@ def from_recording(path: Path, card: ModelCard) -> Start:
         notes.append(f"{path.name} has dt = {dt:g} and the run {card.dt:g}: the truth is compared state by state.")
     if not are_equal_steps(time_steps(recording, settings.stride)):
         notes.append(f"the time steps in {path.name} differ: the truth is compared state by state.")
-    return Start(FileTrajectories(reading, parts, "states"), tuple(notes))
+    return Start(FileTrajectories(reading, parts), tuple(notes))
 
 
 def array_of_states(path: Path, card: ModelCard) -> Trajectories | None:

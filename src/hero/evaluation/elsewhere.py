@@ -20,7 +20,7 @@ from torch import Tensor
 from hero.config import Facts
 from hero.config.settings import flagged
 from hero.console import progress_bar
-from hero.data import DataSettings, FileSettings, FileSource, Source, Split, Task, get_task, load_trajectories
+from hero.data import DataSettings, Files, FileSettings, Source, Split, get_task, load_trajectories
 from hero.errors import HeroError
 from hero.evaluation.foreign import check_split
 from hero.evaluation.shifts import Shift, check_grid, shifted_task
@@ -70,7 +70,7 @@ def evaluate_on(
     device, history = choose_device(config.train.device), config.train.history
     name = name_of(values, split)
     source, part = other_source(config, values, split, data_dir, device)
-    own = config.make_source()
+    own = config.source
     check_channels(own, source, run.name)
     model = opened.operator("cpu")
     check_grid(model, config, source, Shift(name, name, values))
@@ -84,8 +84,8 @@ def evaluate_on(
         errors = rollout_errors(counted(step, advance), truth, steps, device, history, norm=norm)
         idle = baseline_errors(truth, steps, history, norm)
         errors = with_skill(errors, idle)
-    if isinstance(source, FileSource) and "data.path" in values:
-        name += f"-{source.given.fingerprint[:6]}"  # files of one name may differ
+    if source.files and "data.path" in values:
+        name += f"-{source.files.settings.fingerprint[:6]}"  # files of one name may differ
     scoring = replace(config.scoring, steps=min(HORIZON, steps))
     found = OtherMetrics(
         run=run.name,
@@ -120,21 +120,21 @@ def other_source(
     for key in values:
         if not key.startswith(("task.", "data.")):
             raise HeroError(f"{key} belongs to the training of the run; set task.* or data.*, or train another run.")
-    sections, own = by_section(values), config.make_source()
+    sections, own = by_section(values), config.source
     task, data = sections.get("task", {}), sections.get("data", {})
-    if "path" in data or (isinstance(own, FileSource) and not task):
+    if "path" in data or (own.files and not task):
         if task:
             raise HeroError(f"task.{next(iter(task))} is for benchmarks; data from files have no coefficients.")
-        source = FileSource(other_files(config.data, data)) if data else own
-        return source, source.given.split(split) if isinstance(source, FileSource) else config.split(split)
+        files = other_files(config.data, data) if data else config.data
+        return Files(files).source() if isinstance(files, FileSettings) else own, files.split(split)
     sizes = config.data.plain() if isinstance(config.data, DataSettings) else {}
     part = DataSettings.from_values("data", {**sizes, **data}, Facts()).split(split)
-    if isinstance(own, Task) and task.get("name", own.name) == own.name:
+    if own.task and task.get("name", own.name) == own.name:
         changed = {key: value for key, value in task.items() if key != "name"}
-        return shifted_task(config, Shift.of(changed), data_dir, device), part
+        return shifted_task(config, Shift.of(changed), data_dir, device).source(), part
     if "name" not in task:
         raise HeroError(f"{own.title} is data from files and has no task.{next(iter(task))}; set task.name as well.")
-    return get_task(task["name"], {key: value for key, value in task.items() if key != "name"}), part
+    return get_task(task["name"], {key: value for key, value in task.items() if key != "name"}).source(), part
 
 
 def other_files(own: DataSettings | FileSettings, data: Mapping[str, Any]) -> FileSettings:

@@ -42,7 +42,7 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = Map
     val = load_data(config, "val", data_dir, device)
     test = load_data(config, "test", data_dir, device)
     history, added, scoring = config.train.history, tuple(more.values()), config.scoring
-    steps, names = test.shape[1] - history, config.make_source().channel_names
+    steps, names = test.shape[1] - history, config.source.channel_names
     with progress_bar("evaluating", 3) as advance:
         val_errors = metrics.rollout_errors(step, val, val.shape[1] - history, device, history, added, norm)
         advance()

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from hero.config.registry import import_part, trust
 from hero.console import progress_bar
 from hero.data import SPLITS
-from hero.data.files.checks import matched_channels
 from hero.data.files.recording import Recording, Trajectory
+from hero.data.files.selection import matched_channels
 from hero.data.formats import open_recording
 from hero.errors import HeroError, unknown_name
 from hero.evaluation.streamed import StreamedErrors
@@ -206,7 +206,7 @@ def score_model(
     settings = {"strategy": "one_step", "train.unroll": 1, "train.history": history, **data}
     config = make_config(overrides=settings)
     truth = load_data(config, split, data_dir, device)
-    norm, source = norm_of(config.make_source(), config.train), config.make_source()
+    norm, source = norm_of(config.source, config.train), config.source
     norm.fit(load_data(config, "train", data_dir, device))
     longest = truth.shape[1] - history
     if steps is not None and not 1 <= steps <= longest:

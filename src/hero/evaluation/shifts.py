@@ -119,7 +119,7 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:
     if known is not None:
         return known
 
-    check_grid(model, config, task, shift)
+    check_grid(model, config, task.source(), shift)
     step = opened.stepper(model.to(device))
     truth = load_split(task, split, data_dir, device)
     steps = split.steps + 1 - history
@@ -146,9 +146,11 @@ def shifted_task(config: RunConfig, shift: Shift, data_dir: Path, device: torch.
     A chaotic warm-up on another grid, or with another time step, would end somewhere else: states are drawn and warmed
     up on the grid of the run, and resampled.
     """
-    own = config.make_source()
-    if not isinstance(own, Task):
-        raise HeroError(f"a shift needs a solver and {own.title} has none; evaluate another file with `hero evaluate`.")
+    own = config.source.task
+    if own is None:
+        raise HeroError(
+            f"a shift needs a solver and {config.source.title} has none; evaluate another file with `hero evaluate`."
+        )
     if own.ranges:
         raise HeroError(
             f"a shift changes one task, and {own.title} is many; train on single coefficients to measure a shift."
@@ -177,7 +179,7 @@ def resample(u: Tensor, resolution: int, dims: int) -> Tensor:
 
 def check_grid(model: nn.Module, config: RunConfig, source: Source, shift: Shift) -> None:
     """Refuse a model that holds on to the grid of its training."""
-    own, train, backbone = config.make_source(), config.train, config.backbone.name
+    own, train, backbone = config.source, config.train, config.backbone.name
     if source.space == own.space:
         return
     try:

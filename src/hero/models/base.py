@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from torch import nn
 
 from hero.config import Derived, Facts, Settings, setting
-from hero.data.files.source import Words, words
+from hero.config.settings import Words, words
 
 UNKNOWN = ("unknown",)
 """Invariants before the training data were looked at."""

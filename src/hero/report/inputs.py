@@ -134,7 +134,7 @@ class ReportedRun:
         gets the reason why there is none. The errors are None if they are not of the same evaluation; where channels
         are measured together, they are equal.
         """
-        if self.config.make_source().cloud:
+        if self.config.source.cloud:
             notices.append(
                 f"run {self.name} is on scattered points; its rollout is not drawn, for pictures show grids."
             )
@@ -196,7 +196,7 @@ class ReportInputs:
             run,
             metrics,
             log is not None,
-            self._read(lambda: Curves.of(run.errors, run.config.make_source().channel_names)),
+            self._read(lambda: Curves.of(run.errors, run.config.source.channel_names)),
             self._read(lambda: Probe.read(probe)) if probe.is_file() else None,
             self._read(lambda: Landscape.read(landscape)) if landscape.is_file() else None,
             self._read(lambda: Anatomy.read(anatomy)) if anatomy.is_file() else None,

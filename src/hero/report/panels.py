@@ -39,7 +39,7 @@ class Series:
 
     def scores(self, channel: str = "") -> list[np.ndarray]:
         """The score (trajectory, step) of each run that has it: of all channels, or of the named one."""
-        found = [(run.config.make_source().channel_names, errors) for run in self.runs if (errors := run.errors)]
+        found = [(run.config.source.channel_names, errors) for run in self.runs if (errors := run.errors)]
         return [errors.of_channel(names.index(channel)) if channel else errors.score for names, errors in found]
 
     @property
@@ -157,7 +157,7 @@ def study_of_runs(runs: Sequence[ReportedRun], scoring: Scoring | None = None) -
     groups, columns = [], rollout_columns(scoring)
     for (task, backbone), some in found.items():
         rows = best_marked([_row(label, seeds, columns, scoring) for label, seeds in _methods(some)], columns)
-        title = f"{some[0].config.make_source().title}, {title_of(BACKBONES, backbone)}"
+        title = f"{some[0].config.source.title}, {title_of(BACKBONES, backbone)}"
         first = some[0]
         idle = persistence_of(first.metrics, first.errors_in(scoring), columns, scoring)
         groups.append(Group(title=title, task=task, backbone=backbone, rows=rows).model_copy(update=idle))

@@ -108,7 +108,7 @@ def summary_sentence(metrics: Metrics, config: RunConfig) -> str:
     worst = f", worst channel {channel} {format_number(errors[channel])}" if channel else ""
     return (
         f"{title_of(BACKBONES, config.backbone.name)} trained with {method_title(config.strategy)} on "
-        f"{config.make_source().title}: {metric_title(name)} {number}{paper}{worst}; "
+        f"{config.source.title}: {metric_title(name)} {number}{paper}{worst}; "
         f"{metrics.test.get('diverged', 0):.0f} of {metrics.trajectories} rollouts diverged."
     )
 

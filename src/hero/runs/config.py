@@ -26,8 +26,8 @@ from hero.config import Facts, Settings, parse_override, read_toml, setting
 from hero.config.near import OLD_PRESETS, did_you_mean, near_settings
 from hero.config.registry import trust
 from hero.config.settings import LARGEST_INT, flagged
-from hero.data import FOUND, SCORED, DataSettings, FileSettings, FileSource, Source, Split, get_task
-from hero.data.files.source import fingerprint
+from hero.data import FOUND, SCORED, DataSettings, Files, FileSettings, Source, Split, get_task
+from hero.data.files.opening import fingerprint
 from hero.data.formats import open_recording
 from hero.data.invariants import parse_keep
 from hero.data.windows import Batches, Trajectories
@@ -108,14 +108,14 @@ class RunConfig:
     """The section of the absolute loss."""
     optimizer: OptimizerSettings
     """The section of the optimizer."""
+    source: Source = field(compare=False, repr=False)
+    """What `task` and `data` say of the data."""
     facts: Facts = field(default_factory=Facts)
     """The values that defaults were derived from."""
 
     def make_source(self) -> Source:
         """The source of the data: the task with this run's settings, or files."""
-        if isinstance(self.data, FileSettings):
-            return FileSource(self.data)
-        return get_task(self.task.name, self.task.settings)
+        return self.source
 
     def split(self, name: str) -> Split:
         """The size and seed of the split `train`, `val` or `test`."""
@@ -138,13 +138,13 @@ class RunConfig:
 
     def make_strategy(self, compile_with: Compiler | None = None) -> Strategy[Any]:
         """The strategy of this run; `compile_with` compiles its functions."""
-        backbone, source = self.backbone, self.make_source()
+        backbone, source = self.backbone, self.source
         setup = Setup(self.method, self.train, self.seed, backbone.predicts_change, source, self.loss, backbone.reach)
         return STRATEGIES[self.strategy](setup, compile_with)
 
     def build_operator(self, most: int | None = None) -> nn.Module:
         """G_θ, untrained: the backbone with the channels that the strategy needs, at most `most` numbers, wrapped."""
-        source = self.make_source()
+        source = self.source
         space, strategy = source.space, self.make_strategy()
         operator = strategy.operator(
             lambda inputs, outputs: build_backbone(
@@ -321,8 +321,8 @@ def build(values: Mapping[str, Any]) -> RunConfig:
     given_train = found_start(staged(sections.pop("train", {})))
     updates = given_train.get("steps", TrainSettings.model_fields["steps"].default)
     known = isinstance(updates, int | float) and math.isfinite(updates)  # otherwise its own check refuses it
-    is_file = isinstance(source, FileSource)
-    data = source.given if isinstance(source, FileSource) else DataSettings.from_values("data", given_data, Facts())
+    files = source.files.settings if source.files else None
+    data = files or DataSettings.from_values("data", given_data, Facts())
     facts = Facts(
         int(updates) if known else 0,
         source.dims,
@@ -330,10 +330,10 @@ def build(values: Mapping[str, Any]) -> RunConfig:
         source.periodic,
         source.cloud,
         source.space,
-        normalise=is_file or bool(source.conditioning),
-        norm="channels" if is_file else "joint",
-        train_steps=source.given.train_steps if isinstance(source, FileSource) else 0,
-        size="base" if is_file else "apebench",
+        normalise=bool(files or source.conditioning),
+        norm="channels" if files else "joint",
+        train_steps=files.train_steps if files else 0,
+        size="base" if files else "apebench",
         channels=source.channels,
     )
     train = TrainSettings.from_values("train", given_train, facts)
@@ -347,13 +347,14 @@ def build(values: Mapping[str, Any]) -> RunConfig:
     config = RunConfig(
         top.strategy,
         top.seed,
-        TaskSettings(given_task.get("name", source.name), {} if isinstance(source, FileSource) else source.settings()),
+        TaskSettings(given_task.get("name", source.name), {} if files else source.settings()),
         data,
         backbone.Settings.from_values("backbone", given_backbone, facts),
         train,
         strategy.Settings.from_values(strategy.section, own[strategy.section], facts),
         losses.from_values("loss", own["loss"], facts),
         optimizer.from_values("optimizer", own["optimizer"], facts),
+        source,
         facts,
     )
     check_fit(config, source.space)
@@ -367,10 +368,10 @@ def find_source(task: Mapping[str, Any], data: Mapping[str, Any]) -> Source:
         unread = [name for name in data if name not in DataSettings.model_fields and name in FileSettings.model_fields]
         if unread:
             raise HeroError(f"data.{unread[0]} is for data from files; name the file, as in `hero train FILE`.")
-        return get_task(task.get("name", "burgers"), settings)
+        return get_task(task.get("name", "burgers"), settings).source()
     if settings:
         raise HeroError(f"task.{next(iter(settings))} is for benchmarks; data from files have no coefficients.")
-    return FileSource(FileSettings.from_values("data", data, Facts()))
+    return Files(FileSettings.from_values("data", data, Facts())).source()
 
 
 def by_section(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -488,7 +489,7 @@ def check_fit(config: RunConfig, space: tuple[int, ...]) -> None:
     if isinstance(data, DataSettings):
         check_seeds(data)
     if config.backbone.is_found:
-        parse_keep(config.backbone.kept, config.make_source().channel_names)
+        parse_keep(config.backbone.kept, config.source.channel_names)
     config.make_strategy()  # a strategy refuses at construction what it cannot use
 
 

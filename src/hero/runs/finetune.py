@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hero.config import read_toml
-from hero.config.settings import flagged
-from hero.data.files.source import words
+from hero.config.settings import flagged, words
 from hero.errors import HeroError
 from hero.optimizers import get_optimizer
 from hero.runs.config import RunConfig, build, merge_settings, preset_values

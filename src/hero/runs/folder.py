@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from hero.data import Task, load_trajectories, split_path
+from hero.data import load_trajectories, split_path
 from hero.data.windows import Trajectories
 from hero.errors import DISTRIBUTION, HeroError
 from hero.method.norm import Norm
@@ -58,7 +58,7 @@ class Run(StoredRun):
     @property
     def _drawn_shape(self) -> tuple[int, ...]:
         """Of the states in pictures, which show a slice of three axes."""
-        source = self.config.make_source()
+        source = self.config.source
         return source.channels, *source.space[:2]
 
     @property
@@ -88,7 +88,7 @@ class Run(StoredRun):
         Statistics that are not stored, as in runs of earlier versions, are computed from the training data where they
         are needed: the paper's norm has none.
         """
-        source = self.config.make_source()
+        source = self.config.source
         norm = norm_of(source, self.config.train)
         if not (baselines or norm.by_channel or source.masked):
             return norm
@@ -129,16 +129,17 @@ def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device
 
     Data from files are checked as they are read.
     """
-    source, split = config.make_source(), config.split(name)
+    source, split = config.source, config.split(name)
     solve_on = "cpu" if torch.device(device).type == "mps" else device  # the solver needs float64
     data = load_trajectories(source, split, data_dir, solve_on)
-    if isinstance(source, Task):
+    if source.task:
         for number, part in enumerate(data.parts(1)):
             bad = ~part.states.isfinite().flatten(2).all(dim=2)
             if bool(bad.any()):
+                path = split_path(source.task, split, data_dir)
                 raise HeroError(
-                    f"{split_path(source, split, data_dir)} has NaN or infinite values (first in trajectory {number}, "
-                    f"step {int(bad.nonzero()[0, 1])}); delete it and repeat the command to solve it again."
+                    f"{path} has NaN or infinite values (first in trajectory {number}, step "
+                    f"{int(bad.nonzero()[0, 1])}); delete it and repeat the command to solve it again."
                 )
     return data
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hero.data import Task, generate, split_path
+from hero.data import generate, split_path
 from hero.data.invariants import SMALL_CHANGE, Invariant, Survey, find_invariants, keep_words, limit_words, survey
 from hero.data.windows import Trajectories
 from hero.models import BACKBONES
@@ -53,7 +53,7 @@ class Structure:
 
 def find_structure(config: RunConfig, data: Trajectories) -> Structure:
     """Survey the training split, as much of it as `SURVEYED` allows."""
-    norm, names = norm_of(config.make_source(), config.train), config.make_source().channel_names
+    norm, names = norm_of(config.source, config.train), config.source.channel_names
     norm.mask = data.mask
     weights = norm.point_weights(torch.ones(1, *data.shape[2:], dtype=torch.float64))
     found = survey(sampled(data), None if weights is None else weights.expand(data.shape[2:]).numpy())
@@ -62,10 +62,10 @@ def find_structure(config: RunConfig, data: Trajectories) -> Structure:
 
 def sample_data(config: RunConfig, data_dir: Path) -> Trajectories:
     """Training trajectories to look at: the split where it is stored or in files, else a few short ones solved now."""
-    source, split = config.make_source(), config.split("train")
-    if isinstance(source, Task) and not split_path(source, split, data_dir).is_file():
+    task, split = config.source.task, config.split("train")
+    if task and not split_path(task, split, data_dir).is_file():
         few = replace(split, trajectories=min(FEW, split.trajectories))
-        return Trajectories(generate(source, few))
+        return Trajectories(generate(task, few))
     return load_data(config, "train", data_dir, "cpu")
 
 
@@ -90,7 +90,7 @@ def with_structure(config: RunConfig, data: Trajectories) -> RunConfig:
     found = find_structure(config, data)
     kept = asked_for(backbone.keep) + (found.kept if "auto" in backbone.keep else ())
     if "limit" in backbone.keep:
-        kept += limit_words(found.survey, config.make_source().channel_names, kept)
+        kept += limit_words(found.survey, config.source.channel_names, kept)
     auto = backbone.residual == "auto" and backbone.name in BACKBONES  # a module of the user's may add its input itself
     change = found.predicts_change if auto else backbone.predicts_change
     return replace(config, backbone=backbone.model_copy(update={"kept": kept, "predicts_change": change}))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator
 
 from hero.config import Derived, Facts, Settings, from_strategy, setting, share
-from hero.data.files.source import Words, words
+from hero.config.settings import Words, words
 from hero.errors import HeroError
 from hero.method.losses import known_loss
 from hero.optimizers import get_optimizer

@@ -170,7 +170,7 @@ def read_costs(group: PlannedGroup, columns: Sequence[Column], places: Places) -
     path = places.out / f"{group.task}-{group.backbone.rpartition(':')[2]}-{COSTS}"
     found = measure_costs([row.configs[0] for row in group.rows], places.data, path=path)
     rows = []
-    dims = group.rows[0].configs[0].make_source().dims
+    dims = group.rows[0].configs[0].source.dims
     for row in group.rows:
         cost = found.costs[row.configs[0].run_id()]
         values = {column.key: float(getattr(cost, column.key)) for column in columns}

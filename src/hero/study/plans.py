@@ -391,7 +391,7 @@ def planned_group(
     if len(set(ids)) < len(ids):
         steps = planned[0].configs[0].train.steps
         raise HeroError(f"train.steps={steps} is too short to tell the rows of this study apart; use 20 or more.")
-    title = f"{default.make_source().title}, {part.title}" + (f", {loss} loss" if loss else "")
+    title = f"{default.source.title}, {part.title}" + (f", {loss} loss" if loss else "")
     return PlannedGroup(title, task, backbone, loss, study.table, tuple(planned))
 
 

@@ -119,7 +119,7 @@ PUBLISHED_SIZE = StudyRow(
     "push_forward",
     "FNO-PF, 30,541 parameters",
     fixed({"backbone.size": "paper_count"}),
-    applies=lambda config: config.backbone.name == "fno" and config.make_source().dims == 2,
+    applies=lambda config: config.backbone.name == "fno" and config.source.dims == 2,
 )
 """The 2D FNO with the parameters that the paper counts, next to the one that its layout gives."""
 

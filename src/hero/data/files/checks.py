@@ -14,14 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
+from functools import lru_cache, partial
 from types import MappingProxyType
 
 import numpy as np
 
 from hero.data.files.boundaries import decide_boundaries, is_even
-from hero.data.files.recording import Axis, Recording, Trajectory
+from hero.data.files.recording import Recording, Trajectory
 from hero.errors import HeroError
 
 SAMPLED_VALUES = 1 << 23
@@ -73,7 +72,7 @@ def sample(recording: Recording) -> list[Sampled]:
         trajectory = recording.trajectories[row]
         frames = _spread(trajectory.frames, min(SAMPLED_FRAMES, states // len(rows)))
         parts = [trajectory.read(slice(frame, frame + 1), channels) for frame in frames]
-        found.append(Sampled(row, frames, np.concatenate(parts).astype(np.float64)))
+        found.append(Sampled(row, frames, np.concatenate(parts)))
     return found
 
 
@@ -85,10 +84,9 @@ def _spread(count: int, wanted: int) -> list[int]:
 def tidy(recording: Recording) -> Recording:
     """The recording with trajectories of one length, its mask, and every axis periodic or not; noted."""
     refuse_empty(recording)
-    recording = _masked(_equal_lengths(recording))
-    if recording.points is not None:
-        return recording
-    return decide_boundaries(recording, [part.values for part in sample(recording)])
+    recording = _equal_lengths(recording)
+    recording, states = _masked(recording, [part.values for part in sample(recording)])
+    return recording if recording.points is not None else decide_boundaries(recording, states)
 
 
 def refuse_empty(recording: Recording) -> None:
@@ -118,33 +116,36 @@ def _cut(trajectory: Trajectory, frames: int) -> Trajectory:
     return trajectory if trajectory.frames == frames else replace(trajectory, frames=frames, read=read)
 
 
-def _masked(recording: Recording) -> Recording:
-    """Points that are NaN in every sampled state are outside of the domain, as land is of an ocean: a mask.
+def _masked(recording: Recording, sampled: Sequence[np.ndarray]) -> tuple[Recording, list[np.ndarray]]:
+    """The recording and its sampled states in float64, with a mask.
 
-    They are read as the mean of the others, so that what looks at whole fields meets no cliff.
+    Points that are NaN in every sampled state are outside of the domain, as land is of an ocean. They are read as the
+    mean of the others, so that what looks at whole fields meets no cliff.
     """
-    missing = np.isnan(states := np.concatenate([part.values for part in sample(recording)]))  # (state, channel, ..)
+    states = np.concatenate(sampled).astype(np.float64)  # (state, channel, *space)
+    missing = np.isnan(states)
     outside = np.logical_and.reduce(missing)
     for c in range(len(outside)):  # NaN in every state, nowhere in all: a mask that moves, found where it leaves this
         if not outside[c].any() and missing[:, c].reshape(len(states), -1).any(axis=1).all():
             outside[c] = missing[0, c]
     if not outside.any():
-        return recording
+        return recording, [part.astype(np.float64) for part in sampled]
     valid = [states[:, c][np.isfinite(states[:, c]) & ~outside[c]] for c in range(len(outside))]
     fill = np.array([values.mean() if values.size else 0.0 for values in valid])
-    trajectories = [replace(one, read=partial(_read_masked, one, outside, fill)) for one in recording.trajectories]
+
+    def filled(values: np.ndarray, channels: Sequence[int]) -> np.ndarray:
+        """NaN where a state has a value outside, because then the mask moves."""
+        filling = fill[list(channels)].reshape(-1, *(1,) * (values.ndim - 2)).astype(values.dtype)
+        return np.where(outside[list(channels)], np.where(np.isnan(values), filling, values.dtype.type(np.nan)), values)
+
+    def read(trajectory: Trajectory, frames: slice, channels: Sequence[int]) -> np.ndarray:
+        return filled(trajectory.read(frames, channels), channels)
+
+    trajectories = [replace(one, read=partial(read, one)) for one in recording.trajectories]
     names = [channel.name for channel, part in zip(recording.channels, outside, strict=True) if part.any()]
     note = f"{', '.join(names)}: {outside.mean():.1%} of the points are NaN in every state and are left out (a mask)."
-    return replace(recording, trajectories=trajectories, mask=~outside, notes=(*recording.notes, note))
-
-
-def _read_masked(
-    trajectory: Trajectory, outside: np.ndarray, fill: np.ndarray, frames: slice, channels: Sequence[int]
-) -> np.ndarray:
-    """States with the masked points filled; NaN where a state has a value there, because then the mask moves."""
-    values = trajectory.read(frames, channels)
-    filling = fill[list(channels)].reshape(-1, *(1,) * (values.ndim - 2)).astype(values.dtype)
-    return np.where(outside[list(channels)], np.where(np.isnan(values), filling, values.dtype.type(np.nan)), values)
+    recording = replace(recording, trajectories=trajectories, mask=~outside, notes=(*recording.notes, note))
+    return recording, [filled(part, range(len(fill))).astype(np.float64) for part in sampled]
 
 
 def fitted(recording: Recording) -> tuple[Recording, list[UnfitError]]:
@@ -177,8 +178,12 @@ def problems(
     cuts: Sequence[slice] = (),
     stride: int = 1,
     dt: float = 0.0,
+    periodic: Sequence[bool | None] = (),
 ) -> Iterator[UnfitError]:
-    """Reasons to refuse what is chosen of a tidy recording; with `dt` the times in the file do not matter."""
+    """Reasons to refuse what is chosen of a tidy recording; with `dt` the times in the file do not matter.
+
+    `periodic` is whether each axis is, unless the recording is right about it.
+    """
     channels = list(range(len(recording.channels)) if channels is None else channels)
     cuts = list(cuts) or [slice(None)] * len(recording.axes)
     yield from too_short(recording, stride)
@@ -189,12 +194,14 @@ def problems(
             "grid", named(recording), "its states have one point", "name a file of fields, or keep more points"
         )
     if recording.points is None:
-        yield from bad_coordinates(recording, cuts)
+        yield from bad_coordinates(recording, cuts, periodic or [axis.periodic for axis in recording.axes])
     empty = [c for c in channels if recording.mask is not None and not recording.mask[c][tuple(cuts)].any()]
     if empty:
         yield empty_channel(recording, channels, empty)
     if len(empty) < len(channels):
-        yield from bad_states(recording, [c for c in channels if c not in empty], cuts)
+        kept = tuple(cut.indices(n) for cut, n in zip(cuts, recording.space, strict=True))
+        unfit = bad_states(recording, tuple(c for c in channels if c not in empty), kept)
+        yield from [unfit] if unfit else []
 
 
 def too_short(recording: Recording, stride: int = 1) -> Iterator[UnfitError]:
@@ -219,6 +226,12 @@ def are_equal_steps(steps: np.ndarray) -> bool:
     return is_even(steps, UNEVEN_STEPS) and bool(steps.size and steps.mean() > 0)
 
 
+def dt_at(recording: Recording, stride: int) -> float:
+    """Time between two states that a stride keeps: of uneven frames, the step that it makes even."""
+    steps = time_steps(recording, stride)
+    return recording.dt * stride if are_equal_steps(time_steps(recording)) else float(steps.mean())
+
+
 def uneven_times(recording: Recording, stride: int = 1) -> Iterator[UnfitError]:
     """Times of frames in the file that are not evenly spaced; a stride may skip the frames that are too many."""
     steps = time_steps(recording, stride)
@@ -238,22 +251,20 @@ def uneven_times(recording: Recording, stride: int = 1) -> Iterator[UnfitError]:
     yield UnfitError("time step", named(recording), text if forward else "its times do not increase", remedy, settings)
 
 
-def bad_coordinates(recording: Recording, cuts: Sequence[slice]) -> Iterator[UnfitError]:
+def bad_coordinates(
+    recording: Recording, cuts: Sequence[slice], periodic: Sequence[bool | None]
+) -> Iterator[UnfitError]:
     """Axes on which no integral can be computed."""
-    for axis, cut in zip(recording.axes, cuts, strict=True):
+    for place, (axis, cut, wraps) in enumerate(zip(recording.axes, cuts, periodic, strict=True)):
         gaps = np.diff(axis.coordinates[cut])
         if not ((gaps > 0).all() or (gaps < 0).all()):
             text = f"the coordinates of {axis.name} neither rise nor fall throughout"
             yield UnfitError("coordinates", named(recording), text, "sort its points, and the states with them")
-        elif axis.periodic and not is_even(gaps) and _is_whole(axis, cut):
+        elif wraps and not is_even(gaps) and cut.indices(axis.points)[:2] == (0, axis.points):
             text = f"{axis.name} is periodic and its points are not evenly spaced"
-            around = [str(bool(other.periodic and other is not axis)).lower() for other in recording.axes]
+            around = [str(bool(other and i != place)).lower() for i, other in enumerate(periodic)]
             remedy = "interpolate the states to an even grid, or declare the axis as not periodic"
             yield UnfitError("coordinates", named(recording), text, remedy, {"data.periodic": f"[{','.join(around)}]"})
-
-
-def _is_whole(axis: Axis, cut: slice) -> bool:
-    return cut.indices(axis.points)[:2] == (0, axis.points)
 
 
 def empty_channel(recording: Recording, channels: Sequence[int], empty: Sequence[int]) -> UnfitError:
@@ -265,21 +276,24 @@ def empty_channel(recording: Recording, channels: Sequence[int], empty: Sequence
     return UnfitError("empty channel", named(recording), text, "leave it out", {"data.fields": ",".join(left)})
 
 
-def bad_states(recording: Recording, channels: Sequence[int], cuts: Sequence[slice]) -> Iterator[UnfitError]:
-    """States that are not finite in float32, as training reads them, or the same at all times."""
-    steady = True
+@lru_cache(maxsize=8)
+def bad_states(
+    recording: Recording, channels: tuple[int, ...], cuts: tuple[tuple[int, int, int], ...]
+) -> UnfitError | None:
+    """States that are not finite in float32, as training reads them, or the same at all times; looked for once."""
+    steady, kept = True, [slice(*cut) for cut in cuts]
     for part in _looked_at(recording, channels):
         with np.errstate(over="ignore"):
-            values = part.values[(slice(None), slice(None), *cuts)].astype(np.float32)
+            values = part.values[(slice(None), slice(None), *kept)].astype(np.float32)
         broken = ~np.isfinite(values)
         if broken.any():
             frame, channel = (int(places[0]) for places in np.nonzero(broken)[:2])
-            yield not_finite(recording, part.trajectory, part.frames[frame], channels[channel])
-            return
+            return not_finite(recording, part.trajectory, part.frames[frame], channels[channel])
         steady = steady and len(values) > 1 and bool((values == values[:1]).all())
     if steady:
         text = "steady, all states of a trajectory are equal, so there is nothing to predict"
-        yield UnfitError("steady", named(recording), text, "name a file of trajectories in time")
+        return UnfitError("steady", named(recording), text, "name a file of trajectories in time")
+    return None
 
 
 def _looked_at(recording: Recording, channels: Sequence[int]) -> Iterator[Sampled]:
@@ -308,21 +322,3 @@ def named(recording: Recording) -> str:
     """The file of a recording in an error."""
     first = str(recording.files[0]) if recording.files else recording.format
     return first + (f" (and {len(recording.files) - 1} more)" if len(recording.files) > 1 else "")
-
-
-UNNAMED = ("hero", "npy", "npz", "splits", "array", "torch", "neuralop", "matlab", "matlab73", "zarr", "apebench")
-"""Formats whose channels are not named."""
-
-
-def matched_channels(recording: Recording, names: Sequence[str], path: Path, owner: str) -> tuple[str, ...]:
-    """The recording's own names of the channels `names`: equal ones, else in order where either has no real names."""
-    found = [channel.name for channel in recording.channels]
-    if set(names) <= set(found):
-        return tuple(names)
-    generic = recording.format in UNNAMED or all(name.rstrip("0123456789") == "u" for name in names)
-    if len(found) == len(names) and (generic or len(names) == 1):
-        return tuple(found)
-    raise HeroError(
-        f"{path} has the channels {', '.join(found)} and {owner} needs {', '.join(names)}; "
-        "use a file with these channels."
-    )

@@ -9,6 +9,7 @@ A format is an entry of `FORMATS`; to add one is one line, also from outside:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ __all__ = ["FORMATS", "READERS", "Format", "open_recording"]
 
 def _read_folder(path: Path, folder: Path, layout: str) -> Recording:
     """The HDF5 or array files of a folder as one recording; a folder train, valid or test below it names a split."""
-    recordings = [folders.with_split(open_recording(file, layout), file, folder) for file in files_of(folder)]
+    recordings = [folders.with_split(_recognised(file, layout), file, folder) for file in files_of(folder)]
     form = FORMATS.get(recordings[0].format)
     return (form.join if form else folders.join)(recordings)
 
@@ -84,9 +85,40 @@ READERS = FORMATS
 """The name of `FORMATS` in version 0.2 and before."""
 
 
+KEPT = 2
+"""Recordings that were opened last; a command asks for its file many times."""
+_kept: dict[tuple[Path, str], tuple[Recording, object]] = {}
+
+
 def open_recording(path: Path, layout: str = "") -> Recording:
-    """The trajectories of a file or folder; `layout` names the axes of a bare array, as in "btcxy"."""
-    path, contents = Path(path), "see `hero doctor`"
+    """The trajectories of a file or folder; `layout` names the axes of a bare array, as in "btcxy".
+
+    The recording is the same object as before as long as none of its files has changed.
+    """
+    key = Path(path).absolute(), layout
+    recording, versions = _kept.pop(key, (None, None))
+    if recording is None or versions is None or _versions(key[0], recording.files) != versions:
+        recording = _recognised(Path(path), layout)
+        versions = _versions(key[0], recording.files)
+    _kept[key] = recording, versions
+    while len(_kept) > KEPT:
+        del _kept[next(iter(_kept))]
+    return recording
+
+
+def _versions(path: Path, files: Sequence[Path]) -> object:
+    """Sizes and times that change with a file, or where one is added; None where a change may not show, as in Zarr."""
+    folders = {path} if path.is_dir() else set[Path]()
+    folders |= {file.parent for file in files if folders and path in file.absolute().parents}
+    if not files or not all(file.is_file() for file in files):
+        return None
+    found = [(place, place.stat()) for place in sorted({path, *files, *folders})]
+    return [(place, state.st_ino, state.st_size, state.st_mtime_ns) for place, state in found]
+
+
+def _recognised(path: Path, layout: str) -> Recording:
+    """The recording that the first format makes of a file that recognises it."""
+    contents = "see `hero doctor`"
     for kind in kinds_of(path):
         with opened(kind, path) as content:
             for form in FORMATS.values():

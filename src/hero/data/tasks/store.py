@@ -114,7 +114,7 @@ def generate(task: Task, split: Split, device: torch.device | str = "cpu") -> Te
     data = torch.empty(split.trajectories, split.steps + 1, *initial.shape[1:])
     on_cpu = torch.device(device).type == "cpu"
     chunk = max(1, CHUNK_POINTS // task.resolution**task.dims) if on_cpu else split.trajectories
-    shared = task.stepper(device) if task.has_solver else None
+    shared = None if task.ranges else task.stepper(device)
     parts = [
         (member, rows[start : start + chunk])
         for member, rows in members(task, split)
@@ -200,7 +200,7 @@ def _write(path: Path, data: Tensor, task: Task, split: Split) -> None:
                 start = _allocated(file, "u", u)
                 mu = task.coefficients(split.trajectories, split.seed)
                 if mu is not None:
-                    file.create_dataset("mu", data=mu.numpy()).attrs["names"] = list(task.conditioning)
+                    file.create_dataset("mu", data=mu.numpy()).attrs["names"] = list(task.ranges)
                 file.attrs.update({**_provenance(task, split), FIELD: UNSEALED})
         except RuntimeError as error:  # how HDF5 reports a disk that fills up while a file is closed
             raise OSError(str(error)) from error

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hero.data.files.recording import Axis
+from hero.data.source import Source
 from hero.data.tasks.solver import Grid, SpectralStepper, alias_free_mode
 from hero.errors import HeroError, unknown_name
 from hero.seeding import seed_of
@@ -73,65 +74,31 @@ class Task:
         return (self.resolution,) * self.dims
 
     @property
-    def extents(self) -> tuple[float, ...]:
-        """Length of each axis."""
-        return (self.extent,) * self.dims
-
-    @property
-    def periodic(self) -> tuple[bool, ...]:
-        """Every axis is."""
-        return (True,) * self.dims
-
-    @property
-    def cloud(self) -> bool:
-        """Never: states are on a grid."""
-        return False
-
-    @property
-    def masked(self) -> bool:
-        """Never: every point has a value."""
-        return False
-
-    @property
     def channel_names(self) -> tuple[str, ...]:
         """The quantities that make up a state."""
         return ("u",) if self.channels == 1 else tuple(f"u{i}" for i in range(self.channels))
 
-    @property
-    def units(self) -> tuple[str, ...]:
-        """Benchmarks have no units."""
-        return ("",) * self.channels
-
-    @property
-    def time_unit(self) -> str:
-        """Nor does their time."""
-        return ""
-
-    def axes(self) -> tuple[Axis, ...]:
-        """x, y and z."""
-        return tuple(Axis(*axis, periodic=True) for axis in zip("xyz", self.coordinates(), strict=False))
+    def source(self) -> Source:
+        """What everything downstream knows of its data."""
+        points = np.arange(self.resolution) * self.extent / self.resolution
+        return Source(
+            name=self.name,
+            title=self.title,
+            dt=self.dt,
+            space=self.space,
+            extents=(self.extent,) * self.dims,
+            periodic=(True,) * self.dims,
+            channel_names=self.channel_names,
+            units=("",) * self.channels,
+            conditioning=tuple(self.ranges),
+            axes=tuple(Axis(name, points, periodic=True) for name in "xyz"[: self.dims]),
+            task=self,
+        )
 
     @property
     def ranges(self) -> dict[str, Range]:
         """The coefficients that differ between trajectories."""
         return {name: value for name, value in self.parameters.items() if isinstance(value, Range)}
-
-    @property
-    def conditioning(self) -> tuple[str, ...]:
-        """The channels of μ: the coefficients with a range."""
-        return tuple(self.ranges)
-
-    def coordinates(self) -> tuple[np.ndarray, ...]:
-        """The points of each axis."""
-        return (np.arange(self.resolution) * self.extent / self.resolution,) * self.dims
-
-    def points(self) -> None:
-        """States are on a grid."""
-
-    @property
-    def has_solver(self) -> bool:
-        """The truth can be continued from any state, unless every trajectory has its own coefficients."""
-        return not self.ranges
 
     def settings(self) -> dict[str, Any]:
         """Every value that an override may change, flat and ready for JSON."""

@@ -86,7 +86,7 @@ def animate(
     rollout = opened.rollout
     if rollout is None:
         raise HeroError(f"run {run.name} has no stored rollout; `hero evaluate {run.name}` writes it.")
-    source = opened.config.make_source()
+    source = opened.config.source
     if source.cloud:
         raise HeroError(
             f"run {run.name} is on scattered points, and animations show grids; draw what `hero predict` writes."
@@ -135,8 +135,8 @@ def find_ffmpeg() -> str:
 
 def picture(run: Run, rollout: Rollout, channel: int = 0) -> tuple[MovingFigure, Move]:
     """The figure of a channel of a run's drawn rollout, and the function that shows a step in it."""
-    source, scoring = run.config.make_source(), run.config.scoring
-    view = View.of(source.axes())
+    source, scoring = run.config.source, run.config.scoring
+    view = View.of(source.axes)
     scaled = scale_channel(rollout, channel, channel_titles(source)[channel], view)
     errors = run.errors.of_channel(channel)[rollout.trajectory]
     errors = np.where(np.isnan(errors), np.inf, errors)

@@ -114,7 +114,7 @@ def fields_figure(
 
     `errors` is the score at each step; the trajectory is the median one by the GM of the scoring.
     """
-    scoring, view = scoring or Scoring(), View.of(source.axes())
+    scoring, view = scoring or Scoring(), View.of(source.axes)
     title = channel_titles(source)[channel]
     scaled = scale_channel(rollout, channel, title, view)
     said = [f"{scoring.title} {format_number(error)}" for error in errors]
@@ -213,7 +213,7 @@ def draw_states(
 
     `errors` has the score of each prediction by channel.
     """
-    view, titles = View.of(source.axes()), channel_titles(source)
+    view, titles = View.of(source.axes), channel_titles(source)
     cut = (..., source.space[-1] // 2) if source.dims == 3 else ...
     shown = {label: view.arranged(u[cut].astype(np.float64)) for label, u in {"truth": truth, **states}.items()}
 
@@ -244,7 +244,7 @@ def draw_states(
 
 def split_figure(data: Tensor, source: Source, count: int = 4) -> Figure:
     """The first `count` trajectories of `data` (trajectory, time, channel, *space), in 2D and 3D at several times."""
-    view, name = View.of(source.axes()), channel_titles(source)[0]
+    view, name = View.of(source.axes), channel_titles(source)[0]
     u = data[:count, :, 0].double().numpy()  # (trajectory, time, *space)
     u = view.arranged(u[..., u.shape[-1] // 2] if source.dims == 3 else u)
     peak = np.abs(u).max(axis=(0, *range(2, u.ndim)), keepdims=True)

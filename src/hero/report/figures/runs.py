@@ -24,7 +24,7 @@ from hero.study.published import published_numbers
 
 def run_figures(run: ReportedRun) -> Iterator[tuple[str, Figure]]:
     """The figures of a run, one at a time; a file that cannot be read leaves its figure out."""
-    source, (rollout, errors) = run.config.make_source(), run.rollout([])
+    source, (rollout, errors) = run.config.source, run.rollout([])
     if run.errors is not None:
         yield "error", error_figure(run.errors, source.title, source.channel_names, published_numbers(run.config))
     if rollout is not None and errors is not None:

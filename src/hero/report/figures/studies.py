@@ -113,7 +113,7 @@ def rollout_figure(group: Group, reference: str, runs_dir: Path, data_dir: Path)
     chosen = next((row for row in rows.values() if row.method == reference), next(iter(rows.values())))
     first = chosen.finished[0]
     run = Run(runs_dir / first.run)
-    config, device, source = run.config, choose_device(run.config.train.device), run.config.make_source()
+    config, device, source = run.config, choose_device(run.config.train.device), run.config.source
     step = config.horizon
     index = median_trajectory(run.errors.score, step)
     example = load_data(config, "test", data_dir, device)[index : index + 1]

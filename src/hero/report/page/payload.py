@@ -163,7 +163,7 @@ def _players(panels: Sequence[Panel]) -> tuple[list[Data], Data, list[str]]:
         rollout, errors = run.rollout(notices, first=shared)
         if rollout is None:
             continue
-        source = run.config.make_source()
+        source = run.config.source
         first = shared and rollout.trajectory == 0
         size = min(room, allowed * min(source.channels, FULL_CHANNELS))
         data = player(rollout, errors, source, size, run.metrics.scoring, first)
@@ -208,7 +208,7 @@ def _training(panels: Sequence[Panel], named: Sequence[str]) -> tuple[list[Data]
         charts = [{"title": chart.title, "scale": "log" if chart.log else "linear",
                    "series": [_line(line) for line in chart.lines]} for chart in training_charts(log)]  # fmt: skip
         if charts:
-            names = run.config.make_source().channel_names
+            names = run.config.source.channel_names
             spectra = spectra_charts(log, run.weighs_error, names) if run.name in named else []
             found.append({"run": run.name, "label": label, "charts": charts, "spectra": [*map(_spectra, spectra)]})
     return found, notices

@@ -43,7 +43,7 @@ def player(
     The trajectory is the median one by the GM of the scoring, or the `first` of the test set. The page stores a truth
     that several runs share once: `truth`, by channel, is taken out of the result.
     """
-    view, titles, scoring = View.of(source.axes()), channel_titles(source), scoring or Scoring()
+    view, titles, scoring = View.of(source.axes), channel_titles(source), scoring or Scoring()
     length = len(rollout.truth)
     blocks = [block_size(len(side.points)) if view.up else 1 for side in _sides(view)]
     points = int(np.prod([len(side.points) // block for side, block in zip(_sides(view), blocks, strict=True)]))

@@ -16,7 +16,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from hero.data import SPLITS, FileSource
+from hero.data import SPLITS
 from hero.data.files.handles import CACHE_BYTES, KEPT
 from hero.data.windows import AHEAD, Batch, Batches, Context
 from hero.method.metrics import CHUNK_VALUES
@@ -107,7 +107,7 @@ class Count:
 
 def describe(config: RunConfig) -> Description:
     """Count the run of `config`. Draws nothing, writes nothing."""
-    source, windows = config.make_source(), empty_windows(config)
+    source, windows = config.source, empty_windows(config)
     state = (source.channels, *source.space)
     inputs = (config.train.history * state[0] + len(source.conditioning), *state[1:])
     model = config.build_operator()
@@ -118,7 +118,7 @@ def describe(config: RunConfig) -> Description:
     trained = sum(nbytes(p) for p in model.parameters() if p.requires_grad)
     frames = {name: config.split(name).trajectories * (config.split(name).steps + 1) for name in SPLITS}
     files = {name: 4 * count * torch.Size(state).numel() for name, count in frames.items()}
-    streamed = tuple(name for name in SPLITS if isinstance(source, FileSource) and source.is_streamed(name))
+    streamed = tuple(name for name in SPLITS if source.files and source.files.is_streamed(name))
     memory = {
         "parameters": sum(map(nbytes, model.parameters())),
         "gradients": trained,
@@ -182,7 +182,7 @@ def empty_windows(config: RunConfig) -> Batches:
 
 def window_bytes(config: RunConfig, windows: Batches) -> int:
     """Bytes of streamed training data at one time: the batch in use, those read ahead, and the open files."""
-    source, train = config.make_source(), config.train
+    source, train = config.source, config.train
     states = (train.history + train.unroll) * source.channels + len(source.conditioning)
     batch = 4 * min(train.batch, windows.count) * states * math.prod(source.space)
     return (AHEAD + 1) * batch + KEPT * CACHE_BYTES
@@ -237,7 +237,7 @@ def count_at(config: RunConfig, model: nn.Module, phases: Sequence[Phase], size:
 
     They are the same windows each time, so that the phase after the one that fills a cache finds it filled.
     """
-    source, windows = config.make_source(), empty_windows(config).count
+    source, windows = config.source, empty_windows(config).count
     space = source.space
     device = next(model.parameters()).device
     past, future = (

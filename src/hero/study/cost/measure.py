@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from hero.data import Task, split_path
+from hero.data import split_path
 from hero.data.windows import Trajectories
 from hero.errors import HeroError
 from hero.runs.config import RunConfig
@@ -119,17 +119,17 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 def stand_in(config: RunConfig, name: str, data_dir: Path, device: torch.device) -> Trajectories:
     """The split of a run if it is there, else states of its shape: cheap, smooth and finite."""
-    source, split = config.make_source(), config.split(name)
-    if not isinstance(source, Task) or split_path(source, split, data_dir).exists():
+    task, split = config.source.task, config.split(name)
+    if task is None or split_path(task, split, data_dir).exists():
         return load_data(config, name, data_dir, device)
     return some_states(config, name, split.steps + 1)
 
 
 def some_states(config: RunConfig, name: str, length: int, count: int | None = None) -> Trajectories:
     """Initial states repeated in time, as many as the split has unless given; constants if they come from a file."""
-    source, split = config.make_source(), config.split(name)
-    if isinstance(source, Task):
-        states = source.initial_states(count or split.trajectories, split.seed).float()
+    source, split = config.source, config.split(name)
+    if source.task:
+        states = source.task.initial_states(count or split.trajectories, split.seed).float()
     else:
         states = torch.ones(count or split.trajectories, source.channels, *source.space)
     mu = torch.ones(len(states), len(source.conditioning), *source.space) if source.conditioning else None

@@ -1,0 +1,161 @@
+"""Settings of data from files: what a user may say, and what is found in the file.
+
+A stored configuration holds everything that was found, so a run can be opened, exported and rolled out where the file
+is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import numpy as np
+from pydantic import BeforeValidator
+
+from hero.config import Facts, Settings, setting
+from hero.config.settings import Words, flagged
+from hero.data.files.boundaries import is_even
+from hero.data.files.checks import dt_at
+from hero.data.files.opening import fingerprint, opened
+from hero.data.files.selection import (
+    axis_slices,
+    chosen_channels,
+    chosen_conditioning,
+    each_axis,
+    last_point,
+    length_of,
+    mask_of,
+    renamed,
+)
+from hero.data.files.splits import LONGEST_ROLLOUT, divided
+from hero.data.tasks.store import SPLITS, Split
+from hero.errors import HeroError
+
+
+def one_or_list(value: Any) -> tuple[Any, ...]:
+    """A tuple from one value or a list."""
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(one_or_list)]
+Floats = Annotated[tuple[float, ...], BeforeValidator(one_or_list)]
+Ints = Annotated[tuple[int, ...], BeforeValidator(one_or_list)]
+Bools = Annotated[tuple[bool, ...], BeforeValidator(one_or_list)]
+
+
+class GivenSettings(Settings):
+    """What a user may say of a file; those marked as found are taken from it unless they are set."""
+
+    path: str = setting("", "File or folder of trajectories.", identity=False)
+    layout: str = setting("", "Axes of a bare array, in the letters b t c x y z, as in btcxy.", carried=True)
+    fields: Words = setting((), "Channels to learn, by name (default: all).", carried=True)
+    condition: Words = setting((), "Conditioning by name (default: every number that varies, and all fixed fields).")
+    stride: int = setting(1, "Take every n-th state of a trajectory.", ge=1, carried=True)
+    crop: Words = setting((), "Part of each axis in points, as 0:64,32:96 (default: all).", carried=True)
+    coarsen: int = setting(1, "Take every n-th grid point along each axis.", ge=1, carried=True)
+    dt: float = setting(0.0, "Time between two states (default: from the file).", ge=0, found=True)
+    extent: Floats = setting((), "Length of each axis (default: from the file).", found=True)
+    periodic: Bools = setting((), "Whether each axis is periodic (default: from the file).", found=True)
+    train_share: float = setting(0.8, "Share of the trajectories to train on, if the file has no splits.", gt=0, lt=1)
+    val_share: float = setting(0.1, "Share for validation; the rest is the test set.", gt=0, lt=1)
+    split_seed: int = setting(0, "Which trajectories go where.", ge=0)
+    rollout: int = setting(0, f"Steps of a test rollout (default: all there are, at most {LONGEST_ROLLOUT}).", ge=0)
+    memory: float = setting(
+        4.0, "GB of a split held in memory; a larger one is read from the file as needed.", gt=0, identity=False
+    )
+
+
+class FileSettings(GivenSettings):
+    """Trajectories from files; `hero doctor FILE` shows what is in them."""
+
+    format: str = setting("", "Found: the layout of the file.", found=True)
+    channels: Words = setting((), "Found: the names of the channels; set them to rename.", carried=True, found=True)
+    units: Texts = setting((), "Found: their units.", found=True)
+    time_unit: str = setting("", "Found: the unit of dt.", found=True, identity=False)
+    axes: Words = setting((), "Found: the names of the axes.", found=True)
+    axis_units: Texts = setting((), "Found: their units.", found=True, identity=False)
+    axis_first: Floats = setting((), "Found: the first coordinate of each axis.", found=True, identity=False)
+    axis_last: Floats = setting((), "Found: the last coordinate of each axis.", found=True, identity=False)
+    space: Ints = setting((), "Found: grid points per axis.", found=True)
+    cloud: bool = setting(False, "Found: whether the states are on scattered points.", found=True)
+    uneven: bool = setting(False, "Found: whether the points of an axis are unevenly spaced.", found=True)
+    masked: bool = setting(False, "Found: whether some points have no value in any state.", found=True)
+    train_trajectories: int = setting(0, "Found: training trajectories; set it to use fewer.", ge=0, found=True)
+    train_steps: int = setting(0, "Found: steps of each.", ge=0, found=True)
+    val_trajectories: int = setting(0, "Found: validation rollouts.", ge=0, found=True)
+    val_steps: int = setting(0, "Found: steps of each.", ge=0, found=True)
+    test_trajectories: int = setting(0, "Found: test rollouts.", ge=0, found=True)
+    test_steps: int = setting(0, "Found: steps of each.", ge=0, found=True)
+    fingerprint: str = setting("", "Found: a hash of the file, which must stay the same.", found=True)
+
+    @classmethod
+    def from_values(cls, section: str, values: Mapping[str, Any], facts: Facts) -> Self:
+        settings = super().from_values(section, values, facts)
+        if not settings.fingerprint:
+            return settings.found()
+        settings.check_found()
+        return settings
+
+    def check_found(self) -> None:
+        """Refuse what cannot have been found in a file, as in a stored configuration that somebody changed."""
+        dims = 1 if self.cloud else len(self.space)
+        per_axis = [len(part) == dims for part in (self.space, self.axes, self.extent, self.periodic)]
+        per_axis += [len(part) in (0, dims) for part in (self.axis_units, self.axis_first, self.axis_last)]
+        splits = [self.split(name) for name in SPLITS]
+        lengths = [*self.space, *(one.trajectories for one in splits), *(one.steps for one in splits)]
+        if not 1 <= dims <= 3 or not all(per_axis) or not self.channels or min(lengths) < 1 or not self.dt > 0:
+            raise HeroError(
+                "data.fingerprint is set with values that no file has; leave it out, and the file is read again."
+            )
+
+    def found(self) -> Self:
+        """The settings with everything that the file says."""
+        recording = opened(self)
+        kept, axes, cuts = chosen_channels(recording, self.fields), recording.axes, axis_slices(recording, self)
+        coordinates = [axis.coordinates[cut] for axis, cut in zip(axes, cuts, strict=True)]
+        whole = [cut.indices(axis.points)[:2] == (0, axis.points) for cut, axis in zip(cuts, axes, strict=True)]
+        periodic = each_axis("periodic", self.periodic, len(axes)) or tuple(
+            bool(axis.periodic) and complete for axis, complete in zip(axes, whole, strict=True)
+        )
+        lengths = each_axis("extent", self.extent, len(axes))
+        extent = lengths or tuple(length_of(x, wraps) for x, wraps in zip(coordinates, periodic, strict=True))
+        if lengths:  # from 0 on, in the direction of the file
+            ends = [(0.0, last_point(*one)) for one in zip(lengths, map(len, coordinates), periodic, strict=True)]
+            ends = [end if x[0] <= x[-1] else end[::-1] for end, x in zip(ends, coordinates, strict=True)]
+        else:
+            ends = [(float(x[0]), float(x[-1])) for x in coordinates]
+        space = tuple(map(len, coordinates))
+        values = self.model_copy(update={"periodic": periodic, "extent": extent, "space": space})
+        parts = divided(recording, values)
+        sizes = {f"{name}_trajectories": len(parts[name]) for name in SPLITS}
+        sizes |= {f"{name}_steps": parts[name][0].frames - 1 for name in SPLITS}
+        return values.model_copy(
+            update={
+                "path": str(Path(self.path).resolve()) if Path(self.path).exists() else self.path,
+                "format": recording.format,
+                "fields": tuple(recording.channels[i].name for i in kept),
+                "channels": renamed(self.channels, [recording.channels[i].name for i in kept]),
+                "units": tuple(recording.channels[i].unit for i in kept),
+                "time_unit": "" if self.dt else recording.time_unit,
+                "axes": tuple(axis.name for axis in axes),
+                "axis_units": tuple(axis.unit for axis in axes),
+                "axis_first": tuple(first for first, _ in ends),
+                "axis_last": tuple(last for _, last in ends),
+                "condition": chosen_conditioning(recording, self.condition),
+                "dt": self.dt or dt_at(recording, self.stride),
+                "cloud": recording.points is not None,
+                "uneven": not all(is_even(np.diff(x)) for x in coordinates),
+                "masked": mask_of(recording, values) is not None,
+                "fingerprint": fingerprint(recording.files),
+                **sizes,
+            }
+        )
+
+    def split(self, name: str) -> Split:
+        """The size of the split `train`, `val` or `test`."""
+        return Split(name, getattr(self, f"{name}_trajectories"), getattr(self, f"{name}_steps"), self.split_seed)
+
+
+FOUND = flagged(FileSettings, "found")
+"""Settings that are taken from the file again when others of a stored configuration change."""

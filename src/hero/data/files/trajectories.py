@@ -1,0 +1,163 @@
+"""Trajectories that stay in their file: windows and μ are read when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hero.console import progress_bar
+from hero.data.files.checks import not_finite
+from hero.data.files.recording import Recording
+from hero.data.files.selection import axis_slices, chosen_channels, mask_of
+from hero.data.files.settings import FileSettings
+from hero.data.files.splits import Part
+from hero.data.windows import Statistics, Trajectories
+from hero.errors import HeroError
+from hero.parallel import from_first
+
+
+class Reading:
+    """Reads what the settings choose from a recording: channels, stride, crop, grid points."""
+
+    def __init__(self, recording: Recording, settings: FileSettings) -> None:
+        self.recording, self.settings = recording, settings
+        self.channels = chosen_channels(recording, settings.fields)
+        self.cuts = axis_slices(recording, settings)
+        mask = mask_of(recording, settings)
+        self.mask = None if mask is None else torch.from_numpy(np.ascontiguousarray(mask))
+
+    def states(self, trajectory: int, first: int, count: int) -> np.ndarray:
+        """(time, channel, *space), float32."""
+        stride = self.settings.stride
+        frames = slice(first * stride, (first + count - 1) * stride + 1, stride)
+        found = self.recording.trajectories[trajectory].read(frames, self.channels)
+        return np.ascontiguousarray(found[(slice(None), slice(None), *self.cuts)], dtype=np.float32)
+
+    def conditioning(self, trajectories: Sequence[int]) -> Tensor | None:
+        """μ of each: numbers (trajectories, p), or fields (trajectories, p, *space) if there are fields."""
+        names, recording = self.settings.condition, self.recording
+        if not names:
+            return None
+        fields = [name for name in names if name in recording.field_names]
+        rows = []
+        for number in trajectories:
+            trajectory = recording.trajectories[number]
+            values = {name: np.float32(trajectory.scalars[name]) for name in names if name not in fields}
+            if fields:
+                assert trajectory.fields is not None
+                found = self.filled(trajectory.fields()[(slice(None), *self.cuts)], number)
+                values |= {name: found[recording.field_names.index(name)] for name in fields}
+                rows.append(np.stack([np.broadcast_to(values[name], self.settings.space) for name in names]))
+            else:
+                rows.append(np.array([values[name] for name in names]))
+        return torch.from_numpy(np.stack(rows).astype(np.float32))
+
+    def filled(self, fields: np.ndarray, trajectory: int) -> np.ndarray:
+        """Conditioning fields with their mean where no channel has a value; HeroError where others are not finite."""
+        outside = np.zeros(fields.shape[1:], bool) if self.mask is None else ~self.mask.numpy().any(axis=0)
+        fields = fields.astype(np.float32)
+        for name in set(self.settings.condition) & set(self.recording.field_names):
+            field = fields[self.recording.field_names.index(name)]
+            if not np.isfinite(field[~outside]).all():
+                raise HeroError(
+                    f"the field {name} of trajectory {trajectory} in {self.settings.path} is not finite where states "
+                    "have values; fill it, or leave it out with data.condition."
+                )
+            field[outside & ~np.isfinite(field)] = field[~outside].mean()
+        return fields
+
+
+class FileTrajectories(Trajectories):
+    """Trajectories that stay in their file: windows and μ are read when they are asked for."""
+
+    def __init__(self, reading: Reading, parts: tuple[Part, ...], target: str | torch.device = "cpu") -> None:
+        object.__setattr__(self, "reading", reading)
+        object.__setattr__(self, "kept", parts)
+        object.__setattr__(self, "target", torch.device(target))
+
+    reading: Reading
+    kept: tuple[Part, ...]
+    target: torch.device
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        settings = self.reading.settings
+        return (len(self.kept), self.kept[0].frames, len(settings.channels), *settings.space)
+
+    @property
+    def is_in_memory(self) -> bool:
+        return False
+
+    @property
+    def is_conditioned(self) -> bool:
+        return bool(self.reading.settings.condition)
+
+    @property
+    def device(self) -> torch.device:
+        return self.target
+
+    def __getitem__(self, part: slice) -> Trajectories:
+        return FileTrajectories(self.reading, self.kept[part], self.target).in_memory()
+
+    def frames(self, part: slice) -> Tensor:
+        first, stop, _ = part.indices(self.shape[1])
+        return self.read([(row, first) for row in range(len(self))], stop - first).to(self.target)
+
+    def gather(self, trajectory: Tensor, start: Tensor, count: int) -> Tensor:
+        """On the host, in pinned memory if batches are wanted on a GPU."""
+        return self._ready(self.read(list(zip(trajectory.tolist(), start.tolist(), strict=True)), count))
+
+    def conditioning(self, trajectory: Tensor) -> Tensor | None:
+        """On the host as well."""
+        mu = self.reading.conditioning([self.kept[row].trajectory for row in trajectory.tolist()])
+        return None if mu is None else self._ready(mu)
+
+    def _ready(self, found: Tensor) -> Tensor:
+        return found.pin_memory() if self.target.type == "cuda" else found
+
+    def read(self, rows: Sequence[tuple[int, int]], count: int) -> Tensor:
+        """`count` states from each (row, first state), on the host."""
+        found = np.empty((len(rows), count, *self.shape[2:]), np.float32)
+        for i in sorted(range(len(rows)), key=rows.__getitem__):  # in the order of the file
+            row, first = rows[i]
+            part = self.kept[row]
+            found[i] = self.reading.states(part.trajectory, part.first + first, count)
+            if not np.isfinite(found[i]).all():
+                frame, channel = (int(places[0]) for places in np.nonzero(~np.isfinite(found[i]))[:2])
+                place = (part.first + first + frame) * self.reading.settings.stride
+                raise not_finite(self.reading.recording, part.trajectory, place, self.reading.channels[channel])
+        return torch.from_numpy(found)
+
+    def in_memory(self, title: str = "") -> Trajectories:
+        """All of them; `title` names a progress bar."""
+        states = torch.empty(self.shape)
+        for row, part in enumerate(self.each(title)):
+            states[row] = part[0]
+        mu = self.reading.conditioning([part.trajectory for part in self.kept])
+        return Trajectories(states, mu, self.mask).to(self.target)
+
+    def each(self, title: str = "measuring") -> Iterator[Tensor]:
+        with progress_bar(title, len(self)) if title else nullcontext(lambda n: None) as advance:
+            for row in range(len(self)):
+                yield self.read([(row, 0)], self.shape[1])
+                advance(1)
+
+    def to(self, device: torch.device | str) -> Trajectories:
+        return FileTrajectories(self.reading, self.kept, device)
+
+    @property
+    def mask(self) -> Tensor | None:
+        return self.reading.mask
+
+    def statistics(self) -> Statistics:
+        return from_first(super().statistics)  # one process reads the whole file
+
+    def step_std(self) -> Tensor:
+        return from_first(super().step_std)
+
+    def each_mu(self) -> Iterator[Tensor]:
+        return (mu for part in self.kept if (mu := self.reading.conditioning([part.trajectory])) is not None)
