@@ -18,8 +18,9 @@ import h5py
 import pytest
 
 from conftest import Call, assert_refused, hero, options, parse, start_hero, tiny
+from hero import parts
 from hero.cli import main, with_dashes
-from hero.cli.options import REGISTRIES, OneRun, Settings, names, setting_names
+from hero.cli.options import OneRun, Settings, setting_names
 from hero.console import console
 from hero.data import TASKS
 from hero.errors import HeroError
@@ -480,29 +481,21 @@ def test_completion_is_shown_and_installed_for_the_shell(tmp_path: Path) -> None
     assert installed.read_text().strip() == script.strip()
 
 
-def test_names_read_from_the_sources_are_those_registered() -> None:
-    from hero.config.near import OLD_PRESETS
+def test_names_lead_to_all_built_in_parts() -> None:
+    from hero.data.tasks.benchmarks import BY_NAME
     from hero.deploy.export import FORMATS
+    from hero.models import OURS
     from hero.models.fno import SIZES
-    from hero.runs.config import PRESETS
-    from hero.study.compare import BUDGETS
-    from hero.study.plans import STUDIES
-    from hero.training.loggers import LOGGERS
+    from hero.study.plans import PAPER
 
-    registries = {
-        "task": TASKS,
-        "strategy": STRATEGIES,
-        "backbone": BACKBONES,
-        "study": STUDIES,
-        "preset": PRESETS,
-        "old preset": OLD_PRESETS,
-        "size": SIZES,
-        "logger": LOGGERS,
-        "budget": BUDGETS,
-        "format": FORMATS,
-    }
-    assert {kind: names(kind) for kind in REGISTRIES} == {kind: list(parts) for kind, parts in registries.items()}
-    assert set(setting_names()) == {"task.name", *(key for key, _ in all_settings())}
+    found = (parts.TASKS, parts.FORMATS, parts.BACKBONES, parts.SIZES, parts.STUDIES)
+    assert [dict(names) for names in found] == [BY_NAME, FORMATS, OURS, SIZES, PAPER]
+    assert parts.STRATEGIES.values()
+    assert parts.LOGGERS.values()
+
+
+def test_completion_knows_all_settings() -> None:
+    assert setting_names() == ["task.name", *(key for key, _ in all_settings())], "run tools/setting_names.py"
 
 
 def test_words_in_backticks_become_options_that_exist() -> None:

@@ -33,9 +33,10 @@ from hero.method import metrics as measures
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper, rollout
 from hero.models.user import given_module
+from hero.parts import RECOMMENDED
 from hero.ranks import RANKS
 from hero.results import Comparison, Evaluation, Result
-from hero.runs.config import RECOMMENDED, RunConfig, all_settings, implied_preset, make_config, merge_settings
+from hero.runs.config import RunConfig, all_settings, implied_preset, make_config, merge_settings
 from hero.runs.folder import Run, load_data
 from hero.runs.records import Metrics
 from hero.runs.stored import find_run

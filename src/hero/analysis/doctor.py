@@ -30,8 +30,9 @@ from hero.data.files.recording import Recording
 from hero.data.files.settings import FileSettings
 from hero.data.files.splits import divided
 from hero.errors import HeroError
+from hero.parts import RECOMMENDED
 from hero.records import Record
-from hero.runs.config import RECOMMENDED, make_config
+from hero.runs.config import make_config
 
 DRAWN = 200
 """Points of the curve of the energy."""

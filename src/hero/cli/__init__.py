@@ -65,7 +65,7 @@ class Quick:
             if getattr(param, "is_flag", False):
                 param.metavar, param.default = "", param.default or False
             if ctx.resilient_parsing:
-                param._runtime_param = AS_TYPED
+                param.get_runtime_param = lambda: AS_TYPED
         return params
 
 

@@ -59,8 +59,9 @@ def examine_file(path: Path, layout: str, out: Path, json: Path | None) -> int:
 
 def show_operator(found: "Diagnosis", data_dir: Path) -> str:
     """Print what the operator keeps that the command of a diagnosis trains; returns its network and what it costs."""
+    from hero.parts import RECOMMENDED
     from hero.report.content import structure_table
-    from hero.runs.config import RECOMMENDED, make_config
+    from hero.runs.config import make_config
     from hero.runs.structure import find_structure, sample_data
     from hero.study.cost.count import network_sentence
 

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from hero.cli.options import Folders, Settings, Size, TrustCode, allow_code, argument, check_known, option
+from hero.cli.options import Folders, Settings, Size, TrustCode, allow_code, argument, option
 from hero.cli.runs import measure, show_result
 from hero.console import say
 from hero.errors import HeroError
+from hero.parts import SIZES
 from hero.ranks import RANKS
 
 WEIGHT_FILES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".mdlus")
@@ -55,7 +56,7 @@ def finetune(
     By default 2,000 updates at a tenth of the optimizer's learning rate. The same command continues a run that was
     stopped.
     """
-    check_known("size", size)
+    SIZES.check(size)
     from hero.evaluation.finetune import measure_before
     from hero.runs.finetune import finetune_config
     from hero.runs.folder import Run

@@ -1,11 +1,9 @@
 """Options that several commands share, in groups, and the names that complete them."""
 
-import ast
 import dataclasses
 import inspect
-import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,79 +11,30 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from hero.errors import HeroError, unknown_name
+import hero.parts as parts
+from hero.errors import HeroError
 
 if TYPE_CHECKING:
     from hero.runs.config import RunConfig
     from hero.study.worker import Workers
 
-REGISTRIES = {
-    "task": ("data/tasks/benchmarks.py", "ROWS"),
-    "strategy": ("strategies/__init__.py", "STRATEGIES"),
-    "backbone": ("models/__init__.py", "BACKBONES"),
-    "size": ("models/fno.py", "SIZES"),
-    "study": ("study/plans.py", "STUDIES"),
-    "preset": ("runs/config.py", "PRESETS"),
-    "old preset": ("config/near.py", "OLD_PRESETS"),
-    "logger": ("training/loggers.py", "LOGGERS"),
-    "budget": ("study/compare.py", "BUDGETS"),
-    "format": ("deploy/export.py", "FORMATS"),
+NAMES: dict[str, Collection[str]] = {
+    "task": parts.TASKS,
+    "strategy": parts.STRATEGIES,
+    "backbone": parts.BACKBONES,
+    "size": parts.SIZES,
+    "study": parts.STUDIES,
+    "preset": parts.PRESETS,
+    "logger": parts.LOGGERS,
+    "budget": parts.BUDGETS,
+    "format": parts.FORMATS,
 }
-"""Source file and variable of each registry whose names help and completion show."""
-
-
-def names(kind: str) -> list[str]:
-    """The names in a registry, read from its source: importing the registry would load torch, which takes seconds."""
-    file, variable = REGISTRIES[kind]
-    for node in ast.parse((Path(__file__).parents[1] / file).read_text(encoding="utf-8")).body:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if isinstance(targets[0], ast.Name) and targets[0].id == variable:
-            return list(literal_names(getattr(node, "value", None)))
-    return []
-
-
-SETTINGS = {
-    "": ("runs/config.py",),
-    "data": ("data/tasks/store.py", "data/files/settings.py"),
-    "backbone": ("models/base.py", "models/fno.py", "models/transolver.py", "models/unet.py"),
-    "train": ("strategies/settings.py",),
-    "push_forward": ("strategies/push_forward.py:PushForwardSettings",),
-    "recurrent": ("strategies/push_forward.py:RecurrentSettings",),
-    "diverted_chain": ("strategies/diverted_chain.py",),
-    "hero": ("strategies/hero.py",),
-    "refiner": ("strategies/refiner.py",),
-    "loss": ("method/losses.py",),
-    "optimizer": ("optimizers/__init__.py",),
-}  # fmt: skip
-"""Source files of the settings of each section, of some one class, which completion shows."""
+"""The names that help and completion show, by kind."""
 
 
 def setting_names() -> list[str]:
-    """Every setting of the sections above, read from the sources."""
-    found = ["task.name"]
-    for section, sources in SETTINGS.items():
-        for file, _, wanted in (source.partition(":") for source in sources):
-            for part in ast.parse((Path(__file__).parents[1] / file).read_text(encoding="utf-8")).body:
-                if isinstance(part, ast.ClassDef) and part.name.endswith("Settings") and wanted in ("", part.name):
-                    found += [f"{section}.{name}".lstrip(".") for name in declared(part)]
-    return list(dict.fromkeys(found))
-
-
-def declared(part: ast.ClassDef) -> Iterator[str]:
-    """The fields of a class that are declared with `setting(...)`."""
-    for line in part.body:
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(line.value, ast.Call):
-            yield line.target.id
-
-
-def literal_names(value: ast.expr | None) -> Iterator[str]:
-    """The keys in `{...}` or `Registry(kind, {...})`, the words in `("a", "b")`, or a, b in `(Part(name="a"), ...)`."""
-    if isinstance(value, ast.Call) and value.args:
-        value = value.args[-1]
-    for part in value.keys if isinstance(value, ast.Dict) else getattr(value, "elts", ()):
-        named = next((word.value for word in getattr(part, "keywords", ()) if word.arg == "name"), part)
-        if isinstance(named, ast.Constant):
-            yield str(named.value)
+    """Every setting, from a list that `tools/setting_names.py` writes: importing their classes would load torch."""
+    return (Path(__file__).parent / "settings.txt").read_text(encoding="utf-8").split()
 
 
 def complete(kind: str) -> Callable[..., list[str]]:
@@ -99,11 +48,12 @@ def complete(kind: str) -> Callable[..., list[str]]:
         return [f"{name}=" for name in setting_names() if name.startswith(incomplete)]
 
     def topics(incomplete: str) -> list[str]:
-        return [name for name in (*names("task"), *filter(None, SETTINGS)) if name.startswith(incomplete)]
+        sections = dict.fromkeys(name.partition(".")[0] for name in setting_names() if "." in name)
+        return [name for name in (*parts.TASKS, *sections) if name.startswith(incomplete)]
 
     def matches(incomplete: str) -> list[str]:
         before, comma, _ = incomplete.rpartition(",")
-        return [name for word in names(kind) if (name := before + comma + word).startswith(incomplete)]
+        return [name for word in NAMES[kind] if (name := before + comma + word).startswith(incomplete)]
 
     others: dict[str, Callable[..., list[str]]] = {"run": run_ids, "setting": settings, "topic": topics}
     return others.get(kind, matches)
@@ -115,7 +65,7 @@ def option(
     """An option with a value; `kind` completes it from a registry, whose names replace NAMES in `text`."""
     if kind:
         more["autocompletion"] = complete(kind)
-        text = text.replace("NAMES", ", ".join(names(kind))) if "NAMES" in text else text
+        text = text.replace("NAMES", ", ".join(NAMES[kind])) if "NAMES" in text else text
     return make(metavar=metavar, help=text, **more)
 
 
@@ -210,8 +160,7 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
-        if self.preset not in names("old preset"):
-            check_known("preset", self.preset)
+        parts.PRESETS.check(parts.OLD_PRESETS.get(self.preset or "", self.preset))
 
     def values(self, command: str | None = None, **named: Any) -> dict[str, Any]:
         """Single settings as dotted keys: `set` and those with their own option; `command` needs a benchmark."""
@@ -242,13 +191,11 @@ class Settings:
 
     def recommendation(self, config: "RunConfig", **named: Any) -> list[str]:
         """A line that says what is trained where no preset, strategy or file is named."""
-        from hero.runs.config import RECOMMENDED
-
-        if self.preset or self.implied_preset(self.values(**named)) != RECOMMENDED:
+        if self.preset or self.implied_preset(self.values(**named)) != parts.RECOMMENDED:
             return []
         return [
-            f"preset {RECOMMENDED}, which we recommend: {config.train.optimizer}, the invariants of the data kept; "
-            "`--strategy hero` trains HERO as published"
+            f"preset {parts.RECOMMENDED}, which we recommend: {config.train.optimizer}, the invariants of the data "
+            "kept; `--strategy hero` trains HERO as published"
         ]
 
 
@@ -268,9 +215,9 @@ class OneRun:
 
     def __post_init__(self) -> None:
         check_task(self.task)
-        check_known("strategy", self.strategy)
-        check_known("backbone", self.backbone)
-        check_known("size", self.size)
+        parts.STRATEGIES.check(self.strategy)
+        parts.BACKBONES.check(self.backbone)
+        parts.SIZES.check(self.size)
 
 
 @dataclass
@@ -303,27 +250,14 @@ def allow_code(trusted: bool) -> None:
 
 def key_of(task: str | None) -> str:
     """The setting that a first argument stands for: a path is a file, a plain word a benchmark."""
-    is_file = task is not None and task not in names("task") and (Path(task).exists() or "/" in task or "." in task)
+    is_file = task is not None and task not in parts.TASKS and (Path(task).exists() or "/" in task or "." in task)
     return "data.path" if is_file or (task or "").startswith("apebench:") else "task.name"
 
 
-def check_known(kind: str, *given: str | None) -> None:
-    """Refuse an unknown name before torch is loaded, which takes seconds.
-
-    Later it is up to the registries: they know the parts that modules of the user have added.
-    """
-    if "torch" in sys.modules or os.environ.get("HERO_IMPORT"):
-        return
-    known = [*names(kind), *["package.module:Class"] * (kind in ("strategy", "backbone"))]
-    for name in given:
-        if name is not None and name not in known and ":" not in name:
-            raise unknown_name(kind, name, known)
-
-
 def check_task(task: str | None) -> None:
-    """The same for a benchmark; a file is looked for where it is read."""
+    """Refuse an unknown benchmark before torch is loaded; a file is looked for where it is read."""
     if task is not None and key_of(task) == "task.name":
-        check_known("task", task)
+        parts.TASKS.check(task)
 
 
 def split_names(text: str | None) -> list[str] | None:
@@ -339,8 +273,9 @@ def flat(function: Callable[..., Any]) -> Callable[..., Any]:
         if dataclasses.is_dataclass(parameter.annotation):
             groups[name] = parameter.annotation
             for part in inspect.signature(groups[name]).parameters.values():
-                part.annotation.__metadata__[0].rich_help_panel = groups[name].panel
-                parameters.append(part)
+                shown = copy(part.annotation.__metadata__[0])
+                shown.rich_help_panel = groups[name].panel
+                parameters.append(part.replace(annotation=Annotated[part.annotation.__origin__, shown]))
         else:
             parameters.append(parameter)
 

@@ -18,12 +18,12 @@ from hero.cli.options import (
     check_task,
     flag,
     key_of,
-    names,
     option,
 )
 from hero.cli.show import show, show_json, show_rows
 from hero.console import say
 from hero.errors import HeroError, unknown_name
+from hero.parts import TASKS
 
 if TYPE_CHECKING:
     from hero.data import Task
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 def list_tasks(where: Folders, as_json: AsJson = False) -> None:
     """List all benchmarks and their equations."""
-    from hero.data import TASKS
-
     if as_json:
         facts = ("title", "equation", "dims", "channels", "resolution")
         show_json([{"task": name, **{fact: getattr(task, fact) for fact in facts}} for name, task in TASKS.items()])
@@ -88,7 +86,6 @@ def settings(
 ) -> None:
     """Print every setting, its default and its meaning, or a part of the list; for a TASK, the values."""
     from hero.config.settings import default_text
-    from hero.data import TASKS
     from hero.runs.config import all_settings, json_schema
 
     allow_code(trust_code)
@@ -128,7 +125,7 @@ def settings_about(word: str, known: Iterable[str]) -> list[str]:
     known = list(known)
     if word == "task":
         return ["task.name"]
-    if word in names("task") or Path(word).exists():
+    if word in TASKS or Path(word).exists():
         return []
     same = [key for key in known if key == word] or [key for key in known if key.partition(".")[0] == word != key]
     return same or [key for key in known if word.lower() in key] or near_settings(word, known)

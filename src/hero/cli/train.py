@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import hero.parts as parts
 from hero.cli import options
 from hero.cli.options import Folders, OneRun, Settings, WorkerOptions, argument, flag, option, split_names
 from hero.cli.runs import measure, show_result
@@ -33,7 +34,7 @@ def train(
 
     `torchrun --nproc-per-node N -m hero train ...` shares every batch between N processes or GPUs.
     """
-    options.check_known("logger", *split_names(",".join(log or ())) or ())
+    parts.LOGGERS.check(*split_names(",".join(log or ())) or ())
     if resume is not None:
         if run != OneRun() or settings not in (Settings(), Settings(set=[])):
             raise HeroError("--resume keeps the run's own settings; leave out the others, or start a new run.")
@@ -100,16 +101,16 @@ def compare(
     All have the optimizer, the loss and the network of the preset recipe, as `hero train`; --preset paper compares them
     as published.
     """
-    options.check_known("strategy", *split_names(strategies) or (), baseline)
-    options.check_known("backbone", backbone)
-    options.check_known("size", size)
+    parts.STRATEGIES.check(*split_names(strategies) or (), baseline)
+    parts.BACKBONES.check(backbone)
+    parts.SIZES.check(size)
     values = settings.values("compare", task=task, backbone=backbone, size=size)
-    from hero.runs.config import RECOMMENDED, merge_settings
+    from hero.runs.config import merge_settings
     from hero.study import compare as comparison
 
     if values.keys() & {"strategy", "seed"}:
         raise HeroError("strategy and seed are compared, not set; use --strategies and --seeds instead of --set.")
-    preset = settings.preset or ("paper" if settings.config else RECOMMENDED)
+    preset = settings.preset or ("paper" if settings.config else parts.RECOMMENDED)
     say(f"every strategy with the settings of the preset {preset}", style="dim")
     chosen = (
         merge_settings(preset, settings.config, values),
@@ -144,9 +145,9 @@ def study(
     Finished runs are found and not repeated: after a kill the same command continues and ends with the same table.
     """
     chosen = split_names(tasks), split_names(backbones), split_names(strategies)
-    options.check_known("study", study)
-    for kind, given in zip(("task", "backbone", "strategy"), chosen, strict=True):
-        options.check_known(kind, *given or ())
+    parts.STUDIES.check(study)
+    for registry, given in zip((parts.TASKS, parts.BACKBONES, parts.STRATEGIES), chosen, strict=True):
+        registry.check(*given or ())
     if dry_run and table_only:
         raise HeroError("--dry-run writes nothing, so it excludes --table-only; leave out one of them.")
     if as_json and not dry_run:

@@ -1,19 +1,12 @@
 """How settings are declared, checked and read; the sections themselves belong to the parts that read them."""
 
-from hero.config.parse import parse_override, read_toml
-from hero.config.registry import Registry
-from hero.config.settings import Derived, Facts, Settings, from_strategy, per_dims, per_size, setting, share
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Derived",
-    "Facts",
-    "Registry",
-    "Settings",
-    "from_strategy",
-    "parse_override",
-    "per_dims",
-    "per_size",
-    "read_toml",
-    "setting",
-    "share",
-]
+from hero.lazy import lazily
+
+if TYPE_CHECKING:
+    from hero.config.parse import *
+    from hero.config.registry import *
+    from hero.config.settings import *
+
+__getattr__ = lazily(__name__, "hero.config.registry", "hero.config.parse", "hero.config.settings")

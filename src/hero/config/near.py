@@ -24,8 +24,6 @@ OTHER_WORDS = {
     "wd": "train.weight_decay",
 }
 """What other libraries call our settings."""
-OLD_PRESETS = {"best": "recipe"}
-"""Names of presets in earlier versions."""
 SHOWN = 3
 """More than so many would not be a hint."""
 

@@ -6,7 +6,8 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections import UserDict
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -15,29 +16,47 @@ from hero.errors import HeroError, unknown_name
 Part = TypeVar("Part")
 
 
-class Registry(dict[str, Part]):
+class Registry(UserDict[str, Part]):
     """Parts of one kind by name, in order of registration; an unknown name is answered with the nearest known one.
 
-    `TASKS["toy"] = task` registers. Where there is a `base`, a name may also be `package.module:Class`, a subclass of
-    it; its module is imported, also from the current folder, if the user named it (see `trust`), never because a stored
-    file does.
+    `TASKS["toy"] = task` registers. A part may be given as the place where it is found, see `hero.parts`, and is then
+    imported when it is first taken. Where there is `other`, the place of a function, that function makes a part of a
+    name `package.module:Class`; a module of that name is imported, also from the current folder, if the user named it
+    (see `trust`), never because a stored file does.
     """
 
-    def __init__(self, kind: str, parts: dict[str, Part] | None = None, base: type | None = None) -> None:
+    def __init__(self, kind: str, parts: Mapping[str, Any] | None = None, other: str = "") -> None:
+        self.kind, self.other = kind, other
         super().__init__(parts or {})
-        self.kind, self.base = kind, base
+
+    def __getitem__(self, name: str) -> Part:
+        part = super().__getitem__(name)
+        if isinstance(part, str):
+            found = at_place(part)
+            part = self.data[name] = found[name] if isinstance(found, dict) else found
+        return part
 
     def __missing__(self, name: str) -> Part:
-        if self.base and ":" in str(name):
-            part: Part = import_subclass(self.kind, name, self.base)
-            return part
-        raise unknown_name(self.kind, name, [*self, "package.module:Class"] if self.base else self)
+        self.check(name)
+        part: Part = at_place(self.other)(name)
+        return part
+
+    def check(self, *names: str | None) -> None:
+        """Refuse unknown names; nothing is imported for it. None is no name."""
+        for name in names:
+            if name is not None and name not in self and not (self.other and ":" in str(name)):
+                raise unknown_name(self.kind, name, [*self, "package.module:Class"] if self.other else self)
 
     def only(self, *names: str) -> dict[str, Part]:
         """The parts called `names`, in the order of registration."""
-        for name in names:
-            self[name]
-        return {name: part for name, part in self.items() if name in names}
+        self.check(*names)
+        return {name: self[name] for name in self if name in names}
+
+
+def at_place(place: str) -> Any:
+    """The object at `package.module:NAME`, a place that hero names itself."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 _typed: set[str] = set()

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import torch
 
-from hero.config import Registry
+from hero.config.registry import Registry
 from hero.data.files.settings import FOUND, FileSettings
 from hero.data.files.source import Files
 from hero.data.source import Source
-from hero.data.tasks.benchmarks import ROWS
 from hero.data.tasks.store import SCORED, SPLITS, DataSettings, Split, data_summary, generate, load_split, split_path
 from hero.data.tasks.task import Task
 from hero.data.windows import Trajectories
+from hero.parts import TASKS as ALL_TASKS
 
 __all__ = [
     "FOUND",
@@ -39,7 +39,7 @@ __all__ = [
     "split_path",
 ]
 
-TASKS: Registry[Task] = Registry("task", {row.name: row for row in ROWS})
+TASKS: Registry[Task] = ALL_TASKS
 """Every task with its default settings."""
 
 

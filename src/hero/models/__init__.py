@@ -7,16 +7,16 @@ from functools import partial
 import torch
 from torch import nn
 
-from hero.config import Registry
 from hero.config.given import is_given
-from hero.config.registry import check_part_name
-from hero.errors import HeroError, unknown_name
+from hero.config.registry import Registry, check_part_name
+from hero.errors import HeroError
 from hero.models.base import Backbone, BackboneSettings
 from hero.models.fno import FNO, FNOSettings
 from hero.models.transolver import Transolver, TransolverSettings
 from hero.models.unet import UNet, UNetSettings
 from hero.models.user import UserModuleSettings, build_given_module, build_user_module, check_shapes
 from hero.models.wrappers import MixedPrecision, Normalised
+from hero.parts import BACKBONES as BY_NAME
 
 __all__ = [
     "BACKBONES",
@@ -28,43 +28,35 @@ __all__ = [
     "UNet",
     "build_backbone",
     "count_parameters",
-    "get_backbone",
 ]
 
-BACKBONES: Registry[Backbone] = Registry(
-    "backbone",
-    {
-        "fno": Backbone("FNO", "FNO", FNOSettings, lambda s, dims, i, o: FNO(i, o, **s.own())),
-        "transolver": Backbone(
-            "Transolver",
-            "Trans.",
-            TransolverSettings,
-            lambda s, dims, i, o: Transolver(i, o, dims, **s.own()),
-            takes_points=True,
-        ),
-        "unet": Backbone(
-            "U-Net",
-            "U-Net",
-            UNetSettings,
-            lambda s, dims, i, o, periodic: UNet(i, o, periodic, **s.own()),
-            takes_boundary=True,
-        ),
-    },
-)
-OURS = tuple(BACKBONES)
+BACKBONES: Registry[Backbone] = BY_NAME
+OURS = {
+    "fno": Backbone("FNO", "FNO", FNOSettings, lambda s, dims, i, o: FNO(i, o, **s.own())),
+    "transolver": Backbone(
+        "Transolver",
+        "Trans.",
+        TransolverSettings,
+        lambda s, dims, i, o: Transolver(i, o, dims, **s.own()),
+        takes_points=True,
+    ),
+    "unet": Backbone(
+        "U-Net",
+        "U-Net",
+        UNetSettings,
+        lambda s, dims, i, o, periodic: UNet(i, o, periodic, **s.own()),
+        takes_boundary=True,
+    ),
+}
 
 
-def get_backbone(name: str) -> Backbone:
-    """A registered backbone, or your own module as package.module:Class, which is imported only when it is built."""
-    if ":" in name:
-        if not is_given(name):
-            check_part_name("backbone", name)
-        title = name.rpartition(":")[2]
-        build = build_given_module if is_given(name) else build_user_module
-        return Backbone(title, title, UserModuleSettings, build, takes_points=True)
-    if name not in BACKBONES:
-        raise unknown_name("backbone", name, [*BACKBONES, "package.module:Class"])
-    return BACKBONES[name]
+def user_backbone(name: str) -> Backbone:
+    """Your own module as package.module:Class, which is imported only when it is built, or as it was handed over."""
+    if not is_given(name):
+        check_part_name("backbone", name)
+    title = name.rpartition(":")[2]
+    build = build_given_module if is_given(name) else build_user_module
+    return Backbone(title, title, UserModuleSettings, build, takes_points=True)
 
 
 def build_backbone(
@@ -83,7 +75,7 @@ def build_backbone(
     from the global generator; it is seeded inside a fork, so the caller's generator is untouched and any module is
     reproducible. OverflowError, before it takes memory, if one of our backbones has more than `most` numbers.
     """
-    backbone = get_backbone(settings.name)
+    backbone = BACKBONES[settings.name]
     if cloud and not backbone.takes_points:
         able = ", ".join(name for name, part in BACKBONES.items() if part.takes_points)
         raise HeroError(

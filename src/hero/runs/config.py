@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from hero.checksums import UNSEALED, is_whole_file, reading, sealed
 from hero.config import Facts, Settings, parse_override, read_toml, setting
-from hero.config.near import OLD_PRESETS, did_you_mean, near_settings
+from hero.config.near import did_you_mean, near_settings
 from hero.config.registry import trust
 from hero.config.settings import LARGEST_INT, flagged
 from hero.data import FOUND, SCORED, DataSettings, Files, FileSettings, Source, Split, get_task
@@ -31,30 +31,17 @@ from hero.data.files.opening import fingerprint
 from hero.data.formats import open_recording
 from hero.data.invariants import parse_keep
 from hero.data.windows import Batches, Trajectories
-from hero.errors import HeroError, unknown_name
+from hero.errors import HeroError
 from hero.method.losses import LOSSES, get_loss
 from hero.method.metrics import HORIZON, Scoring
-from hero.models import BACKBONES, BackboneSettings, build_backbone, get_backbone
+from hero.models import BACKBONES, BackboneSettings, build_backbone
 from hero.models.keep import Kept
 from hero.optimizers import OPTIMIZERS, OptimizerSettings, get_optimizer
+from hero.parts import OLD_PRESETS, PRESETS, RECOMMENDED
 from hero.runs.checkpoint import load_weights, other_model, read_weights
 from hero.runs.start import found_start
 from hero.strategies import STRATEGIES, Compiler, Setup, Strategy, TrainSettings
 from hero.strategies.settings import staged
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {},
-    # One set for every task, chosen on validation (docs/method/tuning.md); its numbers are the defaults of these parts.
-    "recipe": {
-        "strategy": "push_forward",
-        "train.optimizer": "soap",
-        "backbone.keep": ("auto",),
-        "backbone.residual": "auto",
-    },
-    "quick": {"train.steps": 1000},  # one number: the schedules are shares of the updates unless set
-}
-RECOMMENDED = "recipe"
-"""The preset of `hero train TASK` where neither preset nor strategy nor file is named."""
 
 
 class TopSettings(Settings):
@@ -255,10 +242,7 @@ def stored_config(path: Path) -> RunConfig:
 
 def preset_values(name: str) -> dict[str, Any]:
     """The settings of a preset."""
-    name = OLD_PRESETS.get(name, name)
-    if name not in PRESETS:
-        raise unknown_name("preset", name, PRESETS)
-    return dict(PRESETS[name])
+    return dict(PRESETS[OLD_PRESETS.get(name, name)])
 
 
 def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] | Iterable[str]) -> dict[str, Any]:
@@ -315,7 +299,7 @@ def build(values: Mapping[str, Any]) -> RunConfig:
     given_backbone = sections.pop("backbone", {})
     if source.cloud:
         given_backbone.setdefault("name", "transolver")  # an FNO needs a grid
-    backbone = get_backbone(given_backbone.get("name", "fno"))
+    backbone = BACKBONES[given_backbone.get("name", "fno")]
     check_names({key: value for key, value in values.items() if value is not None}, strategy, backbone.Settings)
 
     given_train = found_start(staged(sections.pop("train", {})))

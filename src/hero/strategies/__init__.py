@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from hero.config import Registry
+from hero.config.registry import Registry, import_subclass
+from hero.parts import STRATEGIES as BY_NAME
 from hero.strategies.base import Compiler, Loss, Setup, Strategy
-from hero.strategies.diverted_chain import DivertedChain
-from hero.strategies.hero import FixedWeightStrategy, HeroStrategy
-from hero.strategies.one_step import OneStep
-from hero.strategies.push_forward import PushForward, Recurrent
-from hero.strategies.refiner import Refiner
 from hero.strategies.settings import TrainSettings
 
 __all__ = ["STRATEGIES", "Compiler", "Loss", "Setup", "Strategy", "TrainSettings"]
 
-STRATEGIES: Registry[type[Strategy[Any]]] = Registry(
-    "strategy",
-    {
-        "one_step": OneStep,
-        "push_forward": PushForward,
-        "recurrent": Recurrent,
-        "diverted_chain": DivertedChain,
-        "hero": HeroStrategy,
-        "fixed_weight": FixedWeightStrategy,
-        "refiner": Refiner,
-    },
-    base=Strategy,
-)
+STRATEGIES: Registry[type[Strategy[Any]]] = BY_NAME
+
+
+def user_strategy(name: str) -> type[Strategy[Any]]:
+    """The subclass of Strategy called `package.module:Class`."""
+    found: type[Strategy[Any]] = import_subclass("strategy", name, Strategy)
+    return found

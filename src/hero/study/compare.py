@@ -20,6 +20,7 @@ from pydantic import Field
 from hero.config.registry import trust
 from hero.console import say
 from hero.errors import HeroError, unknown_name
+from hero.parts import BUDGETS
 from hero.records import Record
 from hero.runs.config import RunConfig, build
 from hero.runs.folder import Run, choose_device
@@ -30,7 +31,6 @@ from hero.study.plans import Plan, Study, check_values, folder_name, not_of_pape
 from hero.study.records import ROLLOUT_COLUMNS, Cell, Column, Group
 from hero.study.rows import StudyRow, strategy_rows
 
-BUDGETS = ("steps", "compute")
 TURNS, UPDATES = 5, 4
 """Turns that two strategies take while their cost is measured, and updates of each phase in a turn."""
 COST = Column(key="cost", label="Cost", direction="lower")

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hero.config import Facts, Registry
-from hero.config.registry import trust
-from hero.config.settings import derivation
+from hero.config.registry import Registry, trust
+from hero.config.settings import Facts, derivation
 from hero.data import TASKS
 from hero.errors import HeroError, unknown_name
 from hero.evaluation.shifts import PAPER_TASK
 from hero.method.metrics import Scoring
-from hero.models import get_backbone
+from hero.models import BACKBONES
+from hero.parts import STUDIES as BY_NAME
 from hero.runs.config import RunConfig, all_settings, build, make_config, merge_settings
 from hero.strategies import STRATEGIES
 from hero.study.collect import (
@@ -120,121 +120,119 @@ BOTH = ("fno", "transolver")
 TURBULENCE = ("decaying_turbulence",)
 SAME_OPTIMIZER = "FNO-PF, optimizer of the recipe"
 
-STUDIES: Registry[Study] = Registry(
-    "study",
-    {
-        "main": Study("Main results", MAIN_TASKS, BOTH, COMPARED_STRATEGIES, losses=LOSSES),
-        "complete": Study("Complete results", ALL_TASKS, BOTH, COMPARED_STRATEGIES),
-        "recipe": Study(
-            "The recommended recipe and HERO as published",
-            ("burgers",),
-            ("fno",),
-            (
-                StudyRow("hero", "FNO-HERO, as published"),
-                control_row(SAME_OPTIMIZER),
-                recipe_row("FNO, recommended recipe"),
-            ),
-            axes=("tasks", "backbones", "seeds"),
-            baseline=SAME_OPTIMIZER,
+PAPER = {
+    "main": Study("Main results", MAIN_TASKS, BOTH, COMPARED_STRATEGIES, losses=LOSSES),
+    "complete": Study("Complete results", ALL_TASKS, BOTH, COMPARED_STRATEGIES),
+    "recipe": Study(
+        "The recommended recipe and HERO as published",
+        ("burgers",),
+        ("fno",),
+        (
+            StudyRow("hero", "FNO-HERO, as published"),
+            control_row(SAME_OPTIMIZER),
+            recipe_row("FNO, recommended recipe"),
         ),
-        "ablation": Study(
-            "Ablation of HERO",
-            TURBULENCE,
-            ("fno",),
-            (
-                StudyRow("one_step", published="FNO"),
-                StudyRow("push_forward", published="FNO-PF"),
-                ablation_row("Self-relative", candidates=("self",)),
-                ablation_row("Lag-only HERO", candidates=("lag",)),
-                ablation_row("HERO w/o Lag", candidates=("perturbed", "self")),
-                ablation_row("HERO w/o Pert", candidates=("lag", "self")),
-                ablation_row("HERO w/o Self", candidates=("lag", "perturbed")),
-                ablation_row("HERO w/o Relative", lambda_max=0.0),
-                FULL_HERO,
-                StudyRow("fixed_weight"),
-            ),
-            losses=LOSSES,
-            axes=OWN_ROWS,
-            table="ablation",
+        axes=("tasks", "backbones", "seeds"),
+        baseline=SAME_OPTIMIZER,
+    ),
+    "ablation": Study(
+        "Ablation of HERO",
+        TURBULENCE,
+        ("fno",),
+        (
+            StudyRow("one_step", published="FNO"),
+            StudyRow("push_forward", published="FNO-PF"),
+            ablation_row("Self-relative", candidates=("self",)),
+            ablation_row("Lag-only HERO", candidates=("lag",)),
+            ablation_row("HERO w/o Lag", candidates=("perturbed", "self")),
+            ablation_row("HERO w/o Pert", candidates=("lag", "self")),
+            ablation_row("HERO w/o Self", candidates=("lag", "perturbed")),
+            ablation_row("HERO w/o Relative", lambda_max=0.0),
+            FULL_HERO,
+            StudyRow("fixed_weight"),
         ),
-        "ood": Study(
-            "Zero-shot under shifts",
-            (PAPER_TASK,),
-            ("fno",),
-            strategy_rows("one_step", "push_forward", "recurrent", "hero", "fixed_weight"),
-            (
-                Column.of("gm100"),
-                Column.of("nrmse@200"),
-                Column.of("stability_horizon_200", key="mean_stability_horizon", label="MSH"),
-            ),
-            axes=("backbones", "loss", "strategies", "seeds"),
-            table="ood",
-            read=read_shifts,
-            measures=True,
-            figures="none",
-            tested="nrmse@200",
+        losses=LOSSES,
+        axes=OWN_ROWS,
+        table="ablation",
+    ),
+    "ood": Study(
+        "Zero-shot under shifts",
+        (PAPER_TASK,),
+        ("fno",),
+        strategy_rows("one_step", "push_forward", "recurrent", "hero", "fixed_weight"),
+        (
+            Column.of("gm100"),
+            Column.of("nrmse@200"),
+            Column.of("stability_horizon_200", key="mean_stability_horizon", label="MSH"),
         ),
-        "start_step": Study(
-            "Start step of the relative term",
-            TURBULENCE,
-            ("fno",),
-            varied_rows("hero.start", "s0", relative_interval, {0.2: 2000, 0.4: 4000, 0.6: 6000, 0.8: 8000}),
-            axes=OWN_ROWS,
-            table="start_step",
-            figures="setting",
-            setting="start step s₀",
+        axes=("backbones", "loss", "strategies", "seeds"),
+        table="ood",
+        read=read_shifts,
+        measures=True,
+        figures="none",
+        tested="nrmse@200",
+    ),
+    "start_step": Study(
+        "Start step of the relative term",
+        TURBULENCE,
+        ("fno",),
+        varied_rows("hero.start", "s0", relative_interval, {0.2: 2000, 0.4: 4000, 0.6: 6000, 0.8: 8000}),
+        axes=OWN_ROWS,
+        table="start_step",
+        figures="setting",
+        setting="start step s₀",
+    ),
+    "refresh": Study(
+        "Refresh interval of the lagged operator",
+        TURBULENCE,
+        ("fno",),
+        varied_rows("hero.refresh", "R", refresh_steps, {0.05: 500, 0.1: 1000, 0.2: 2000, 0.4: 4000}),
+        axes=OWN_ROWS,
+        table="refresh",
+        figures="setting",
+        setting="refresh interval R",
+    ),
+    "cost": Study(
+        "Cost",
+        TURBULENCE,
+        ("fno",),
+        (*COMPARED_STRATEGIES, PUBLISHED_SIZE),
+        (
+            Column(key="parameters", label="Parameters", direction="lower"),
+            Column(key="inference_ms_per_step", label="Inference ms/step", direction="lower"),
+            Column(key="peak_memory_mb", label="Peak memory MB", direction="lower"),
+            Column(key="train_steps_per_s", label="Training steps/s", direction="higher"),
         ),
-        "refresh": Study(
-            "Refresh interval of the lagged operator",
-            TURBULENCE,
-            ("fno",),
-            varied_rows("hero.refresh", "R", refresh_steps, {0.05: 500, 0.1: 1000, 0.2: 2000, 0.4: 4000}),
-            axes=OWN_ROWS,
-            table="refresh",
-            figures="setting",
-            setting="refresh interval R",
-        ),
-        "cost": Study(
-            "Cost",
-            TURBULENCE,
-            ("fno",),
-            (*COMPARED_STRATEGIES, PUBLISHED_SIZE),
-            (
-                Column(key="parameters", label="Parameters", direction="lower"),
-                Column(key="inference_ms_per_step", label="Inference ms/step", direction="lower"),
-                Column(key="peak_memory_mb", label="Peak memory MB", direction="lower"),
-                Column(key="train_steps_per_s", label="Training steps/s", direction="higher"),
-            ),
-            axes=("tasks", "backbones", "strategies"),
-            table="cost",
-            read=read_costs,
-            measures=True,
-            figures="none",
-            tested=None,
-        ),
-        "rollout_figure": Study(
-            "Error along the rollout",
-            TURBULENCE,
-            ("fno",),
-            strategy_rows("one_step", "push_forward", "hero"),
-            axes=ONE_LOSS,
-            figures="rollout",
-        ),
-        "landscape": Study(
-            "Kept checkpoints along the rollout",
-            TURBULENCE,
-            ("fno",),
-            strategy_rows("hero"),
-            tuple(Column(key=f"nrmse@{t}", label=f"nRMSE@{t}", direction="lower") for t in (1, 40, 100, 160)),
-            axes=ONE_LOSS,
-            read=read_landscape,
-            measures=True,
-            needs_kept=True,
-            figures="landscape",
-            tested=None,
-        ),
-    },
-)
+        axes=("tasks", "backbones", "strategies"),
+        table="cost",
+        read=read_costs,
+        measures=True,
+        figures="none",
+        tested=None,
+    ),
+    "rollout_figure": Study(
+        "Error along the rollout",
+        TURBULENCE,
+        ("fno",),
+        strategy_rows("one_step", "push_forward", "hero"),
+        axes=ONE_LOSS,
+        figures="rollout",
+    ),
+    "landscape": Study(
+        "Kept checkpoints along the rollout",
+        TURBULENCE,
+        ("fno",),
+        strategy_rows("hero"),
+        tuple(Column(key=f"nrmse@{t}", label=f"nRMSE@{t}", direction="lower") for t in (1, 40, 100, 160)),
+        axes=ONE_LOSS,
+        read=read_landscape,
+        measures=True,
+        needs_kept=True,
+        figures="landscape",
+        tested=None,
+    ),
+}
+STUDIES: Registry[Study] = BY_NAME
 
 
 @dataclass(frozen=True)
@@ -377,7 +375,7 @@ def planned_group(
     seeds: Sequence[int],
 ) -> PlannedGroup:
     """The runs of one task, backbone and loss."""
-    part = get_backbone(backbone)
+    part = BACKBONES[backbone]
     named = {**settings, "task.name": task, "backbone.name": backbone} | ({"train.loss": loss} if loss else {})
     default = build({**named, "strategy": "one_step"})
     rows = [row for row in rows if row.applies(default)]

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hero.runs.config import PRESETS, RECOMMENDED, RunConfig
+from hero.parts import PRESETS, RECOMMENDED
+from hero.runs.config import RunConfig
 from hero.strategies import STRATEGIES
 from hero.strategies.hero import HeroSettings
 

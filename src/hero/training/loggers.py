@@ -13,12 +13,13 @@ import importlib.util
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from hero.console import say
-from hero.errors import HeroError, install_hint, unknown_name
+from hero.errors import HeroError, install_hint
+from hero.parts import LOGGERS
 from hero.runs.config import RunConfig
 from hero.runs.records import read_lines, score_name
 
@@ -125,13 +126,6 @@ class MLflow:
         self.client.set_terminated(self.run)
 
 
-LOGGERS: dict[str, Callable[[Path, RunConfig], Logger]] = {
-    "tensorboard": TensorBoard,
-    "wandb": WeightsAndBiases,
-    "mlflow": MLflow,
-}
-
-
 def chosen_loggers(names: Sequence[str] | None) -> list[str]:
     """The loggers to use, by default the ones in $HERO_LOG; HeroError for one that is unknown or not installed.
 
@@ -139,9 +133,8 @@ def chosen_loggers(names: Sequence[str] | None) -> list[str]:
     """
     given = [os.environ.get(VARIABLE, "")] if names is None else names
     chosen = list(dict.fromkeys(name.strip() for part in given for name in part.split(",") if name.strip()))
+    LOGGERS.check(*chosen)
     for name in chosen:
-        if name not in LOGGERS:
-            raise unknown_name("logger", name, LOGGERS)
         if importlib.util.find_spec(name) is None:
             raise HeroError(f"the logger {name} is not installed; {install_hint(name)}.")
     return chosen

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hero.config import Registry
+from hero.config.registry import Registry
 from hero.data.files.recording import Recording
 from hero.data.formats import folders, matlab, named, torch, xarray
 from hero.data.formats.arrays import LISTED, describe

@@ -285,3 +285,4 @@ ROWS = (
     ),
 )
 """The nine benchmarks in the paper's order, then the second reading of KdV."""
+BY_NAME = {row.name: row for row in ROWS}

@@ -20,7 +20,7 @@ from hero.data import SPLITS
 from hero.data.files.handles import CACHE_BYTES, KEPT
 from hero.data.windows import AHEAD, Batch, Batches, Context
 from hero.method.metrics import CHUNK_VALUES
-from hero.models import count_parameters, get_backbone
+from hero.models import BACKBONES, count_parameters
 from hero.records import Record
 from hero.runs.config import RunConfig
 from hero.strategies.base import Phase
@@ -164,7 +164,7 @@ def network_sentence(config: RunConfig) -> str:
     shape = [f"{name} {numbers(settings[name])}" for name in SHAPE if name in settings]
     size = f" of size {settings['size']}" if "size" in settings else ""
     return (
-        f"{get_backbone(config.backbone.name).title}{size}{': ' * bool(shape)}{', '.join(shape)}; "
+        f"{BACKBONES[config.backbone.name].title}{size}{': ' * bool(shape)}{', '.join(shape)}; "
         f"{found.parameters:,} parameters, {readable(found.run_flops / config.train.steps, 'FLOP')} per update"
     )
 

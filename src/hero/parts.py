@@ -1,0 +1,98 @@
+"""The parts that hero brings, by name. Names load nothing, so help and completion are immediate; a part is imported
+when it is first taken.
+
+An entry `package.module:NAME` is the object of that name, or its item of the same key if it is a dictionary. More parts
+are registered as `STRATEGIES["mine"] = Mine`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hero.config.registry import Registry
+
+TASKS: Registry[Any] = Registry(
+    "task",
+    dict.fromkeys(
+        (
+            "dispersion",
+            "burgers",
+            "kdv",
+            "kuramoto_sivashinsky",
+            "anisotropic_diffusion",
+            "kolmogorov_flow",
+            "decaying_turbulence",
+            "swift_hohenberg",
+            "unbalanced_advection",
+            "kdv_difficulty",
+        ),
+        "hero.data.tasks.benchmarks:BY_NAME",
+    ),
+)
+STRATEGIES: Registry[Any] = Registry(
+    "strategy",
+    {
+        "one_step": "hero.strategies.one_step:OneStep",
+        "push_forward": "hero.strategies.push_forward:PushForward",
+        "recurrent": "hero.strategies.push_forward:Recurrent",
+        "diverted_chain": "hero.strategies.diverted_chain:DivertedChain",
+        "hero": "hero.strategies.hero:HeroStrategy",
+        "fixed_weight": "hero.strategies.hero:FixedWeightStrategy",
+        "refiner": "hero.strategies.refiner:Refiner",
+    },
+    other="hero.strategies:user_strategy",
+)
+BACKBONES: Registry[Any] = Registry(
+    "backbone", dict.fromkeys(("fno", "transolver", "unet"), "hero.models:OURS"), other="hero.models:user_backbone"
+)
+SIZES: Registry[Any] = Registry(
+    "size", dict.fromkeys(("small", "base", "large", "apebench", "paper_count"), "hero.models.fno:SIZES")
+)
+STUDIES: Registry[Any] = Registry(
+    "study",
+    dict.fromkeys(
+        (
+            "main",
+            "complete",
+            "recipe",
+            "ablation",
+            "ood",
+            "start_step",
+            "refresh",
+            "cost",
+            "rollout_figure",
+            "landscape",
+        ),
+        "hero.study.plans:PAPER",
+    ),
+)
+LOGGERS: Registry[Any] = Registry(
+    "logger",
+    {
+        "tensorboard": "hero.training.loggers:TensorBoard",
+        "wandb": "hero.training.loggers:WeightsAndBiases",
+        "mlflow": "hero.training.loggers:MLflow",
+    },
+)
+FORMATS: Registry[Any] = Registry("format", dict.fromkeys(("onnx", "torch"), "hero.deploy.export:FORMATS"))
+BUDGETS = ("steps", "compute")
+"""What a comparison keeps equal."""
+PRESETS: Registry[dict[str, Any]] = Registry(
+    "preset",
+    {
+        "paper": {},
+        # One set for every task, chosen on validation (docs/method/tuning.md); its numbers are the defaults of these
+        # parts.
+        "recipe": {
+            "strategy": "push_forward",
+            "train.optimizer": "soap",
+            "backbone.keep": ("auto",),
+            "backbone.residual": "auto",
+        },
+        "quick": {"train.steps": 1000},  # one number: the schedules are shares of the updates unless set
+    },
+)
+OLD_PRESETS = {"best": "recipe"}
+"""Names of presets in earlier versions."""
+RECOMMENDED = "recipe"
+"""The preset of `hero train TASK` where neither preset nor strategy nor file is named."""
