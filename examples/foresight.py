@@ -33,8 +33,8 @@ from hero.data.windows import Batch, Context
 from hero.errors import HeroError
 from hero.method.candidates import unchanged_buffers
 from hero.method.distance import EPS, norm
+from hero.method.domain import Modes
 from hero.method.losses import Balanced
-from hero.method.modes import Modes
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper, as_stepper, rollout
 from hero.parallel import gathered

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from hero import Context, Domain, Every, Hero, Ramp, as_stepper, get_task, rollout
 from hero.data.tasks.solver import solve
 from hero.method.distance import state_distance
-from hero.method.pointcloud import GraphSpectralNoise, PointCloud
+from hero.method.domain import GraphSpectralNoise, PointCloud
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

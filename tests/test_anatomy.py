@@ -14,11 +14,12 @@ from torch import Tensor
 
 from conftest import Call, assert_refused, tiny
 from hero.analysis import anatomy as module
-from hero.analysis.anatomy import Anatomy, Bands, Carried, driven_errors, one_step_shares, shares, split_modes
+from hero.analysis.anatomy import Anatomy, Carried, driven_errors, one_step_shares, shares
 from hero.data import Task, get_task
 from hero.data.tasks.solver import solve
 from hero.data.windows import Context
 from hero.evaluation.evaluate import evaluate
+from hero.method.domain.bands import GridBands, split_modes
 from hero.method.rollout import Stepper
 from hero.models.spectral import dft_matrices, truncated_inverse, truncated_transform
 from hero.report import write_run_page
@@ -34,7 +35,7 @@ def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def project_all(bands: Bands, u: Tensor) -> list[Tensor]:
+def project_all(bands: GridBands, u: Tensor) -> list[Tensor]:
     return [bands.project(u, mask.expand(len(u), *mask.shape)) for mask in bands.masks]
 
 

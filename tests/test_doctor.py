@@ -18,9 +18,8 @@ from torch import Tensor
 
 from conftest import Call, assert_refused, tiny
 from hero.analysis import scan as doctor_scan
-from hero.analysis.anatomy import Bands, split_modes
 from hero.analysis.doctor import Diagnosis, diagnose
-from hero.analysis.doctor_run import RunDiagnosis, Shells, Trained, Whole, examine
+from hero.analysis.doctor_run import RunDiagnosis, Subject, examine
 from hero.analysis.findings import Finding
 from hero.analysis.measures import shell_power
 from hero.console import console
@@ -31,7 +30,8 @@ from hero.data.files.recording import Axis, Channel, Recording, Trajectory
 from hero.data.formats import open_recording
 from hero.data.windows import Context
 from hero.evaluation.evaluate import evaluate
-from hero.method.geometry import Geometry
+from hero.method.domain import Grid
+from hero.method.domain.bands import GridBands, OneBand, split_modes
 from hero.method.rollout import as_stepper
 from hero.report import doctor as tables
 from hero.report.figures.doctor import figures, run_figure
@@ -689,7 +689,7 @@ def test_a_point_cloud_has_no_spectrum_and_its_own_backbone() -> None:
     figures(found, recording)["fields"].canvas.draw()
 
 
-def linear(growth: float, defect: float = 0.0, wave: int = 3) -> tuple[Trained, Bands]:
+def linear(growth: float, defect: float = 0.0, wave: int = 3) -> tuple[Subject, GridBands]:
     """u_{n+1} = u_n shifted by one point, and an operator that multiplies one wave by `growth` and adds to it."""
     data = torch.from_numpy(waves(4, 60))[:, :1].float()
     data = torch.stack([data[:, 0].roll(n, dims=-1) for n in range(60)], dim=1)
@@ -701,7 +701,7 @@ def linear(growth: float, defect: float = 0.0, wave: int = 3) -> tuple[Trained, 
         modes[..., wave] = growth * modes[..., wave] + defect * POINTS
         return torch.fft.irfft(modes, n=POINTS)
 
-    return Trained(step, torch.nn.Identity(), data, None, 1, 2, torch.device("cpu")), bands
+    return Subject(step, torch.nn.Identity(), data, None, 1, 2, torch.device("cpu")), bands
 
 
 def test_an_operator_that_amplifies_one_wave_is_said_to_blow_up_there() -> None:
@@ -793,7 +793,7 @@ def test_the_command_on_a_run_and_on_one_with_scaled_weights(runs_dir: Path, dat
 
 
 def test_bands_of_a_grid_with_ends_hold_all_energy() -> None:
-    bands = Shells.of(Geometry((12, 9), periodic=(False, True)))
+    bands = Grid((12, 9), periodic=(False, True)).bands()
     u = torch.randn(3, 2, 12, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(bands.energies(u).sum(dim=1), u.square().flatten(1).sum(dim=1))
     wave = torch.cos(math.pi * 4 * (torch.arange(12, dtype=torch.float64) + 0.5) / 12)[None, None, :, None].expand(
@@ -803,4 +803,4 @@ def test_bands_of_a_grid_with_ends_hold_all_energy() -> None:
     assert bands.limits[int(energies.argmax())] == (2, 2)  # four half waves
     assert float(energies.max() / energies.sum()) == pytest.approx(1)
     trained, _ = linear(1.3, 1e-3)
-    assert examine(trained, Whole(), "cloud", "relative").labels == ["all"]
+    assert examine(trained, OneBand(), "cloud", "relative").labels == ["all"]

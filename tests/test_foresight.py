@@ -16,9 +16,8 @@ from conftest import hero, options, tiny
 from hero.data.windows import Batches, Context
 from hero.errors import HeroError
 from hero.method.distance import EPS
-from hero.method.modes import fourier_modes, graph_modes
+from hero.method.domain import PointCloud, fourier_modes, graph_modes
 from hero.method.norm import Norm
-from hero.method.pointcloud import PointCloud
 from hero.method.rollout import as_stepper, rollout
 from hero.runs.config import RunConfig, make_config
 from hero.strategies import Strategy

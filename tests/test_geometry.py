@@ -16,12 +16,21 @@ from hero.config import Facts
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.method.distance import norm, trajectory_distance
-from hero.method.domain import BoxNoise, BoxTransform, SpectralNoise, fourier_amplitudes, grid_domain
-from hero.method.geometry import Geometry, cosine_basis, quadrature_weights
-from hero.method.losses import LOSSES, Balanced, MeanSquare, Relative, SpectralSettings, modes_of
-from hero.method.modes import Modes, cosine_modes, fourier_modes, mixed_modes
+from hero.method.domain import (
+    Cloud,
+    Grid,
+    Modes,
+    PointCloud,
+    SpectralNoise,
+    cosine_modes,
+    fourier_modes,
+    mixed_modes,
+    quadrature_weights,
+)
+from hero.method.domain.cloud import MAX_DENSE
+from hero.method.domain.transform import cosine_basis, fourier_amplitudes
+from hero.method.losses import LOSSES, Balanced, MeanSquare, Relative, SpectralSettings
 from hero.method.norm import Norm
-from hero.method.pointcloud import MAX_DENSE, PointCloud
 
 CHEBYSHEV = [(1 - math.cos(math.pi * i / 8)) / 2 for i in range(9)]
 
@@ -81,7 +90,7 @@ def test_coordinates_that_no_rule_fits_are_refused() -> None:
 )
 def test_a_geometry_that_contradicts_itself_is_refused(arguments: dict, words: str) -> None:
     with pytest.raises(HeroError, match=words):
-        Geometry((4, 3), **arguments)
+        Grid((4, 3), **arguments)
 
 
 def test_weights_that_are_not_a_product_have_no_modes() -> None:
@@ -108,7 +117,7 @@ def test_cosines_are_orthonormal_in_the_quadrature() -> None:
 
 @pytest.mark.parametrize("wraps", [(False, False), (True, False), (False, True), (True, True)], ids=str)
 def test_the_transform_is_the_known_one_and_its_inverse_is_exact(wraps: tuple[bool, ...]) -> None:
-    u, transform = states(6, 7), BoxTransform(Geometry((6, 7), periodic=wraps))
+    u, transform = states(6, 7), Grid((6, 7), periodic=wraps).transform()
     c = transform.forward(u)
     walls = [3 + axis for axis in (0, 1) if not wraps[axis]]
     around = [3 + axis for axis in (0, 1) if wraps[axis]]
@@ -123,26 +132,24 @@ def test_the_transform_is_the_known_one_and_its_inverse_is_exact(wraps: tuple[bo
 
 
 def test_a_periodic_grid_keeps_its_spectrum_and_noise_bit_for_bit() -> None:
-    domain = grid_domain(Geometry((6, 8)), 0.02)
+    domain = Grid((6, 8)).domain(0.02)
     assert domain.weights is None
-    assert domain.spectrum is fourier_amplitudes
+    assert domain.spectrum == fourier_amplitudes
     assert domain.perturbation == SpectralNoise(0.02)
 
 
 GEOMETRIES = {
-    "walls": Geometry((8,), periodic=(False,)),
-    "mixed": Geometry((6, 9), periodic=(True, False)),
-    "uneven": Geometry(
-        (9, 4), periodic=(False, True), weights=quadrature_weights([CHEBYSHEV, range(4)], (False, True))
-    ),
+    "walls": Grid((8,), periodic=(False,)),
+    "mixed": Grid((6, 9), periodic=(True, False)),
+    "uneven": Grid((9, 4), periodic=(False, True), weights=quadrature_weights([CHEBYSHEV, range(4)], (False, True))),
 }
 
 
 @pytest.mark.parametrize("name", GEOMETRIES)
 def test_noise_between_walls_keeps_the_norm_and_multiplies_coefficients(name: str) -> None:
     geometry = GEOMETRIES[name]
-    domain, u = grid_domain(geometry, 0.1), states(*geometry.space)
-    assert isinstance(domain.perturbation, BoxNoise)
+    domain, u = geometry.domain(0.1), states(*geometry.space)
+    assert isinstance(domain.perturbation, SpectralNoise)
     noisy = domain.perturbation(Context(u), Generator().manual_seed(1)).states
     for channel in (0, 1):
         part = (slice(None), slice(None), slice(channel, channel + 1))
@@ -153,17 +160,17 @@ def test_noise_between_walls_keeps_the_norm_and_multiplies_coefficients(name: st
     factors = ratio.real.flatten(3) if ratio.is_complex() else ratio.flatten(3)
     relative = factors / factors[..., :1] - 1  # the mean has the rescaling alone
     assert 0.05 < float(relative.std()) < 0.2
-    again = grid_domain(geometry, 0.1).perturbation(Context(u), Generator().manual_seed(1)).states
+    again = geometry.domain(0.1).perturbation(Context(u), Generator().manual_seed(1)).states
     assert torch.equal(noisy, again)
-    still = grid_domain(geometry, 0.0).perturbation(Context(u), Generator().manual_seed(1)).states
+    still = geometry.domain(0.0).perturbation(Context(u), Generator().manual_seed(1)).states
     torch.testing.assert_close(still, u, rtol=1e-11, atol=1e-11)
 
 
 def test_waves_that_meet_walls_do_not_ring() -> None:
     """A ramp is smooth between walls: its cosine coefficients fall with k², its Fourier coefficients with k."""
     ramp = torch.linspace(0, 1, 64, dtype=torch.float64).expand(1, 1, 1, 64)
-    walls = grid_domain(Geometry((64,), periodic=(False,))).amplitudes(ramp).flatten()
-    around = grid_domain(Geometry((64,))).amplitudes(ramp).flatten()
+    walls = Grid((64,), periodic=(False,)).domain().amplitudes(ramp).flatten()
+    around = Grid((64,)).domain().amplitudes(ramp).flatten()
     assert float(walls[31] / walls[1]) < 0.002
     assert float(around[16] / around[1]) > 0.05
 
@@ -223,12 +230,12 @@ def test_the_basis_follows_the_boundary(facts: Facts, basis: str) -> None:
 
 
 def test_a_basis_reaches_as_far_as_the_backbone() -> None:
-    walls = Geometry((16, 16), periodic=(True, False))
-    assert modes_of("mixed", walls, (3, 4)).wavenumber.numel() == (2 * 3 - 1) * 8
-    assert modes_of("cosine", walls, (3, 12)).wavenumber.numel() == 6 * 16
-    for basis, geometry in (("graph", walls), ("fourier", Geometry((30,), cloud=cloud()))):
+    walls = Grid((16, 16), periodic=(True, False))
+    assert walls.modes("mixed", (3, 4)).wavenumber.numel() == (2 * 3 - 1) * 8
+    assert walls.modes("cosine", (3, 12)).wavenumber.numel() == 6 * 16
+    for basis, geometry in (("graph", walls), ("fourier", Cloud(cloud()))):
         with pytest.raises(HeroError, match=f"loss.basis={basis} does not fit the data"):
-            modes_of(basis, geometry, None)
+            geometry.modes(basis)
 
 
 def cloud() -> PointCloud:
@@ -237,8 +244,8 @@ def cloud() -> PointCloud:
 
 @pytest.mark.parametrize("name", [*GEOMETRIES, "cloud"])
 def test_every_loss_and_hero_work_on_every_boundary(name: str) -> None:
-    geometry = GEOMETRIES[name] if name in GEOMETRIES else Geometry((30,), cloud=cloud())
-    facts = Facts(dims=len(geometry.space), periodic=geometry.periodic or (), cloud=name == "cloud")
+    geometry = GEOMETRIES[name] if name in GEOMETRIES else Cloud(cloud())
+    facts = Facts(dims=len(geometry.space), periodic=getattr(geometry, "periodic", ()), cloud=name == "cloud")
     truth = states(*geometry.space)
     tau = (truth + 0.1 * truth.roll(1, -1)).requires_grad_()
     for cls in LOSSES.values():
@@ -250,7 +257,7 @@ def test_every_loss_and_hero_work_on_every_boundary(name: str) -> None:
             loss.w_max = 1.0  # with equal weights it is the relative loss of the same quadrature
             plain = trajectory_distance(tau, truth, geometry.weights).mean()
             torch.testing.assert_close(loss(tau, truth), plain, rtol=1e-10, atol=0)
-    hero = Hero(0, domain=grid_domain(geometry))
+    hero = Hero(0, domain=geometry.domain())
     model = torch.nn.Conv1d(2, 2, 1).double() if len(geometry.space) == 1 else torch.nn.Conv2d(2, 2, 1).double()
     value, _, comparison = hero(model, truth[:, 0], truth[:, 1:], hero.init())
     value.backward()
@@ -261,7 +268,7 @@ def test_every_loss_and_hero_work_on_every_boundary(name: str) -> None:
 def test_a_large_cloud_is_smoothed_and_has_no_spectrum() -> None:
     points = torch.rand(MAX_DENSE + 1, 1, generator=Generator().manual_seed(0), dtype=torch.float64)
     many = PointCloud(points, neighbours=2)
-    domain = grid_domain(Geometry((len(many),), cloud=many))
+    domain = Cloud(many).domain()
     assert domain.spectrum is None
 
 

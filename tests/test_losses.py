@@ -15,10 +15,17 @@ from torch import Generator, Tensor
 from hero.config import Facts, Settings, setting
 from hero.data.windows import Batch, Context
 from hero.method.distance import EPS, norm, trajectory_distance
-from hero.method.geometry import quadrature_weights
+from hero.method.domain import (
+    Grid,
+    Modes,
+    PointCloud,
+    cosine_modes,
+    fourier_modes,
+    graph_modes,
+    mixed_modes,
+    quadrature_weights,
+)
 from hero.method.losses import FLOOR, LOSSES, AbsoluteLoss, Balanced, Geometry, MeanSquare, Relative, Sobolev
-from hero.method.modes import Modes, cosine_modes, fourier_modes, graph_modes, mixed_modes
-from hero.method.pointcloud import PointCloud
 from hero.runs.config import RunConfig, make_config
 from hero.strategies import STRATEGIES
 from hero.training.update import Trainee, update
@@ -216,7 +223,7 @@ def test_losses_know_neither_units_nor_the_origin(space: tuple[int, ...], name: 
     for kept in {"relative": [None], "h1": [None], "balanced": [None, KEPT[space]]}[name]:
         cls = LOSSES[name]
         settings = cls.Settings.from_values("loss", {}, Facts(10, 2))  # reach=kept
-        loss = cls.of(settings, Geometry(space, kept), lambda function: function)
+        loss = cls.of(settings, Grid(space, kept), lambda function: function)
         expected = loss(tau, truth)
         for s in (1e-6, 1e6):
             torch.testing.assert_close(loss(s * tau, s * truth), expected, rtol=1e-5, atol=0)

@@ -17,8 +17,9 @@ from hero.data import Split, get_task, load_split
 from hero.data.tasks.solver import SpectralStepper, solve
 from hero.errors import HeroError
 from hero.evaluation import shifts as ood
+from hero.evaluation.elsewhere import changed_task, resample
 from hero.evaluation.evaluate import evaluate
-from hero.evaluation.shifts import SHIFTS, Shift, resample, shifted, shifted_task
+from hero.evaluation.shifts import SHIFTS, Shift, shifted
 from hero.files import write_atomic
 from hero.runs.checkpoint import load_weights, read_weights, save_weights
 from hero.runs.config import RunConfig, make_config
@@ -175,7 +176,7 @@ def test_the_papers_shifts_are_named_as_its_figures_are() -> None:
             assert published_row(f"ood_{name}", ood.PAPER_TASK, "fno", strategy) is not None
     config = make_config(overrides={"task.name": ood.PAPER_TASK})
     for shift in SHIFTS.values():
-        shifted_task(config, shift, Path("unused"))
+        changed_task(config, shift.settings, Path("unused"))
 
 
 # The same functions on every grid.
@@ -225,7 +226,7 @@ def test_trajectories_on_every_grid_begin_at_the_same_function(resolution: int, 
     """A warm-up of 40 steps on the other grid would end elsewhere: the task's own states differ by 10 % and more."""
     config = make_config(overrides=FLOW)
     shift = Shift("grid", "grid", {"resolution": resolution, "substeps": 3})
-    task = shifted_task(config, shift, data_dir)
+    task = changed_task(config, shift.settings, data_dir)
     own = load_split(config.source.task, config.split("test"), data_dir)[:, 0]
     found = load_split(task, config.split("test"), data_dir)[:, 0]
     every = {24: (2, 3), 32: (1, 2)}[resolution]  # of which points are common
@@ -240,7 +241,7 @@ def test_the_states_of_a_linear_task_keep_together_on_every_grid(data_dir: Path)
     config = make_config(
         overrides={"task.name": "anisotropic_diffusion", "task.resolution": 16, "data.test_trajectories": 2}
     )
-    fine = load_split(shifted_task(config, FINER, data_dir), config.split("test"), data_dir)
+    fine = load_split(changed_task(config, FINER.settings, data_dir), config.split("test"), data_dir)
     coarse = load_split(config.source.task, config.split("test"), data_dir)
     torch.testing.assert_close(fine[..., ::3, ::3], coarse, rtol=0, atol=1e-6)
 

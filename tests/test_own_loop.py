@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from conftest import tiny
 from hero import SOAP, Balanced, Context, HeroError, Windows, unroll
-from hero.method.modes import cosine_modes, fourier_modes, mixed_modes
+from hero.method.domain import cosine_modes, fourier_modes, mixed_modes
 from hero.runs.folder import load_data
 from hero.training.schedule import learning_rate
 from hero.training.update import Trainee, update

@@ -24,7 +24,7 @@ from hero.report.views import SIGNED, UNSIGNED, Scale, View, named
 from hero.runs.config import make_config
 from hero.runs.folder import Run
 from hero.runs.records import Metrics
-from hero.runs.rollouts import Rollout, radial_spectrum
+from hero.runs.rollouts import Rollout, radial_spectra
 from hero.study.collect import Places, PlannedGroup, PlannedRow, read_rollouts
 from hero.study.records import rollout_columns
 from hero.training.loop import train
@@ -40,6 +40,10 @@ TRAINING = {
     "backbone.modes": 3,
     "data.rollout": 3,
 }
+
+
+def spectrum_of(state: np.ndarray) -> np.ndarray:
+    return radial_spectra(state[None, None], np.ones((1, *state.shape), dtype=bool))[0, 0]
 
 
 def land() -> np.ndarray:
@@ -126,7 +130,7 @@ def test_spectra_are_of_each_channel_with_the_mask_filled(run: Path) -> None:
     for c in range(2):
         state = found.truth[1, c].astype(np.float64)
         state[np.isnan(state)] = np.nanmean(state)
-        np.testing.assert_allclose(found.truth_spectrum[1, c], radial_spectrum(state), rtol=1e-6)
+        np.testing.assert_allclose(found.truth_spectrum[1, c], spectrum_of(state), rtol=1e-6)
     assert found.prediction_spectrum.shape == (3, 2, 4)
 
 

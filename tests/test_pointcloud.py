@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-import hero.method.pointcloud
+import hero.method.domain.cloud
 from hero.data.windows import Context
 from hero.errors import HeroError
-from hero.method.pointcloud import GraphSpectralNoise, LocalSmoothing, NeighbourhoodJitter, PointCloud
+from hero.method.domain import GraphSpectralNoise, LocalSmoothing, NeighbourhoodJitter, PointCloud
 
 PERTURBATIONS = [LocalSmoothing, NeighbourhoodJitter, GraphSpectralNoise]
 
@@ -54,7 +54,7 @@ def naive_neighbours(x: np.ndarray, k: int, period: list[float] | None) -> tuple
 def test_neighbours_and_estimated_weights(
     period: list[float] | None, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hero.method.pointcloud, "BLOCK", block)  # any number of rows at a time gives the same
+    monkeypatch.setattr(hero.method.domain.cloud, "BLOCK", block)  # any number of rows at a time gives the same
     cloud = PointCloud(scattered(), neighbours=5, period=period)
     distances, indices = naive_neighbours(cloud.coords.numpy(), 5, period)
     np.testing.assert_allclose(cloud.distances.numpy(), distances, rtol=1e-12)

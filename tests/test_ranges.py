@@ -15,8 +15,8 @@ from hero.data.tasks.task import Range
 from hero.deploy.export import export_run, load_stepper
 from hero.deploy.predict import predict
 from hero.errors import HeroError
+from hero.evaluation.elsewhere import changed_task
 from hero.evaluation.evaluate import evaluate
-from hero.evaluation.shifts import Shift, shifted_task
 from hero.method.rollout import rollout
 from hero.models import BACKBONES
 from hero.models.wrappers import Normalised
@@ -134,7 +134,7 @@ def test_there_is_no_solver_for_all_and_no_shift(tmp_path: Path) -> None:
     with pytest.raises(HeroError, match=r"diverted_chain needs a solver .* Burgers, viscosity 0.001 to 0.01 has none"):
         tiny(strategy="diverted_chain", task__viscosity=[1e-3, 1e-2])
     with pytest.raises(HeroError, match="a shift changes one task"):
-        shifted_task(config, Shift.parse(["convection=-0.2"]), tmp_path)
+        changed_task(config, {"convection": -0.2}, tmp_path)
 
 
 ABLE = [name for name in STRATEGIES if name != "diverted_chain"]

@@ -29,13 +29,14 @@ if TYPE_CHECKING:  # the same names for type checkers
         FailureReference as FailureReference,
     )
     from hero.method.diagnostics import DIAGNOSTICS as DIAGNOSTICS, Diagnostic as Diagnostic
-    from hero.method.domain import Domain as Domain, SpectralNoise as SpectralNoise
-    from hero.method.losses import LOSSES as LOSSES, Balanced as Balanced
-    from hero.method.modes import (
+    from hero.method.domain import (
+        Domain as Domain,
+        SpectralNoise as SpectralNoise,
         cosine_modes as cosine_modes,
         fourier_modes as fourier_modes,
         graph_modes as graph_modes,
     )
+    from hero.method.losses import LOSSES as LOSSES, Balanced as Balanced
     from hero.method.objective import (
         Every as Every,
         FixedWeight as FixedWeight,
@@ -60,9 +61,8 @@ _PUBLIC = {
     "hero.deploy.model_folder": ("Operator",),
     "hero.method.candidates": ("CANDIDATES", "Cached", "Candidate", "FailureReference"),
     "hero.method.diagnostics": ("DIAGNOSTICS", "Diagnostic"),
-    "hero.method.domain": ("Domain", "SpectralNoise"),
+    "hero.method.domain": ("Domain", "SpectralNoise", "cosine_modes", "fourier_modes", "graph_modes"),
     "hero.method.losses": ("LOSSES", "Balanced"),
-    "hero.method.modes": ("cosine_modes", "fourier_modes", "graph_modes"),
     "hero.method.objective": ("Every", "FixedWeight", "Hero", "Margin", "Ramp"),
     "hero.method.rollout": ("as_stepper", "rollout", "unroll"),
     "hero.models": ("FNO", "Transolver", "build_backbone"),

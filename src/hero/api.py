@@ -29,6 +29,7 @@ from hero.deploy.export import FORMATS
 from hero.deploy.model_folder import Operator, open_model
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate as evaluate_run
+from hero.evaluation.measure import measure
 from hero.method import metrics as measures
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper, rollout
@@ -188,18 +189,11 @@ def evaluate(
     test, norm = test_trajectories(data, Path(data_dir), named({}, settings, more))
     if isinstance(operator, Operator):
         norm.by_channel, norm.importance = operator.card.norm == "channels", operator.card.channel_weights
-    count = test.shape[1] - history
-    if count < 1:
+    if test.shape[1] <= history:
         raise HeroError(f"`data` have {test.shape[1]} states, too few for a step after {history}; give longer ones.")
     with evaluating(operator):
-        step, device = stepper_of(operator), device_of(operator)
-        errors = measures.rollout_errors(step, test, count, device, history, tuple(added.values()), norm)
-    idle = measures.baseline_errors(test, count, history, norm)
-    errors = measures.with_skill(errors, idle)
-    scoring = measures.Scoring(min(measures.HORIZON, count), "vrmse" if norm.by_channel else "nrmse")
-    summary = measures.summarise(errors, scoring) | measures.evaluated(added, errors)
-    baselines = {name: measures.summarise(found, scoring) for name, found in idle.items()}
-    return Evaluation(summary, errors[scoring.measure].numpy(), baselines)
+        found = measure(stepper_of(operator), test, norm, device_of(operator), history, more=added, title="evaluating")
+    return Evaluation(found.summary, found.score.numpy(), found.baselines)
 
 
 def load(path: Any, model: nn.Module | None = None, *, trust_code: bool = False, runs: Place = "runs") -> Operator:

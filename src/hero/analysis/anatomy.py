@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,16 +21,17 @@ from pydantic import Field, computed_field
 from torch import Tensor
 
 from hero.console import progress_bar
-from hero.data import SPLITS
 from hero.data.windows import Context, Trajectories
-from hero.errors import HeroError, unknown_name
+from hero.errors import HeroError
+from hero.evaluation.measure import Trained, check_split
 from hero.method.distance import EPS
-from hero.method.metrics import rollout_errors, score_measure
+from hero.method.domain import geometry_of
+from hero.method.domain.bands import GridBands, Limits
+from hero.method.metrics import score_measure
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper, steps_in
 from hero.models.once import frozen_weights
 from hero.records import Record
-from hero.runs.folder import Run, choose_device, load_data
 
 BATCH_VALUES = 2**20
 """Numbers in the states of one batch of rollouts; the activations of an operator are some tens of times larger."""
@@ -43,69 +43,12 @@ CORRECTING = 1.5
 """Times the operator's own error from which on it is said to correct its defects."""
 
 
-@dataclass(frozen=True)
-class Bands:
-    """The modes of a periodic grid, each in one band; `limits` are the least and the largest |k|, None: all beyond."""
-
-    limits: tuple[tuple[int, int | None], ...]
-    masks: Tensor  # (bands, *modes in the layout of rfftn), bool
-    space: tuple[int, ...]
-
-    @property
-    def axes(self) -> tuple[int, ...]:
-        """The space axes of a state, counted from the end."""
-        return tuple(range(-len(self.space), 0))
-
-    def project(self, u: Tensor, mask: Tensor) -> Tensor:
-        """B u of states (rows, channel, *space), with a mask for each row."""
-        modes = torch.fft.rfftn(u, dim=self.axes)
-        return torch.fft.irfftn(modes * mask[:, None], s=self.space, dim=self.axes)
-
-    def energies(self, u: Tensor) -> Tensor:
-        """‖B_b u‖² of states (rows, channel, *space), norms over channels and space: (rows, bands)."""
-        power = torch.fft.rfftn(u, dim=self.axes).abs().square().sum(dim=1) / math.prod(self.space)
-        # The half spectrum holds each coefficient of a real field once; all but k = 0 and Nyquist stand for two.
-        power[..., 1 : (self.space[-1] + 1) // 2].mul_(2)
-        return power.flatten(1) @ self.masks.flatten(1).T.to(power.dtype)
-
-
-def split_modes(space: Sequence[int], kept: Sequence[int] | None = None, device: torch.device | str = "cpu") -> Bands:
-    """|k| = 0, 1, 2, 3, 4-7, 8-15, .., of the modes that an FNO with `kept` modes per axis reaches, and all others.
-
-    |k| is rounded. Without `kept` every mode is reached.
-    """
-    full = [torch.fft.fftfreq(n, 1 / n, dtype=torch.float64, device=device) for n in space[:-1]]
-    last = torch.arange(space[-1] // 2 + 1, dtype=torch.float64, device=device)
-    modes = torch.meshgrid(*full, last, indexing="ij")
-    radius = torch.stack(modes).square().sum(dim=0).sqrt().round()
-    reached = torch.ones_like(radius, dtype=torch.bool)
-    if kept is not None:
-        # Axes before the last keep -m .. m-1. Where the last mode is its own conjugate, k and -k are one real wave.
-        alone = (modes[-1] == 0) | (2 * modes[-1] == space[-1])
-        inside, mirrored = reached, alone
-        for k, m, n in zip(modes[:-1], kept[:-1], space[:-1], strict=True):
-            conjugate = torch.where(2 * k == -n, k, -k)  # the Nyquist mode has no sign
-            inside = inside & (-m <= k) & (k < m)
-            mirrored = mirrored & (-m <= conjugate) & (conjugate < m)
-        reached = (inside | mirrored) & (modes[-1] < kept[-1])
-    top = int(radius[reached].max())
-    first = [k for k in (0, 1, 2, 3, *(2**i for i in range(2, 30))) if k <= top]
-    limits: list[tuple[int, int | None]] = [
-        (low, min(after - 1, top)) for low, after in zip(first, [*first[1:], top + 1], strict=True)
-    ]
-    masks = [reached & (low <= radius) & (radius <= high) for low, high in limits if high is not None]
-    if not bool(reached.all()):
-        limits.append((int(radius[~reached].min()), None))
-        masks.append(~reached)
-    return Bands(tuple(limits), torch.stack(masks), tuple(space))
-
-
 @torch.no_grad()
 def driven_errors(
     step: Stepper,
     data: Trajectories | Tensor,
     steps: int,
-    bands: Bands,
+    bands: GridBands,
     masks: Tensor,
     solver: Callable[[Tensor], Tensor] | None = None,
     history: int = 1,
@@ -134,7 +77,7 @@ def _driven(
     data: Trajectories,
     trajectory: Tensor,
     steps: int,
-    bands: Bands,
+    bands: GridBands,
     mask: Tensor,
     solver: Callable[[Tensor], Tensor] | None,
     history: int,
@@ -171,7 +114,7 @@ def one_step_shares(
     step: Stepper,
     data: Trajectories | Tensor,
     steps: int,
-    bands: Bands,
+    bands: GridBands,
     relative: bool,
     history: int = 1,
     norm: Norm | None = None,
@@ -241,7 +184,7 @@ class Anatomy(Record):
     loss: str
     strategy: str
     optimizer: str
-    limits: tuple[tuple[int, int | None], ...] = Field(min_length=1)
+    limits: Limits = Field(min_length=1)
     """Least and largest |k| of each band; None: all modes beyond the operator's own."""
     one_step: tuple[float, ...]
     """Share of each band in the energy of the one-step error."""
@@ -345,43 +288,39 @@ def anatomy(
     with_solver: bool = True,
 ) -> Anatomy:
     """Measure which modes make the error of a run at step `steps`, by default its horizon; writes `anatomy.json`."""
-    opened = Run(run)
-    config, history = opened.config, opened.config.train.history
-    if config.source.cloud:
+    trained = Trained(run, data_dir, float64=True)
+    config, history, device, norm = trained.config, trained.history, trained.device, trained.norm
+    source = config.source
+    bands = geometry_of(source, config.backbone.reach).bands(device)
+    if not isinstance(bands, GridBands):
         raise HeroError(
             f"run {run.name} is on scattered points, which have no wavenumbers; `hero doctor {run.name}` splits its "
             "error without them."
         )
-    if split not in SPLITS:
-        raise unknown_name("split", split, SPLITS)
+    check_split(split)
     longest = config.split(split).steps + 1 - history
     steps = config.horizon if steps is None else steps
     if not 1 <= steps <= longest:
         raise HeroError(f"`steps` {steps} must be between 1 and the {longest} steps that the split {split} has.")
     if trajectories < 1:
         raise HeroError(f"`trajectories` {trajectories} is too small; use at least 1.")
-    device = choose_device(config.train.device)
-    device = torch.device("cpu") if device.type == "mps" else device  # which has no float64
-    model, norm = opened.operator(device), opened.norm(data_dir)
-    data = load_data(config, split, data_dir, device)[:trajectories]
-    bands = split_modes(data.shape[3:], config.backbone.reach, device)
+    data = trained.data(split)[:trajectories]
 
     def step() -> Stepper:
         """The operator in its own precision between states in float64; a new one draws the same random numbers."""
-        made = opened.stepper(model)
+        made = trained.fresh_step()
         return lambda context: made(in_float32(context)).double()
 
-    with_solver = with_solver and config.source.has_solver
+    own = trained.measure(data, steps=steps).score[:, -1].mean()
+    with_solver = with_solver and source.has_solver
     nothing = torch.zeros_like(bands.masks[:1])  # no defect: the solver alone
     total = (len(bands.masks) + with_solver * (len(bands.masks) + 1)) * len(data) * steps
     solver_errors = None
     with progress_bar("rolling out band by band", total) as advance:
         one_step = one_step_shares(step(), data, steps, bands, config.train.loss != "mse", history, norm)
-        errors = rollout_errors(opened.stepper(model), data, steps, device, history, norm=norm)
-        own = errors[config.scoring.measure][:, -1].mean()
         by_data = driven_errors(step(), data, steps, bands, bands.masks, None, history, advance, norm).mean(1).tolist()
         if with_solver:
-            masks, solver = torch.cat([bands.masks, nothing]), config.source.stepper(device)
+            masks, solver = torch.cat([bands.masks, nothing]), source.stepper(device)
             found = driven_errors(step(), data, steps, bands, masks, solver, history, advance, norm)
             solver_errors = found.mean(1).tolist()
     anatomy = Anatomy(

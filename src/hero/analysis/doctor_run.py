@@ -13,25 +13,25 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 from pydantic import computed_field
 from torch import Tensor, nn
 
-from hero.analysis.anatomy import shares, split_modes
+from hero.analysis.anatomy import shares
 from hero.analysis.measures import spread
 from hero.console import progress_bar
 from hero.data.windows import Context
+from hero.evaluation.measure import Trained
 from hero.method.distance import EPS, norm, trajectory_distance
-from hero.method.geometry import Geometry
+from hero.method.domain import geometry_of
+from hero.method.domain.bands import Bands, Limits
 from hero.method.metrics import TAU, score_measure
-from hero.method.modes import Modes, product_modes
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper, rollout, steps_in
 from hero.models.once import frozen_weights
 from hero.records import Record
-from hero.runs.folder import Run, choose_device, load_data
 
 STEPS = 100
 TRAJECTORIES = 8
@@ -72,7 +72,7 @@ class RunDiagnosis(Record):
     """‖G(u_n) - u_{n+1}‖ / ‖u_{n+1}‖, median."""
     carried: tuple[float, ...]
     """‖G(w_n) - G(u_n)‖ / ‖u_{n+1}‖, median."""
-    limits: tuple[tuple[int, int | None], ...]
+    limits: Limits
     """Least and largest |k| of each band; None: all modes beyond the operator's own."""
     bands: tuple[tuple[float, ...], ...]
     """Energy of the error in each band over the energy of the truth, one row for each step."""
@@ -258,53 +258,8 @@ RULES: tuple[Rule, ...] = (
 """(condition, sentence): the paragraph is made of those that hold."""
 
 
-class Banded(Protocol):
-    """Fields by bands of modes."""
-
-    @property
-    def limits(self) -> tuple[tuple[int, int | None], ...]:
-        """Least and largest |k| of each band; None: all beyond."""
-
-    def energies(self, u: Tensor) -> Tensor:
-        """Energy of states (rows, channel, *space) in each band: (rows, bands)."""
-
-
-class Whole:
-    """One band of everything, for points without a grid."""
-
-    limits: tuple[tuple[int, int | None], ...] = ((0, None),)
-
-    def energies(self, u: Tensor) -> Tensor:
-        """‖u‖²."""
-        return u.flatten(1).square().sum(dim=1, keepdim=True)
-
-
 @dataclass(frozen=True, eq=False)
-class Shells:
-    """Bands of a grid with ends: 0, 1, 2, 3, 4-7, .. waves, where a half wave counts to the wave that it rounds to."""
-
-    modes: Modes
-    limits: tuple[tuple[int, int | None], ...]
-    members: Tensor  # (shells, bands), float64
-
-    @classmethod
-    def of(cls, geometry: Geometry) -> Shells:
-        """Of a grid, all its modes."""
-        modes = product_modes(geometry)
-        waves = modes.shell_wavenumbers.round().long()
-        first = [k for k in (0, 1, 2, 3, *(2**i for i in range(2, 30))) if k <= int(waves.max())]
-        last = [after - 1 for after in first[1:]] + [int(waves.max())]
-        members = torch.stack([(low <= waves) & (waves <= high) for low, high in zip(first, last, strict=True)], dim=1)
-        return cls(modes, tuple(zip(first, last, strict=True)), members.double())
-
-    def energies(self, u: Tensor) -> Tensor:
-        """Sums of squares over the modes of each band."""
-        power = self.modes.shell_power(u[:, None]).sum(dim=(1, 2))  # of a mean square
-        return power.double() @ self.members.to(u.device) * math.prod(u.shape[2:])
-
-
-@dataclass(frozen=True, eq=False)
-class Trained:
+class Subject:
     """A trained operator and states to test it on."""
 
     step: Stepper
@@ -345,30 +300,21 @@ class Trained:
 
 def doctor_run(run: Path, data_dir: Path) -> RunDiagnosis:
     """Examine a trained run on its validation split; writes `doctor.json`."""
-    opened = Run(run)
-    config = opened.config
-    device = choose_device(config.train.device)
-    device = torch.device("cpu") if device.type == "mps" else device  # which has no float64
-    model = opened.operator(device)
-    data = load_data(config, "val", data_dir, device)[:TRAJECTORIES]
-    train = config.train
-    norm = opened.norm(data_dir)
-    trained = Trained(opened.stepper(model), model, data.states, data.mu, train.history, train.unroll, device, norm)
-    source = config.source
-    if source.cloud:
-        bands: Banded = Whole()
-    elif all(source.periodic):
-        bands = split_modes(source.space, config.backbone.reach, device)
-    else:
-        bands = Shells.of(Geometry(source.space, periodic=source.periodic, extents=source.extents))
-    found = examine(trained, bands, run.name, train.loss, train.normalise, train.noise, source.channel_names)
+    opened = Trained(run, data_dir, float64=True)
+    config, data = opened.config, opened.data("val")[:TRAJECTORIES]
+    train, source = config.train, config.source
+    subject = Subject(
+        opened.step, opened.model, data.states, data.mu, train.history, train.unroll, opened.device, opened.norm
+    )
+    bands = geometry_of(source, config.backbone.reach).bands(opened.device)
+    found = examine(subject, bands, run.name, train.loss, train.normalise, train.noise, source.channel_names)
     found.write(run / "doctor.json")
     return found
 
 
 def examine(
-    trained: Trained,
-    bands: Banded,
+    subject: Subject,
+    bands: Bands,
     name: str,
     loss: str,
     normalise: bool = False,
@@ -376,20 +322,20 @@ def examine(
     channel_names: Sequence[str] = (),
 ) -> RunDiagnosis:
     """Roll out, split the error, and measure growth, gradients and late states."""
-    history, data = trained.history, trained.data
+    history, data = subject.history, subject.data
     steps = min(STEPS, data.shape[1] - history)
     with torch.no_grad(), progress_bar("rolling out", 4) as advance:
-        own = rollout(trained.step, trained.window(0), steps)
+        own = rollout(subject.step, subject.window(0), steps)
         truth = data[:, history : history + steps]
-        errors = score_measure(trained.norm)(own.cpu(), truth.cpu(), trained.norm)  # (trajectory, step)
+        errors = score_measure(subject.norm)(own.cpu(), truth.cpu(), subject.norm)  # (trajectory, step)
         advance(note="splitting the error")
         alive = int(errors.isfinite().all(dim=0).sum())  # steps that every trajectory survives
         probed = [n + 1 for n in spread(max(alive, 1), PROBED)]
-        defects, carried = split_error(trained, own, probed)
-        scaled, true = (trained.norm.scaled(x.double()) for x in (own, truth.to(own)))
+        defects, carried = split_error(subject, own, probed)
+        scaled, true = (subject.norm.scaled(x.double()) for x in (own, truth.to(own)))
         rows, channels = error_spectrum(scaled, true, probed, bands)
         advance(note="following a small difference")
-        amplification = small_growth(trained, max(1, min(alive, steps)))
+        amplification = small_growth(subject, max(1, min(alive, steps)))
         advance(note="late states")
         late = late_states(scaled[:, :alive], true[:, :alive], bands) if alive > 1 else Late()
         advance()
@@ -398,7 +344,7 @@ def examine(
         run=name,
         trajectories=len(data),
         loss=loss,
-        unroll=trained.unroll,
+        unroll=subject.unroll,
         normalise=normalise,
         noise=noise,
         errors=tuple(errors.quantile(0.5, dim=0, interpolation="higher").tolist()),
@@ -412,34 +358,34 @@ def examine(
         channels=tuple(map(tuple, channels)),
         channel_names=tuple(channel_names or (f"channel {i}" for i in range(data.shape[2]))),
         amplification=amplification,
-        idle=tuple(idle_parameters(trained)),
+        idle=tuple(idle_parameters(subject)),
         **vars(late),
     )
 
 
-def one_step(trained: Trained, context: Context) -> Tensor:
+def one_step(subject: Subject, context: Context) -> Tensor:
     """The first state that a call makes, (trajectory, channel, *space)."""
-    return steps_in(trained.step(context), context)[:, 0]
+    return steps_in(subject.step(context), context)[:, 0]
 
 
-def split_error(trained: Trained, own: Tensor, steps: Sequence[int]) -> tuple[list[float], list[float]]:
+def split_error(subject: Subject, own: Tensor, steps: Sequence[int]) -> tuple[list[float], list[float]]:
     """Relative size of the new defect and of the old error that is carried along, at each step: medians."""
     defects, carried = [], []
-    start = trained.window(0).states
+    start = subject.window(0).states
     path = torch.cat([start, own], dim=1)
     with frozen_weights():
         for n in steps:
-            made = one_step(trained, trained.window(n - 1))
-            after = one_step(trained, trained.context(path[:, n - 1 : n - 1 + trained.history]))
-            target = trained.truth(n)
-            size = trained.state_size(target) + EPS
-            defects.append(_median(trained.size(made - target) / size))
-            carried.append(_median(trained.size(after - made) / size))
+            made = one_step(subject, subject.window(n - 1))
+            after = one_step(subject, subject.context(path[:, n - 1 : n - 1 + subject.history]))
+            target = subject.truth(n)
+            size = subject.state_size(target) + EPS
+            defects.append(_median(subject.size(made - target) / size))
+            carried.append(_median(subject.size(after - made) / size))
     return defects, carried
 
 
 def error_spectrum(
-    own: Tensor, truth: Tensor, steps: Sequence[int], bands: Banded
+    own: Tensor, truth: Tensor, steps: Sequence[int], bands: Bands
 ) -> tuple[list[list[float]], list[list[float]]]:
     """For each step: energy of the error by band over the energy of the truth, and the share of each channel in it."""
     rows, channels = [], []
@@ -452,28 +398,28 @@ def error_spectrum(
     return rows, channels
 
 
-def small_growth(trained: Trained, steps: int) -> float:
+def small_growth(subject: Subject, steps: int) -> float:
     """Geometric mean of ‖G(w + δ) - G(w)‖ / ‖δ‖ along the rollout, δ scaled back after each call.
 
     δ begins as the operator's own first defect, and soon turns to the direction that grows most.
     """
-    context = trained.window(0)
-    first = one_step(trained, context) - trained.truth(1)
-    if not bool(first.isfinite().all()) or not bool((trained.size(first) > 0).all()):
+    context = subject.window(0)
+    first = one_step(subject, context) - subject.truth(1)
+    if not bool(first.isfinite().all()) or not bool((subject.size(first) > 0).all()):
         first = torch.randn(first.shape, generator=torch.Generator().manual_seed(0)).to(first)
     delta = first[:, None].expand_as(context.states)
     logs: list[Tensor] = []
     count = 0
     with frozen_weights():
         while count < steps:
-            small = SMALL * trained.state_size(context.states) / (trained.size(delta) + 1e-30)
-            near = trained.context(context.states + delta * small.reshape(-1, *(1,) * (delta.dim() - 1)).to(delta))
+            small = SMALL * subject.state_size(context.states) / (subject.size(delta) + 1e-30)
+            near = subject.context(context.states + delta * small.reshape(-1, *(1,) * (delta.dim() - 1)).to(delta))
             before = near.states - context.states
-            made, other = (steps_in(trained.step(z), z) for z in (context, near))
+            made, other = (steps_in(subject.step(z), z) for z in (context, near))
             count += made.shape[1]
             context, near = context.advance(made), near.advance(other)
             delta = near.states - context.states
-            rate = (trained.size(delta[:, -1]) / trained.size(before[:, -1])).log() / made.shape[1]
+            rate = (subject.size(delta[:, -1]) / subject.size(before[:, -1])).log() / made.shape[1]
             if not bool(rate.isfinite().all()):
                 break
             logs.append(rate)
@@ -484,21 +430,21 @@ def _median(values: Tensor) -> float:
     return float(values.double().nan_to_num(math.inf, math.inf).quantile(0.5, interpolation="higher"))
 
 
-def idle_parameters(trained: Trained) -> list[str]:
+def idle_parameters(subject: Subject) -> list[str]:
     """Names of parameters that a backward pass of the rollout's error leaves without gradient."""
     few = slice(0, 2)
-    context, steps = trained.window(0), min(max(2, trained.unroll), trained.data.shape[1] - trained.history)
+    context, steps = subject.window(0), min(max(2, subject.unroll), subject.data.shape[1] - subject.history)
     context = Context(context.states[few], None if context.mu is None else context.mu[few])
-    truth = trained.data[few, trained.history : trained.history + steps].to(trained.device)
-    trained.model.zero_grad(set_to_none=True)
-    scaled = (trained.norm.scaled(x) for x in (rollout(trained.step, context, steps), truth))
+    truth = subject.data[few, subject.history : subject.history + steps].to(subject.device)
+    subject.model.zero_grad(set_to_none=True)
+    scaled = (subject.norm.scaled(x) for x in (rollout(subject.step, context, steps), truth))
     loss = trajectory_distance(*scaled).mean()
     if not loss.requires_grad or not bool(loss.isfinite()):
         return []  # a stepper without gradient, or a rollout that overflows at once, tells nothing
     loss.backward()
-    named = [(name, p) for name, p in trained.model.named_parameters() if p.requires_grad]
+    named = [(name, p) for name, p in subject.model.named_parameters() if p.requires_grad]
     found = [name for name, p in named if p.grad is None or not bool(p.grad.any())]
-    trained.model.zero_grad(set_to_none=True)
+    subject.model.zero_grad(set_to_none=True)
     return found
 
 
@@ -514,7 +460,7 @@ class Late:
     change: float = math.inf
 
 
-def late_states(own: Tensor, truth: Tensor, bands: Banded) -> Late:
+def late_states(own: Tensor, truth: Tensor, bands: Bands) -> Late:
     """How the distribution of late states differs from the data's."""
     first = min(own.shape[1] - 2, 3 * own.shape[1] // 4)
     w, u = own[:, first:].double(), truth[:, first:].double()

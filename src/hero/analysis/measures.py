@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
-from scipy.fft import dctn, fftn
 
 from hero.analysis.scan import Scan, read_block
 from hero.data.files.recording import Axis, Recording
 from hero.data.files.settings import FileSettings
 from hero.data.files.splits import divided
 from hero.data.files.trajectories import Reading
-from hero.method.geometry import quadrature_weights
+from hero.method.domain import PointCloud, quadrature_weights
+from hero.method.domain.transform import shell_power
 from hero.method.metrics import HORIZON, baseline_errors
 from hero.method.norm import Norm
-from hero.method.pointcloud import PointCloud
 from hero.records import Record
 
 SPECTRUM_TRAJECTORIES = 8
@@ -57,28 +55,6 @@ def extent(axis: Axis) -> float:
     return float(abs(x[-1] - x[0]) * len(x) / (len(x) - 1)) if len(x) > 1 else 1.0
 
 
-def shell_power(state: np.ndarray, periodic: Sequence[bool], extents: Sequence[float]) -> np.ndarray:
-    """Σ_{|k| in shell} |û_k|² of (channel, *space): (channel, shells); all shells with the rest sum to the mean square.
-
-    Periodic axes have Fourier modes, others cosines, which count as half waves.
-    """
-    space = state.shape[1:]
-    walls = [axis for axis, wraps in enumerate(periodic, start=1) if not wraps]
-    waves = [axis for axis, wraps in enumerate(periodic, start=1) if wraps]
-    u = dctn(state, axes=walls, norm="ortho") if walls else state
-    u = fftn(u, axes=waves, norm="ortho") if waves else u
-    power = np.square(np.abs(u)) / math.prod(space)
-    longest = max(extents)
-    scales = [longest / length for length in extents]
-    numbers = [
-        scale * (np.abs(np.fft.fftfreq(n, 1 / n)) if wraps else np.arange(n) / 2)
-        for scale, n, wraps in zip(scales, space, periodic, strict=True)
-    ]
-    shell = np.rint(np.sqrt(sum(np.square(k) for k in np.meshgrid(*numbers, indexing="ij")))).astype(int)
-    last = max(1, int(min(k.max() for k in numbers)))
-    return np.stack([np.bincount(shell.ravel(), one.ravel(), last + 1)[: last + 1] for one in power])
-
-
 def measure_spectrum(recording: Recording, found: Scan) -> Spectrum | None:
     """At the first, middle and last frame of some trajectories; None for point clouds and very small grids.
 
@@ -98,7 +74,7 @@ def measure_spectrum(recording: Recording, found: Scan) -> Spectrum | None:
         if mask is not None:  # the mean of the channel, which has no power
             mean = found.mean[varied].reshape(-1, *(1,) * len(recording.space))
             states = [np.where(mask[varied], u, mean) for u in states]
-        rows.append([shell_power(u, periodic, extents) for u in states])
+        rows.append([shell_power(u, periodic, extents)[0] for u in states])
     # A trajectory with NaN says nothing about the others.
     clean = [row for row in rows if np.isfinite(row).all()]
     if not clean:

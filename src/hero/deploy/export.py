@@ -42,13 +42,13 @@ from hero.errors import HeroError, install_hint, unknown_name
 from hero.files import write_atomic
 from hero.method import metrics
 from hero.method.distance import EPS, norm, state_distance
+from hero.method.domain import geometry_of
 from hero.method.norm import Norm, importance_of
 from hero.method.rollout import Stepper, counted, rollout
 from hero.models.wrappers import MixedPrecision
 from hero.records import Record
 from hero.runs.folder import Run, choose_device, load_data, versions
 from hero.strategies import Strategy
-from hero.strategies.base import geometry_of
 
 CHECK_STEPS = 100
 """Of the rollouts that are compared, or as many as the test data have."""
@@ -107,7 +107,7 @@ class ModelCard(Record):
     def of(cls, run: Run) -> ModelCard:
         """The card of a trained run."""
         config, source = run.config, run.config.source
-        axes = geometry_of(source, None).axis_weights
+        axes = geometry_of(source, None).axis_weights()
         return cls(
             run=run.path.resolve().name,
             step=run.best_step,

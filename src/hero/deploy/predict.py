@@ -23,7 +23,7 @@ from hero.deploy.model_folder import CONFIG, open_model
 from hero.deploy.outputs import About, Output, check_output, create
 from hero.deploy.starts import Start, default_start, read_start, source_of
 from hero.errors import HeroError
-from hero.evaluation.streamed import StreamedErrors
+from hero.evaluation.measure import StreamedErrors
 from hero.method.rollout import Stepper, counted, rollout, unroll
 from hero.runs.stored import find_run
 from hero.training.compile import compiled

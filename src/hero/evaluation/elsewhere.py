@@ -10,26 +10,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
 from hero.config import Facts
 from hero.config.settings import flagged
-from hero.console import progress_bar
-from hero.data import DataSettings, Files, FileSettings, Source, Split, get_task, load_trajectories
+from hero.data import DataSettings, Files, FileSettings, Source, Split, Task, get_task, load_split, load_trajectories
 from hero.errors import HeroError
-from hero.evaluation.foreign import check_split
-from hero.evaluation.shifts import Shift, check_grid, shifted_task
-from hero.method.metrics import HORIZON, baseline_errors, rollout_errors, summarise, with_skill
-from hero.method.rollout import counted
+from hero.evaluation.measure import Trained, check_split
+from hero.method.domain import geometry_of
+from hero.method.metrics import HORIZON
+from hero.models.user import check_shapes
 from hero.runs.config import RunConfig, by_section
-from hero.runs.folder import Run, choose_device
-from hero.runs.records import RunIdentity, write_arrays
-from hero.strategies.base import geometry_of
+from hero.runs.folder import Run, with_float64
+from hero.runs.records import RunIdentity
+
+OF_THE_GRID = ("resolution", "substeps")
+"""Settings of the discretisation: they decide how finely a task is solved, not which task it is."""
 
 
 class OtherMetrics(RunIdentity):
@@ -65,28 +67,21 @@ def evaluate_on(
     keep the fields, stride, crop and conditioning of the run; another grid needs a backbone that takes any.
     """
     check_split(split)
-    opened, values = Run(run), dict(settings or {})
-    config = opened.config
-    device, history = choose_device(config.train.device), config.train.history
-    name = name_of(values, split)
-    source, part = other_source(config, values, split, data_dir, device)
-    own = config.source
-    check_channels(own, source, run.name)
-    model = opened.operator("cpu")
-    check_grid(model, config, source, Shift(name, name, values))
-    truth = load_trajectories(source, part, data_dir, "cpu" if device.type == "mps" else device)
+    values = dict(settings or {})
+    trained, name = Trained(run, data_dir, baselines=True), name_of(values, split)
+    config, norm, history = trained.config, trained.norm, trained.history
+    source, part = other_source(config, values, split, data_dir, trained.device)
+    check_channels(config.source, source, run.name)
+    check_grid(trained.run, source, name)
+    truth = load_trajectories(source, part, data_dir, with_float64(trained.device))
     steps = truth.shape[1] - history
     if steps < 1:
         raise HeroError(f"{source.title} has {truth.shape[1]} states, too few after {history} given; use more.")
-    step, norm = opened.stepper(model.to(device)), opened.norm(data_dir, baselines=True)
     norm.mask, norm.weights = common_points(norm.mask, truth.mask), geometry_of(source, None).weights
-    with progress_bar(f"{run.name}, {name}", len(truth) * steps) as advance:
-        errors = rollout_errors(counted(step, advance), truth, steps, device, history, norm=norm)
-        idle = baseline_errors(truth, steps, history, norm)
-        errors = with_skill(errors, idle)
+    scoring = replace(config.scoring, steps=min(HORIZON, steps))
+    measured = trained.measure(truth, scoring=scoring, title=f"{run.name}, {name}")
     if source.files and "data.path" in values:
         name += f"-{source.files.settings.fingerprint[:6]}"  # files of one name may differ
-    scoring = replace(config.scoring, steps=min(HORIZON, steps))
     found = OtherMetrics(
         run=run.name,
         **config.identity(),
@@ -97,13 +92,11 @@ def evaluate_on(
         trajectories=len(truth),
         steps=steps,
         horizon=scoring.steps,
-        metrics=summarise(errors, scoring),
-        baselines={name: summarise(numbers, scoring) for name, numbers in idle.items()},
+        metrics=measured.summary,
+        baselines=measured.baselines,
     )
-    path = run / "evaluations" / f"{name}.json"
-    write_arrays(path.with_suffix(".npz"), {measure: rows.numpy() for measure, rows in errors.items()})
-    found.write(path)  # last: its presence says that the measurement is complete
-    return found, errors
+    measured.write(run / "evaluations" / f"{name}.json", found)
+    return found, measured.errors
 
 
 def name_of(values: Mapping[str, Any], split: str) -> str:
@@ -131,7 +124,7 @@ def other_source(
     part = DataSettings.from_values("data", {**sizes, **data}, Facts()).split(split)
     if own.task and task.get("name", own.name) == own.name:
         changed = {key: value for key, value in task.items() if key != "name"}
-        return shifted_task(config, Shift.of(changed), data_dir, device).source(), part
+        return changed_task(config, changed, data_dir, device).source(), part
     if "name" not in task:
         raise HeroError(f"{own.title} is data from files and has no task.{next(iter(task))}; set task.name as well.")
     return get_task(task["name"], {key: value for key, value in task.items() if key != "name"}).source(), part
@@ -159,3 +152,77 @@ def check_channels(own: Source, other: Source, run: str) -> None:
                 f"{other.title} has the {what} {', '.join(found) or 'none'} and run {run} needs "
                 f"{', '.join(trained) or 'none'}; choose them with data.fields and data.condition."
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResampledTask(Task):
+    """A task on another grid than `start`, whose trajectories begin at the states where `start` begins."""
+
+    start: Task
+    split: Split
+    data_dir: Path
+    device: torch.device | str
+
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), "start": self.start.settings()}
+
+    def initial_states(self, count: int, seed: int) -> Tensor:
+        """The first states of `start`, after its warm-up."""
+        split = replace(self.split, trajectories=count, seed=seed)
+        states = load_split(self.start, split, self.data_dir, self.device)[:, 0]
+        return resample(states.double(), self.resolution, self.dims)
+
+
+def changed_task(
+    config: RunConfig, settings: Mapping[str, Any], data_dir: Path, device: torch.device | str = "cpu"
+) -> Task:
+    """The run's task with other settings; on another grid its trajectories begin at the same functions.
+
+    A chaotic warm-up on another grid, or with another time step, would end somewhere else: states are drawn and warmed
+    up on the grid of the run, and resampled.
+    """
+    own = config.source.task
+    if own is None:
+        raise HeroError(
+            f"a shift needs a solver and {config.source.title} has none; evaluate another file with `hero evaluate`."
+        )
+    if own.ranges:
+        raise HeroError(
+            f"a shift changes one task, and {own.title} is many; train on single coefficients to measure a shift."
+        )
+    task = own.with_settings(settings)
+    if task.resolution == own.resolution:
+        return task
+    start = own.with_settings({name: value for name, value in settings.items() if name not in OF_THE_GRID})
+    values = {item.name: getattr(task, item.name) for item in fields(task)} | {"warmup": 0}
+    return ResampledTask(**values, start=start, split=config.split("test"), data_dir=data_dir, device=device)
+
+
+def resample(u: Tensor, resolution: int, dims: int) -> Tensor:
+    """The trigonometric polynomial through `u` (.., *space) on a grid of `resolution` points per axis.
+
+    On a coarser grid the modes that it cannot carry are left out.
+    """
+    for axis in range(-dims, 0):
+        points = u.shape[axis]
+        modes = torch.fft.rfft(u, dim=axis)
+        if resolution > points:
+            modes.select(axis, points // 2).mul_(0.5)  # the Nyquist mode stands for two modes of the finer grid
+        u = torch.fft.irfft(modes, n=resolution, dim=axis) * (resolution / points)
+    return u
+
+
+def check_grid(run: Run, source: Source, name: str) -> None:
+    """Refuse a run whose operator holds on to the grid of its training; `name` says what it is evaluated on."""
+    own, train, backbone = run.config.source, run.config.train, run.config.backbone.name
+    if source.space == own.space:
+        return
+    try:
+        inputs = train.history * source.channels + len(source.conditioning)
+        check_shapes(run.operator("cpu"), backbone, inputs, train.bundle * source.channels, source.space)
+    except HeroError as error:
+        trained, asked = (" x ".join(map(str, t.space)) for t in (own, source))
+        raise HeroError(
+            f"backbone {backbone}, trained on {trained} points, cannot be evaluated on {asked} ({error}); "
+            f"leave the shift {name!r} out for this run."
+        ) from error

@@ -4,78 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
 import torch
 from pydantic import Field, computed_field
 
-from hero.console import progress_bar
 from hero.data.windows import Trajectories
 from hero.errors import HeroError
+from hero.evaluation.measure import NO_METRICS, Trained
 from hero.files import file_hash
 from hero.method import metrics
 from hero.method.distance import EPS
-from hero.method.norm import Norm
-from hero.method.rollout import Stepper, rollout
+from hero.method.rollout import rollout
 from hero.models import count_parameters
 from hero.records import Record
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept
-from hero.runs.folder import Run, choose_device, load_data, versions
+from hero.runs.folder import Run, versions
 from hero.runs.records import Baseline, Errors, Metrics, TrainingCost
 from hero.runs.rollouts import FILE, FIRST_FILE, write_rollout
 
 
-def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = MappingProxyType({})) -> Metrics:
+def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = NO_METRICS) -> Metrics:
     """Measure the best weights of a run on validation and test data; writes metrics, errors and rollout.
 
     `more` are metrics by name that are measured in addition to the registered ones.
     """
-    opened = Run(run)
-    config = opened.config
-    device = choose_device(config.train.device)
+    trained = Trained(run, data_dir, baselines=True)
+    config, norm = trained.config, trained.norm
     weights = run / "model.safetensors"
-    measured = file_hash(weights) if weights.is_file() else None  # before reading: weights replaced since then differ
-    model = opened.operator(device)
-    step, norm = opened.stepper(model), opened.norm(data_dir, baselines=True)
-    val = load_data(config, "val", data_dir, device)
-    test = load_data(config, "test", data_dir, device)
-    history, added, scoring = config.train.history, tuple(more.values()), config.scoring
-    steps, names = test.shape[1] - history, config.source.channel_names
-    with progress_bar("evaluating", 3) as advance:
-        val_errors = metrics.rollout_errors(step, val, val.shape[1] - history, device, history, added, norm)
-        advance()
-        test_errors = metrics.rollout_errors(step, test, steps, device, history, added, norm)
-        advance()
-        idle = metrics.baseline_errors(test, steps, history, norm)
-        test_errors = metrics.with_skill(test_errors, idle)
-        advance()
+    hashed = file_hash(weights) if weights.is_file() else None  # before reading: weights replaced since then differ
+    data = trained.data("test")
+    val = trained.measure(trained.data("val"), more=more, baselines=False, title="validation rollouts")
+    test = trained.measure(data, more=more, title="test rollouts")
 
-    arrays = {name: values.numpy() for name, values in test_errors.items()}
-    scores = {name: errors[scoring.measure].numpy() for name, errors in idle.items()}
-    name = metrics.channel_vrmse.name
-    single = {baseline: errors[name].numpy() for baseline, errors in idle.items() if name in errors}
-    errors = Errors(arrays, val_errors[scoring.measure].numpy(), scores, scoring.measure, single)
+    idle, measure = test.idle_of, config.scoring.measure
+    errors = Errors(test.arrays, val.score.numpy(), idle(measure), measure, idle(metrics.channel_vrmse.name))
     errors.write(run / "errors.npz")
-    typical = metrics.median_trajectory(errors.score, scoring.steps)
-    write_rollouts(run, step, test, norm, history, device, {FILE: typical, FIRST_FILE: 0})
+    typical = metrics.median_trajectory(errors.score, config.scoring.steps)
+    write_rollouts(trained, data, {FILE: typical, FIRST_FILE: 0})
+    names = config.source.channel_names
     found = Metrics(
         run=run.name,
         **config.identity(),
-        training=training_cost(opened),
+        training=training_cost(trained.run),
         versions=versions(),
-        parameters=count_parameters(model),
-        best_step=opened.best_step,
-        weights=measured,
-        trajectories=len(test),
-        val=metrics.summarise(val_errors, scoring) | metrics.evaluated(more, val_errors),
-        test=metrics.summarise(test_errors, scoring) | metrics.evaluated(more, test_errors),
-        channels=metrics.by_channel(test_errors, names, scoring),
+        parameters=count_parameters(trained.model),
+        best_step=trained.run.best_step,
+        weights=hashed,
+        trajectories=len(data),
+        val=val.summary,
+        test=test.summary,
+        channels=test.channels(names),
         left_out=tuple(name for name, weight in zip(names, norm.importance, strict=False) if weight == 0),
         baselines={
-            name: Baseline(test=metrics.summarise(found, scoring), channels=metrics.by_channel(found, names, scoring))
-            for name, found in idle.items()
+            name: Baseline(test=numbers, channels=test.channels(names, name))
+            for name, numbers in test.baselines.items()
         },
     )
     found.write(run / "metrics.json")  # last: its presence says that the evaluation is complete
@@ -83,25 +67,19 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = Map
 
 
 @torch.no_grad()
-def write_rollouts(
-    run: Path,
-    step: Stepper,
-    test: Trajectories,
-    norm: Norm,
-    history: int,
-    device: torch.device,
-    shown: Mapping[str, int],
-) -> None:
+def write_rollouts(trained: Trained, test: Trajectories, shown: Mapping[str, int]) -> None:
     """Store the rollouts of some trajectories, given by the name of the file, made together; NaN at masked points."""
     examples = [test[number : number + 1] for number in shown.values()]
     together = Trajectories(
         torch.cat([example.states for example in examples]),
         torch.cat([example.mu for example in examples if example.mu is not None]) if test.is_conditioned else None,
     )
-    predictions = rollout(step, together.first(history, device), together.shape[1] - history)
+    history, hidden = trained.history, trained.norm.hidden
+    start, steps = together.first(history, trained.device), together.shape[1] - history
+    predictions = rollout(trained.step, start, steps)
     for (file, number), states, prediction in zip(shown.items(), together.states, predictions, strict=True):
-        initial, truth, made = (norm.hidden(part.cpu()) for part in (states[history - 1], states[history:], prediction))
-        write_rollout(run, initial, truth, made, number, file)
+        initial, truth, made = (hidden(part.cpu()) for part in (states[history - 1], states[history:], prediction))
+        write_rollout(trained.run.path, initial, truth, made, number, file)
 
 
 def training_cost(run: Run) -> TrainingCost:
@@ -157,30 +135,25 @@ def landscape(run: Path, data_dir: Path) -> Landscape:
 
     The paper's second figure. "Final" means the weights that are deployed, the best by validation.
     """
-    opened = Run(run)
-    config, steps = opened.config, kept_steps(run)
+    trained, steps = Trained(run, data_dir), kept_steps(run)
     if not steps:
         raise HeroError(
             f"run {run.name} kept no checkpoints; train it again with train.keep_every=N, "
-            f"for example N={max(1, config.train.steps // 5)}."
+            f"for example N={max(1, trained.config.train.steps // 5)}."
         )
-    device, history = choose_device(config.train.device), config.train.history
-    model, norm = opened.operator(device), opened.norm(data_dir)
-    test = load_data(config, "test", data_dir, device)
+    test = trained.data("test")
     rows: list[tuple[float, ...]] = []
-    with progress_bar("evaluating", len(steps) + 1) as advance:
-        for step in (None, *steps):
-            if step is not None:
-                load_kept(kept_path(run, step), model)
-            steppers, left = opened.stepper(model), test.shape[1] - history
-            errors = metrics.rollout_errors(steppers, test, left, device, history, norm=norm)[config.scoring.measure]
-            # E_s(t) = (1/N) Σ_i ‖û_t - u_t‖₂ / (‖u_t‖₂ + ε): infinite from where any of the rollouts diverges
-            rows.append(tuple(errors.mean(dim=0).tolist()))
-            advance()
+    for step in (None, *steps):
+        if step is not None:
+            load_kept(kept_path(run, step), trained.model)
+        title = "final model" if step is None else f"checkpoint {step}"
+        errors = trained.measure(test, trained.fresh_step(), title=title).score
+        # E_s(t) = (1/N) Σ_i ‖û_t - u_t‖₂ / (‖u_t‖₂ + ε): infinite from where any of the rollouts diverges
+        rows.append(tuple(errors.mean(dim=0).tolist()))
     final, *kept = rows
     result = Landscape(
         run=run.name,
-        final_step=opened.best_step,
+        final_step=trained.run.best_step,
         steps=tuple(steps),
         errors=tuple(kept),
         final_errors=final,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,15 +18,13 @@ from torch import Tensor, nn
 
 from hero.config.registry import import_part, trust
 from hero.console import progress_bar
-from hero.data import SPLITS
 from hero.data.files.recording import Recording, Trajectory
 from hero.data.files.selection import matched_channels
 from hero.data.formats import open_recording
-from hero.errors import HeroError, unknown_name
-from hero.evaluation.streamed import StreamedErrors
-from hero.method.metrics import HORIZON, Scoring, baseline_errors, by_channel, rollout_errors, summarise, with_skill
+from hero.errors import HeroError
+from hero.evaluation.measure import Measurement, StreamedErrors, check_split, measure
 from hero.method.norm import Norm
-from hero.method.rollout import Stepper, as_stepper, counted
+from hero.method.rollout import Stepper, as_stepper
 from hero.records import Record
 from hero.runs.config import make_config
 from hero.runs.folder import choose_device, load_data
@@ -63,31 +61,21 @@ class Scored:
     errors: dict[str, Tensor]
 
     @classmethod
-    def of(
-        cls,
-        prediction: str,
-        truth: str,
-        errors: dict[str, Tensor],
-        names: Sequence[str],
-        idle: Mapping[str, dict[str, Tensor]],
-    ) -> Scored:
-        """The score of these errors, next to the errors `idle` of doing nothing."""
-        measure: Literal["nrmse", "vrmse"] = "vrmse" if "vrmse" in errors else "nrmse"
-        errors = with_skill(errors, idle)
-        trajectories, steps = errors[measure].shape
-        scoring = Scoring(min(HORIZON, steps), measure)
+    def of(cls, prediction: str, truth: str, found: Measurement, names: Sequence[str]) -> Scored:
+        """The score of what was measured."""
+        trajectories, steps = found.score.shape
         score = Score(
             prediction=prediction,
             truth=truth,
             trajectories=trajectories,
             steps=steps,
-            horizon=scoring.steps,
-            metrics=summarise(errors, scoring),
-            score=tuple(errors[measure].mean(dim=0).tolist()),
-            channels=by_channel(errors, names, scoring),
-            baselines={name: summarise(found, scoring) for name, found in idle.items()},
+            horizon=found.scoring.steps,
+            metrics=found.summary,
+            score=tuple(found.score.mean(dim=0).tolist()),
+            channels=found.channels(names),
+            baselines=found.baselines,
         )
-        return cls(score, errors)
+        return cls(score, found.errors)
 
 
 def score_files(prediction: Path, truth: Path, offset: int | None = None, layout: str = "") -> Scored:
@@ -121,7 +109,7 @@ def score_files(prediction: Path, truth: Path, offset: int | None = None, layout
             advance()
     errors = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
     idle = {"persistence": {name: torch.cat([row[name] for row in still]) for name in still[0]}} if still else {}
-    return Scored.of(str(prediction), str(truth), errors, names, idle)
+    return Scored.of(str(prediction), str(truth), Measurement.of(errors, idle), names)
 
 
 def _standing(trajectory: Trajectory, frame: int, steps: int) -> Trajectory:
@@ -211,17 +199,9 @@ def score_model(
     longest = truth.shape[1] - history
     if steps is not None and not 1 <= steps <= longest:
         raise HeroError(f"`steps` {steps} is not within the {longest} that the split {split} has; use 1 to {longest}.")
-    count = steps or longest
-    with progress_bar(f"scoring {name}", len(truth) * count) as advance:
-        errors = rollout_errors(counted(explained(step, name), advance), truth, count, device, history, norm=norm)
-    idle = baseline_errors(truth, count, history, norm)
-    return Scored.of(name, source.title, errors, source.channel_names, idle)
-
-
-def check_split(split: str) -> None:
-    """Refuse an unknown split."""
-    if split not in SPLITS:
-        raise unknown_name("split", split, SPLITS)
+    step = explained(step, name)
+    found = measure(step, truth, norm, device, history, steps=steps, title=f"scoring {name}")
+    return Scored.of(name, source.title, found, source.channel_names)
 
 
 def named_model(name: str) -> tuple[Stepper, torch.device]:

@@ -25,7 +25,7 @@ from hero.method.norm import Norm
 from hero.method.objective import Hero, HeroState
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_state
 from hero.runs.config import RunConfig
-from hero.runs.folder import Run, choose_device, load_data
+from hero.runs.folder import Run, choose_device, load_data, with_float64
 from hero.seeding import seed_of
 from hero.strategies.hero import HeroStrategy
 
@@ -252,8 +252,7 @@ def probe(
             f"run {run.name} kept no checkpoint of step {missing[0]} (there are: {', '.join(map(str, possible))}); "
             "choose one of these, or train with train.keep_every set."
         )
-    device = choose_device(config.train.device)
-    device = torch.device("cpu") if device.type == "mps" else device  # which has no float64
+    device = with_float64(choose_device(config.train.device))
     data = load_data(config, "val", data_dir, device).states
     history = config.train.history
     last_start = config.split("train").steps + 1 - history - config.train.unroll

@@ -8,28 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from hero.config import parse_override
-from hero.console import progress_bar
-from hero.data import Source, Split, Task, load_split
+from hero.data import load_split
 from hero.data.tasks.solver import SOLVER_VERSION
+from hero.data.windows import Trajectories
 from hero.errors import HeroError
+from hero.evaluation.elsewhere import changed_task, check_grid
+from hero.evaluation.measure import Trained
 from hero.files import file_hash
-from hero.method.metrics import Scoring, rollout_errors, summarise
-from hero.method.rollout import counted
-from hero.models.user import check_shapes
-from hero.runs.config import RunConfig
-from hero.runs.folder import Run, choose_device
-from hero.runs.records import UNREADABLE, RunIdentity, read_arrays, write_arrays
-
-OF_THE_GRID = ("resolution", "substeps")
-"""Settings of the discretisation: they decide how finely a task is solved, not which task it is."""
+from hero.method.metrics import Scoring, summarise
+from hero.runs.records import UNREADABLE, RunIdentity, read_arrays
 
 
 @dataclass(frozen=True)
@@ -65,25 +59,6 @@ SHIFTS: dict[str, Shift] = {
 """The paper's shifts of `PAPER_TASK`, with the substeps that they need, as measured: docs/reference/shifts.md"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ResampledTask(Task):
-    """A task on another grid than `start`, whose trajectories begin at the states where `start` begins."""
-
-    start: Task
-    split: Split
-    data_dir: Path
-    device: torch.device | str
-
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "start": self.start.settings()}
-
-    def initial_states(self, count: int, seed: int) -> Tensor:
-        """The first states of `start`, after its warm-up."""
-        split = replace(self.split, trajectories=count, seed=seed)
-        states = load_split(self.start, split, self.data_dir, self.device)[:, 0]
-        return resample(states.double(), self.resolution, self.dims)
-
-
 class ShiftedMetrics(RunIdentity):
     """`<run>/ood/<shift>.json`: a run measured under a shift; `test` has the numbers of `metrics.summarise`."""
 
@@ -102,11 +77,9 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:
     The result is kept in `<run>/ood/<shift>.json`, and the errors per trajectory and step in `.npz` next to it, until
     the checkpoint changes.
     """
-    opened = Run(run)
-    config = opened.config
-    device, history = choose_device(config.train.device), config.train.history
-    task, split = shifted_task(config, shift, data_dir, device), config.split("test")
-    model = opened.operator("cpu")
+    trained, path = Trained(run, data_dir), run / "ood" / f"{shift.name}.json"
+    config = trained.config
+    task, split = changed_task(config, shift.settings, data_dir, trained.device), config.split("test")
     identity = {
         "model": file_hash(run / "model.safetensors"),
         "run": config.run_id(),
@@ -114,17 +87,13 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:
         "split": asdict(split),
         "solver": SOLVER_VERSION,
     }
-    path = run / "ood" / f"{shift.name}.json"
     known = read_result(path, identity, config.scoring)
     if known is not None:
         return known
 
-    check_grid(model, config, task.source(), shift)
-    step = opened.stepper(model.to(device))
-    truth = load_split(task, split, data_dir, device)
-    steps = split.steps + 1 - history
-    with progress_bar(f"{run.name}, {shift.title}", len(truth) * steps) as advance:
-        errors = rollout_errors(counted(step, advance), truth, steps, device, history, norm=opened.norm(data_dir))
+    check_grid(trained.run, task.source(), shift.name)
+    truth = Trajectories.of(load_split(task, split, data_dir, trained.device))
+    measured = trained.measure(truth, title=f"{run.name}, {shift.title}")
     result = ShiftedMetrics(
         run=run.name,
         **config.identity(),
@@ -132,65 +101,11 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:
         title=shift.title,
         settings=dict(shift.settings),
         trajectories=len(truth),
-        test=summarise(errors, config.scoring),
+        test=measured.summary,
         identity=identity,
     )
-    write_arrays(path.with_suffix(".npz"), {name: values.numpy() for name, values in errors.items()})
-    result.write(path)  # last: its presence says that the measurement is complete
+    measured.write(path, result)
     return result
-
-
-def shifted_task(config: RunConfig, shift: Shift, data_dir: Path, device: torch.device | str = "cpu") -> Task:
-    """The run's task with the shift; on another grid its trajectories begin at the same functions.
-
-    A chaotic warm-up on another grid, or with another time step, would end somewhere else: states are drawn and warmed
-    up on the grid of the run, and resampled.
-    """
-    own = config.source.task
-    if own is None:
-        raise HeroError(
-            f"a shift needs a solver and {config.source.title} has none; evaluate another file with `hero evaluate`."
-        )
-    if own.ranges:
-        raise HeroError(
-            f"a shift changes one task, and {own.title} is many; train on single coefficients to measure a shift."
-        )
-    task = own.with_settings(shift.settings)
-    if task.resolution == own.resolution:
-        return task
-    start = own.with_settings({name: value for name, value in shift.settings.items() if name not in OF_THE_GRID})
-    values = {item.name: getattr(task, item.name) for item in fields(task)} | {"warmup": 0}
-    return ResampledTask(**values, start=start, split=config.split("test"), data_dir=data_dir, device=device)
-
-
-def resample(u: Tensor, resolution: int, dims: int) -> Tensor:
-    """The trigonometric polynomial through `u` (.., *space) on a grid of `resolution` points per axis.
-
-    On a coarser grid the modes that it cannot carry are left out.
-    """
-    for axis in range(-dims, 0):
-        points = u.shape[axis]
-        modes = torch.fft.rfft(u, dim=axis)
-        if resolution > points:
-            modes.select(axis, points // 2).mul_(0.5)  # the Nyquist mode stands for two modes of the finer grid
-        u = torch.fft.irfft(modes, n=resolution, dim=axis) * (resolution / points)
-    return u
-
-
-def check_grid(model: nn.Module, config: RunConfig, source: Source, shift: Shift) -> None:
-    """Refuse a model that holds on to the grid of its training."""
-    own, train, backbone = config.source, config.train, config.backbone.name
-    if source.space == own.space:
-        return
-    try:
-        inputs = train.history * source.channels + len(source.conditioning)
-        check_shapes(model, backbone, inputs, train.bundle * source.channels, source.space)
-    except HeroError as error:
-        trained, asked = (" x ".join(map(str, t.space)) for t in (own, source))
-        raise HeroError(
-            f"backbone {backbone}, trained on {trained} points, cannot be evaluated on {asked} ({error}); "
-            f"leave the shift {shift.name!r} out for this run."
-        ) from error
 
 
 def read_result(path: Path, identity: Mapping[str, Any], scoring: Scoring) -> ShiftedMetrics | None:

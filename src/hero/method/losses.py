@@ -27,8 +27,8 @@ from hero.config.settings import known
 from hero.data.windows import masked_trajectories
 from hero.errors import HeroError
 from hero.method.distance import EPS, norm, trajectory_distance
-from hero.method.geometry import Geometry as Geometry
-from hero.method.modes import Modes, cosine_modes, fourier_modes, graph_modes, mixed_modes
+from hero.method.domain import Geometry as Geometry
+from hero.method.domain import Grid, Modes
 from hero.method.norm import Norm
 from hero.parallel import batch_mean
 
@@ -113,7 +113,7 @@ class Sobolev:
 
     @classmethod
     def of(cls, settings: SpectralSettings, geometry: Geometry, compile_with: Callable[..., Any]) -> Sobolev:
-        return cls(modes_of(settings.basis, geometry, None), compile_with, geometry.norm)
+        return cls(geometry.modes(settings.basis), compile_with, geometry.norm)
 
     def __call__(self, tau: Tensor, truth: Tensor) -> Tensor:
         tau, truth = self.norm.scaled(tau), self.norm.scaled(truth)
@@ -176,7 +176,7 @@ class Balanced:
     @classmethod
     def of(cls, settings: BalancedSettings, geometry: Geometry, compile_with: Callable[..., Any]) -> Balanced:
         reach = geometry.reach if settings.reach == "kept" else None
-        modes = modes_of(settings.basis, geometry, reach)
+        modes = geometry.modes(settings.basis, reach)
         return cls(modes, settings.w_max, settings.spectrum, compile_with, geometry.norm)
 
     @classmethod
@@ -199,9 +199,10 @@ class Balanced:
         norm = Norm(by_channel=data is not None)
         if data is not None:
             norm.fit(masked_trajectories(torch.as_tensor(data)))
-        geometry = Geometry(tuple(grid), periodic=wraps, norm=norm)
-        basis = basis_by_boundary(Facts(periodic=wraps), {})
-        return cls(modes_of(basis, geometry, None if kept is None else tuple(kept)), w_max, norm=norm)
+        modes = Grid(tuple(grid), periodic=wraps, norm=norm).modes(
+            basis_by_boundary(Facts(periodic=wraps), {}), None if kept is None else tuple(kept)
+        )
+        return cls(modes, w_max, norm=norm)
 
     def __call__(self, out: Tensor, y: Tensor, **_: Any) -> Tensor:
         tau, truth = self.norm.scaled(out), self.norm.scaled(y)
@@ -241,23 +242,6 @@ def mode_weights(s: Tensor, gain: Tensor, w_max: float) -> Tensor:
     """(S + 10⁻³ mean S)^-½ g, scaled to min 1 and cut off at w_max; 1 where there is no error."""
     w = (s / s.mean().clamp(min=torch.finfo(s.dtype).tiny) + FLOOR).rsqrt() * gain
     return (w / w.min()).clamp(max=w_max)
-
-
-def modes_of(basis: str, geometry: Geometry, reach: tuple[int, ...] | None) -> Modes:
-    """The modes of a domain: all, or the modes with fewer than `reach` waves along each axis."""
-    space, wraps = geometry.space, geometry.wraps
-    if (basis == "graph") != (geometry.cloud is not None):
-        raise HeroError(f"loss.basis={basis} does not fit the data; use graph on scattered points and only there.")
-    if geometry.cloud is not None:
-        return graph_modes(geometry.cloud)
-    if basis == "fourier":
-        return fourier_modes(space, reach, geometry.extents)
-    wraps = (False,) * len(space) if basis == "cosine" else wraps
-    # A wave is two half waves, which cosines count.
-    kept = reach and tuple(m if wrap else min(2 * m, n) for m, n, wrap in zip(reach, space, wraps, strict=True))
-    if basis == "cosine":
-        return cosine_modes(space, kept, geometry.extents, geometry.weights)
-    return mixed_modes(space, wraps, kept, geometry.extents, geometry.weights)
 
 
 LOSSES: Registry[type[AbsoluteLoss]] = Registry(

@@ -199,7 +199,7 @@ MEASURES = {"nrmse": nrmse, "vrmse": vrmse}
 
 def score_measure(norm: Norm | None) -> Measure:
     """The measure that rollouts are scored by under this norm."""
-    return MEASURES["vrmse" if norm is not None and norm.by_channel else "nrmse"]
+    return MEASURES["nrmse" if norm is None else norm.measure]
 
 
 def scored_by(errors: Mapping[str, object]) -> Literal["nrmse", "vrmse"]:
@@ -538,7 +538,7 @@ def _errors_of(
 
     from hero.data.windows import Trajectories
 
-    scoring = Scoring(steps, "vrmse" if norm is not None and norm.by_channel else "nrmse")
+    scoring = Scoring(steps, "nrmse" if norm is None else norm.measure)
     wanted = list(measures) or measures_of(scoring, (*METRICS.values(), *more) if scoring.measure == "nrmse" else more)
     data, parts = Trajectories.of(data), []
     for part in data.parts(max(1, CHUNK_VALUES // (steps * math.prod(data.shape[2:])))):

@@ -57,6 +57,11 @@ class Norm:
         """Whether measured states are the states themselves."""
         return self.mask is None and not self.by_channel and not self.importance
 
+    @property
+    def measure(self) -> Literal["nrmse", "vrmse"]:
+        """The measure that rollouts are scored by under this norm."""
+        return "vrmse" if self.by_channel else "nrmse"
+
     def fit(self, data: Trajectories | Tensor) -> None:
         """Take the mask, the mean, the standard deviation and the mean state of the training data."""
         data = Trajectories.of(data)

@@ -130,8 +130,7 @@ def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device
     Data from files are checked as they are read.
     """
     source, split = config.source, config.split(name)
-    solve_on = "cpu" if torch.device(device).type == "mps" else device  # the solver needs float64
-    data = load_trajectories(source, split, data_dir, solve_on)
+    data = load_trajectories(source, split, data_dir, with_float64(device))
     if source.task:
         for number, part in enumerate(data.parts(1)):
             bad = ~part.states.isfinite().flatten(2).all(dim=2)
@@ -155,6 +154,11 @@ def choose_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError, ValueError, ImportError):
         raise HeroError(f"train.device={name!r} is not available here; use auto or cpu.") from None
     return own_device(device)
+
+
+def with_float64(device: torch.device | str) -> torch.device:
+    """`device`, or the CPU in the place of Apple's, which has no float64: solvers and spectra need it."""
+    return torch.device("cpu") if torch.device(device).type == "mps" else torch.device(device)
 
 
 def own_device(device: torch.device) -> torch.device:

@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from hero.errors import HeroError
+from hero.method.domain.transform import shell_power
 from hero.runs.records import UNREADABLE, read_arrays, write_arrays
 
 FILE, FIRST_FILE = "rollout.npz", "rollout_first.npz"
@@ -49,7 +50,7 @@ def write_rollout(
         for name, x in (("initial", initial), ("truth", truth), ("prediction", prediction))
     }
     valid = np.isfinite(arrays["truth"]).all(axis=0)
-    spectra = {f"{name}_spectrum": _spectra(arrays[name], valid) for name in ("truth", "prediction")}
+    spectra = {f"{name}_spectrum": radial_spectra(arrays[name], valid) for name in ("truth", "prediction")}
     numbers = {"trajectory": trajectory}
     if initial.ndim == 4:  # a whole 3D rollout would take tens of megabytes
         numbers["slice"] = initial.shape[-1] // 2
@@ -86,29 +87,23 @@ def read_rollout(run: Path, file: str = FILE, shape: tuple[int, ...] | None = No
     return rollout
 
 
-def radial_spectrum(state: np.ndarray) -> np.ndarray:
-    """P(k) = mean of |û_κ|² over the modes with k − ½ ≤ |κ| < k + ½, for k = 1 .. N/2; û divided by the grid size."""
-    power = np.abs(np.fft.fftn(state.astype(np.float64), norm="forward")) ** 2
-    axes = np.meshgrid(*(np.fft.fftfreq(n, 1 / n) for n in state.shape), indexing="ij")
-    shell = np.rint(np.sqrt(sum(axis**2 for axis in axes))).astype(int).ravel()
-    count = np.bincount(shell)
-    total = np.bincount(shell, weights=power.ravel())
-    return (total / np.maximum(count, 1))[1 : min(state.shape) // 2 + 1]
-
-
 def _damaged(path: Path) -> HeroError:
     return HeroError(f"{path} is damaged; `hero evaluate {path.parent.name}` writes it again.")
 
 
-def _spectra(trajectory: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Radial spectrum of each channel at each step of (time, channel, *space)."""
-    lost = np.full(min(trajectory.shape[2:]) // 2, np.inf)
+def radial_spectra(trajectory: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """P(k) = mean of |û_κ|² over the modes with k − ½ ≤ |κ| < k + ½, k = 1 .. N/2, of (time, channel, *space).
 
-    def spectrum(u: np.ndarray, there: np.ndarray) -> np.ndarray:
-        known = u[there].astype(np.float64)
-        return radial_spectrum(np.where(there, u, known.mean())) if np.isfinite(known).all() else lost
-
-    return np.stack([[spectrum(u, there) for u, there in zip(state, valid, strict=True)] for state in trajectory])
+    û is divided by the grid size.
+    """
+    space = tuple(range(1, trajectory.ndim - 1))
+    found = []
+    for state in trajectory.astype(np.float64):
+        mean = np.where(valid, state, 0).sum(axis=space, keepdims=True) / valid.sum(axis=space, keepdims=True)
+        lost = ~np.isfinite(mean)
+        power, count = shell_power(np.where(valid, np.where(lost, 0, state), mean), (True,) * len(space))
+        found.append(np.where(lost.reshape(-1, 1), np.inf, power / np.maximum(count, 1))[:, 1:])
+    return np.stack(found)
 
 
 def _by_channel(spectrum: np.ndarray) -> np.ndarray:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -14,10 +13,9 @@ from hero.config import Settings as BaseSettings
 from hero.data import Source
 from hero.data.windows import Batch, Batches, Trajectories
 from hero.errors import HeroError
-from hero.method.geometry import Geometry, quadrature_weights
+from hero.method.domain import geometry_of
 from hero.method.losses import AbsoluteLoss, Balanced, get_loss
 from hero.method.norm import Norm, importance_of
-from hero.method.pointcloud import PointCloud
 from hero.method.rollout import Stepper, Unroll, as_stepper, recomputed_unroll, unroll
 from hero.models.keep import Kept
 from hero.models.wrappers import Masked, Normalised, Residual
@@ -88,7 +86,7 @@ class Strategy(Generic[S]):
         self.settings: S = setup.settings  # type: ignore[assignment]
         self.compile: Compiler = compile_with or (lambda function: function)
         self.norm = norm_of(setup.source, setup.train)
-        self.geometry = replace(geometry_of(setup.source, setup.reach), norm=self.norm)
+        self.geometry = geometry_of(setup.source, setup.reach).measured_by(self.norm)
         self.absolute_loss: AbsoluteLoss = get_loss(setup.train.loss).of(setup.loss, self.geometry, self.compile)
         self.unroll: Unroll = self.compile(recomputed_unroll if setup.train.recompute else unroll)
 
@@ -177,20 +175,6 @@ def norm_of(source: Source, train: TrainSettings) -> Norm:
     importance = importance_of(train.channel_weights, source.channel_names)
     weights = geometry_of(source, None).weights
     return Norm(weights, by_channel=train.norm == "channels", importance=importance)
-
-
-@lru_cache(maxsize=8)
-def geometry_of(source: Source, reach: tuple[int, ...] | None) -> Geometry:
-    """The domain of a source; `reach` are the modes per axis that the backbone keeps."""
-    extents = source.extents if len(set(source.extents)) > 1 else None
-    found = source.points()
-    if found is not None:
-        points, weights = (None if part is None else torch.from_numpy(part).float() for part in found)
-        assert points is not None
-        return Geometry(source.space, cloud=PointCloud(points, weights))
-    weights = quadrature_weights(source.coordinates(), source.periodic)
-    periodic = None if all(source.periodic) else source.periodic
-    return Geometry(source.space, reach, periodic, None if weights is None else weights.float(), extents=extents)
 
 
 def require_solver(source: Source, part: str) -> None:

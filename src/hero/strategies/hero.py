@@ -17,7 +17,7 @@ from hero.data.windows import Batch, Batches
 from hero.errors import HeroError
 from hero.method.candidates import CANDIDATES, PAPER_CANDIDATES, FailureReference
 from hero.method.diagnostics import DIAGNOSTICS, PAPER_DIAGNOSTICS, rank
-from hero.method.domain import Domain, grid_domain
+from hero.method.domain import Domain
 from hero.method.objective import Every, FixedWeight, Hero, Margin, Ramp
 from hero.strategies.base import Compiler, Loss, Phase, Setup, Strategy
 
@@ -118,7 +118,7 @@ class HeroStrategy(RelativeStrategy):
             reference=FailureReference(CANDIDATES.only(*settings.candidates), DIAGNOSTICS.only(*settings.diagnostics)),
             relative=Margin(settings.margin, settings.beta) if settings.lambda_max else None,
             refresh=Every(settings.refresh),
-            domain=grid_domain(self.geometry, settings.perturbation),
+            domain=self.geometry.domain(settings.perturbation),
         )
 
     def phases(self, windows: Batches) -> list[Phase]:

@@ -1,7 +1,7 @@
 """Scattered points and meshes: quadrature weights, neighbours, a graph spectrum, and perturbations of point values.
 
-A trajectory on a cloud of P points has one space axis, (batch, time, channel, P). `PointCloud` holds the
-geometry that HERO needs, and its parts make a `Domain`:
+A trajectory on a cloud of P points has one space axis, (batch, time, channel, P). `Cloud(PointCloud(coords))` is its
+discretisation; the parts of a `PointCloud` also make a `Domain`:
 
     cloud = PointCloud(coords)                                    # (P, d)
     Hero(domain=Domain(cloud.weights, cloud.amplitudes, GraphSpectralNoise(cloud, 0.01)))
@@ -12,8 +12,9 @@ with `LocalSmoothing` and `NeighbourhoodJitter` as the other perturbations.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor
@@ -21,7 +22,14 @@ from torch import Generator, Tensor
 from hero.data.windows import Context
 from hero.errors import HeroError, check_number
 from hero.method.distance import EPS
+from hero.method.domain.bands import Bands, OneBand
+from hero.method.domain.base import Domain, Geometry
+from hero.method.domain.modes import Modes
+from hero.method.norm import Norm
 from hero.parallel import draw
+
+if TYPE_CHECKING:
+    from hero.data import Source
 
 MAX_DENSE = 10_000
 """Most points for which the graph spectrum is computed: a dense P x P matrix of 800 MB, and minutes of work."""
@@ -209,6 +217,62 @@ class GraphSpectralNoise(CloudPerturbation):
         xi = draw(torch.randn, c.shape, generator=generator, device=u.device, dtype=u.dtype)
         xi[..., 0] = 0  # no noise on the mean
         return self.cloud.perturbed(context, u + self.cloud.synthesis(self.size * xi * c))
+
+
+@dataclass(frozen=True, eq=False)
+class Cloud(Geometry):
+    """Scattered points: eigenvectors of the neighbour graph in the place of waves."""
+
+    points: PointCloud
+    norm: Norm = field(default_factory=Norm)
+    bases = ("graph",)
+
+    def __post_init__(self) -> None:
+        if self.norm.weights is None:
+            self.norm.weights = self.weights
+
+    @classmethod
+    def of(cls, source: Source, reach: tuple[int, ...] | None) -> Cloud | None:
+        found = source.points()
+        if found is None:
+            return None
+        points, weights = (None if part is None else torch.from_numpy(part).float() for part in found)
+        assert points is not None
+        return cls(PointCloud(points, weights))
+
+    @property
+    def space(self) -> tuple[int, ...]:  # type: ignore[override]
+        return (len(self.points),)
+
+    @property
+    def weights(self) -> Tensor:  # type: ignore[override]
+        return self.points.weights
+
+    def domain(self, scale: float = 0.01) -> Domain:
+        """Graph-spectral noise; a cloud too large for eigenvectors is smoothed instead and has no spectrum."""
+        if len(self.points) > MAX_DENSE:
+            return Domain(self.weights, None, LocalSmoothing(self.points, scale), self.norm)
+        return Domain(self.weights, self.points.amplitudes, GraphSpectralNoise(self.points, scale), self.norm)
+
+    def modes(self, basis: str, reach: tuple[int, ...] | None = None) -> Modes:
+        self.check_basis(basis)
+        return graph_modes(self.points)
+
+    def bands(self, device: torch.device | str = "cpu") -> Bands:
+        return OneBand()
+
+
+def graph_modes(cloud: PointCloud) -> Modes:
+    """Eigenvectors of the graph Laplacian of a point cloud, `cloud.modes` of them."""
+    matrix = cloud.weights.double()[:, None] * cloud.basis.double()
+    first = cloud.eigenvalues[min(1, cloud.modes - 1)].clamp(min=1e-12)
+    wavenumber = (cloud.eigenvalues.double().clamp(min=0) / first).sqrt()
+    return Modes(graph_power, (matrix,), wavenumber, torch.ones_like(wavenumber), cloud.weights)
+
+
+def graph_power(u: Tensor, matrices: Sequence[Tensor]) -> Tensor:
+    """c_m² of the kept eigenvectors."""
+    return (u @ matrices[0]).square()
 
 
 def nearest_neighbours(coords: Tensor, k: int, period: Tensor | None = None) -> tuple[Tensor, Tensor]:

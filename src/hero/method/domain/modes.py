@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from hero.errors import HeroError
-from hero.method.geometry import Geometry, cosine_basis, wave_basis
-from hero.method.pointcloud import PointCloud
+from hero.method.domain.transform import axis_scales, axis_weights, cosine_basis, wave_basis
 from hero.models.spectral import dft_matrices, frequencies, truncated_transform
 
 Project = Callable[[Tensor, Sequence[Tensor]], Tensor]
@@ -94,7 +93,7 @@ def fourier_modes(
     half = frequencies(kept[-1], True)
     count = torch.where((half == 0) | (2 * half == space[-1]), 1.0, 2.0).double().sqrt().repeat(2)
     forward[-1] = forward[-1] * count
-    wavenumber = radius(list(reversed(axes)), list(reversed(Geometry(space, extents=extents).scales)))
+    wavenumber = radius(list(reversed(axes)), list(reversed(axis_scales(extents, len(space)))))
     return Modes(fourier_power, tuple(forward), wavenumber, multiplicity)
 
 
@@ -119,7 +118,7 @@ def cosine_modes(
 
     With quadrature `weights` the cells have their widths.
     """
-    modes = product_modes(Geometry(space, kept, (False,) * len(space), weights, extents=extents))
+    modes = mixed_modes(space, (False,) * len(space), kept, extents, weights)
     return replace(modes, wavenumber=2 * modes.wavenumber, width=1.0)
 
 
@@ -134,15 +133,10 @@ def mixed_modes(
 
     `kept` counts |k| < kept waves on a periodic axis and cosines on the others.
     """
-    return product_modes(Geometry(space, kept, periodic, weights, extents=extents))
-
-
-def product_modes(geometry: Geometry) -> Modes:
-    """Products of real functions along the axes, `geometry.reach` of them."""
-    space, wraps, weights = geometry.space, geometry.wraps, geometry.axis_weights
-    kept = geometry.reach or tuple(n // 2 + 1 if around else n for n, around in zip(space, wraps, strict=True))
+    omegas = axis_weights(weights, space)
+    kept = kept or tuple(n // 2 + 1 if around else n for n, around in zip(space, periodic, strict=True))
     matrices, axes = [], []
-    for m, n, around, omega in zip(kept, space, wraps, weights, strict=True):
+    for m, n, around, omega in zip(kept, space, periodic, omegas, strict=True):
         if m > n:
             raise HeroError(f"{kept} modes do not fit a grid of {space} points; keep at most as many as points.")
         if around:
@@ -151,11 +145,9 @@ def product_modes(geometry: Geometry) -> Modes:
             basis, k = cosine_basis(n, m, omega), torch.arange(m, dtype=torch.float64) / 2
         matrices.append(basis / n if around or omega is None else omega[:, None] * basis)
         axes.append(k)
-    wavenumber = radius(axes, geometry.scales)
-    even = all(omega is None for omega in weights)
-    return Modes(
-        cosine_power, tuple(matrices), wavenumber, torch.ones_like(wavenumber), None if even else geometry.weights, 0.5
-    )
+    wavenumber = radius(axes, axis_scales(extents, len(space)))
+    quadrature = None if all(omega is None for omega in omegas) else weights
+    return Modes(cosine_power, tuple(matrices), wavenumber, torch.ones_like(wavenumber), quadrature, 0.5)
 
 
 def cosine_power(u: Tensor, matrices: Sequence[Tensor]) -> Tensor:
@@ -163,16 +155,3 @@ def cosine_power(u: Tensor, matrices: Sequence[Tensor]) -> Tensor:
     for axis, matrix in enumerate(matrices, start=2):
         u = (u.movedim(axis, -1) @ matrix).movedim(-1, axis)
     return u.square().flatten(2)
-
-
-def graph_modes(cloud: PointCloud) -> Modes:
-    """Eigenvectors of the graph Laplacian of a point cloud, `cloud.modes` of them."""
-    matrix = cloud.weights.double()[:, None] * cloud.basis.double()
-    first = cloud.eigenvalues[min(1, cloud.modes - 1)].clamp(min=1e-12)
-    wavenumber = (cloud.eigenvalues.double().clamp(min=0) / first).sqrt()
-    return Modes(graph_power, (matrix,), wavenumber, torch.ones_like(wavenumber), cloud.weights)
-
-
-def graph_power(u: Tensor, matrices: Sequence[Tensor]) -> Tensor:
-    """c_m² of the kept eigenvectors."""
-    return (u @ matrices[0]).square()

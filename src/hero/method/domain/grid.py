@@ -1,0 +1,111 @@
+"""Grids whose axes are periodic or end at walls, evenly spaced or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from hero.data.files.boundaries import is_even
+from hero.errors import HeroError
+from hero.method.domain.bands import GridBands, split_modes
+from hero.method.domain.base import Domain, Geometry
+from hero.method.domain.modes import Modes, cosine_modes, fourier_modes, mixed_modes
+from hero.method.domain.transform import FOURIER, SpectralNoise, Transform
+from hero.method.norm import Norm
+
+if TYPE_CHECKING:
+    from hero.data import Source
+
+
+@dataclass(frozen=True, eq=False)
+class Grid(Geometry):
+    """A product of axes: Fourier modes along the periodic ones, cosines along those with ends."""
+
+    space: tuple[int, ...]
+    reach: tuple[int, ...] | None = None
+    periodic: tuple[bool, ...] | None = None
+    """Whether each axis is periodic; None: all are."""
+    weights: Tensor | None = None
+    extents: tuple[float, ...] | None = None
+    """Length of each axis; None: all equal."""
+    norm: Norm = field(default_factory=Norm)
+    bases = ("fourier", "cosine", "mixed")
+
+    def __post_init__(self) -> None:
+        if self.norm.weights is None:
+            self.norm.weights = self.weights
+        for name, given in (("periodic", self.periodic), ("extents", self.extents)):
+            if given is not None and len(given) != len(self.space):
+                raise HeroError(f"{name} is {given} on a grid of {len(self.space)} axes; give one value per axis.")
+        if self.weights is not None and tuple(self.weights.shape) != self.space:
+            raise HeroError(
+                f"quadrature weights {tuple(self.weights.shape)} do not fit the space {self.space}; give one per point."
+            )
+
+    @classmethod
+    def of(cls, source: Source, reach: tuple[int, ...] | None) -> Grid:
+        extents = source.extents if len(set(source.extents)) > 1 else None
+        weights = quadrature_weights(source.coordinates(), source.periodic)
+        periodic = None if all(source.periodic) else source.periodic
+        return cls(source.space, reach, periodic, None if weights is None else weights.float(), extents)
+
+    @property
+    def wraps(self) -> tuple[bool, ...]:
+        """Whether each axis is periodic."""
+        return self.periodic or (True,) * len(self.space)
+
+    def transform(self) -> Transform:
+        """Coefficients of fields on this grid."""
+        return FOURIER if all(self.wraps) else Transform(self.wraps, self.weights)
+
+    def domain(self, scale: float = 0.01) -> Domain:
+        transform = self.transform()
+        return Domain(self.weights, transform.amplitudes, SpectralNoise(scale, transform), self.norm)
+
+    def modes(self, basis: str, reach: tuple[int, ...] | None = None) -> Modes:
+        self.check_basis(basis)
+        if basis == "fourier":
+            return fourier_modes(self.space, reach, self.extents)
+        wraps = (False,) * len(self.space) if basis == "cosine" else self.wraps
+        # A wave is two half waves, which cosines count.
+        kept = reach and tuple(
+            m if wrap else min(2 * m, n) for m, n, wrap in zip(reach, self.space, wraps, strict=True)
+        )
+        if basis == "cosine":
+            return cosine_modes(self.space, kept, self.extents, self.weights)
+        return mixed_modes(self.space, wraps, kept, self.extents, self.weights)
+
+    def bands(self, device: torch.device | str = "cpu") -> GridBands:
+        """Bands of points that count the same, as states are shown."""
+        transform = FOURIER if all(self.wraps) else Transform(self.wraps)
+        return split_modes(self.space, self.reach, device, transform, self.extents)
+
+
+def quadrature_weights(coordinates: Sequence[Any], periodic: Sequence[bool]) -> Tensor | None:
+    """Quadrature weights in the shape of space, float64 with sum 1; None where all are equal.
+
+    `coordinates` holds the points of each axis, ascending or descending. Evenly spaced points weigh the same, as cells
+    do, and as everybody's mean over a grid has it; unevenly spaced ones have the trapezoidal rule.
+    """
+    weights = torch.ones((), dtype=torch.float64)
+    for axis, (points, wraps) in enumerate(zip(coordinates, periodic, strict=True)):
+        gaps = torch.as_tensor(points, dtype=torch.float64).diff()
+        if not bool(((gaps > 0).all() | (gaps < 0).all()) & gaps.isfinite().all()):
+            raise HeroError(f"the coordinates of axis {axis} neither rise nor fall throughout; sort its points.")
+        gaps = gaps.abs()
+        if is_even(gaps):
+            widths = gaps.new_ones(len(gaps) + 1)
+        elif not wraps:
+            ends = gaps.new_zeros(1)
+            widths = torch.cat([ends, gaps]) + torch.cat([gaps, ends])
+        else:
+            raise HeroError(
+                f"axis {axis} is periodic and its points are not evenly spaced; interpolate the data to an even grid, "
+                "or declare the axis as not periodic (data.periodic=false)."
+            )
+        weights = weights[..., None] * (widths / widths.sum())
+    return None if is_even(weights.flatten()) else weights
