@@ -1,7 +1,8 @@
 """A checksum inside each file that hero writes, so that damage is noticed and never read as other numbers.
 
 The checksum lies in the file itself, as a word where the format allows one (a JSON field, an attribute, metadata, the
-comment of a zip archive), and covers every byte around that word: file and checksum appear with one rename.
+comment of a zip archive), and covers every byte around that word: file and checksum appear with one rename. It has 64
+bits against accidents, not against attackers. CRCs of zip and HDF5 would miss names and headers.
 """
 
 from __future__ import annotations

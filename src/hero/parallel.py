@@ -3,6 +3,9 @@
 All draw the same windows and random numbers with the same generators, and take their rows of them. Gradients, losses
 and statistics are means over samples, so that the weighted sum over the shares is the number of one process. Without
 torchrun every function here returns its argument, or the result of the function that it is given.
+
+DistributedDataParallel is not used: compiled unrolls, lagged copies and functional calls do not pass through the
+`forward` that it wraps.
 """
 
 from __future__ import annotations

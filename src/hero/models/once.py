@@ -1,4 +1,7 @@
-"""Cache tensors that depend only on the weights for the duration of one rollout."""
+"""Cache tensors that depend only on the weights for the duration of one rollout.
+
+A scope cannot go stale, as a cache on the module could.
+"""
 
 from __future__ import annotations
 

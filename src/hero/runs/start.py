@@ -2,7 +2,8 @@
 
 A file is read without running any code in it: objects that are not tensors are left out and named. Its tensors are
 matched by name, with and without the prefixes that wrappers such as DistributedDataParallel, torch.compile and
-Lightning put before names.
+Lightning put before names. A start is known by the hash of its tensors: the same weights in another container make the
+same run.
 """
 
 from __future__ import annotations

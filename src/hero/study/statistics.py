@@ -3,7 +3,8 @@
 A group is a task, a backbone and a loss (or a shift) with one row per method. Errors are compared by their ratio: a
 method that is 10 % better on every task says the same everywhere, whatever the size of the error. A diverged run has
 error inf: it is worse than anything, ties with another diverged run, and is never left out. A row that trains the same
-loss as an earlier one is counted once.
+loss as an earlier one is counted once. The sign-flip test and Holm's correction are our own because scipy turns
+infinite errors into NaN.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 A stepper is a function u -> u_next on real states (batch, channel, *space). Without N the step is the exact
 exponential; with N it is ETDRK4, a fourth-order Runge-Kutta method that treats L exactly. All arithmetic is in float64,
 on any device, and can be differentiated, so that a model can also be trained against the solver.
+
+exponax is the oracle of the tests, not the solver: it keeps only the real part of its integrator coefficients, which is
+wrong for dispersive terms.
 """
 
 from __future__ import annotations
