@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,19 @@ import torch
 
 import foreign
 from conftest import Call, assert_refused
-from hero.data import Files, FileSettings, load_trajectories
+from hero.data import Files, FileSettings, formats, load_trajectories
+from hero.data.files import checks, opening
 from hero.data.files.opening import opened
 from hero.data.files.recording import Axis, Channel, Recording, Trajectory
 from hero.data.files.splits import divided, rollouts
+from hero.data.formats import open_recording
 from hero.errors import HeroError
 from hero.report.figures.runs import run_figures
 from hero.report.inputs import gather
 from hero.runs.config import make_config
 from hero.runs.folder import Run
+from hero.strategies import Strategy
+from hero.training import loop
 
 SMALL = ["train.steps=3", "train.batch=4", "train.unroll=2", "train.compile=false", "data.rollout=4"]
 FNO = ["backbone.width=2", "backbone.modes=2"]
@@ -67,6 +72,53 @@ def test_a_surrogate_with_conditioning_becomes_onnx(tmp_path: Path, call: Call) 
         rolled.append(np.load(tmp_path / "out.npy"))
     np.testing.assert_allclose(rolled[1], rolled[0], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(rolled[2], rolled[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_command_opens_tidies_and_samples_its_file_once(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: Counter[str] = Counter()
+    before_training: list[int] = []
+
+    def count(owner: Any, name: str) -> None:
+        inner = getattr(owner, name)
+
+        def counted(*given: Any, **named: Any) -> Any:
+            found[name] += 1
+            return inner(*given, **named)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    for owner, name in ((formats, "_recognised"), (opening, "tidy"), (checks, "sample"), (checks, "_looked_at")):
+        count(owner, name)
+    count(Strategy, "__init__")
+    update = loop.update
+    monkeypatch.setattr(loop, "update", lambda *given: before_training.append(found["__init__"]) or update(*given))
+    write_pdearena(tmp_path / "a.h5")
+    places = ("--runs", tmp_path / "runs", "--data", tmp_path / "data")
+    assert call("train", tmp_path / "a.h5", *settings(*SMALL, *FNO), *places)[0] == 0
+    assert [found[name] for name in ("_recognised", "tidy", "sample", "_looked_at")] == [1, 1, 1, 1]
+    # One to ask for each configuration, before and after the data decide on its structure, one to count, one to train.
+    assert before_training[0] == 4
+    found.clear()
+    write_pdearena(tmp_path / "b.h5")
+    assert call("doctor", tmp_path / "b.h5", "--out", tmp_path / "pictures")[0] == 0
+    assert [found[name] for name in ("_recognised", "tidy", "sample", "_looked_at")] == [1, 1, 1, 1]
+
+
+def test_a_file_that_is_written_again_is_opened_again(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    np.save(path, waves(4, 9, 1, 16))
+    first = open_recording(path, "btcx")
+    assert open_recording(path, "btcx") is first
+    np.save(path, 2 * waves(4, 9, 1, 16))
+    again = open_recording(path, "btcx")
+    assert np.array_equal(again.trajectories[0].read(slice(9), [0]), 2 * waves(4, 9, 1, 16)[0])
+    folder = tmp_path / "folder" / "train"
+    folder.mkdir(parents=True)
+    for number in range(2):
+        np.save(folder / f"{number}.npy", waves(4, 9, 1, 16))
+        assert len(open_recording(tmp_path / "folder", "btcx").trajectories) == 4 * (number + 1)
 
 
 @pytest.mark.parametrize("strategy", ["hero", "refiner", "one_step"])

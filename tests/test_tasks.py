@@ -7,6 +7,7 @@ import pickle
 import resource
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -157,6 +158,17 @@ def test_a_split_is_made_once_and_then_read(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(store_module, "generate", lambda *_: pytest.fail("generated again"))
     assert torch.equal(load_split(task, SMALL, tmp_path / "new" / "folder"), made)
     assert [p.name for p in (tmp_path / "new" / "folder").iterdir()] == [split_path(task, SMALL, tmp_path).name]
+
+
+def test_a_task_of_two_channels_is_solved_stored_and_read(tmp_path: Path) -> None:
+    single = get_task("burgers", {"resolution": 32})
+    task = replace(single, channels=2)
+    assert task.source().channel_names == ("u0", "u1")
+    solved, read = (load_split(task, SMALL, tmp_path) for _ in range(2))
+    assert solved.shape == (3, 5, 2, 32)
+    assert torch.equal(read, solved)
+    assert not torch.equal(solved[:, :, 0], solved[:, :, 1])
+    assert torch.equal(load_split(single, SMALL, tmp_path)[:, :, 0], solved[:, :, 0])
 
 
 def test_stored_numbers_are_the_solution_rounded_whatever_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

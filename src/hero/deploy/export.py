@@ -300,7 +300,7 @@ def run_stepper(run: Path) -> Operator:
     opened = Run(run)
     device = choose_device(opened.config.train.device)
     model = opened.operator(device).requires_grad_(False)
-    plain = type(opened.config.make_strategy()).stepper is Strategy.stepper
+    plain = type(opened.config.untrained_strategy).stepper is Strategy.stepper
     return Operator(ModelCard.of(opened), opened.stepper(model), device, model if plain else None)
 
 

@@ -136,7 +136,7 @@ class Operator(nn.Module, Hub):
             raise HeroError("an Operator is a trained run; open one with hero.load, or use hero.predict(net, ..).")
         self.network, self.about, self.file = network, about, file
         self.license = about.license if about else UNLICENSED
-        self.strategy = about.run_config().make_strategy() if about else None
+        self.strategy = about.run_config().untrained_strategy if about else None
         self.card: ModelCard = about.card if about else getattr(file, "card")  # noqa: B009 (an export.Operator)
 
     @property

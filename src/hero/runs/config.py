@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +101,6 @@ class RunConfig:
     facts: Facts = field(default_factory=Facts)
     """The values that defaults were derived from."""
 
-    def make_source(self) -> Source:
-        """The source of the data: the task with this run's settings, or files."""
-        return self.source
-
     def split(self, name: str) -> Split:
         """The size and seed of the split `train`, `val` or `test`."""
         return self.data.split(name)
@@ -120,19 +117,24 @@ class RunConfig:
 
     def windows(self, data: Trajectories | Tensor) -> Batches:
         """The training windows of `data`."""
-        first_only, train = self.make_strategy().first_windows_only, self.train
+        first_only, train = self.untrained_strategy.first_windows_only, self.train
         return Batches(data, train.unroll, train.batch, self.seed, train.history, first_only=first_only)
 
     def make_strategy(self, compile_with: Compiler | None = None) -> Strategy[Any]:
-        """The strategy of this run; `compile_with` compiles its functions."""
+        """A strategy to train with, which holds state; `compile_with` compiles its functions."""
         backbone, source = self.backbone, self.source
         setup = Setup(self.method, self.train, self.seed, backbone.predicts_change, source, self.loss, backbone.reach)
         return STRATEGIES[self.strategy](setup, compile_with)
 
+    @cached_property
+    def untrained_strategy(self) -> Strategy[Any]:
+        """The strategy to ask: which windows and operator it needs, how a trained model steps. It never trains."""
+        return self.make_strategy()
+
     def build_operator(self, most: int | None = None) -> nn.Module:
         """G_θ, untrained: the backbone with the channels that the strategy needs, at most `most` numbers, wrapped."""
-        source = self.source
-        space, strategy = source.space, self.make_strategy()
+        source, strategy = self.source, self.untrained_strategy
+        space = source.space
         operator = strategy.operator(
             lambda inputs, outputs: build_backbone(
                 self.backbone, space, inputs, outputs, self.seed, source.periodic, source.cloud, most
@@ -474,7 +476,7 @@ def check_fit(config: RunConfig, space: tuple[int, ...]) -> None:
         check_seeds(data)
     if config.backbone.is_found:
         parse_keep(config.backbone.kept, config.source.channel_names)
-    config.make_strategy()  # a strategy refuses at construction what it cannot use
+    _ = config.untrained_strategy  # a strategy refuses at construction what it cannot use
 
 
 def check_seeds(data: DataSettings) -> None:

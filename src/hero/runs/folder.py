@@ -116,7 +116,7 @@ class Run(StoredRun):
 
     def stepper(self, model: nn.Module) -> Stepper:
         """How the trained operator `model` makes one step."""
-        return self.config.make_strategy().stepper(model)
+        return self.config.untrained_strategy.stepper(model)
 
 
 def write_statistics(run: Path, norm: Norm) -> None:

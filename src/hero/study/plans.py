@@ -400,7 +400,7 @@ def same_loss(a: RunConfig, b: RunConfig) -> bool:
 
 def loss_key(config: RunConfig) -> dict[str, Any]:
     """All that decides the weights of a run, in its simplest form."""
-    content, strategy = config.to_dict(), config.make_strategy()
+    content, strategy = config.to_dict(), config.untrained_strategy
     if strategy.reduces_to:
         content["strategy"] = strategy.reduces_to
         content.pop(strategy.section, None)

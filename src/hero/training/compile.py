@@ -67,14 +67,13 @@ def compiling_pays(config: RunConfig, model: nn.Module, batch: Batch) -> bool:
     Decided by counting, not by the clock, so that equal configurations take equal paths: measured on two cores, an
     uncompiled update takes about 10 ms and 5 ns for each number that it keeps for its backward pass.
     """
-    trial = config.make_strategy()
-    if trial.has_variable_length:
+    if config.untrained_strategy.has_variable_length:
         return False
     if batch.truth.is_cuda:
         return config.train.steps >= 2000
     kept = KeptForBackward(model)
     with kept.hooks():
-        trial.loss(model, replace(batch, step=0))
+        config.make_strategy().loss(model, replace(batch, step=0))
     expected = config.train.steps * (10e-3 + 5e-9 * kept.nbytes() / 4)
     backbone = config.backbone
     return backbone.compiled_saves * expected > backbone.compile_seconds * backbone.blocks

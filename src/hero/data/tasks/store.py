@@ -80,6 +80,8 @@ class DataSettings(Settings):
 def split_path(task: Task, split: Split, directory: Path) -> Path:
     """<directory>/<task>-<split>-<hash>.h5."""
     content = {"task": task.name, "settings": task.settings(), "split": asdict(split), "solver": SOLVER_VERSION}
+    if task.channels > 1:  # names of files are older than tasks with several
+        content["channels"] = task.channels
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
     return Path(directory) / f"{task.name}-{split.name}-{digest}.h5"
 

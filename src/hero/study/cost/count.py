@@ -190,7 +190,7 @@ def window_bytes(config: RunConfig, windows: Batches) -> int:
 
 def phases_of(config: RunConfig) -> Sequence[Phase]:
     """The phases of a run in their order; the updates add up to train.steps."""
-    return config.make_strategy().phases(empty_windows(config))
+    return config.untrained_strategy.phases(empty_windows(config))
 
 
 def count_updates(config: RunConfig, model: nn.Module, phases: Sequence[Phase], batch: int) -> list[Count]:

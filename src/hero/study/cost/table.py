@@ -164,7 +164,7 @@ class FreeRollout:
         history, batch = config.train.history, config.train.batch
         device = next(model.parameters()).device
         self.context = some_states(config, "test", history, batch).first(history, device)
-        self.step, self.model = config.make_strategy().stepper(model), model
+        self.step, self.model = config.untrained_strategy.stepper(model), model
 
     @torch.no_grad()
     def __call__(self, steps: int) -> None:
