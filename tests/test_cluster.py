@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import signal
@@ -19,6 +18,7 @@ from hero.errors import HeroError
 from hero.study.ray import check_store, connected, import_ray, missing_folders, share_of_machines, threads_for
 from hero.study.sweep import sweep
 from hero.study.worker import Workers
+from sockets import LOOPBACK, listening_places, parent_of
 from test_sweep import (  # noqa: F401  # fixtures
     BROKEN,
     KILLED,
@@ -49,11 +49,6 @@ def command(address: str, runs: Path, data: Path, **changes: Any) -> list[object
         *options(**{**LONG, **changes}),
         *where,
     ]
-
-
-def parent_of(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("PPid")).split()[1])
 
 
 @needs_ray
@@ -122,45 +117,14 @@ def test_a_machine_must_have_the_folders_and_the_room(address: str, runs_dir: Pa
 @pytest.mark.skipif(not Path("/proc/net/tcp").is_file(), reason="this system does not list its sockets")
 def test_a_local_cluster_listens_on_this_machine_alone_and_wants_its_token(address: str) -> None:
     assert address.startswith("127.0.0.1:")
-    inodes = sockets_of_ray()
-    listening = [place for place, inode in listeners() if inode in inodes]
+    listening = listening_places(os.getpid())
     assert len(listening) >= 3  # the store of the cluster, the raylet, a worker
-    assert {place.rpartition(":")[0] for place in listening} == {LOOPBACK_4}
+    assert {place.rpartition(":")[0] for place in listening} == {LOOPBACK}
     stranger = {**os.environ, "RAY_AUTH_MODE": "disabled"}
     code = f"import ray; ray._raylet.GcsClient(address={address!r}).get_all_node_info(timeout=20)"
     asked = subprocess.run([sys.executable, "-c", code], env=stranger, capture_output=True, text=True)
     assert asked.returncode == 1
     assert "token" in asked.stderr
-
-
-LOOPBACK_4 = "0100007F"
-"""127.0.0.1 as the kernel lists it, also as the end of an address of IPv6."""
-
-
-def listeners() -> Iterator[tuple[str, str]]:
-    """The places where anything on this machine listens, with the inode of the socket."""
-    for name in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
-            place, state, inode = (line.split()[number] for number in (1, 3, 9))
-            if state == "0A":
-                yield f"{place.rpartition(':')[0][-8:]}:{place.rpartition(':')[2]}", inode
-
-
-def sockets_of_ray() -> set[str]:
-    """The inodes of all sockets of this process and its descendants."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, StopIteration):
-            children.setdefault(parent_of(int(entry.name)), []).append(int(entry.name))
-    found, waiting = set(), [os.getpid()]
-    while waiting:
-        pid = waiting.pop()
-        waiting += children.get(pid, [])
-        with contextlib.suppress(OSError):
-            for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-                with contextlib.suppress(OSError):
-                    found.add(os.readlink(descriptor).removeprefix("socket:[").removesuffix("]"))
-    return found
 
 
 def node(name: str, cpus: float, gpus: float = 0, alive: bool = True) -> dict[str, Any]:

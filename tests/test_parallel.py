@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from hero.ranks import Ranks
 from hero.runs.checkpoint import read_weights
 from hero.runs.config import make_config
 from hero.runs.records import read_lines
+from hero.study.worker import LOG, start_worker
 from hero.training.journal import Progress
 from hero.training.loop import train
+from sockets import LOOPBACK, listening_places
 
 STEPS = 14
 SHORT = {"train.steps": STEPS, "train.validate_every": STEPS, "train.checkpoint_every": 7}
@@ -111,6 +114,23 @@ def test_a_lost_process_stops_the_rest_and_one_process_continues(
     assert losses(run) == pytest.approx(losses(one_process["hero"])[:10], rel=3e-6)
     train(make_config(overrides=values), runs_dir, data_dir)
     assert_same_to_rounding(run, one_process["hero"])
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").is_file(), reason="this system does not list its sockets")
+def test_processes_of_a_sweep_listen_on_this_machine_alone(
+    one_process: dict[str, Path], runs_dir: Path, data_dir: Path
+) -> None:
+    """Under torchrun as it comes, a port is open on all interfaces."""
+    config = make_config(overrides=VALUES["one_step"])
+    run = runs_dir / config.run_id()
+    worker = start_worker(config.to_toml(), run, data_dir, {"OMP_NUM_THREADS": "1"}, processes=2)
+    places: set[str] = set()
+    while worker.poll() is None:
+        places.update(listening_places(worker.pid))
+        time.sleep(0.01)
+    assert worker.returncode == 0, (run / LOG).read_text()
+    assert {place.rpartition(":")[0] for place in places} == {LOOPBACK}
+    assert_same_to_rounding(run, one_process["one_step"])
 
 
 @pytest.mark.parametrize("count", [2, 3, 8])

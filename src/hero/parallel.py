@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed import FileStore, TCPStore  # type: ignore[attr-defined]
 
 from hero.errors import HeroError
 from hero.ranks import RANKS, Ranks
@@ -37,6 +37,8 @@ WORKING = timedelta(days=7)
 """How long the others wait while the first one solves, measures or validates."""
 STUCK_SECONDS = 25
 """After a signal; torchrun kills after 30."""
+STORE = "HERO_STORE"
+"""The variable with the file at which processes of one machine meet, in the place of an open port."""
 LOST = "another process of this run has ended or is out of reach; repeat the command to continue from its checkpoint."
 
 
@@ -219,6 +221,7 @@ def joined(device: torch.device) -> Iterator[None]:
             wait_for_first()
             summed(torch.zeros(1))  # nobody leaves while another still listens
         except BaseException:
+            finish_telling()
             is_first_to_tell()  # before this process ends, which the others will notice
             raise
 
@@ -229,7 +232,18 @@ def connect(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     torch.manual_seed(torch.initial_seed() + RANKS.rank)  # for dropout, which draws without our generators
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=SILENT)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    if STORE in os.environ:
+        place = FileStore(os.environ[STORE], RANKS.count)
+        dist.init_process_group(backend, timeout=SILENT, store=place, rank=RANKS.rank, world_size=RANKS.count)
+    else:
+        dist.init_process_group(backend, timeout=SILENT)
+
+
+def finish_telling() -> None:
+    """From here on this process ends by itself: torchrun's signal to the survivors must not cut off why."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 @contextmanager
@@ -237,10 +251,9 @@ def lost_noticed() -> Iterator[None]:
     """An error of a connection as one sentence."""
     try:
         yield
-    except dist.DistError as error:
-        raise HeroError(LOST) from error
-    except RuntimeError as error:
-        if not any(word in str(error) for word in ("gloo", "NCCL", "Socket", "Connection", "Timed out", "timed out")):
+    except RuntimeError as error:  # DistError is one
+        words = "gloo", "NCCL", "Socket", "Connection", "Timed out", "timed out"
+        if not isinstance(error, dist.DistError) and not any(word in str(error) for word in words):
             raise
         raise HeroError(LOST) from error
 
@@ -278,6 +291,8 @@ def is_first_to_tell() -> bool:
         return True
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     try:
+        if STORE in os.environ:
+            return bool(FileStore(f"{os.environ[STORE]}.told", RANKS.count).add(attempt, 1) == 1)
         place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         store = TCPStore(*place, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=5))
         return bool(store.add(f"hero/told/{attempt}", 1) == 1)

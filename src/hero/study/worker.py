@@ -12,6 +12,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import tomllib
 import traceback
@@ -87,7 +88,7 @@ def start_worker(
 ) -> subprocess.Popen[bytes]:
     """Train and evaluate the configuration `toml` in the folder `run`, in a new process with these variables set.
 
-    Several `processes` are started by torchrun, which is then the new process.
+    Several `processes` are started by torchrun in the new process.
     """
     path = run / "config.toml"
     if not path.is_file() or path.read_bytes() != toml.encode():  # an equal id: it keeps other checkpoints
@@ -100,10 +101,9 @@ def start_worker(
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),  # what we can import
         "HERO_IMPORT": import_variable(names, environment.get("HERO_IMPORT", "")),
     }
-    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m"]
     with (run / LOG).open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", *(launcher if processes > 1 else ()), "hero.study.worker", run, data_dir],
+            [sys.executable, "-P", "-m", "hero.study.worker", run, data_dir, str(processes)],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -192,11 +192,33 @@ def end_with_parent() -> None:
     os._exit(1)
 
 
-def main(run: str, data_dir: str) -> None:
-    """The worker process."""
+def main(run: str, data_dir: str, processes: str = "1") -> None:
+    """The worker process, or the one that starts several of them."""
     threading.Thread(target=end_with_parent, daemon=True).start()
+    if int(processes) > 1:
+        start_processes(int(processes), run, data_dir)
+        return
     sys.argv = ["hero", "train", "--resume", run, "--data", data_dir]
     runpy.run_module("hero", run_name="__main__")
+
+
+def start_processes(count: int, run: str, data_dir: str) -> None:
+    """The processes of a run on this machine by torchrun; they meet at files and talk over the loopback interface.
+
+    By itself torchrun opens a port on all interfaces, to which anybody may connect.
+    """
+    from torch.distributed.run import main as torchrun
+
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    with tempfile.TemporaryDirectory(prefix="hero-") as folder:
+        os.environ |= {
+            "HERO_STORE": f"{folder}/store",
+            "GLOO_SOCKET_IFNAME": loopback,
+            "NCCL_SOCKET_IFNAME": loopback,
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        }
+        meeting = ["--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file", "--rdzv-endpoint", f"{folder}/meeting"]
+        torchrun(["--nproc-per-node", str(count), *meeting, "-m", "hero.study.worker", run, data_dir])
 
 
 if __name__ == "__main__":
