@@ -398,7 +398,7 @@ def test_code_of_others_is_not_run_unasked(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delitem(sys.modules, "their_net")
     monkeypatch.setattr(registry, "_typed", set())  # as in another session
     for path in (trained.path, "model"):
-        with pytest.raises(HeroError, match=r"their_net:Theirs, which is code .* model=Theirs\(\.\.\.\)\), or `trust"):
+        with pytest.raises(HeroError, match=r"their_net:Theirs is code .* model=Theirs\(\.\.\.\)\), `trust"):
             hero.load(path)
         assert not (tmp_path / "imported").exists()
     mine = nn.Conv1d(1, 1, 3, padding=1, padding_mode="circular")

@@ -22,9 +22,9 @@ from torch import Tensor
 from conftest import Call, assert_refused, hero, tiny
 from hero.data.windows import Context
 from hero.deploy import export
+from hero.deploy.card import ModelCard
 from hero.deploy.export import (
     FORMATS,
-    ModelCard,
     Step,
     check,
     decode,
@@ -380,7 +380,7 @@ def test_mistakes_in_the_options(trained: Path, data_dir: Path, tmp_path: Path, 
     assert_refused(call("predict", trained, "--out", tmp_path / "x.csv"), "x.csv", ".npz, .npy")
     assert_refused(call("predict", trained, "--input", source, "--out", source), "overwritten")
     assert_refused(call("predict", trained, "--steps", 0), "--steps 0")
-    assert_refused(call("predict", source), "neither an .onnx nor a .pt2")
+    assert_refused(call("predict", source), "an .onnx nor a .pt2")
     assert_refused(call("predict", "nothing", "--runs", tmp_path), "'nothing'", "hero runs")
     assert_refused(call("export", "nothing", "--runs", tmp_path), "'nothing'", "hero runs")
     with pytest.raises(HeroError, match="unknown format 'onx'"):

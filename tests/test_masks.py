@@ -21,7 +21,8 @@ from foreign import pdebench_cfd
 from hero.data.files.checks import tidy
 from hero.data.formats import open_recording
 from hero.data.windows import Batch, Context, Trajectories
-from hero.deploy.export import FORMATS, ModelCard, export_run, load_stepper
+from hero.deploy.card import ModelCard
+from hero.deploy.export import FORMATS, export_run, load_stepper
 from hero.errors import HeroError
 from hero.evaluation.elsewhere import evaluate_on
 from hero.evaluation.evaluate import evaluate

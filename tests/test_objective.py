@@ -22,7 +22,7 @@ from hero.method.candidates import Cached, CandidateInputs, lag
 from hero.method.diagnostics import WORST, TrajectoryErrors, rank
 from hero.method.distance import energy, norm, state_distance, trajectory_distance
 from hero.method.domain import SpectralNoise
-from hero.method.objective import Comparison, Every, FixedWeight, HeroState, Margin, Ramp
+from hero.method.objective import Every, FixedWeight, HeroState, Margin, Ramp, RelativeTerm
 from hero.method.rollout import unroll
 from hero.models import FNO, Normalised
 
@@ -41,7 +41,7 @@ def model_of(in_channels: int = 1, out_channels: int = 1, dims: int = 1) -> nn.M
 
 def train(
     hero: Hero, model: nn.Module, windows: Batches, state: HeroState, last: int, optimiser: Any, **options: Any
-) -> tuple[HeroState, list[Comparison]]:
+) -> tuple[HeroState, list[RelativeTerm]]:
     """The loop of a user, numbering its windows."""
     comparisons = []
     for step in range(state.step, last):
@@ -54,7 +54,7 @@ def train(
     return state, comparisons
 
 
-def trained(hero: Hero, steps: int, dims: int = 1) -> tuple[list[Tensor], HeroState, list[Comparison]]:
+def trained(hero: Hero, steps: int, dims: int = 1) -> tuple[list[Tensor], HeroState, list[RelativeTerm]]:
     """Weights, state and comparisons after `steps` updates of a small operator."""
     model = model_of(dims=dims)
     windows = Batches(data(space=(12,) * dims), 4, 6, seed=0)

@@ -20,11 +20,12 @@ from hero.data.formats import open_recording
 from hero.data.windows import Context, Trajectories
 from hero.deploy import outputs
 from hero.deploy import predict as module
-from hero.deploy.export import ModelCard, Operator
-from hero.deploy.model_folder import write_folder
-from hero.deploy.outputs import About, create
+from hero.deploy.card import ModelCard
+from hero.deploy.export import Exported
+from hero.deploy.model_folder import Operator, write_folder
+from hero.deploy.outputs import Description, create
 from hero.deploy.predict import Rolling, block_sizes, predict, truth_steps
-from hero.deploy.starts import Start
+from hero.deploy.starts import GivenStates
 from hero.files import write_atomic
 from hero.method.metrics import rollout_errors
 from hero.method.rollout import rollout
@@ -135,7 +136,9 @@ def growing(context: Context) -> Tensor:
 
 
 def rolled(states: Tensor, steps: int, path: Path, step: Any = growing) -> module.Prediction:
-    return Rolling(Operator(card(), step), Start(Trajectories(states[:, None])), steps).into(path)
+    return Rolling(
+        Operator(torch.nn.Identity(), file=Exported(card(), step)), GivenStates(Trajectories(states[:, None])), steps
+    ).into(path)
 
 
 def test_rollouts_that_leave_the_range_of_the_training_data_are_counted(tmp_path: Path) -> None:
@@ -147,9 +150,10 @@ def test_rollouts_that_leave_the_range_of_the_training_data_are_counted(tmp_path
     start = torch.zeros(3, 2, 8)
     start[2, 0] = 1.5
     for band, outside in ((((0.0, 10.0), (-1.0, 1.0)), [0, 1, 1, 3]), ((), [None] * 4)):
-        operator = Operator(card(channels=2, channel_names=("a", "b"), band=band), step)
+        exported = Exported(card(channels=2, channel_names=("a", "b"), band=band), step)
+        operator = Operator(torch.nn.Identity(), file=exported)
         for steps, count in zip((9, 10, 11, 16), outside, strict=True):
-            found = Rolling(operator, Start(Trajectories(start[:, None])), steps).into(tmp_path / "u.npy")
+            found = Rolling(operator, GivenStates(Trajectories(start[:, None])), steps).into(tmp_path / "u.npy")
             assert found.outside == count
 
 
@@ -230,9 +234,9 @@ def test_memory_does_not_grow_with_the_steps(tmp_path: Path, monkeypatch: pytest
         assert block % chunk == 0
 
 
-def about(**changes: Any) -> About:
+def about(**changes: Any) -> Description:
     values: dict[str, Any] = {"run": "r", "channels": ("u",), "axes": ("x",), "extent": (1.0,), "periodic": (False,)}
-    return About(**values | {"dt": 0.5, "history": 1} | changes)
+    return Description(**values | {"dt": 0.5, "history": 1} | changes)
 
 
 def test_names_and_conditioning_survive_the_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from hero.analysis.findings import Facts, Finding, findings, train_command
+from hero.analysis.findings import Examined, Finding, findings, train_command
 from hero.analysis.measures import (
     Baselines,
     Spectrum,
@@ -63,7 +63,7 @@ class AxisFacts(Record):
     """Whether the file says so; else the states were looked at, and a note says what they show."""
 
 
-class Range(Record):
+class ScalarRange(Record):
     """A conditioning number over the trajectories."""
 
     name: str
@@ -89,7 +89,7 @@ class Diagnosis(Record):
     time_unit: str
     channels: tuple[ChannelFacts, ...]
     axes: tuple[AxisFacts, ...]
-    scalars: tuple[Range, ...]
+    scalars: tuple[ScalarRange, ...]
     fields: tuple[str, ...]
     splits: dict[str, int]
     notes: tuple[str, ...]
@@ -132,7 +132,7 @@ def diagnose(recording: Recording, source: str, layout: str = "") -> Diagnosis:
     if found.bad and not any(one.kind in ("finite", "mask") for one in unfit):  # beyond the states that were sampled
         unfit.append(not_finite(recording, *found.bad[0]))
     spectrum = measure_spectrum(recording, found)
-    facts = Facts(source, layout, given, recording, unfit, found, spectrum)
+    facts = Examined(source, layout, given, recording, unfit, found, spectrum)
     settings = ({"data.layout": layout} if layout else {}) | facts.fields | facts.stride
     answers, baselines = findings(facts), None
     if not unfit:
@@ -200,10 +200,10 @@ def axis_facts(given: Recording, recording: Recording) -> tuple[AxisFacts, ...]:
     )
 
 
-def scalar_ranges(recording: Recording) -> tuple[Range, ...]:
+def scalar_ranges(recording: Recording) -> tuple[ScalarRange, ...]:
     """Each conditioning number."""
     values = {name: [one.scalars[name] for one in recording.trajectories] for name in recording.scalar_names}
-    return tuple(Range(name=name, low=min(v), high=max(v), values=len(set(v))) for name, v in values.items())
+    return tuple(ScalarRange(name=name, low=min(v), high=max(v), values=len(set(v))) for name, v in values.items())
 
 
 def energy_curve(found: Scan) -> tuple[tuple[int, ...], tuple[float, ...]]:

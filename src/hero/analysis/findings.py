@@ -62,7 +62,7 @@ def train_command(source: str, settings: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Facts:
+class Examined:
     """All that the questions are answered from."""
 
     source: str
@@ -117,7 +117,7 @@ class Facts:
         return {"data.stride": str(int(every))} if every >= 2 else {}
 
 
-def unfit(facts: Facts) -> Iterator[Finding]:
+def unfit(facts: Examined) -> Iterator[Finding]:
     """The reasons for which training refuses the file; a command that solves all of them, where settings can."""
     reasons = [one for n, one in enumerate(facts.unfit) if one.kind not in {other.kind for other in facts.unfit[:n]}]
     settings = {name: value for one in reasons for name, value in one.settings.items()}
@@ -129,13 +129,13 @@ def unfit(facts: Facts) -> Iterator[Finding]:
         yield problem(one.kind, text, one.remedy + (command or (typed and f" ({typed})")))
 
 
-def finite(facts: Facts) -> Iterator[Finding]:
+def finite(facts: Examined) -> Iterator[Finding]:
     masked = facts.recording.mask is not None
     if not facts.has_problem("finite", "mask", "empty channel"):
         yield ok("finite", f"no NaN or infinity{' outside of the mask' if masked else ''}")
 
 
-def constant_channels(facts: Facts) -> Iterator[Finding]:
+def constant_channels(facts: Examined) -> Iterator[Finding]:
     if facts.constant:
         names = ", ".join(facts.recording.channels[c].name for c in facts.constant)
         command = f": {facts.typed(facts.fields)}" if facts.fields else ""
@@ -144,7 +144,7 @@ def constant_channels(facts: Facts) -> Iterator[Finding]:
         yield ok("constant channel", "every channel varies")
 
 
-def steady(facts: Facts) -> Iterator[Finding]:
+def steady(facts: Examined) -> Iterator[Finding]:
     changes = facts.scan.changes()
     still = [i for i, one in enumerate(changes) if one.size and np.max(one[np.isfinite(one)], initial=0) < STEADY]
     if still and not facts.has_problem("steady"):
@@ -157,7 +157,7 @@ def steady(facts: Facts) -> Iterator[Finding]:
         yield ok("steady", "every trajectory changes in time")
 
 
-def duplicates(facts: Facts) -> Iterator[Finding]:
+def duplicates(facts: Examined) -> Iterator[Finding]:
     """Equal trajectories, and trajectories of different splits that share frames."""
     recording, scan = facts.recording, facts.scan
     splits = [one.split for one in recording.trajectories]
@@ -203,7 +203,7 @@ def duplicates(facts: Facts) -> Iterator[Finding]:
         yield note("overlap", text, "fine where only their parameters are to be new")
 
 
-def coordinates(facts: Facts) -> Iterator[Finding]:
+def coordinates(facts: Examined) -> Iterator[Finding]:
     axes = facts.recording.axes if facts.recording.points is None else ()
     uneven = [axis.name for axis in axes if not is_even(np.diff(axis.coordinates))]
     if facts.has_problem("coordinates"):
@@ -215,7 +215,7 @@ def coordinates(facts: Facts) -> Iterator[Finding]:
         yield ok("coordinates", "coordinates fit the states")
 
 
-def end_points(facts: Facts) -> Iterator[Finding]:
+def end_points(facts: Examined) -> Iterator[Finding]:
     if facts.recording.points is not None:
         return
     both = zip(facts.given.axes, facts.recording.axes, strict=True)
@@ -227,12 +227,12 @@ def end_points(facts: Facts) -> Iterator[Finding]:
         yield ok("end points", "no end point is doubled")
 
 
-def time_steps(facts: Facts) -> Iterator[Finding]:
+def time_steps(facts: Examined) -> Iterator[Finding]:
     if not facts.has_problem("time step"):
         yield ok("time step", "equal time steps" if facts.recording.times else "no times in the file")
 
 
-def jumps(facts: Facts) -> Iterator[Finding]:
+def jumps(facts: Examined) -> Iterator[Finding]:
     """A step that is much larger than its neighbours betrays missing frames."""
     for i, one in enumerate(facts.scan.changes()):
         known = one[np.isfinite(one) & (one > STEADY)]
@@ -248,7 +248,7 @@ def jumps(facts: Facts) -> Iterator[Finding]:
     yield ok("jump", "no jump between frames")
 
 
-def length(facts: Facts) -> Iterator[Finding]:
+def length(facts: Examined) -> Iterator[Finding]:
     frames = [one.frames for one in facts.given.trajectories]
     if facts.has_problem("length"):
         return
@@ -259,7 +259,7 @@ def length(facts: Facts) -> Iterator[Finding]:
         yield ok("length", f"{min(frames)} frames per trajectory")
 
 
-def scales(facts: Facts) -> Iterator[Finding]:
+def scales(facts: Examined) -> Iterator[Finding]:
     scan, varied = facts.scan, facts.scan.varied
     size = np.hypot(scan.mean, scan.std)[varied]
     offset = np.abs(scan.mean[varied]) > MIXED * scan.std[varied]
@@ -268,7 +268,7 @@ def scales(facts: Facts) -> Iterator[Finding]:
     yield ok("scales", f"{text}: each is measured about its mean in units of its std")
 
 
-def decay(facts: Facts) -> Iterator[Finding]:
+def decay(facts: Examined) -> Iterator[Finding]:
     ratios = []
     for row in facts.scan.energy():
         known = row[np.isfinite(row)]
@@ -284,7 +284,7 @@ def decay(facts: Facts) -> Iterator[Finding]:
         yield ok("decay", f"the energy ends at {ratio:.2g} of its start")
 
 
-def enough(facts: Facts) -> Iterator[Finding]:
+def enough(facts: Examined) -> Iterator[Finding]:
     count = len(facts.recording.trajectories)
     if facts.has_problem("split"):
         return
@@ -297,7 +297,7 @@ def enough(facts: Facts) -> Iterator[Finding]:
         yield ok("trajectories", f"{count} trajectories")
 
 
-def resolution(facts: Facts) -> Iterator[Finding]:
+def resolution(facts: Examined) -> Iterator[Finding]:
     spectrum = facts.spectrum
     if spectrum is None:
         return
@@ -315,7 +315,7 @@ def resolution(facts: Facts) -> Iterator[Finding]:
         yield ok("resolution", f"resolved: {text}")
 
 
-def step_size(facts: Facts) -> Iterator[Finding]:
+def step_size(facts: Examined) -> Iterator[Finding]:
     text = f"a state changes by {100 * facts.change:.2g} % of the std per step"
     if facts.change > LARGE_STEP:
         advice = "store frames more often, or expect an operator that is hard to learn"
@@ -326,7 +326,7 @@ def step_size(facts: Facts) -> Iterator[Finding]:
         yield ok("step size", text)
 
 
-QUESTIONS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+QUESTIONS: tuple[Callable[[Examined], Iterator[Finding]], ...] = (
     unfit,
     finite,
     coordinates,
@@ -345,7 +345,7 @@ QUESTIONS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
 )
 
 
-def findings(facts: Facts) -> list[Finding]:
+def findings(facts: Examined) -> list[Finding]:
     """Every answer: problems first, then warnings and notes."""
     order = {"problem": 0, "warning": 1, "note": 2, "ok": 3}
     return sorted((found for ask in QUESTIONS for found in ask(facts)), key=lambda one: order[one.mark])

@@ -1,23 +1,213 @@
-"""README.md of a model folder: the model card, in the form that model hubs read."""
+"""What is known of a trained operator: the card in exported files, config.json and README.md of model folders."""
 
 from __future__ import annotations
 
+import base64
+import copy
 import json
 import math
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
-from hero.data import SPLITS
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from hero.config.given import PREFIX
+from hero.data import SPLITS, Split
+from hero.data.windows import Context
 from hero.errors import HeroError
+from hero.method.domain import geometry_of
 from hero.method.metrics import metric_named, scoring_of
+from hero.method.norm import Norm, importance_of
+from hero.records import Record
+from hero.runs.config import CODE, RunConfig, build
+from hero.runs.folder import Run, versions
 
-if TYPE_CHECKING:
-    from hero.deploy.model_folder import About
-
+UNLICENSED = "unknown"
 TAGS = ("neural-operator", "pde", "autoregressive-rollout", "pytorch")
 
+Count = Annotated[int, Field(ge=1)]
 
-def card_text(about: About) -> str:
+
+class ModelCard(Record):
+    """The origin and the shapes of an exported operator."""
+
+    run: str
+    step: int
+    """Update of the checkpoint, the best one by validation."""
+    task: str
+    settings: dict[str, Any]
+    """Coefficients and numerics of the task."""
+    test: Split
+    """The test split, from which predictions start if no other states are given."""
+    grid: Annotated[tuple[Count, ...], Field(min_length=1, max_length=3)]
+    dt: float
+    history: Count
+    channels: Count
+    bundle: Count
+    """Steps per call."""
+    batch: int = 0
+    """States per call; 0: any number."""
+    channel_names: tuple[str, ...] = ()
+    conditioning: tuple[str, ...] = ()
+    """The channels of μ."""
+    norm: Literal["joint", "channels"] = "joint"
+    """How its errors are measured."""
+    channel_weights: tuple[float, ...] = ()
+    """Of each channel in the score; empty: all 1."""
+    quadrature: tuple[str, ...] = ()
+    """Weights of the points along each axis, as float32 in base64, empty where they are equal; (): all equal."""
+    mask: str = ""
+    """True where there is a value, (channel, *grid), as bits in base64; empty: everywhere."""
+    band: tuple[tuple[float, float], ...] = ()
+    """The smallest and the largest value of each channel in the training data; empty: not known."""
+    hero: str
+    """Version of this library."""
+
+    @classmethod
+    def of(cls, run: Run) -> ModelCard:
+        """The card of a trained run."""
+        config, source = run.config, run.config.source
+        axes = geometry_of(source, None).axis_weights()
+        return cls(
+            run=run.path.resolve().name,
+            step=run.best_step,
+            task=source.name,
+            settings=source.settings(),
+            test=config.split("test"),
+            grid=source.space,
+            dt=source.dt,
+            history=config.train.history,
+            channels=source.channels,
+            bundle=config.train.bundle,
+            channel_names=source.channel_names,
+            conditioning=source.conditioning,
+            norm=config.train.norm,
+            channel_weights=importance_of(config.train.channel_weights, source.channel_names),
+            quadrature=tuple(map(packed_weights, axes)) if any(axis is not None for axis in axes) else (),
+            mask=packed(run.mask) if source.masked else "",
+            band=run.band,
+            hero=versions()["hero"],
+        )
+
+    def measured(self) -> Norm:
+        """The norm by which predictions are scored: without statistics of training data."""
+        norm = Norm(by_channel=self.norm == "channels", importance=self.channel_weights)
+        shape = (self.channels, *self.grid)
+        try:
+            if self.quadrature:
+                norm.weights = unpacked_weights(self.quadrature, self.grid)
+            if self.mask:
+                bits = np.unpackbits(np.frombuffer(base64.b64decode(self.mask), np.uint8), count=math.prod(shape))
+                norm.mask = torch.from_numpy(bits.reshape(shape)).bool()
+        except ValueError:
+            raise HeroError(
+                f"the mask or the quadrature of run {self.run} does not fit its grid; export the run again."
+            ) from None
+        return norm
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of one sample: (H*channels + p, *space)."""
+        return (self.history * self.channels + len(self.conditioning), *self.grid)
+
+    def zeros(self, batch: int) -> tuple[Tensor, ...]:
+        """Inputs of an exported file."""
+        counts = (self.history * self.channels, len(self.conditioning))
+        return tuple(torch.zeros(batch, count, *self.grid) for count in counts if count)
+
+    def parts(self, context: Context) -> tuple[Tensor, ...]:
+        """The inputs of an exported file for a context."""
+        inputs = context.inputs().detach().cpu().float()
+        return tuple(
+            part.contiguous() for part in inputs.tensor_split([self.history * self.channels], 1) if part.numel()
+        )
+
+
+def packed(mask: Tensor) -> str:
+    """A mask as text."""
+    return base64.b64encode(np.packbits(mask.cpu().numpy()).tobytes()).decode()
+
+
+def packed_weights(weights: Tensor | None) -> str:
+    """Quadrature weights along one axis as text."""
+    return "" if weights is None else base64.b64encode(weights.numpy().astype("<f4").tobytes()).decode()
+
+
+def unpacked_weights(axes: Sequence[str], grid: Sequence[int]) -> Tensor:
+    """Quadrature weights in the shape of the grid, float64 with sum 1; ValueError where they do not fit it."""
+    weights = np.ones(())
+    for text, points in zip(axes, grid, strict=True):
+        axis = np.frombuffer(base64.b64decode(text), "<f4").astype(np.float64) if text else np.ones(points)
+        weights = weights[..., None] * (axis.reshape(points) / axis.sum())
+    return torch.from_numpy(weights)
+
+
+class FolderConfig(Record):
+    """config.json: all that is known of an operator in addition to its weights."""
+
+    remedy: ClassVar[str] = "write the folder again with `hero export RUN --format folder`."
+
+    card: ModelCard
+    config: dict[str, Any]
+    """The configuration of the run."""
+    test: dict[str, float] = Field(default_factory=dict)
+    """Its metrics; empty before an evaluation."""
+    trained: dict[str, Any] = Field(default_factory=dict)
+    """Updates, seconds and device of the training; the number of parameters."""
+    versions: dict[str, str] = Field(default_factory=dict)
+    """Software that trained it."""
+    license: str = UNLICENSED
+
+    @property
+    def backbone(self) -> str:
+        """The name of the backbone: of a class its own, without the module or the hash in a given one's name."""
+        name = str(self.flat().get("backbone.name", "fno"))
+        return name.rpartition(":")[2].rpartition("-")[0] if name.startswith(PREFIX) else name.rpartition(":")[2]
+
+    def code_names(self) -> list[object]:
+        """The parts that may be classes of the user."""
+        return [self.flat().get(key) for key in CODE]
+
+    @classmethod
+    def of(cls, run: Run) -> FolderConfig:
+        """Of a trained run."""
+        config, card, metrics = run.config.to_dict(), ModelCard.of(run), run.stored_metrics
+        return cls(
+            card=card,
+            config=config,
+            test=metrics.test if metrics else {},
+            trained={**metrics.training.plain(), "parameters": metrics.parameters} if metrics else {},
+            versions=metrics.versions if metrics else versions(),
+        )
+
+    def without_paths(self) -> FolderConfig:
+        """The same with names of files in the place of their paths on the machine it was trained on."""
+        config, settings = copy.deepcopy(self.config), dict(self.card.settings)
+        for values, key in ((config["data"], "path"), (config["train"], "init"), (settings, "path")):
+            if key in values:
+                values[key] = Path(values[key]).name
+        return self.model_copy(update={"config": config, "card": self.card.model_copy(update={"settings": settings})})
+
+    def flat(self) -> dict[str, Any]:
+        """The configuration by dotted keys, as it was stored."""
+        flat: dict[str, Any] = {}
+        for section, values in self.config.items():
+            if isinstance(values, dict):
+                flat |= {f"{section}.{name}": value for name, value in values.items()}
+            else:
+                flat[section] = values
+        return flat
+
+    def run_config(self) -> RunConfig:
+        """The configuration, checked."""
+        return build(self.flat())
+
+
+def card_text(about: FolderConfig) -> str:
     """The card: a YAML header, then use, data, test numbers, provenance and limits."""
     card = about.card
     backbone, strategy = about.backbone, str(about.config["strategy"]).rpartition(":")[2]
@@ -49,14 +239,14 @@ def card_text(about: About) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _sizes(about: About) -> str:
+def _sizes(about: FolderConfig) -> str:
     """The shape of the states that a rollout starts from."""
     card = about.card
     history = (f"{card.history} states",) if card.history > 1 else ()
     return ", ".join(("batch", *history, *map(str, (card.channels, *card.grid))))
 
 
-def _code_note(about: About) -> list[str]:
+def _code_note(about: FolderConfig) -> list[str]:
     """How to load it where the backbone is somebody's code."""
     name = about.config["backbone"]["name"]
     if ":" not in name:
@@ -64,7 +254,7 @@ def _code_note(about: About) -> list[str]:
     return [f"The backbone `{name}` is not a part of hero: load with `hero.load(path, model={about.backbone}(...))`."]
 
 
-def _data(about: About) -> Iterable[tuple[str, str]]:
+def _data(about: FolderConfig) -> Iterable[tuple[str, str]]:
     card, data = about.card, about.config["data"]
     yield "source", str(data.get("path") or f"benchmark {card.task}, solved by hero")
     yield "fingerprint", str(data.get("fingerprint") or "the settings below decide every number")
@@ -78,7 +268,7 @@ def _data(about: About) -> Iterable[tuple[str, str]]:
     yield from ((name, json.dumps(value)) for name, value in settings.items())
 
 
-def _numbers(about: About) -> Iterable[tuple[str, str, str]]:
+def _numbers(about: FolderConfig) -> Iterable[tuple[str, str, str]]:
     scoring = scoring_of(about.test)
     for name, value in about.test.items():
         try:
@@ -88,7 +278,7 @@ def _numbers(about: About) -> Iterable[tuple[str, str, str]]:
         yield name, f"{value:.4g}" if math.isfinite(value) else "diverged", meaning
 
 
-def _provenance(about: About) -> Iterable[tuple[str, str]]:
+def _provenance(about: FolderConfig) -> Iterable[tuple[str, str]]:
     card, trained = about.card, about.trained
     yield "run", card.run
     yield "weights after update", f"{card.step} (best by validation)"
@@ -98,7 +288,7 @@ def _provenance(about: About) -> Iterable[tuple[str, str]]:
     yield from about.versions.items()
 
 
-def _measured(about: About) -> str:
+def _measured(about: FolderConfig) -> str:
     steps = about.config["data"]["test_steps"] + 1 - about.card.history
     return f"{steps} steps of {about.config['data']['test_trajectories']} test rollouts"
 

@@ -13,42 +13,34 @@ inside, the grid is the grid of the run, the batch is free, or 1 where the code 
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import importlib
 import io
 import logging
-import math
 import types
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
 
-import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from hero.checksums import FIELD, UNSEALED, is_whole, sealed, sealed_archive
 from hero.console import progress_bar, say
-from hero.data import Split
 from hero.data.windows import Context, Trajectories
+from hero.deploy.card import ModelCard
 from hero.deploy.real import has_free_batch, in_real_numbers
 from hero.errors import HeroError, install_hint, unknown_name
 from hero.files import write_atomic
 from hero.method import metrics
 from hero.method.distance import EPS, norm, state_distance
-from hero.method.domain import geometry_of
-from hero.method.norm import Norm, importance_of
+from hero.method.norm import Norm
 from hero.method.rollout import Stepper, counted, rollout
 from hero.models.wrappers import MixedPrecision
-from hero.records import Record
-from hero.runs.folder import Run, choose_device, load_data, versions
-from hero.strategies import Strategy
+from hero.runs.folder import Run, load_data
 
 CHECK_STEPS = 100
 """Of the rollouts that are compared, or as many as the test data have."""
@@ -65,113 +57,12 @@ Apply = Callable[..., Tensor]
 """(states), or (states, mu) -> next."""
 
 
-Count = Annotated[int, Field(ge=1)]
-
-
-class ModelCard(Record):
-    """The origin and the shapes of an exported operator."""
-
-    run: str
-    step: int
-    """Update of the checkpoint, the best one by validation."""
-    task: str
-    settings: dict[str, Any]
-    """Coefficients and numerics of the task."""
-    test: Split
-    """The test split, from which predictions start if no other states are given."""
-    grid: Annotated[tuple[Count, ...], Field(min_length=1, max_length=3)]
-    dt: float
-    history: Count
-    channels: Count
-    bundle: Count
-    """Steps per call."""
-    batch: int = 0
-    """States per call; 0: any number."""
-    channel_names: tuple[str, ...] = ()
-    conditioning: tuple[str, ...] = ()
-    """The channels of μ."""
-    norm: Literal["joint", "channels"] = "joint"
-    """How its errors are measured."""
-    channel_weights: tuple[float, ...] = ()
-    """Of each channel in the score; empty: all 1."""
-    quadrature: tuple[str, ...] = ()
-    """Weights of the points along each axis, as float32 in base64, empty where they are equal; (): all equal."""
-    mask: str = ""
-    """True where there is a value, (channel, *grid), as bits in base64; empty: everywhere."""
-    band: tuple[tuple[float, float], ...] = ()
-    """The smallest and the largest value of each channel in the training data; empty: not known."""
-    hero: str
-    """Version of this library."""
-
-    @classmethod
-    def of(cls, run: Run) -> ModelCard:
-        """The card of a trained run."""
-        config, source = run.config, run.config.source
-        axes = geometry_of(source, None).axis_weights()
-        return cls(
-            run=run.path.resolve().name,
-            step=run.best_step,
-            task=source.name,
-            settings=source.settings(),
-            test=config.split("test"),
-            grid=source.space,
-            dt=source.dt,
-            history=config.train.history,
-            channels=source.channels,
-            bundle=config.train.bundle,
-            channel_names=source.channel_names,
-            conditioning=source.conditioning,
-            norm=config.train.norm,
-            channel_weights=importance_of(config.train.channel_weights, source.channel_names),
-            quadrature=tuple(map(packed_weights, axes)) if any(axis is not None for axis in axes) else (),
-            mask=packed(run.mask) if source.masked else "",
-            band=run.band,
-            hero=versions()["hero"],
-        )
-
-    def measured(self) -> Norm:
-        """The norm by which predictions are scored: without statistics of training data."""
-        norm = Norm(by_channel=self.norm == "channels", importance=self.channel_weights)
-        shape = (self.channels, *self.grid)
-        try:
-            if self.quadrature:
-                norm.weights = unpacked_weights(self.quadrature, self.grid)
-            if self.mask:
-                bits = np.unpackbits(np.frombuffer(base64.b64decode(self.mask), np.uint8), count=math.prod(shape))
-                norm.mask = torch.from_numpy(bits.reshape(shape)).bool()
-        except ValueError:
-            raise HeroError(
-                f"the mask or the quadrature of run {self.run} does not fit its grid; export the run again."
-            ) from None
-        return norm
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """Of one sample: (H*channels + p, *space)."""
-        return (self.history * self.channels + len(self.conditioning), *self.grid)
-
-    def zeros(self, batch: int) -> tuple[Tensor, ...]:
-        """Inputs of an exported file."""
-        counts = (self.history * self.channels, len(self.conditioning))
-        return tuple(torch.zeros(batch, count, *self.grid) for count in counts if count)
-
-    def parts(self, context: Context) -> tuple[Tensor, ...]:
-        """The inputs of an exported file for a context."""
-        inputs = context.inputs().detach().cpu().float()
-        return tuple(
-            part.contiguous() for part in inputs.tensor_split([self.history * self.channels], 1) if part.numel()
-        )
-
-
 @dataclass(frozen=True)
-class Operator:
-    """One step of a trained run, from its folder or from an exported file: a Stepper that knows its shapes."""
+class Exported:
+    """One step of an exported file: a Stepper that knows its shapes."""
 
     card: ModelCard
     step: Stepper
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    model: nn.Module | None = None
-    """The network, if it is available and a step is one call of it."""
 
     def __call__(self, context: Context) -> Tensor:
         shape = tuple(context.inputs().shape)
@@ -209,25 +100,6 @@ class Check:
     error: float
     original_error: float
     """At the last step."""
-
-
-def packed(mask: Tensor) -> str:
-    """A mask as text."""
-    return base64.b64encode(np.packbits(mask.cpu().numpy()).tobytes()).decode()
-
-
-def packed_weights(weights: Tensor | None) -> str:
-    """Quadrature weights along one axis as text."""
-    return "" if weights is None else base64.b64encode(weights.numpy().astype("<f4").tobytes()).decode()
-
-
-def unpacked_weights(axes: Sequence[str], grid: Sequence[int]) -> Tensor:
-    """Quadrature weights in the shape of the grid, float64 with sum 1; ValueError where they do not fit it."""
-    weights = np.ones(())
-    for text, points in zip(axes, grid, strict=True):
-        axis = np.frombuffer(base64.b64decode(text), "<f4").astype(np.float64) if text else np.ones(points)
-        weights = weights[..., None] * (axis.reshape(points) / axis.sum())
-    return torch.from_numpy(weights)
 
 
 class Step(nn.Module):
@@ -282,7 +154,7 @@ def export_run(
     return checks
 
 
-def load_stepper(path: Path, trust_code: bool = False) -> Operator:
+def load_stepper(path: Path, trust_code: bool = False) -> Exported:
     """An exported file as a Stepper for `hero.rollout`; `.card` describes it. A .pt2 file needs `trust_code`."""
     path = Path(path)
     kind = {Path(kind.file).suffix: kind for kind in FORMATS.values()}.get(path.suffix)
@@ -293,15 +165,6 @@ def load_stepper(path: Path, trust_code: bool = False) -> Operator:
     if kind is FORMATS["torch"] and not trust_code:
         raise HeroError(f"loading {path} can run code that is in it; use `trust_code` if you trust its author.")
     return decode(path.read_bytes(), kind, path)
-
-
-def run_stepper(run: Path) -> Operator:
-    """The same from the folder of a run, on the device of the run."""
-    opened = Run(run)
-    device = choose_device(opened.config.train.device)
-    model = opened.operator(device).requires_grad_(False)
-    plain = type(opened.config.untrained_strategy).stepper is Strategy.stepper
-    return Operator(ModelCard.of(opened), opened.stepper(model), device, model if plain else None)
 
 
 def in_float32(model: nn.Module) -> nn.Module:
@@ -377,7 +240,7 @@ def check(
     return Check(path, worst, {k: float(away[k - 1]) for k in shown}, steps, title, *errors)
 
 
-def decode(data: bytes, kind: Format, path: Path) -> Operator:
+def decode(data: bytes, kind: Format, path: Path) -> Exported:
     """The operator in the bytes of `path`, tried once, so that a file of another kind is refused here."""
     with explained(f"{path} is damaged or was not written by `hero export`", "export the run again"):
         if not is_whole(data):
@@ -393,7 +256,7 @@ def decode(data: bytes, kind: Format, path: Path) -> Operator:
         calls = zip(*(part.split(card.batch or len(part)) for part in parts), strict=True)
         return torch.cat([apply(*call) for call in calls]).to(context.states.device)
 
-    return Operator(card, step)
+    return Exported(card, step)
 
 
 def encode_onnx(program: ExportedProgram, card: str) -> bytes:

@@ -11,33 +11,30 @@ A model folder is data: opening it runs nobody's code. With `huggingface_hub` in
 from __future__ import annotations
 
 import contextlib
-import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from hero.config import read_toml
 from hero.config.given import PREFIX, found, is_known, standing_in
 from hero.config.registry import is_trusted, trust
 from hero.data.windows import Context
-from hero.deploy.card import card_text
-from hero.deploy.export import FORMATS, ModelCard, load_stepper
+from hero.deploy.card import UNLICENSED as UNLICENSED
+from hero.deploy.card import FolderConfig, ModelCard, card_text
+from hero.deploy.export import FORMATS, Exported, load_stepper
 from hero.errors import HeroError, install_hint
 from hero.files import write_atomic
 from hero.method.rollout import Stepper, rollout
 from hero.models import count_parameters
-from hero.records import Record
 from hero.runs.checkpoint import read_weights, save_weights, weights_of
-from hero.runs.config import CODE, RunConfig, build
-from hero.runs.folder import Run, versions
+from hero.runs.folder import Run
 from hero.runs.start import own_module
+from hero.strategies import Strategy
 
 WEIGHTS, CONFIG, README = "model.safetensors", "config.json", "README.md"
-UNLICENSED = "unknown"
 
 
 class Hub:
@@ -65,71 +62,10 @@ if not TYPE_CHECKING:
         from huggingface_hub import PyTorchModelHubMixin as Hub
 
 
-class About(Record):
-    """config.json: all that is known of an operator in addition to its weights."""
-
-    remedy: ClassVar[str] = "write the folder again with `hero export RUN --format folder`."
-
-    card: ModelCard
-    config: dict[str, Any]
-    """The configuration of the run."""
-    test: dict[str, float] = Field(default_factory=dict)
-    """Its metrics; empty before an evaluation."""
-    trained: dict[str, Any] = Field(default_factory=dict)
-    """Updates, seconds and device of the training; the number of parameters."""
-    versions: dict[str, str] = Field(default_factory=dict)
-    """Software that trained it."""
-    license: str = UNLICENSED
-
-    @property
-    def backbone(self) -> str:
-        """The name of the backbone: of a class its own, without the module or the hash in a given one's name."""
-        name = str(self.flat().get("backbone.name", "fno"))
-        return name.rpartition(":")[2].rpartition("-")[0] if name.startswith(PREFIX) else name.rpartition(":")[2]
-
-    def code_names(self) -> list[object]:
-        """The parts that may be classes of the user."""
-        return [self.flat().get(key) for key in CODE]
-
-    @classmethod
-    def of(cls, run: Run) -> About:
-        """Of a trained run."""
-        config, card, metrics = run.config.to_dict(), ModelCard.of(run), run.stored_metrics
-        return cls(
-            card=card,
-            config=config,
-            test=metrics.test if metrics else {},
-            trained={**metrics.training.plain(), "parameters": metrics.parameters} if metrics else {},
-            versions=metrics.versions if metrics else versions(),
-        )
-
-    def without_paths(self) -> About:
-        """The same with names of files in the place of their paths on the machine it was trained on."""
-        config, settings = copy.deepcopy(self.config), dict(self.card.settings)
-        for values, key in ((config["data"], "path"), (config["train"], "init"), (settings, "path")):
-            if key in values:
-                values[key] = Path(values[key]).name
-        return self.model_copy(update={"config": config, "card": self.card.model_copy(update={"settings": settings})})
-
-    def flat(self) -> dict[str, Any]:
-        """The configuration by dotted keys, as it was stored."""
-        flat: dict[str, Any] = {}
-        for section, values in self.config.items():
-            if isinstance(values, dict):
-                flat |= {f"{section}.{name}": value for name, value in values.items()}
-            else:
-                flat[section] = values
-        return flat
-
-    def run_config(self) -> RunConfig:
-        """The configuration, checked."""
-        return build(self.flat())
-
-
 class Operator(nn.Module, Hub):
     """G_θ as a module: one step of a trained run in physical units, with normalisation inside and its card."""
 
-    def __init__(self, network: nn.Module, about: About | None = None, file: Stepper | None = None) -> None:
+    def __init__(self, network: nn.Module, about: FolderConfig | None = None, file: Exported | None = None) -> None:
         """`network` with the configuration it was trained with, or `file`, the step of an exported file."""
         super().__init__()
         if about is None and file is None:
@@ -137,12 +73,20 @@ class Operator(nn.Module, Hub):
         self.network, self.about, self.file = network, about, file
         self.license = about.license if about else UNLICENSED
         self.strategy = about.run_config().untrained_strategy if about else None
-        self.card: ModelCard = about.card if about else getattr(file, "card")  # noqa: B009 (an export.Operator)
+        known = about or file
+        assert known is not None
+        self.card: ModelCard = known.card
 
     @property
     def backbone(self) -> nn.Module:
         """The network without normalisation, mask, residual and precision around it."""
         return own_module(self.network)
+
+    @property
+    def plain_network(self) -> nn.Module | None:
+        """The network, if it is there and a step is one call of it."""
+        plain = self.strategy is not None and type(self.strategy).stepper is Strategy.stepper
+        return self.network if plain else None
 
     @property
     def device(self) -> torch.device:
@@ -218,12 +162,12 @@ class Operator(nn.Module, Hub):
 
 def write_folder(run: Path, out: Path, license: str = UNLICENSED) -> Path:
     """The model folder of a trained run, whose weights are the same bits."""
-    about = About.of(Run(run)).model_copy(update={"license": license})
+    about = FolderConfig.of(Run(run)).model_copy(update={"license": license})
     write_parts(out, about, read_weights(run / WEIGHTS)[0])
     return out
 
 
-def write_parts(folder: Path, about: About, weights: dict[str, Tensor]) -> None:
+def write_parts(folder: Path, about: FolderConfig, weights: dict[str, Tensor]) -> None:
     """The files of a model folder; HeroError where an operator needs its data file to be opened."""
     about = about.without_paths()
     if about.config["data"].get("cloud") or about.config["data"].get("uneven"):
@@ -260,7 +204,7 @@ def open_model(path: Path, model: nn.Module | None = None, trust_code: bool = Fa
     if (path / "config.toml").is_file():
         if trust_code:
             trust(read_toml(path / "config.toml").get("strategy"))
-        return assembled(About.of(Run(path)), path, model, trust_code)
+        return assembled(FolderConfig.of(Run(path)), path, model, trust_code)
     return open_folder(path, model, trust_code)
 
 
@@ -270,10 +214,10 @@ def open_folder(path: Path, model: nn.Module | None = None, trust_code: bool = F
         raise HeroError(
             f"{path} is neither a run folder, a model folder, an .onnx nor a .pt2 file; `hero runs` lists the runs."
         )
-    return assembled(About.read(path / CONFIG), path, model, trust_code)
+    return assembled(FolderConfig.read(path / CONFIG), path, model, trust_code)
 
 
-def assembled(about: About, folder: Path, model: nn.Module | None, trust_code: bool) -> Operator:
+def assembled(about: FolderConfig, folder: Path, model: nn.Module | None, trust_code: bool) -> Operator:
     """The operator of a configuration with the weights in `folder`."""
     name = str(about.flat().get("backbone.name", "fno"))
     if trust_code:
@@ -283,8 +227,8 @@ def assembled(about: About, folder: Path, model: nn.Module | None, trust_code: b
             found("backbone", name)  # says how to load it
         if not is_trusted(name):
             raise HeroError(
-                f"{folder} has the backbone {name}, which is code and is not run unasked; use "
-                f"hero.load(path, model={about.backbone}(...)), or `trust_code` to import it."
+                f"the backbone {name} is code that {folder} names, which is not run unasked; use "
+                f"hero.load(path, model={about.backbone}(...)), `trust_code`, or HERO_IMPORT={name.partition(':')[0]}."
             )
     if ":" not in name and model is not None:
         raise HeroError(f"{folder} has the backbone {name}, which is built in; leave out `model`.")

@@ -18,13 +18,14 @@ from torch import Tensor
 from hero.config.registry import trust_stored_code
 from hero.console import progress_bar
 from hero.data.windows import Context
-from hero.deploy.export import ModelCard, Operator, load_stepper, run_stepper
-from hero.deploy.model_folder import CONFIG, open_model
-from hero.deploy.outputs import About, Output, check_output, create
-from hero.deploy.starts import Start, default_start, read_start, source_of
+from hero.deploy.card import ModelCard
+from hero.deploy.model_folder import CONFIG, Operator, open_model
+from hero.deploy.outputs import Description, Output, check_output, create
+from hero.deploy.starts import GivenStates, default_start, read_start, source_of
 from hero.errors import HeroError
 from hero.evaluation.measure import StreamedErrors
 from hero.method.rollout import Stepper, counted, rollout, unroll
+from hero.runs.folder import Run, choose_device
 from hero.runs.stored import find_run
 from hero.training.compile import compiled
 
@@ -89,7 +90,7 @@ def predict(
         raise HeroError(f"`steps` {steps} is too small; it must be at least 1.")
     check_output(out, ())
     operator = open_operator(model, runs_dir, trust_code)
-    if compile and operator.model is None:
+    if compile and operator.plain_network is None:
         raise HeroError(f"{model} cannot be compiled, only the plain network of a run can; leave out `compile`.")
     card = operator.card
     start = read_start(source, card, trajectories) if source else default_start(card, data_dir, trajectories)
@@ -97,17 +98,14 @@ def predict(
 
 
 def open_operator(name: str, runs_dir: Path, trust_code: bool = False) -> Operator:
-    """An exported file or a model folder by its path, or a run by path or id."""
+    """An exported file or a model folder by its path, or a run by path or id, on the device of the run."""
     path = Path(name)
-    if (path / CONFIG).is_file():
-        opened = open_model(path, trust_code=trust_code)
-        assert opened.strategy is not None  # only an exported file has none
-        return Operator(opened.card, opened.strategy.stepper(opened.network), opened.device)
-    if path.suffix in (".onnx", ".pt2") or path.is_file():
-        return load_stepper(path, trust_code)
+    if path.suffix in (".onnx", ".pt2") or path.is_file() or (path / CONFIG).is_file():
+        return open_model(path, trust_code=trust_code)
     if trust_code:
         trust_stored_code()
-    return run_stepper(find_run(name, runs_dir))
+    run = find_run(name, runs_dir)
+    return open_model(run).to(choose_device(Run(run).config.train.device))
 
 
 class NothingToKeep(Exception):
@@ -117,14 +115,14 @@ class NothingToKeep(Exception):
 class Rolling:
     """A rollout under way: the contexts of all trajectories, and the step at which each left the finite range."""
 
-    def __init__(self, operator: Operator, start: Start, steps: int, compile: bool = False) -> None:
+    def __init__(self, operator: Operator, start: GivenStates, steps: int, compile: bool = False) -> None:
         self.operator, self.start, self.steps = operator, start, steps
         card = operator.card
         self.context = start.data.first(card.history, "cpu")
         self.shape = (len(self.context.states), steps, *self.context.states.shape[2:])
         self.calls = card.bundle * (CALLED if compile else 1)
         self.chunk, self.block = block_sizes(self.shape, self.calls)
-        self.step: Stepper = compiled_steps(operator, self.calls) if compile else operator
+        self.step: Stepper = compiled_steps(operator, self.calls) if compile else operator.stepper()
         self.title = "compiling, then predicting" if compile else "predicting"
         self.bad = torch.full((self.shape[0],), torch.inf)
         """The first step that is not finite."""
@@ -141,7 +139,7 @@ class Rolling:
         check_output(path, self.shape)
         clock, interrupted, made = time.perf_counter(), False, 0
         try:
-            with create(path, self.shape, about(self.operator.card, self.context), self.chunk) as output:
+            with create(path, self.shape, described(self.operator.card, self.context), self.chunk) as output:
                 try:
                     with progress_bar(self.title, self.shape[0] * self.steps) as advance:
                         self.fill(output, advance)
@@ -165,7 +163,7 @@ class Rolling:
     def fill(self, output: Output, advance: Callable[[int], None]) -> None:
         """Block after block, until the end or until nothing finite is left."""
         if self.calls > self.operator.card.bundle:
-            self.operator(self.context.to(self.operator.device))  # fills the caches of the model before compiling
+            self.operator.step(self.context)  # fills the caches of the model before compiling
         while output.written < self.steps and not bool(self.bad.isfinite().all()):
             first = output.written
             block = self.next_block(min(self.block, self.steps - first), advance)
@@ -224,13 +222,13 @@ def block_sizes(shape: tuple[int, ...], calls: int) -> tuple[int, int]:
 def compiled_steps(operator: Operator, calls: int) -> Stepper:
     """Some steps per call, compiled: compiling takes a minute and pays in long rollouts."""
     some_steps = compiled(unroll, operator.device)
-    return lambda context: some_steps(operator.model, context, calls).flatten(1, 2)
+    return lambda context: some_steps(operator.plain_network, context, calls).flatten(1, 2)
 
 
-def about(card: ModelCard, context: Context) -> About:
+def described(card: ModelCard, context: Context) -> Description:
     """The description of a rollout in its file."""
     source, mu = source_of(card), context.mu
-    return About(
+    return Description(
         run=card.run,
         channels=card.channel_names or tuple(f"u{i}" for i in range(card.channels)),
         axes=("point",) if source.cloud else ("x", "y", "z")[: len(card.grid)],

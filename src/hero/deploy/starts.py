@@ -22,33 +22,33 @@ from hero.data.files.splits import Part
 from hero.data.files.trajectories import FileTrajectories, Reading
 from hero.data.formats import open_recording
 from hero.data.windows import Trajectories
-from hero.deploy.export import ModelCard
+from hero.deploy.card import ModelCard
 from hero.errors import HeroError
 from hero.method.norm import Norm
 
 
 @dataclass(frozen=True)
-class Start:
+class GivenStates:
     """Trajectories whose first H states are given, and what a user should know of them."""
 
     data: Trajectories
     notes: tuple[str, ...] = ()
 
 
-def read_start(path: Path, card: ModelCard, trajectories: int | None = None) -> Start:
+def read_start(path: Path, card: ModelCard, trajectories: int | None = None) -> GivenStates:
     """The first `trajectories` of a file: an array of states (batch, H, channel, *space), or a recording."""
     bare = array_of_states(path, card) if path.suffix in (".npy", ".npz") and path.is_file() else None
-    start = Start(bare) if bare is not None else from_recording(path, card)
+    start = GivenStates(bare) if bare is not None else from_recording(path, card)
     data = start.data if trajectories is None else first_of(start.data, trajectories, path)
     check_finite(data, card.history, path, card.measured())
-    return Start(data, start.notes)
+    return GivenStates(data, start.notes)
 
 
-def default_start(card: ModelCard, data_dir: Path, trajectories: int | None = None) -> Start:
+def default_start(card: ModelCard, data_dir: Path, trajectories: int | None = None) -> GivenStates:
     """The test trajectories of the operator's data, which are solved if they are missing."""
     source = source_of(card)
     data = load_trajectories(source, card.test, data_dir)
-    return Start(data if trajectories is None else first_of(data, trajectories, source.title))
+    return GivenStates(data if trajectories is None else first_of(data, trajectories, source.title))
 
 
 def source_of(card: ModelCard) -> Source:
@@ -67,7 +67,7 @@ def first_of(data: Trajectories, count: int, name: object) -> Trajectories:
     return data[:count]
 
 
-def from_recording(path: Path, card: ModelCard) -> Start:
+def from_recording(path: Path, card: ModelCard) -> GivenStates:
     """The trajectories of a recording with the channels, stride and grid points of the operator."""
     own = source_of(card)
     chosen = own.files.settings if own.files else FileSettings(path=str(path))
@@ -119,7 +119,7 @@ def from_recording(path: Path, card: ModelCard) -> Start:
         notes.append(f"{path.name} has dt = {dt:g} and the run {card.dt:g}: the truth is compared state by state.")
     if not are_equal_steps(time_steps(recording, settings.stride)):
         notes.append(f"the time steps in {path.name} differ: the truth is compared state by state.")
-    return Start(FileTrajectories(reading, parts), tuple(notes))
+    return GivenStates(FileTrajectories(reading, parts), tuple(notes))
 
 
 def array_of_states(path: Path, card: ModelCard) -> Trajectories | None:

@@ -166,8 +166,8 @@ CANDIDATES: Registry[Candidate | Cached] = Registry(
 )
 """In order of priority, which decides between equal scores: lag ≻ perturbed ≻ self."""
 
-PAPER_CANDIDATES = tuple(CANDIDATES)
-"""The paper's; one that is registered later is used where it is named."""
+PAPER_CANDIDATES = ("lag", "perturbed", "self")
+"""The paper's, and the default; any other is used where it is named."""
 
 Rank = Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]
 """`diagnostics.rank`, or a compiled form of it."""

@@ -125,8 +125,8 @@ DIAGNOSTICS: Registry[Diagnostic] = Registry(
     },
 )
 
-PAPER_DIAGNOSTICS = tuple(DIAGNOSTICS)
-"""The paper's; one that is registered later is used where it is named."""
+PAPER_DIAGNOSTICS = ("roll", "spec", "energy", "growth")
+"""The paper's, and the default; any other is used where it is named."""
 
 
 Select = Callable[[Tensor], Tensor]

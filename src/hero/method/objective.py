@@ -64,7 +64,7 @@ class Every:
         return since >= 0 and since % self.refresh == 0
 
 
-class Relative(Protocol):
+class RelativeRule(Protocol):
     """Stage 5, per sample: ℓ_rel, and its derivative α by d_cur. `d_fail` is `d_cur` unless `compares`."""
 
     compares: ClassVar[bool]
@@ -104,7 +104,7 @@ class FixedWeight:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RelativeTerm:
     """The relative term of one batch; all but `loss` is detached."""
 
     loss: Tensor  # ℓ_rel, (batch,)
@@ -153,7 +153,7 @@ class Hero:
 
     start: int = 4000  # s_0, the first update with a relative term
     reference: FailureReference = field(default_factory=FailureReference)
-    relative: Relative | None = Margin()  # None: push-forward
+    relative: RelativeRule | None = Margin()  # None: push-forward
     weight: Callable[[int], float] = Ramp()  # s - s_0 -> λ_s
     refresh: Callable[[int], bool] = Every()  # s - s_0 -> whether θ̄ is copied
     domain: Domain = field(default_factory=Domain)
@@ -196,7 +196,7 @@ class Hero:
         generator: Generator | None = None,
         unroll: Unroll = unroll,
         rank: Rank = rank,
-    ) -> tuple[Tensor, HeroState, Comparison | None]:
+    ) -> tuple[Tensor, HeroState, RelativeTerm | None]:
         """L_total of one batch, the state of the next update, and the comparison, None without a relative term.
 
         `context` is a `Context` or a state (batch, channel, *space), `truth` its future (batch, K, channel, *space).
@@ -224,7 +224,7 @@ class Hero:
             inputs = CandidateInputs(model, state.lagged, context, tau, diagnostics, generator, unroll, state.cacheable)
             reference = self.reference(inputs, rank)  # stages 2 to 4
         rel, alpha = self.relative(d_cur, d_cur if reference is None else reference.d_fail)  # stage 5
-        comparison = Comparison(rel, alpha, d_cur.detach(), reference, self.weight(since))
+        comparison = RelativeTerm(rel, alpha, d_cur.detach(), reference, self.weight(since))
         return loss + comparison.weight * rel.mean(), following, comparison
 
 
