@@ -26,10 +26,11 @@ import numpy as np
 
 from hero.console import progress_bar, say
 from hero.errors import HeroError
-from hero.evaluation.evaluate import Landscape, evaluate
-from hero.evaluation.theory import Probe
+from hero.evaluation.evaluate import evaluate
 from hero.files import json_line, write_atomic
 from hero.method import metrics
+from hero.paper.landscape import Landscape
+from hero.paper.theory import Probe
 from hero.records import Record
 from hero.runs.checkpoint import load_weights
 from hero.runs.config import RunConfig, make_config

@@ -32,14 +32,13 @@ from benchmarks.evidence import (
 )
 from benchmarks.predictability import Predictability
 from hero.errors import HeroError
-from hero.evaluation.evaluate import Landscape
-from hero.evaluation.theory import Probe
 from hero.files import write_atomic
+from hero.paper.landscape import Landscape, landscape_figure
+from hero.paper.numbers import published_row
+from hero.paper.theory import Probe
 from hero.report.content import study_tables
-from hero.report.figures.analysis import landscape_figure
 from hero.report.figures.style import colours_of, new_figure, save
 from hero.report.tables import format_number, format_published, format_std
-from hero.study.published import published_row
 from hero.study.records import Pairs, StudyResult
 from hero.study.statistics import compare_pairs, holm
 

@@ -23,7 +23,7 @@ from hero.method.domain.bands import GridBands, split_modes
 from hero.method.rollout import Stepper
 from hero.models.spectral import dft_matrices, truncated_inverse, truncated_transform
 from hero.report import write_run_page
-from hero.report.figures.analysis import anatomy_figure
+from hero.report.figures.anatomy import anatomy_figure
 from hero.runs.records import Metrics
 from hero.training.loop import train
 

@@ -14,17 +14,17 @@ from conftest import tiny
 from hero.errors import HeroError
 from hero.files import write_json
 from hero.models import FNO, count_parameters
-from hero.strategies import STRATEGIES
-from hero.study.cost.table import (
+from hero.paper.cost import (
     Costs,
     FreeRollout,
     conditions,
+    earlier_costs,
     for_measuring,
     measure_costs,
     peak_of_process,
-    read_costs,
     timed,
 )
+from hero.strategies import STRATEGIES
 
 NO_DATA = Path("no data")
 
@@ -73,21 +73,21 @@ def test_a_repeated_measurement_is_read_from_the_file(kept: Path) -> None:
 def test_a_measurement_under_other_conditions_does_not_count(kept: Path, tmp_path: Path) -> None:
     runs = [CONFIG.run_id()]
     note = conditions([for_measuring(CONFIG)], 1, 200)
-    assert read_costs(kept, note, runs) is not None
-    assert read_costs(kept, note.replace("1 thread", "2 threads"), runs) is None
-    assert read_costs(kept, note, [*runs, tiny(strategy="one_step").run_id()]) is None
+    assert earlier_costs(kept, note, runs) is not None
+    assert earlier_costs(kept, note.replace("1 thread", "2 threads"), runs) is None
+    assert earlier_costs(kept, note, [*runs, tiny(strategy="one_step").run_id()]) is None
     older = Costs.read(kept).model_copy(update={"versions": {"torch": "1.0"}}).write(tmp_path / "older.json")
-    assert read_costs(older, note, runs) is None
+    assert earlier_costs(older, note, runs) is None
     stored = json.loads(kept.read_text())
     del stored["costs"][CONFIG.run_id()]["peak_memory_mb"]
     damaged = tmp_path / "costs.json"
     for content in ({**stored, "costs": 3}, stored):
         write_json(damaged, content)
-        assert read_costs(damaged, note, runs) is None
+        assert earlier_costs(damaged, note, runs) is None
     for text in ("", "{", "[]"):
         damaged.write_text(text)
-        assert read_costs(damaged, note, runs) is None
-    assert read_costs(tmp_path / "missing.json", note, runs) is None
+        assert earlier_costs(damaged, note, runs) is None
+    assert earlier_costs(tmp_path / "missing.json", note, runs) is None
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -15,6 +15,7 @@ from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
 from hero.method import metrics
 from hero.method.metrics import METRICS, Metric, Scoring, metric_at, metric_named, scoring_of
+from hero.paper.numbers import differences
 from hero.report.content import metrics_table
 from hero.report.figures.fields import FIELD_STEPS, LINE_STEPS, SPECTRUM_STEPS, _present
 from hero.report.figures.runs import run_figures
@@ -25,7 +26,6 @@ from hero.report.sentences import main_column, summary_sentence
 from hero.runs.checkpoint import read_weights
 from hero.runs.config import make_config
 from hero.runs.folder import Run
-from hero.study.published import differences
 from hero.study.records import FILE, ROLLOUT_COLUMNS, StudyResult, rollout_columns
 from hero.study.watch import read_state
 from hero.training.loop import train

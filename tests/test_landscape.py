@@ -12,11 +12,10 @@ import torch
 
 from conftest import Call, assert_refused, tiny
 from hero.data.windows import Context
-from hero.evaluation.evaluate import Landscape, error_ratio, evaluate, landscape
+from hero.evaluation.evaluate import evaluate
 from hero.method.rollout import unroll
+from hero.paper.landscape import Landscape, error_ratio, landscape_figure, landscape_sentence, measure_landscape
 from hero.report import write_run_page
-from hero.report.figures.analysis import landscape_figure
-from hero.report.sentences import landscape_sentence
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_state, read_weights, save_weights
 from hero.runs.config import RunConfig
 from hero.runs.folder import load_data
@@ -103,7 +102,7 @@ def test_a_diverged_checkpoint_is_shown_as_such(runs_dir: Path, data_dir: Path) 
     run = train(config, runs_dir, data_dir)
     weights = {name: 1e4 * value for name, value in model_of(config).state_dict().items()}
     save_weights(kept_path(run, 5), weights, {"step": 5})
-    result = landscape(run, data_dir)
+    result = measure_landscape(run, data_dir)
     assert math.isinf(result.log10_ratio[0][-1])
     assert json.loads((run / "landscape.json").read_text())["log10_ratio"][0][-1] == "inf"
     assert "diverged at checkpoint 5." in landscape_sentence(result)

@@ -15,7 +15,6 @@ from torch import Generator, Tensor, nn
 from fakes import fake_metrics
 from hero.data.windows import Context, Trajectories, masked_trajectories
 from hero.errors import HeroError
-from hero.evaluation.gradients import long_gradient, long_risk, parameters_of, task_gradients
 from hero.method import metrics
 from hero.method.cache import WindowCache
 from hero.method.diagnostics import DIAGNOSTICS, TrajectoryErrors, Truth, measure, worst
@@ -26,6 +25,7 @@ from hero.method.norm import Norm, importance_of
 from hero.method.objective import Every, Hero, HeroState, Margin, Ramp
 from hero.method.rollout import unroll
 from hero.models import FNO
+from hero.paper.gradients import long_gradient, long_risk, parameters_of, task_gradients
 from hero.runs.records import Baseline, Metrics
 
 SPACE = (4, 3)

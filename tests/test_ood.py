@@ -16,15 +16,15 @@ from conftest import tiny
 from hero.data import Split, get_task, load_split
 from hero.data.tasks.solver import SpectralStepper, solve
 from hero.errors import HeroError
-from hero.evaluation import shifts as ood
 from hero.evaluation.elsewhere import changed_task, resample
 from hero.evaluation.evaluate import evaluate
-from hero.evaluation.shifts import SHIFTS, Shift, shifted
 from hero.files import write_atomic
+from hero.paper import shifts as ood
+from hero.paper.numbers import published_row
+from hero.paper.shifts import SHIFTS, Shift, shifted
 from hero.runs.checkpoint import load_weights, read_weights, save_weights
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run
-from hero.study.published import published_row
 from hero.training.loop import train
 
 FINER = Shift("finer", "48 points", {"resolution": 48})

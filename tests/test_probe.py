@@ -15,14 +15,14 @@ from torch import Generator, Tensor, nn
 from conftest import Call, assert_refused, options, tiny
 from hero.console import console
 from hero.data.windows import Context
-from hero.evaluation import theory
-from hero.evaluation.gradients import long_gradient, long_risk, parameters_of, task_gradients
-from hero.evaluation.probe import Measured, Tasks, describe, draw_tasks, finite_step, measure
-from hero.evaluation.theory import ProbePoint
 from hero.method.distance import trajectory_distance
 from hero.method.objective import Hero, HeroState
 from hero.method.rollout import unroll
 from hero.models import FNO
+from hero.paper import theory
+from hero.paper.gradients import long_gradient, long_risk, parameters_of, task_gradients
+from hero.paper.probe import Measured, Tasks, describe, draw_tasks, finite_step, measure
+from hero.paper.theory import ProbePoint
 from hero.training.loop import train
 
 GRIDS = {1: (16,), 2: (8, 8)}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from hero.paper.numbers import _paper, differences, published_row
 from hero.runs.config import make_config
-from hero.study.published import _paper, differences, published_row
 from hero.study.records import Published
 
 ROLLOUT = {"val_gm100", "test_gm100", "nrmse@1", "nrmse@100", "stable_step"}

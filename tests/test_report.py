@@ -45,8 +45,8 @@ from hero.runs.folder import Run
 from hero.runs.label import Label
 from hero.runs.records import Errors, Log, Metrics, TrainingRecord, ValidationRecord
 from hero.runs.rollouts import Rollout, radial_spectra, read_rollout, write_rollout
-from hero.study.published import published_numbers
 from hero.study.records import ROLLOUT_COLUMNS
+from hero.study.registries import published_numbers
 from hero.study.statistics import summarise
 
 GRIDS = {1: (32,), 2: (16, 16), 3: (8, 8, 8)}

@@ -26,21 +26,22 @@ from fakes import fake_metrics
 from hero.cli import main
 from hero.data.windows import Trajectories
 from hero.errors import HeroError
-from hero.evaluation import shifts as ood
 from hero.method.metrics import METRICS
+from hero.paper import cost
+from hero.paper import shifts as ood
+from hero.paper.cost import COST_NOTE
+from hero.paper.landscape import stored_landscape
+from hero.paper.rollout import predicted
 from hero.report import write_study
 from hero.report.content import study_latex, study_markdown, study_tables
-from hero.report.figures.studies import predicted
 from hero.report.listing import missing_word, study_number
 from hero.report.sentences import result_sentences
 from hero.report.tables import format_number
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, load_data, versions
 from hero.runs.records import Errors
-from hero.study.collect import PlannedGroup, paper_of, stored_landscape
-from hero.study.cost import table as cost
+from hero.study.collect import PlannedGroup, paper_of
 from hero.study.plans import STUDIES, Plan, Study, plan, same_loss
-from hero.study.published import COST_NOTE
 from hero.study.records import FILE, ROLLOUT_COLUMNS, Column, Row, StudyResult
 from hero.study.rows import strategy_rows
 from hero.study.run import run, schedule
@@ -50,7 +51,7 @@ from hero.study.worker import Workers
 def paper_tables() -> dict[str, Any]:
     """table, task, backbone, row, column -> the mean (in `complete` with its std), straight from the file."""
     tables: dict[str, Any] = {}
-    with (Path(__file__).parent.parent / "src/hero/study/paper.csv").open(encoding="utf-8") as file:
+    with (Path(__file__).parent.parent / "src/hero/paper/paper.csv").open(encoding="utf-8") as file:
         for line in csv.DictReader(file):
             keys = [line.pop(name) for name in ("table", "task", "backbone", "row")]
             node = tables

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from conftest import Call, options, tiny
-from hero.evaluation import shifts
+from hero.paper import cost as table
+from hero.paper import shifts
 from hero.runs.folder import Run
 from hero.strategies.hero import HeroSettings
-from hero.study.cost import table
 from hero.study.plans import STUDIES
 from hero.study.records import StudyResult
 

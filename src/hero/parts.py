@@ -50,21 +50,37 @@ SIZES: Registry[Any] = Registry(
 )
 STUDIES: Registry[Any] = Registry(
     "study",
-    dict.fromkeys(
-        (
-            "main",
-            "complete",
-            "recipe",
-            "ablation",
-            "ood",
-            "start_step",
-            "refresh",
-            "cost",
-            "rollout_figure",
-            "landscape",
-        ),
-        "hero.study.plans:PAPER",
-    ),
+    {
+        "main": "hero.paper.studies:MAIN",
+        "complete": "hero.paper.studies:COMPLETE",
+        "recipe": "hero.paper.studies:RECIPE",
+        "ablation": "hero.paper.studies:ABLATION",
+        "ood": "hero.paper.studies:OOD",
+        "start_step": "hero.paper.studies:START_STEP",
+        "refresh": "hero.paper.studies:REFRESH",
+        "cost": "hero.paper.studies:COST",
+        "rollout_figure": "hero.paper.studies:ROLLOUT_FIGURE",
+        "landscape": "hero.paper.studies:LANDSCAPE",
+    },
+)
+PUBLICATIONS: Registry[Any] = Registry("publication", {"paper": "hero.paper.numbers:PAPER"})
+STUDY_FIGURES: Registry[Any] = Registry(
+    "kind of figures",
+    {
+        "curves": "hero.report.figures.studies:curves",
+        "setting": "hero.report.figures.studies:setting",
+        "none": "hero.report.figures.studies:no_figures",
+        "rollout": "hero.paper.rollout:rollout_figures",
+        "landscape": "hero.paper.landscape:landscape_figures",
+    },
+)
+ANALYSES: Registry[Any] = Registry(
+    "analysis",
+    {
+        "probe": "hero.paper.probe_report:PROBE",
+        "landscape": "hero.paper.landscape:LANDSCAPE",
+        "anatomy": "hero.report.figures.anatomy:ANATOMY",
+    },
 )
 LOGGERS: Registry[Any] = Registry(
     "logger",

@@ -9,8 +9,7 @@ from hero.console import say
 from hero.errors import HeroError
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from hero.records import Record
     from hero.runs.records import Metrics
 
 
@@ -93,15 +92,9 @@ def animate(
 def landscape(run: RunName, where: Folders, open: Open = False) -> None:
     """Draw kept checkpoints (train.keep_every) against the final one, along the rollout."""
     folder = where.find(run)
-    from hero.evaluation.evaluate import landscape
-    from hero.report.figures.analysis import landscape_figure
-    from hero.report.sentences import landscape_sentence
-    from hero.runs.folder import Run
+    from hero.paper.landscape import measure_landscape
 
-    found = landscape(folder, where.data)
-    say(landscape_sentence(found))
-    title = Run(folder).config.source.title
-    show_figure(folder, "landscape", landscape_figure(found, title), open)
+    show_analysis(folder, "landscape", measure_landscape(folder, where.data), open)
 
 
 def probe(
@@ -116,14 +109,9 @@ def probe(
 ) -> None:
     """Measure the quantities of HERO's theory on the checkpoints of a HERO run."""
     folder = where.find(run)
-    from hero.evaluation import probe
-    from hero.report.content import probe_table
-    from hero.report.figures.analysis import probe_figure
+    from hero.paper import probe
 
-    found = probe.probe(folder, where.data, step or [], horizon, windows)
-    show(probe_table(found))
-    say(*(point.conclusion for point in found.checkpoints))
-    show_figure(folder, "probe", probe_figure(found.checkpoints), open)
+    show_analysis(folder, "probe", probe.probe(folder, where.data, step or [], horizon, windows), open)
 
 
 def anatomy(
@@ -140,22 +128,22 @@ def anatomy(
     """Tell which modes make the error of a trained operator at step T."""
     folder = where.find(run)
     from hero.analysis import anatomy
-    from hero.report.content import anatomy_table
-    from hero.report.figures.analysis import anatomy_figure
-    from hero.runs.folder import Run
 
     found = anatomy.anatomy(folder, where.data, steps, trajectories, split, not without_solver)
-    show(anatomy_table(found))
-    say(found.advice)
-    config = Run(folder).config
-    show_figure(folder, "anatomy", anatomy_figure(found, config.source.title, config.scoring), open)
+    show_analysis(folder, "anatomy", found, open)
 
 
-def show_figure(run: Path, name: str, figure: "Figure", open: bool) -> None:
-    """Write a figure into the run folder; print its place, and the command that shows it on the page."""
+def show_analysis(run: Path, name: str, found: "Record", open: bool) -> None:
+    """Print an analysis of a run, write its figure into the run folder, and name the command that makes its page."""
     from hero.report.figures.style import save
+    from hero.report.registries import ANALYSES
+    from hero.runs.folder import Run
 
-    path = save(figure, run / "figures" / f"{name}.png")
+    analysis = ANALYSES[name]
+    if analysis.table:
+        show(analysis.table(found))
+    say(*analysis.sentences(found))
+    path = save(analysis.figure(found, Run(run).config), run / "figures" / f"{name}.png")
     say(f"figure: {path}")
     say(f"`hero report {run.name}` adds it to the report", style="dim")
     if open:

@@ -1,25 +1,19 @@
-"""A trained run becomes metrics, error arrays and the rollout that the page shows; kept checkpoints, a landscape."""
+"""A trained run becomes metrics, error arrays and the rollout that the page shows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
 
-import numpy as np
 import torch
-from pydantic import Field, computed_field
 
 from hero.data.windows import Trajectories
 from hero.errors import HeroError
 from hero.evaluation.measure import NO_METRICS, Trained
 from hero.files import file_hash
 from hero.method import metrics
-from hero.method.distance import EPS
 from hero.method.rollout import rollout
 from hero.models import count_parameters
-from hero.records import Record
-from hero.runs.checkpoint import kept_path, kept_steps, load_kept
 from hero.runs.folder import Run, versions
 from hero.runs.records import Baseline, Errors, Metrics, TrainingCost
 from hero.runs.rollouts import FILE, FIRST_FILE, write_rollout
@@ -98,65 +92,3 @@ def training_cost(run: Run) -> TrainingCost:
         threads=torch.get_num_threads(),
         stopped_early=log.stopped_early,
     )
-
-
-def error_ratio(errors: np.ndarray, final: np.ndarray) -> np.ndarray:
-    """Δ_s(t) = log10((E_s(t) + ε) / (E_final(t) + ε)), from mean errors (.., steps); NaN where both have diverged.
-
-    +∞ where the checkpoint has diverged and the final model has not, -∞ the other way round.
-    """
-    with np.errstate(invalid="ignore"):  # ∞ - ∞ is NaN on purpose
-        return np.log10(errors + EPS) - np.log10(final + EPS)
-
-
-class Landscape(Record):
-    """Mean test errors E_s(t) of the kept checkpoints and of the final model, per rollout step."""
-
-    remedy: ClassVar[str] = "`hero landscape` writes it again."
-
-    run: str
-    final_step: int
-    steps: tuple[int, ...] = Field(min_length=1)
-    """Updates after which the checkpoints were kept."""
-    errors: tuple[tuple[float, ...], ...]
-    """One row per kept checkpoint."""
-    final_errors: tuple[float, ...]
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def log10_ratio(self) -> list[list[float]]:
-        """Δ_s(t), one row per kept checkpoint."""
-        ratio: list[list[float]] = error_ratio(np.array(self.errors), np.array(self.final_errors)).tolist()
-        return ratio
-
-
-def landscape(run: Path, data_dir: Path) -> Landscape:
-    """Measure all kept checkpoints and the final model on the test split; writes `landscape.json`.
-
-    The paper's second figure. "Final" means the weights that are deployed, the best by validation.
-    """
-    trained, steps = Trained(run, data_dir), kept_steps(run)
-    if not steps:
-        raise HeroError(
-            f"run {run.name} kept no checkpoints; train it again with train.keep_every=N, "
-            f"for example N={max(1, trained.config.train.steps // 5)}."
-        )
-    test = trained.data("test")
-    rows: list[tuple[float, ...]] = []
-    for step in (None, *steps):
-        if step is not None:
-            load_kept(kept_path(run, step), trained.model)
-        title = "final model" if step is None else f"checkpoint {step}"
-        errors = trained.measure(test, trained.fresh_step(), title=title).score
-        # E_s(t) = (1/N) Σ_i ‖û_t - u_t‖₂ / (‖u_t‖₂ + ε): infinite from where any of the rollouts diverges
-        rows.append(tuple(errors.mean(dim=0).tolist()))
-    final, *kept = rows
-    result = Landscape(
-        run=run.name,
-        final_step=trained.run.best_step,
-        steps=tuple(steps),
-        errors=tuple(kept),
-        final_errors=final,
-    )
-    result.write(run / "landscape.json")
-    return result

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from operator import attrgetter
 
-from hero.analysis.anatomy import Anatomy
-from hero.evaluation.theory import Probe
 from hero.method.metrics import Metric, Scoring, scoring_of
 from hero.report.listing import column_of, study_number
 from hero.report.names import (
@@ -39,8 +36,8 @@ from hero.runs.records import Before, Metrics
 from hero.runs.structure import Structure
 from hero.study import records
 from hero.study.cost.count import Description, Measurement, readable
-from hero.study.published import differences, published_numbers
 from hero.study.records import Published, StudyResult, Summary, rollout_columns
+from hero.study.registries import differences, published_numbers
 
 VERDICTS = {"better": "better", "worse": "worse", "within": "within one std"}
 
@@ -325,98 +322,6 @@ def ranks_table(summary: Summary) -> Table:
         for one in summary.ranks.methods
     ]
     return Table("Average ranks", columns, rows)
-
-
-def probe_table(probe: Probe) -> Table:
-    """The quantities of the theory, a column for each checkpoint."""
-    columns = [Column("Quantity", words=True), *(Column(f"step {point.step}") for point in probe.checkpoints)]
-    rows = [
-        Row([Text(label), *(Text(show(attrgetter(name)(point))) for point in probe.checkpoints)])
-        for label, name, show in PROBE_LINES
-    ]
-    note = "docs/method/theory.md says what each line means and does not prove."
-    return Table("The theory, measured", columns, rows, [note], sortable=False)
-
-
-def anatomy_table(anatomy: Anatomy) -> Table:
-    """The bands of modes: what training sees of each, and what each makes of the error at step T."""
-    named = {"Solver": anatomy.solver, "Data": anatomy.data}
-    carriers = {name: carried for name, carried in named.items() if carried}
-    columns = [Column("Modes |k|", words=True), Column("One-step share", meaning="Share of the one-step error energy.")]
-    for name in carriers:
-        carrying = f"where only the defect of the band drives the state that the {name.lower()} carries"
-        columns += [
-            Column(f"{name}: error", meaning=f"The score at step {anatomy.steps} {carrying}."),
-            Column(f"{name}: share", meaning="Its square over the sum of the squares."),
-        ]
-
-    def row(label: str, share: float, cells: Iterable[tuple[float, float]]) -> Row:
-        numbers = [cell for error, part in cells for cell in (Number(error), _part(part))]
-        return Row([Text(label), _part(share), *numbers])
-
-    of = list(carriers.values())
-    rows = [
-        row(label, anatomy.one_step[i], [(one.errors[i], one.shares[i]) for one in of])
-        for i, label in enumerate(anatomy.labels)
-    ]
-    rows.append(row("root of the sum of squares", math.nan, [(one.total, math.nan) for one in of]))
-    rows.append(row("all modes: its own rollout", math.nan, [(anatomy.own, math.nan)] * len(of)))
-    title = f"{anatomy.run}: error at step {anatomy.steps}, {anatomy.trajectories} trajectories of {anatomy.split}"
-    return Table(title, columns, rows, anatomy.notes, sortable=False)
-
-
-def _part(share: float) -> Number:
-    """A share with one digit after the point, so that a column can be read at a glance."""
-    shown = "" if math.isnan(share) else "< 0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
-    return Number(share, shown=shown)
-
-
-def _share(value: float) -> str:
-    return MISSING if math.isnan(value) else f"{100 * value:.3g} %"
-
-
-def _interval(ends: tuple[float, float]) -> str:
-    return MISSING if math.isnan(ends[0]) else f"{ends[0]:+.2f} to {ends[1]:+.2f}"
-
-
-def _applies(holds: bool) -> str:
-    return "applies" if holds else "does not apply"
-
-
-PROBE_LINES: Sequence[tuple[str, str, Callable[..., str]]] = (
-    ("long-horizon risk J_L", "risk", format_number),
-    ("‖∇J_L‖", "slope_norm", format_number),
-    ("weight λ", "weight", format_number),
-    ("activation α, mean", "alpha_mean", format_number),
-    ("activation α, std", "alpha_std", format_number),
-    ("usefulness a, mean", "a_mean", format_number),
-    ("usefulness a, std", "a_std", format_number),
-    ("windows with a > 0", "a_positive", _share),
-    ("cos(g_i, ∇J_L), mean", "cosine_mean", format_number),
-    ("Cov(α, a)", "covariance", format_number),
-    ("Corr(α, a)", "correlation", lambda r: MISSING if math.isnan(r) else f"{r:+.3f}"),
-    ("  95 % interval", "correlation_interval", _interval),
-    ("⟨∇J_L, d⁰⟩", "along_standard", format_number),
-    ("⟨∇J_L, d^H⟩", "decomposition.left", "{:.6e}".format),
-    ("(1+λᾱ)⟨∇J_L, d⁰⟩ − λ Cov", "decomposition.right", "{:.6e}".format),
-    ("  difference", "decomposition.residual", "{:.0e}".format),
-    ("⟨∇J_L, d̃^H⟩", "normalised.left", "{:.6e}".format),
-    ("⟨∇J_L, d⁰⟩ − λ Cov/(1+λᾱ)", "normalised.right", "{:.6e}".format),
-    ("  difference", "normalised.residual", "{:.0e}".format),
-    ("  mini-batches, largest", "minibatch.largest_residual", "{:.0e}".format),
-    ("mini-batches with Cov > 0", "minibatch.covariance_positive", _share),
-    ("reweighting adds descent", "effect", lambda x: MISSING if math.isnan(x) else f"{100 * x:+.2g} %"),
-    ("corollary 1 (preserves)", "preservation.holds", _applies),
-    ("corollary 2 (corrects)", "correction", lambda x: _applies(x.holds) if x.adverse else "not needed"),
-    ("descent margin γ", "finite_step.gamma", format_number),
-    ("‖d^H‖", "finite_step.direction_norm", format_number),
-    ("smoothness L̂", "finite_step.smoothness", format_number),
-    ("largest rate γ / (L̂ D²)", "finite_step.rate", format_number),
-    ("steps to 0.9 J_L, at most", "finite_step.entry_bound", lambda x: f"{x:.0f}" if math.isfinite(x) else MISSING),
-    ("one step: promised fall", "finite_step.promised_decrease", format_number),
-    ("one step: measured fall", "finite_step.measured_decrease", format_number),
-)
-"""Label, attribute of `ProbePoint` and form of each line."""
 
 
 def structure_table(found: Structure) -> Table:

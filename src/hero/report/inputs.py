@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from hero.analysis.anatomy import Anatomy
 from hero.errors import HeroError
-from hero.evaluation.evaluate import Landscape
-from hero.evaluation.theory import Probe
 from hero.method.metrics import Scoring, diverged
+from hero.records import Record
+from hero.report.registries import ANALYSES
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
 from hero.runs.label import Label
@@ -80,9 +80,8 @@ class ReportedRun:
     has_log: bool
     curves: Curves | None
     """None where the errors could not be read."""
-    probe: Probe | None
-    landscape: Landscape | None
-    anatomy: Anatomy | None
+    analyses: Mapping[str, Record]
+    """By name, those of `ANALYSES` that were made of the run."""
     before: Before | None = None
     """The checkpoint that it was fine-tuned from."""
     has_before_errors: bool = False
@@ -191,15 +190,14 @@ class ReportInputs:
             self.notices.append(f"{outdated}; {resume}")
         log = self._read(lambda: run.log)
         self.notices += [log.notice] if log and log.notice else []
-        probe, landscape, anatomy = (folder / f"{name}.json" for name in ("probe", "landscape", "anatomy"))
+        stored = {name: path for name in ANALYSES if (path := folder / f"{name}.json").is_file()}
+        analyses = {name: self._read(partial(ANALYSES[name].record.read, path)) for name, path in stored.items()}
         self.runs[run.name] = ReportedRun(
             run,
             metrics,
             log is not None,
             self._read(lambda: Curves.of(run.errors, run.config.source.channel_names)),
-            self._read(lambda: Probe.read(probe)) if probe.is_file() else None,
-            self._read(lambda: Landscape.read(landscape)) if landscape.is_file() else None,
-            self._read(lambda: Anatomy.read(anatomy)) if anatomy.is_file() else None,
+            {name: found for name, found in analyses.items() if found},
             self._read(lambda: run.before),
             self._read(lambda: run.before_errors if run.before else None) is not None,
             self._read(lambda: run.label) or Label(),

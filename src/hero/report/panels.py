@@ -22,8 +22,8 @@ from hero.report.inputs import Curves, ReportedRun, ReportInputs
 from hero.report.names import method_title, title_of
 from hero.strategies import STRATEGIES
 from hero.study.collect import at_last, channel_cells, persistence_of
-from hero.study.published import published_numbers
 from hero.study.records import Cell, Column, Group, Row, RunEntry, StudyResult, best_marked, rollout_columns
+from hero.study.registries import published_numbers
 from hero.training.loggers import flat
 
 NAMED_SETTINGS = 3

@@ -10,9 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from hero.evaluation.evaluate import Landscape
 from hero.method.metrics import HORIZON, Scoring, scoring_of
 from hero.models import BACKBONES
 from hero.report.inputs import ReportInputs
@@ -22,8 +19,8 @@ from hero.report.panels import results_of
 from hero.report.tables import format_number, format_p
 from hero.runs.config import RunConfig
 from hero.runs.records import Before, Metrics, Shortfall
-from hero.study.published import published_numbers
 from hero.study.records import Column, Group, PairedTest, Row, StudyResult, Summary
+from hero.study.registries import published_numbers
 from hero.study.statistics import ALPHA, ROUGH_GROUPS, counted, paired_tests
 
 PAPER_NOTE = (
@@ -66,7 +63,7 @@ def warnings(inputs: ReportInputs) -> list[str]:
 
 def result_sentences(result: StudyResult) -> list[str]:
     """The best of each group; of a comparison, which is one group, first all methods against the baseline."""
-    if result.figures == "landscape":  # its rows are checkpoints of a run, not methods
+    if not all(group.compares_runs for group in result.groups):
         return []
     column = main_column(result.columns)
     tests = [test for summary in result.statistics if summary.metric == column.key for test in summary.tests]
@@ -461,21 +458,3 @@ def change_sentence(before: Before, metrics: Metrics) -> str:
         f"warning: fine-tuning did not help: {numbers}; keep the checkpoint {before.checkpoint}, or try a lower "
         "train.lr, another strategy or longer unrolls."
     )
-
-
-def landscape_sentence(found: Landscape) -> str:
-    """The worst and the best moment of the kept checkpoints against the final model."""
-    ratio = np.array(found.log10_ratio, dtype=np.float64)
-    diverged = [step for step, row in zip(found.steps, found.errors, strict=True) if not np.isfinite(row[-1])]
-    note = f" Rollouts diverged at checkpoint {', '.join(map(str, diverged))}." if diverged else ""
-    if not np.isfinite(ratio).any():
-        return "No checkpoint can be compared with the final model: rollouts diverged everywhere." + note
-    parts = []
-    for word, pick in (("worse", np.max), ("better", np.min)):
-        extreme = pick(ratio[np.isfinite(ratio)])
-        row, column = np.argwhere(ratio == extreme)[0]
-        if (extreme > 0) == (word == "worse") and extreme != 0:
-            factor = format_number(10 ** abs(extreme))
-            parts.append(f"at most {factor} times {word} (checkpoint {found.steps[row]}, rollout step {column + 1})")
-    verdict = "; ".join(parts) if parts else "equal everywhere"
-    return f"Against the final model of step {found.final_step}, kept checkpoints are {verdict}.{note}"

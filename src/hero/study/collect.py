@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hero.errors import HeroError
-from hero.evaluation import shifts
-from hero.evaluation.evaluate import Landscape, landscape
 from hero.method.metrics import Scoring, diverged
-from hero.runs.checkpoint import kept_steps
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
 from hero.runs.records import Errors, Metrics, Shortfall
-from hero.study.cost.table import measure_costs
-from hero.study.published import COST_NOTE, differences, published_row
 from hero.study.records import Cell, Column, Group, Published, Row, RunEntry, Status, best_marked
-
-COSTS = "costs.json"
+from hero.study.registries import differences, published_row
 
 
 @dataclass(frozen=True)
@@ -118,71 +111,6 @@ def persistence_of(
     return {"persistence": found, "persistence_channels": at_last(baseline.channels, scoring)} if found else {}
 
 
-def read_shifts(group: PlannedGroup, columns: Sequence[Column], places: Places) -> Iterator[Group]:
-    """A group for each of the paper's shifts; a run that was not measured under it yet is measured now."""
-    for shift in shifts.SHIFTS.values():
-
-        def read(run: Run, shift: shifts.Shift = shift) -> Measured:
-            result = shifts.shifted(run.path, places.data, shift)
-            found = {c.key: result.test[c.metric] for c in columns if c.metric in result.test}
-            return Measured(found, int(result.test["diverged"]), result.trajectories)
-
-        rows = [
-            read_row(row, columns, places, read, paper_of(group, row, f"{group.table}_{shift.name}"))
-            for row in group.rows
-        ]
-        found = group_of(group, columns, rows)
-        yield found.model_copy(update={"title": f"{group.title}: {shift.title}", "shift": shift.name})
-
-
-def read_landscape(group: PlannedGroup, columns: Sequence[Column], places: Places) -> Iterator[Group]:
-    """A row for each kept checkpoint and one for the final model: E_s(t) of `hero landscape`."""
-    rows = []
-    for row in group.rows:
-        train = row.configs[0].train
-
-        for step in (*range(train.keep_every, train.steps + 1, train.keep_every), None):
-
-            def read(run: Run, step: int | None = step) -> Measured:
-                found = stored_landscape(run.path, places.data)
-                if step is not None and step not in found.steps:
-                    return Measured({})  # a run that stopped early
-                errors = found.final_errors if step is None else found.errors[found.steps.index(step)]
-                return Measured({places.scoring.at(t): error for t, error in enumerate(errors, start=1)})
-
-            found = read_row(row, columns, places, read, ({}, ()))
-            end = "final" if step is None else f"step {step}"
-            rows.append(found.model_copy(update={"label": f"{row.label}, {end}", "note": ""}))
-    yield group_of(group, columns, rows)
-
-
-def stored_landscape(run: Path, data_dir: Path) -> Landscape:
-    """`landscape.json` of a run, measured if it is not there or not of the checkpoints that are."""
-    with contextlib.suppress(HeroError):
-        found = Landscape.read(run / "landscape.json")
-        if list(found.steps) == kept_steps(run):
-            return found
-    return landscape(run, data_dir)
-
-
-def read_costs(group: PlannedGroup, columns: Sequence[Column], places: Places) -> Iterator[Group]:
-    """The rows measured now, or as an earlier command of the same study has measured them."""
-    path = places.out / f"{group.task}-{group.backbone.rpartition(':')[2]}-{COSTS}"
-    found = measure_costs([row.configs[0] for row in group.rows], places.data, path=path)
-    rows = []
-    dims = group.rows[0].configs[0].source.dims
-    for row in group.rows:
-        cost = found.costs[row.configs[0].run_id()]
-        values = {column.key: float(getattr(cost, column.key)) for column in columns}
-        paper, differs = paper_of(group, row, task=f"{dims}d")
-        if paper and paper["parameters"].mean != cost.parameters:
-            paper = {}  # another network; the notes say so
-        rows.append(finished_row(row, columns, [Measured(values)], (), (paper, differs)))
-    of_paper = group.backbone == "fno" and dims == 2
-    notes = (found.note, COST_NOTE) if of_paper else (found.note,)
-    yield group_of(group, columns, rows).model_copy(update={"notes": notes})
-
-
 def group_of(group: PlannedGroup, columns: Sequence[Column], rows: Sequence[Row]) -> Group:
     """A group with the best of each column marked."""
     return Group(
@@ -196,7 +124,7 @@ def group_of(group: PlannedGroup, columns: Sequence[Column], rows: Sequence[Row]
 
 def paper_of(group: PlannedGroup, row: PlannedRow, table: str = "", task: str = "") -> tuple[Paper, tuple[str, ...]]:
     """The published numbers of a row if its runs are the paper's, else the settings in which they differ."""
-    found = published_row(table or group.table, task or group.task, group.backbone, row.published) or {}
+    found = published_row(table or group.table, task or group.task, group.backbone, row.published)
     differs = tuple(differences(row.configs[0], row.own)) if found else ()
     return {} if differs else found, differs
 

@@ -1,4 +1,4 @@
-"""The studies of the paper as plain descriptions, and the runs that they need.
+"""Studies as plain descriptions, and the runs that they need.
 
 A study is one entry of `STUDIES`: its rows (a strategy with settings), the tasks, backbones and losses they are run
 with, the columns, and the reader that takes the numbers from the run folders. `plan` turns a study into configurations:
@@ -16,68 +16,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hero.config.registry import Registry, trust
+from hero.config.registry import trust
 from hero.config.settings import Facts, derivation
 from hero.data import TASKS
 from hero.errors import HeroError, unknown_name
-from hero.evaluation.shifts import PAPER_TASK
 from hero.method.metrics import Scoring
 from hero.models import BACKBONES
-from hero.parts import STUDIES as BY_NAME
 from hero.runs.config import RunConfig, all_settings, build, make_config, merge_settings
 from hero.strategies import STRATEGIES
-from hero.study.collect import (
-    PlannedGroup,
-    PlannedRow,
-    Reader,
-    read_costs,
-    read_landscape,
-    read_rollouts,
-    read_shifts,
-)
-from hero.study.records import ROLLOUT_COLUMNS, Column, Figures
-from hero.study.rows import (
-    FULL_HERO,
-    PUBLISHED_SIZE,
-    StudyRow,
-    ablation_row,
-    control_row,
-    recipe_row,
-    refresh_steps,
-    relative_interval,
-    strategy_row,
-    strategy_rows,
-    varied_rows,
-)
+from hero.study.collect import PlannedGroup, PlannedRow, Reader, read_rollouts
+from hero.study.records import ROLLOUT_COLUMNS, Column
+from hero.study.registries import STUDIES
+from hero.study.rows import StudyRow, strategy_row
 
-MAIN_TASKS = (
-    "burgers",
-    "kuramoto_sivashinsky",
-    "anisotropic_diffusion",
-    "decaying_turbulence",
-    "swift_hohenberg",
-    "unbalanced_advection",
-)
-ALL_TASKS = (
-    "dispersion",
-    "burgers",
-    "kdv",
-    "kuramoto_sivashinsky",
-    "anisotropic_diffusion",
-    "kolmogorov_flow",
-    "decaying_turbulence",
-    "swift_hohenberg",
-    "unbalanced_advection",
-)
 SEEDS = 5
 MOST_VALUES = 10_000
 """Of one axis: a longer study would not end, nor its plan fit the memory."""
 LOSSES = ("relative", "mse")
 """The absolute losses of the paper: D in its Method section, push-forward MSE in its implementation section."""
 AXES = ("tasks", "backbones", "loss", "strategies", "seeds")
-OWN_ROWS = ("tasks", "backbones", "loss", "seeds")
-"""Axes of a study whose rows are not one for each strategy."""
-ONE_LOSS = ("tasks", "backbones", "strategies", "seeds")
 SETTINGS_OF_AXES = {
     "task.name": "tasks",
     "backbone.name": "backbones",
@@ -100,139 +57,20 @@ class Study:
     axes: tuple[str, ...] = AXES
     """The axes that a command may narrow; strategies only where each row is one."""
     table: str = "complete"
-    """The paper's table with the published numbers of the rows."""
+    """The published table with the numbers of the rows."""
     read: Reader = read_rollouts
     measures: bool = False
     """Whether reading measures what is missing, beyond the runs."""
     needs_kept: bool = False
     """Whether it reads the checkpoints that a run keeps (train.keep_every)."""
-    figures: Figures = "curves"
+    figures: str = "curves"
+    """The kind of its figures, a name in `hero.report.registries.STUDY_FIGURES`."""
     setting: str = ""
     """The display name of the setting that the rows vary."""
     tested: str | None = "nrmse@100"
     """The column of the statistics; None where there is nothing to test."""
     baseline: str = "push_forward"
     """The strategy, or the label of the row, that the others are tested against."""
-
-
-COMPARED_STRATEGIES = strategy_rows("one_step", "push_forward", "refiner", "recurrent", "hero", "fixed_weight")
-BOTH = ("fno", "transolver")
-TURBULENCE = ("decaying_turbulence",)
-SAME_OPTIMIZER = "FNO-PF, optimizer of the recipe"
-
-PAPER = {
-    "main": Study("Main results", MAIN_TASKS, BOTH, COMPARED_STRATEGIES, losses=LOSSES),
-    "complete": Study("Complete results", ALL_TASKS, BOTH, COMPARED_STRATEGIES),
-    "recipe": Study(
-        "The recommended recipe and HERO as published",
-        ("burgers",),
-        ("fno",),
-        (
-            StudyRow("hero", "FNO-HERO, as published"),
-            control_row(SAME_OPTIMIZER),
-            recipe_row("FNO, recommended recipe"),
-        ),
-        axes=("tasks", "backbones", "seeds"),
-        baseline=SAME_OPTIMIZER,
-    ),
-    "ablation": Study(
-        "Ablation of HERO",
-        TURBULENCE,
-        ("fno",),
-        (
-            StudyRow("one_step", published="FNO"),
-            StudyRow("push_forward", published="FNO-PF"),
-            ablation_row("Self-relative", candidates=("self",)),
-            ablation_row("Lag-only HERO", candidates=("lag",)),
-            ablation_row("HERO w/o Lag", candidates=("perturbed", "self")),
-            ablation_row("HERO w/o Pert", candidates=("lag", "self")),
-            ablation_row("HERO w/o Self", candidates=("lag", "perturbed")),
-            ablation_row("HERO w/o Relative", lambda_max=0.0),
-            FULL_HERO,
-            StudyRow("fixed_weight"),
-        ),
-        losses=LOSSES,
-        axes=OWN_ROWS,
-        table="ablation",
-    ),
-    "ood": Study(
-        "Zero-shot under shifts",
-        (PAPER_TASK,),
-        ("fno",),
-        strategy_rows("one_step", "push_forward", "recurrent", "hero", "fixed_weight"),
-        (
-            Column.of("gm100"),
-            Column.of("nrmse@200"),
-            Column.of("stability_horizon_200", key="mean_stability_horizon", label="MSH"),
-        ),
-        axes=("backbones", "loss", "strategies", "seeds"),
-        table="ood",
-        read=read_shifts,
-        measures=True,
-        figures="none",
-        tested="nrmse@200",
-    ),
-    "start_step": Study(
-        "Start step of the relative term",
-        TURBULENCE,
-        ("fno",),
-        varied_rows("hero.start", "s0", relative_interval, {0.2: 2000, 0.4: 4000, 0.6: 6000, 0.8: 8000}),
-        axes=OWN_ROWS,
-        table="start_step",
-        figures="setting",
-        setting="start step s₀",
-    ),
-    "refresh": Study(
-        "Refresh interval of the lagged operator",
-        TURBULENCE,
-        ("fno",),
-        varied_rows("hero.refresh", "R", refresh_steps, {0.05: 500, 0.1: 1000, 0.2: 2000, 0.4: 4000}),
-        axes=OWN_ROWS,
-        table="refresh",
-        figures="setting",
-        setting="refresh interval R",
-    ),
-    "cost": Study(
-        "Cost",
-        TURBULENCE,
-        ("fno",),
-        (*COMPARED_STRATEGIES, PUBLISHED_SIZE),
-        (
-            Column(key="parameters", label="Parameters", direction="lower"),
-            Column(key="inference_ms_per_step", label="Inference ms/step", direction="lower"),
-            Column(key="peak_memory_mb", label="Peak memory MB", direction="lower"),
-            Column(key="train_steps_per_s", label="Training steps/s", direction="higher"),
-        ),
-        axes=("tasks", "backbones", "strategies"),
-        table="cost",
-        read=read_costs,
-        measures=True,
-        figures="none",
-        tested=None,
-    ),
-    "rollout_figure": Study(
-        "Error along the rollout",
-        TURBULENCE,
-        ("fno",),
-        strategy_rows("one_step", "push_forward", "hero"),
-        axes=ONE_LOSS,
-        figures="rollout",
-    ),
-    "landscape": Study(
-        "Kept checkpoints along the rollout",
-        TURBULENCE,
-        ("fno",),
-        strategy_rows("hero"),
-        tuple(Column(key=f"nrmse@{t}", label=f"nRMSE@{t}", direction="lower") for t in (1, 40, 100, 160)),
-        axes=ONE_LOSS,
-        read=read_landscape,
-        measures=True,
-        needs_kept=True,
-        figures="landscape",
-        tested=None,
-    ),
-}
-STUDIES: Registry[Study] = BY_NAME
 
 
 @dataclass(frozen=True)

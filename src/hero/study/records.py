@@ -23,9 +23,6 @@ FILE = "study.json"
 
 Direction = Literal["lower", "higher"]
 Status = Literal["finished", "unfinished", "not run", "failed"]
-Figures = Literal["curves", "rollout", "setting", "landscape", "none"]
-"""Figures of each group: error curves; the curves and one predicted state; the curves and each column against the
-setting that the rows vary; the landscape of kept checkpoints."""
 
 
 class Column(Record):
@@ -179,7 +176,13 @@ class Group(Record):
     persistence: dict[str, float] = Field(default_factory=dict)
     """The numbers of keeping the first state, by the key of the column; empty where they are not measured."""
     persistence_channels: dict[str, float] = Field(default_factory=dict)
-    """Its error at the last step of each channel."""
+    """The error of keeping the first state at the last step of each channel."""
+
+    @property
+    def compares_runs(self) -> bool:
+        """Whether each row has runs of its own: rows may also be checkpoints of the same runs."""
+        names = [run.run for row in self.rows for run in row.runs]
+        return len(names) == len(set(names))
 
 
 class Pairs(Record):
@@ -306,7 +309,8 @@ class StudyResult(Record):
     groups: tuple[Group, ...]
     statistics: tuple[Summary, ...] = ()
     """One for each loss; empty where nothing is tested."""
-    figures: Figures = "none"
+    figures: str = "none"
+    """The kind of its figures."""
     setting: str = ""
     """The name of the setting that the rows vary, for figures."""
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hero.parts import PRESETS, RECOMMENDED
 from hero.runs.config import RunConfig
 from hero.strategies import STRATEGIES
-from hero.strategies.hero import HeroSettings
 
 RowSettings = Callable[[RunConfig], Mapping[str, Any]]
 """Settings of a row from the configuration that it would have without them."""
@@ -19,16 +16,6 @@ RowSettings = Callable[[RunConfig], Mapping[str, Any]]
 def shared(config: RunConfig) -> Mapping[str, Any]:
     """No settings in addition to the study's."""
     return {}
-
-
-def fixed(settings: Mapping[str, Any]) -> RowSettings:
-    """The same settings whatever the study is run with."""
-    return lambda config: settings
-
-
-def share(setting: str, part: float) -> RowSettings:
-    """A setting as a share of the updates."""
-    return lambda config: {setting: max(1, round(part * config.train.steps))}
 
 
 def whole_trajectories(config: RunConfig) -> Mapping[str, Any]:
@@ -66,20 +53,6 @@ def windows_note(config: RunConfig) -> str:
     return f"unroll {config.train.unroll} from the first state, batch {config.train.batch}"
 
 
-def relative_interval(config: RunConfig) -> str:
-    """The updates in which the relative term acts."""
-    return f"{config.method.start}–{config.train.steps}" if isinstance(config.method, HeroSettings) else ""
-
-
-def refresh_steps(config: RunConfig) -> str:
-    """The updates at which the lagged operator is copied: all of a few, else the first two and the last."""
-    if not isinstance(config.method, HeroSettings):
-        return ""
-    steps = list(range(config.method.start, config.train.steps, config.method.refresh))
-    shown = [*steps[:2], "…", steps[-1]] if len(steps) > 4 else steps
-    return ", ".join(map(str, shown))
-
-
 @dataclass(frozen=True)
 class StudyRow:
     """A line of the table: a strategy, and its settings in addition to the study's."""
@@ -89,7 +62,7 @@ class StudyRow:
     """Default: the name of the backbone with the suffix of the strategy; {} stands for the value of `varied`."""
     settings: RowSettings = shared
     published: str = ""
-    """The name of the row in the paper's table; default: the strategy."""
+    """The name of the row in the published table; default: the strategy."""
     note: Callable[[RunConfig], str] = no_note
     applies: Callable[[RunConfig], bool] = always
     """Whether the group of a configuration has the row."""
@@ -113,43 +86,3 @@ def strategy_row(name: str) -> StudyRow:
 def strategy_rows(*names: str) -> tuple[StudyRow, ...]:
     """A row for each strategy."""
     return tuple(map(strategy_row, names))
-
-
-FULL_HERO = dataclasses.replace(SPECIAL_ROWS["hero"], label="Full HERO", published="Full HERO")
-PUBLISHED_SIZE = StudyRow(
-    "push_forward",
-    "FNO-PF, 30,541 parameters",
-    fixed({"backbone.size": "paper_count"}),
-    applies=lambda config: config.backbone.name == "fno" and config.source.dims == 2,
-)
-"""The 2D FNO with the parameters that the paper counts, next to the one that its layout gives."""
-
-
-def recipe_row(label: str) -> StudyRow:
-    """The recommended preset; the paper does not have it."""
-    settings = dict(PRESETS[RECOMMENDED])
-    return StudyRow(settings.pop("strategy"), label, fixed(settings), published=label)
-
-
-def control_row(label: str) -> StudyRow:
-    """The strategy and the optimizer of the recommended preset, and nothing else of it."""
-    preset = PRESETS[RECOMMENDED]
-    return StudyRow(preset["strategy"], label, fixed({"train.optimizer": preset["train.optimizer"]}), published=label)
-
-
-def ablation_row(label: str, **settings: Any) -> StudyRow:
-    """HERO with settings of its section."""
-    return StudyRow("hero", label, fixed({f"hero.{name}": value for name, value in settings.items()}), label)
-
-
-def varied_rows(
-    setting: str, symbol: str, note: Callable[[RunConfig], str], published: Mapping[float, int]
-) -> tuple[StudyRow, ...]:
-    """Push-forward, and HERO with a setting at shares of the updates; `published` has the paper's values."""
-    hero = (
-        StudyRow(
-            "hero", f"HERO ({symbol}={{}})", share(setting, part), f"HERO ({symbol}={value})", note, varied=setting
-        )
-        for part, value in published.items()
-    )
-    return (StudyRow("push_forward", published="FNO-PF"), *hero)

@@ -10,16 +10,16 @@ from matplotlib.figure import Figure
 
 from hero.data import Source
 from hero.method.metrics import Scoring
-from hero.report.figures.analysis import anatomy_figure, landscape_figure, probe_figure
 from hero.report.figures.curves import baseline_means, curves_figure, draw_methods, error_figure, finetune_figure
 from hero.report.figures.fields import draw_states, fields_figure, spectrum_figure
 from hero.report.figures.style import PAPER_DPI, new_figure, safe_name, save_png_and_pdf
 from hero.report.figures.training import spectra_charts, spectra_figure, training_figure
 from hero.report.inputs import ReportedRun, ReportInputs
 from hero.report.panels import Panel, panels_of
+from hero.report.registries import ANALYSES
 from hero.runs.records import Errors
 from hero.runs.rollouts import Rollout
-from hero.study.published import published_numbers
+from hero.study.registries import published_numbers
 
 
 def run_figures(run: ReportedRun) -> Iterator[tuple[str, Figure]]:
@@ -37,12 +37,8 @@ def run_figures(run: ReportedRun) -> Iterator[tuple[str, Figure]]:
         yield "weights", spectra_figure(charts)
     if run.before_errors and run.errors:
         yield "finetune", finetune_figure(run.before_errors, run.errors, source.title)
-    if run.landscape:
-        yield "landscape", landscape_figure(run.landscape, source.title)
-    if run.probe:
-        yield "probe", probe_figure(run.probe.checkpoints)
-    if run.anatomy:
-        yield "anatomy", anatomy_figure(run.anatomy, source.title, run.metrics.scoring)
+    for name, found in run.analyses.items():
+        yield name, ANALYSES[name].figure(found, run.config)
 
 
 def panel_figures(panel: Panel) -> Iterator[tuple[str, Figure]]:

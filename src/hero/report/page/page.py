@@ -10,7 +10,6 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,9 @@ from typing import Any
 from markupsafe import Markup
 
 from hero.files import replacing
-from hero.report.content import anatomy_table, change_table, probe_table
+from hero.report.content import change_table
 from hero.report.inputs import ReportInputs
 from hero.report.page.payload import image, payload
-from hero.report.sentences import landscape_sentence
 from hero.report.tables import format_number, template
 
 SCRIPTS = ("basics.js", "chart.js", "player.js", "page.js")
@@ -54,10 +52,7 @@ def parts(data: Mapping[str, Any]) -> Iterator[str]:
         json=map(Markup, _json({key: data[key] for key in ("curves", "players", "training")})),
         folded_notices=FOLDED_NOTICES,
         drawn=lambda run, kind: image(run.run.path / "figures" / f"{kind}.png"),
-        probe_table=lambda probe: replace(probe_table(probe), title="All numbers of the probe", folded=True),
-        landscape_sentence=landscape_sentence,
         change_table=lambda run: change_table(run.before, run.metrics),
-        anatomy_table=lambda anatomy: replace(anatomy_table(anatomy), title=""),
         shown=lambda value: format_number(value) if isinstance(value, float) else str(value),
     )
 

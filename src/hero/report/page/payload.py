@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from hero.report.listing import ListedRun, runs_table
 from hero.report.names import BASELINE_TITLES
 from hero.report.page.player import Data, colour_tables, finite_or_none, player, size_of
 from hero.report.panels import Panel, Series, panels_of, results_of
+from hero.report.registries import ANALYSES
 from hero.report.sentences import WARNING, lead, statistics_notes, study_notes, warnings
 from hero.report.tables import Table
 from hero.study.records import StudyResult
@@ -53,7 +54,7 @@ def payload(inputs: ReportInputs) -> Data:
         "curves": {"metrics": CURVE_METRICS, "panels": [_curves(panel) for panel in panels if panel.curves]},
         "players": {"colours": colour_tables() if players else {}, "runs": players, "truths": truths},
         "training": training,
-        "analyses": [run for run in inputs.runs.values() if run.probe or run.landscape or run.anatomy],
+        "analyses": [analysis for run in inputs.runs.values() for analysis in _analyses(run)],
         "finetuned": [run for run in inputs.runs.values() if run.before],
         "studies": [
             (result.title, _statistics(result), _images(folder))
@@ -62,6 +63,21 @@ def payload(inputs: ReportInputs) -> Data:
         ],
         "runs": list(inputs.runs.values()),
     }
+
+
+def _analyses(run: ReportedRun) -> Iterator[Data]:
+    """The analyses of a run: heading, sentences, figure and table."""
+    for name, found in run.analyses.items():
+        shown = ANALYSES[name]
+        table = shown.table(found) if shown.table else None
+        yield {
+            "run": run,
+            "name": name,
+            "title": f"{shown.title}: {run.name}",
+            "sentences": shown.sentences(found),
+            "caption": shown.caption,
+            "tables": [table if table.folded else replace(table, title="")] if table else [],
+        }
 
 
 def _title(inputs: ReportInputs) -> str:

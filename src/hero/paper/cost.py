@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,18 @@ from hero.models import count_parameters
 from hero.records import Record
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run, choose_device, versions
+from hero.study.collect import Measured, Places, PlannedGroup, finished_row, group_of, paper_of
 from hero.study.cost.measure import DryRun, seconds_of, some_states, wait_for
+from hero.study.records import Column, Group
 from hero.training.memory import peak_memory, release_memory, reset_peak, resident_memory
+
+COST_NOTE = (
+    "The paper's 2D FNO has 30,541 parameters, which backbone.size=paper_count meets; the default has 102,881, and the "
+    "paper's numbers do not stand next to it. Refine adds 376 parameters and 9.9 % of latency in the paper; here "
+    "PDE-Refiner adds 40 parameters and calls its network K + 1 times a step, about five times the latency."
+)
+"""Stands next to measured costs of a 2D FNO."""
+
 
 ROUNDS, TURN_UPDATES, ROLLOUT_STEPS = 5, 4, 200
 """Turns of strategies that are compared, updates of each phase in a turn, and steps of a rollout, as in the paper."""
@@ -72,7 +82,7 @@ def measure_costs(
         raise HeroError(f"`rounds`={rounds} and `steps`={steps} measure nothing; use at least 1 of each.")
     runs = {config.run_id(): for_measuring(config) for config in configs}
     note = conditions(list(runs.values()), rounds, steps)
-    known = read_costs(path, note, runs) if path else None
+    known = earlier_costs(path, note, runs) if path else None
     if known is not None:
         return known
     with (
@@ -112,7 +122,7 @@ def conditions(configs: Sequence[RunConfig], rounds: int, steps: int) -> str:
     )
 
 
-def read_costs(path: Path, note: str, runs: Collection[str]) -> Costs | None:
+def earlier_costs(path: Path, note: str, runs: Collection[str]) -> Costs | None:
     """An earlier measurement; None if it is missing, damaged, measured otherwise or without one of the runs."""
     try:
         found = Costs.read(path)
@@ -178,7 +188,7 @@ SMALL = {"task.name": "burgers", "task.resolution": 16, "backbone.width": 2, "ba
 """A rollout that needs hardly any memory but all libraries."""
 GIVE_BACK_AT_ONCE = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 """glibc otherwise keeps some freed buffers: the same rollout then peaked at 85 or at 98 MB."""
-CHILD = "import sys; from hero.study.cost.table import print_peak; print_peak(*sys.argv[1:])"
+CHILD = "import sys; from hero.paper.cost import print_peak; print_peak(*sys.argv[1:])"
 
 
 def peak_of_process(config: RunConfig, steps: int) -> int:
@@ -211,3 +221,21 @@ def print_peak(folder: str, steps: str, threads: str) -> None:
     reset_peak(device)
     FreeRollout(config, config.build_operator().to(device))(int(steps))
     print((peak_memory(device) or 0) - before)
+
+
+def read_costs(group: PlannedGroup, columns: Sequence[Column], places: Places) -> Iterator[Group]:
+    """The rows measured now, or as an earlier command of the same study has measured them."""
+    path = places.out / f"{group.task}-{group.backbone.rpartition(':')[2]}-costs.json"
+    found = measure_costs([row.configs[0] for row in group.rows], places.data, path=path)
+    rows = []
+    dims = group.rows[0].configs[0].source.dims
+    for row in group.rows:
+        cost = found.costs[row.configs[0].run_id()]
+        values = {column.key: float(getattr(cost, column.key)) for column in columns}
+        paper, differs = paper_of(group, row, task=f"{dims}d")
+        if paper and paper["parameters"].mean != cost.parameters:
+            paper = {}  # another network; the notes say so
+        rows.append(finished_row(row, columns, [Measured(values)], (), (paper, differs)))
+    of_paper = group.backbone == "fno" and dims == 2
+    notes = (found.note, COST_NOTE) if of_paper else (found.note,)
+    yield group_of(group, columns, rows).model_copy(update={"notes": notes})

@@ -7,7 +7,7 @@ resampled: the same functions, warmed up on the grid of the training. Otherwise 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,10 @@ from hero.evaluation.elsewhere import changed_task, check_grid
 from hero.evaluation.measure import Trained
 from hero.files import file_hash
 from hero.method.metrics import Scoring, summarise
+from hero.runs.folder import Run
 from hero.runs.records import UNREADABLE, RunIdentity, read_arrays
+from hero.study.collect import Measured, Places, PlannedGroup, group_of, paper_of, read_row
+from hero.study.records import Column, Group
 
 
 @dataclass(frozen=True)
@@ -119,3 +122,20 @@ def read_result(path: Path, identity: Mapping[str, Any], scoring: Scoring) -> Sh
     except (*UNREADABLE, LookupError, TypeError, HeroError):
         return None
     return result.model_copy(update={"test": test})
+
+
+def read_shifts(group: PlannedGroup, columns: Sequence[Column], places: Places) -> Iterator[Group]:
+    """A group for each of the paper's shifts; a run that was not measured under it yet is measured now."""
+    for shift in SHIFTS.values():
+
+        def read(run: Run, shift: Shift = shift) -> Measured:
+            result = shifted(run.path, places.data, shift)
+            found = {c.key: result.test[c.metric] for c in columns if c.metric in result.test}
+            return Measured(found, int(result.test["diverged"]), result.trajectories)
+
+        rows = [
+            read_row(row, columns, places, read, paper_of(group, row, f"{group.table}_{shift.name}"))
+            for row in group.rows
+        ]
+        found = group_of(group, columns, rows)
+        yield found.model_copy(update={"title": f"{group.title}: {shift.title}", "shift": shift.name})

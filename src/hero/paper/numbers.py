@@ -17,17 +17,11 @@ from hero.data import FileSettings
 from hero.method.metrics import HORIZON
 from hero.runs.config import RunConfig, make_config
 from hero.study.records import Published
+from hero.study.registries import Publication
 
 KEY = ("table", "task", "backbone", "row")
 STEPS = 10_000
 """Updates of every run of the paper."""
-
-COST_NOTE = (
-    "The paper's 2D FNO has 30,541 parameters, which backbone.size=paper_count meets; the default has 102,881, and the "
-    "paper's numbers do not stand next to it. Refine adds 376 parameters and 9.9 % of latency in the paper; here "
-    "PDE-Refiner adds 40 parameters and calls its network K + 1 times a step, about five times the latency."
-)
-"""Stands next to measured costs of a 2D FNO."""
 
 SECOND_READINGS: dict[str, dict[str, Any]] = {
     "kuramoto_sivashinsky": {"task.gradient_norm": -2.0, "task.kept_mean": 1.0},  # as printed: docs/reference/tasks.md
@@ -73,7 +67,7 @@ def differences(config: RunConfig, own: Collection[str] = ()) -> list[str]:
 @cache
 def _paper() -> dict[tuple[str, ...], dict[str, Published]]:
     """Every row of paper.csv by its key."""
-    text = resources.files("hero.study").joinpath("paper.csv").read_text(encoding="utf-8")
+    text = resources.files("hero.paper").joinpath("paper.csv").read_text(encoding="utf-8")
     rows = {}
     for line in csv.DictReader(text.splitlines()):
         key = tuple(line.pop(name) for name in KEY)
@@ -90,8 +84,4 @@ def _text(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else f"{value}"
 
 
-def published_numbers(config: RunConfig) -> dict[str, Published]:
-    """The paper's numbers for a run, by key of their column; none unless the run follows the paper's protocol."""
-    names = (config.task.name, config.backbone.name, config.strategy)
-    row = {} if differences(config) else published_row("complete", *names) or {}
-    return {key: Published(mean=number.mean, std=number.std) for key, number in row.items()}
+PAPER = Publication(published_row, differences)

@@ -18,11 +18,11 @@ from torch import Generator, Tensor, nn
 from hero.console import progress_bar
 from hero.data.windows import Context
 from hero.errors import HeroError
-from hero.evaluation import theory
-from hero.evaluation.gradients import long_gradient, long_risk, parameters_of, task_gradients
 from hero.method.candidates import restored_lagged
 from hero.method.norm import Norm
 from hero.method.objective import Hero, HeroState
+from hero.paper import theory
+from hero.paper.gradients import long_gradient, long_risk, parameters_of, task_gradients
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_state
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device, load_data, with_float64

@@ -1,0 +1,81 @@
+"""The paper's first figure: error curves, and next to them one state as truth and predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+from hero.data.windows import Trajectories
+from hero.method.metrics import median_trajectory
+from hero.method.rollout import rollout
+from hero.report.figures.curves import draw_methods
+from hero.report.figures.fields import draw_states
+from hero.report.figures.studies import errors_of
+from hero.report.figures.style import new_figure
+from hero.runs.folder import Run, choose_device, load_data
+from hero.study.records import Group, Row, StudyResult
+
+
+def rollout_figures(
+    result: StudyResult, group: Group, name: str, runs_dir: Path, data_dir: Path
+) -> Iterator[tuple[str, Figure]]:
+    """The figure of a group that has finished runs, by its name."""
+    if any(row.finished for row in group.rows):
+        reference = result.statistics[0].baseline if result.statistics else ""
+        yield f"rollout-{name}", rollout_figure(group, reference, runs_dir, data_dir)
+
+
+def rollout_figure(group: Group, reference: str, runs_dir: Path, data_dir: Path) -> Figure:
+    """The paper's first figure: error curves, and next to them one state as truth and predictions.
+
+    The drawn trajectory is the median one of the method `reference`, or of the first row that was run, by the GM of its
+    first seed; the state is the last that the GM reads, step 100 in the paper.
+    """
+    errors, scoring, baselines = errors_of(group, runs_dir)
+    rows = {row.label: row for row in group.rows if row.label in errors}
+    chosen = next((row for row in rows.values() if row.method == reference), next(iter(rows.values())))
+    first = chosen.finished[0]
+    run = Run(runs_dir / first.run)
+    config, device, source = run.config, choose_device(run.config.train.device), run.config.source
+    step = config.horizon
+    index = median_trajectory(run.errors.score, step)
+    example = load_data(config, "test", data_dir, device)[index : index + 1]
+    truth = hidden(example.states[0, config.train.history + step - 1].cpu().numpy(), example)
+    runs = {label: _run_of(row, first.seed, runs_dir) for label, row in rows.items()}
+    states = {label: hidden(predicted(one, example, step, device), example) for label, one in runs.items()}
+    numbers = {
+        label: [one.errors.of_channel(c)[index, step - 1] for c in range(source.channels)]
+        for label, one in runs.items()
+    }
+    figure = new_figure(12.5, 5.0)
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.25))[0]
+    axes = left.subplots()
+    draw_methods(axes, errors, scoring, baselines)
+    axes.legend(fontsize=8, loc="best")
+    draw_states(right, truth, states, numbers, source, scoring)
+    by = f"the median of {chosen.label} by {config.scoring.gm_title} (seed {first.seed})"
+    right.suptitle(f"step {step} of test trajectory {index}, {by}", fontsize=10)
+    left.suptitle(group.title, fontsize=10)
+    return figure
+
+
+def hidden(state: np.ndarray, example: Trajectories) -> np.ndarray:
+    """The state with NaN at the masked points of its data."""
+    return state if example.mask is None else np.where(example.mask.cpu().numpy(), state, np.nan)
+
+
+def _run_of(row: Row, seed: int, runs_dir: Path) -> Run:
+    """The run of a row with this seed, or its first."""
+    return Run(runs_dir / next((run for run in row.finished if run.seed == seed), row.finished[0]).run)
+
+
+@torch.no_grad()
+def predicted(run: Run, example: Trajectories, step: int, device: torch.device) -> np.ndarray:
+    """The state (channel, *space) that a run predicts at `step` of its rollout along one trajectory."""
+    context = example.first(run.config.train.history, device)
+    prediction: np.ndarray = rollout(run.stepper(run.operator(device)), context, step)[0, -1].cpu().numpy()
+    return prediction

@@ -1,0 +1,210 @@
+"""The studies of the paper: the rows, tasks and columns of its tables and figures."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hero.paper.cost import read_costs
+from hero.paper.landscape import read_landscape
+from hero.paper.shifts import PAPER_TASK, read_shifts
+from hero.parts import PRESETS, RECOMMENDED
+from hero.runs.config import RunConfig
+from hero.strategies.hero import HeroSettings
+from hero.study.plans import LOSSES, Study
+from hero.study.records import Column
+from hero.study.rows import SPECIAL_ROWS, StudyRow, strategy_rows
+
+MAIN_TASKS = (
+    "burgers",
+    "kuramoto_sivashinsky",
+    "anisotropic_diffusion",
+    "decaying_turbulence",
+    "swift_hohenberg",
+    "unbalanced_advection",
+)
+ALL_TASKS = (
+    "dispersion",
+    "burgers",
+    "kdv",
+    "kuramoto_sivashinsky",
+    "anisotropic_diffusion",
+    "kolmogorov_flow",
+    "decaying_turbulence",
+    "swift_hohenberg",
+    "unbalanced_advection",
+)
+TURBULENCE = ("decaying_turbulence",)
+FNO = ("fno",)
+BOTH = ("fno", "transolver")
+COMPARED_STRATEGIES = strategy_rows("one_step", "push_forward", "refiner", "recurrent", "hero", "fixed_weight")
+OWN_ROWS = ("tasks", "backbones", "loss", "seeds")
+"""Axes of a study whose rows are not one for each strategy."""
+ONE_LOSS = ("tasks", "backbones", "strategies", "seeds")
+
+MAIN = Study("Main results", MAIN_TASKS, BOTH, COMPARED_STRATEGIES, losses=LOSSES)
+COMPLETE = Study("Complete results", ALL_TASKS, BOTH, COMPARED_STRATEGIES)
+
+
+def changed_row(strategy: str, label: str, settings: Mapping[str, Any], **more: Any) -> StudyRow:
+    """A strategy with settings that are the same whatever the study is run with."""
+    return StudyRow(strategy, label, lambda config: settings, **{"published": label, **more})
+
+
+SAME_OPTIMIZER = "FNO-PF, optimizer of the recipe"
+_recipe = dict(PRESETS[RECOMMENDED])
+_recipe_strategy = _recipe.pop("strategy")
+RECIPE = Study(
+    "The recommended recipe and HERO as published",
+    ("burgers",),
+    FNO,
+    (
+        StudyRow("hero", "FNO-HERO, as published"),
+        changed_row(_recipe_strategy, SAME_OPTIMIZER, {"train.optimizer": _recipe["train.optimizer"]}),
+        changed_row(_recipe_strategy, "FNO, recommended recipe", _recipe),
+    ),
+    axes=("tasks", "backbones", "seeds"),
+    baseline=SAME_OPTIMIZER,
+)
+
+
+def ablation_row(label: str, **settings: Any) -> StudyRow:
+    """HERO with settings of its section."""
+    return changed_row("hero", label, {f"hero.{name}": value for name, value in settings.items()})
+
+
+ABLATION = Study(
+    "Ablation of HERO",
+    TURBULENCE,
+    FNO,
+    (
+        StudyRow("one_step", published="FNO"),
+        StudyRow("push_forward", published="FNO-PF"),
+        ablation_row("Self-relative", candidates=("self",)),
+        ablation_row("Lag-only HERO", candidates=("lag",)),
+        ablation_row("HERO w/o Lag", candidates=("perturbed", "self")),
+        ablation_row("HERO w/o Pert", candidates=("lag", "self")),
+        ablation_row("HERO w/o Self", candidates=("lag", "perturbed")),
+        ablation_row("HERO w/o Relative", lambda_max=0.0),
+        dataclasses.replace(SPECIAL_ROWS["hero"], label="Full HERO", published="Full HERO"),
+        StudyRow("fixed_weight"),
+    ),
+    losses=LOSSES,
+    axes=OWN_ROWS,
+    table="ablation",
+)
+OOD = Study(
+    "Zero-shot under shifts",
+    (PAPER_TASK,),
+    FNO,
+    strategy_rows("one_step", "push_forward", "recurrent", "hero", "fixed_weight"),
+    (
+        Column.of("gm100"),
+        Column.of("nrmse@200"),
+        Column.of("stability_horizon_200", key="mean_stability_horizon", label="MSH"),
+    ),
+    axes=("backbones", "loss", "strategies", "seeds"),
+    table="ood",
+    read=read_shifts,
+    measures=True,
+    figures="none",
+    tested="nrmse@200",
+)
+
+
+def relative_interval(config: RunConfig) -> str:
+    """The updates in which the relative term acts."""
+    return f"{config.method.start}–{config.train.steps}" if isinstance(config.method, HeroSettings) else ""
+
+
+def refresh_steps(config: RunConfig) -> str:
+    """The updates at which the lagged operator is copied: all of a few, else the first two and the last."""
+    if not isinstance(config.method, HeroSettings):
+        return ""
+    steps = list(range(config.method.start, config.train.steps, config.method.refresh))
+    shown = [*steps[:2], "…", steps[-1]] if len(steps) > 4 else steps
+    return ", ".join(map(str, shown))
+
+
+def varied_rows(
+    setting: str, symbol: str, note: Callable[[RunConfig], str], published: Mapping[float, int]
+) -> tuple[StudyRow, ...]:
+    """Push-forward, and HERO with a setting at shares of the updates; `published` has the paper's values."""
+
+    def row(share: float, value: int) -> StudyRow:
+        def settings(config: RunConfig) -> Mapping[str, Any]:
+            return {setting: max(1, round(share * config.train.steps))}
+
+        return StudyRow("hero", f"HERO ({symbol}={{}})", settings, f"HERO ({symbol}={value})", note, varied=setting)
+
+    return (StudyRow("push_forward", published="FNO-PF"), *(row(*pair) for pair in published.items()))
+
+
+START_STEP = Study(
+    "Start step of the relative term",
+    TURBULENCE,
+    FNO,
+    varied_rows("hero.start", "s0", relative_interval, {0.2: 2000, 0.4: 4000, 0.6: 6000, 0.8: 8000}),
+    axes=OWN_ROWS,
+    table="start_step",
+    figures="setting",
+    setting="start step s₀",
+)
+REFRESH = Study(
+    "Refresh interval of the lagged operator",
+    TURBULENCE,
+    FNO,
+    varied_rows("hero.refresh", "R", refresh_steps, {0.05: 500, 0.1: 1000, 0.2: 2000, 0.4: 4000}),
+    axes=OWN_ROWS,
+    table="refresh",
+    figures="setting",
+    setting="refresh interval R",
+)
+PUBLISHED_SIZE = changed_row(
+    "push_forward",
+    "FNO-PF, 30,541 parameters",
+    {"backbone.size": "paper_count"},
+    published="",
+    applies=lambda config: config.backbone.name == "fno" and config.source.dims == 2,
+)
+"""The 2D FNO with the parameters that the paper counts, next to the one that its layout gives."""
+COST = Study(
+    "Cost",
+    TURBULENCE,
+    FNO,
+    (*COMPARED_STRATEGIES, PUBLISHED_SIZE),
+    (
+        Column(key="parameters", label="Parameters", direction="lower"),
+        Column(key="inference_ms_per_step", label="Inference ms/step", direction="lower"),
+        Column(key="peak_memory_mb", label="Peak memory MB", direction="lower"),
+        Column(key="train_steps_per_s", label="Training steps/s", direction="higher"),
+    ),
+    axes=("tasks", "backbones", "strategies"),
+    table="cost",
+    read=read_costs,
+    measures=True,
+    figures="none",
+    tested=None,
+)
+ROLLOUT_FIGURE = Study(
+    "Error along the rollout",
+    TURBULENCE,
+    FNO,
+    strategy_rows("one_step", "push_forward", "hero"),
+    axes=ONE_LOSS,
+    figures="rollout",
+)
+LANDSCAPE = Study(
+    "Kept checkpoints along the rollout",
+    TURBULENCE,
+    FNO,
+    strategy_rows("hero"),
+    tuple(Column(key=f"nrmse@{t}", label=f"nRMSE@{t}", direction="lower") for t in (1, 40, 100, 160)),
+    axes=ONE_LOSS,
+    read=read_landscape,
+    measures=True,
+    needs_kept=True,
+    figures="landscape",
+    tested=None,
+)
