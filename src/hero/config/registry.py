@@ -36,6 +36,10 @@ class Registry(UserDict[str, Part]):
             part = self.data[name] = found[name] if isinstance(found, dict) else found
         return part
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """The registered part called `name`; `default` where there is none, also where the name could be imported."""
+        return self[name] if name in self else default  # noqa: SIM401
+
     def __missing__(self, name: str) -> Part:
         self.check(name)
         part: Part = at_place(self.other)(name)
