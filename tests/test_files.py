@@ -10,8 +10,6 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-import scipy.io
-import torch
 
 import foreign
 from conftest import Call, assert_refused
@@ -121,12 +119,11 @@ def test_a_file_that_is_written_again_is_opened_again(tmp_path: Path) -> None:
         assert len(open_recording(tmp_path / "folder", "btcx").trajectories) == 4 * (number + 1)
 
 
-@pytest.mark.parametrize("strategy", ["hero", "refiner", "one_step"])
-def test_strategies_on_a_grid_with_walls_and_with_conditioning(strategy: str, tmp_path: Path, call: Call) -> None:
+def test_a_grid_with_walls_and_conditioning(tmp_path: Path, call: Call) -> None:
     write_well(tmp_path / "a.h5")
     places = ("--runs", tmp_path / "runs", "--data", tmp_path / "data")
     few = settings(*SMALL, *FNO, "data.fields=scalar,velocity", "train.history=2")
-    code, _, err = call("train", tmp_path / "a.h5", "--strategy", strategy, *few, *places)
+    code, _, err = call("train", tmp_path / "a.h5", "--strategy", "hero", *few, *places)
     assert code == 0, err
     (run,) = (tmp_path / "runs").iterdir()
     source = Run(run).config.source
@@ -261,24 +258,6 @@ def test_states_are_the_chosen_channels_frames_and_points(tmp_path: Path) -> Non
     assert not source.periodic[0]  # a part of an axis has ends
 
 
-def test_data_read_from_the_file_are_the_data_in_memory(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["tensor"] = waves(10, 9, 1, 12)[:, :, 0]
-        file["x-coordinate"], file["t-coordinate"] = np.arange(12.0), np.arange(10.0)
-    few = [*SMALL, *FNO, f"data.path={tmp_path / 'a.h5'}"]
-    whole, lazy = make_config(overrides=few), make_config(overrides=[*few, "data.memory=1e-9"])
-    assert whole.run_id() == lazy.run_id()
-    one, two = (load_trajectories(c.source, c.split("train"), tmp_path) for c in (whole, lazy))
-    assert one.is_in_memory
-    assert not two.is_in_memory
-    for step in range(4):
-        a, b = (c.windows(data)(step) for c, data in ((whole, one), (lazy, two)))
-        assert torch.equal(a.truth, b.truth)
-        assert torch.equal(a.context.states, b.context.states)
-    for a, b in zip(one.moments(), two.moments(), strict=True):
-        assert a.tolist() == pytest.approx(b.tolist(), rel=1e-5)
-
-
 @pytest.mark.parametrize(
     ("write", "words"),
     [
@@ -382,12 +361,3 @@ def test_scattered_points_are_not_drawn_as_a_line(tmp_path: Path, call: Call) ->
     assert code == 0
     assert "u0 (" in text
     assert "modes" not in text
-
-
-def test_mat_files_of_two_kinds_are_one_recording(tmp_path: Path) -> None:
-    u, x, t = waves(1, 60, 1, 12)[0, :, 0], np.arange(12.0), 0.1 * np.arange(60)
-    scipy.io.savemat(tmp_path / "5.mat", {"usol": u.T + 0j, "x": x, "t": t})
-    foreign.matlab73(tmp_path / "7.mat", {"usol": u.T + 0j, "x": x, "t": t})
-    five, seven = (opened(FileSettings(path=str(tmp_path / name))) for name in ("5.mat", "7.mat"))
-    assert five.dt == pytest.approx(0.1)
-    np.testing.assert_array_equal(*(r.trajectories[0].read(slice(None), [0]) for r in (five, seven)))

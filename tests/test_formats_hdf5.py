@@ -320,13 +320,6 @@ def test_order_of_axes_comes_from_lengths(tmp_path: Path) -> None:
     refused(tmp_path / "a.h5", "tensor", "(3, 7, 9)", "data.layout")
 
 
-def test_uneven_times_are_a_problem(tmp_path: Path) -> None:
-    foreign.pdebench(tmp_path / "a.h5", states((3, 7, 1, 16)))
-    with h5py.File(tmp_path / "a.h5", "r+") as file:
-        file["t-coordinate"][3] = 0.9
-    assert is_uneven(tmp_path / "a.h5")
-
-
 def test_times_that_differ_between_trajectories_are_a_problem(tmp_path: Path) -> None:
     foreign.pdearena(tmp_path / "a.h5", states((3, 5, 3, 8, 6)), "train", np.zeros(3))
     for change, uneven in ((0, False), (1, False), (np.arange(5), True)):  # a later start is no difference
@@ -406,17 +399,6 @@ def test_truncated_anywhere(tmp_path: Path) -> None:
     for length in range(8, len(content), len(content) // 20):
         (tmp_path / "b.h5").write_bytes(content[:length])
         refused(tmp_path / "b.h5")
-
-
-def test_netcdf_that_no_layout_fits_is_read_by_its_dimensions(tmp_path: Path) -> None:
-    xarray = pytest.importorskip("xarray")
-    pytest.importorskip("h5netcdf")
-    u = states((7, 8, 6))
-    places = {"time": foreign.times(7), "y": grid(8), "x": grid(6)}
-    xarray.Dataset({"height": (("time", "y", "x"), u)}, places).to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
-    recording = open_recording(tmp_path / "a.nc")
-    assert recording.format == "xarray"
-    check(recording, u[None, :, None], "height")
 
 
 def many_files(folder: Path, count: int) -> tuple[Recording, np.ndarray]:

@@ -63,12 +63,6 @@ def test_what_holds_only_nearly_is_not_kept(size: float) -> None:
     assert found["mean"].violation == pytest.approx(size, rel=3)
 
 
-def test_noise_keeps_nothing_and_its_own_size_is_reported() -> None:
-    rng = np.random.default_rng(1)
-    u = waves() + 1e-2 * rng.normal(size=waves().shape)
-    assert words(u) == ()
-
-
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_the_tolerance_follows_the_precision_of_the_data(dtype: type) -> None:
     assert words(waves(), dtype=dtype) == ("mean:a", "norm:a")
@@ -317,8 +311,8 @@ def test_old_configurations_keep_nothing_and_their_ids() -> None:
     assert tiny(backbone__residual=False).run_id() == config.run_id()
 
 
-@pytest.mark.parametrize("strategy", ["one_step", "push_forward", "recurrent", "hero", "fixed_weight", "refiner"])
-def test_every_strategy_trains_an_operator_that_keeps(strategy: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", ["hero", "refiner"])
+def test_strategies_train_an_operator_that_keeps(strategy: str, tmp_path: Path) -> None:
     run = Run(train(tiny(strategy=strategy, backbone__keep="mean"), tmp_path / "runs", tmp_path / "data"))
     test = load_data(run.config, "test", tmp_path / "data", "cpu")
     with torch.no_grad():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -155,16 +154,6 @@ def test_the_operator_equals_its_naive_twin() -> None:
                 value = 0.0 if OUTSIDE[c, i] else float(made[b, 2 + c, i] + change[b, place, i].detach())
                 expected[b, place, i] = model.mean[c] + model.std[c] * value
     torch.testing.assert_close(model(x), expected, rtol=1e-6, atol=1e-6)
-
-
-def test_the_mask_is_stored_with_the_weights() -> None:
-    model, blank = operator(), operator(seed=1)
-    inner = blank.backbone
-    assert isinstance(inner, Masked)
-    inner.mask.fill_(True)
-    blank.load_state_dict(model.state_dict())
-    assert torch.equal(inner.mask, VALID)
-    assert torch.equal(blank(inputs(2, math.nan)), model(inputs(2)))
 
 
 @pytest.fixture(scope="module")
@@ -377,16 +366,6 @@ def test_the_refiner_weighs_channels(folder: Path) -> None:
     assert values[2] == pytest.approx(0.5 * values[0] + 2 * values[1], rel=1e-5)
 
 
-def write_npy(path: Path, u: np.ndarray) -> tuple[Path, str]:
-    np.save(path / "a.npy", u)
-    return path / "a.npy", "btcx"
-
-
-def write_npz(path: Path, u: np.ndarray) -> tuple[Path, str]:
-    np.savez(path / "a.npz", u=u, x=np.arange(POINTS) * 0.1)
-    return path / "a.npz", "btcx"
-
-
 def write_hdf5(path: Path, u: np.ndarray) -> tuple[Path, str]:
     pdebench_cfd(path / "a.hdf5", np.concatenate([u, u[:, :, :1]], axis=2))
     return path / "a.hdf5", ""
@@ -403,8 +382,6 @@ def write_netcdf(path: Path, u: np.ndarray) -> tuple[Path, str]:
 
 
 WRITERS: dict[str, Callable[[Path, np.ndarray], tuple[Path, str]]] = {
-    "npy": write_npy,
-    "npz": write_npz,
     "hdf5": write_hdf5,
     "netcdf": write_netcdf,
 }
@@ -440,7 +417,7 @@ def read_all(path: Path, layout: str) -> None:
 @pytest.mark.parametrize("kind", WRITERS)
 def test_a_moving_mask_and_a_stray_nan_are_refused(kind: str, tmp_path: Path) -> None:
     """With trajectory, frame and channel, whether the states that are looked at first show it or not."""
-    names = {"netcdf": ("h", "T"), "hdf5": ("density", "pressure")}.get(kind, ("u0", "u1"))
+    names = {"netcdf": ("h", "T"), "hdf5": ("density", "pressure")}[kind]
     for place, (trajectory, frame, channel, x), value in (
         ("first", (0, 0, 1, 12), np.nan),
         ("moving", (0, 1, 1, 5), 1.0),
@@ -457,16 +434,6 @@ def test_a_moving_mask_and_a_stray_nan_are_refused(kind: str, tmp_path: Path) ->
         assert names[channel] in words, words
         assert "trajectory" in words
         assert f"frame {frame}" in words or f"step {frame}" in words, words
-
-
-def test_python_refuses_a_moving_mask(tmp_path: Path) -> None:
-    places: dict[str, Any] = {"runs": tmp_path / "runs", "data_dir": tmp_path / "data"}
-    u = masked(waves())
-    u[3, :, 1, 0] = np.nan
-    with pytest.raises(HeroError) as refused:
-        hero.train(u, strategy="push_forward", channels=["h", "T"], **places)
-    assert all(word in str(refused.value) for word in ("mask", "trajectory 3", "u1", "frame 0"))
-    assert not (tmp_path / "runs").exists()
 
 
 def test_a_doubled_end_point_keeps_the_mask(tmp_path: Path) -> None:
@@ -515,20 +482,6 @@ def test_crops_and_fields_keep_the_mask_right(more: dict[str, Any], valid: np.nd
         assert torch.equal(a, b)
 
 
-def test_channels_and_parts_without_any_value(tmp_path: Path) -> None:
-    """A channel of NaN alone is refused and can be left out, as the sentence says; so can a part of the grid."""
-    u = masked(waves())
-    u[:, :, 0] = np.nan
-    path, _ = write_hdf5(tmp_path, u)
-    overrides = {**SMALL, "data.path": str(path)}
-    with pytest.raises(HeroError, match=r"no value of density, .*only NaN; leave it out \(data\.fields=pressure"):
-        make_config(overrides=overrides)
-    config = make_config(overrides={**overrides, "data.fields": "pressure"})
-    assert config.source.channel_names == ("pressure",)
-    with pytest.raises(HeroError, match=r"pressure.*(masked|only NaN)"):
-        make_config(overrides={**overrides, "data.fields": "pressure", "data.crop": "4:8"})
-
-
 def test_the_mask_can_be_kept_from_the_network(run: Run, folder: Path, tmp_path: Path) -> None:
     """`train.mask_input=false`: one input channel less, another run, and still nothing of masked points."""
     config = make_config(overrides=settings(folder, **{"train.mask_input": False}))
@@ -540,15 +493,6 @@ def test_the_mask_can_be_kept_from_the_network(run: Run, folder: Path, tmp_path:
     assert math.isfinite(evaluate(found, tmp_path).test["vrmse@1"])
     inner = [part for part in Run(found).operator("cpu").modules() if isinstance(part, Masked)]
     assert [part.as_input for part in inner] == [False]
-
-
-def test_hidden_points_are_nan_in_files_and_null_nowhere(run: Run) -> None:
-    """metrics.json has numbers only, for each channel as well."""
-    numbers = json.loads((run.path / "metrics.json").read_text())
-    assert set(numbers["channels"]) == {"h", "T"}
-    assert set(numbers["baselines"]) == {"persistence", "mean"}
-    for table in (numbers["test"], *numbers["channels"].values(), *(b["test"] for b in numbers["baselines"].values())):
-        assert all(isinstance(value, float | int) for value in table.values())
 
 
 def test_fixed_fields_may_be_nan_where_no_channel_has_a_value(tmp_path: Path) -> None:

@@ -78,8 +78,8 @@ def assert_same_batches(one: Batches, two: Batches, steps: range) -> None:
 def test_batches_read_ahead_are_those_in_memory(file: Path) -> None:
     lazy, whole = (config_of(file, memory) for memory in (LAZY, WHOLE))
     one, two = load_data(lazy, "train", file.parent, "cpu"), load_data(whole, "train", file.parent, "cpu")
-    assert not one.is_in_memory
-    assert two.is_in_memory
+    assert (one.is_in_memory, two.is_in_memory) == (False, True)
+    assert lazy.run_id() == whole.run_id()
     windows = lazy.windows(one)
     assert windows.per_epoch < 40  # so that the thread draws the order of several epochs
     assert_same_batches(windows, whole.windows(two), range(40))

@@ -51,10 +51,11 @@ def is_doubled(axis: Axis, lines: Sequence[np.ndarray]) -> bool:
     """Whether the last point of a uniform axis is the first one again; `lines` are (frame, channel, ..., points)."""
     if axis.points < 2 * NEAR or not is_even(np.diff(axis.coordinates)) or not _varies(lines):
         return False
-    if not all(_equal_ends(part, scale) for part, scale in zip(lines, _scales(lines), strict=True)):
+    states = np.concatenate(lines)
+    apart = np.abs(states[..., 0] - states[..., -1]) > EQUAL * _scale(states)[..., 0]  # False where something is NaN
+    if apart.any():
         return False
-    single = [part[..., :-1] for part in lines]
-    return axis.periodic is True or (_continues(single) and _ends_move(lines))
+    return axis.periodic is True or (_continues([part[..., :-1] for part in lines]) and _ends_move(lines))
 
 
 def is_periodic(lines: Sequence[np.ndarray]) -> tuple[bool, str]:
@@ -76,54 +77,40 @@ def is_even(values: np.ndarray | Tensor, tolerance: float = UNEVEN) -> bool:
     return not array.size or bool(np.abs(array - array.mean()).max() <= tolerance * abs(array.mean()))
 
 
-def _scales(lines: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The range of each channel over all parts, shaped to divide them."""
-    finite = [np.where(np.isfinite(part), part, np.nan) for part in lines]
-    channels = range(lines[0].shape[1])
-    ranges = [
-        max(np.nanmax(part[:, c], initial=-np.inf) for part in finite)
-        - min(np.nanmin(part[:, c], initial=np.inf) for part in finite)
-        for c in channels
-    ]
-    table = np.maximum(np.nan_to_num(np.array(ranges), nan=0.0, posinf=0.0, neginf=0.0), 1e-300)
-    return [table.reshape(1, -1, *(1,) * (part.ndim - 2)) for part in lines]
+def _scale(states: np.ndarray) -> np.ndarray:
+    """The range of each channel over all finite values, (1, channel, 1, ...); tiny where it is zero."""
+    rest = (0, *range(2, states.ndim))
+    finite = np.isfinite(states)
+    high = np.max(states, axis=rest, keepdims=True, initial=-np.inf, where=finite)
+    low = np.min(states, axis=rest, keepdims=True, initial=np.inf, where=finite)
+    return np.where(finite.any(axis=rest, keepdims=True), np.maximum(high - low, 1e-300), 1e-300)
 
 
 def _varies(lines: Sequence[np.ndarray]) -> bool:
     """Whether states change along the axis at all."""
-    scales = _scales(lines)
-    return any(
-        bool((np.abs(np.diff(part)) > EQUAL * EQUAL * scale).any()) for part, scale in zip(lines, scales, strict=True)
-    )
-
-
-def _equal_ends(part: np.ndarray, scale: np.ndarray) -> bool:
-    difference = np.abs(part[..., 0] - part[..., -1])
-    return bool((difference <= EQUAL * scale[..., 0])[np.isfinite(difference)].all())
+    states = np.concatenate(lines)
+    return bool((np.abs(np.diff(states)) > EQUAL * EQUAL * _scale(states)).any())
 
 
 def _continues(lines: Sequence[np.ndarray]) -> bool:
     """First and second differences across the boundary are like those next to it, in most states of every channel."""
-    scales = _scales(lines)
+    states = np.concatenate(lines)
     for order in (1, 2):
-        fits = [_seam_fits(part, scale, order) for part, scale in zip(lines, scales, strict=True)]
-        per_channel = np.concatenate([np.moveaxis(fit, 1, 0).reshape(fit.shape[1], -1) for fit in fits], axis=1)
-        if (per_channel.mean(axis=1) < MOSTLY).any():
+        seam = np.concatenate([states[..., -order:], states[..., :order]], axis=-1)
+        across, left, right = (
+            np.abs(np.diff(part, order)).max(axis=-1) for part in (seam, states[..., :NEAR], states[..., -NEAR:])
+        )
+        fits = ~(across > SMOOTH * np.maximum(left, right) + EQUAL * _scale(states)[..., 0])  # True where one is NaN
+        if (fits.mean(axis=(0, *range(2, fits.ndim))) < MOSTLY).any():
             return False
     return True
 
 
-def _seam_fits(part: np.ndarray, scale: np.ndarray, order: int) -> np.ndarray:
-    seam = np.abs(np.diff(np.concatenate([part[..., -order:], part[..., :order]], axis=-1), order)).max(axis=-1)
-    left = np.abs(np.diff(part[..., :NEAR], order)).max(axis=-1)
-    right = np.abs(np.diff(part[..., -NEAR:], order)).max(axis=-1)
-    return ~(seam > SMOOTH * np.maximum(left, right) + EQUAL * scale[..., 0])  # True where something is NaN
-
-
 def _ends_move(lines: Sequence[np.ndarray]) -> bool:
     """Whether values or slopes at the boundary change within a trajectory."""
-    for part, scale in zip(lines, _scales(lines), strict=True):
-        values = np.ptp(part[..., [0, -1]], axis=0) / scale[0]
+    scale = _scale(np.concatenate(lines))[0]
+    for part in lines:
+        values = np.ptp(part[..., [0, -1]], axis=0) / scale
         steps = np.diff(part)
         largest = np.nanmax(np.abs(steps), axis=(0, *range(2, part.ndim)), initial=0, keepdims=True)[0]
         slopes = np.ptp(steps[..., [0, -1]], axis=0) / np.maximum(largest, 1e-300)
@@ -138,22 +125,21 @@ def _with_axis(recording: Recording, place: int, axis: Axis) -> Recording:
 
 
 def _without_last(recording: Recording, place: int) -> Recording:
-    axis = recording.axes[place]
-    shorter = replace(axis, coordinates=axis.coordinates[:-1], periodic=True)
-    trajectories = [_trajectory_without_last(trajectory, place) for trajectory in recording.trajectories]
-    mask = (
-        recording.mask if recording.mask is None else recording.mask[(slice(None),) * (place + 1) + (slice(None, -1),)]
-    )
-    return replace(_with_axis(recording, place, shorter), trajectories=trajectories, mask=mask)
+    axis, mask = recording.axes[place], recording.mask
 
+    def shorter(values: np.ndarray, leading: int) -> np.ndarray:
+        return values[(slice(None),) * (leading + place) + (slice(None, -1),)]
 
-def _trajectory_without_last(trajectory: Trajectory, place: int) -> Trajectory:
-    def without_last(values: np.ndarray, axis: int) -> np.ndarray:
-        return values[(slice(None),) * axis + (slice(None, -1),)]
+    def trajectory(whole: Trajectory) -> Trajectory:
+        fields = whole.fields
+        return replace(
+            whole,
+            read=lambda frames, channels: shorter(whole.read(frames, channels), 2),
+            fields=None if fields is None else lambda: shorter(fields(), 1),
+        )
 
-    fields = trajectory.fields
     return replace(
-        trajectory,
-        read=lambda frames, channels: without_last(trajectory.read(frames, channels), place + 2),
-        fields=None if fields is None else lambda: without_last(fields(), place + 1),
+        _with_axis(recording, place, replace(axis, coordinates=axis.coordinates[:-1], periodic=True)),
+        trajectories=[trajectory(one) for one in recording.trajectories],
+        mask=None if mask is None else shorter(mask, 1),
     )

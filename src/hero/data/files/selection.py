@@ -52,19 +52,8 @@ def mask_of(recording: Recording, settings: FileSettings) -> np.ndarray | None:
     """The mask of the chosen channels on the part of the grid that is kept; None where it leaves nothing out."""
     if recording.mask is None:
         return None
-    kept = recording.mask[chosen_channels(recording, settings.fields)]
-    mask = kept[(slice(None), *axis_slices(recording, settings))]
-    for c, part in zip(chosen_channels(recording, settings.fields), mask, strict=True):
-        if not recording.mask[c].any():
-            raise HeroError(
-                f"{recording.files[0]} has no value of {recording.channels[c].name}, only NaN; leave it out with "
-                "data.fields."
-            )
-        if not part.any():
-            raise HeroError(
-                f"every point of {recording.channels[c].name} that data.crop and data.coarsen keep is masked; keep "
-                "other points."
-            )
+    channels = recording.mask[chosen_channels(recording, settings.fields)]
+    mask = channels[(slice(None), *axis_slices(recording, settings))]
     return None if mask.all() else mask
 
 
