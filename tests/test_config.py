@@ -24,16 +24,8 @@ from hero.data import TASKS, FileSettings
 from hero.errors import HeroError
 from hero.method.losses import LOSSES
 from hero.optimizers import OPTIMIZERS
-from hero.runs.config import PRESETS, RunConfig, all_settings, json_schema, make_config
+from hero.runs.config import PRESETS, all_settings, json_schema, make_config
 from hero.strategies import STRATEGIES
-
-
-def flat(config: RunConfig) -> dict[str, Any]:
-    """The stored form as dotted keys."""
-    values: dict[str, Any] = {}
-    for key, value in config.to_dict().items():
-        values |= {f"{key}.{name}": v for name, v in value.items()} if isinstance(value, dict) else {key: value}
-    return values
 
 
 def refusal(**kwargs: Any) -> str:
@@ -67,8 +59,8 @@ def test_quick_is_a_tenth_with_every_schedule_scaled() -> None:
     paper, quick = make_config(), make_config("quick")
     scaled = {"train.steps", "train.warmup", "train.validate_every", "train.checkpoint_every"}
     scaled |= {"hero.start", "hero.refresh", "hero.warmup"}
-    for key, value in flat(paper).items():
-        assert flat(quick)[key] == (value / 10 if key in scaled else value), key
+    for key, value in paper.flat().items():
+        assert quick.flat()[key] == (value / 10 if key in scaled else value), key
 
 
 @given(steps=st.integers(1, 10**7))
@@ -100,14 +92,14 @@ def test_a_configuration_cannot_be_changed() -> None:
 
 
 def test_the_stored_form_holds_every_setting() -> None:
-    found = set(flat(make_config(overrides={"backbone.name": "transolver"})))
-    found |= set(flat(make_config(overrides={"backbone.name": "unet"})))
+    found = set(make_config(overrides={"backbone.name": "transolver"}).flat())
+    found |= set(make_config(overrides={"backbone.name": "unet"}).flat())
     for strategy in STRATEGIES:
-        found |= set(flat(make_config(overrides={"strategy": strategy})))
+        found |= set(make_config(overrides={"strategy": strategy}).flat())
     for loss in LOSSES:
-        found |= set(flat(make_config(overrides={"train.loss": loss})))
+        found |= set(make_config(overrides={"train.loss": loss}).flat())
     for optimizer in (*OPTIMIZERS, "SGD"):
-        found |= set(flat(make_config(overrides={"train.optimizer": optimizer, "optimizer.kwargs.nesterov": False})))
+        found |= set(make_config(overrides={"train.optimizer": optimizer, "optimizer.kwargs.nesterov": False}).flat())
     files = {f"data.{name}" for name in FileSettings.model_fields}  # stored where the data are files
     assert {key for key, _ in all_settings()} <= found | files
 
@@ -115,7 +107,7 @@ def test_the_stored_form_holds_every_setting() -> None:
 def test_nothing_is_left_to_be_derived_later() -> None:
     for task in TASKS:
         for strategy in STRATEGIES:
-            assert None not in flat(make_config(overrides={"task.name": task, "strategy": strategy})).values()
+            assert None not in make_config(overrides={"task.name": task, "strategy": strategy}).flat().values()
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -182,7 +174,7 @@ def test_overrides_are_read_as_people_write_them(text: str, expected: tuple[str,
 
 def test_an_explicit_default_is_the_same_run_as_an_implicit_one() -> None:
     config = make_config()
-    assert make_config(overrides=flat(config)).run_id() == config.run_id()
+    assert make_config(overrides=config.flat()).run_id() == config.run_id()
     assert make_config("quick").run_id() == make_config(overrides={"train.steps": 1000}).run_id()
     assert make_config(overrides={"train.clip": 1, "train.steps": 1e4}).run_id() == config.run_id()
 
@@ -190,7 +182,7 @@ def test_an_explicit_default_is_the_same_run_as_an_implicit_one() -> None:
 @given(seed=st.randoms(use_true_random=False))
 @settings(max_examples=10, deadline=None)
 def test_the_id_does_not_depend_on_the_order_of_the_keys(seed: random.Random) -> None:
-    items = list(flat(tiny()).items())
+    items = list(tiny().flat().items())
     seed.shuffle(items)
     assert make_config(overrides=dict(items)).run_id() == tiny().run_id()
 
@@ -316,10 +308,10 @@ def test_the_schema_lists_every_setting_with_its_meaning() -> None:
 
 @pytest.mark.parametrize(
     "key",
-    sorted(make_config().flagged("identity") & flat(make_config()).keys() - {"backbone.name", "backbone.size"}),
+    sorted(make_config().flagged("identity") & make_config().flat().keys() - {"backbone.name", "backbone.size"}),
 )
 def test_every_setting_changes_the_id(key: str) -> None:
-    values = flat(make_config())
+    values = make_config().flat()
     value = CHANGED.get(key, values[key] * 2 if values[key] else 1)
     config = make_config(overrides={key: value})
     assert config.run_id() != make_config().run_id()

@@ -18,9 +18,9 @@ from hero.report.content import description_table
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run
 from hero.strategies import STRATEGIES
-from hero.strategies.hero import filling_updates
-from hero.study.cost.count import Description, count_at, describe, empty_windows, phases_of, without_numbers
+from hero.study.cost.count import Description, count_at, describe, empty_windows, without_numbers
 from hero.study.cost.measure import DryRun, measure
+from hero.study.cost.phases import filling_updates, phases_of
 from hero.training.loop import train
 from hero.training.memory import available_memory, peak_memory, reset_peak
 
@@ -95,7 +95,7 @@ def test_counting_without_numbers_gives_what_an_update_on_the_cpu_gives(
 ) -> None:
     """And so does scaling, which is for modules that need numbers: 7 windows are told from 2 and 3."""
     config = tiny(strategy=strategy, train__batch=7)
-    model, phases = config.build_operator(), phases_of(config)
+    model, phases = config.build_operator(), phases_of(config.untrained_strategy, empty_windows(config))
     assert count_at(config, without_numbers(model), phases, 7) == count_at(config, model, phases, 7)
     expected = describe(config)
     monkeypatch.setattr("hero.study.cost.count.without_numbers", lambda model: None)
@@ -163,7 +163,9 @@ def test_each_phase_is_measured_in_its_own_state(tmp_path: Path) -> None:
         return unroll(model, context, steps)
 
     dry_run.trainee.strategy.unroll = counted
-    for phase, expected in zip(phases_of(config) * 2, (1, 3, 2) * 2, strict=True):  # current; perturbed, lag; no lag
+    for phase, expected in zip(
+        phases_of(config.untrained_strategy, empty_windows(config)) * 2, (1, 3, 2) * 2, strict=True
+    ):  # current; perturbed, lag; no lag
         dry_run.update(0, phase.step)
         assert rollouts == [config.train.unroll] * expected
         rollouts.clear()

@@ -14,7 +14,6 @@ from hero.models import FNO
 from hero.runs.config import RunConfig
 from hero.runs.records import read_lines
 from hero.training.loop import train
-from hero.training.memory import KeptForBackward
 from test_strategies import absolute, assert_same, unroll
 
 
@@ -59,33 +58,6 @@ def test_at_its_ends_it_is_another_strategy(other: str, steps: int) -> None:
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
     windows = [config.windows(torch.arange(44.0).reshape(4, 11, 1, 1)) for config in configs]
     assert torch.equal(windows[0](3).context.states, windows[1](3).context.states)
-
-
-def test_the_gradient_flows_through_the_first_prediction() -> None:
-    config = tiny(strategy="recurrent", train__unroll=2)
-    model, batch = operator(config), batch_of(2)
-    _, whole = gradients(config, model, batch)
-    first = model(batch.context.inputs())
-    second = model(first.detach())
-    detached = config.make_strategy().absolute(torch.stack([first, second], dim=1), batch.truth)
-    cut = torch.autograd.grad(detached, list(model.parameters()))
-    assert max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(whole, cut, strict=True)) > 0.01
-
-
-def test_recomputing_changes_no_gradient_and_keeps_less() -> None:
-    kept, found = [], []
-    for recompute in (None, False):  # None: what the strategy chooses
-        config = tiny(strategy="recurrent", train__unroll=10, train__recompute=recompute, backbone__width=16)
-        assert config.train.recompute is (recompute is None)
-        model, batch = operator(config), batch_of(10)
-        noted = KeptForBackward(model)
-        with noted.hooks():
-            value = config.make_strategy().loss(model, batch).value
-        kept.append(noted.nbytes())
-        found.append([value.detach(), *torch.autograd.grad(value, list(model.parameters()))])
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
-    assert kept[0] < 0.1 * kept[1]
 
 
 @pytest.mark.parametrize("starts", ["any", "first"])

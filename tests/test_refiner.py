@@ -15,12 +15,10 @@ from torch import Generator, Tensor, nn
 from conftest import tiny
 from hero.data.windows import Batch, Context
 from hero.errors import HeroError
-from hero.method.metrics import rollout_errors
 from hero.method.rollout import rollout
-from hero.models import FNO, Transolver, count_parameters
+from hero.models import FNO, Transolver
 from hero.runs.config import RunConfig, make_config
 from hero.strategies.refiner import Diffusion, RefinedOperator, Refiner
-from hero.training.ema import AveragedWeights
 from test_train import assert_resumes
 
 
@@ -123,15 +121,6 @@ def test_stored_runs_of_the_retired_form_are_refused_and_others_open(tmp_path: P
                 make_config(file=file)
 
 
-@pytest.mark.parametrize("steps", [1, 3, 4])
-def test_the_network_is_called_once_more_than_it_refines(steps: int) -> None:
-    strategy = config_of(refiner__steps=steps).make_strategy()
-    recorded = Recorded(lambda guess, k: torch.zeros_like(guess), steps)
-    data = data_of()
-    strategy.stepper(operator_of(strategy, lambda i, o: recorded, data))(Context(data[:, :1]))
-    assert [k for _, k in recorded.calls] == list(range(steps, -1, -1))
-
-
 def oracle(diffusion: Diffusion, y: Tensor) -> Callable[[Tensor, int], Tensor]:
     """The network that knows y and gives what finds it in one call."""
     signal, noise = diffusion.alpha_bar.sqrt(), (1 - diffusion.alpha_bar).sqrt()
@@ -152,25 +141,6 @@ def test_a_network_that_knows_the_target_gives_the_target_for_every_seed(s: floa
         assert len({tuple(guess.flatten().tolist()) for guess, _ in recorded.calls}) == 4
 
 
-def test_what_is_learnt_without_any_guess_does_not_see_the_target() -> None:
-    """At t = K only noise reaches the network, whose target is -y."""
-    epsilon = torch.randn(5, 1, 6, dtype=torch.float64)
-    for y in (torch.ones_like(epsilon), torch.randn_like(epsilon)):
-        guess, target = Diffusion(3, 4e-7).corrupt(y, torch.full((5,), 3), epsilon)
-        assert torch.equal(guess, epsilon)
-        assert torch.equal(target, -y)
-
-
-def test_a_network_that_gives_zero_leaves_the_shrunk_last_sample() -> None:
-    strategy, data = config_of().make_strategy(), data_of()
-    recorded = Recorded(lambda guess, k: torch.zeros_like(guess))
-    model = operator_of(strategy, lambda i, o: recorded, data)
-    made = strategy.stepper(model)(Context(data[:, :1]))
-    last, k = recorded.calls[-1]
-    assert k == 0
-    torch.testing.assert_close((made - data[:, 0]) / model.w, math.sqrt(1 - 1e-3) * last, rtol=1e-10, atol=1e-12)
-
-
 def test_every_index_is_trained_equally_often() -> None:
     strategy, count = config_of().make_strategy(), 4000
     indices = list[Tensor]()
@@ -187,16 +157,6 @@ def test_every_index_is_trained_equally_often() -> None:
     assert len(found) == 4
     expected = count / 4
     assert bool(((found - expected).abs() < 4 * math.sqrt(expected * 0.75)).all()), found
-
-
-def test_the_loss_does_not_depend_on_the_order_of_the_samples() -> None:
-    strategy, data = config_of().make_strategy(), data_of()
-    model = operator_of(strategy, fno(1), data)
-    x, k = data[:, 0], torch.tensor([0, 1, 2, 3, 1])
-    y, epsilon = model.target(x, data[:, 1]), torch.randn(5, 1, 6, dtype=torch.float64)
-    order = torch.tensor([3, 0, 4, 1, 2])
-    values = [strategy.error(model, x[i], y[i], k[i], epsilon[i]) for i in (torch.arange(5), order)]
-    torch.testing.assert_close(values[0], values[1], rtol=1e-12, atol=0)
 
 
 def draws(batch: Batch, steps: int) -> tuple[list[int], Tensor]:
@@ -329,28 +289,6 @@ def test_the_stepper_draws_anew_for_every_step_and_trajectory() -> None:
     assert not torch.equal(one[0], one[1])
 
 
-@pytest.mark.parametrize(("channels", "history"), [(1, 1), (2, 1), (2, 3)])
-def test_it_adds_the_least_number_of_parameters(channels: int, history: int) -> None:
-    strategy = config_of(train__history=history).make_strategy()
-    plain = count_parameters(fno(1)(history * channels, channels))
-    width = 3
-    added = count_parameters(strategy.operator(fno(1), channels)) - plain
-    assert added == (channels + 1) * width
-
-
-def test_averaged_weights_approach_constant_ones_as_a_power_of_the_decay() -> None:
-    model = nn.Linear(3, 2).double()
-    start = [p.detach().clone() for p in model.parameters()]
-    average, m = AveragedWeights(model, Refiner.ema), 50
-    with torch.no_grad():
-        for p in model.parameters():
-            p += 1.7
-    for _ in range(m):
-        average.update(model)
-    for shadow, theta, theta_0 in zip(average.shadow, model.parameters(), start, strict=True):
-        torch.testing.assert_close(shadow, theta + 0.995**m * (theta_0 - theta), rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("key", "value"), [("backbone.residual", True), ("train.bundle", 5), ("refiner.noise", 1.0), ("refiner.noise", 3.0)]
 )
@@ -367,15 +305,6 @@ def test_an_export_is_refused_for_the_numbers_that_it_could_not_draw() -> None:
         torch.export.export(model, (data[:, 0],))
 
 
-def test_the_loss_is_the_same_under_either_absolute_loss() -> None:
-    data = data_of()
-    values = []
-    for loss in ("relative", "mse"):
-        strategy = config_of(train__loss=loss).make_strategy()
-        values.append(strategy.loss(operator_of(strategy, fno(1), data), batch_of(data)).value)
-    assert torch.equal(values[0], values[1])
-
-
 def test_only_the_first_step_of_a_window_is_used() -> None:
     strategy, data = config_of().make_strategy(), data_of()
     model, batch = operator_of(strategy, fno(1), data), batch_of(data)
@@ -386,14 +315,6 @@ def test_only_the_first_step_of_a_window_is_used() -> None:
 @pytest.mark.parametrize("normalise", [False, True])
 def test_ten_updates_equal_five_and_a_resume(normalise: bool, tmp_path: Path, data_dir: Path) -> None:
     assert_resumes(tiny(strategy="refiner", train__normalise=normalise, train__steps=10), 5, tmp_path, data_dir)
-
-
-def test_a_run_is_evaluated_to_the_same_numbers_every_time() -> None:
-    config = tiny(strategy="refiner")
-    model = config.build_operator()
-    data = torch.randn(3, 6, 1, 32, generator=Generator().manual_seed(0))
-    errors = [rollout_errors(config.make_strategy().stepper(model), data, 5, "cpu")["nrmse"] for _ in range(2)]
-    assert torch.equal(errors[0], errors[1])
 
 
 def test_it_learns_to_predict_and_to_refine() -> None:

@@ -19,7 +19,7 @@ from hero.models.fno import APEBENCH, SIZES, FNOSettings
 from hero.models.unet import UNetSettings
 from hero.runs.config import RunConfig, make_config, stored_config
 from hero.runs.finetune import finetune_config
-from hero.study.cost.count import describe, network_sentence
+from hero.study.cost.count import network_sentence
 
 WORDS = ("small", "base", "large")
 LENGTHS = (4, 5, 7, 8, 16, 21, 48, 64, 96, 129, 256, 1024)
@@ -143,13 +143,3 @@ def test_the_option_is_short_for_the_setting(tmp_path: Path, call: Call) -> None
         assert code == 0, err
     (compared,) = set((tmp_path / "runs").glob("*/config.toml")) - {run / "config.toml"}
     assert stored_config(compared).backbone.size == "small"
-
-
-def test_the_sentence_says_what_the_network_is_and_costs(tmp_path: Path) -> None:
-    config = of_file(written(tmp_path, 24, 40), 2)
-    found, text = describe(config), network_sentence(config)
-    backbone = config.backbone
-    assert text.startswith(f"FNO of size base: width {backbone.width}, depth {backbone.depth}, modes ")
-    assert f"{found.parameters:,} parameters" in text
-    assert text.endswith("FLOP per update")
-    assert network_sentence(of_file(written(tmp_path, 24, 40), 2, backbone__name="unet")).startswith("U-Net of size")

@@ -101,11 +101,6 @@ def test_the_same_config_gives_the_same_bits_whatever_the_global_generator(tmp_p
     assert runs[0].name == runs[1].name
 
 
-def test_another_seed_gives_other_weights(runs_dir: Path, data_dir: Path) -> None:
-    one, two = (train(tiny(seed=seed), runs_dir, data_dir) for seed in (0, 1))
-    assert (one / "model.safetensors").read_bytes() != (two / "model.safetensors").read_bytes()
-
-
 @pytest.mark.parametrize("name", sorted(STRATEGIES.keys() - {"refiner"}))
 def test_each_strategy_learns(name: str, runs_dir: Path, data_dir: Path) -> None:
     """All but the refiner, whose loss is mostly noise that so small a network cannot learn (its card has figures)."""
@@ -237,10 +232,6 @@ def test_early_stopping_ends_a_run_that_no_longer_improves(runs_dir: Path, data_
     train(config, runs_dir, data_dir)  # a stopped run is finished: nothing is trained again
     assert (run.path / "last" / "state.pt").read_bytes() == state
     assert run.metrics is not None
-
-
-def test_patience_is_off_by_default() -> None:
-    assert tiny().train.patience == 0
 
 
 def test_checkpoints_asked_for_later_are_made_in_the_same_folder(runs_dir: Path, data_dir: Path) -> None:

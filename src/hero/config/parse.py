@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,15 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise HeroError(f"{path} is not a TOML file (too many brackets); correct it or leave it out.") from None
     except ValueError as error:  # not UTF-8, not TOML, or a number of thousands of digits
         raise HeroError(f"{path} is not a TOML file ({error}); correct it or leave it out.") from None
-    flat: dict[str, Any] = {}
+    return dotted(tree)
+
+
+def dotted(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a configuration and of its sections by dotted keys; tables inside of a section stay tables."""
+    found: dict[str, Any] = {}
     for key, value in tree.items():
-        if isinstance(value, dict):
-            flat.update({f"{key}.{name}": v for name, v in value.items()})
-        else:
-            flat[key] = value
-    return flat
+        found |= {f"{key}.{name}": one for name, one in value.items()} if isinstance(value, dict) else {key: value}
+    return found
 
 
 def read_text(path: Path) -> str:

@@ -16,6 +16,7 @@ from pydantic import Field
 from torch import Tensor
 
 from hero.config.given import PREFIX
+from hero.config.parse import dotted
 from hero.data import SPLITS, Split
 from hero.data.windows import Context
 from hero.errors import HeroError
@@ -194,13 +195,7 @@ class FolderConfig(Record):
 
     def flat(self) -> dict[str, Any]:
         """The configuration by dotted keys, as it was stored."""
-        flat: dict[str, Any] = {}
-        for section, values in self.config.items():
-            if isinstance(values, dict):
-                flat |= {f"{section}.{name}": value for name, value in values.items()}
-            else:
-                flat[section] = values
-        return flat
+        return dotted(self.config)
 
     def run_config(self) -> RunConfig:
         """The configuration, checked."""

@@ -194,7 +194,7 @@ def load_point(run: Path, step: int, model: nn.Module) -> nn.Module | None:
     if kept_path(run, step).is_file():
         weights = load_kept(kept_path(run, step), model)
     else:
-        state = load_state(run / "last" / "state.pt")
+        state = load_state(Run(run).state_file)
         model.load_state_dict(state["model"])
         weights = state["strategy"]["lagged"]
     return restored_lagged(model, weights) if weights else None
@@ -202,7 +202,7 @@ def load_point(run: Path, step: int, model: nn.Module) -> nn.Module | None:
 
 def available(run: Path) -> list[int]:
     """The steps that can be probed: kept checkpoints, and the last state of the run."""
-    last = run / "last" / "state.pt"
+    last = Run(run).state_file
     return sorted({*kept_steps(run), *([int(load_state(last)["step"])] if last.is_file() else [])})
 
 

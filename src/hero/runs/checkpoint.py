@@ -129,9 +129,8 @@ def load_state(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]
     return state
 
 
-def last_state(run: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Any] | None, str | None]:
-    """The last state of a run, or the one before it if that is damaged, with a sentence on it; None without a state."""
-    path = run / "last" / "state.pt"
+def last_state(path: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Any] | None, str | None]:
+    """The state in `path`, or the one before it if that is damaged, with a sentence on it; None without a state."""
     previous = path.with_name(PREVIOUS)
     if not path.is_file() and not previous.is_file():
         return None, None

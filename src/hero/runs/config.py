@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from hero.checksums import UNSEALED, is_whole_file, reading, sealed
 from hero.config import Facts, Settings, parse_override, read_toml, setting
 from hero.config.near import did_you_mean, near_settings
+from hero.config.parse import dotted
 from hero.config.registry import trust
 from hero.config.settings import LARGEST_INT, flagged
 from hero.data import FOUND, SCORED, DataSettings, Files, FileSettings, Source, Split, get_task
@@ -182,10 +183,7 @@ class RunConfig:
 
     def flat(self) -> dict[str, Any]:
         """Every setting by its dotted key."""
-        found: dict[str, Any] = {}
-        for name, value in self.to_dict().items():
-            found |= {f"{name}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
-        return found
+        return dotted(self.to_dict())
 
     def to_toml(self) -> str:
         """The whole configuration as TOML, ready for `--config`; the first line is verified in the run's own folder."""

@@ -25,9 +25,6 @@ from hero.runs.rollouts import FIRST_FILE, Rollout, read_rollout
 from hero.runs.stored import StoredRun
 from hero.strategies.base import norm_of
 
-STATISTICS = "statistics.npz"
-"""Mean, std, mean state and mask of the training data."""
-
 
 class Run(StoredRun):
     """The folder of a run. Files are read when they are asked for."""
@@ -35,10 +32,9 @@ class Run(StoredRun):
     @cached_property
     def config(self) -> RunConfig:
         """Its configuration."""
-        path = self.path / "config.toml"
-        if not path.is_file():
+        if not self.config_file.is_file():
             raise HeroError(f"{self.path} is not a run folder (it has no config.toml); `hero runs` lists the runs.")
-        return stored_config(path)
+        return stored_config(self.config_file)
 
     @property
     def updates(self) -> int:
@@ -65,7 +61,7 @@ class Run(StoredRun):
     def resumes_at(self) -> int | None:
         """The update of the last checkpoint, where training would continue; None without a readable one."""
         try:
-            state = last_state(self.path)[0]
+            state = last_state(self.state_file)[0]
         except HeroError:  # no hindrance to anything but resuming, which says so
             return None
         return int(state["step"]) if state else None
@@ -73,13 +69,13 @@ class Run(StoredRun):
     @property
     def best_step(self) -> int:
         """The update of the best weights."""
-        return int(read_weights(self.path / "model.safetensors")[1]["step"])
+        return int(read_weights(self.weights_file)[1]["step"])
 
     def operator(self, device: torch.device | str | None = None) -> nn.Module:
         """G_θ with the best weights, in evaluation mode, on `device` or the one that the configuration names."""
         if not self.config.backbone.is_found:
             raise HeroError(f"run {self.name} has not begun to train; repeat the command that started it.")
-        model = self.config.trained_operator(self.path / "model.safetensors")
+        model = self.config.trained_operator(self.weights_file)
         return model.to(device or choose_device(self.config.train.device)).eval()
 
     def norm(self, data_dir: Path, baselines: bool = False) -> Norm:
@@ -93,7 +89,7 @@ class Run(StoredRun):
         if not (baselines or norm.by_channel or source.masked):
             return norm
         try:
-            norm.load(read_arrays(self.path / STATISTICS))
+            norm.load(read_arrays(self.statistics_file))
         except (*UNREADABLE, KeyError):
             norm.fit(load_data(self.config, "train", data_dir, choose_device(self.config.train.device)))
             with suppress(OSError):  # a folder that may only be read
@@ -104,7 +100,7 @@ class Run(StoredRun):
     def band(self) -> tuple[tuple[float, float], ...]:
         """The smallest and the largest value of each channel in its training data; empty in earlier versions."""
         try:
-            stored = read_arrays(self.path / STATISTICS)
+            stored = read_arrays(self.statistics_file)
             return tuple(zip(stored["low"].tolist(), stored["high"].tolist(), strict=True))
         except (*UNREADABLE, KeyError):
             return ()
@@ -121,7 +117,7 @@ class Run(StoredRun):
 
 def write_statistics(run: Path, norm: Norm) -> None:
     """Store the statistics of the training data, which later measurements need."""
-    write_arrays(run / STATISTICS, norm.arrays())
+    write_arrays(StoredRun(run).statistics_file, norm.arrays())
 
 
 def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device | str) -> Trajectories:

@@ -15,12 +15,24 @@ from hero.files import file_hash
 from hero.runs.label import Label
 from hero.runs.records import Before, Errors, Log, Metrics
 
+CONFIG = "config.toml"
+"""The file that makes a folder the folder of a run."""
+
 
 class StoredRun:
-    """The files of a run, which are read when they are asked for."""
+    """The files of a run, which are read when they are asked for; no other module spells their names."""
 
     def __init__(self, path: Path) -> None:
-        self.path = Path(path)
+        self.path = path = Path(path)
+        self.config_file = path / CONFIG
+        self.log_file = path / "log.jsonl"
+        self.weights_file = path / "model.safetensors"
+        self.state_file = path / "last" / "state.pt"
+        self.statistics_file = path / "statistics.npz"
+        self.metrics_file = path / "metrics.json"
+        self.errors_file = path / "errors.npz"
+        self.before_file = path / "before.json"
+        self.before_errors_file = path / "before_errors.npz"
 
     @property
     def name(self) -> str:
@@ -30,14 +42,13 @@ class StoredRun:
     @property
     def updates(self) -> int:
         """The updates that its configuration asks for."""
-        path = self.path / "config.toml"
-        found = read_toml(path).get("train.steps")
-        if not is_whole_file(path):  # damaged or edited: its id tells, which takes torch
+        found = read_toml(self.config_file).get("train.steps")
+        if not is_whole_file(self.config_file):  # damaged or edited: its id tells, which takes torch
             from hero.runs.config import stored_config
 
-            return stored_config(path).train.steps
+            return stored_config(self.config_file).train.steps
         if type(found) is not int:
-            raise HeroError(f"{path} is damaged (it has no train.steps); train the run again.")
+            raise HeroError(f"{self.config_file} is damaged (it has no train.steps); train the run again.")
         return found
 
     @property
@@ -48,13 +59,12 @@ class StoredRun:
     @property
     def log(self) -> Log:
         """Its log so far."""
-        return Log.read(self.path / "log.jsonl")
+        return Log.read(self.log_file)
 
     @property
     def stored_metrics(self) -> Metrics | None:
         """Its metrics, perhaps measured before the training ended or on other weights; None if there are none."""
-        path = self.path / "metrics.json"
-        return Metrics.read(path) if path.is_file() else None
+        return Metrics.read(self.metrics_file) if self.metrics_file.is_file() else None
 
     @property
     def metrics(self) -> Metrics | None:
@@ -67,11 +77,11 @@ class StoredRun:
         training, updates = metrics.training, self.updates
         if training.steps != updates and not training.stopped_early:
             return f"run {self.name} was measured at step {training.steps} of {updates}"
-        weights = self.path / "model.safetensors"
+        weights = self.weights_file
         if not weights.is_file():  # results without weights: nothing contradicts them
             return None
         if metrics.weights is None:  # as earlier versions wrote it
-            measured = (self.path / "metrics.json").stat().st_mtime_ns >= weights.stat().st_mtime_ns
+            measured = self.metrics_file.stat().st_mtime_ns >= weights.stat().st_mtime_ns
         else:
             measured = metrics.weights == file_hash(weights)
         return None if measured else f"run {self.name} was measured with other weights than it has now"
@@ -79,27 +89,27 @@ class StoredRun:
     @property
     def before(self) -> Before | None:
         """The checkpoint that it was fine-tuned from, as it was measured; None for other runs."""
-        path = self.path / "before.json"
-        return Before.read(path) if path.is_file() else None
+        return Before.read(self.before_file) if self.before_file.is_file() else None
 
     @property
     def before_errors(self) -> Errors:
         """Errors of that checkpoint."""
         try:
-            return Errors.read(self.path / "before_errors.npz")
+            return Errors.read(self.before_errors_file)
         except HeroError:
-            path = self.path / "before.json"
-            raise HeroError(f"the errors next to {path} are damaged; delete it and repeat `hero finetune`.") from None
+            raise HeroError(
+                f"the errors next to {self.before_file} are damaged; delete it and repeat `hero finetune`."
+            ) from None
 
     @property
     def errors(self) -> Errors:
         """Errors per test trajectory and step."""
-        return Errors.read(self.path / "errors.npz")
+        return Errors.read(self.errors_file)
 
     @property
     def status(self) -> str:
         """ "finished", "not evaluated", or how far training is."""
-        if not (self.path / "config.toml").is_file():
+        if not self.config_file.is_file():
             return "not run"
         if self.metrics is not None:
             return "finished"
@@ -109,10 +119,15 @@ class StoredRun:
         return "not evaluated" if trained else f"at step {log.steps} of {updates}"
 
 
+def is_run(path: Path) -> bool:
+    """Whether a path is the folder of a run."""
+    return (path / CONFIG).is_file()
+
+
 def find_run(name: str, runs_dir: Path) -> Path:
     """A run folder by path, by id, by the name that a person gave it, or by an unambiguous part of its id."""
     for path in (Path(name), runs_dir / name):
-        if (path / "config.toml").is_file():
+        if is_run(path):
             return path
     runs = list_runs(runs_dir)
     matches = [path for path in runs if is_called(path, name)] or [path for path in runs if name in path.name]
@@ -134,5 +149,5 @@ def is_called(run: Path, name: str) -> bool:
 
 def list_runs(runs_dir: Path) -> list[Path]:
     """All run folders, oldest first."""
-    found = [path.parent for path in runs_dir.glob("*/config.toml")]
-    return sorted(found, key=lambda path: ((path / "config.toml").stat().st_mtime, path.name))
+    found = [path.parent for path in runs_dir.glob(f"*/{CONFIG}")]
+    return sorted(found, key=lambda path: ((path / CONFIG).stat().st_mtime, path.name))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hero.config import Settings as BaseSettings
 from hero.data import Source
-from hero.data.windows import Batch, Batches, Trajectories
+from hero.data.windows import Batch, Trajectories
 from hero.errors import HeroError
 from hero.method.domain import geometry_of
 from hero.method.losses import AbsoluteLoss, Balanced, get_loss
@@ -53,15 +53,6 @@ class Setup:
     """The modes per axis that the backbone keeps; None: all."""
 
 
-@dataclass(frozen=True)
-class Phase:
-    """Updates of a run that cost the same, and an update that stands for them: repeating it repeats that cost."""
-
-    name: str
-    updates: int
-    step: int
-
-
 class Strategy(Generic[S]):
     """Base of all strategies; a subclass is registered in `hero.strategies` and defines `loss`."""
 
@@ -72,7 +63,7 @@ class Strategy(Generic[S]):
     section: ClassVar[str] = ""
     """The configuration section with the strategy's own settings."""
     Settings: ClassVar[type[BaseSettings]] = BaseSettings
-    """Its class."""
+    """The class of that section."""
     ema: ClassVar[float] = 0.0
     """Default of train.ema."""
     recompute: ClassVar[bool] = False
@@ -120,24 +111,6 @@ class Strategy(Generic[S]):
     def first_windows_only(self) -> bool:
         """Whether windows begin with the first state of a trajectory."""
         return False
-
-    @property
-    def reduces_to(self) -> str:
-        """The name of the simplest strategy with the same loss under these settings; empty if there is none."""
-        return ""
-
-    @property
-    def windows_are_cacheable(self) -> bool:
-        """Whether windows are identical on every visit, so that results can be cached per window."""
-        return self.train.curriculum == "fixed" and not self.train.noise and self.train.scale == 1
-
-    def phases(self, windows: Batches) -> list[Phase]:
-        """The phases of a run with these windows, in their order; the updates add up to train.steps."""
-        return [Phase("training", self.train.steps, self.train.steps - 1)]
-
-    def cache_bytes(self) -> int:
-        """Bytes of the caches that the strategy holds now."""
-        return 0
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         """The loss of one batch of windows."""

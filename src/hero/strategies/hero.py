@@ -13,13 +13,13 @@ from torch import nn
 
 from hero.config import Settings, setting, share
 from hero.config.settings import one_of
-from hero.data.windows import Batch, Batches
+from hero.data.windows import Batch
 from hero.errors import HeroError
 from hero.method.candidates import CANDIDATES, PAPER_CANDIDATES, FailureReference
 from hero.method.diagnostics import DIAGNOSTICS, PAPER_DIAGNOSTICS, rank
 from hero.method.domain import Domain
 from hero.method.objective import Every, FixedWeight, Hero, Margin, Ramp
-from hero.strategies.base import Compiler, Loss, Phase, Setup, Strategy
+from hero.strategies.base import Compiler, Loss, Setup, Strategy
 
 
 class RelativeSettings(Settings):
@@ -71,18 +71,6 @@ class RelativeStrategy(Strategy[Any]):
         self.state = self.hero.init()
         self.rank = self.compile(rank)
 
-    @property
-    def reduces_to(self) -> str:
-        return "" if self.settings.lambda_max else "push_forward"
-
-    def phases(self, windows: Batches) -> list[Phase]:
-        steps, start = self.train.steps, self.settings.start
-        return [*([Phase("before hero.start", start, start - 1)] if start else []),
-                Phase("after hero.start", steps - start, steps - 1)]  # fmt: skip
-
-    def cache_bytes(self) -> int:
-        return self.state.cache.nbytes()
-
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         value, self.state, comparison = self.hero(
             model,
@@ -120,38 +108,6 @@ class HeroStrategy(RelativeStrategy):
             refresh=Every(settings.refresh),
             domain=self.geometry.domain(settings.perturbation),
         )
-
-    def phases(self, windows: Batches) -> list[Phase]:
-        """A cache saves much of the lagged candidate, once it is filled after a refresh."""
-        steps, settings = self.train.steps, self.settings
-        start, refresh = settings.start, settings.refresh
-        last_refresh = start + (steps - 1 - start) // refresh * refresh
-        between = steps - 1 if steps - 1 != last_refresh else steps - 2
-        filling = filling_updates(windows, start, steps, refresh)
-        if not settings.lambda_max or not self.windows_are_cacheable:
-            filling = 0
-        found = [
-            Phase("before hero.start", start, start - 1),
-            Phase("cache filling", filling, last_refresh),
-            Phase("cache filled" if filling else "after hero.start", steps - start - filling, between),
-        ]
-        return [phase for phase in found if phase.updates > 0]
-
-
-def filling_updates(windows: Batches, start: int, steps: int, refresh: int) -> int:
-    """How many updates roll the lagged operator out because a window of theirs is not in the cache: the expectation.
-
-    With E batches of B windows per epoch and a refresh at position p of an epoch, the E - p batches left are all new.
-    Of the next epoch's windows a share p/E is still missing, and a batch meets one with probability 1 - (1 - p/E)^B.
-    """
-    epoch, total = windows.per_epoch, 0.0
-    for step in range(start, steps, refresh):
-        length = min(refresh, steps - step)
-        position = step % epoch
-        first = min(length, epoch - position)
-        second = min(length - first, epoch)
-        total += first + second * (1 - (1 - position / epoch) ** windows.batch)
-    return round(total)
 
 
 class FixedWeightStrategy(RelativeStrategy):

@@ -17,10 +17,6 @@ class OneStep(Strategy[Settings]):
     title: ClassVar[str] = "One-step"
     suffix: ClassVar[str | None] = ""
 
-    @property
-    def reduces_to(self) -> str:
-        return "push_forward" if self.train.unroll == 1 else ""
-
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         prediction = self.unroll(model, batch.context, 1)
         return Loss(self.absolute(prediction, batch.truth[:, :1]), {})

@@ -38,10 +38,6 @@ class PushForward(Strategy[PushForwardSettings]):
     section: ClassVar[str] = "push_forward"
     Settings: ClassVar[type[Settings]] = PushForwardSettings
 
-    @property
-    def reduces_to(self) -> str:
-        return "push_forward" if self.settings.variant == "full" else ""
-
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         settings, steps = self.settings, batch.truth.shape[1]
         if settings.variant == "original":
@@ -102,10 +98,6 @@ class Recurrent(Strategy[RecurrentSettings]):
     @property
     def first_windows_only(self) -> bool:
         return self.settings.starts == "first"
-
-    @property
-    def reduces_to(self) -> str:
-        return "push_forward"
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         tau = self.unroll(model, batch.context, batch.truth.shape[1])

@@ -239,12 +239,24 @@ def same_loss(a: RunConfig, b: RunConfig) -> bool:
 def loss_key(config: RunConfig) -> dict[str, Any]:
     """All that decides the weights of a run, in its simplest form."""
     content, strategy = config.to_dict(), config.untrained_strategy
-    if strategy.reduces_to:
-        content["strategy"] = strategy.reduces_to
+    if is_push_forward(config):
+        content["strategy"] = "push_forward"
         content.pop(strategy.section, None)
     practical = config.flagged("rounding") | config.flagged("identity", False)
     content["train"] = {name: value for name, value in content["train"].items() if f"train.{name}" not in practical}
     return {**content, "first_windows_only": strategy.first_windows_only}
+
+
+def is_push_forward(config: RunConfig) -> bool:
+    """Whether the loss is push-forward's under these settings."""
+    own = config.method
+    return {
+        "one_step": config.train.unroll == 1,
+        "push_forward": getattr(own, "variant", "") == "full",
+        "recurrent": True,
+        "hero": not getattr(own, "lambda_max", 1),
+        "fixed_weight": not getattr(own, "lambda_max", 1),
+    }.get(config.strategy, False)
 
 
 def planned_row(

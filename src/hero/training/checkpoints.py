@@ -16,6 +16,7 @@ from hero.method.metrics import Scoring
 from hero.ranks import first_only
 from hero.runs.checkpoint import LAGGED, kept_path, last_state, read_weights, save_state, save_weights, weights_of
 from hero.runs.records import score_name
+from hero.runs.stored import StoredRun
 from hero.strategies import TrainSettings
 from hero.training.update import Trainee
 
@@ -33,25 +34,20 @@ class Checkpoints:
     """Writes and restores the state of one run."""
 
     def __init__(self, run: Path, settings: TrainSettings, scoring: Scoring) -> None:
-        self.run, self.settings, self.score_name = run, settings, score_name(scoring)
+        self.run, self.settings, self.score_name = StoredRun(run), settings, score_name(scoring)
         self.best = Best()
-
-    @property
-    def state_path(self) -> Path:
-        """The file that resuming reads."""
-        return self.run / "last" / "state.pt"
 
     def load(self, device: Any) -> dict[str, Any] | None:
         """The last state; None if there is none, or if it lies beyond a checkpoint that is to be kept and is not there.
 
         Checkpoints kept for analysis change no number, so asking for them later repeats the run in the same folder.
         """
-        state, notice = last_state(self.run, device)
+        state, notice = last_state(self.run.state_file, device)
         say(*filter(None, [notice]), style="yellow")
         if state is None:
             return None
         every = self.settings.keep_every
-        if every and not all(kept_path(self.run, k).is_file() for k in range(every, state["step"] + 1, every)):
+        if every and not all(kept_path(self.run.path, k).is_file() for k in range(every, state["step"] + 1, every)):
             return None
         return state
 
@@ -66,8 +62,8 @@ class Checkpoints:
             self.best = Best(float(best[self.score_name]), int(best["step"]), best["weights"])
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError):
             raise HeroError(
-                f"the checkpoint {self.state_path} belongs to another model; "
-                f"delete the folder {self.run} to start again."
+                f"the checkpoint {self.run.state_file} belongs to another model; "
+                f"delete the folder {self.run.path} to start again."
             ) from None
         finished = state["step"] >= self.settings.steps or state.get("stopped")
         if not (finished and self._has_best_file()):
@@ -76,7 +72,7 @@ class Checkpoints:
 
     def _has_best_file(self) -> bool:
         try:
-            read_weights(self.run / "model.safetensors")
+            read_weights(self.run.weights_file)
         except HeroError:
             return False
         return True
@@ -84,7 +80,7 @@ class Checkpoints:
     @first_only
     def save(self, done: int, trainee: Trainee, seconds: float, stopped: bool) -> None:
         """The state after `done` updates, and on the disk before it the log up to there."""
-        sync(self.run / "log.jsonl")
+        sync(self.run.log_file)
         state = {
             "step": done,
             "model": weights_of(trainee.model),
@@ -95,14 +91,14 @@ class Checkpoints:
             "seconds": seconds,
             "stopped": stopped,
         }
-        save_state(self.state_path, state)
+        save_state(self.run.state_file, state)
 
     @first_only
     def keep(self, done: int, trainee: Trainee) -> None:
         """A checkpoint for later analysis: the weights, and the lagged operator's if the strategy has one."""
         lagged = trainee.strategy.state_dict().get("lagged", {})
         weights = {**weights_of(trainee.model), **{f"{LAGGED}{name}": tensor for name, tensor in lagged.items()}}
-        save_weights(kept_path(self.run, done), weights, {"step": done})
+        save_weights(kept_path(self.run.path, done), weights, {"step": done})
 
     def note_validation(self, done: int, model: nn.Module, score: float) -> None:
         """Keep the weights if they are the best so far, or if no score was finite."""
@@ -121,4 +117,4 @@ class Checkpoints:
         """`model.safetensors`, the weights that are evaluated and deployed."""
         if self.best.weights is not None:
             about = {"step": self.best.step, self.score_name: str(self.best.score)}
-            save_weights(self.run / "model.safetensors", self.best.weights, about)
+            save_weights(self.run.weights_file, self.best.weights, about)

@@ -18,6 +18,7 @@ from hero.method import metrics
 from hero.ranks import RANKS, first_only
 from hero.runs.config import RunConfig
 from hero.runs.records import read_lines, score_name
+from hero.runs.stored import StoredRun
 from hero.training.loggers import Loggers
 
 
@@ -40,7 +41,7 @@ class Journal:
     """Records the statistics of updates and validations."""
 
     def __init__(self, run: Path, config: RunConfig, device: torch.device, callbacks: Sequence[Callback] = ()) -> None:
-        self.run, self.updates, self.device = run, config.train.steps, device
+        self.run, self.updates, self.device = StoredRun(run), config.train.steps, device
         self.scoring = config.scoring
         self.log_every = max(1, self.updates // 200)
         self.compiled = False
@@ -56,14 +57,14 @@ class Journal:
 
     def ends_before(self, done: int) -> bool:
         """Whether records of the first `done` updates are missing at the end of the log."""
-        last = max((record["step"] for record in read_lines(self.run / "log.jsonl")), default=0)
+        last = max((record["step"] for record in read_lines(self.run.log_file)), default=0)
         return last < done - done % self.log_every
 
     def begin(self, done: int, seconds: float) -> None:
         """Continue after `done` updates and `seconds`: later records are dropped, since those updates are repeated."""
-        records = [record for record in read_lines(self.run / "log.jsonl") if record["step"] <= done]
+        records = [record for record in read_lines(self.run.log_file) if record["step"] <= done]
         if RANKS.is_first:
-            write_atomic(self.run / "log.jsonl", "".join(map(json_line, records)).encode())
+            write_atomic(self.run.log_file, "".join(map(json_line, records)).encode())
         self._earlier, self._last_logged = seconds, (done, seconds)
         self._clock = time.perf_counter()
 
@@ -118,7 +119,7 @@ class Journal:
         """Write what the strategy found by wavenumber, to the file alone: loggers take single numbers."""
         if spectra:
             rows = {name: values.tolist() for name, values in spectra.items()}
-            append(self.run / "log.jsonl", json_line({"step": done, "spectra": rows}))
+            append(self.run.log_file, json_line({"step": done, "spectra": rows}))
 
     def log_stop(self, done: int) -> None:
         """Write that training ended early."""
@@ -142,7 +143,7 @@ class Journal:
 
     @first_only
     def _append(self, record: dict[str, Any]) -> None:
-        append(self.run / "log.jsonl", json_line(record))
+        append(self.run.log_file, json_line(record))
         self.loggers.record(record)
 
     def _note(self, means: dict[str, float], speed: float) -> str:

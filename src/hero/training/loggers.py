@@ -22,6 +22,7 @@ from hero.errors import HeroError, install_hint
 from hero.parts import LOGGERS
 from hero.runs.config import RunConfig
 from hero.runs.records import read_lines, score_name
+from hero.runs.stored import StoredRun
 
 VARIABLE = "HERO_LOG"
 
@@ -153,7 +154,7 @@ class Loggers:
         except Exception as error:  # whatever a service or its package may raise
             raise HeroError(f"the logger {name} cannot start ({first_line(error)}); {remedy(name, error)}.") from error
         with self._forgiven(name):
-            for record in read_lines(run / "log.jsonl"):
+            for record in read_lines(StoredRun(run).log_file):
                 self.open[name].record(record["step"], numbers(record))
 
     def record(self, record: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ from hero.ranks import RANKS
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device, load_data, write_statistics
 from hero.runs.start import open_start, start_notes
+from hero.runs.stored import StoredRun
 from hero.runs.structure import structure_notes, with_structure
 from hero.strategies import TrainSettings
 from hero.training.checkpoints import Checkpoints
@@ -51,33 +52,26 @@ def train(
     Started by torchrun, the processes share every batch; the first one alone writes.
     """
     run = runs_dir / config.run_id()
-    device, loggers = choose_device(config.train.device), chosen_loggers(log)
-    with joined(device), no_folder_unless_started(run), lock_of(run):
-        continue_run(decided(config, run, data_dir, device), run, data_dir, device, loggers, callbacks)
+    with no_folder_unless_started(StoredRun(run)):
+        continue_run(config, run, data_dir, log, callbacks)
     return run
 
 
 def resume(run: Path, data_dir: Path, log: Sequence[str] | None = None) -> Path:
     """Continue the run in the folder `run`, whatever the folder is called now; returns the folder."""
-    config = Run(run).config
-    device, loggers = choose_device(config.train.device), chosen_loggers(log)
-    with joined(device), lock_of(run):
-        continue_run(decided(config, run, data_dir, device), run, data_dir, device, loggers)
+    continue_run(Run(run).config, run, data_dir, log)
     return run
 
 
 def continue_run(
-    config: RunConfig,
-    run: Path,
-    data_dir: Path,
-    device: torch.device,
-    loggers: Sequence[str],
-    callbacks: Sequence[Callback] = (),
+    config: RunConfig, run: Path, data_dir: Path, log: Sequence[str] | None, callbacks: Sequence[Callback] = ()
 ) -> None:
-    """The updates after the last checkpoint of a run."""
-    session = prepare(config, run, data_dir, device, callbacks)
-    if session is not None:
-        run_updates(session, loggers)
+    """Make the updates after the last checkpoint of a run."""
+    device, loggers = choose_device(config.train.device), chosen_loggers(log)
+    with joined(device), lock_of(run):
+        session = prepare(decided(config, run, data_dir, device), run, data_dir, device, callbacks)
+        if session is not None:
+            run_updates(session, loggers)
 
 
 @dataclass
@@ -95,6 +89,13 @@ class Session:
     first: int
     """Updates that were made before."""
 
+    def diverged(self, done: int) -> HeroError:
+        """The error for loss, gradients or weights that are not finite, noticed after update `done`."""
+        kept = "; the last checkpoint is kept" if self.checkpoints.run.state_file.is_file() else ""
+        return HeroError(
+            f"training became non-finite before update {done}; lower train.lr, or clip with train.clip=1 or less{kept}."
+        )
+
 
 def prepare(
     config: RunConfig, run: Path, data_dir: Path, device: torch.device, callbacks: Sequence[Callback]
@@ -106,7 +107,7 @@ def prepare(
     with first_process_first():
         state = checkpoints.load(device)
     if state and journal.ends_before(state["step"]):
-        say(f"{run / 'log.jsonl'} ends before the checkpoint: its updates are repeated", style="yellow")
+        say(f"{journal.run.log_file} ends before the checkpoint: its updates are repeated", style="yellow")
         state = None
     first = state["step"] if state else 0
     check_same_start(run, first)
@@ -154,13 +155,14 @@ def run_updates(session: Session, loggers: Sequence[str]) -> None:
             done, stop = batch.step + 1, interrupted()
             due = Due.after(done, settings, journal, session.device, stop)
             if due.look:
-                check_finite(session, done, torch.stack(norms))
+                if not bool(torch.stack(norms).isfinite().all()):
+                    raise session.diverged(done)
                 norms.clear()
             if due.log and not journal.log(done, trainee.optimizer.param_groups[0]["lr"]):
-                raise diverged(session, done)
+                raise session.diverged(done)
             is_measured = due.validate or journal.is_stop_wanted
             if (is_measured or due.keep or due.save) and not has_finite_weights(trainee.model):
-                raise diverged(session, done)
+                raise session.diverged(done)
             ends = is_measured and validate(session, done) and not due.last
             if due.keep:
                 checkpoints.keep(done, trainee)
@@ -223,23 +225,9 @@ def validation_errors(trainee: Trainee, val: Trajectories, scoring: metrics.Scor
     return errors[measure.name]
 
 
-def check_finite(session: Session, done: int, norms: Tensor) -> None:
-    """Refuse to continue with gradients that are not finite."""
-    if not bool(norms.isfinite().all()):
-        raise diverged(session, done)
-
-
 def has_finite_weights(model: nn.Module) -> bool:
     """Whether the weights may be kept: the checkpoint before non-finite ones is worth more."""
     return all(bool(p.isfinite().all()) for p in model.parameters())
-
-
-def diverged(session: Session, done: int) -> HeroError:
-    """The error for loss, gradients or weights that are not finite, noticed after update `done`."""
-    kept = "; the last checkpoint is kept" if session.checkpoints.state_path.is_file() else ""
-    return HeroError(
-        f"training became non-finite before update {done}; lower train.lr, or clip with train.clip=1 or less{kept}."
-    )
 
 
 def decided(config: RunConfig, run: Path, data_dir: Path, device: torch.device) -> RunConfig:
@@ -247,22 +235,22 @@ def decided(config: RunConfig, run: Path, data_dir: Path, device: torch.device) 
     if not config.backbone.is_found:
         with first_process_first():  # which solves what is not there
             config = with_structure(config, load_data(config, "train", data_dir, device))
-    text, path = config.to_toml().encode(), run / "config.toml"
+    text, path = config.to_toml().encode(), StoredRun(run).config_file
     if RANKS.is_first and not (path.is_file() and path.read_bytes() == text):
         write_atomic(path, text)  # an equal id: only settings that change no number can differ
     return config
 
 
 @contextmanager
-def no_folder_unless_started(run: Path) -> Iterator[None]:
+def no_folder_unless_started(run: StoredRun) -> Iterator[None]:
     """Remove a new folder if an error comes before the first update."""
-    is_new = RANKS.is_first and not run.exists()
+    is_new = RANKS.is_first and not run.path.exists()
     try:
         yield
     except Exception:
-        log = run / "log.jsonl"
-        if is_new and not (run / "last").is_dir() and not (log.is_file() and log.stat().st_size):
-            shutil.rmtree(run, ignore_errors=True)
+        is_logged = run.log_file.is_file() and run.log_file.stat().st_size
+        if is_new and not is_logged and not run.state_file.parent.is_dir():
+            shutil.rmtree(run.path, ignore_errors=True)
         raise
 
 

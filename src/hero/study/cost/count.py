@@ -23,7 +23,7 @@ from hero.method.metrics import CHUNK_VALUES
 from hero.models import BACKBONES, count_parameters
 from hero.records import Record
 from hero.runs.config import RunConfig
-from hero.strategies.base import Phase
+from hero.study.cost.phases import Phase, cache_bytes, phases_of, windows_repeat
 from hero.training.memory import KeptForBackward
 
 SIZES = (2, 3)
@@ -112,7 +112,7 @@ def describe(config: RunConfig) -> Description:
     inputs = (config.train.history * state[0] + len(source.conditioning), *state[1:])
     model = config.build_operator()
     with torch.random.fork_rng(devices=[]):  # dropout may draw
-        phases = phases_of(config)
+        phases = phases_of(config.untrained_strategy, windows)
         counts = count_updates(config, model, phases, min(config.train.batch, windows.count))
         step_flops = count_step(model, inputs)
     trained = sum(nbytes(p) for p in model.parameters() if p.requires_grad)
@@ -188,11 +188,6 @@ def window_bytes(config: RunConfig, windows: Batches) -> int:
     return (AHEAD + 1) * batch + KEPT * CACHE_BYTES
 
 
-def phases_of(config: RunConfig) -> Sequence[Phase]:
-    """The phases of a run in their order; the updates add up to train.steps."""
-    return config.untrained_strategy.phases(empty_windows(config))
-
-
 def count_updates(config: RunConfig, model: nn.Module, phases: Sequence[Phase], batch: int) -> list[Count]:
     """The cost of one update of each phase with `batch` windows."""
     try:
@@ -247,7 +242,7 @@ def count_at(config: RunConfig, model: nn.Module, phases: Sequence[Phase], size:
     context = Context(past, mu)
     strategy = config.make_strategy()
     # The last windows by number: the caches then get the size that they have when all windows are in them.
-    index = torch.arange(size) + max(0, windows - size) if strategy.windows_are_cacheable else None
+    index = torch.arange(size) + max(0, windows - size) if windows_repeat(config.train) else None
     count_forward(model, context.inputs())  # the first call of a model is not a part of an update
     counts = []
     for phase in phases:
@@ -257,7 +252,7 @@ def count_at(config: RunConfig, model: nn.Module, phases: Sequence[Phase], size:
             strategy.loss(model, batch).value.backward()
         model.zero_grad(set_to_none=True)
         state = sum(map(nbytes, tensors_in(strategy.state_dict())))
-        counts.append(Count(counter.get_total_flops(), kept.nbytes(), state, strategy.cache_bytes()))
+        counts.append(Count(counter.get_total_flops(), kept.nbytes(), state, cache_bytes(strategy)))
     return counts
 
 

@@ -19,7 +19,8 @@ from hero.data.windows import Trajectories
 from hero.errors import HeroError
 from hero.runs.config import RunConfig
 from hero.runs.folder import choose_device, load_data
-from hero.study.cost.count import Measurement, PhaseTime, describe, phases_of, readable
+from hero.study.cost.count import Measurement, PhaseTime, describe, readable
+from hero.study.cost.phases import phases_of, windows_repeat
 from hero.training.compile import find_compiler
 from hero.training.memory import available_memory, peak_memory, reset_peak
 from hero.training.update import Trainee, update
@@ -80,7 +81,7 @@ class DryRun:
         """
         begin = time.perf_counter()
         batch = self.windows(number)
-        index = batch.index if self.trainee.strategy.windows_are_cacheable else None
+        index = batch.index if windows_repeat(self.config.train) else None
         update(self.trainee, dataclasses.replace(batch, step=step, index=index))
         wait_for(self.device)
         return time.perf_counter() - begin
@@ -90,7 +91,7 @@ class DryRun:
 
         They share their windows, so that a cache is filled by the phase before the one that finds it filled.
         """
-        phases = phases_of(self.config)
+        phases = phases_of(self.trainee.strategy, self.windows)
         rounds = [[self.update(0, phase.step) for phase in phases] for _ in range(WARM_UP + updates)]
         medians = map(statistics.median, zip(*rounds[WARM_UP:], strict=True))
         return tuple(
