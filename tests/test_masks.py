@@ -29,7 +29,7 @@ from hero.method.rollout import rollout
 from hero.models import FNO
 from hero.models.wrappers import Masked, Normalised, Residual
 from hero.runs.config import make_config
-from hero.runs.folder import STATISTICS, Run, load_data
+from hero.runs.folder import Run, load_data
 from hero.strategies import STRATEGIES
 from hero.training.loop import train
 from hero.training.schedule import augment
@@ -183,11 +183,11 @@ def test_a_run_knows_the_mask_of_its_data(run: Run, folder: Path) -> None:
     stored = run.norm(folder / "data").mask
     assert stored is not None
     assert torch.equal(stored, VALID)
-    (run.path / STATISTICS).unlink()  # a run of an earlier version: made again from the training data
+    run.statistics_file.unlink()  # a run of an earlier version: made again from the training data
     again = run.norm(folder / "data")
     assert again.mask is not None
     assert torch.equal(again.mask, VALID)
-    assert (run.path / STATISTICS).is_file()
+    assert run.statistics_file.is_file()
     for name in ("prediction", "truth"):
         states = getattr(run.rollout, name)
         assert np.array_equal(np.isnan(states), np.broadcast_to(OUTSIDE, states.shape))
