@@ -50,6 +50,11 @@ def likely(name: str, valid: Iterable[str]) -> str | None:
     return lower[near[0]] if near else None
 
 
+def reason_of(error: BaseException) -> str:
+    """The first line of an error of somebody's code, or its type where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def install_hint(extra: str) -> str:
     """The command that installs an extra, ready to be copied: a shell would read bare brackets as a pattern."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"

@@ -25,7 +25,7 @@ from hero.data.windows import Context
 from hero.deploy.card import UNLICENSED as UNLICENSED
 from hero.deploy.card import FolderConfig, ModelCard, card_text
 from hero.deploy.export import FORMATS, Exported, load_stepper
-from hero.errors import HeroError, install_hint
+from hero.errors import HeroError, install_hint, reason_of
 from hero.files import write_atomic
 from hero.method.rollout import Stepper, rollout
 from hero.models import count_parameters
@@ -189,8 +189,9 @@ def downloaded(repository: str, options: dict[str, Any]) -> Path:
     try:
         return Path(snapshot_download(repository, allow_patterns=[WEIGHTS, CONFIG, README], **options))
     except Exception as error:  # of the network, of the name or of the permissions
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise HeroError(f"{repository} is neither a folder nor a repository ({reason}); check the name.") from error
+        raise HeroError(
+            f"{repository} is neither a folder nor a repository ({reason_of(error)}); check the name."
+        ) from error
 
 
 def open_model(path: Path, model: nn.Module | None = None, trust_code: bool = False) -> Operator:

@@ -23,7 +23,7 @@ from hero.data.files.trajectories import FileTrajectories, Reading
 from hero.data.formats import open_recording
 from hero.data.windows import Trajectories
 from hero.deploy.card import ModelCard
-from hero.errors import HeroError
+from hero.errors import HeroError, reason_of
 from hero.method.norm import Norm
 
 
@@ -130,8 +130,9 @@ def array_of_states(path: Path, card: ModelCard) -> Trajectories | None:
     try:
         name, array, mu = read_array(path)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise HeroError(f"{path} holds no states ({reason}); see docs/howto/export.md for the layouts.") from error
+        raise HeroError(
+            f"{path} holds no states ({reason_of(error)}); see docs/howto/export.md for the layouts."
+        ) from error
     if array is None:
         return None
     wanted, given = (card.history, card.channels, *card.grid), array.ndim

@@ -21,7 +21,7 @@ from hero.console import progress_bar
 from hero.data.files.recording import Recording, Trajectory
 from hero.data.files.selection import matched_channels
 from hero.data.formats import open_recording
-from hero.errors import HeroError
+from hero.errors import HeroError, reason_of
 from hero.evaluation.measure import Measurement, StreamedErrors, check_split, measure
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper, as_stepper
@@ -223,11 +223,6 @@ def named_model(name: str) -> tuple[Stepper, torch.device]:
     if not callable(found):
         raise HeroError(f"{name} is {type(found).__name__}, which cannot be called; name a function or an nn.Module.")
     return lambda context: found(context.inputs()), torch.device("cpu")
-
-
-def reason_of(error: Exception) -> str:
-    """The first line of an error, or its type."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def explained(step: Stepper, name: str) -> Stepper:

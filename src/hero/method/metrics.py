@@ -44,6 +44,7 @@ SMALL = 1e-6
 """Norm of a state below which ε would be more than a millionth of it."""
 HORIZON = 100
 """Steps that rollouts are scored over, as in the paper; fewer where the data are shorter (`RunConfig.horizon`)."""
+TITLES = {"nrmse": "nRMSE", "vrmse": "VRMSE"}
 REPORTED_STEPS = (1, 10, 50, 100, 200)
 CHUNK_VALUES = 2**26
 """Rollouts are kept as float32 before they are measured; this bounds how many numbers that is at once."""
@@ -78,7 +79,7 @@ class Scoring:
     @property
     def title(self) -> str:
         """The measure as it is printed."""
-        return {"nrmse": "nRMSE", "vrmse": "VRMSE"}[self.measure]
+        return TITLES[self.measure]
 
     @property
     def gm_title(self) -> str:
@@ -263,36 +264,28 @@ class Metric:
     """Length of rollout without which the metric is left out."""
 
 
-def _gm_metric(h: int) -> Metric:
-    definition = f"Geometric mean of the relative error over steps 1 to {h} of a rollout, averaged over trajectories."
-    return Metric(f"GM{h}", "lower", definition, partial(gm, steps=h), steps=h)
+def _gm_metric(h: int, measure: Measure = nrmse) -> Metric:
+    name, title = ("the relative error", f"GM{h}") if measure is nrmse else ("VRMSE", f"GM{h} of VRMSE")
+    definition = f"Geometric mean of {name} over steps 1 to {h} of a rollout, averaged over trajectories."
+    return Metric(title, "lower", definition, partial(gm, steps=h), measure, steps=h)
 
 
-def _nrmse_metric(t: int) -> Metric:
-    steps = "step" if t == 1 else "steps"
-    definition = f"Relative error ‖û−u‖₂/‖u‖₂ after {t} autoregressive {steps}, averaged over trajectories."
-    return Metric(f"nRMSE@{t}", "lower", definition, partial(nrmse_at, t=t), steps=t)
-
-
-def _vrmse_gm_metric(h: int) -> Metric:
-    definition = f"Geometric mean of VRMSE over steps 1 to {h} of a rollout, averaged over trajectories."
-    return Metric(f"GM{h} of VRMSE", "lower", definition, partial(gm, steps=h), vrmse, steps=h)
-
-
-def _vrmse_metric(t: int) -> Metric:
-    steps = "step" if t == 1 else "steps"
-    definition = (
-        f"RMSE over the standard deviation of the true state after {t} autoregressive {steps}, mean over channels, "
-        "averaged over trajectories; 1 is as good as the mean of the true state."
-    )
-    return Metric(f"VRMSE@{t}", "lower", definition, partial(nrmse_at, t=t), vrmse, steps=t)
+def _step_metric(t: int, measure: Measure = nrmse) -> Metric:
+    after = f"after {t} autoregressive {'step' if t == 1 else 'steps'}"
+    definition = f"Relative error ‖û−u‖₂/‖u‖₂ {after}, averaged over trajectories."
+    if measure is vrmse:
+        definition = (
+            f"RMSE over the standard deviation of the true state {after}, mean over channels, averaged over "
+            "trajectories; 1 is as good as the mean of the true state."
+        )
+    return Metric(f"{TITLES[measure.name]}@{t}", "lower", definition, partial(nrmse_at, t=t), measure, steps=t)
 
 
 _NUMBERED_METRICS: dict[str, Callable[[int], Metric]] = {
     "gm": _gm_metric,
-    "nrmse@": _nrmse_metric,
-    "vrmse_gm": _vrmse_gm_metric,
-    "vrmse@": _vrmse_metric,
+    "nrmse@": _step_metric,
+    "vrmse_gm": partial(_gm_metric, measure=vrmse),
+    "vrmse@": partial(_step_metric, measure=vrmse),
 }
 
 
@@ -315,7 +308,7 @@ def _paper_metrics(h: int) -> dict[str, Metric]:
     plain = h == HORIZON
     return {
         f"gm{h}": _gm_metric(h),
-        **{f"nrmse@{t}": _nrmse_metric(t) for t in sorted({*REPORTED_STEPS, h})},
+        **{f"nrmse@{t}": _step_metric(t) for t in sorted({*REPORTED_STEPS, h})},
         "stable_step": Metric(
             "Stable step" if plain else f"Stable step ({h})",
             "higher",
@@ -356,8 +349,8 @@ def _channel_metrics(h: int) -> dict[str, Metric]:
     """The metrics of rollouts that are scored by VRMSE over `h` steps: people's data."""
     steps = sorted({*REPORTED_STEPS, h})
     return {
-        f"vrmse_gm{h}": _vrmse_gm_metric(h),
-        **{f"vrmse@{t}": _vrmse_metric(t) for t in steps},
+        f"vrmse_gm{h}": _gm_metric(h, vrmse),
+        **{f"vrmse@{t}": _step_metric(t, vrmse) for t in steps},
         "skilful_step": Metric(
             "Skilful steps",
             "higher",
@@ -375,7 +368,7 @@ def _channel_metrics(h: int) -> dict[str, Metric]:
             measure=anomaly_correlation,
         ),
         "diverged": _diverged_metric(vrmse),
-        **{f"nrmse@{t}": _nrmse_metric(t) for t in steps},
+        **{f"nrmse@{t}": _step_metric(t) for t in steps},
         "apebench_gmean_mean_nrmse": _apebench_metric(h),
     }
 

@@ -13,7 +13,7 @@ from torch import nn
 from hero.config import setting
 from hero.config.given import found, give
 from hero.config.registry import import_part
-from hero.errors import HeroError
+from hero.errors import HeroError, reason_of
 from hero.models.base import BackboneSettings
 
 
@@ -68,9 +68,8 @@ def check_shapes(model: nn.Module, name: str, in_channels: int, out_channels: in
         with torch.random.fork_rng(devices=[]):  # dropout may draw
             result = model(torch.zeros(given))
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise HeroError(
-            f"backbone {name} fails on an input of shape {given} ({reason}); a backbone maps it to {wanted}."
+            f"backbone {name} fails on an input of shape {given} ({reason_of(error)}); a backbone maps it to {wanted}."
         ) from error
     shape = tuple(result.shape) if isinstance(result, torch.Tensor) else type(result).__name__
     if shape != wanted:

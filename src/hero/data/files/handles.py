@@ -13,7 +13,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from hero.errors import HeroError, NoPermissionError
+from hero.errors import HeroError, NoPermissionError, reason_of
 
 KEPT = 8  # a handle holds caches in memory, so a folder of thousands of files must not keep all of them open
 KEPT_DATASETS = 32
@@ -91,9 +91,8 @@ def damage_reported(path: Path, errors: tuple[type[Exception], ...] = DAMAGE) ->
     except PermissionError:
         raise NoPermissionError(path) from None
     except errors as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise HeroError(
-            f"{path} cannot be read and may be incomplete ({reason}); copy or download it again."
+            f"{path} cannot be read and may be incomplete ({reason_of(error)}); copy or download it again."
         ) from error
 
 
