@@ -23,7 +23,6 @@ from hero.method.domain.bands import GridBands, split_modes
 from hero.method.rollout import Stepper
 from hero.models.spectral import dft_matrices, truncated_inverse, truncated_transform
 from hero.report import write_run_page
-from hero.report.figures.anatomy import anatomy_figure
 from hero.runs.records import Metrics
 from hero.training.loop import train
 
@@ -241,11 +240,6 @@ def test_the_notes_tell_of_correction_and_of_a_solver_that_misses_the_data() -> 
     assert "3.4 times" in corrects
     notes = record([0, 0, 1, 0], [0.1] * 4, 2.0, solver=solver, solver_alone=0.5).notes
     assert notes[-1].startswith("warning")
-
-
-def test_a_figure_of_infinite_and_of_no_errors() -> None:
-    for errors in ([math.inf, 0.1, 0.2, math.inf], [0.0] * 4):
-        assert len(anatomy_figure(record([0, 0, 1, 0], errors, math.inf), "Burgers").axes) == 2
 
 
 @pytest.mark.parametrize(("history", "bundle"), [(1, 1), (2, 1), (1, 2)])

@@ -99,21 +99,6 @@ def test_the_command_shows_the_differences_and_nothing_else(exported: tuple[Path
     assert max(map(len, out.replace(str(run.parent), "").splitlines())) <= 80
 
 
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("export", ("RUN", "--format", "--out")),
-        ("predict", ("RUN|FILE", "--from", "--input", "--steps", "--out", ".npz")),
-    ],
-)
-def test_help_mentions_every_option(command: str, words: tuple[str, ...], call: Call) -> None:
-    code, out, err = call(command, "--help")
-    assert (code, err) == (0, "")
-    for word in (*words, "--runs", "--data"):
-        assert word in out
-    assert f"hero {command} RUN" in call("--help")[1]
-
-
 def test_predictions_of_the_run_and_of_both_files_agree(
     trained: Path, data_dir: Path, tmp_path: Path, call: Call, states: np.ndarray
 ) -> None:
@@ -407,12 +392,6 @@ def test_a_full_disk_leaves_no_partial_file(trained: Path, data_dir: Path, tmp_p
     assert list((tmp_path / "out").iterdir()) == []
     assert_refused(call("predict", trained, *folders, "--out", tmp_path / "p.npz"), str(tmp_path / "p.npz"))
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_a_folder_that_cannot_be_made(trained: Path, data_dir: Path, tmp_path: Path, call: Call) -> None:
-    (tmp_path / "file").write_text("not a folder")
-    out = tmp_path / "file" / "below" / "p.npz"
-    assert_refused(call("predict", trained, "--data", data_dir, "--out", out), str(out))
 
 
 def test_without_the_onnx_packages_the_torch_format_still_works(trained: Path, data_dir: Path, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from hero.method import metrics
 from hero.method.metrics import METRICS, Metric, Scoring, metric_at, metric_named, scoring_of
 from hero.paper.numbers import differences
 from hero.report.content import metrics_table
-from hero.report.figures.fields import FIELD_STEPS, LINE_STEPS, SPECTRUM_STEPS, _present
 from hero.report.figures.runs import run_figures
 from hero.report.inputs import ReportInputs, gather
 from hero.report.listing import ListedRun, runs_table
@@ -300,12 +299,3 @@ def test_runs_of_different_horizons_are_compared_over_the_shortest(
     assert table.rows[0].cells[shown["Test GM100"]].value == found.test["gm100"]  # type: ignore[union-attr]
     assert table.rows[0].cells[shown["Stable step (20)"]].value is None  # type: ignore[union-attr]
     assert table.rows[1].cells[shown["Test GM100"]].value is None  # type: ignore[union-attr]
-
-
-def test_drawn_steps_shrink_with_a_short_rollout() -> None:
-    assert [_present(steps, 200) for steps in (LINE_STEPS, FIELD_STEPS, SPECTRUM_STEPS)] == [
-        [1, 50, 100, 200], [1, 10, 50, 100, 200], [1, 100, 200]]  # fmt: skip
-    assert _present(FIELD_STEPS, 150) == [1, 10, 50, 100]
-    assert [_present(steps, 40) for steps in (LINE_STEPS, FIELD_STEPS, SPECTRUM_STEPS)] == [
-        [1, 20, 40], [1, 4, 20, 40], [1, 40]]  # fmt: skip
-    assert [_present(LINE_STEPS, length) for length in (1, 2, 3)] == [[1], [1, 2], [1, 3]]

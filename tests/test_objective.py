@@ -235,15 +235,6 @@ def test_a_plain_loop_saves_and_resumes_with_torch_save() -> None:
     assert hero.load(hero.init().state_dict(), model).lagged is None
 
 
-def test_a_state_is_as_good_as_a_context() -> None:
-    window = data(3, 5)
-    values = [
-        AT_ONCE(model_of(), context, window[:, 1:], AT_ONCE.init())[0]
-        for context in (window[:, 0], Context(window[:, :1]))
-    ]
-    assert torch.equal(*values)
-
-
 @pytest.mark.parametrize(
     "names", [("self",), ("lag",), ("perturbed", "self"), ("lag", "self"), ("lag", "perturbed")], ids="-".join
 )
@@ -367,25 +358,6 @@ def test_ranking_compiles_as_a_whole_and_gives_the_same(dims: int) -> None:
         torch.testing.assert_close((plain.d_fail, plain.E, plain.means), (faster.d_fail, faster.E, faster.means))
 
 
-def test_each_distance_is_computed_once() -> None:
-    """e_k of the current rollout: one norm of v - u for L_roll, d_cur, the diagnostics and the self candidate."""
-    from torch.overrides import TorchFunctionMode
-
-    class Counting(TorchFunctionMode):
-        norms = 0
-
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            Counting.norms += function is torch.linalg.vector_norm
-            return function(*args, **(kwargs or {}))
-
-    window, model, index = data(5, 5), model_of(), torch.arange(5)
-    state = AT_ONCE(model, window[:, 0], window[:, 1:], AT_ONCE.init(), index=index)[1]
-    with Counting():
-        AT_ONCE(model, window[:, 0], window[:, 1:], state, index=index)
-    # ‖u‖; ‖v - u‖ and ‖v‖ of the current and of the perturbed rollout; two norms in the perturbation
-    assert Counting.norms == 1 + 2 + 2 + 2
-
-
 def test_quadrature_weights() -> None:
     """On a graded grid the weighted norm is the integral, and equal weights are the default."""
     x = torch.linspace(0, 1, 401, dtype=torch.float64) ** 2
@@ -451,19 +423,6 @@ def test_normalisation_lives_inside_the_operator(history: int) -> None:
     torch.testing.assert_close(outputs[1], outputs[0] * scale[:, None] + shift[:, None], rtol=1e-4, atol=1e-4)
     values = raw.movedim(2, 0).flatten(1)
     torch.testing.assert_close(values.mean(1)[0], raw[:, :, 0].mean())
-
-
-@pytest.mark.parametrize("name", ["hero", "refiner"])  # the conformance suite has all, without files
-def test_history_and_normalisation_in_the_trainer(name: str, data_dir: Any, runs_dir: Any) -> None:
-    from hero import evaluate
-    from hero import train as train_run
-
-    config = tiny(strategy=name, train__history=2, train__normalise=True, data__val_steps=101, data__test_steps=101)
-    run = train_run(config, runs_dir, data_dir)
-    metrics = evaluate(run, data_dir=data_dir)
-    assert metrics.test["nrmse@100"] > 0
-    with pytest.raises(HeroError, match=r"data.val_steps=1 leaves no step to predict after train.history=2"):
-        tiny(train__history=2, data__val_steps=1)
 
 
 def hero_of(model: nn.Module, hero: Hero, updates: int, index: Tensor | None = None) -> tuple[HeroState, Tensor]:
@@ -583,12 +542,6 @@ def test_tensors_that_do_not_belong_together_are_refused(
         AT_ONCE(OneChannel(), context, truth, AT_ONCE.init(), **options)
     assert str(refused.value).endswith(".")
     assert all(word in str(refused.value) for word in words)
-
-
-def test_quadrature_weights_of_another_grid_are_refused() -> None:
-    hero = replace(AT_ONCE, domain=Domain(weights=torch.ones(10) / 10))
-    with pytest.raises(HeroError, match=r"quadrature weights \(10,\) do not fit the space \(12,\)"):
-        hero(model_of(), torch.zeros(3, 1, 12), torch.zeros(3, 4, 1, 12), hero.init())
 
 
 class Exploding(nn.Module):

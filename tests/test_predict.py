@@ -24,7 +24,7 @@ from hero.deploy.card import ModelCard
 from hero.deploy.export import Exported
 from hero.deploy.model_folder import Operator, write_folder
 from hero.deploy.outputs import Description, create
-from hero.deploy.predict import Rolling, block_sizes, predict, truth_steps
+from hero.deploy.predict import Rolling, block_sizes, predict
 from hero.deploy.starts import GivenStates
 from hero.files import write_atomic
 from hero.method.metrics import rollout_errors
@@ -105,12 +105,6 @@ def test_errors_on_the_way_are_those_of_an_evaluation(run: Path, data_dir: Path,
     for t in (1, 10, 100):
         assert f"nRMSE@{t}" in out
         assert f"{expected['nrmse'][:, t - 1].mean():.4g}" in out
-
-
-def test_shown_steps() -> None:
-    assert truth_steps(1) == [1]
-    assert truth_steps(10) == [1, 10]
-    assert truth_steps(130) == [1, 10, 100, 130]
 
 
 def card(**changes: Any) -> ModelCard:
