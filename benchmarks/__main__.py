@@ -10,6 +10,7 @@ python -m benchmarks network table.csv            networks of several sizes on f
 python -m benchmarks crashes                      kills at all points for all strategies, and at random moments
 python -m benchmarks soak --minutes 60            mixed work; memory and handles over time
 python -m benchmarks evaluations --count 500      memory and handles over evaluations in one process
+python -m benchmarks anywhere                     the tests as other processors and a busy machine would run them
 python -m benchmarks predictability burgers       how far the truth itself can be predicted
 python -m benchmarks results                      the tables and figures of docs/results.md, from results/
 python -m benchmarks results --add runs --commit HASH  keep the finished runs of a folder in results/ first
@@ -24,6 +25,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.anywhere import MACHINES, run_anywhere
 from benchmarks.crashes import POINTS, crash_all, print_counts
 from benchmarks.evidence import (
     Outcome,
@@ -113,6 +115,12 @@ def run_network(args: argparse.Namespace) -> None:
     if not args.show:
         measure(args.kinds, args.arm, args.updates, args.seeds, args.table, args.folder)
     print("\n".join(table_lines(args.table)))
+
+
+def run_tests(args: argparse.Namespace) -> None:
+    """The tests under settings of other processors, with one thread and two, and on a busy machine."""
+    if not run_anywhere(args.machines or list(MACHINES), args.tests):
+        raise HeroError("tests failed under a setting; see the lines above.")
 
 
 def run_results(args: argparse.Namespace) -> None:
@@ -245,6 +253,12 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a coefficient of the task")
     command.add_argument("--states", type=at_least_one, default=8, help="trajectories (default 8)")
     command.add_argument("--results", type=Path, default=Path("results"), metavar="DIR")
+    command = commands.add_parser("anywhere", help=run_tests.__doc__, description=run_tests.__doc__)
+    command.set_defaults(call=run_tests)
+    command.add_argument("tests", nargs="*", metavar="TEST", help="files of tests (default: all)")
+    command.add_argument(
+        "--machine", dest="machines", action="append", choices=list(MACHINES), help="only this setting"
+    )
     command = commands.add_parser("results", help=run_results.__doc__, description=run_results.__doc__)
     command.set_defaults(call=run_results)
     command.add_argument("--add", type=Path, metavar="RUNS", help="keep the finished runs of this folder first")
