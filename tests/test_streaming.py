@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from foreign import pdebench
 from hero.config import Facts
+from hero.data.files import trajectories
 from hero.data.files.handles import close_hdf5
 from hero.data.files.recording import Axis, Channel, Recording, Trajectory
 from hero.data.files.settings import FileSettings
@@ -147,6 +148,19 @@ def test_a_damaged_window_stops_the_training_with_one_sentence(file: Path, tmp_p
         list(all_)
     file.write_bytes(file.read_bytes()[:-5000])
     with pytest.raises(HeroError, match="may be incomplete"), windows.ahead(range(9)) as all_:
+        list(all_)
+
+
+def test_a_file_that_is_written_to_while_it_is_read_stops_the_training(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trajectories, "CHECK_SECONDS", 0.0)
+    config = config_of(file, LAZY, **{"train.normalise": False})
+    windows = config.windows(load_data(config, "train", tmp_path, "cpu"))
+    close_hdf5()
+    with h5py.File(file, "r+") as content:
+        content["tensor"][...] *= 2  # finite, and of the same size
+    with pytest.raises(HeroError, match="changed while it was read"), windows.ahead(range(9)) as all_:
         list(all_)
 
 

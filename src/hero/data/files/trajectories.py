@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 
@@ -19,6 +20,8 @@ from hero.data.windows import Statistics, Trajectories
 from hero.errors import HeroError
 from hero.parallel import from_first
 
+CHECK_SECONDS = 1.0
+
 
 class Reading:
     """Reads what the settings choose from a recording: channels, stride, crop, grid points."""
@@ -29,9 +32,23 @@ class Reading:
         self.cuts = axis_slices(recording, settings)
         mask = mask_of(recording, settings)
         self.mask = None if mask is None else torch.from_numpy(np.ascontiguousarray(mask))
+        self.stamps, self.checked = self.current_stamps(), time.monotonic()
+
+    def current_stamps(self) -> list[tuple[int, int]]:
+        """Size and time of change of every file."""
+        found = [path.stat() for path in self.recording.files if path.is_file()]
+        return [(status.st_size, status.st_mtime_ns) for status in found]
+
+    def check_unchanged(self) -> None:
+        """HeroError where somebody has written to the files since training began; looked at once a second."""
+        if time.monotonic() - self.checked > CHECK_SECONDS:
+            if self.current_stamps() != self.stamps:
+                raise HeroError(f"{self.settings.path} changed while it was read; train again when it is complete.")
+            self.checked = time.monotonic()
 
     def states(self, trajectory: int, first: int, count: int) -> np.ndarray:
         """(time, channel, *space), float32."""
+        self.check_unchanged()
         stride = self.settings.stride
         frames = slice(first * stride, (first + count - 1) * stride + 1, stride)
         found = self.recording.trajectories[trajectory].read(frames, self.channels)
