@@ -67,20 +67,13 @@ def test_every_coefficient_changes_the_solution(name: str) -> None:
         ("burger", {}, "unknown task 'burger'; did you mean 'burgers'"),
         ("burgers", {"viscosty": 1.0}, "'viscosty'; did you mean 'viscosity'"),
         ("burgers", {"viscosity": "high"}, "task.viscosity is 'high'; give a number such as 0.0003"),
-        ("burgers", {"viscosity": True}, "task.viscosity is True; give a number"),
         ("burgers", {"viscosity": float("nan")}, "task.viscosity is nan; give a finite number"),
         ("burgers", {"substeps": 0}, "task.substeps is 0; give an integer of at least 1"),
         ("burgers", {"substeps": 1.5}, "task.substeps is 1.5; give an integer"),
-        ("burgers", {"warmup": -1}, "task.warmup is -1"),
-        ("burgers", {"cutoff": 0}, "task.cutoff is 0"),
         ("burgers", {"dt": 0}, "task.dt is 0.0; give a number above zero"),
-        ("burgers", {"extent": -1.0}, "task.extent is -1.0"),
         ("burgers", {"resolution": 161}, "task.resolution is 161; give an even number of at least 16"),
-        ("dispersion", {"resolution": 10}, "at least 12"),
         ("swift_hohenberg", {"resolution": 20}, "at least 22"),
-        ("burgers", {"resolution": -4}, "task.resolution is -4"),
         ("unbalanced_advection", {"velocity": [1.0, 2.0]}, "task.velocity is [1.0, 2.0]; give a list of 3 values"),
-        ("unbalanced_advection", {"velocity": [1.0, 2.0, "x"]}, "task.velocity[2] is 'x'"),
         ("anisotropic_diffusion", {"diffusivity": [1.0, 2.0]}, "task.diffusivity[0] is 1.0; give a list of 2"),
         ("kolmogorov_flow", {"forcing_mode": 40}, "task.forcing_mode is 40; give an integer from 0 to 21"),
     ],
@@ -278,8 +271,7 @@ def test_two_that_want_the_same_file_at_once_make_it_once(tmp_path: Path, monkey
     assert [p.suffix for p in tmp_path.iterdir()] == [".h5"]
 
 
-@pytest.mark.parametrize("name", ["burgers", "kolmogorov_flow", "unbalanced_advection"])
-def test_a_picture_is_drawn_in_every_dimension(tmp_path: Path, name: str) -> None:
-    task = get_task(name, {"resolution": 24, "warmup": 0})
+def test_a_picture_is_drawn(tmp_path: Path) -> None:
+    task = get_task("kolmogorov_flow", {"resolution": 24, "warmup": 0})
     save(split_figure(generate(task, SMALL), task.source()), tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes()[:4] == b"\x89PNG"
