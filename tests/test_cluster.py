@@ -76,20 +76,6 @@ def test_a_run_whose_ray_worker_is_killed_goes_on_to_the_same_bits(
 
 
 @needs_ray
-def test_sigterm_cancels_the_tasks_which_save(address: str, runs_dir: Path, data_dir: Path) -> None:
-    rare = {"train__checkpoint_every": 200}  # no checkpoint but the one that the signal causes
-    run = runs_dir / tiny(strategy="push_forward", **{**LONG, **rare}).run_id()
-    driver = start_hero(*command(address, runs_dir, data_dir, **rare))
-    wait_until(lambda: last_step(run) >= 10, driver)
-    driver.send_signal(signal.SIGTERM)
-    _, err = driver.communicate(timeout=400)
-    assert driver.returncode == 130
-    assert err.splitlines() == ["hero: interrupted; progress is saved, run the same command to resume."]
-    assert workers_at(run) == []
-    assert (run / "last" / "state.pt").is_file()
-
-
-@needs_ray
 def test_mistakes_are_not_retried_and_kills_only_so_often(address: str, runs_dir: Path, data_dir: Path) -> None:
     killer = kill_at(runs_dir / KILLED.run_id(), 30, lambda pid: os.kill(pid, signal.SIGKILL))
     failed = sweep([BROKEN, KILLED], runs_dir, data_dir, Workers(cluster="auto", cpus=0.5, retries=0))

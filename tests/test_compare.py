@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from hero.cli import main
 from hero.cli.options import seed_numbers
 from hero.errors import HeroError
 from hero.files import write_json
-from hero.runs.config import PRESETS, RECOMMENDED, RunConfig, make_config
+from hero.runs.config import PRESETS, RECOMMENDED, make_config
 from hero.runs.folder import Run
 from hero.runs.records import Log, Metrics, TrainingRecord, ValidationRecord
 from hero.strategies import STRATEGIES
@@ -75,13 +74,6 @@ def cell_of(row: Row, key: str) -> Cell:
     cell = row.cells[key]
     assert cell is not None
     return cell
-
-
-def untimed(result: StudyResult) -> StudyResult:
-    """The same without the costs, which a clock decides."""
-    (group,) = result.groups
-    rows = tuple(row.model_copy(update={"cells": {**row.cells, "cost": None}}) for row in group.rows)
-    return result.model_copy(update={"groups": (group.model_copy(update={"rows": rows}),)})
 
 
 def errors_of(runs: Path, name: str, seed: int) -> np.ndarray:
@@ -139,72 +131,6 @@ def test_the_files_are_those_of_a_study(compared: Path) -> None:
     picture = imread(folder / "curves-burgers-fno.png")
     assert picture.shape[0] > 400
     assert picture[..., :3].std() > 0.05
-
-
-def test_repeating_trains_nothing_and_says_the_same(call: Call, compared: Path, data_dir: Path, tmp_path: Path) -> None:
-    files = [path for path in compared.rglob("*") if path.is_file() and "compare-" not in str(path.parent.name)]
-    times = {path: path.stat().st_mtime_ns for path in files if path.name != ".lock"}
-    before = {path: path.read_bytes() for path in folder_of(compared).iterdir()}
-    code, out, err = call(*command(compared, data_dir, "--json", tmp_path / "copy.json"))
-    assert (code, err) == (0, "")
-    assert {path: path.stat().st_mtime_ns for path in times} == times
-    assert {path: path.read_bytes() for path in folder_of(compared).iterdir()} == before
-    assert (tmp_path / "copy.json").read_bytes() == before[folder_of(compared) / FILE]
-    assert "4 of 4 runs are there already" in out
-    assert "step 20/20" not in out
-    for expected in ("Comparison at equal steps (study compare, 2 seeds)", "Burgers, FNO", "nRMSE@100: ratio to",
-                     "curves-burgers-fno.png"):  # fmt: skip
-        assert expected in out
-
-
-def test_a_comparison_that_was_killed_goes_on_to_the_same_table(call: Call, again: Path, data_dir: Path) -> None:
-    before = stored(again)
-    shutil.rmtree(again / tiny(strategy="hero", seed=1).run_id())
-    (again / tiny(strategy="push_forward", seed=1).run_id() / "metrics.json").unlink()
-    shutil.rmtree(folder_of(again))
-    code, out, _ = call(*command(again, data_dir))
-    assert code == 0
-    assert out.count("step 20/20") == 1
-    assert untimed(stored(again)) == untimed(before)
-
-
-def test_a_failed_run_is_told_and_the_rest_goes_on(
-    call: Call, again: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def train(config: RunConfig, runs: Path, data: Path) -> Path:
-        raise HeroError("training became non-finite; lower train.lr.")
-
-    def unfinish(name: str, seed: int) -> None:
-        (again / tiny(strategy=name, seed=seed).run_id() / "metrics.json").unlink()
-
-    monkeypatch.setattr(importlib.import_module("hero.study.sweep"), "train", train)
-    unfinish("hero", 0)
-    code, out, _ = call(*command(again, data_dir))
-    assert code == 1
-    for expected in ("FNO-HERO (1 of 2 seeds)", f"{tiny(strategy='hero').run_id()} failed: training became non-finite"):
-        assert expected in out
-    result = stored(again)
-    hero = result.groups[0].rows[1]
-    assert hero.rollouts == 2
-    assert cell_of(hero, "test_gm100").std is None
-    assert result.statistics[0].tests[0].seeds == (1,)
-    unfinish("push_forward", 0)
-    unfinish("push_forward", 1)
-    assert call(*command(again, data_dir))[0] == 1
-    base, hero = stored(again).groups[0].rows
-    assert base.cells["nrmse@100"] is base.cells["cost"] is hero.cells["cost"] is None
-    assert stored(again).statistics == ()
-    unfinish("hero", 1)
-    code, out, err = call(*command(again, data_dir))
-    assert (code, err) == (1, "")
-    assert "and 3 more failed: training became non-finite" in out
-
-
-@pytest.mark.parametrize("file", ["errors.npz", "metrics.json"])
-def test_damaged_results_are_failures(again: Path, data_dir: Path, file: str) -> None:
-    (again / tiny(strategy="hero", seed=1).run_id() / file).write_bytes(b"{")
-    result = compare(again, data_dir)
-    assert "hero evaluate" in (result.groups[0].rows[1].runs[1].reason or "")
 
 
 @pytest.mark.parametrize(
@@ -324,13 +250,6 @@ def test_runs_that_were_trained_differently_are_told(again: Path, data_dir: Path
     metrics.model_copy(update={"training": metrics.training.model_copy(update={"compiled": True})}).write(path)
     result = compare(again, data_dir)
     assert any("compilation" in note for note in result.groups[0].notes)
-
-
-def test_help_mentions_every_option(call: Call) -> None:
-    code, out, _ = call("compare", "--help")
-    assert code == 0
-    for word in ("--strategies", "--seeds", "--budget", "--baseline", "--out", "--json", "--preset", "--set", "--runs"):
-        assert word in out
 
 
 def test_a_run_of_hero_train_is_used_and_landscape_alone_asks_for_kept_checkpoints(

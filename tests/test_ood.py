@@ -115,7 +115,7 @@ def test_a_result_belongs_to_its_settings(run: Path, data_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["json", "npz"])
-@pytest.mark.parametrize("content", [None, b"", b"{", b'{"identity": 3}', b"[1, 2]"])
+@pytest.mark.parametrize("content", [None, b"{", b'{"identity": 3}'])
 def test_a_damaged_result_is_measured_again(run: Path, data_dir: Path, suffix: str, content: bytes | None) -> None:
     first = shifted(run, data_dir, WEAKER)
     damaged = run / "ood" / f"viscosity_0.001.{suffix}"
@@ -183,7 +183,7 @@ def test_the_papers_shifts_are_named_as_its_figures_are() -> None:
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
-@pytest.mark.parametrize("resolution", [18, 24, 36])
+@pytest.mark.parametrize("resolution", [18, 36])
 def test_resampling_a_trigonometric_polynomial_is_exact(dims: int, resolution: int) -> None:
     """cos and sin of modes up to 5, written out on both grids."""
 

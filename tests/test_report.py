@@ -5,7 +5,6 @@ What the page does in a browser is in test_page.py.
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import shutil
@@ -18,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
 from conftest import Call, assert_refused, tiny
 from fakes import fake_group, fake_metrics, fake_row, fake_study, fake_test
@@ -33,8 +31,7 @@ from hero.report.figures.fields import fields_figure, spectrum_figure
 from hero.report.figures.style import colours_of, line_style, save
 from hero.report.figures.training import diagnostic_charts, series, training_charts, training_figure
 from hero.report.inputs import gather
-from hero.report.listing import ListedRun, runs_table
-from hero.report.page.page import _json, render, write_page
+from hero.report.page.page import _json, render
 from hero.report.page.payload import payload
 from hero.report.page.player import LEVELS, averaged, kept_steps, player, quantise, size_of
 from hero.report.panels import panels_of
@@ -193,7 +190,7 @@ def test_error_figure_of_extreme_errors(tmp_path: Path, errors: np.ndarray) -> N
 
 @pytest.mark.parametrize(
     ("dims", "fate"),
-    [(1, "finite"), (3, "finite"), (1, "lost"), (2, "lost"), (2, "nan")],
+    [(3, "finite"), (1, "lost"), (2, "nan")],
 )
 def test_field_and_spectrum_figures(tmp_path: Path, dims: int, fate: str) -> None:
     truth, prediction = trajectory(dims)
@@ -207,7 +204,7 @@ def test_field_and_spectrum_figures(tmp_path: Path, dims: int, fate: str) -> Non
     assert_png(save(spectrum_figure(rollout), tmp_path / "figures" / "spectrum.png"))
 
 
-@pytest.mark.parametrize("dims", [1, 2])
+@pytest.mark.parametrize("dims", [1])
 def test_field_figures_of_short_decaying_and_vanishing_rollouts(tmp_path: Path, dims: int) -> None:
     truth, prediction = trajectory(dims, length=60)
     decay = torch.logspace(0, -5, 60).view(60, 1, *[1] * dims)
@@ -308,24 +305,6 @@ def test_verdicts_follow_the_direction_of_the_metric() -> None:
     assert verdicts["Stable step"] == ("worse", "worse")
     assert verdicts["Val GM100"][0] == "within one std"
     assert verdicts["nRMSE@100"][0] == ""
-
-
-def test_terminal_tables() -> None:
-    console = Console(width=200, record=True, file=io.StringIO())
-    diverged = run_metrics(diverged=2)
-    runs = [("ab12cd", run_metrics(), "finished"), ("other", diverged, "finished"), ("new", None, "at step 3 of 20")]
-    listed = [ListedRun(*run) for run in runs]
-    for table in (metrics_table(diverged, paper_config()), runs_table(listed)):
-        console.print(table.to_rich())
-    text = console.export_text()
-    for expected in ("2 of 30", "∞", "0.153 ±0.007", "ab12cd", "10000", "at step 3 of 20"):
-        assert expected in text
-
-
-def test_summary_sentence() -> None:
-    metrics = run_metrics(test={"nrmse@100": 0.031, "diverged": 0})
-    expected = "FNO trained with HERO on Burgers: nRMSE@100 0.0310, paper 0.153; 0 of 30 rollouts diverged."
-    assert summary_sentence(metrics, paper_config()) == expected
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
@@ -464,17 +443,6 @@ def test_page_escapes_what_others_named(run: Path) -> None:
     assert parser.tags.count("script") == 2
     assert "img" not in parser.tags
     assert hostile in parser.text
-
-
-def test_a_failed_write_leaves_the_earlier_page(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = gather([run.name], run.parent)
-    page = write_page(inputs, run / "report.html")
-    before = page.read_bytes()
-    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(HeroError, match="disk full"):
-        write_page(inputs, page)
-    assert page.read_bytes() == before
-    assert list(run.glob(".*")) == []
 
 
 def test_report_command_writes_page_and_figures(
@@ -676,15 +644,6 @@ def test_a_comparison_is_one_sentence_to_quote() -> None:
     alone = fake_group(*(fake_row(label, rows[label]) for label in ("new", "PF")))
     pair = result.model_copy(update={"groups": (alone,), "statistics": summarise([alone], baseline="PF")})
     assert len(result_sentences(pair)) == 1  # of two methods one sentence says all
-
-
-def test_a_long_table_of_runs_is_folded(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = gather([run.name], run.parent)
-    inputs.runs["copy"] = inputs.runs[run.name]
-    page = write_page(inputs, run / "report.html").read_text(encoding="utf-8")
-    assert "<h3>Runs</h3>" in page
-    monkeypatch.setattr("hero.report.page.payload.FOLDED_RUNS", 1)
-    assert "<details><summary>Runs (2)</summary>" in write_page(inputs, run / "report.html").read_text("utf-8")
 
 
 def test_no_two_of_thirty_lines_look_the_same() -> None:

@@ -304,12 +304,6 @@ def test_the_same_loss_is_counted_once() -> None:
     assert summarise(again) == summarise(groups)
 
 
-def test_the_notes_say_what_five_seeds_can_show() -> None:
-    five, six = (statistics_notes(only(summarise(study(seeds=n))), study(seeds=n)) for n in (5, 6))
-    assert any("0.0625" in note and "cannot reach 0.05" in note for note in five)
-    assert not any("cannot reach" in note for note in six)
-
-
 def test_runs_are_paired_by_seed_and_not_by_place() -> None:
     ours, theirs = sample(4, 0.8, 1), sample(4, 1.0, 2)
     partly: list[Status] = ["failed", "finished", "not run", "finished"]
@@ -396,11 +390,6 @@ def printed(summary: Summary, width: int) -> str:
         for table in statistics_tables(summary):
             console.print(table.to_rich())
     return capture.get()
-
-
-def test_the_summary_survives_json(tmp_path: Path) -> None:
-    found = only(summarise(with_divergence()))
-    assert Summary.read(found.write(tmp_path / "statistics.json")) == found
 
 
 def test_tables_fit_a_terminal_of_80_columns_without_cut_numbers() -> None:

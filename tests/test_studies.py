@@ -6,11 +6,8 @@ import csv
 import importlib
 import io
 import json
-import os
 import re
 import shutil
-import signal
-import statistics
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -19,9 +16,8 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.image import imread
-from rich.console import Console
 
-from conftest import TINY, Call, assert_refused, fork_hero, options, tiny, wait_until
+from conftest import TINY, Call, assert_refused, options, tiny
 from fakes import fake_metrics
 from hero.cli import main
 from hero.data.windows import Trajectories
@@ -33,7 +29,7 @@ from hero.paper.cost import COST_NOTE
 from hero.paper.landscape import stored_landscape
 from hero.paper.rollout import predicted
 from hero.report import write_study
-from hero.report.content import study_latex, study_markdown, study_tables
+from hero.report.content import study_latex, study_markdown
 from hero.report.listing import missing_word, study_number
 from hero.report.sentences import result_sentences
 from hero.report.tables import format_number
@@ -265,17 +261,6 @@ def test_the_latex_is_a_table(studied: Path, tmp_path: Path) -> None:
         subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"], cwd=tmp_path, check=True)
 
 
-@pytest.mark.parametrize("width", [100, 80])
-def test_the_terminal_table_fits(width: int, studied: Path) -> None:
-    console = Console(width=width, file=io.StringIO())
-    for table in study_tables(stored(studied)):
-        console.print(table.to_rich())
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "FNO-HERO" in text
-    assert "…" not in text
-    assert max(map(len, text.splitlines())) <= width
-
-
 def test_repeating_runs_nothing_and_writes_the_same(call: Call, again: Path, data_dir: Path) -> None:
     weights = {path: path.stat().st_mtime_ns for path in again.glob("*/model.safetensors")}
     assert len(weights) == 8
@@ -289,23 +274,6 @@ def test_repeating_runs_nothing_and_writes_the_same(call: Call, again: Path, dat
                      "curves-burgers-fno-relative.png", "ratio to Push-forward",
                      f"hero report {folder_of(again)}"):  # fmt: skip
         assert expected in out
-
-
-def test_killed_and_repeated_gives_the_same_table(call: Call, again: Path, data_dir: Path, tmp_path: Path) -> None:
-    one = ["--tasks", "burgers"]
-    assert call(*command(again, data_dir, *one, "--out", tmp_path / "whole"))[0] == 0
-    runs = tmp_path / "killed"
-    process = fork_hero(*command(runs, data_dir, *one))
-    wait_until(lambda: len(list(runs.glob("*/last/state.pt"))) >= 2, process)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert list(runs.glob("study-*")) == []
-    finished = {path: path.stat().st_mtime_ns for path in runs.glob("*/metrics.json")}
-    assert 1 <= len(finished) < 4
-    assert call(*command(runs, data_dir, *one))[0] == 0
-    assert {path: path.stat().st_mtime_ns for path in finished} == finished
-    for path in (tmp_path / "whole").iterdir():
-        assert (folder_of(runs) / path.name).read_bytes() == path.read_bytes(), path.name
 
 
 def test_an_interrupted_study_leaves_the_table_so_far(
@@ -352,19 +320,6 @@ def test_a_failed_run_is_shown_and_the_others_are_there(call: Call, again: Path,
     assert "errors.npz is missing or damaged" in (dispersion[1].runs[1].reason or "")
     assert f"{run_of(again, 'burgers', 'hero', 0).name} failed: the checkpoint" in out
     assert "| FNO-HERO | failed | failed |" in (folder_of(again) / "table.md").read_text()
-
-
-def test_a_study_of_which_nothing_can_be_run_says_why(call: Call, runs_dir: Path, data_dir: Path) -> None:
-    for config in plan(
-        "main", overrides=TINY, tasks=["burgers"], backbones=["fno"], strategies=["hero"], seeds=[0], loss="relative"
-    ).configs:
-        (runs_dir / config.run_id() / "last").mkdir(parents=True)
-        (runs_dir / config.run_id() / "last" / "state.pt").write_bytes(b"broken")
-    one = ["--tasks", "burgers", "--strategies", "hero", "--seeds", 1]
-    code, out, err = call(*command(runs_dir, data_dir, *one))
-    assert (code, err) == (1, "")
-    assert re.search(r"burgers-fno-hero-s0-\w+ failed: the checkpoint .* is damaged", out)
-    assert "failed" in (folder_of(runs_dir) / "table.md").read_text()
 
 
 def test_what_is_not_there_is_said(call: Call, again: Path, data_dir: Path) -> None:
@@ -604,17 +559,6 @@ def test_a_study_of_a_setting_from_python(runs_dir: Path, data_dir: Path) -> Non
     assert_sane_latex((folder / "table.tex").read_text())
 
 
-def test_the_first_figure_of_the_paper(again: Path, data_dir: Path) -> None:
-    planned = plan("rollout_figure", overrides=TINY, tasks=["burgers"], strategies=NAMES, seeds=SEEDS)
-    out = again / "elsewhere"
-    (figure,) = write_study(out, run(planned, again, data_dir, HERE, out), again, data_dir)
-    assert figure == out / "rollout-burgers-fno.png"
-    picture = imread(figure)
-    assert picture.shape[1] > 1500
-    assert picture[:, picture.shape[1] // 2 :, :3].std() > 0.05
-    assert list(again.glob("study-rollout_figure-*")) == []
-
-
 def test_predictions_in_the_figure_are_those_that_were_measured(studied: Path, data_dir: Path) -> None:
     config = tiny(strategy="hero", seed=1)
     found = Run(studied / config.run_id())
@@ -779,28 +723,6 @@ def test_a_row_that_crashes_is_a_failed_row(
     assert f"{folder.name} failed: its process crashed with exit code 1 (log: {folder / 'output.log'})." in out
 
 
-def test_a_module_of_the_user(call: Call, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "study_models.py").write_text(
-        "from torch import nn\n\n\nclass Net(nn.Conv1d):\n"
-        "    def __init__(self, in_channels, out_channels):\n"
-        "        super().__init__(in_channels, out_channels, 3, padding=1, padding_mode='circular')\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    own = [
-        part for key, value in TINY.items() if not key.startswith("backbone") for part in ("--set", f"{key}={value}")
-    ]
-    arguments = ["study", "main", "--tasks", "burgers", "--backbones", "study_models:Net", "--strategies", "one_step",
-                 "--seeds", 1, "--loss", "mse", *own, "--workers", 0, "--runs", tmp_path / "runs",
-                 "--data", data_dir]  # fmt: skip
-    assert "not run" in call(*arguments, "--dry-run")[1]
-    code, out, _ = call(*arguments)
-    assert code == 0
-    assert "Burgers, Net" in out
-    row = stored(tmp_path / "runs").groups[0].rows[0]
-    assert (row.label, row.differs) == ("Net", ())
-    assert (folder_of(tmp_path / "runs") / "curves-burgers-Net-mse.png").is_file()
-
-
 def test_a_study_of_a_user_is_one_entry(
     call: Call, again: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -839,10 +761,3 @@ def test_every_study_can_be_planned_and_described(call: Call) -> None:
         "--runs",
     ):
         assert word in out
-
-
-def test_the_mean_of_seeds_is_the_plain_one(studied: Path) -> None:
-    cell = stored(studied).groups[0].rows[0].cells["test_gm100"]
-    assert cell is not None
-    assert cell.mean == statistics.fmean(cell.values)
-    assert cell.std == statistics.stdev(cell.values)

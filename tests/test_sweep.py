@@ -17,7 +17,6 @@ from rich.console import Console
 import hero.console as console_module
 import hero.study.watch as watch_module
 from conftest import Call, assert_refused, fork_hero, options, start_hero, tiny, wait_until
-from hero.errors import HeroError
 from hero.files import json_line
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
@@ -232,9 +231,3 @@ def test_mistakes_are_refused(arguments: list[str], words: tuple[str, ...], call
     folders = ["--runs", tmp_path / "runs", "--data", tmp_path / "data"]
     assert_refused(call("compare", "burgers", *arguments, *folders), *words)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_nothing_to_do_starts_nothing(runs_dir: Path, data_dir: Path) -> None:
-    assert sweep([], runs_dir, data_dir) == {}
-    with pytest.raises(HeroError, match="`retries`=-1"):
-        Workers(cluster="auto", retries=-1)

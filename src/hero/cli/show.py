@@ -20,8 +20,8 @@ def show(table: "Table") -> None:
         say(table.to_text())
     elif table.rows:
         console.print(dataclasses.replace(table, title="").fitting(console.width).to_rich())
-    for note in table.notes:
-        say(note, style="yellow" if note.startswith("warning") else "dim")
+    say(*(f"warning: {warning}" for warning in table.warnings), style="yellow")
+    say(*table.notes, style="dim")
 
 
 def show_file(path: Path) -> None:

@@ -195,7 +195,7 @@ def run_plan(
             show(table)
         say(*statistics_notes(summary, result.groups), style="dim")
     say(*result_sentences(result))
-    say(*study_shortfalls(result), style="yellow")
+    say(*(f"warning: {sentence}" for sentence in study_shortfalls(result)), style="yellow")
     say(f"table: {out / 'table.md'}", *(f"figure: {figure}" for figure in figures))
     say(f"`hero report {out}` writes it as a page", style="dim")
     return result

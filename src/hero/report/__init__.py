@@ -1,4 +1,4 @@
-"""Runs and studies for people: tables in five forms, figures, and one self-contained page.
+"""Runs and studies for people: tables, figures, and one self-contained page.
 
 Functions import what they need when they are called: a table in the terminal needs no matplotlib.
 """

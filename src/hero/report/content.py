@@ -23,7 +23,7 @@ from hero.report.names import (
 )
 from hero.report.sentences import (
     PAPER_NOTE,
-    change_sentence,
+    change_words,
     shortfall_sentences,
     statistics_notes,
     study_notes,
@@ -86,7 +86,7 @@ def metrics_table(metrics: Metrics, config: RunConfig) -> Table:
     differs = [] if of_files else differences(config)
     note = PAPER_NOTE if published else f"The paper’s numbers are left out: {'; '.join(differs[:3])}."
     notes = [f"Ours is this one run. {note}"] if published or differs else []
-    return Table(title, columns, rows, [*shortfall_sentences(metrics), *notes]).compact()
+    return Table(title, columns, rows, notes, shortfall_sentences(metrics)).compact()
 
 
 def _persistence_row(metrics: Metrics) -> Row:
@@ -138,7 +138,8 @@ def change_table(before: Before, metrics: Metrics) -> Table:
         Column("After is", "verdict", words=True),
     ]
     title = f"{metrics.run}: before and after fine-tuning"
-    return Table(title, columns, rows, [change_sentence(before, metrics)])
+    helped, warning = change_words(before, metrics)
+    return Table(title, columns, rows, [*filter(None, [helped])], [*filter(None, [warning])])
 
 
 def _change_row(label: str, metric: Metric | None, old: float, new: float) -> Row:
@@ -240,7 +241,8 @@ def study_markdown(result: StudyResult) -> str:
     parts = [f"# {study_title(result)}"]
     for table in study_tables(result):
         parts += [f"## {table.title}", table.to_markdown().rstrip()]
-    parts.append("\n".join(f"- {note}" for note in (*study_shortfalls(result), *study_notes(result))))
+    warned = [f"warning: {sentence}" for sentence in study_shortfalls(result)]
+    parts.append("\n".join(f"- {note}" for note in (*warned, *study_notes(result))))
     for summary in result.statistics:
         parts.append(f"## Statistics{f', loss {summary.loss}' if summary.loss else ''}")
         for table in statistics_tables(summary):

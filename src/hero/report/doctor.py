@@ -10,6 +10,7 @@ from hero.analysis.doctor import Diagnosis
 from hero.analysis.doctor_run import RunDiagnosis
 from hero.analysis.measures import Baselines
 from hero.report.tables import Column, Number, Row, Table, Text, format_number
+from hero.study.cost.count import readable
 
 SIGNS = {"ok": "✓ ok", "note": "• note", "warning": "! warning", "problem": "✗ problem"}
 VERDICTS = {"ok": "better", "note": "", "warning": "worse", "problem": "worse"}
@@ -25,7 +26,7 @@ def _facts(found: Diagnosis) -> Iterator[tuple[str, str]]:
     shortest, longest = found.frames
     frames = str(longest) if shortest == longest else f"{shortest} to {longest}"
     unit = f" {found.time_unit}" if found.time_unit else ""
-    yield "format", f"{found.format}, {found.files} file{'s' * (found.files != 1)}, {size_text(found.bytes)}"
+    yield "format", f"{found.format}, {found.files} file{'s' * (found.files != 1)}, {readable(found.bytes, 'B')}"
     yield "trajectories", f"{found.trajectories} of {frames} frames"
     yield "state", f"{len(found.channels)} × {'×'.join(map(str, found.space))}"
     yield "time step", f"{found.dt:g}{unit}"
@@ -97,15 +98,6 @@ def baseline_text(found: Baselines) -> str:
     return f"to beat: the first state kept has VRMSE {errors(found.persistence)}; the mean state {errors(found.mean)}"
 
 
-def size_text(size: int) -> str:
-    """Bytes as people read them."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000  # type: ignore[assignment]
-    return f"{size:.3g} TB"
-
-
 def run_table(found: RunDiagnosis) -> Table:
     """The measurements from which the verdict on a run follows."""
     place = found.explained
@@ -115,6 +107,10 @@ def run_table(found: RunDiagnosis) -> Table:
     growing = [
         label for label, old, new in zip(found.labels, first, last, strict=True) if new > 100 * old and new > 1e-6
     ]
+    modes = [
+        (f"modes of the error {at}", _ranked(found.labels, parts)),
+        (f"modes whose error grew tenfold by step {found.steps[-1]}", ", ".join(growing) or "none"),
+    ]
     facts = [
         ("error at step 1", format_number(found.errors[0])),
         (f"error at step {len(found.errors)}", format_number(found.errors[-1])),
@@ -123,16 +119,13 @@ def run_table(found: RunDiagnosis) -> Table:
         (f"new defect {at}", format_number(found.defects[place])),
         (f"old error carried along {at}", format_number(found.carried[place])),
         ("growth of a small difference", f"{found.amplification:.4g} per step"),
-        (f"modes of the error {at}", _ranked(found.labels, parts)),
-        (f"modes whose error grew tenfold by step {found.steps[-1]}", ", ".join(growing) or "none"),
+        *(modes if len(found.limits) > 1 else ()),  # scattered points have none
         (f"channels of the error {at}", _ranked(list(found.channel_names), channels)),
         ("late energy over the true one", format_number(found.energy)),
         ("late std over the true one", format_number(found.std)),
         ("late change per step over the true one", format_number(found.change)),
         ("parameters without gradient", ", ".join(found.idle[:4]) or "none"),
     ]
-    if len(found.limits) == 1:  # scattered points have no modes
-        facts = [fact for fact in facts if not fact[0].startswith("modes")]
     rows = [Row([Text(fact), Text(value)]) for fact, value in facts]
     columns = [Column("measurement", words=True), Column("value", words=True)]
     return Table(f"{found.run}: {found.outcome}", columns, rows, sortable=False)

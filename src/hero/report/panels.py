@@ -21,8 +21,8 @@ from hero.models import BACKBONES
 from hero.report.inputs import Curves, ReportedRun, ReportInputs
 from hero.report.names import method_title, title_of
 from hero.strategies import STRATEGIES
-from hero.study.collect import at_last, channel_cells, persistence_of
-from hero.study.records import Cell, Column, Group, Row, RunEntry, StudyResult, best_marked, rollout_columns
+from hero.study.collect import Measured, PlannedRow, finished_row, numbers_of, persistence_of
+from hero.study.records import Column, Group, Row, RunEntry, StudyResult, best_marked, rollout_columns
 from hero.study.registries import published_numbers
 from hero.training.loggers import flat
 
@@ -169,24 +169,16 @@ def study_of_runs(runs: Sequence[ReportedRun], scoring: Scoring | None = None) -
 
 def _row(label: str, runs: Sequence[ReportedRun], columns: Sequence[Column], scoring: Scoring) -> Row:
     paper = published_numbers(runs[0].config) if runs[0].metrics.scoring == scoring else {}
-    numbers, cells = [run.over(scoring) for run in runs], {}
-    for column in columns:
-        values = [of[column.split].get(column.metric) for of in numbers]
-        known = [value for value in values if value is not None]
-        cells[column.key] = Cell.of(known, paper.get(column.key)) if known else None
-    curves = [run.curves for run in runs if run.curves]
-    found = [run.metrics.channels_over(scoring, run.errors_in(scoring)) for run in runs]
-    return Row(
-        label=label,
-        method=label,
-        strategy=runs[0].config.strategy,
-        cells=cells,
-        runs=tuple(RunEntry(seed=run.config.seed, run=run.name, status="finished") for run in runs),
-        diverged=sum(one.diverged for one in curves),
-        rollouts=sum(one.rollouts for one in curves),
-        channels=channel_cells([at_last(one, scoring) for one in found]),
-        shortfalls=tuple(dict.fromkeys(one for run in runs for one in run.metrics.shortfalls)),
-    )
+    planned = PlannedRow(label, label, runs[0].config.strategy, tuple(run.config for run in runs))
+    entries = [RunEntry(seed=run.config.seed, run=run.name, status="finished") for run in runs]
+    return finished_row(planned, columns, [_measured(run, columns, scoring) for run in runs], entries, (paper, ()))
+
+
+def _measured(run: ReportedRun, columns: Sequence[Column], scoring: Scoring) -> Measured:
+    """The numbers of a run; its curves know how many rollouts diverged without reading the errors again."""
+    found = numbers_of(run.metrics, run.errors_in(scoring), columns, scoring)
+    lost, rollouts = (run.curves.diverged, run.curves.rollouts) if run.curves else (0, 0)
+    return dataclasses.replace(found, diverged=lost, rollouts=rollouts)
 
 
 def _methods(runs: Sequence[ReportedRun]) -> Iterator[tuple[str, list[ReportedRun]]]:

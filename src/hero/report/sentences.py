@@ -28,9 +28,6 @@ PAPER_NOTE = (
     "Ratio is ours divided by the paper’s mean. ∞ means that at least one rollout diverged."
 )
 
-WARNING = "warning: "
-"""Before a sentence that must not be overlooked."""
-
 NAMED = 4
 """So many of a long list of settings are named."""
 
@@ -58,7 +55,7 @@ def warnings(inputs: ReportInputs) -> list[str]:
     """What must not be overlooked: runs that are no better than doing nothing."""
     single = inputs.single
     found = shortfall_sentences(single.metrics) if single else study_shortfalls(*results_of(inputs))
-    return [capital(sentence.removeprefix(WARNING)) for sentence in found]
+    return list(map(capital, found))
 
 
 def result_sentences(result: StudyResult) -> list[str]:
@@ -405,7 +402,7 @@ def shortfall_sentences(metrics: Metrics) -> list[str]:
     worst = worst_of(found)
     others = list(dict.fromkeys(one.channel for one in found if one.channel != worst.channel))
     also = f" (also {first_of(others)})" if others else ""
-    return [f"{WARNING}no better than doing nothing: {_shortfall_words(worst, metrics.scoring)}{also}."]
+    return [f"no better than doing nothing: {_shortfall_words(worst, metrics.scoring)}{also}."]
 
 
 def study_shortfalls(*results: StudyResult) -> list[str]:
@@ -423,7 +420,7 @@ def study_shortfalls(*results: StudyResult) -> list[str]:
     names = first_of(list(found), "; " if len(groups) > 1 else ", ")
     words = _shortfall_words(found[worst][1], found[worst][0])
     words = f"With {worst}, {words}" if len(found) > 1 else capital(words)
-    return [f"{WARNING}no better than doing nothing: {names}. {words}."]
+    return [f"no better than doing nothing: {names}. {words}."]
 
 
 def capital(words: str) -> str:
@@ -447,14 +444,14 @@ def _shortfall_words(one: Shortfall, scoring: Scoring) -> str:
     return f"at step {one.step} {scoring.title}{of} is {error}, and {idle} has {other}"
 
 
-def change_sentence(before: Before, metrics: Metrics) -> str:
-    """Whether fine-tuning helped, by the geometric mean of the test error over the horizon."""
+def change_words(before: Before, metrics: Metrics) -> tuple[str, str]:
+    """The sentence that says that fine-tuning helped, by the GM of the test error; else "", and the warning."""
     name = metrics.scoring.gm
     old, new = before.test[name], metrics.test[name]
     numbers = f"test {metric_title(name)} {format_number(old)} before, {format_number(new)} after"
     if new < old:
-        return f"Fine-tuning helped: {numbers}."
-    return (
-        f"warning: fine-tuning did not help: {numbers}; keep the checkpoint {before.checkpoint}, or try a lower "
+        return f"Fine-tuning helped: {numbers}.", ""
+    return "", (
+        f"fine-tuning did not help: {numbers}; keep the checkpoint {before.checkpoint}, or try a lower "
         "train.lr, another strategy or longer unrolls."
     )

@@ -1,4 +1,4 @@
-"""One table in six forms (terminal, plain text, Markdown, LaTeX, CSV, HTML) with the same columns and number texts.
+"""One table as terminal, plain text, Markdown, LaTeX, CSV and HTML, with the same columns and number texts.
 
 A `Table` holds typed cells; the text of a cell is decided here, once, and the writers only lay it out. CSV has the
 unrounded numbers behind the same columns. `content.py` says which tables there are.
@@ -206,6 +206,8 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Row]
     notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    """What must not be overlooked, such as a run that is no better than doing nothing."""
     sortable: bool = True
     """Whether the page lets a reader sort it."""
     folded: bool = False

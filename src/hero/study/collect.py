@@ -85,13 +85,13 @@ def read_rollouts(group: PlannedGroup, columns: Sequence[Column], places: Places
     yield group_of(group, columns, rows).model_copy(update=idle)
 
 
-def numbers_of(metrics: Metrics, errors: Errors, columns: Sequence[Column], scoring: Scoring) -> Measured:
+def numbers_of(metrics: Metrics, errors: Errors | None, columns: Sequence[Column], scoring: Scoring) -> Measured:
     """The numbers of one run in a scoring."""
     splits, channels = metrics.over(scoring, errors), metrics.channels_over(scoring, errors)
     return Measured(
         {c.key: splits[c.split][c.metric] for c in columns if c.split and c.metric in splits[c.split]},
-        diverged(errors.score),
-        len(errors.score),
+        diverged(errors.score) if errors else 0,
+        len(errors.score) if errors else 0,
         at_last(channels, scoring),
         tuple(metrics.shortfalls),
     )

@@ -19,7 +19,6 @@ from typing import Any
 from hero.config.registry import import_variable
 from hero.errors import HeroError, install_hint
 from hero.files import write_atomic
-from hero.parallel import LOST
 from hero.study.watch import SweepProgress
 from hero.study.worker import (
     LOG,
@@ -100,7 +99,7 @@ def compute(
     finally:
         stop([process])
     failure = failure_of(Path(run), process.returncode)
-    if process.returncode < 0 or (failure is not None and LOST.rstrip(".") in failure.sentence):
+    if failure is not None and failure.lost:
         raise KilledError(failure)
     return failure
 

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from hero.config.registry import import_variable
 from hero.errors import OUT_OF_MEMORY, HeroError, is_out_of_memory
 from hero.files import append, write_atomic
+from hero.parallel import LOST
 from hero.runs.config import RunConfig
 
 LOG = "output.log"
@@ -75,6 +76,8 @@ class Failure(NamedTuple):
 
     sentence: str
     output: list[str]
+    lost: bool = False
+    """Whether a process of the run vanished: worth another try, unlike a mistake in its settings."""
 
 
 def variables_of(threads: int, gpus: str | None = None) -> dict[str, str]:
@@ -146,14 +149,14 @@ def failure_of(run: Path, code: int) -> Failure | None:
     if code == 0:
         return None
     output = last_lines(run / LOG)
-    said = [line for line in output if line.startswith("hero: ")]
+    said = [line.removeprefix("hero: ") for line in output if line.startswith("hero: ")]
     if code > 0 and said and output[-1].startswith(("hero: ", "=====")):  # torchrun adds a report, which ends so
-        return Failure(with_log(said[-1].removeprefix("hero: "), run), [])
+        return Failure(with_log(said[-1], run), [], lost=said[-1] == LOST)
     if code > 0:
         return Failure(with_log(f"its process crashed with exit code {code}.", run), output[-12:])
     name = signal.Signals(-code).name
     cause = ", probably because the memory ran out; fewer workers need less" if name == "SIGKILL" else ""
-    return Failure(with_log(f"its process was ended by {name}{cause}.", run), output[-12:])
+    return Failure(with_log(f"its process was ended by {name}{cause}.", run), output[-12:], lost=True)
 
 
 def crash_of(run: Path, error: Exception) -> Failure:

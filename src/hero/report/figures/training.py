@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -68,6 +68,8 @@ class Chart:
     title: str
     log: bool
     lines: tuple[Line, ...]
+    validates: bool = False
+    """Whether its one line is the validation score, by which the best checkpoint is chosen."""
 
 
 def series(log: Log, key: str) -> tuple[np.ndarray, np.ndarray]:
@@ -88,7 +90,7 @@ def training_charts(log: Log) -> list[Chart]:
     score = metric_named(log.validation[0].metric).title if log.validation else ""
     charts = [
         _chart(log, "Training loss", True, {"loss": "loss"}),
-        _chart(log, f"Validation {score}", True, {"score": score}),
+        replace(_chart(log, f"Validation {score}", True, {"score": score}), validates=True),
         _chart(log, "Learning rate", False, {"lr": "learning rate"}),
         _chart(log, "Relative term", False, {"alpha": "gate α", "lambda": "weight λ"}),
         _chart(log, "Margin d_fail − d_cur", False, {"margin": "margin"}),
@@ -148,7 +150,7 @@ def _draw(axes: Axes, chart: Chart) -> None:
             axes.fill_between(line.steps, low, high, color=line.colour, alpha=0.25, linewidth=0)
     if chart.log:
         log_scale(axes, np.concatenate([line.values for line in chart.lines]))
-    if "Validation" in chart.title:
+    if chart.validates:
         _mark_validations(axes, chart.lines[0])
     axes.set_title(chart.title, fontsize=10)
     axes.set_xlabel("update", fontsize=9)

@@ -19,7 +19,7 @@ from hero.report.names import BASELINE_TITLES
 from hero.report.page.player import Data, colour_tables, finite_or_none, player, size_of
 from hero.report.panels import Panel, Series, panels_of, results_of
 from hero.report.registries import ANALYSES
-from hero.report.sentences import WARNING, lead, statistics_notes, study_notes, warnings
+from hero.report.sentences import lead, statistics_notes, study_notes, warnings
 from hero.report.tables import Table
 from hero.study.records import StudyResult
 
@@ -92,7 +92,7 @@ def result_tables(inputs: ReportInputs) -> list[Table]:
     """One run next to the paper; or the groups of studies and runs, and then every run."""
     if inputs.single:
         tables = metrics_tables(inputs.single.metrics, inputs.single.config)
-        return [replace(one, notes=[note for note in one.notes if not note.startswith(WARNING)]) for one in tables]
+        return [replace(one, warnings=()) for one in tables]  # the page begins with them
     tables = []
     for result in results_of(inputs):
         *others, last = study_tables(result)
