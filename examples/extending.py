@@ -25,7 +25,7 @@ from hero.method.metrics import METRICS, Metric
 from hero.models import BACKBONES, Backbone, BackboneSettings
 from hero.strategies import STRATEGIES, Loss, Strategy
 from hero.study.plans import STUDIES, Study
-from hero.study.records import ROLLOUT_COLUMNS, Column
+from hero.study.records import ROLLOUT_COLUMNS, MetricColumn
 from hero.study.rows import strategy_rows
 
 # A task: the symbol of its linear part is all that the solver needs.
@@ -130,5 +130,5 @@ STUDIES["stencils"] = Study(
     tasks=("damped_advection",),
     backbones=("stencil",),
     rows=strategy_rows("push_forward", "weighted_steps"),
-    columns=(*ROLLOUT_COLUMNS, Column.of("worst@50")),
+    columns=(*ROLLOUT_COLUMNS, MetricColumn.of("worst@50")),
 )

@@ -9,21 +9,21 @@ from typing import Any
 from hero.runs.records import Metrics, TrainingCost
 from hero.study.records import (
     ROLLOUT_COLUMNS,
-    Cell,
-    Column,
+    AverageRanks,
     Group,
+    MethodRow,
+    MetricColumn,
     PairedTest,
     Published,
-    Ranks,
-    Row,
     RunEntry,
+    SeedCell,
     Status,
     StudyResult,
     Summary,
     Wins,
 )
 
-ERROR = (Column.of("nrmse@100"),)
+ERROR = (MetricColumn.of("nrmse@100"),)
 TITLE = "Burgers, FNO"
 
 
@@ -38,12 +38,12 @@ def fake_metrics(run: str, values: dict[str, Any], **facts: Any) -> Metrics:
 def fake_row(
     label: str,
     values: Sequence[float] = (),
-    columns: Sequence[Column] = ROLLOUT_COLUMNS,
+    columns: Sequence[MetricColumn] = ROLLOUT_COLUMNS,
     paper: Published | None = None,
     statuses: Sequence[Status] = (),
     runs: Sequence[str] = (),
     **facts: Any,
-) -> Row:
+) -> MethodRow:
     """A row with these values, those of its finished runs, in every column."""
     found = statuses or ["finished"] * len(values)
     names = runs or [f"{label}-s{seed}" for seed in range(len(found))]
@@ -51,13 +51,13 @@ def fake_row(
         RunEntry(seed=seed, run=name, status=status, reason="no memory" if status == "failed" else None)
         for seed, (name, status) in enumerate(zip(names, found, strict=True))
     ]
-    cells = {column.key: Cell.of(values, paper) if values else None for column in columns}
+    cells = {column.key: SeedCell.of(values, paper) if values else None for column in columns}
     lost = sum(map(math.isinf, values))
     known = {"method": label, "strategy": label, "cells": cells, "runs": tuple(entries), "diverged": lost}
-    return Row(**{"label": label, **known, "rollouts": 30 if values else 0, **facts})
+    return MethodRow(**{"label": label, **known, "rollouts": 30 if values else 0, **facts})
 
 
-def fake_group(*rows: Row, title: str = TITLE, **facts: Any) -> Group:
+def fake_group(*rows: MethodRow, title: str = TITLE, **facts: Any) -> Group:
     return Group(**{"title": title, "task": "burgers", "backbone": "fno", "rows": rows, **facts})
 
 
@@ -80,7 +80,7 @@ def fake_study(
     wins = [Wins(method=a, against=b, wins=1, ties=1, losses=0, left_out=0) for a in methods for b in methods if a != b]
     statistics = tuple(
         Summary(metric="nrmse@100", baseline=baseline or test.baseline, direction="lower", alpha=0.05, tests=(test,),
-                wins=tuple(wins), ranks=Ranks(groups=1))
+                wins=tuple(wins), ranks=AverageRanks(groups=1))
         for test in tests
     )  # fmt: skip
     known = {"study": "main", "title": "Main results", "folder": "study-main-1", "columns": ROLLOUT_COLUMNS}

@@ -25,7 +25,7 @@ from hero.runs.records import Log, Metrics, TrainingRecord, ValidationRecord
 from hero.strategies import STRATEGIES
 from hero.study.compare import at_cost, logged_seconds, plan_comparison, relative_costs
 from hero.study.cost.count import empty_windows
-from hero.study.records import FILE, Cell, Row, StudyResult
+from hero.study.records import FILE, MethodRow, SeedCell, StudyResult
 from hero.study.rows import strategy_row
 from hero.study.run import run
 from hero.study.statistics import compare_pairs
@@ -70,7 +70,7 @@ def compare(runs: Path, data: Path) -> StudyResult:
     return run(plan_comparison(settings, NAMES, SEEDS, runs, data), runs, data, Workers(count=0))
 
 
-def cell_of(row: Row, key: str) -> Cell:
+def cell_of(row: MethodRow, key: str) -> SeedCell:
     cell = row.cells[key]
     assert cell is not None
     return cell

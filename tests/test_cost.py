@@ -59,8 +59,8 @@ def test_all_strategies_are_timed_with_their_own_parameters() -> None:
         assert found[name]["parameters"] == count_parameters(config.build_operator())
         assert 0 < found[name]["inference_ms_per_step"] < float("inf")
         assert 0 < found[name]["train_steps_per_s"] < float("inf")
-    one_round = [f"{name}: {work}" for work in ("training", "rollout") for name in chosen]
-    assert turns == [f"{name}: preparing" for name in chosen] + 2 * one_round
+    rounds = [f"{name}: {work}" for work in ("training", "rollout") for _ in range(2) for name in chosen]
+    assert turns == [f"{name}: preparing" for name in chosen] + rounds
 
 
 def test_a_repeated_measurement_is_read_from_the_file(kept: Path) -> None:

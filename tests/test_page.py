@@ -28,8 +28,8 @@ from hero.runs.records import write_arrays
 from hero.runs.rollouts import FILE, FIRST_FILE, read_rollout
 from hero.study.records import (
     ROLLOUT_COLUMNS,
-    Cell,
     Published,
+    SeedCell,
     StudyResult,
     best_marked,
 )
@@ -75,10 +75,10 @@ def write_study(folder: Path) -> None:
     rows = []
     for method in METHODS:
         found = [metrics_of(folder, method, seed) for seed in SEEDS]
-        cells: dict[str, Cell | None] = {}
+        cells: dict[str, SeedCell | None] = {}
         for column in ROLLOUT_COLUMNS:
             values = [float(one[column.split][column.metric]) for one in found]
-            cells[column.key] = Cell.of(values, Published(mean=0.5, std=0.01))
+            cells[column.key] = SeedCell.of(values, Published(mean=0.5, std=0.01))
         names = {"label": f"FNO-{method}", "method": method, "strategy": method}
         rows.append(fake_row(values=[0, 0], runs=[one["run"] for one in found], **names, cells=cells, rollouts=4))
     for name, status, run in (("refiner", "not run", "gone"), ("recurrent", "failed", "lost")):

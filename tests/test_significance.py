@@ -19,7 +19,7 @@ from hero.report.content import statistics_tables
 from hero.report.figures.studies import critical_difference_figure
 from hero.report.figures.style import save
 from hero.report.sentences import statistics_notes
-from hero.study.records import Direction, Group, Row, Status, Summary, Wins
+from hero.study.records import Direction, Group, MethodRow, Status, Summary, Wins
 from hero.study.statistics import (
     average_ranks,
     compare_pairs,
@@ -38,11 +38,11 @@ errors = st.floats(1e-6, 1e3) | st.just(INF)
 finite = st.floats(1e-6, 1e3)
 
 
-def row(method: str, values: list[float], label: str = "", statuses: Sequence[Status] = ()) -> Row:
+def row(method: str, values: list[float], label: str = "", statuses: Sequence[Status] = ()) -> MethodRow:
     return fake_row(label or f"FNO-{method}", values, ERROR, statuses=statuses, method=method, strategy=method)
 
 
-def group(title: str, *rows: Row, task: str = "", loss: str = "") -> Group:
+def group(title: str, *rows: MethodRow, task: str = "", loss: str = "") -> Group:
     return fake_group(*rows, title=title, task=task or title, loss=loss)
 
 

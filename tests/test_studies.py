@@ -38,7 +38,7 @@ from hero.runs.folder import Run, load_data, versions
 from hero.runs.records import Errors
 from hero.study.collect import PlannedGroup, paper_of
 from hero.study.plans import STUDIES, Plan, Study, plan, same_loss
-from hero.study.records import FILE, ROLLOUT_COLUMNS, Column, Row, StudyResult
+from hero.study.records import FILE, ROLLOUT_COLUMNS, MethodRow, MetricColumn, StudyResult
 from hero.study.rows import strategy_rows
 from hero.study.run import run, schedule
 from hero.study.worker import Workers
@@ -112,7 +112,7 @@ def stored(runs: Path, name: str = "main") -> StudyResult:
     return StudyResult.read(folder_of(runs, name) / FILE)
 
 
-def mean_of(row: Row, key: str) -> float:
+def mean_of(row: MethodRow, key: str) -> float:
     cell = row.cells[key]
     assert cell is not None
     return cell.mean
@@ -651,7 +651,7 @@ def test_costs_are_measured_once(runs_dir: Path, data_dir: Path) -> None:
     planned = plan("cost", strategies=["refiner", "push_forward"])
     configs = [row.configs[0] for row in planned.groups[0].rows]
     # What an earlier measurement under the same conditions has left.
-    note = cost.conditions([cost.for_measuring(config) for config in configs], cost.ROUNDS, cost.ROLLOUT_STEPS)
+    note = cost.conditions([cost.for_measuring(config) for config in configs], cost.TURNS, cost.ROLLOUT_STEPS)
     known = {
         config.run_id(): cost.RunCost(
             parameters=parameters, inference_ms_per_step=2.0, peak_memory_mb=2.0, train_steps_per_s=rate, compiled=False
@@ -726,7 +726,7 @@ def test_a_row_that_crashes_is_a_failed_row(
 def test_a_study_of_a_user_is_one_entry(
     call: Call, again: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    toy = Study("A toy", ("burgers",), ("fno",), strategy_rows(*NAMES), (Column.of("correlation_time"),),
+    toy = Study("A toy", ("burgers",), ("fno",), strategy_rows(*NAMES), (MetricColumn.of("correlation_time"),),
                 tested="correlation_time", axes=("seeds",))  # fmt: skip
     monkeypatch.setitem(STUDIES, "toy", toy)
     where = ["--workers", 0, "--runs", again, "--data", data_dir]

@@ -12,15 +12,15 @@ import pytest
 from fakes import ERROR, fake_group, fake_row, fake_study, fake_test
 from hero.errors import HeroError
 from hero.study.records import (
+    MethodRow,
     Published,
-    Row,
     RunEntry,
     StudyResult,
     best_marked,
 )
 
 
-def row(label: str, *values: float, **facts: Any) -> Row:
+def row(label: str, *values: float, **facts: Any) -> MethodRow:
     return fake_row(label, values, ERROR, **facts)
 
 

@@ -12,8 +12,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,9 @@ from hero.models import count_parameters
 from hero.records import Record
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run, choose_device, versions
-from hero.study.collect import Measured, Places, PlannedGroup, finished_row, group_of, paper_of
-from hero.study.cost.measure import DryRun, seconds_of, some_states, wait_for
-from hero.study.records import Column, Group
+from hero.study.collect import Places, PlannedGroup, RunNumbers, finished_row, group_of, paper_of
+from hero.study.cost.measure import TURNS, DryRun, in_turns, some_states, wait_for
+from hero.study.records import Group, MetricColumn
 from hero.training.memory import peak_memory, release_memory, reset_peak, resident_memory
 
 COST_NOTE = (
@@ -42,8 +42,8 @@ COST_NOTE = (
 """Stands next to measured costs of a 2D FNO."""
 
 
-ROUNDS, TURN_UPDATES, ROLLOUT_STEPS = 5, 4, 200
-"""Turns of strategies that are compared, updates of each phase in a turn, and steps of a rollout, as in the paper."""
+ROLLOUT_STEPS = 200
+"""As in the paper."""
 
 
 class RunCost(Record):
@@ -68,7 +68,7 @@ class Costs(Record):
 def measure_costs(
     configs: Sequence[RunConfig],
     data_dir: Path,
-    rounds: int = ROUNDS,
+    rounds: int = TURNS,
     path: Path | None = None,
     steps: int = ROLLOUT_STEPS,
 ) -> Costs:
@@ -146,16 +146,15 @@ def timed(
         advance(note=f"{name}: preparing")
         dry_runs[name] = DryRun(config, data_dir, choose_device(config.train.device))
         rollouts[name] = FreeRollout(config, dry_runs[name].model)
-    training: dict[str, list[float]] = {name: [] for name in runs}
+    training = in_turns(dry_runs, rounds, advance)
     inference: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
-        for name, dry_run in dry_runs.items():
-            advance(note=f"{name}: training")
-            training[name].append(dry_run.seconds_per_update(TURN_UPDATES))
         for name, free in rollouts.items():
             advance(note=f"{name}: rollout")
             free(1)  # brings data and threads back
-            inference[name].append(seconds_of(partial(free, piece)) / piece)
+            begin = time.perf_counter()
+            free(piece)
+            inference[name].append((time.perf_counter() - begin) / piece)
     return {
         name: {
             "parameters": count_parameters(dry_run.model),
@@ -223,7 +222,7 @@ def print_peak(folder: str, steps: str, threads: str) -> None:
     print((peak_memory(device) or 0) - before)
 
 
-def read_costs(group: PlannedGroup, columns: Sequence[Column], places: Places) -> Iterator[Group]:
+def read_costs(group: PlannedGroup, columns: Sequence[MetricColumn], places: Places) -> Iterator[Group]:
     """The rows measured now, or as an earlier command of the same study has measured them."""
     path = places.out / f"{group.task}-{group.backbone.rpartition(':')[2]}-costs.json"
     found = measure_costs([row.configs[0] for row in group.rows], places.data, path=path)
@@ -235,7 +234,7 @@ def read_costs(group: PlannedGroup, columns: Sequence[Column], places: Places) -
         paper, differs = paper_of(group, row, task=f"{dims}d")
         if paper and paper["parameters"].mean != cost.parameters:
             paper = {}  # another network; the notes say so
-        rows.append(finished_row(row, columns, [Measured(values)], (), (paper, differs)))
+        rows.append(finished_row(row, columns, [RunNumbers(values)], (), (paper, differs)))
     of_paper = group.backbone == "fno" and dims == 2
     notes = (found.note, COST_NOTE) if of_paper else (found.note,)
     yield group_of(group, columns, rows).model_copy(update={"notes": notes})

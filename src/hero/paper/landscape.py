@@ -21,8 +21,8 @@ from hero.report.registries import Analysis
 from hero.report.tables import format_number
 from hero.runs.checkpoint import kept_path, kept_steps, load_kept
 from hero.runs.folder import Run
-from hero.study.collect import Measured, Places, PlannedGroup, group_of, read_row
-from hero.study.records import Column, Group, StudyResult
+from hero.study.collect import Places, PlannedGroup, RunNumbers, group_of, read_row
+from hero.study.records import Group, MetricColumn, StudyResult
 
 MARKED_STEPS = (40, 100, 160)
 """The dashed lines of the paper's figure."""
@@ -147,7 +147,7 @@ def _diverged_label(shown: np.ndarray) -> str:
     return f"a rollout of {' or of '.join(name for name, where in cases.items() if where.any())} diverged"
 
 
-def read_landscape(group: PlannedGroup, columns: Sequence[Column], places: Places) -> Iterator[Group]:
+def read_landscape(group: PlannedGroup, columns: Sequence[MetricColumn], places: Places) -> Iterator[Group]:
     """A row for each kept checkpoint and one for the final model: E_s(t) of `hero landscape`."""
     rows = []
     for row in group.rows:
@@ -155,12 +155,12 @@ def read_landscape(group: PlannedGroup, columns: Sequence[Column], places: Place
 
         for step in (*range(train.keep_every, train.steps + 1, train.keep_every), None):
 
-            def read(run: Run, step: int | None = step) -> Measured:
+            def read(run: Run, step: int | None = step) -> RunNumbers:
                 found = stored_landscape(run.path, places.data)
                 if step is not None and step not in found.steps:
-                    return Measured({})  # a run that stopped early
+                    return RunNumbers({})  # a run that stopped early
                 errors = found.final_errors if step is None else found.errors[found.steps.index(step)]
-                return Measured({places.scoring.at(t): error for t, error in enumerate(errors, start=1)})
+                return RunNumbers({places.scoring.at(t): error for t, error in enumerate(errors, start=1)})
 
             found = read_row(row, columns, places, read, ({}, ()))
             end = "final" if step is None else f"step {step}"

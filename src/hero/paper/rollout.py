@@ -17,7 +17,7 @@ from hero.report.figures.fields import draw_states
 from hero.report.figures.studies import errors_of
 from hero.report.figures.style import new_figure
 from hero.runs.folder import Run, choose_device, load_data
-from hero.study.records import Group, Row, StudyResult
+from hero.study.records import Group, MethodRow, StudyResult
 
 
 def rollout_figures(
@@ -68,7 +68,7 @@ def hidden(state: np.ndarray, example: Trajectories) -> np.ndarray:
     return state if example.mask is None else np.where(example.mask.cpu().numpy(), state, np.nan)
 
 
-def _run_of(row: Row, seed: int, runs_dir: Path) -> Run:
+def _run_of(row: MethodRow, seed: int, runs_dir: Path) -> Run:
     """The run of a row with this seed, or its first."""
     return Run(runs_dir / next((run for run in row.finished if run.seed == seed), row.finished[0]).run)
 

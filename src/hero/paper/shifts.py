@@ -25,8 +25,8 @@ from hero.files import file_hash
 from hero.method.metrics import Scoring, summarise
 from hero.runs.folder import Run
 from hero.runs.records import UNREADABLE, RunIdentity, read_arrays
-from hero.study.collect import Measured, Places, PlannedGroup, group_of, paper_of, read_row
-from hero.study.records import Column, Group
+from hero.study.collect import Places, PlannedGroup, RunNumbers, group_of, paper_of, read_row
+from hero.study.records import Group, MetricColumn
 
 
 @dataclass(frozen=True)
@@ -124,14 +124,14 @@ def read_result(path: Path, identity: Mapping[str, Any], scoring: Scoring) -> Sh
     return result.model_copy(update={"test": test})
 
 
-def read_shifts(group: PlannedGroup, columns: Sequence[Column], places: Places) -> Iterator[Group]:
+def read_shifts(group: PlannedGroup, columns: Sequence[MetricColumn], places: Places) -> Iterator[Group]:
     """A group for each of the paper's shifts; a run that was not measured under it yet is measured now."""
     for shift in SHIFTS.values():
 
-        def read(run: Run, shift: Shift = shift) -> Measured:
+        def read(run: Run, shift: Shift = shift) -> RunNumbers:
             result = shifted(run.path, places.data, shift)
             found = {c.key: result.test[c.metric] for c in columns if c.metric in result.test}
-            return Measured(found, int(result.test["diverged"]), result.trajectories)
+            return RunNumbers(found, int(result.test["diverged"]), result.trajectories)
 
         rows = [
             read_row(row, columns, places, read, paper_of(group, row, f"{group.table}_{shift.name}"))

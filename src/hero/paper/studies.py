@@ -13,7 +13,7 @@ from hero.parts import PRESETS, RECOMMENDED
 from hero.runs.config import RunConfig
 from hero.strategies.hero import HeroSettings
 from hero.study.plans import LOSSES, Study
-from hero.study.records import Column
+from hero.study.records import MetricColumn
 from hero.study.rows import SPECIAL_ROWS, StudyRow, strategy_rows
 
 MAIN_TASKS = (
@@ -100,9 +100,9 @@ OOD = Study(
     FNO,
     strategy_rows("one_step", "push_forward", "recurrent", "hero", "fixed_weight"),
     (
-        Column.of("gm100"),
-        Column.of("nrmse@200"),
-        Column.of("stability_horizon_200", key="mean_stability_horizon", label="MSH"),
+        MetricColumn.of("gm100"),
+        MetricColumn.of("nrmse@200"),
+        MetricColumn.of("stability_horizon_200", key="mean_stability_horizon", label="MSH"),
     ),
     axes=("backbones", "loss", "strategies", "seeds"),
     table="ood",
@@ -175,10 +175,10 @@ COST = Study(
     FNO,
     (*COMPARED_STRATEGIES, PUBLISHED_SIZE),
     (
-        Column(key="parameters", label="Parameters", direction="lower"),
-        Column(key="inference_ms_per_step", label="Inference ms/step", direction="lower"),
-        Column(key="peak_memory_mb", label="Peak memory MB", direction="lower"),
-        Column(key="train_steps_per_s", label="Training steps/s", direction="higher"),
+        MetricColumn(key="parameters", label="Parameters", direction="lower"),
+        MetricColumn(key="inference_ms_per_step", label="Inference ms/step", direction="lower"),
+        MetricColumn(key="peak_memory_mb", label="Peak memory MB", direction="lower"),
+        MetricColumn(key="train_steps_per_s", label="Training steps/s", direction="higher"),
     ),
     axes=("tasks", "backbones", "strategies"),
     table="cost",
@@ -200,7 +200,7 @@ LANDSCAPE = Study(
     TURBULENCE,
     FNO,
     strategy_rows("hero"),
-    tuple(Column(key=f"nrmse@{t}", label=f"nRMSE@{t}", direction="lower") for t in (1, 40, 100, 160)),
+    tuple(MetricColumn(key=f"nrmse@{t}", label=f"nRMSE@{t}", direction="lower") for t in (1, 40, 100, 160)),
     axes=ONE_LOSS,
     read=read_landscape,
     measures=True,

@@ -191,7 +191,7 @@ def study_tables(result: StudyResult) -> list[Table]:
     return tables
 
 
-def group_table(groups: Sequence[records.Group], columns: Sequence[records.Column], title: str = "") -> Table:
+def group_table(groups: Sequence[records.Group], columns: Sequence[records.MetricColumn], title: str = "") -> Table:
     """Groups of a study: a row per method, a column per metric, each number next to the paper's.
 
     Below them stands what keeping the first state gives, where it is measured.
@@ -218,7 +218,7 @@ def group_table(groups: Sequence[records.Group], columns: Sequence[records.Colum
     return Table(title or common, shown, rows).compact()
 
 
-def channel_table(group: records.Group, columns: Sequence[records.Column]) -> Table:
+def channel_table(group: records.Group, columns: Sequence[records.MetricColumn]) -> Table:
     """The error of each channel at the last step: a row per method."""
     scoring = scoring_of(column.metric for column in columns)
     rows = [row for row in group.rows if row.channels]
@@ -230,7 +230,7 @@ def channel_table(group: records.Group, columns: Sequence[records.Column]) -> Ta
     return Table(f"{group.title}: {metric_title(scoring.last, scoring)} by channel", shown, lines)
 
 
-def row_label(row: records.Row) -> str:
+def row_label(row: records.MethodRow) -> str:
     """The name of a row, and how many of its runs the means are over unless it is all or none."""
     finished, count = len(row.finished), len(row.runs)
     return row.label + (f" ({finished} of {count} seeds)" if 0 < finished < count else "")

@@ -57,9 +57,9 @@ def runs_table(runs: Iterable[ListedRun], title: str = "") -> Table:
     return Table(title, columns, rows).compact()
 
 
-def _measured_columns(scorings: Sequence[Scoring]) -> list[tuple[records.Column, list[Scoring]]]:
+def _measured_columns(scorings: Sequence[Scoring]) -> list[tuple[records.MetricColumn, list[Scoring]]]:
     """The columns of runs that were scored over different numbers of steps, each with the scorings that have it."""
-    found: dict[str, tuple[records.Column, list[Scoring]]] = {}
+    found: dict[str, tuple[records.MetricColumn, list[Scoring]]] = {}
     for same in itertools.zip_longest(*map(rollout_columns, scorings)):
         for scoring, column in zip(scorings, same, strict=True):
             if column:
@@ -67,18 +67,18 @@ def _measured_columns(scorings: Sequence[Scoring]) -> list[tuple[records.Column,
     return list(found.values())
 
 
-def _is_main(column: records.Column, scorings: Sequence[Scoring]) -> bool:
+def _is_main(column: records.MetricColumn, scorings: Sequence[Scoring]) -> bool:
     """Whether a narrow screen shows the column too."""
     return any(column.key in (f"test_{scoring.gm}", scoring.last) for scoring in scorings)
 
 
-def column_of(column: records.Column, scoring: Scoring) -> Column:
+def column_of(column: records.MetricColumn, scoring: Scoring) -> Column:
     """The column of a stored number, with the definition of its metric."""
     meaning = metric_definition(column.metric or column.key, scoring)
     return Column(column.label, column.key, column.direction, meaning)
 
 
-def study_number(cell: records.Cell | None, row: records.Row) -> Number:
+def study_number(cell: records.SeedCell | None, row: records.MethodRow) -> Number:
     """Mean and std over seeds next to the published mean; a word where there is nothing."""
     if cell is None:
         return Number(None, missing=missing_word(row))
@@ -86,7 +86,7 @@ def study_number(cell: records.Cell | None, row: records.Row) -> Number:
     return Number(cell.mean, cell.std, cell.n, mean, std, cell.best)
 
 
-def missing_word(row: records.Row) -> str:
+def missing_word(row: records.MethodRow) -> str:
     """Why a cell is empty; of several reasons the one that explains most."""
     states = {run.status for run in row.runs}
     return next((word for word in ("failed", "unfinished", "not run") if word in states), MISSING)

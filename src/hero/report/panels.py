@@ -21,8 +21,8 @@ from hero.models import BACKBONES
 from hero.report.inputs import Curves, ReportedRun, ReportInputs
 from hero.report.names import method_title, title_of
 from hero.strategies import STRATEGIES
-from hero.study.collect import Measured, PlannedRow, finished_row, numbers_of, persistence_of
-from hero.study.records import Column, Group, Row, RunEntry, StudyResult, best_marked, rollout_columns
+from hero.study.collect import PlannedRow, RunNumbers, finished_row, numbers_of, persistence_of
+from hero.study.records import Group, MethodRow, MetricColumn, RunEntry, StudyResult, best_marked, rollout_columns
 from hero.study.registries import published_numbers
 from hero.training.loggers import flat
 
@@ -34,7 +34,7 @@ NAMED_SETTINGS = 3
 class Series:
     """A row of a study with the runs of its seeds that could be read."""
 
-    row: Row
+    row: MethodRow
     runs: tuple[ReportedRun, ...]
 
     def scores(self, channel: str = "") -> list[np.ndarray]:
@@ -167,14 +167,14 @@ def study_of_runs(runs: Sequence[ReportedRun], scoring: Scoring | None = None) -
     return StudyResult(study="runs", title=title, folder="", seeds=seeds, columns=columns, groups=tuple(groups))
 
 
-def _row(label: str, runs: Sequence[ReportedRun], columns: Sequence[Column], scoring: Scoring) -> Row:
+def _row(label: str, runs: Sequence[ReportedRun], columns: Sequence[MetricColumn], scoring: Scoring) -> MethodRow:
     paper = published_numbers(runs[0].config) if runs[0].metrics.scoring == scoring else {}
     planned = PlannedRow(label, label, runs[0].config.strategy, tuple(run.config for run in runs))
     entries = [RunEntry(seed=run.config.seed, run=run.name, status="finished") for run in runs]
     return finished_row(planned, columns, [_measured(run, columns, scoring) for run in runs], entries, (paper, ()))
 
 
-def _measured(run: ReportedRun, columns: Sequence[Column], scoring: Scoring) -> Measured:
+def _measured(run: ReportedRun, columns: Sequence[MetricColumn], scoring: Scoring) -> RunNumbers:
     """The numbers of a run; its curves know how many rollouts diverged without reading the errors again."""
     found = numbers_of(run.metrics, run.errors_in(scoring), columns, scoring)
     lost, rollouts = (run.curves.diverged, run.curves.rollouts) if run.curves else (0, 0)

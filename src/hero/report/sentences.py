@@ -19,7 +19,7 @@ from hero.report.panels import results_of
 from hero.report.tables import format_number, format_p
 from hero.runs.config import RunConfig
 from hero.runs.records import Before, Metrics, Shortfall
-from hero.study.records import Column, Group, PairedTest, Row, StudyResult, Summary
+from hero.study.records import Group, MethodRow, MetricColumn, PairedTest, StudyResult, Summary
 from hero.study.registries import published_numbers
 from hero.study.statistics import ALPHA, ROUGH_GROUPS, counted, paired_tests
 
@@ -128,7 +128,7 @@ def channel_sentence(group: Group, scoring: Scoring) -> str:
     return f"{group.title}: the worst channel is {name}, {metric_title(scoring.last, scoring)} {listed}."
 
 
-def group_sentence(group: Group, column: Column, tests: Sequence[PairedTest] = ()) -> str:
+def group_sentence(group: Group, column: MetricColumn, tests: Sequence[PairedTest] = ()) -> str:
     """The result of a group in a sentence that can be quoted: numbers, ratio with its interval, seeds and verdict.
 
     "Burgers, FNO: HERO has the lowest nRMSE@100 of 3, 0.0310 ±0.0020 over 5 seeds, ratio to PF ..."
@@ -166,7 +166,7 @@ def group_sentence(group: Group, column: Column, tests: Sequence[PairedTest] = (
     return f"{group.title}: {together} are not shown to differ in {column.label}{seeds}{shown}{rest}."
 
 
-def tests_of_best(group: Group, column: Column, best: str, tests: Sequence[PairedTest]) -> dict[str, PairedTest]:
+def tests_of_best(group: Group, column: MetricColumn, best: str, tests: Sequence[PairedTest]) -> dict[str, PairedTest]:
     """The best row against each other one, by its label; where the study made that test, its own."""
     found = {test.label: turned(test) for test in paired_tests([group], column.key, best, column.direction)}
     for test in (test for test in tests if test.group == group.title):
@@ -239,14 +239,14 @@ def comparison_sentence(group: Group, summary: Summary) -> str:
     )
 
 
-def main_column(columns: Sequence[Column]) -> Column:
+def main_column(columns: Sequence[MetricColumn]) -> MetricColumn:
     """The column that the sentences are about: the error at step 100, or at the last step of shorter data."""
     steps = {int(key[6:]): column for column in columns if (key := column.key).startswith(("nrmse@", "vrmse@"))}
     found = [step for step in steps if 1 < step <= HORIZON]
     return steps[max(found)] if found else columns[0]
 
 
-def _count_sentence(inputs: ReportInputs, rows: Sequence[Row]) -> str:
+def _count_sentence(inputs: ReportInputs, rows: Sequence[MethodRow]) -> str:
     curves = [run.curves for run in inputs.runs.values() if run.curves]
     states = Counter(run.status for row in rows for run in row.runs)
     others = "".join(f", {states[state]} {state}" for state in ("failed", "unfinished", "not run") if states[state])

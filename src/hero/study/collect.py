@@ -11,7 +11,7 @@ from hero.method.metrics import Scoring, diverged
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
 from hero.runs.records import Errors, Metrics, Shortfall
-from hero.study.records import Cell, Column, Group, Published, Row, RunEntry, Status, best_marked
+from hero.study.records import Group, MethodRow, MetricColumn, Published, RunEntry, SeedCell, Status, best_marked
 from hero.study.registries import differences, published_row
 
 
@@ -56,7 +56,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Measured:
+class RunNumbers:
     """The numbers of one run, by column, and how many of its rollouts diverged; without rollouts, 0 of 0."""
 
     values: Mapping[str, float]
@@ -68,14 +68,14 @@ class Measured:
 
 
 Paper = Mapping[str, Published]
-Reader = Callable[[PlannedGroup, Sequence[Column], Places], Iterator[Group]]
+Reader = Callable[[PlannedGroup, Sequence[MetricColumn], Places], Iterator[Group]]
 
 
-def read_rollouts(group: PlannedGroup, columns: Sequence[Column], places: Places) -> Iterator[Group]:
+def read_rollouts(group: PlannedGroup, columns: Sequence[MetricColumn], places: Places) -> Iterator[Group]:
     """Numbers of metrics.json."""
     idle: dict[str, dict[str, float]] = {}
 
-    def read(run: Run) -> Measured:
+    def read(run: Run) -> RunNumbers:
         metrics, errors = run.metrics, run.errors  # figures need the errors: a run without them is in neither
         assert metrics is not None
         idle.update(idle or persistence_of(metrics, errors, columns, places.scoring))  # the same for every run
@@ -85,10 +85,12 @@ def read_rollouts(group: PlannedGroup, columns: Sequence[Column], places: Places
     yield group_of(group, columns, rows).model_copy(update=idle)
 
 
-def numbers_of(metrics: Metrics, errors: Errors | None, columns: Sequence[Column], scoring: Scoring) -> Measured:
+def numbers_of(
+    metrics: Metrics, errors: Errors | None, columns: Sequence[MetricColumn], scoring: Scoring
+) -> RunNumbers:
     """The numbers of one run in a scoring."""
     splits, channels = metrics.over(scoring, errors), metrics.channels_over(scoring, errors)
-    return Measured(
+    return RunNumbers(
         {c.key: splits[c.split][c.metric] for c in columns if c.split and c.metric in splits[c.split]},
         diverged(errors.score) if errors else 0,
         len(errors.score) if errors else 0,
@@ -103,7 +105,7 @@ def at_last(channels: Mapping[str, Mapping[str, float]], scoring: Scoring) -> di
 
 
 def persistence_of(
-    metrics: Metrics, errors: Errors | None, columns: Sequence[Column], scoring: Scoring
+    metrics: Metrics, errors: Errors | None, columns: Sequence[MetricColumn], scoring: Scoring
 ) -> dict[str, dict[str, float]]:
     """The fields of a group with the numbers of keeping the first state on the test set of a run."""
     baseline = metrics.baseline_over("persistence", scoring, errors)
@@ -111,7 +113,7 @@ def persistence_of(
     return {"persistence": found, "persistence_channels": at_last(baseline.channels, scoring)} if found else {}
 
 
-def group_of(group: PlannedGroup, columns: Sequence[Column], rows: Sequence[Row]) -> Group:
+def group_of(group: PlannedGroup, columns: Sequence[MetricColumn], rows: Sequence[MethodRow]) -> Group:
     """A group with the best of each column marked."""
     return Group(
         title=group.title,
@@ -131,14 +133,14 @@ def paper_of(group: PlannedGroup, row: PlannedRow, table: str = "", task: str = 
 
 def read_row(
     row: PlannedRow,
-    columns: Sequence[Column],
+    columns: Sequence[MetricColumn],
     places: Places,
-    read: Callable[[Run], Measured],
+    read: Callable[[Run], RunNumbers],
     paper: tuple[Paper, tuple[str, ...]],
-) -> Row:
+) -> MethodRow:
     """A row from its finished runs; the others are named."""
     runs: list[RunEntry] = []
-    measured: list[Measured] = []
+    measured: list[RunNumbers] = []
     for config in row.configs:
         run = Run(places.runs / config.run_id())
         status: Status = "failed"
@@ -155,21 +157,21 @@ def read_row(
 
 def finished_row(
     row: PlannedRow,
-    columns: Sequence[Column],
-    measured: Sequence[Measured],
+    columns: Sequence[MetricColumn],
+    measured: Sequence[RunNumbers],
     runs: Sequence[RunEntry],
     paper: tuple[Paper, tuple[str, ...]],
-) -> Row:
+) -> MethodRow:
     """A row of numbers over seeds, next to the published ones."""
     numbers, differs = paper
     keys = [column.key for column in columns]
     values = {key: [run.values[key] for run in measured if key in run.values] for key in keys}
-    return Row(
+    return MethodRow(
         label=row.label,
         method=row.method,
         strategy=row.strategy,
         note=row.note,
-        cells={key: Cell.of(found, numbers.get(key)) if found else None for key, found in values.items()},
+        cells={key: SeedCell.of(found, numbers.get(key)) if found else None for key, found in values.items()},
         runs=tuple(runs),
         diverged=sum(run.diverged for run in measured),
         rollouts=sum(run.rollouts for run in measured),
@@ -181,10 +183,10 @@ def finished_row(
     )
 
 
-def channel_cells(found: Sequence[Mapping[str, float]]) -> dict[str, Cell]:
+def channel_cells(found: Sequence[Mapping[str, float]]) -> dict[str, SeedCell]:
     """The numbers of each channel over seeds; none where there is a single channel."""
     names = [name for name in (found[0] if found else ()) if all(name in one for one in found)]
-    return {name: Cell.of([one[name] for one in found]) for name in names} if len(names) > 1 else {}
+    return {name: SeedCell.of([one[name] for one in found]) for name in names} if len(names) > 1 else {}
 
 
 def status_of(run: Run) -> Status:

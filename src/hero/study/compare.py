@@ -26,14 +26,12 @@ from hero.runs.config import RunConfig, build
 from hero.runs.folder import Run, choose_device
 from hero.runs.records import Log
 from hero.study.collect import Places, PlannedGroup, read_rollouts
-from hero.study.cost.measure import DryRun
+from hero.study.cost.measure import DryRun, in_turns
 from hero.study.plans import Plan, Study, check_values, folder_name, not_of_paper, planned_group
-from hero.study.records import ROLLOUT_COLUMNS, Cell, Column, Group
+from hero.study.records import ROLLOUT_COLUMNS, Group, MetricColumn, SeedCell
 from hero.study.rows import StudyRow, strategy_rows
 
-TURNS, UPDATES = 5, 4
-"""Turns that two strategies take while their cost is measured, and updates of each phase in a turn."""
-COST = Column(key="cost", label="Cost", direction="lower")
+COST = MetricColumn(key="cost", label="Cost", direction="lower")
 COLUMNS = (*(column for column in ROLLOUT_COLUMNS if column.split == "test"), COST)
 
 
@@ -113,30 +111,30 @@ def relative_costs(group: PlannedGroup, baseline: str, data_dir: Path, path: Pat
     """Time of an update of each strategy over the baseline's, averaged over the phases of a run.
 
     The measurement is kept in `path` under the ids of the runs: a second one would differ a little, and give runs of
-    other lengths. Each strategy takes turns with the baseline, so that a slow moment of the machine meets both.
+    other lengths.
     """
     configs = {row.strategy: row.configs[0] for row in group.rows}
-    reference = configs[baseline]
+    reference = configs[baseline].run_id()
     known = UpdateCosts.read(path) if path.is_file() else UpdateCosts(baseline="", costs={})
-    costs = dict(known.costs) if known.baseline == reference.run_id() else {}
-    costs[reference.run_id()] = 1.0
-    ours: DryRun | None = None
-    for name, config in configs.items():
-        if config.run_id() in costs:
-            continue
-        say(f"measuring the cost of {name} relative to {baseline}", style="dim")
-        device = choose_device(config.train.device)
+    costs = {**(known.costs if known.baseline == reference else {}), reference: 1.0}
+    missing = {config.run_id(): config for config in configs.values() if config.run_id() not in costs}
+    if missing:
+        say(f"measuring the costs of {len(missing)} strategies relative to {baseline}", style="dim")
         with torch.random.fork_rng(devices=[]):  # dropout may draw
-            ours = ours or DryRun(reference, data_dir, device)
-            other = DryRun(config, data_dir, device)
-            ratios = [other.seconds_per_update(UPDATES) / ours.seconds_per_update(UPDATES) for _ in range(TURNS)]
-        costs[config.run_id()] = statistics.median(ratios)
-        UpdateCosts(baseline=reference.run_id(), costs=costs).write(path)
+            dry_runs = {
+                name: DryRun(config, data_dir, choose_device(config.train.device))
+                for name, config in {reference: configs[baseline], **missing}.items()
+            }
+            seconds = in_turns(dry_runs)
+        for name in missing:
+            pairs = zip(seconds[name], seconds[reference], strict=True)
+            costs[name] = statistics.median(ours / theirs for ours, theirs in pairs)
+        UpdateCosts(baseline=reference, costs=costs).write(path)
     return {name: costs[config.run_id()] for name, config in configs.items()}
 
 
 def read_comparison(
-    baseline: str, costs: Mapping[str, float], group: PlannedGroup, columns: Sequence[Column], places: Places
+    baseline: str, costs: Mapping[str, float], group: PlannedGroup, columns: Sequence[MetricColumn], places: Places
 ) -> Iterator[Group]:
     """Numbers of metrics.json, and the cost of an update: as measured in `costs`, else as the runs logged it."""
     (found,) = read_rollouts(group, columns, places)
@@ -147,7 +145,7 @@ def read_comparison(
         ours, theirs = logged[row.strategy], logged[baseline]
         ratios = [ours[seed] / theirs[seed] for seed in ours if seed in theirs]
         values = [costs[row.strategy]] if row.strategy in costs else ratios
-        rows.append(row.model_copy(update={"cells": {**row.cells, "cost": Cell.of(values) if values else None}}))
+        rows.append(row.model_copy(update={"cells": {**row.cells, "cost": SeedCell.of(values) if values else None}}))
     how = "measured before the runs" if costs else "as logged by the runs"
     notes = [f"Cost: time of an update over the time of {baseline}, {how}."]
     trained = [metrics.training for of in runs.values() for run in of.values() if (metrics := run.metrics)]

@@ -25,7 +25,7 @@ from hero.models import BACKBONES
 from hero.runs.config import RunConfig, all_settings, build, make_config, merge_settings
 from hero.strategies import STRATEGIES
 from hero.study.collect import PlannedGroup, PlannedRow, Reader, read_rollouts
-from hero.study.records import ROLLOUT_COLUMNS, Column
+from hero.study.records import ROLLOUT_COLUMNS, MetricColumn
 from hero.study.registries import STUDIES
 from hero.study.rows import StudyRow, strategy_row
 
@@ -52,7 +52,7 @@ class Study:
     tasks: tuple[str, ...]
     backbones: tuple[str, ...]
     rows: tuple[StudyRow, ...]
-    columns: tuple[Column, ...] = ROLLOUT_COLUMNS
+    columns: tuple[MetricColumn, ...] = ROLLOUT_COLUMNS
     losses: tuple[str, ...] = ("relative",)
     axes: tuple[str, ...] = AXES
     """The axes that a command may narrow; strategies only where each row is one."""

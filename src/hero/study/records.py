@@ -25,7 +25,7 @@ Direction = Literal["lower", "higher"]
 Status = Literal["finished", "unfinished", "not run", "failed"]
 
 
-class Column(Record):
+class MetricColumn(Record):
     """A number of the table. `key` names it in the cells and in the published tables.
 
     Numbers of an evaluated run are `metric` of the split `split` of its metrics.json.
@@ -38,12 +38,12 @@ class Column(Record):
     metric: str = ""
 
     @classmethod
-    def of(cls, metric: str, split: str = "test", key: str = "", label: str = "") -> Column:
+    def of(cls, metric: str, split: str = "test", key: str = "", label: str = "") -> MetricColumn:
         """The column of a registered metric."""
         found = metric_named(metric)
         return cls(key=key or metric, label=label or found.title, direction=found.direction, split=split, metric=metric)
 
-    def at(self, scoring: Scoring) -> Column:
+    def at(self, scoring: Scoring) -> MetricColumn:
         """The same column where rollouts are scored in another way: Test GM100 becomes Test GM40."""
         old = self.metric or self.key
         new = metric_at(old, scoring)
@@ -59,23 +59,23 @@ class Column(Record):
 
 
 ROLLOUT_COLUMNS = (
-    Column.of("gm100", "val", "val_gm100", "Val GM100"),
-    Column.of("gm100", "test", "test_gm100", "Test GM100"),
-    Column.of("nrmse@1"),
-    Column.of("nrmse@100"),
-    Column.of("stable_step"),
+    MetricColumn.of("gm100", "val", "val_gm100", "Val GM100"),
+    MetricColumn.of("gm100", "test", "test_gm100", "Test GM100"),
+    MetricColumn.of("nrmse@1"),
+    MetricColumn.of("nrmse@100"),
+    MetricColumn.of("stable_step"),
 )
 """The five numbers of the paper's tables, in its order."""
 
 
-def rollout_columns(scoring: Scoring) -> tuple[Column, ...]:
+def rollout_columns(scoring: Scoring) -> tuple[MetricColumn, ...]:
     """`ROLLOUT_COLUMNS` in a scoring."""
     return distinct(column.at(scoring) for column in ROLLOUT_COLUMNS)
 
 
-def distinct(columns: Iterable[Column]) -> tuple[Column, ...]:
+def distinct(columns: Iterable[MetricColumn]) -> tuple[MetricColumn, ...]:
     """The first column of each key."""
-    found: dict[str, Column] = {}
+    found: dict[str, MetricColumn] = {}
     for column in columns:
         found.setdefault(column.key, column)
     return tuple(found.values())
@@ -88,20 +88,20 @@ class Published(Record):
     std: float | None = None
 
 
-class Cell(Record):
+class SeedCell(Record):
     """One number of a row over its seeds, next to the published one; infinite if a seed's value is infinite."""
 
     values: tuple[float, ...]
-    """One for each finished run, in the order of `Row.runs`."""
+    """One for each finished run, in the order of `MethodRow.runs`."""
     mean: float
     std: float | None = None
     """Sample standard deviation; None for one seed and where a value is infinite."""
     paper: Published | None = None
-    """Only next to runs that are the paper's: see `Row.differs`."""
+    """Only next to runs that are the paper's: see `MethodRow.differs`."""
     best: bool = False
 
     @classmethod
-    def of(cls, values: Sequence[float], paper: Published | None = None) -> Cell:
+    def of(cls, values: Sequence[float], paper: Published | None = None) -> SeedCell:
         """The cell of these values: none is left out, so a diverged run makes the mean infinite."""
         values = tuple(values)
         if not all(map(math.isfinite, values)):
@@ -131,7 +131,7 @@ class RunEntry(Record):
     reason: str | None = None
 
 
-class Row(Record):
+class MethodRow(Record):
     """A method with its seeds."""
 
     label: str
@@ -139,7 +139,7 @@ class Row(Record):
     """The name by which statistics know the method in all groups: labels name the backbone too."""
     strategy: str
     note: str = ""
-    cells: dict[str, Cell | None]
+    cells: dict[str, SeedCell | None]
     """By the key of the column; None where no run has this number."""
     runs: tuple[RunEntry, ...] = ()
     diverged: int = 0
@@ -151,7 +151,7 @@ class Row(Record):
     """Label of an earlier row of the group that trains the same loss: ranks and tests count that one alone."""
     differs: tuple[str, ...] = ()
     """Settings that are not the paper's where it has numbers for this row, which then are not shown."""
-    channels: dict[str, Cell] = Field(default_factory=dict)
+    channels: dict[str, SeedCell] = Field(default_factory=dict)
     """The error at the last step of each channel, where channels are measured one by one."""
     shortfalls: tuple[Shortfall, ...] = ()
     """Baselines that one of its runs does not beat."""
@@ -170,7 +170,7 @@ class Group(Record):
     backbone: str
     loss: str = ""
     shift: str | None = None
-    rows: tuple[Row, ...]
+    rows: tuple[MethodRow, ...]
     notes: tuple[str, ...] = ()
     """How the numbers were measured, where the study does not say."""
     persistence: dict[str, float] = Field(default_factory=dict)
@@ -260,7 +260,7 @@ class RankedMethod(Record):
     rank: float
 
 
-class Ranks(Record):
+class AverageRanks(Record):
     """Average ranks over the groups in which every method has a result (Demšar 2006)."""
 
     methods: tuple[RankedMethod, ...] = ()
@@ -289,7 +289,7 @@ class Summary(Record):
     corrected: int = 0
     """Tests that the correction is over: all of the study, whatever their loss."""
     wins: tuple[Wins, ...]
-    ranks: Ranks
+    ranks: AverageRanks
 
 
 class StudyResult(Record):
@@ -305,7 +305,7 @@ class StudyResult(Record):
     seeds: tuple[int, ...] = ()
     changed: dict[str, Any] = Field(default_factory=dict)
     """Settings of all rows that are not the paper's."""
-    columns: tuple[Column, ...]
+    columns: tuple[MetricColumn, ...]
     groups: tuple[Group, ...]
     statistics: tuple[Summary, ...] = ()
     """One for each loss; empty where nothing is tested."""
@@ -315,7 +315,7 @@ class StudyResult(Record):
     """The name of the setting that the rows vary, for figures."""
 
     @property
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[MethodRow]:
         """The rows of all groups."""
         return (row for group in self.groups for row in group.rows)
 
@@ -330,7 +330,7 @@ class StudyResult(Record):
         return {name: run.reason or "" for name, run in self.runs.items() if run.status == "failed"}
 
 
-def best_marked(rows: Sequence[Row], columns: Sequence[Column]) -> tuple[Row, ...]:
+def best_marked(rows: Sequence[MethodRow], columns: Sequence[MetricColumn]) -> tuple[MethodRow, ...]:
     """The rows with the best finite mean of each column marked, unless there is nothing that it is better than."""
     marked = {}
     for column in columns:

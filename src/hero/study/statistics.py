@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hero.study.records import Direction, Group, PairedTest, Pairs, RankedMethod, Ranks, Row, Summary, Wins
+from hero.study.records import AverageRanks, Direction, Group, MethodRow, PairedTest, Pairs, RankedMethod, Summary, Wins
 
 ALPHA = 0.05
 EXACT_SEEDS = 20
@@ -66,12 +66,12 @@ def summarise(
     return tuple(found)
 
 
-def counted(group: Group) -> list[Row]:
+def counted(group: Group) -> list[MethodRow]:
     """The rows of a group without those that repeat a loss."""
     return [row for row in group.rows if row.repeats is None]
 
 
-def values_of(row: Row, metric: str) -> dict[int, float]:
+def values_of(row: MethodRow, metric: str) -> dict[int, float]:
     """Seed -> value of the finished runs; a missing value is left out, an infinite one is not."""
     cell = row.cells.get(metric)
     if cell is None:
@@ -82,7 +82,7 @@ def values_of(row: Row, metric: str) -> dict[int, float]:
 
 def paired_tests(groups: Sequence[Group], metric: str, baseline: str, direction: Direction) -> list[PairedTest]:
     """Each row against the baseline of its group, on the seeds that both have; Holm-corrected over all of them."""
-    found: list[tuple[Group, Row, Row, list[int], Pairs]] = []
+    found: list[tuple[Group, MethodRow, MethodRow, list[int], Pairs]] = []
     for group in groups:
         rows = counted(group)
         named = [row for row in rows if row.method == baseline] or [row for row in rows if row.label == baseline]
@@ -193,12 +193,12 @@ def win_rates(means: Means, direction: Direction = "lower") -> tuple[Wins, ...]:
     return tuple(rates)
 
 
-def average_ranks(means: Means, titles: Sequence[str], direction: Direction = "lower") -> Ranks:
+def average_ranks(means: Means, titles: Sequence[str], direction: Direction = "lower") -> AverageRanks:
     """Ranks (1 is best, ties share) averaged over the groups in which every method has a result, as Demšar (2006)."""
     complete = [title for title in titles if all(title in found for found in means.values())]
     left_out = tuple(title for title in titles if title not in complete)
     if len(complete) < 2 or len(means) < 2:
-        return Ranks(groups=len(complete), left_out=left_out)
+        return AverageRanks(groups=len(complete), left_out=left_out)
     from scipy import stats
 
     table = np.array([[found[title] for found in means.values()] for title in complete])  # (group, method)
@@ -206,7 +206,7 @@ def average_ranks(means: Means, titles: Sequence[str], direction: Direction = "l
     difference = critical_difference(len(means), len(complete))
     ordered = sorted(zip(ranks.mean(axis=0).tolist(), means, strict=True))
     chi2, p = friedman(ranks) or (None, None)
-    return Ranks(
+    return AverageRanks(
         methods=tuple(RankedMethod(method=name, rank=rank) for rank, name in ordered),
         groups=len(complete),
         left_out=left_out,

@@ -16,7 +16,7 @@ from hero.report.figures.style import BLACK, BLUE, GREY, colours_of, new_figure
 from hero.report.names import method_title, metric_title
 from hero.report.registries import STUDY_FIGURES
 from hero.runs.folder import Run
-from hero.study.records import Cell, Group, StudyResult, Summary
+from hero.study.records import Group, SeedCell, StudyResult, Summary
 
 Named = tuple[str, Figure]
 
@@ -88,11 +88,11 @@ def setting_figure(group: Group, result: StudyResult) -> Figure:
     return figure
 
 
-def _finite(cell: Cell) -> list[float]:
+def _finite(cell: SeedCell) -> list[float]:
     return [value for value in cell.values if math.isfinite(value)]
 
 
-def _reference_band(axes: Axes, cell: Cell, label: str) -> None:
+def _reference_band(axes: Axes, cell: SeedCell, label: str) -> None:
     seeds = _finite(cell)
     if seeds:
         axes.axhspan(min(seeds), max(seeds), color=GREY, alpha=0.25, linewidth=0)

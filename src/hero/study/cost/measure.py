@@ -26,6 +26,8 @@ from hero.training.memory import available_memory, peak_memory, reset_peak
 from hero.training.update import Trainee, update
 
 UPDATES = 10
+TURNS, TURN_UPDATES = 5, 4
+"""Turns that runs take while their costs are compared, and updates of each phase in a turn."""
 WARM_UP = 2
 """Updates before the measured ones: the first allocate."""
 
@@ -105,17 +107,22 @@ class DryRun:
         return sum(phase.updates * phase.seconds for phase in phases) / sum(phase.updates for phase in phases)
 
 
+def in_turns(
+    dry_runs: Mapping[str, DryRun], turns: int = TURNS, advance: Callable[..., None] = lambda **_: None
+) -> dict[str, list[float]]:
+    """Seconds of an update of each run in every turn: a slow moment of the machine then meets all of them."""
+    found: dict[str, list[float]] = {name: [] for name in dry_runs}
+    for _ in range(turns):
+        for name, dry_run in dry_runs.items():
+            advance(note=f"{name}: training")
+            found[name].append(dry_run.seconds_per_update(TURN_UPDATES))
+    return found
+
+
 def wait_for(device: torch.device) -> None:
     """A device works on its own: a clock is read only after it is done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def seconds_of(work: Callable[[], object]) -> float:
-    """How long a call takes."""
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
 
 
 def stand_in(config: RunConfig, name: str, data_dir: Path, device: torch.device) -> Trajectories:
