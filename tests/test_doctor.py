@@ -30,7 +30,7 @@ from hero.data.files.recording import Axis, Channel, Recording, Trajectory
 from hero.data.formats import open_recording
 from hero.data.windows import Context
 from hero.evaluation.evaluate import evaluate
-from hero.method.domain import Grid
+from hero.method.domain import Box
 from hero.method.domain.bands import GridBands, OneBand, split_modes
 from hero.method.rollout import as_stepper
 from hero.report import doctor as tables
@@ -734,7 +734,7 @@ def test_the_command_on_a_run_and_on_one_with_scaled_weights(runs_dir: Path, dat
 
 
 def test_bands_of_a_grid_with_ends_hold_all_energy() -> None:
-    bands = Grid((12, 9), periodic=(False, True)).bands()
+    bands = Box((12, 9), periodic=(False, True)).bands()
     u = torch.randn(3, 2, 12, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(bands.energies(u).sum(dim=1), u.square().flatten(1).sum(dim=1))
     wave = torch.cos(math.pi * 4 * (torch.arange(12, dtype=torch.float64) + 0.5) / 12)[None, None, :, None].expand(

@@ -17,8 +17,8 @@ from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.method.distance import norm, trajectory_distance
 from hero.method.domain import (
+    Box,
     Cloud,
-    Grid,
     Modes,
     PointCloud,
     SpectralNoise,
@@ -90,7 +90,7 @@ def test_coordinates_that_no_rule_fits_are_refused() -> None:
 )
 def test_a_geometry_that_contradicts_itself_is_refused(arguments: dict, words: str) -> None:
     with pytest.raises(HeroError, match=words):
-        Grid((4, 3), **arguments)
+        Box((4, 3), **arguments)
 
 
 def test_weights_that_are_not_a_product_have_no_modes() -> None:
@@ -117,7 +117,7 @@ def test_cosines_are_orthonormal_in_the_quadrature() -> None:
 
 @pytest.mark.parametrize("wraps", [(False, False), (True, False), (False, True), (True, True)], ids=str)
 def test_the_transform_is_the_known_one_and_its_inverse_is_exact(wraps: tuple[bool, ...]) -> None:
-    u, transform = states(6, 7), Grid((6, 7), periodic=wraps).transform()
+    u, transform = states(6, 7), Box((6, 7), periodic=wraps).transform()
     c = transform.forward(u)
     walls = [3 + axis for axis in (0, 1) if not wraps[axis]]
     around = [3 + axis for axis in (0, 1) if wraps[axis]]
@@ -132,16 +132,16 @@ def test_the_transform_is_the_known_one_and_its_inverse_is_exact(wraps: tuple[bo
 
 
 def test_a_periodic_grid_keeps_its_spectrum_and_noise_bit_for_bit() -> None:
-    domain = Grid((6, 8)).domain(0.02)
+    domain = Box((6, 8)).domain(0.02)
     assert domain.weights is None
     assert domain.spectrum == fourier_amplitudes
     assert domain.perturbation == SpectralNoise(0.02)
 
 
 GEOMETRIES = {
-    "walls": Grid((8,), periodic=(False,)),
-    "mixed": Grid((6, 9), periodic=(True, False)),
-    "uneven": Grid((9, 4), periodic=(False, True), weights=quadrature_weights([CHEBYSHEV, range(4)], (False, True))),
+    "walls": Box((8,), periodic=(False,)),
+    "mixed": Box((6, 9), periodic=(True, False)),
+    "uneven": Box((9, 4), periodic=(False, True), weights=quadrature_weights([CHEBYSHEV, range(4)], (False, True))),
 }
 
 
@@ -216,7 +216,7 @@ def test_the_basis_follows_the_boundary(facts: Facts, basis: str) -> None:
 
 
 def test_a_basis_reaches_as_far_as_the_backbone() -> None:
-    walls = Grid((16, 16), periodic=(True, False))
+    walls = Box((16, 16), periodic=(True, False))
     assert walls.modes("mixed", (3, 4)).wavenumber.numel() == (2 * 3 - 1) * 8
     assert walls.modes("cosine", (3, 12)).wavenumber.numel() == 6 * 16
     for basis, geometry in (("graph", walls), ("fourier", Cloud(cloud()))):

@@ -19,7 +19,7 @@ from hero.method import metrics
 from hero.method.cache import WindowCache
 from hero.method.diagnostics import DIAGNOSTICS, TrajectoryErrors, Truth, measure, worst
 from hero.method.distance import EPS
-from hero.method.domain import Domain, Grid, quadrature_weights
+from hero.method.domain import Box, Domain, quadrature_weights
 from hero.method.losses import FLOOR, LOSSES, AbsoluteLoss
 from hero.method.norm import Norm, importance_of
 from hero.method.objective import Every, Hero, HeroState, Margin, Ramp
@@ -60,8 +60,8 @@ def fitted(mask: bool = True, uneven: bool = True, importance: tuple[float, ...]
     return norm
 
 
-def geometry_of(norm: Norm) -> Grid:
-    return Grid(SPACE, periodic=(False, False), weights=norm.weights, norm=norm)
+def geometry_of(norm: Norm) -> Box:
+    return Box(SPACE, periodic=(False, False), weights=norm.weights, norm=norm)
 
 
 def loss_of(name: str, norm: Norm) -> AbsoluteLoss:
@@ -370,7 +370,7 @@ def test_hero_ranks_its_candidates_in_the_norm() -> None:
     """Distances, diagnostics, the chosen reference and the loss of the whole objective against numpy."""
     norm, truth = periodic_norm(), fields(2, 4, 4, PERIODIC)
     model, lagged, first = Scaled(0), Scaled(1), truth[:, 0]
-    domain = Grid(PERIODIC, norm=norm).domain(scale=0.05)
+    domain = Box(PERIODIC, norm=norm).domain(scale=0.05)
     hero = Hero(0, refresh=Every(10), weight=Ramp(1, 0.3), domain=domain, relative=Margin(0.02, 5.0))
     state = HeroState(step=5, lagged=lagged)
     generator = Generator().manual_seed(3)

@@ -23,7 +23,7 @@ from hero.deploy import predict as module
 from hero.deploy.card import ModelCard
 from hero.deploy.export import Exported
 from hero.deploy.model_folder import Operator, write_folder
-from hero.deploy.outputs import Description, create
+from hero.deploy.outputs import RolloutHeader, create
 from hero.deploy.predict import Rolling, block_sizes, predict
 from hero.deploy.starts import GivenStates
 from hero.files import write_atomic
@@ -228,9 +228,9 @@ def test_memory_does_not_grow_with_the_steps(tmp_path: Path, monkeypatch: pytest
         assert block % chunk == 0
 
 
-def about(**changes: Any) -> Description:
+def about(**changes: Any) -> RolloutHeader:
     values: dict[str, Any] = {"run": "r", "channels": ("u",), "axes": ("x",), "extent": (1.0,), "periodic": (False,)}
-    return Description(**values | {"dt": 0.5, "history": 1} | changes)
+    return RolloutHeader(**values | {"dt": 0.5, "history": 1} | changes)
 
 
 def test_names_and_conditioning_survive_the_file(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from hero.errors import HeroError
 from hero.evaluation.measure import Trained, check_split
 from hero.method.distance import EPS
 from hero.method.domain import geometry_of
-from hero.method.domain.bands import GridBands, Limits
+from hero.method.domain.bands import GridBands, Limits, band_label
 from hero.method.metrics import score_measure
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper, steps_in
@@ -198,7 +198,7 @@ class Anatomy(Record):
     @property
     def labels(self) -> list[str]:
         """The bands in words."""
-        return [_label(low, high) for low, high in self.limits]
+        return [band_label(low, high) for low, high in self.limits]
 
     @property
     def basis(self) -> Carried:
@@ -249,10 +249,6 @@ class Anatomy(Record):
         return found
 
 
-def _label(low: int, high: int | None) -> str:
-    return "beyond the operator's modes" if high is None else f"{low}" if low == high else f"{low}-{high}"
-
-
 def _percent(share: float) -> str:
     return "less than 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
 
@@ -265,7 +261,7 @@ def _joined(limits: Sequence[tuple[int, int | None]]) -> str:
             merged[-1] = (merged[-1][0], high)
         else:
             merged.append((low, high))
-    words = [_label(low, high) for low, high in merged if high is not None]
+    words = [band_label(low, high) for low, high in merged if high is not None]
     beyond = ["modes beyond the operator's"] if merged[-1][1] is None else []
     return " and ".join([f"k = {', '.join(words)}"] * bool(words) + beyond)
 

@@ -10,7 +10,7 @@ the first part is the old error as G carries it along, the second a new defect.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -26,7 +26,7 @@ from hero.data.windows import Context
 from hero.evaluation.measure import Trained
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.domain import geometry_of
-from hero.method.domain.bands import Bands, Limits
+from hero.method.domain.bands import Bands, Limits, band_label
 from hero.method.metrics import TAU, score_measure
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper, rollout, steps_in
@@ -118,7 +118,7 @@ class RunDiagnosis(Record):
         """The bands in words."""
         if len(self.limits) == 1:
             return ["all"]
-        return ["beyond" if high is None else f"{low}" if low == high else f"{low}-{high}" for low, high in self.limits]
+        return [band_label(*limits, beyond="beyond") for limits in self.limits]
 
     @property
     def worst_band(self) -> int:
@@ -145,117 +145,76 @@ class RunDiagnosis(Record):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def verdict(self) -> str:
-        """One paragraph: the sentences of all rules that hold, in their order."""
-        return " ".join(sentence(self) for holds, sentence in RULES if holds(self))
+        """One paragraph."""
+        return " ".join(sentences(self))
 
 
-Rule = tuple[Callable[[RunDiagnosis], bool], Callable[[RunDiagnosis], str]]
-
-RULES: tuple[Rule, ...] = (
-    (
-        lambda d: d.outcome == "blow-up" and d.diverged_step is not None,
-        lambda d: (
+def sentences(d: RunDiagnosis) -> Iterator[str]:
+    """The verdict: what happens, where the error comes from, what to change."""
+    blows_up, drifts, static = (d.outcome == outcome for outcome in ("blow-up", "drift", "static"))
+    if blows_up and d.diverged_step is not None:
+        yield (
             f"The rollout blows up: {d.diverged} of {d.trajectories} leave the finite range, "
             f"the first at step {d.diverged_step}."
-        ),
-    ),
-    (
-        lambda d: d.outcome == "blow-up" and d.diverged_step is None,
-        lambda d: f"The rollout blows up: its late states have {d.energy:.2g} times the true energy.",
-    ),
-    (
-        lambda d: d.outcome == "static",
-        lambda d: f"The rollout goes static: late states change {d.change:.2g} times as much per step as true ones.",
-    ),
-    (
-        lambda d: d.outcome == "drift",
-        lambda d: f"The rollout stays finite; its error exceeds {TAU} at step {d.failed_step}.",
-    ),
-    (
-        lambda d: d.outcome == "accurate",
-        lambda d: f"The rollout stays below an error of {TAU} over {len(d.errors)} steps.",
-    ),
-    (
-        lambda d: d.outcome != "accurate",
-        lambda d: (
-            (f"Most of the error is in the modes {d.labels[d.worst_band]}. " if len(d.limits) > 1 else "")
-            + f"Of the error at step {d.steps[d.explained]}, new defects make {100 * d.new_share:.0f} % and old "
-            f"errors, which the operator carries along, {100 - 100 * d.new_share:.0f} %; a small difference "
+        )
+    elif blows_up:
+        yield f"The rollout blows up: its late states have {d.energy:.2g} times the true energy."
+    elif static:
+        yield f"The rollout goes static: late states change {d.change:.2g} times as much per step as true ones."
+    elif drifts:
+        yield f"The rollout stays finite; its error exceeds {TAU} at step {d.failed_step}."
+    else:
+        yield f"The rollout stays below an error of {TAU} over {len(d.errors)} steps."
+    if d.outcome != "accurate":
+        if len(d.limits) > 1:
+            yield f"Most of the error is in the modes {d.labels[d.worst_band]}."
+        yield (
+            f"Of the error at step {d.steps[d.explained]}, new defects make {100 * d.new_share:.0f} % and old errors, "
+            f"which the operator carries along, {100 - 100 * d.new_share:.0f} %; a small difference "
             f"{'grows' if d.amplification > 1 else 'shrinks'} to {d.amplification:.3g} of its size per step."
-        ),
-    ),
-    (
-        lambda d: bool(d.idle),
-        lambda d: (
-            f"{len(d.idle)} parameters have no gradient ({', '.join(d.idle[:3])}): no training moves them, so "
-            "look at the module first."
-        ),
-    ),
-    (
-        lambda d: d.outcome == "blow-up" and d.amplification > 1.02 and d.unroll == 1,
-        lambda d: "Training saw single steps only: train with --strategy push_forward and train.unroll=5.",
-    ),
-    (
-        lambda d: d.outcome == "blow-up" and d.amplification > 1.02 and d.unroll > 1,
-        lambda d: (
-            f"The operator amplifies: try train.unroll={2 * d.unroll}"
-            + (" or train.noise=0.01." if not d.noise else ".")
-        ),
-    ),
-    (
-        lambda d: d.outcome == "blow-up" and d.amplification <= 1.02,
-        lambda d: (
-            "Small differences do not grow near its states: it leaves the states that it was trained on; try "
-            + ("train.noise=0.01 and more data." if not d.noise else "more data and a longer train.unroll.")
-        ),
-    ),
-    (
-        lambda d: d.outcome == "blow-up",
-        lambda d: "Whatever the cause, --set backbone.keep=auto,limit bounds the rollout by the energy of the data.",
-    ),
-    (
-        lambda d: d.outcome in ("blow-up", "drift") and d.high,
-        lambda d: "The error sits at small scales: fewer backbone.modes, or states on a finer grid.",
-    ),
-    (
-        lambda d: d.outcome == "static" and d.amplification < FORGETS,
-        lambda d: (
-            "The operator forgets its input and falls into one state: it is trained too little, or a state has "
-            "less in it than the next step needs (try train.history=2)."
-        ),
-    ),
-    (
-        lambda d: d.outcome == "static" and d.amplification >= FORGETS,
-        lambda d: (
+        )
+    if d.idle:
+        yield (
+            f"{len(d.idle)} parameters have no gradient ({', '.join(d.idle[:3])}): no training moves them, so look at "
+            "the module first."
+        )
+    if blows_up:
+        if d.amplification > 1.02 and d.unroll == 1:
+            yield "Training saw single steps only: train with --strategy push_forward and train.unroll=5."
+        elif d.amplification > 1.02:
+            yield f"The operator amplifies: try train.unroll={2 * d.unroll}{'' if d.noise else ' or train.noise=0.01'}."
+        else:
+            yield (
+                "Small differences do not grow near its states: it leaves the states that it was trained on; try "
+                + ("more data and a longer train.unroll." if d.noise else "train.noise=0.01 and more data.")
+            )
+        yield "Whatever the cause, --set backbone.keep=auto,limit bounds the rollout by the energy of the data."
+    if (blows_up or drifts) and d.high:
+        yield "The error sits at small scales: fewer backbone.modes, or states on a finer grid."
+    if static and d.amplification < FORGETS:
+        yield (
+            "The operator forgets its input and falls into one state: it is trained too little, or a state has less in "
+            "it than the next step needs (try train.history=2)."
+        )
+    elif static:
+        normalise = "" if d.normalise else ", and so does train.normalise=true"
+        yield (
             "The operator has learned to copy its input: a larger data.stride makes the change per step count"
-            + (", and so does train.normalise=true." if not d.normalise else ".")
-        ),
-    ),
-    (
-        lambda d: d.outcome == "drift" and d.new_share >= 0.5,
-        lambda d: (
-            "Single steps are too inaccurate: train longer, with more data or a larger backbone"
-            + (", or with train.normalise=true." if not d.normalise else ".")
-        ),
-    ),
-    (
-        lambda d: d.outcome == "drift" and d.new_share < 0.5,
-        lambda d: (
-            "Early errors are carried along: try "
-            + ("train.loss=balanced under train.optimizer=soap, or " if d.loss != "balanced" else "")
-            + f"train.unroll={2 * d.unroll}; in chaotic flows an error of this kind is expected."
-        ),
-    ),
-    (
-        lambda d: d.outcome in ("drift", "static") and d.energy < 0.5,
-        lambda d: f"It loses energy ({d.energy:.2g} of the true one): train.loss=balanced weighs small scales.",
-    ),
-    (
-        lambda d: d.outcome == "accurate",
-        lambda d: "Nothing needs to change; `hero evaluate` measures longer rollouts.",
-    ),
-)
-"""(condition, sentence): the paragraph is made of those that hold."""
+            f"{normalise}."
+        )
+    if drifts and d.new_share >= 0.5:
+        normalise = "" if d.normalise else ", or with train.normalise=true"
+        yield f"Single steps are too inaccurate: train longer, with more data or a larger backbone{normalise}."
+    elif drifts:
+        balanced = "" if d.loss == "balanced" else "train.loss=balanced under train.optimizer=soap, or "
+        yield (
+            f"Early errors are carried along: try {balanced}train.unroll={2 * d.unroll}; in chaotic flows an error of "
+            "this kind is expected."
+        )
+    if (drifts or static) and d.energy < 0.5:
+        yield f"It loses energy ({d.energy:.2g} of the true one): train.loss=balanced weighs small scales."
+    if d.outcome == "accurate":
+        yield "Nothing needs to change; `hero evaluate` measures longer rollouts."
 
 
 @dataclass(frozen=True, eq=False)

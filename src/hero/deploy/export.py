@@ -75,7 +75,7 @@ class Exported:
 
 
 @dataclass(frozen=True)
-class Format:
+class ExportFormat:
     """How one kind of file is written and read."""
 
     file: str
@@ -240,7 +240,7 @@ def check(
     return Check(path, worst, {k: float(away[k - 1]) for k in shown}, steps, title, *errors)
 
 
-def decode(data: bytes, kind: Format, path: Path) -> Exported:
+def decode(data: bytes, kind: ExportFormat, path: Path) -> Exported:
     """The operator in the bytes of `path`, tried once, so that a file of another kind is refused here."""
     with explained(f"{path} is damaged or was not written by `hero export`", "export the run again"):
         if not is_whole(data):
@@ -315,9 +315,9 @@ def decode_torch(data: bytes) -> tuple[Apply, str]:
     return torch.export.load(io.BytesIO(data)).module(), card
 
 
-FORMATS: dict[str, Format] = {
-    "onnx": Format("model.onnx", ("onnx", "onnxscript", "onnxruntime"), encode_onnx, decode_onnx),
-    "torch": Format("model.pt2", (), encode_torch, decode_torch),
+FORMATS: dict[str, ExportFormat] = {
+    "onnx": ExportFormat("model.onnx", ("onnx", "onnxscript", "onnxruntime"), encode_onnx, decode_onnx),
+    "torch": ExportFormat("model.pt2", (), encode_torch, decode_torch),
 }
 
 

@@ -37,7 +37,7 @@ LARGEST = 2 * 10**9
 
 
 @dataclass(frozen=True)
-class Description:
+class RolloutHeader:
     """The description of a rollout in its file, so that it can be read as a recording."""
 
     run: str
@@ -82,7 +82,7 @@ def check_output(path: Path, shape: tuple[int, ...]) -> None:
 
 
 @contextlib.contextmanager
-def create(path: Path, shape: tuple[int, ...], about: Description, chunk: int) -> Iterator[Output]:
+def create(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int) -> Iterator[Output]:
     """The output of a rollout of that shape; `chunk` steps of a trajectory are stored together.
 
     It appears under its name when the block ends without an error.
@@ -141,7 +141,7 @@ class InStores:
         self.written = steps
 
 
-def _hdf5(path: Path, shape: tuple[int, ...], about: Description, chunk: int) -> Iterator[Output]:
+def _hdf5(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int) -> Iterator[Output]:
     with replacing(path) as temporary:
         with disk_errors():
             file = h5py.File(temporary, "w")
@@ -172,7 +172,7 @@ def disk_errors() -> Iterator[None]:
         raise OSError(next(iter(str(error).splitlines()), "HDF5")) from error
 
 
-def _store(path: Path, shape: tuple[int, ...], about: Description, chunk: int) -> Iterator[Output]:
+def _store(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int) -> Iterator[Output]:
     zarr = _zarr(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -209,7 +209,7 @@ def _coordinate(group: Any, name: str, values: np.ndarray) -> None:
     group.create_array(name, data=np.asarray(values, dtype=np.float64), dimension_names=[name])
 
 
-def _variables(about: Description) -> list[str]:
+def _variables(about: RolloutHeader) -> list[str]:
     """A variable for each channel; a name may neither be a path nor the name of an axis."""
     names = [re.sub(r"[^\w.+-]+", "_", name) for name in about.channels]
     return [f"{name}_" if name in ("time", "trajectory", *about.axes) else name for name in names]

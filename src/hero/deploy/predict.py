@@ -20,7 +20,7 @@ from hero.console import progress_bar
 from hero.data.windows import Context
 from hero.deploy.card import ModelCard
 from hero.deploy.model_folder import CONFIG, Operator, open_model
-from hero.deploy.outputs import Description, Output, check_output, create
+from hero.deploy.outputs import Output, RolloutHeader, check_output, create
 from hero.deploy.starts import GivenStates, default_start, read_start, source_of
 from hero.errors import HeroError
 from hero.evaluation.measure import StreamedErrors
@@ -225,10 +225,10 @@ def compiled_steps(operator: Operator, calls: int) -> Stepper:
     return lambda context: some_steps(operator.plain_network, context, calls).flatten(1, 2)
 
 
-def described(card: ModelCard, context: Context) -> Description:
+def described(card: ModelCard, context: Context) -> RolloutHeader:
     """The description of a rollout in its file."""
     source, mu = source_of(card), context.mu
-    return Description(
+    return RolloutHeader(
         run=card.run,
         channels=card.channel_names or tuple(f"u{i}" for i in range(card.channels)),
         axes=("point",) if source.cloud else ("x", "y", "z")[: len(card.grid)],

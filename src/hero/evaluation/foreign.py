@@ -22,7 +22,7 @@ from hero.data.files.recording import Recording, Trajectory
 from hero.data.files.selection import matched_channels
 from hero.data.formats import open_recording
 from hero.errors import HeroError, reason_of
-from hero.evaluation.measure import Measurement, StreamedErrors, check_split, measure
+from hero.evaluation.measure import RolloutErrors, StreamedErrors, check_split, measure
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper, as_stepper
 from hero.records import Record
@@ -61,7 +61,7 @@ class Scored:
     errors: dict[str, Tensor]
 
     @classmethod
-    def of(cls, prediction: str, truth: str, found: Measurement, names: Sequence[str]) -> Scored:
+    def of(cls, prediction: str, truth: str, found: RolloutErrors, names: Sequence[str]) -> Scored:
         """The score of what was measured."""
         trajectories, steps = found.score.shape
         score = Score(
@@ -109,7 +109,7 @@ def score_files(prediction: Path, truth: Path, offset: int | None = None, layout
             advance()
     errors = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
     idle = {"persistence": {name: torch.cat([row[name] for row in still]) for name in still[0]}} if still else {}
-    return Scored.of(str(prediction), str(truth), Measurement.of(errors, idle), names)
+    return Scored.of(str(prediction), str(truth), RolloutErrors.of(errors, idle), names)
 
 
 def _standing(trajectory: Trajectory, frame: int, steps: int) -> Trajectory:

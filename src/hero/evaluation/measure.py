@@ -35,7 +35,7 @@ NO_METRICS: Mapping[str, Metric] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Measurement:
+class RolloutErrors:
     """Errors of rollouts, and of doing nothing on the same data."""
 
     errors: dict[str, Tensor]
@@ -47,7 +47,7 @@ class Measurement:
     """Metrics in addition to those of the scoring."""
 
     @classmethod
-    def of(cls, errors: dict[str, Tensor], idle: Mapping[str, dict[str, Tensor]]) -> Measurement:
+    def of(cls, errors: dict[str, Tensor], idle: Mapping[str, dict[str, Tensor]]) -> RolloutErrors:
         """Errors of a rollout of any length, scored over as many steps as there are."""
         measure = metrics.scored_by(errors)
         steps = min(metrics.HORIZON, errors[measure].shape[1])
@@ -99,7 +99,7 @@ def measure(
     more: Mapping[str, Metric] = NO_METRICS,
     baselines: bool = True,
     title: str = "rolling out",
-) -> Measurement:
+) -> RolloutErrors:
     """Roll out from the first `history` states of each trajectory, by default to its end and scored over all of it."""
     steps = data.shape[1] - history if steps is None else steps
     with progress_bar(title, len(data) * steps) as advance:
@@ -107,7 +107,7 @@ def measure(
         errors = metrics.rollout_errors(counted(step, advance), data, steps, device, history, chosen, norm)
     idle = metrics.baseline_errors(data, steps, history, norm) if baselines else {}
     scoring = scoring or Scoring(min(metrics.HORIZON, steps), norm.measure)
-    return Measurement(metrics.with_skill(errors, idle), idle, scoring, more)
+    return RolloutErrors(metrics.with_skill(errors, idle), idle, scoring, more)
 
 
 def check_split(split: str) -> None:
@@ -154,7 +154,7 @@ class Trained:
         """A split of its own data."""
         return load_data(self.config, split, self.data_dir, self.device)
 
-    def measure(self, data: Trajectories, step: Stepper | None = None, **options: Any) -> Measurement:
+    def measure(self, data: Trajectories, step: Stepper | None = None, **options: Any) -> RolloutErrors:
         """Roll out on `data`, by default scored as on the run's own; `options` are those of `measure`."""
         given: dict[str, Any] = {
             "scoring": self.config.scoring,

@@ -27,8 +27,8 @@ from hero.config.settings import known
 from hero.data.windows import masked_trajectories
 from hero.errors import HeroError
 from hero.method.distance import EPS, norm, trajectory_distance
+from hero.method.domain import Box, Modes
 from hero.method.domain import Geometry as Geometry
-from hero.method.domain import Grid, Modes
 from hero.method.norm import Norm
 from hero.parallel import batch_mean
 
@@ -199,7 +199,7 @@ class Balanced:
         norm = Norm(by_channel=data is not None)
         if data is not None:
             norm.fit(masked_trajectories(torch.as_tensor(data)))
-        modes = Grid(tuple(grid), periodic=wraps, norm=norm).modes(
+        modes = Box(tuple(grid), periodic=wraps, norm=norm).modes(
             basis_by_boundary(Facts(periodic=wraps), {}), None if kept is None else tuple(kept)
         )
         return cls(modes, w_max, norm=norm)

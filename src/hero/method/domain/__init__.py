@@ -1,6 +1,6 @@
 """Where states live: one class per discretisation, which owns its norm, spectrum, modes, bands and perturbation.
 
-`Grid` has axes that are periodic or end at walls, `Cloud` scattered points. Another one, such as a sphere, is a class
+`Box` has axes that are periodic or end at walls, `Cloud` scattered points. Another one, such as a sphere, is a class
 of `Geometry` in a file of its own, a line in `DISCRETISATIONS`, and a backbone that takes its states.
 """
 
@@ -12,6 +12,8 @@ from hero.data import Source
 from hero.method.domain.base import Domain as Domain
 from hero.method.domain.base import Geometry as Geometry
 from hero.method.domain.base import SpectralNoise as SpectralNoise
+from hero.method.domain.box import Box as Box
+from hero.method.domain.box import quadrature_weights as quadrature_weights
 from hero.method.domain.cloud import (
     Cloud as Cloud,
 )
@@ -30,8 +32,6 @@ from hero.method.domain.cloud import (
 from hero.method.domain.cloud import (
     graph_modes as graph_modes,
 )
-from hero.method.domain.grid import Grid as Grid
-from hero.method.domain.grid import quadrature_weights as quadrature_weights
 from hero.method.domain.modes import (
     Modes as Modes,
 )
@@ -45,7 +45,7 @@ from hero.method.domain.modes import (
     mixed_modes as mixed_modes,
 )
 
-DISCRETISATIONS: tuple[type[Geometry], ...] = (Cloud, Grid)
+DISCRETISATIONS: tuple[type[Geometry], ...] = (Cloud, Box)
 """In the order in which they are asked whether the data are theirs."""
 
 

@@ -16,6 +16,11 @@ Limits = tuple[tuple[int, int | None], ...]
 """Least and largest |k| of each band; None: all modes beyond the operator's own."""
 
 
+def band_label(low: int, high: int | None, beyond: str = "beyond the operator's modes") -> str:
+    """A band in words."""
+    return beyond if high is None else f"{low}" if low == high else f"{low}-{high}"
+
+
 class Bands(ABC):
     """A split of fields."""
 

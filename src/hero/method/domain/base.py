@@ -12,13 +12,13 @@ from torch import Tensor
 from hero.errors import HeroError
 from hero.method.domain.bands import Bands
 from hero.method.domain.transform import (
+    Amplitudes as Amplitudes,
+)
+from hero.method.domain.transform import (
     Perturbation as Perturbation,
 )
 from hero.method.domain.transform import (
     SpectralNoise as SpectralNoise,
-)
-from hero.method.domain.transform import (
-    Spectrum as Spectrum,
 )
 from hero.method.domain.transform import (
     axis_weights,
@@ -36,7 +36,7 @@ class Domain:
     """Quadrature weights ω in the shape of space (None: a regular grid), |F u| (None: no spectral basis), and P_ζ."""
 
     weights: Tensor | None = None
-    spectrum: Spectrum | None = fourier_amplitudes
+    spectrum: Amplitudes | None = fourier_amplitudes
     perturbation: Perturbation = field(default_factory=SpectralNoise)
     norm: Norm = field(default_factory=Norm)
     """The channels and points that count, and their scales."""

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from hero.errors import HeroError
-from hero.method.domain.transform import axis_scales, axis_weights, cosine_basis, wave_basis
+from hero.method.domain.transform import analysis_of, axis_scales, axis_weights, cosine_basis, wave_basis
 from hero.models.spectral import dft_matrices, frequencies, truncated_transform
 
 Project = Callable[[Tensor, Sequence[Tensor]], Tensor]
@@ -143,7 +143,7 @@ def mixed_modes(
             basis, k = wave_basis(n, m)
         else:
             basis, k = cosine_basis(n, m, omega), torch.arange(m, dtype=torch.float64) / 2
-        matrices.append(basis / n if around or omega is None else omega[:, None] * basis)
+        matrices.append(analysis_of(basis, None if around else omega))
         axes.append(k)
     wavenumber = radius(axes, axis_scales(extents, len(space)))
     quadrature = None if all(omega is None for omega in omegas) else weights

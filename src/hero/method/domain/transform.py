@@ -23,7 +23,7 @@ from hero.errors import HeroError, check_number
 from hero.method.distance import EPS, root_weights
 from hero.parallel import draw
 
-Spectrum = Callable[[Tensor], Tensor]
+Amplitudes = Callable[[Tensor], Tensor]
 """|F u|: (batch, time, channel, *space) -> (batch, time, coefficients), over all channels."""
 
 Perturbation = Callable[[Context, Generator], Context]
@@ -55,8 +55,7 @@ class Transform:
             for axis, (n, omega) in enumerate(zip(space, axis_weights(self.weights, space), strict=True)):
                 if not self.periodic[axis]:
                     basis = cosine_basis(n, n, omega)
-                    analysis = basis / n if omega is None else omega[:, None] * basis
-                    found.append((3 + axis, analysis.to(u), basis.T.to(u)))
+                    found.append((3 + axis, analysis_of(basis, omega).to(u), basis.T.to(u)))
             self._casts[key] = found
         return self._casts[key]
 
@@ -102,7 +101,7 @@ class Transform:
 
 
 FOURIER = Transform()
-fourier_amplitudes: Spectrum = FOURIER.amplitudes
+fourier_amplitudes: Amplitudes = FOURIER.amplitudes
 
 
 @dataclass(frozen=True)
@@ -170,6 +169,11 @@ def cosine_basis(points: int, kept: int, weights: Tensor | None = None) -> Tenso
     root = weights.sqrt()[:, None]
     q, r = torch.linalg.qr(root * torch.cos(math.pi * torch.outer(centres, k)))
     return q * torch.where(r.diagonal() < 0, -1.0, 1.0) / root
+
+
+def analysis_of(basis: Tensor, weights: Tensor | None) -> Tensor:
+    """The matrix that gives the coefficients of values in an orthonormal basis (points, functions): ΩB."""
+    return basis / len(basis) if weights is None else weights[:, None] * basis
 
 
 def wave_basis(points: int, kept: int) -> tuple[Tensor, Tensor]:

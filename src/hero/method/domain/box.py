@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Grid(Geometry):
+class Box(Geometry):
     """A product of axes: Fourier modes along the periodic ones, cosines along those with ends."""
 
     space: tuple[int, ...]
@@ -47,7 +47,7 @@ class Grid(Geometry):
             )
 
     @classmethod
-    def of(cls, source: Source, reach: tuple[int, ...] | None) -> Grid:
+    def of(cls, source: Source, reach: tuple[int, ...] | None) -> Box:
         extents = source.extents if len(set(source.extents)) > 1 else None
         weights = quadrature_weights(source.coordinates(), source.periodic)
         periodic = None if all(source.periodic) else source.periodic
