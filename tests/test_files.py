@@ -87,21 +87,24 @@ def test_a_command_opens_tidies_and_samples_its_file_once(
 
         monkeypatch.setattr(owner, name, counted)
 
-    for owner, name in ((formats, "_recognised"), (opening, "tidy"), (checks, "sample"), (checks, "_looked_at")):
+    once = ("_recognised", "tidy", "sample", "_looked_at")
+    for owner, name in zip((formats, opening, checks, checks), once, strict=True):
         count(owner, name)
+    count(Files, "load")
     count(Strategy, "__init__")
     update = loop.update
     monkeypatch.setattr(loop, "update", lambda *given: before_training.append(found["__init__"]) or update(*given))
     write_pdearena(tmp_path / "a.h5")
     places = ("--runs", tmp_path / "runs", "--data", tmp_path / "data")
     assert call("train", tmp_path / "a.h5", *settings(*SMALL, *FNO), *places)[0] == 0
-    assert [found[name] for name in ("_recognised", "tidy", "sample", "_looked_at")] == [1, 1, 1, 1]
+    assert [found[name] for name in once] == [1, 1, 1, 1]
+    assert found["load"] == 4  # train, val, and val and test for the metrics
     # One to ask for each configuration, before and after the data decide on its structure, one to count, one to train.
     assert before_training[0] == 4
     found.clear()
     write_pdearena(tmp_path / "b.h5")
     assert call("doctor", tmp_path / "b.h5", "--out", tmp_path / "pictures")[0] == 0
-    assert [found[name] for name in ("_recognised", "tidy", "sample", "_looked_at")] == [1, 1, 1, 1]
+    assert [found[name] for name in once] == [1, 1, 1, 1]
 
 
 def test_a_file_that_is_written_again_is_opened_again(tmp_path: Path) -> None:

@@ -69,7 +69,8 @@ def continue_run(
     """Make the updates after the last checkpoint of a run."""
     device, loggers = choose_device(config.train.device), chosen_loggers(log)
     with joined(device), lock_of(run):
-        session = prepare(decided(config, run, data_dir, device), run, data_dir, device, callbacks)
+        config, data = decided(config, run, data_dir, device)
+        session = prepare(config, run, data_dir, data, device, callbacks)
         if session is not None:
             run_updates(session, loggers)
 
@@ -98,9 +99,17 @@ class Session:
 
 
 def prepare(
-    config: RunConfig, run: Path, data_dir: Path, device: torch.device, callbacks: Sequence[Callback]
+    config: RunConfig,
+    run: Path,
+    data_dir: Path,
+    data: Trajectories | None,
+    device: torch.device,
+    callbacks: Sequence[Callback],
 ) -> Session | None:
-    """Data, operator, optimizer, strategy and the state of the last checkpoint; None where nothing is left to do."""
+    """Data, operator, optimizer, strategy and the state of the last checkpoint; None where nothing is left to do.
+
+    `data` are the training trajectories, where they were read before.
+    """
     settings, checkpoints = config.train, Checkpoints(run, config.train, config.scoring)
     model = config.build_operator().to(device)
     journal = Journal(run, config, device, callbacks)
@@ -115,7 +124,7 @@ def prepare(
         checkpoints.restore(state, Trainee.of(config, model))  # refuses a damaged state; writes missing weights
         return None
     with first_process_first():  # which solves what is not there
-        data = load_data(config, "train", data_dir, device).to(device)
+        data = (data or load_data(config, "train", data_dir, device)).to(device)
         val = load_data(config, "val", data_dir, device)
     start = open_start(model, settings, config.backbone.name) if settings.init_hash and not state else None
     windows = config.windows(data)
@@ -230,15 +239,22 @@ def has_finite_weights(model: nn.Module) -> bool:
     return all(bool(p.isfinite().all()) for p in model.parameters())
 
 
-def decided(config: RunConfig, run: Path, data_dir: Path, device: torch.device) -> RunConfig:
-    """The configuration with what the training data decide, as it is stored in the folder of the run."""
+def decided(
+    config: RunConfig, run: Path, data_dir: Path, device: torch.device
+) -> tuple[RunConfig, Trajectories | None]:
+    """The configuration with what the training data decide, as it is stored in the folder of the run; and these data.
+
+    None where nothing was left to them.
+    """
+    data = None
     if not config.backbone.is_found:
         with first_process_first():  # which solves what is not there
-            config = with_structure(config, load_data(config, "train", data_dir, device))
+            data = load_data(config, "train", data_dir, device)
+        config = with_structure(config, data)
     text, path = config.to_toml().encode(), StoredRun(run).config_file
     if RANKS.is_first and not (path.is_file() and path.read_bytes() == text):
         write_atomic(path, text)  # an equal id: only settings that change no number can differ
-    return config
+    return config, data
 
 
 @contextmanager
