@@ -265,7 +265,7 @@ def write_evidence(run: Run, found: Metrics, key: Key, results: Path, commit: st
         stored = {**arrays, "nrmse": errors[rollout.trajectory, steps - 1]}
         write_arrays(results / "predictions" / f"{run.name}.npz", stored)
         (results / "weights").mkdir(parents=True, exist_ok=True)
-        copyfile(run.path / "model.safetensors", results / "weights" / f"{run.name}.safetensors")
+        copyfile(run.weights_file, results / "weights" / f"{run.name}.safetensors")
 
 
 def rounded(values: np.ndarray) -> tuple[float, ...]:

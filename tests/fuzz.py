@@ -193,7 +193,7 @@ def mutated(rng: random.Random, text: str) -> str:
 def values(rng: random.Random) -> Iterator[list[str]]:
     """`hero settings`, at times `hero describe`, with values of every setting in turn, on several bases."""
     from hero.config.settings import default_text
-    from hero.runs.config import all_settings
+    from hero.runs.sections import all_settings
 
     known = [(key, default_text(entry)) for key, entry in all_settings()]
     while True:
@@ -251,7 +251,8 @@ def options(rng: random.Random, where: list[str]) -> Iterator[list[str]]:
 
 def files(rng: random.Random, folder: Path, filled: Callable[[str], str]) -> Iterator[list[str]]:
     """Configuration files: those of runs with lines, values and bytes changed, and random ones."""
-    from hero.runs.config import all_settings, make_config
+    from hero.runs.config import make_config
+    from hero.runs.sections import all_settings
 
     whole = [
         make_config(overrides=[filled(text) for text in base]).to_toml() for base in BASES if "Conv1d" not in str(base)

@@ -34,8 +34,8 @@ from hero.data.tasks.store import split_path
 from hero.deploy.model_folder import write_folder
 from hero.files import write_atomic, write_json
 from hero.runs.folder import Run
-from hero.runs.label import Label
 from hero.runs.records import read_arrays, write_arrays
+from hero.runs.stored import Label
 from hero.training.loop import train
 
 ROOM = 2**30
@@ -292,7 +292,7 @@ def test_a_model_folder_neither_fills_the_memory_nor_writes_elsewhere(own_run: P
 
 def test_no_label_writes_to_the_terminal(own_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Path(shutil.copytree(own_run, tmp_path / own_run.name))
-    Label(name="\x1b]0;mine\x07", tags=("\x1b[31m", "\x9b2J")).put(run)
+    Label(name="\x1b]0;mine\x07", tags=("\x1b[31m", "\x9b2J")).write(run / "label.json")
     assert main(["runs", "--runs", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert "\\x1b]0;mi" in out  # a narrow column cuts the rest

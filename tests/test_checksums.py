@@ -18,7 +18,7 @@ from hero.data import load_split, split_path
 from hero.data.files.arrays import store_arrays
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
-from hero.runs.checkpoint import kept_path, load_state, read_weights
+from hero.runs.checkpoint import load_state, read_weights
 from hero.runs.config import OF_RUN, make_config
 from hero.runs.folder import Run
 from hero.training.loop import train
@@ -53,7 +53,7 @@ def errors_of(run: Path) -> Any:
 READERS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], Any]]] = {
     "data": (data_of, lambda run: load_split(CONFIG.source.task, CONFIG.split("train"), data_of(run).parent)),
     "weights": (lambda run: run / "model.safetensors", lambda run: read_weights(run / "model.safetensors")),
-    "kept": (lambda run: kept_path(run, 3), lambda run: read_weights(kept_path(run, 3))),
+    "kept": (lambda run: Run(run).kept_file(3), lambda run: read_weights(Run(run).kept_file(3))),
     "state": (lambda run: run / "last/state.pt", lambda run: load_state(run / "last/state.pt")),
     "metrics": (lambda run: run / "metrics.json", lambda run: Run(run).stored_metrics),
     "errors": (lambda run: run / "errors.npz", errors_of),

@@ -27,8 +27,9 @@ from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
 from hero.files import json_line, run_lock
 from hero.models import BACKBONES
-from hero.runs.config import all_settings, make_config
+from hero.runs.config import make_config
 from hero.runs.folder import Run
+from hero.runs.sections import all_settings
 from hero.runs.stored import find_run
 from hero.strategies import STRATEGIES
 from hero.training.loop import train

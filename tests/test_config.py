@@ -24,7 +24,8 @@ from hero.data import TASKS, FileSettings
 from hero.errors import HeroError
 from hero.method.losses import LOSSES
 from hero.optimizers import OPTIMIZERS
-from hero.runs.config import PRESETS, all_settings, json_schema, make_config
+from hero.runs.config import PRESETS, make_config
+from hero.runs.sections import all_settings, json_schema
 from hero.strategies import STRATEGIES
 
 

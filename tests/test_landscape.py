@@ -16,9 +16,9 @@ from hero.evaluation.evaluate import evaluate
 from hero.method.rollout import unroll
 from hero.paper.landscape import Landscape, error_ratio, landscape_figure, landscape_sentence, measure_landscape
 from hero.report import write_run_page
-from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_state, read_weights, save_weights
+from hero.runs.checkpoint import load_kept, load_state, read_weights, save_weights
 from hero.runs.config import RunConfig
-from hero.runs.folder import load_data
+from hero.runs.folder import Run, load_data
 from hero.training.loop import train
 
 
@@ -34,14 +34,14 @@ def test_keeping_checkpoints_changes_no_bit_and_keeps_what_it_says(tmp_path: Pat
     assert without.name == runs[0].name
     for run in runs:
         assert (run / "model.safetensors").read_bytes() == (without / "model.safetensors").read_bytes()
-        assert kept_steps(run) == [8, 16]
+        assert Run(run).kept_steps == [8, 16]
     for step in (8, 16):
-        assert kept_path(runs[0], step).read_bytes() == kept_path(runs[1], step).read_bytes()
+        assert Run(runs[0]).kept_file(step).read_bytes() == Run(runs[1]).kept_file(step).read_bytes()
     model = model_of(config)
-    assert load_kept(kept_path(runs[0], 8), model) == {}  # hero.start is 8: the first copy is made after this
+    assert load_kept(Run(runs[0]).kept_file(8), model) == {}  # hero.start is 8: the first copy is made after this
     at_start = model.state_dict()
     at_start = {name: value.clone() for name, value in at_start.items()}
-    lagged = load_kept(kept_path(runs[0], 16), model)  # refreshed at 8 and 12
+    lagged = load_kept(Run(runs[0]).kept_file(16), model)  # refreshed at 8 and 12
     assert lagged.keys() == at_start.keys()
     assert not all(torch.equal(lagged[name], at_start[name]) for name in lagged)
 
@@ -50,14 +50,14 @@ def test_a_kept_checkpoint_holds_the_state_of_its_step(tmp_path: Path, data_dir:
     run = train(tiny(train__keep_every=10), tmp_path, data_dir)
     state = load_state(run / "last" / "state.pt")
     model = model_of(tiny())
-    lagged = load_kept(kept_path(run, 20), model)
+    lagged = load_kept(Run(run).kept_file(20), model)
     assert all(torch.equal(value, state["model"][name]) for name, value in model.state_dict().items())
     assert all(torch.equal(value, state["strategy"]["lagged"][name]) for name, value in lagged.items())
 
 
 def test_a_strategy_without_a_lagged_operator_keeps_its_weights_alone(tmp_path: Path, data_dir: Path) -> None:
     run = train(tiny(strategy="push_forward", train__steps=6, train__keep_every=3), tmp_path, data_dir)
-    weights, _ = read_weights(kept_path(run, 6))
+    weights, _ = read_weights(Run(run).kept_file(6))
     assert weights.keys() == model_of(tiny()).state_dict().keys()
 
 
@@ -85,7 +85,7 @@ def test_landscape_on_the_command_line(call: Call, runs_dir: Path, data_dir: Pat
     # The naive twin of one row.
     test = load_data(config, "test", data_dir, "cpu").states
     model = model_of(config)
-    load_kept(kept_path(run, 10), model)
+    load_kept(Run(run).kept_file(10), model)
     with torch.no_grad():
         tau = unroll(model, Context(test[:, :1]), 100).double()
     expected = (tau - test[:, 1:]).flatten(2).norm(dim=2) / test[:, 1:].double().flatten(2).norm(dim=2)
@@ -101,7 +101,7 @@ def test_a_diverged_checkpoint_is_shown_as_such(runs_dir: Path, data_dir: Path) 
     config = tiny(train__keep_every=10, train__steps=10)
     run = train(config, runs_dir, data_dir)
     weights = {name: 1e4 * value for name, value in model_of(config).state_dict().items()}
-    save_weights(kept_path(run, 5), weights, {"step": 5})
+    save_weights(Run(run).kept_file(5), weights, {"step": 5})
     result = measure_landscape(run, data_dir)
     assert math.isinf(result.log10_ratio[0][-1])
     assert json.loads((run / "landscape.json").read_text())["log10_ratio"][0][-1] == "inf"
@@ -124,7 +124,7 @@ def test_a_run_without_kept_checkpoints_or_with_foreign_ones_is_refused(
     run = train(tiny(train__steps=5), runs_dir, data_dir)
     folders = ("--runs", runs_dir, "--data", data_dir)
     assert_refused(call("landscape", run.name, *folders), "kept no checkpoints", "train.keep_every")
-    save_weights(kept_path(run, 3), {"other": torch.zeros(2)}, {"step": 3})
+    save_weights(Run(run).kept_file(3), {"other": torch.zeros(2)}, {"step": 3})
     assert_refused(call("landscape", run.name, *folders), "another model")
-    kept_path(run, 3).write_bytes(b"junk")
+    Run(run).kept_file(3).write_bytes(b"junk")
     assert_refused(call("landscape", run.name, *folders), "damaged")

@@ -39,9 +39,9 @@ from hero.report.sentences import group_sentence, main_column, result_sentences,
 from hero.report.tables import Row, Text, format_number
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run
-from hero.runs.label import Label
 from hero.runs.records import Errors, Log, Metrics, TrainingRecord, ValidationRecord
 from hero.runs.rollouts import Rollout, radial_spectra, read_rollout, write_rollout
+from hero.runs.stored import Label
 from hero.study.records import ROLLOUT_COLUMNS
 from hero.study.registries import published_numbers
 from hero.study.statistics import summarise
@@ -531,7 +531,7 @@ def test_no_two_lines_have_the_same_name(run: Path) -> None:
     assert [len(series.runs) for series in panel.series] == [1, 1, 1]  # a copy is no further seed
     names = (run.name, f"copy-of-{run.name}", f"{run.name}x")
     assert {series.row.label for series in panel.series} == {f"HERO ({name})" for name in names}
-    Label(name="mine").put(run.parent / names[1])
+    Label(name="mine").write(run.parent / names[1] / "label.json")
     digest = run.name.rpartition("-")[2]
     (panel,) = panels_of(gather([], run.parent))
     assert {series.row.label for series in panel.series} == {"mine", f"HERO ({digest})", f"HERO ({digest}x)"}

@@ -11,7 +11,7 @@ import pytest
 
 import hero
 from hero.method.metrics import METRICS
-from hero.runs.config import all_settings
+from hero.runs.sections import all_settings
 
 ROOT = Path(__file__).parent.parent
 

@@ -16,7 +16,7 @@ from conftest import tiny
 from hero.data.windows import Batch
 from hero.evaluation.evaluate import evaluate
 from hero.models import build_backbone
-from hero.runs.checkpoint import kept_steps, load_state
+from hero.runs.checkpoint import load_state
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run, choose_device, load_data
 from hero.runs.records import read_lines
@@ -238,7 +238,7 @@ def test_checkpoints_asked_for_later_are_made_in_the_same_folder(runs_dir: Path,
     run = train(tiny(), runs_dir, data_dir)
     weights = (run / "model.safetensors").read_bytes()
     assert train(tiny(train__keep_every=10), runs_dir, data_dir) == run
-    assert kept_steps(run) == [10, 20]
+    assert Run(run).kept_steps == [10, 20]
     assert (run / "model.safetensors").read_bytes() == weights
     written = (run / "last" / "state.pt").stat().st_mtime_ns
     train(tiny(train__keep_every=10), runs_dir, data_dir)

@@ -172,7 +172,7 @@ def output_block(output: dict[str, Any], stem: str, pictures: dict[str, bytes]) 
 def settings_text() -> str:
     """A table for each section, from the declarations that `hero settings` prints."""
     from hero.config.settings import default_text
-    from hero.runs.config import all_settings
+    from hero.runs.sections import all_settings
 
     sections: dict[str, list[str]] = {}
     for key, field in all_settings():

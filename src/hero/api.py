@@ -37,10 +37,11 @@ from hero.models.user import given_module
 from hero.parts import RECOMMENDED
 from hero.ranks import RANKS
 from hero.results import Comparison, Evaluation, Result
-from hero.runs.config import RunConfig, all_settings, implied_preset, make_config, merge_settings
+from hero.runs.config import RunConfig, implied_preset, make_config, merge_settings
 from hero.runs.folder import Run, load_data
 from hero.runs.records import Metrics
-from hero.runs.stored import find_run
+from hero.runs.sections import all_settings
+from hero.runs.stored import find_run, is_run
 from hero.strategies.base import norm_of
 from hero.study.compare import plan_comparison
 from hero.study.run import run as run_study
@@ -180,7 +181,7 @@ def evaluate(
     added = {name: measures.given_metric(name, function) for name, function in (metrics or {}).items()}
     if data is None and isinstance(model, str | PathLike):
         path = found_path(model, Path(runs))
-        if (path / "config.toml").is_file():
+        if is_run(path):
             return evaluate_run(path, Path(data_dir), added)
     if data is None:
         raise HeroError("a model without a run is evaluated on `data`; give an array, a file or a benchmark.")

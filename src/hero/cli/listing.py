@@ -50,7 +50,6 @@ def read_runs(folder: Path) -> "tuple[list[ListedRun], list[str]]":
     """The runs in a folder, oldest first, and what could not be read."""
     from hero.report.listing import ListedRun
     from hero.runs import stored
-    from hero.runs.label import Label
 
     listed: list[ListedRun] = []
     notices: list[str] = []
@@ -58,7 +57,7 @@ def read_runs(folder: Path) -> "tuple[list[ListedRun], list[str]]":
         try:
             label = run.label
         except HeroError as error:
-            label = Label()
+            label = stored.Label()
             notices.append(str(error))
         try:
             metrics = run.metrics
@@ -112,9 +111,8 @@ def rename(
     where: Folders,
 ) -> None:
     """Give a run a name; its id and its folder stay."""
-    from hero.runs.label import Label, checked_name
+    from hero.runs.stored import StoredRun
 
-    folder = where.find(run)
-    label = Label(name=checked_name(name) if name else "")
-    label.put(folder)
-    say(f"{folder.name}: {label.name or 'no name'}")
+    found = StoredRun(where.find(run))
+    found.rename(name)
+    say(f"{found.name}: {found.label.name or 'no name'}")

@@ -86,7 +86,7 @@ def settings(
 ) -> None:
     """Print every setting, its default and its meaning, or a part of the list; for a TASK, the values."""
     from hero.config.settings import default_text
-    from hero.runs.config import all_settings, json_schema
+    from hero.runs.sections import all_settings, json_schema
 
     allow_code(trust_code)
     if schema:

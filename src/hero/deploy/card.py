@@ -24,8 +24,9 @@ from hero.method.domain import geometry_of
 from hero.method.metrics import metric_named, scoring_of
 from hero.method.norm import Norm, importance_of
 from hero.records import Record
-from hero.runs.config import CODE, RunConfig, build
+from hero.runs.config import RunConfig, build
 from hero.runs.folder import Run, versions
+from hero.runs.sections import CODE
 
 UNLICENSED = "unknown"
 TAGS = ("neural-operator", "pde", "autoregressive-rollout", "pytorch")

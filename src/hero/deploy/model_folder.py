@@ -32,6 +32,7 @@ from hero.models import count_parameters
 from hero.runs.checkpoint import read_weights, save_weights, weights_of
 from hero.runs.folder import Run
 from hero.runs.start import own_module
+from hero.runs.stored import is_run
 from hero.strategies import Strategy
 
 WEIGHTS, CONFIG, README = "model.safetensors", "config.json", "README.md"
@@ -202,9 +203,9 @@ def open_model(path: Path, model: nn.Module | None = None, trust_code: bool = Fa
     path = Path(path)
     if path.suffix in {Path(kind.file).suffix for kind in FORMATS.values()}:
         return Operator(nn.Identity(), file=load_stepper(path, trust_code)).eval()
-    if (path / "config.toml").is_file():
+    if is_run(path):
         if trust_code:
-            trust(read_toml(path / "config.toml").get("strategy"))
+            trust(read_toml(Run(path).config_file).get("strategy"))
         return assembled(FolderConfig.of(Run(path)), path, model, trust_code)
     return open_folder(path, model, trust_code)
 

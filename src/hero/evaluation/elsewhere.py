@@ -26,9 +26,10 @@ from hero.evaluation.measure import Trained, check_split
 from hero.method.domain import geometry_of
 from hero.method.metrics import HORIZON
 from hero.models.user import check_shapes
-from hero.runs.config import RunConfig, by_section
+from hero.runs.config import RunConfig
 from hero.runs.folder import Run, with_float64
 from hero.runs.records import RunIdentity
+from hero.runs.sections import by_section
 
 OF_THE_GRID = ("resolution", "substeps")
 """Settings of the discretisation: they decide how finely a task is solved, not which task it is."""

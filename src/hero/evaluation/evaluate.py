@@ -26,7 +26,7 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = NO_
     """
     trained = Trained(run, data_dir, baselines=True)
     config, norm = trained.config, trained.norm
-    weights = run / "model.safetensors"
+    weights = Run(run).weights_file
     hashed = file_hash(weights) if weights.is_file() else None  # before reading: weights replaced since then differ
     data = trained.data("test")
     val = trained.measure(trained.data("val"), more=more, baselines=False, title="validation rollouts")
@@ -34,7 +34,7 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = NO_
 
     idle, measure = test.idle_of, config.scoring.measure
     errors = Errors(test.arrays, val.score.numpy(), idle(measure), measure, idle(metrics.channel_vrmse.name))
-    errors.write(run / "errors.npz")
+    errors.write(Run(run).errors_file)
     typical = metrics.median_trajectory(errors.score, config.scoring.steps)
     write_rollouts(trained, data, {FILE: typical, FIRST_FILE: 0})
     names = config.source.channel_names
@@ -56,7 +56,7 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = NO_
             for name, numbers in test.baselines.items()
         },
     )
-    found.write(run / "metrics.json")  # last: its presence says that the evaluation is complete
+    found.write(Run(run).metrics_file)  # last: its presence says that the evaluation is complete
     return found
 
 

@@ -36,7 +36,7 @@ def measure_before(config: RunConfig, runs_dir: Path, data_dir: Path) -> Before:
         )
         for name in SCORED
     )
-    Errors(test.arrays, val.score.numpy(), measure=config.scoring.measure).write(run / "before_errors.npz")
+    Errors(test.arrays, val.score.numpy(), measure=config.scoring.measure).write(Run(run).before_errors_file)
     before = Before(checkpoint=config.train.init, init_hash=config.train.init_hash, val=val.summary, test=test.summary)
-    before.write(run / "before.json")  # last: its presence says that the measurement is complete
+    before.write(Run(run).before_file)  # last: its presence says that the measurement is complete
     return before

@@ -195,7 +195,7 @@ def peak_of_process(config: RunConfig, steps: int) -> int:
     threads = str(torch.get_num_threads())
     modules = import_variable(config.code_names(), os.environ.get("HERO_IMPORT", ""))
     with tempfile.TemporaryDirectory() as folder:
-        write_atomic(Path(folder) / "config.toml", config.to_toml().encode())
+        write_atomic(Run(Path(folder)).config_file, config.to_toml().encode())
         ended = subprocess.run(
             [sys.executable, "-c", CHILD, folder, str(steps), threads],
             env=os.environ | {"OMP_NUM_THREADS": threads, "HERO_IMPORT": modules, **GIVE_BACK_AT_ONCE},

@@ -19,7 +19,7 @@ from hero.records import Record
 from hero.report.figures.style import BLACK, GREY, new_figure
 from hero.report.registries import Analysis
 from hero.report.tables import format_number
-from hero.runs.checkpoint import kept_path, kept_steps, load_kept
+from hero.runs.checkpoint import load_kept
 from hero.runs.folder import Run
 from hero.study.collect import Places, PlannedGroup, RunNumbers, group_of, read_row
 from hero.study.records import Group, MetricColumn, StudyResult
@@ -66,7 +66,7 @@ def measure_landscape(run: Path, data_dir: Path) -> Landscape:
 
     The paper's second figure. "Final" means the weights that are deployed, the best by validation.
     """
-    trained, steps = Trained(run, data_dir), kept_steps(run)
+    trained, steps = Trained(run, data_dir), Run(run).kept_steps
     if not steps:
         raise HeroError(
             f"run {run.name} kept no checkpoints; train it again with train.keep_every=N, "
@@ -76,7 +76,7 @@ def measure_landscape(run: Path, data_dir: Path) -> Landscape:
     rows: list[tuple[float, ...]] = []
     for step in (None, *steps):
         if step is not None:
-            load_kept(kept_path(run, step), trained.model)
+            load_kept(Run(run).kept_file(step), trained.model)
         title = "final model" if step is None else f"checkpoint {step}"
         errors = trained.measure(test, trained.fresh_step(), title=title).score
         # E_s(t) = (1/N) Σ_i ‖û_t - u_t‖₂ / (‖u_t‖₂ + ε): infinite from where any of the rollouts diverges
@@ -172,7 +172,7 @@ def stored_landscape(run: Path, data_dir: Path) -> Landscape:
     """`landscape.json` of a run, measured if it is not there or not of the checkpoints that are."""
     with contextlib.suppress(HeroError):
         found = Landscape.read(run / "landscape.json")
-        if list(found.steps) == kept_steps(run):
+        if list(found.steps) == Run(run).kept_steps:
             return found
     return measure_landscape(run, data_dir)
 

@@ -23,7 +23,7 @@ from hero.method.norm import Norm
 from hero.method.objective import Hero, HeroState
 from hero.paper import theory
 from hero.paper.gradients import long_gradient, long_risk, parameters_of, task_gradients
-from hero.runs.checkpoint import kept_path, kept_steps, load_kept, load_state
+from hero.runs.checkpoint import load_kept, load_state
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device, load_data, with_float64
 from hero.seeding import seed_of
@@ -191,8 +191,8 @@ def finite_step(
 
 def load_point(run: Path, step: int, model: nn.Module) -> nn.Module | None:
     """Put the checkpoint after `step` updates into `model`; returns its lagged operator, None before s_0."""
-    if kept_path(run, step).is_file():
-        weights = load_kept(kept_path(run, step), model)
+    if Run(run).kept_file(step).is_file():
+        weights = load_kept(Run(run).kept_file(step), model)
     else:
         state = load_state(Run(run).state_file)
         model.load_state_dict(state["model"])
@@ -203,7 +203,7 @@ def load_point(run: Path, step: int, model: nn.Module) -> nn.Module | None:
 def available(run: Path) -> list[int]:
     """The steps that can be probed: kept checkpoints, and the last state of the run."""
     last = Run(run).state_file
-    return sorted({*kept_steps(run), *([int(load_state(last)["step"])] if last.is_file() else [])})
+    return sorted({*Run(run).kept_steps, *([int(load_state(last)["step"])] if last.is_file() else [])})
 
 
 def longest_horizon(config: RunConfig) -> int:

@@ -84,7 +84,7 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:
     config = trained.config
     task, split = changed_task(config, shift.settings, data_dir, trained.device), config.split("test")
     identity = {
-        "model": file_hash(run / "model.safetensors"),
+        "model": file_hash(Run(run).weights_file),
         "run": config.run_id(),
         "task": task.settings(),
         "split": asdict(split),

@@ -20,10 +20,9 @@ from hero.records import Record
 from hero.report.registries import ANALYSES
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
-from hero.runs.label import Label
 from hero.runs.records import Before, Errors, Log, Metrics
 from hero.runs.rollouts import Rollout
-from hero.runs.stored import find_run, list_runs
+from hero.runs.stored import Label, find_run, list_runs
 from hero.study.records import FILE, StudyResult
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from hero.method.metrics import Scoring
 from hero.report.names import metric_definition
 from hero.report.tables import MISSING, Cell, Column, Number, Row, Table, Text
-from hero.runs.label import Label
 from hero.runs.records import Metrics
+from hero.runs.stored import Label
 from hero.study import records
 from hero.study.records import rollout_columns
 

@@ -80,17 +80,6 @@ def read_safetensors(path: Path) -> tuple[dict[str, Tensor], str | None]:
     return tensors, about
 
 
-def kept_path(run: Path, step: int) -> Path:
-    """The checkpoint of `train.keep_every` after `step` updates."""
-    return run / "checkpoints" / f"step-{step:06d}.safetensors"
-
-
-def kept_steps(run: Path) -> list[int]:
-    """The steps of all kept checkpoints, in order."""
-    names = (path.stem.removeprefix("step-") for path in (run / "checkpoints").glob("step-*.safetensors"))
-    return sorted(int(name) for name in names if name.isdecimal())
-
-
 def load_kept(path: Path, model: nn.Module) -> dict[str, Tensor]:
     """Put a kept checkpoint into `model`; returns the weights of its lagged operator, empty if there is none."""
     weights, _ = read_weights(path)

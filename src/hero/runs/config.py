@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,46 +19,30 @@ from typing import Any
 
 import tomli_w
 import torch
-from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
 from hero.checksums import UNSEALED, is_whole_file, reading, sealed
-from hero.config import Facts, Settings, parse_override, read_toml, setting
-from hero.config.near import did_you_mean, near_settings
+from hero.config import Facts, Settings, parse_override, read_toml
 from hero.config.parse import dotted
 from hero.config.registry import trust
-from hero.config.settings import LARGEST_INT, flagged
+from hero.config.settings import flagged
 from hero.data import FOUND, SCORED, DataSettings, Files, FileSettings, Source, Split, get_task
 from hero.data.files.opening import fingerprint
 from hero.data.formats import open_recording
 from hero.data.invariants import parse_keep
 from hero.data.windows import Batches, Trajectories
 from hero.errors import HeroError
-from hero.method.losses import LOSSES, get_loss
+from hero.method.losses import get_loss
 from hero.method.metrics import HORIZON, Scoring
 from hero.models import BACKBONES, BackboneSettings, build_backbone
 from hero.models.keep import Kept
-from hero.optimizers import OPTIMIZERS, OptimizerSettings, get_optimizer
+from hero.optimizers import OptimizerSettings, get_optimizer
 from hero.parts import OLD_PRESETS, PRESETS, RECOMMENDED
 from hero.runs.checkpoint import load_weights, other_model, read_weights
+from hero.runs.sections import CODE, TopSettings, by_section, check_names, check_unread
 from hero.runs.start import found_start
 from hero.strategies import STRATEGIES, Compiler, Setup, Strategy, TrainSettings
 from hero.strategies.settings import staged
-
-
-class TopSettings(Settings):
-    """Settings without a section."""
-
-    strategy: str = setting("hero", "How a window becomes a loss.", code=True)
-    seed: int = setting(0, "Initial weights and batch order; never the data.", ge=0, stated=False)
-
-
-CODE = tuple(
-    f"{section}.{name}".lstrip(".")
-    for section, part in (("", TopSettings), ("backbone", BackboneSettings), ("train", TrainSettings))
-    for name in flagged(part, "code")
-)
-"""Settings that may name a class as package.module:Class."""
 
 SIZED = tuple(
     f"backbone.{name}" for name in ("width", "depth", "modes", "lifting", "projection", "coordinates", "spectral_bias")
@@ -356,98 +340,6 @@ def find_source(task: Mapping[str, Any], data: Mapping[str, Any]) -> Source:
     if settings:
         raise HeroError(f"task.{next(iter(settings))} is for benchmarks; data from files have no coefficients.")
     return Files(FileSettings.from_values("data", data, Facts())).source()
-
-
-def by_section(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Dotted keys by section; the section of a key without a dot is empty."""
-    sections: dict[str, dict[str, Any]] = {}
-    for key, value in values.items():
-        if isinstance(value, int) and abs(value) > LARGEST_INT:
-            raise HeroError(f"{key} is too large; use a number below 2^63.")
-        if value is None:  # as if it were not given
-            continue
-        section, dot, name = key.partition(".")
-        given = sections.setdefault(section if dot else "", {})
-        if dot and name.startswith("kwargs."):  # arguments of a user's own backbone
-            table = given.get("kwargs", {})
-            if not isinstance(table, Mapping):
-                raise HeroError(f"{section}.kwargs={table!r} is not a table of values; leave it out next to {key}.")
-            given["kwargs"] = {**table, name.removeprefix("kwargs."): value}
-        else:
-            given[name if dot else key] = value
-    return sections
-
-
-def check_names(values: Mapping[str, Any], strategy: type[Strategy[Any]], backbone: type[BackboneSettings]) -> None:
-    """Refuse unknown settings, naming the nearest, and settings of another backbone."""
-    known = {key for key, _ in all_settings(strategy, backbone)}
-    for key in values:
-        section, _, name = key.partition(".")
-        name = name.partition(".")[0] if section in ("backbone", "optimizer") else name
-        if section == "task" or f"{section}.{name}".rstrip(".") in known:
-            continue
-        every = sorted(known | {key for key, _ in all_settings()} | {"task.name"})
-        if section == "backbone" and key in every:
-            own = ", ".join(sorted(backbone.model_fields))
-            raise HeroError(
-                f"{key} does not apply to the backbone {values.get('backbone.name', 'fno')} (its settings: {own}); "
-                "remove it."
-            )
-        if key not in every:
-            near = [repr(one) for one in near_settings(key, every)]
-            hint = did_you_mean(near) if near else "`hero settings` lists all."
-            raise HeroError(f"unknown setting {key!r}; {hint}")
-
-
-def all_settings(
-    strategy: type[Strategy[Any]] | None = None, backbone: type[BackboneSettings] | None = None
-) -> Iterator[tuple[str, FieldInfo]]:
-    """Every dotted key with its field: of one strategy and backbone, or of all that are registered."""
-    sections: list[tuple[str, type[Settings]]] = [("", TopSettings), ("data", DataSettings), ("data", FileSettings)]
-    backbones = [backbone] if backbone else [part.Settings for part in BACKBONES.values()]
-    sections += [("backbone", part) for part in backbones] + [("train", TrainSettings)]
-    sections += [(strategy.section, strategy.Settings)] if strategy else []
-    sections += [(name, part) for name, part in optional_sections() if not strategy or name in ("loss", "optimizer")]
-    seen = set()
-    for section, settings in sections:
-        for name, declared in settings.model_fields.items():
-            key = f"{section}.{name}" if section else name
-            if key not in seen:
-                seen.add(key)
-                yield key, declared
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON schema of a configuration, with the sections of all registered backbones and strategies."""
-    parts: dict[str, list[type[Settings]]] = {"data": [DataSettings, FileSettings], "train": [TrainSettings]}
-    parts["backbone"] = [part.Settings for part in BACKBONES.values()]
-    for section, settings in optional_sections():
-        if settings not in parts.setdefault(section, []):
-            parts[section].append(settings)
-    schema = TopSettings.model_json_schema()
-    for section, classes in parts.items():
-        found = [cls.model_json_schema() for cls in classes]
-        schema["properties"][section] = found[0] if len(found) == 1 else {"anyOf": found}
-    schema["properties"]["task"] = {"type": "object", "properties": {"name": {"type": "string"}}}
-    return {**schema, "title": "hero run configuration"}
-
-
-def optional_sections() -> Iterator[tuple[str, type[Settings]]]:
-    """The sections of all registered strategies, losses and optimizers; of each kind one is read.
-
-    SGD stands for the optimizers that take keyword arguments.
-    """
-    yield from ((part.section, part.Settings) for part in STRATEGIES.values() if part.section)
-    yield from (("loss", part.Settings) for part in LOSSES.values())
-    yield from (("optimizer", part.Settings) for part in (*OPTIMIZERS.values(), get_optimizer("SGD")))
-
-
-def check_unread(section: str, given: Mapping[str, Any], facts: Facts) -> None:
-    """Check settings that no chosen part reads, so that a slip is found whatever is chosen."""
-    for name, part in optional_sections():
-        known = {key: value for key, value in given.items() if key in part.model_fields}
-        if name == section and known:
-            part.from_values(section, known, facts)
 
 
 def check_fit(config: RunConfig, space: tuple[int, ...]) -> None:

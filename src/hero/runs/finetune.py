@@ -11,6 +11,7 @@ from hero.config.settings import flagged, words
 from hero.errors import HeroError
 from hero.optimizers import get_optimizer
 from hero.runs.config import RunConfig, build, merge_settings, preset_values
+from hero.runs.stored import StoredRun, is_run
 from hero.strategies.settings import TrainSettings, stage_lengths
 
 STEPS = 2000
@@ -33,8 +34,8 @@ def finetune_config(
     """
     of_preset = {key: value for key, value in preset_values(preset).items() if not key.startswith("backbone.")}
     given = {**of_preset, **merge_settings("paper", file, overrides)}
-    if (checkpoint / "config.toml").is_file():
-        run = read_toml(checkpoint / "config.toml")
+    if is_run(checkpoint):
+        run = read_toml(StoredRun(checkpoint).config_file)
         refuse_another_size(run, given)
         inherited = handed_on(run, given)
     else:

@@ -7,16 +7,25 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import ClassVar
 
 from hero.checksums import is_whole_file
 from hero.config.parse import read_toml
 from hero.errors import HeroError
 from hero.files import file_hash
-from hero.runs.label import Label
+from hero.records import Record
 from hero.runs.records import Before, Errors, Log, Metrics
 
 CONFIG = "config.toml"
 """The file that makes a folder the folder of a run."""
+
+
+class Label(Record):
+    """label.json: what people call a run, which decides nothing. The id, the folder and the results stay."""
+
+    remedy: ClassVar[str] = "`hero runs rename {folder} NAME` writes it again."
+
+    name: str = ""
 
 
 class StoredRun:
@@ -31,6 +40,7 @@ class StoredRun:
         self.statistics_file = path / "statistics.npz"
         self.metrics_file = path / "metrics.json"
         self.errors_file = path / "errors.npz"
+        self.label_file = path / "label.json"
         self.before_file = path / "before.json"
         self.before_errors_file = path / "before_errors.npz"
 
@@ -51,10 +61,30 @@ class StoredRun:
             raise HeroError(f"{self.config_file} is damaged (it has no train.steps); train the run again.")
         return found
 
+    def kept_file(self, step: int) -> Path:
+        """The checkpoint of `train.keep_every` after `step` updates."""
+        return self.path / "checkpoints" / f"step-{step:06d}.safetensors"
+
+    @property
+    def kept_steps(self) -> list[int]:
+        """The steps of all kept checkpoints, in order."""
+        names = (path.stem.removeprefix("step-") for path in (self.path / "checkpoints").glob("step-*.safetensors"))
+        return sorted(int(name) for name in names if name.isdecimal())
+
     @property
     def label(self) -> Label:
         """The name that a user gave the run; empty unless they did."""
-        return Label.of(self.path)
+        return Label.read(self.label_file) if self.label_file.is_file() else Label()
+
+    def rename(self, text: str) -> None:
+        """Give the run a name, one line without spaces around it; an empty one takes the name away."""
+        name = text.strip()
+        if not name and not text:
+            self.label_file.unlink(missing_ok=True)
+        elif not name or not name.isprintable():
+            raise HeroError(f"the name {text!r} is not one line of text; give another.")
+        else:
+            Label(name=name).write(self.label_file)
 
     @property
     def log(self) -> Log:
@@ -143,7 +173,7 @@ def find_run(name: str, runs_dir: Path) -> Path:
 def is_called(run: Path, name: str) -> bool:
     """Whether a person gave this name to the run."""
     with contextlib.suppress(HeroError):  # a damaged label names nothing
-        return Label.of(run).name == name != ""
+        return StoredRun(run).label.name == name != ""
     return False
 
 

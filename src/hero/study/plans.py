@@ -22,7 +22,8 @@ from hero.data import TASKS
 from hero.errors import HeroError, unknown_name
 from hero.method.metrics import Scoring
 from hero.models import BACKBONES
-from hero.runs.config import RunConfig, all_settings, build, make_config, merge_settings
+from hero.runs.config import RunConfig, build, make_config, merge_settings
+from hero.runs.sections import all_settings
 from hero.strategies import STRATEGIES
 from hero.study.collect import PlannedGroup, PlannedRow, Reader, read_rollouts
 from hero.study.records import ROLLOUT_COLUMNS, MetricColumn

@@ -19,6 +19,7 @@ from typing import Any
 from hero.config.registry import import_variable
 from hero.errors import HeroError, install_hint
 from hero.files import write_atomic
+from hero.runs.stored import StoredRun
 from hero.study.watch import SweepProgress
 from hero.study.worker import (
     LOG,
@@ -117,7 +118,7 @@ def result(ray: Any, reference: Any, job: Job, retries: int) -> Failure | None:
         failure = Failure(with_log(sentence, job.run), [])
     if failure is None:
         deadline = time.monotonic() + LATE_SECONDS
-        while not (job.run / "metrics.json").is_file() and time.monotonic() < deadline:
+        while not StoredRun(job.run).metrics_file.is_file() and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
     return failure
 

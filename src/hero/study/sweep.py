@@ -13,9 +13,9 @@ import torch
 from hero.console import say
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
-from hero.runs.checkpoint import kept_steps
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
+from hero.runs.stored import is_run
 from hero.study.ray import run_on_cluster
 from hero.study.watch import SweepProgress, sweep_progress
 from hero.study.worker import (
@@ -79,11 +79,11 @@ def sweep(
 
 def is_finished(config: RunConfig, run: Path, needs_kept: bool) -> bool:
     """Whether a run is trained and evaluated and, if needed, kept its checkpoints; HeroError if it is damaged."""
-    metrics = Run(run).metrics if (run / "config.toml").is_file() else None
+    metrics = Run(run).metrics if is_run(run) else None
     if metrics is None:
         return False
     every = config.train.keep_every if needs_kept else 0
-    return not every or set(range(every, metrics.training.steps + 1, every)) <= set(kept_steps(run))
+    return not every or set(range(every, metrics.training.steps + 1, every)) <= set(Run(run).kept_steps)
 
 
 def run_here(jobs: Sequence[Job], measure: Callable[[Path, Path], object]) -> dict[str, str | None]:

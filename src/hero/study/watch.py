@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from hero.console import console, progress_bar, say
 from hero.runs.records import SCORE, parse_line
+from hero.runs.stored import StoredRun
 from hero.study.worker import Failure, Job, last_lines
 
 
@@ -26,7 +27,7 @@ class State(NamedTuple):
 def read_state(run: Path, steps: int) -> State:
     """The last records of `log.jsonl`; a line that is being written is left out."""
     found: dict[str, Any] = {"step": 0}
-    for line in last_lines(run / "log.jsonl"):
+    for line in last_lines(StoredRun(run).log_file):
         found |= parse_line(line.encode()) or {}
     step = int(found["step"])
     if step >= steps:

@@ -26,6 +26,7 @@ from hero.errors import OUT_OF_MEMORY, HeroError, is_out_of_memory
 from hero.files import append, write_atomic
 from hero.parallel import LOST
 from hero.runs.config import RunConfig
+from hero.runs.stored import StoredRun
 
 LOG = "output.log"
 
@@ -93,9 +94,9 @@ def start_worker(
 
     Several `processes` are started by torchrun in the new process.
     """
-    path = run / "config.toml"
+    path = StoredRun(run).config_file
     if not path.is_file() or path.read_bytes() != toml.encode():  # an equal id: it keeps other checkpoints
-        write_atomic(run / "config.toml", toml.encode())
+        write_atomic(path, toml.encode())
     environment = {**os.environ, **variables}
     values = tomllib.loads(toml)
     names = values["strategy"], values["backbone"]["name"], values["train"]["optimizer"]

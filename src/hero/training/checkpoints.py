@@ -14,7 +14,7 @@ from hero.errors import HeroError
 from hero.files import sync
 from hero.method.metrics import Scoring
 from hero.ranks import first_only
-from hero.runs.checkpoint import LAGGED, kept_path, last_state, read_weights, save_state, save_weights, weights_of
+from hero.runs.checkpoint import LAGGED, last_state, read_weights, save_state, save_weights, weights_of
 from hero.runs.records import score_name
 from hero.runs.stored import StoredRun
 from hero.strategies import TrainSettings
@@ -47,7 +47,7 @@ class Checkpoints:
         if state is None:
             return None
         every = self.settings.keep_every
-        if every and not all(kept_path(self.run.path, k).is_file() for k in range(every, state["step"] + 1, every)):
+        if every and not all(self.run.kept_file(k).is_file() for k in range(every, state["step"] + 1, every)):
             return None
         return state
 
@@ -98,7 +98,7 @@ class Checkpoints:
         """A checkpoint for later analysis: the weights, and the lagged operator's if the strategy has one."""
         lagged = trainee.strategy.state_dict().get("lagged", {})
         weights = {**weights_of(trainee.model), **{f"{LAGGED}{name}": tensor for name, tensor in lagged.items()}}
-        save_weights(kept_path(self.run.path, done), weights, {"step": done})
+        save_weights(self.run.kept_file(done), weights, {"step": done})
 
     def note_validation(self, done: int, model: nn.Module, score: float) -> None:
         """Keep the weights if they are the best so far, or if no score was finite."""

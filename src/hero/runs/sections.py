@@ -1,0 +1,121 @@
+"""All settings there are, section by section, and the refusal of names and values that none of them has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from hero.config import Facts, Settings, setting
+from hero.config.near import did_you_mean, near_settings
+from hero.config.settings import LARGEST_INT, flagged
+from hero.data import DataSettings, FileSettings
+from hero.errors import HeroError
+from hero.method.losses import LOSSES
+from hero.models import BACKBONES, BackboneSettings
+from hero.optimizers import OPTIMIZERS, get_optimizer
+from hero.strategies import STRATEGIES, Strategy, TrainSettings
+
+
+class TopSettings(Settings):
+    """Settings without a section."""
+
+    strategy: str = setting("hero", "How a window becomes a loss.", code=True)
+    seed: int = setting(0, "Initial weights and batch order; never the data.", ge=0, stated=False)
+
+
+CODE = tuple(
+    f"{section}.{name}".lstrip(".")
+    for section, part in (("", TopSettings), ("backbone", BackboneSettings), ("train", TrainSettings))
+    for name in flagged(part, "code")
+)
+"""Settings that may name a class as package.module:Class."""
+
+
+def sections(
+    strategy: type[Strategy[Any]] | None = None, backbone: type[BackboneSettings] | None = None
+) -> Iterator[tuple[str, type[Settings]]]:
+    """Every section with each class that may read it: of one strategy and backbone, or of all that are registered.
+
+    SGD stands for the optimizers that take keyword arguments.
+    """
+    yield from (("", TopSettings), ("data", DataSettings), ("data", FileSettings))
+    yield from (("backbone", part) for part in ([backbone] if backbone else [b.Settings for b in BACKBONES.values()]))
+    yield "train", TrainSettings
+    yield from ((part.section, part.Settings) for part in ([strategy] if strategy else STRATEGIES.values()))
+    yield from (("loss", part.Settings) for part in LOSSES.values())
+    yield from (("optimizer", part.Settings) for part in (*OPTIMIZERS.values(), get_optimizer("SGD")))
+
+
+def all_settings(
+    strategy: type[Strategy[Any]] | None = None, backbone: type[BackboneSettings] | None = None
+) -> Iterator[tuple[str, FieldInfo]]:
+    """Every dotted key with its field, once: of one strategy and backbone, or of all that are registered."""
+    found: dict[str, FieldInfo] = {}
+    for section, settings in sections(strategy, backbone):
+        for name, declared in settings.model_fields.items():
+            found.setdefault(f"{section}.{name}".lstrip("."), declared)
+    yield from found.items()
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of a configuration, with the sections of all registered backbones and strategies."""
+    parts: dict[str, dict[type[Settings], None]] = {}
+    for section, settings in sections():
+        parts.setdefault(section, {})[settings] = None  # strategies may share a class
+    schema = TopSettings.model_json_schema()
+    for section in filter(None, parts):
+        found = [cls.model_json_schema() for cls in parts[section]]
+        schema["properties"][section] = found[0] if len(found) == 1 else {"anyOf": found}
+    schema["properties"]["task"] = {"type": "object", "properties": {"name": {"type": "string"}}}
+    return {**schema, "title": "hero run configuration"}
+
+
+def by_section(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Dotted keys by section; the section of a key without a dot is empty."""
+    sections: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        if isinstance(value, int) and abs(value) > LARGEST_INT:
+            raise HeroError(f"{key} is too large; use a number below 2^63.")
+        if value is None:  # as if it were not given
+            continue
+        section, dot, name = key.partition(".")
+        given = sections.setdefault(section if dot else "", {})
+        if dot and name.startswith("kwargs."):  # arguments of a user's own backbone
+            table = given.get("kwargs", {})
+            if not isinstance(table, Mapping):
+                raise HeroError(f"{section}.kwargs={table!r} is not a table of values; leave it out next to {key}.")
+            given["kwargs"] = {**table, name.removeprefix("kwargs."): value}
+        else:
+            given[name if dot else key] = value
+    return sections
+
+
+def check_names(values: Mapping[str, Any], strategy: type[Strategy[Any]], backbone: type[BackboneSettings]) -> None:
+    """Refuse unknown settings, naming the nearest, and settings of another backbone."""
+    known = {key for key, _ in all_settings(strategy, backbone)}
+    for key in values:
+        section, _, name = key.partition(".")
+        name = name.partition(".")[0] if section in ("backbone", "optimizer") else name
+        if section == "task" or f"{section}.{name}".rstrip(".") in known:
+            continue
+        every = sorted(known | {key for key, _ in all_settings()} | {"task.name"})
+        if section == "backbone" and key in every:
+            own = ", ".join(sorted(backbone.model_fields))
+            raise HeroError(
+                f"{key} does not apply to the backbone {values.get('backbone.name', 'fno')} (its settings: {own}); "
+                "remove it."
+            )
+        if key not in every:
+            near = [repr(one) for one in near_settings(key, every)]
+            hint = did_you_mean(near) if near else "`hero settings` lists all."
+            raise HeroError(f"unknown setting {key!r}; {hint}")
+
+
+def check_unread(section: str, given: Mapping[str, Any], facts: Facts) -> None:
+    """Check settings that no chosen part reads, so that a slip is found whatever is chosen."""
+    for name, part in sections():
+        known = {key: value for key, value in given.items() if key in part.model_fields}
+        if name == section and known:
+            part.from_values(section, known, facts)
