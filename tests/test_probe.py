@@ -115,14 +115,6 @@ def test_the_measured_identities_hold_to_rounding(dims: int) -> None:
     assert row.alpha_std > 0
 
 
-def test_chunks_change_nothing() -> None:
-    whole, _ = measured(batch=4)
-    parts, _ = measured(batch=4, chunk=1)
-    for name in ("alpha", "a", "norm", "selected"):
-        torch.testing.assert_close(getattr(whole, name), getattr(parts, name), rtol=1e-11, atol=0)
-    torch.testing.assert_close(whole.d_hero, parts.d_hero, rtol=1e-10, atol=1e-15)
-
-
 numbers = st.lists(st.tuples(st.floats(0.001, 0.999), st.floats(-1e3, 1e3)), min_size=1, max_size=30)
 
 

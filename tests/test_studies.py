@@ -37,9 +37,8 @@ from hero.runs.config import RunConfig
 from hero.runs.folder import Run, load_data, versions
 from hero.runs.records import Errors
 from hero.study.collect import PlannedGroup, paper_of
-from hero.study.plans import STUDIES, Plan, Study, plan, same_loss
-from hero.study.records import FILE, ROLLOUT_COLUMNS, MethodRow, MetricColumn, StudyResult
-from hero.study.rows import strategy_rows
+from hero.study.plans import STUDIES, Plan, plan, same_loss
+from hero.study.records import FILE, ROLLOUT_COLUMNS, MethodRow, StudyResult
 from hero.study.run import run, schedule
 from hero.study.worker import Workers
 
@@ -721,23 +720,6 @@ def test_a_row_that_crashes_is_a_failed_row(
     code, out, err = call(*arguments, "--workers", 1)
     assert (code, err) == (1, "")
     assert f"{folder.name} failed: its process crashed with exit code 1 (log: {folder / 'output.log'})." in out
-
-
-def test_a_study_of_a_user_is_one_entry(
-    call: Call, again: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    toy = Study("A toy", ("burgers",), ("fno",), strategy_rows(*NAMES), (MetricColumn.of("correlation_time"),),
-                tested="correlation_time", axes=("seeds",))  # fmt: skip
-    monkeypatch.setitem(STUDIES, "toy", toy)
-    where = ["--workers", 0, "--runs", again, "--data", data_dir]
-    code, out, err = call("study", "toy", "--seeds", 2, *options(), *where)
-    assert (code, err) == (0, "")
-    assert "4 of 4 runs are there already" in out
-    assert "A toy (study toy, preset paper, 2 seeds)" in out
-    (summary,) = stored(again, "toy").statistics
-    assert (summary.metric, summary.direction, len(summary.tests)) == ("correlation_time", "higher", 1)
-    assert call("report", folder_of(again, "toy"), "--runs", again)[0] == 0
-    assert "A toy" in (folder_of(again, "toy") / "report.html").read_text()
 
 
 def test_every_study_can_be_planned_and_described(call: Call) -> None:

@@ -138,11 +138,8 @@ def studies_of_runs(runs: Sequence[ReportedRun]) -> list[StudyResult]:
 
     Runs of a group that were scored over different numbers of steps are compared over the least.
     """
-    found: dict[tuple[str, str], list[ReportedRun]] = {}
-    for run in runs:
-        found.setdefault((run.config.task.name, run.config.backbone.name), []).append(run)
     by_scoring: dict[Scoring, list[ReportedRun]] = {}
-    for some in found.values():
+    for some in _by_task_and_backbone(runs).values():
         shortest = min((run.metrics.scoring for run in some), key=lambda one: one.steps)
         by_scoring.setdefault(shortest, []).extend(some)
     return [study_of_runs(some, scoring) for scoring, some in by_scoring.items()]
@@ -150,12 +147,9 @@ def studies_of_runs(runs: Sequence[ReportedRun]) -> list[StudyResult]:
 
 def study_of_runs(runs: Sequence[ReportedRun], scoring: Scoring | None = None) -> StudyResult:
     """A group per task and backbone with a row per method; numbers are in one scoring."""
-    found: dict[tuple[str, str], list[ReportedRun]] = {}
-    for run in runs:
-        found.setdefault((run.config.task.name, run.config.backbone.name), []).append(run)
     scoring = scoring or Scoring()
     groups, columns = [], rollout_columns(scoring)
-    for (task, backbone), some in found.items():
+    for (task, backbone), some in _by_task_and_backbone(runs).items():
         rows = best_marked([_row(label, seeds, columns, scoring) for label, seeds in _methods(some)], columns)
         title = f"{some[0].config.source.title}, {title_of(BACKBONES, backbone)}"
         first = some[0]
@@ -165,6 +159,13 @@ def study_of_runs(runs: Sequence[ReportedRun], scoring: Scoring | None = None) -
     title = count if len(groups) > 1 else f"{groups[0].title}{':' if len(runs) > 1 else ','} {count}"
     seeds = tuple(sorted({run.config.seed for run in runs}))
     return StudyResult(study="runs", title=title, folder="", seeds=seeds, columns=columns, groups=tuple(groups))
+
+
+def _by_task_and_backbone(runs: Sequence[ReportedRun]) -> dict[tuple[str, str], list[ReportedRun]]:
+    found: dict[tuple[str, str], list[ReportedRun]] = {}
+    for run in runs:
+        found.setdefault((run.config.task.name, run.config.backbone.name), []).append(run)
+    return found
 
 
 def _row(label: str, runs: Sequence[ReportedRun], columns: Sequence[MetricColumn], scoring: Scoring) -> MethodRow:

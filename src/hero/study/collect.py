@@ -14,6 +14,9 @@ from hero.runs.records import Errors, Metrics, Shortfall
 from hero.study.records import Group, MethodRow, MetricColumn, Published, RunEntry, SeedCell, Status, best_marked
 from hero.study.registries import differences, published_row
 
+STATUSES: Mapping[str, Status] = {"finished": "finished", "not run": "not run"}
+"""States of a run that a study tells apart; every other one is unfinished."""
+
 
 @dataclass(frozen=True)
 class PlannedRow:
@@ -146,7 +149,8 @@ def read_row(
         status: Status = "failed"
         reason = places.failed.get(run.name)
         try:
-            status = status if reason else status_of(run)
+            if not reason:
+                status = STATUSES.get(run.status, "unfinished")
             if status == "finished":
                 measured.append(read(run))
         except HeroError as error:
@@ -187,8 +191,3 @@ def channel_cells(found: Sequence[Mapping[str, float]]) -> dict[str, SeedCell]:
     """The numbers of each channel over seeds; none where there is a single channel."""
     names = [name for name in (found[0] if found else ()) if all(name in one for one in found)]
     return {name: SeedCell.of([one[name] for one in found]) for name in names} if len(names) > 1 else {}
-
-
-def status_of(run: Run) -> Status:
-    """Finished means trained to the end and evaluated after it."""
-    return {"finished": "finished", "not run": "not run"}.get(run.status, "unfinished")  # type: ignore[return-value]

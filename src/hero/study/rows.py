@@ -13,11 +13,6 @@ RowSettings = Callable[[RunConfig], Mapping[str, Any]]
 """Settings of a row from the configuration that it would have without them."""
 
 
-def shared(config: RunConfig) -> Mapping[str, Any]:
-    """No settings in addition to the study's."""
-    return {}
-
-
 def whole_trajectories(config: RunConfig) -> Mapping[str, Any]:
     """Recurrent training as its name says: whole trajectories from their first state, at an equal budget.
 
@@ -38,16 +33,6 @@ def keep_checkpoints(config: RunConfig) -> Mapping[str, Any]:
     return {"train.keep_every": config.train.keep_every or max(1, round(0.2 * config.train.steps))}
 
 
-def no_note(config: RunConfig) -> str:
-    """Nothing to say."""
-    return ""
-
-
-def always(config: RunConfig) -> bool:
-    """For every task and backbone."""
-    return True
-
-
 def windows_note(config: RunConfig) -> str:
     """The windows of a row that does not have the shared ones."""
     return f"unroll {config.train.unroll} from the first state, batch {config.train.batch}"
@@ -60,11 +45,11 @@ class StudyRow:
     strategy: str
     label: str = ""
     """Default: the name of the backbone with the suffix of the strategy; {} stands for the value of `varied`."""
-    settings: RowSettings = shared
+    settings: RowSettings = lambda config: {}
     published: str = ""
     """The name of the row in the published table; default: the strategy."""
-    note: Callable[[RunConfig], str] = no_note
-    applies: Callable[[RunConfig], bool] = always
+    note: Callable[[RunConfig], str] = lambda config: ""
+    applies: Callable[[RunConfig], bool] = lambda config: True
     """Whether the group of a configuration has the row."""
     varied: str = ""
     """The dotted name of the setting that the rows of the study vary."""
