@@ -16,6 +16,7 @@ from hero.config import Settings, setting
 from hero.data.windows import Batch, Context
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.domain import (
+    Geometry,
     Modes,
     PointCloud,
     cosine_modes,
@@ -24,7 +25,7 @@ from hero.method.domain import (
     mixed_modes,
     quadrature_weights,
 )
-from hero.method.losses import FLOOR, LOSSES, AbsoluteLoss, Balanced, Geometry, MeanSquare, Relative, Sobolev
+from hero.method.losses import FLOOR, LOSSES, AbsoluteLoss, Balanced, MeanSquare, Relative, Sobolev
 from hero.runs.config import RunConfig, make_config
 from hero.strategies import STRATEGIES
 from hero.training.update import Trainee, update

@@ -301,6 +301,15 @@ def test_order_of_names_does_not_change_the_priority() -> None:
     assert tiny(hero__candidates="self,lag").run_id() == tiny(hero__candidates=["lag", "self"]).run_id()
 
 
+def test_a_part_that_is_registered_changes_no_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tiny().run_id()
+    monkeypatch.setitem(CANDIDATES, "twin", CANDIDATES["self"])
+    monkeypatch.setitem(DIAGNOSTICS, "twin", DIAGNOSTICS["roll"])
+    assert list(FailureReference().candidates) == ["lag", "perturbed", "self"]
+    assert list(FailureReference().diagnostics) == ["roll", "spec", "energy", "growth"]
+    assert tiny().run_id() == before
+
+
 def test_parts_of_the_user() -> None:
     """A candidate, a diagnostic, a selection and a perturbation that the paper does not name."""
 

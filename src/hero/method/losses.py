@@ -27,8 +27,7 @@ from hero.config.settings import known
 from hero.data.windows import masked_trajectories
 from hero.errors import HeroError
 from hero.method.distance import EPS, norm, trajectory_distance
-from hero.method.domain import Box, Modes
-from hero.method.domain import Geometry as Geometry
+from hero.method.domain import Box, Geometry, Modes
 from hero.method.norm import Norm
 from hero.parallel import batch_mean
 

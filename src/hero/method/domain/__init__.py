@@ -9,41 +9,36 @@ from __future__ import annotations
 from functools import lru_cache
 
 from hero.data import Source
-from hero.method.domain.base import Domain as Domain
-from hero.method.domain.base import Geometry as Geometry
-from hero.method.domain.base import SpectralNoise as SpectralNoise
-from hero.method.domain.box import Box as Box
-from hero.method.domain.box import quadrature_weights as quadrature_weights
+from hero.method.domain.base import Domain, Geometry, SpectralNoise
+from hero.method.domain.box import Box, quadrature_weights
 from hero.method.domain.cloud import (
-    Cloud as Cloud,
+    Cloud,
+    GraphSpectralNoise,
+    LocalSmoothing,
+    NeighbourhoodJitter,
+    PointCloud,
+    graph_modes,
 )
-from hero.method.domain.cloud import (
-    GraphSpectralNoise as GraphSpectralNoise,
-)
-from hero.method.domain.cloud import (
-    LocalSmoothing as LocalSmoothing,
-)
-from hero.method.domain.cloud import (
-    NeighbourhoodJitter as NeighbourhoodJitter,
-)
-from hero.method.domain.cloud import (
-    PointCloud as PointCloud,
-)
-from hero.method.domain.cloud import (
-    graph_modes as graph_modes,
-)
-from hero.method.domain.modes import (
-    Modes as Modes,
-)
-from hero.method.domain.modes import (
-    cosine_modes as cosine_modes,
-)
-from hero.method.domain.modes import (
-    fourier_modes as fourier_modes,
-)
-from hero.method.domain.modes import (
-    mixed_modes as mixed_modes,
-)
+from hero.method.domain.modes import Modes, cosine_modes, fourier_modes, mixed_modes
+
+__all__ = [
+    "Box",
+    "Cloud",
+    "Domain",
+    "Geometry",
+    "GraphSpectralNoise",
+    "LocalSmoothing",
+    "Modes",
+    "NeighbourhoodJitter",
+    "PointCloud",
+    "SpectralNoise",
+    "cosine_modes",
+    "fourier_modes",
+    "geometry_of",
+    "graph_modes",
+    "mixed_modes",
+    "quadrature_weights",
+]
 
 DISCRETISATIONS: tuple[type[Geometry], ...] = (Cloud, Box)
 """In the order in which they are asked whether the data are theirs."""
