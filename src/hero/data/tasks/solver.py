@@ -167,21 +167,6 @@ def frames(stepper: Callable[[Tensor], Tensor], u0: Tensor, steps: int, warmup: 
         yield u
 
 
-def solve(
-    stepper: Callable[[Tensor], Tensor],
-    u0: Tensor,
-    steps: int,
-    warmup: int = 0,
-    advance: Callable[[int], None] | None = None,
-) -> Tensor:
-    """Trajectory (batch, steps+1, channel, *space), float64, that starts `warmup` frames after u0.
-
-    `advance(n)` is called with the frames done since the last call, for a progress bar.
-    """
-    trajectory = []
-    for i, u in enumerate(frames(stepper, u0, steps, warmup)):
-        if i >= warmup:
-            trajectory.append(u)
-        if i > 0 and advance is not None:
-            advance(1)
-    return torch.stack(trajectory, dim=1)
+def solve(stepper: Callable[[Tensor], Tensor], u0: Tensor, steps: int, warmup: int = 0) -> Tensor:
+    """Trajectory (batch, steps+1, channel, *space), float64, that starts `warmup` frames after u0."""
+    return torch.stack([u for i, u in enumerate(frames(stepper, u0, steps, warmup)) if i >= warmup], dim=1)

@@ -70,11 +70,7 @@ class DataSettings(Settings):
 
     def split(self, name: str) -> Split:
         """The size and seed of the split `train`, `val` or `test`."""
-        return {
-            "train": Split("train", self.train_trajectories, self.train_steps, self.train_seed),
-            "val": Split("val", self.val_trajectories, self.val_steps, self.val_seed),
-            "test": Split("test", self.test_trajectories, self.test_steps, self.test_seed),
-        }[name]
+        return Split(name, *(getattr(self, f"{name}_{part}") for part in ("trajectories", "steps", "seed")))
 
 
 def split_path(task: Task, split: Split, directory: Path) -> Path:
