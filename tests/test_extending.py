@@ -73,7 +73,7 @@ def test_a_toy_study_has_its_rows_and_columns_in_the_table_and_on_the_page(runs:
     small = settings(backbone__width=None, backbone__modes=None)
     folders = ("--runs", runs, "--data", runs / "data")
     code, _, err = extended(
-        "study", "stencils", *folders, "--seeds", 1, "--workers", 2, *small, "--out", tmp_path / "study"
+        "study", "stencils", *folders, "--seeds", 1, "--workers", 0, *small, "--out", tmp_path / "study"
     )
     assert code == 0, err
     table = (tmp_path / "study" / "table.md").read_text(encoding="utf-8")
