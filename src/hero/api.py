@@ -24,10 +24,10 @@ from hero.config.given import give
 from hero.config.near import did_you_mean, near_settings
 from hero.data import TASKS
 from hero.data.files.arrays import STATES, as_array, is_array, store_arrays
-from hero.data.windows import Context, Trajectories, masked_trajectories
+from hero.data.windows import Context, Trajectories, masked_trajectories, states_of
 from hero.deploy.export import FORMATS
 from hero.deploy.model_folder import Operator, open_model
-from hero.errors import HeroError
+from hero.errors import HeroError, check_number, shown
 from hero.evaluation.evaluate import evaluate as evaluate_run
 from hero.evaluation.measure import measure
 from hero.method import metrics as measures
@@ -185,6 +185,8 @@ def evaluate(
             return evaluate_run(path, Path(data_dir), added)
     if data is None:
         raise HeroError("a model without a run is evaluated on `data`; give an array, a file or a benchmark.")
+    if isinstance(model, type):
+        raise HeroError(f"`model` is the class {model.__name__}; give an instance of it.")
     operator = model.model if isinstance(model, Result) else model if callable(model) else load(model, runs=runs)
     history = operator.card.history if isinstance(operator, Operator) else history
     test, norm = test_trajectories(data, Path(data_dir), named({}, settings, more))
@@ -214,14 +216,13 @@ def predict(model: Any, states: Any, steps: int, mu: Any = None, *, runs: Place 
         return (model.model if isinstance(model, Result) else model).rollout(states, steps, mu)
     if not callable(model):
         return load(model, runs=runs).rollout(states, steps, mu)
-    if steps < 1:
-        raise HeroError(f"`steps` {steps} is too small; it must be at least 1.")
+    check_number("steps", steps, low=1, whole=True)
     device = device_of(model)
-    tensor = torch.as_tensor(states).to(device, torch.float32)
+    tensor = states_of(states, "(batch, channel, *space)", 3).to(device, torch.float32)
     with evaluating(model), torch.no_grad():
         conditioning = None if mu is None else torch.as_tensor(mu).to(device, torch.float32)
         made = rollout(stepper_of(model), Context(tensor[:, None], conditioning), steps)
-    return made.cpu().numpy() if isinstance(states, np.ndarray) else made.to(states.device)
+    return made.to(states.device) if isinstance(states, Tensor) else made.cpu().numpy()
 
 
 def named(values: Mapping[str, Any], settings: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,7 +242,7 @@ def chosen(
 ) -> dict[str, str | None]:
     """The names of the parts, which stand for objects that were handed over."""
     if not isinstance(model, nn.Module | str):
-        raise HeroError(f"`model` is {model!r}; give an instance of nn.Module or the name of a backbone.")
+        raise HeroError(f"`model` is {shown(model)}; give an instance of nn.Module or the name of a backbone.")
     return {
         "backbone.name": given_module(model) if isinstance(model, nn.Module) else model,
         "train.loss": give(loss) if callable(loss) else loss,
@@ -316,7 +317,8 @@ def test_trajectories(data: Any, data_dir: Path, values: Mapping[str, Any]) -> t
         raise HeroError(f"`data` has the arrays {', '.join(arrays)}; name the one to evaluate on test.")
     mu = arrays.get("mu_test", arrays.get("mu"))
     conditioning = None if mu is None else torch.as_tensor(mu).float()
-    found, norm = masked_trajectories(torch.from_numpy(as_array(arrays[name])), conditioning), Norm(by_channel=True)
+    states = states_of(as_array(arrays[name]), "(trajectory, time, channel, *space)", 4)
+    found, norm = masked_trajectories(states, conditioning), Norm(by_channel=True)
     norm.fit(found)
     return found, norm
 

@@ -32,10 +32,18 @@ def visible(sentence: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in sentence)
 
 
+def shown(value: object) -> str:
+    """A value in a sentence: an array by its type and shape, others as they are written, cut where that is long."""
+    if hasattr(value, "shape"):
+        return f"{type(value).__name__} of shape {tuple(value.shape)}"
+    text = repr(value)
+    return text if len(text) < 60 and text.isprintable() else f"{type(value).__name__} {text[:40]!a}…"
+
+
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> HeroError:
     """An error for `name` that is not one of the `valid` names of its `kind`; it suggests the nearest."""
     if not isinstance(name, str):
-        return HeroError(f"{kind}={name!r} is not a word; name a {kind}.")
+        return HeroError(f"{kind}={shown(name)} is not a word; name a {kind}.")
     names = sorted(valid)
     near = likely(name, names)
     hint = f"did you mean {near!r}?" if near else f"choose one of: {', '.join(names)}."
@@ -76,7 +84,7 @@ def check_number(
 ) -> None:
     """Refuse the argument `name` if it is below `low`, not above `above`, not finite, or not whole where it must be."""
     if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
-        raise HeroError(f"{name}={value!r} is not a {'whole ' if whole else ''}number; give one.")
+        raise HeroError(f"{name}={shown(value)} is not a {'whole ' if whole else ''}number; give one.")
     if not math.isfinite(value):
         raise HeroError(f"{name}={value!r} is not a finite number; give one.")
     if low is not None and value < low:

@@ -30,6 +30,8 @@ class Registry(UserDict[str, Part]):
         super().__init__(parts or {})
 
     def __getitem__(self, name: str) -> Part:
+        if not isinstance(name, str):
+            raise unknown_name(self.kind, name, self)
         part = super().__getitem__(name)
         if isinstance(part, str):
             found = at_place(part)
@@ -74,7 +76,7 @@ def trusted_modules() -> set[str]:
 
 def trust(*names: object) -> None:
     """Allow the import of each `package.module:Class`, which the user typed, in this process; others say nothing."""
-    _typed.update(name.partition(":")[0] for name in map(str, names) if ":" in name)
+    _typed.update(name.partition(":")[0] for name in map(str, names) if PART_NAME.fullmatch(name))
 
 
 def trust_stored_code() -> None:

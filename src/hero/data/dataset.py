@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from hero.data.windows import masked_trajectories
-from hero.errors import HeroError
+from hero.data.windows import masked_trajectories, states_of
+from hero.errors import HeroError, check_number
 
 
 class Windows(Dataset[Any]):
@@ -21,11 +20,11 @@ class Windows(Dataset[Any]):
     """
 
     def __init__(self, trajectories: Any, steps: int, as_dict: bool = False) -> None:
-        states = torch.as_tensor(trajectories)
-        if states.dim() < 4 or not 1 <= steps < states.shape[1]:
+        states = states_of(trajectories, "(trajectory, time, channel, *space)", 4)
+        check_number("steps", steps, low=1, whole=True)
+        if steps >= states.shape[1]:
             raise HeroError(
-                f"`trajectories` of shape {tuple(states.shape)} have no windows of {steps} steps; give (trajectory, "
-                "time, channel, *space) and a number of steps from 1 to time - 1."
+                f"trajectories of {states.shape[1]} states have no windows of {steps} steps; give fewer steps."
             )
         self.states, self.steps, self.as_dict = masked_trajectories(states).states, steps, as_dict
         self.starts = states.shape[1] - steps

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -175,6 +175,20 @@ class Trajectories:
         """Mean and standard deviation of each channel of μ; 1 for one that is constant up to rounding."""
         mean, std = streamed_moments((mu[:, None] for mu in self.each_mu()), correction=0)
         return mean, torch.where(std > 1e-6 * mean.abs(), std, 1.0)
+
+
+def states_of(value: Any, layout: str, dims: int) -> Tensor:
+    """Somebody's states as a tensor of at least `dims` axes; HeroError where they are none."""
+    try:
+        states = torch.as_tensor(value)
+    except Exception as error:  # whatever the object raises
+        raise HeroError(f"{type(value).__name__} cannot be read as states; give a tensor {layout}.") from error
+    if states.dim() < dims or states.is_meta or states.is_sparse or not states.dtype.is_floating_point:
+        kind = str(states.dtype).removeprefix("torch.")
+        raise HeroError(f"states of shape {tuple(states.shape)} and type {kind} are not real numbers {layout}.")
+    if 0 in states.shape:
+        raise HeroError(f"states of shape {tuple(states.shape)} are empty; give at least one of each axis.")
+    return states
 
 
 def masked_trajectories(states: Tensor, mu: Tensor | None = None) -> Trajectories:

@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from hero.config import read_toml
 from hero.config.given import PREFIX, found, is_known, standing_in
 from hero.config.registry import is_trusted, trust
-from hero.data.windows import Context
+from hero.data.windows import Context, states_of
 from hero.deploy.card import UNLICENSED as UNLICENSED
 from hero.deploy.card import FolderConfig, ModelCard, card_text
 from hero.deploy.export import FORMATS, Exported, load_stepper
-from hero.errors import HeroError, install_hint, reason_of
+from hero.errors import HeroError, check_number, install_hint, reason_of
 from hero.files import write_atomic
 from hero.method.rollout import Stepper, rollout
 from hero.models import count_parameters
@@ -110,8 +110,7 @@ class Operator(nn.Module, Hub):
 
         An array gives an array, a tensor a tensor on its device. `hero.rollout(operator.step, ..)` keeps gradients.
         """
-        if steps < 1:
-            raise HeroError(f"`steps` {steps} is too small; it must be at least 1.")
+        check_number("steps", steps, low=1, whole=True)
         made = self.card.measured().hidden(rollout(self.stepper(), self.context(states, mu), steps))
         if isinstance(states, np.ndarray):
             return made.cpu().numpy()
@@ -124,7 +123,7 @@ class Operator(nn.Module, Hub):
         """
         if isinstance(states, Context):
             states, mu = states.states, states.mu
-        card, tensor = self.card, torch.as_tensor(states).to(self.device, torch.float32)
+        card, tensor = self.card, states_of(states, "(batch, channel, *space)", 2).to(self.device, torch.float32)
         wanted = (card.history, card.channels, *card.grid)
         if card.history == 1 and tensor.dim() == len(wanted):
             tensor = tensor[:, None]

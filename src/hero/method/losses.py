@@ -25,7 +25,7 @@ from hero.config import Derived, Facts, Registry, Settings, per_dims, setting
 from hero.config.given import found, is_given
 from hero.config.settings import known
 from hero.data.windows import masked_trajectories
-from hero.errors import HeroError
+from hero.errors import HeroError, shown
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.domain import Box, Geometry, Modes
 from hero.method.norm import Norm
@@ -194,11 +194,17 @@ class Balanced:
         standard deviation, without the points that are NaN in every state, as `hero train FILE` does. `kept` are the
         modes per axis whose weight may rise, such as those of an FNO; by default all.
         """
-        wraps = (periodic,) * len(grid) if isinstance(periodic, bool) else tuple(periodic)
+        try:
+            shape = tuple(grid)
+        except TypeError:
+            shape = ()
+        if not shape or not all(isinstance(points, int) and points > 0 for points in shape):
+            raise HeroError(f"`grid` is {shown(grid)}; give the points of each axis, as in (64, 64).")
+        wraps = (periodic,) * len(shape) if isinstance(periodic, bool) else tuple(periodic)
         norm = Norm(by_channel=data is not None)
         if data is not None:
             norm.fit(masked_trajectories(torch.as_tensor(data)))
-        modes = Box(tuple(grid), periodic=wraps, norm=norm).modes(
+        modes = Box(shape, periodic=wraps, norm=norm).modes(
             basis_by_boundary(Facts(periodic=wraps), {}), None if kept is None else tuple(kept)
         )
         return cls(modes, w_max, norm=norm)

@@ -5,6 +5,7 @@ Layout: a state is (batch, channel, *space), a trajectory (batch, time, channel,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 
@@ -12,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from hero.data.windows import Context
-from hero.errors import HeroError
+from hero.data.windows import Context, states_of
+from hero.errors import HeroError, shown
 from hero.models.once import frozen_weights
 
 Stepper = Callable[[Context], Tensor]
@@ -41,7 +42,7 @@ def rollout(step: Stepper, context: Context, steps: int) -> Tensor:
 
     A stepper may make several steps per call; then its output has as many times the channels of a state.
     """
-    if not isinstance(context, Context) or steps < 1:
+    if not isinstance(context, Context) or not isinstance(steps, int) or steps < 1:
         raise HeroError(
             "a rollout begins at a hero.Context(states) of states (batch, H, channel, *space) and has at least one "
             "step; `hero.predict(model, states, steps)` takes bare states."
@@ -61,6 +62,8 @@ def rollout(step: Stepper, context: Context, steps: int) -> Tensor:
 def steps_in(output: Tensor, context: Context) -> Tensor:
     """The steps that one call made, (batch, steps, channel, *space)."""
     state = tuple(context.states.shape[2:])  # (channel, *space)
+    if not isinstance(output, Tensor):
+        raise HeroError(f"the model returned {type(output).__name__}; return a tensor (batch, channel, *space).")
     if output.shape[1] % state[0] or tuple(output.shape[2:]) != state[1:]:
         raise HeroError(
             f"the model returned {tuple(output.shape)} for states of (channel, *space) {state}; its output must have "
@@ -72,7 +75,14 @@ def steps_in(output: Tensor, context: Context) -> Tensor:
 def _rollout_in_place(step: Stepper, context: Context, steps: int) -> Tensor:
     """Without gradient, states go at once where they stay: small ones kept between large ones would waste memory."""
     states = context.states
-    tau = torch.empty(states.shape[0], steps, *states.shape[2:], dtype=states.dtype, device=states.device)
+    shape = states.shape[0], steps, *states.shape[2:]
+    try:
+        tau = torch.empty(shape, dtype=states.dtype, device=states.device)
+    except RuntimeError as error:
+        size = f"{math.prod(shape) * states.element_size() / 1e9:.3g} GB"
+        raise HeroError(
+            f"a rollout of {steps} steps takes {size} of memory; `hero predict --out` streams it."
+        ) from error
     count = 0
     while count < steps:
         made = steps_in(step(context), context)[:, : steps - count]
@@ -89,7 +99,9 @@ def unroll(model: nn.Module, state: Context | Tensor, steps: int, recompute: boo
     keeps only the states for the backward pass and computes each step again there: the memory of long rollouts.
     Training may replace it by its compiled form, which does the same.
     """
-    context = state if isinstance(state, Context) else Context(state[:, None])
+    if not callable(model):
+        raise HeroError(f"`model` is {shown(model)}; give a module that maps a state to the next one.")
+    context = state if isinstance(state, Context) else Context(states_of(state, "(batch, channel, *space)", 3)[:, None])
     if recompute and torch.is_grad_enabled():
         return rollout(lambda z: checkpoint(model, z.inputs(), use_reentrant=False), context, steps)
     with nullcontext() if torch.compiler.is_compiling() else frozen_weights():

@@ -226,7 +226,7 @@ def stored_config(path: Path) -> RunConfig:
 
 def preset_values(name: str) -> dict[str, Any]:
     """The settings of a preset."""
-    return dict(PRESETS[OLD_PRESETS.get(name, name)])
+    return dict(PRESETS[OLD_PRESETS.get(name, name) if isinstance(name, str) else name])
 
 
 def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] | Iterable[str]) -> dict[str, Any]:

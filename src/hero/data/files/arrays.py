@@ -32,8 +32,9 @@ def is_array(data: object) -> bool:
 def as_array(data: np.ndarray | Tensor) -> np.ndarray:
     """A C-ordered array; floating-point numbers in float32, as training reads them."""
     if isinstance(data, Tensor):
-        if data.is_meta:
-            raise HeroError("`data` on the device meta have no values; give them on the CPU or a GPU.")
+        if data.is_meta or data.is_sparse:
+            kind = "on the device meta" if data.is_meta else "of a sparse tensor"
+            raise HeroError(f"`data` {kind} cannot be read; give a dense tensor on the CPU or a GPU.")
         data = (data.float() if data.is_floating_point() else data).detach().cpu().numpy()
     array = data
     if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
