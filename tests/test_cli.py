@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import io
 import itertools
 import json
@@ -428,15 +427,42 @@ def test_importing_hero_loads_nothing_heavy() -> None:
     assert loaded_by("import hero; hero.HeroError")[0] == set()
 
 
-def test_public_names_exist_and_type_checkers_see_them() -> None:
+def test_public_names_exist() -> None:
     import hero
 
-    block = next(node for node in ast.parse(Path(hero.__file__).read_text()).body if isinstance(node, ast.If))
-    typed = {alias.asname: node.module for node in block.body for alias in node.names}  # type: ignore[attr-defined]
-    assert typed == {name: module for module, names in hero._PUBLIC.items() for name in names}
-    for name in hero.__all__:
-        assert getattr(hero, name) is getattr(sys.modules[typed[name]], name)
-    assert set(hero.__all__) <= set(dir(hero))
+    assert {"Hero", "SOAP", "train", "make_config"} <= set(hero.__all__) <= set(dir(hero))
+    assert all(hasattr(hero, name) for name in hero.__all__)
+    assert "np" not in hero.__all__
+    with pytest.raises(AttributeError, match="'hero' has no attribute 'trian'"):
+        hero.trian  # noqa: B018
+
+
+CORE = """
+import importlib.abc, sys
+import numpy, torch, torch._dynamo  # which optimizers of torch import
+known = {name.partition(".")[0] for name in sys.modules} | set(sys.stdlib_module_names) | {"hero"}
+
+class Only(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] not in known and not name.startswith("_sysconfigdata"):
+            raise ImportError(f"{name} is not installed here")
+
+sys.meta_path.insert(0, Only())
+from hero import FNO, SOAP, Balanced, Context, Hero, unroll
+
+torch.manual_seed(0)
+net, objective = FNO(1, 1, width=4, modes=(4,), depth=1), Hero(0)
+optimizer, u = SOAP(net.parameters(), lr=1e-3), torch.randn(2, 3, 1, 16)
+loss, *_ = objective(net, u[:, 0], u[:, 1:], objective.init())
+(loss + Balanced.on((16,))(unroll(net, u[:, 0], 2), u[:, 1:])).backward()
+optimizer.step()
+"""
+
+
+def test_the_core_needs_torch_and_numpy_alone() -> None:
+    heavy, _ = loaded_by(CORE)
+    assert "torch" in heavy
+    assert heavy <= {"torch", "numpy"}
 
 
 @pytest.mark.parametrize(
@@ -485,8 +511,8 @@ def test_completion_is_shown_and_installed_for_the_shell(tmp_path: Path) -> None
 def test_names_lead_to_all_built_in_parts() -> None:
     from hero.data.tasks.benchmarks import BY_NAME
     from hero.deploy.export import FORMATS
-    from hero.models import OURS
-    from hero.models.fno import SIZES
+    from hero.models.build import OURS
+    from hero.models.settings import SIZES
 
     found = (parts.TASKS, parts.FORMATS, parts.BACKBONES, parts.SIZES)
     assert [dict(names) for names in found] == [BY_NAME, FORMATS, OURS, SIZES]

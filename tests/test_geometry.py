@@ -29,7 +29,8 @@ from hero.method.domain import (
 )
 from hero.method.domain.cloud import MAX_DENSE
 from hero.method.domain.transform import cosine_basis, fourier_amplitudes
-from hero.method.losses import LOSSES, Balanced, MeanSquare, Relative, SpectralSettings
+from hero.method.loss_settings import SpectralSettings
+from hero.method.losses import LOSSES, Balanced, MeanSquare, Relative
 from hero.method.norm import Norm
 
 CHEBYSHEV = [(1 - math.cos(math.pi * i / 8)) / 2 for i in range(9)]

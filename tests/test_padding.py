@@ -14,8 +14,8 @@ from hero.deploy.export import FORMATS, Step, check, decode, trace
 from hero.errors import HeroError
 from hero.method.rollout import as_stepper
 from hero.models import FNO, Transolver, build_backbone
-from hero.models.fno import FNOSettings, added_points
-from hero.models.transolver import TransolverSettings
+from hero.models.fno import added_points
+from hero.models.settings import FNOSettings, TransolverSettings
 from hero.runs.config import make_config
 from test_backbones import fft_spectral
 from test_export import card_of

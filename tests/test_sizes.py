@@ -15,8 +15,7 @@ from hero.config import Facts
 from hero.data import TASKS
 from hero.errors import HeroError
 from hero.models import BACKBONES, count_parameters
-from hero.models.fno import APEBENCH, SIZES, FNOSettings
-from hero.models.unet import UNetSettings
+from hero.models.settings import APEBENCH, SIZES, FNOSettings, UNetSettings
 from hero.runs.config import RunConfig, make_config, stored_config
 from hero.runs.finetune import finetune_config
 from hero.study.cost.count import network_sentence

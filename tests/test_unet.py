@@ -9,7 +9,7 @@ from torch.nn.functional import conv1d, group_norm, silu
 
 from hero.errors import HeroError
 from hero.models import UNet, build_backbone, count_parameters
-from hero.models.unet import UNetSettings
+from hero.models.settings import UNetSettings
 from hero.runs.config import make_config
 
 TASK_OF_DIM = {1: "burgers", 2: "decaying_turbulence", 3: "swift_hohenberg"}

@@ -199,16 +199,21 @@ def metrics_text() -> str:
 
 def api_text() -> str:
     """A heading for each module, and its public names with their docstrings."""
-    import hero
+    return "\n\n".join(
+        part
+        for module, names in public_names().items()
+        for part in (
+            f"## `{module}`",
+            *(f"::: {module}.{name}\n    options:\n      heading_level: 3" for name in names),
+        )
+    )
 
-    return "\n\n".join(api_parts(hero._PUBLIC))
 
-
-def api_parts(public: dict[str, tuple[str, ...]]) -> Iterator[str]:
-    for module, names in public.items():
-        yield f"## `{module}`"
-        for name in names:
-            yield f"::: {module}.{name}\n    options:\n      heading_level: 3"
+def public_names() -> dict[str, list[str]]:
+    """Public names by the module that they are imported from, as `hero.core` and `hero.public` list them."""
+    files = (ROOT / "src" / "hero" / name for name in ("core.py", "public.py"))
+    parts = (part for file in files for part in ast.parse(file.read_text(encoding="utf-8")).body)
+    return {part.module or "": [one.name for one in part.names] for part in parts if isinstance(part, ast.ImportFrom)}
 
 
 def cell(text: str) -> str:

@@ -96,9 +96,12 @@ def batch_mean(mean: Tensor) -> Tensor:
     return mean if RANKS.count == 1 else _batch_mean(mean)
 
 
-@torch.compiler.disable  # a collective between two compiled parts
 def _batch_mean(mean: Tensor) -> Tensor:
     return mean if _share is None else summed(_share.weigh(mean.detach()))
+
+
+if RANKS.count > 1:  # a collective between two compiled parts; one process is spared loading the compiler
+    _batch_mean = torch.compiler.disable(_batch_mean)
 
 
 def batch_std(rows: Tensor) -> Tensor:

@@ -43,10 +43,12 @@ STRATEGIES: Registry[Any] = Registry(
     other="hero.strategies:user_strategy",
 )
 BACKBONES: Registry[Any] = Registry(
-    "backbone", dict.fromkeys(("fno", "transolver", "unet"), "hero.models:OURS"), other="hero.models:user_backbone"
+    "backbone",
+    dict.fromkeys(("fno", "transolver", "unet"), "hero.models.build:OURS"),
+    other="hero.models.build:user_backbone",
 )
 SIZES: Registry[Any] = Registry(
-    "size", dict.fromkeys(("small", "base", "large", "apebench", "paper_count"), "hero.models.fno:SIZES")
+    "size", dict.fromkeys(("small", "base", "large", "apebench", "paper_count"), "hero.models.settings:SIZES")
 )
 STUDIES: Registry[Any] = Registry(
     "study",

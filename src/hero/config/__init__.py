@@ -9,4 +9,4 @@ if TYPE_CHECKING:
     from hero.config.registry import *
     from hero.config.settings import *
 
-__getattr__ = lazily(__name__, "hero.config.registry", "hero.config.parse", "hero.config.settings")
+__getattr__, __dir__ = lazily(__name__, "hero.config.registry", "hero.config.parse", "hero.config.settings")

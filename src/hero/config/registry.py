@@ -65,6 +65,16 @@ def at_place(place: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+class Placed:
+    """A class attribute at `package.module:NAME`, imported when it is read, as `Settings` of a loss of the core."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return at_place(self.place)
+
+
 _typed: set[str] = set()
 _all_trusted = False
 

@@ -14,22 +14,25 @@ those that the backbone does not keep, have weight 1, the smallest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from hero.config import Derived, Facts, Registry, Settings, per_dims, setting
 from hero.config.given import found, is_given
-from hero.config.settings import known
+from hero.config.registry import Placed, Registry
 from hero.data.windows import masked_trajectories
 from hero.errors import HeroError, shown
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.domain import Box, Geometry, Modes
 from hero.method.norm import Norm
 from hero.parallel import batch_mean
+
+if TYPE_CHECKING:
+    from hero.config.settings import Settings
+    from hero.method.loss_settings import BalancedSettings, SpectralSettings
 
 FLOOR = 1e-3
 """Share of the mean that is added to the spectrum, so that an empty mode is not lifted without bound."""
@@ -54,7 +57,7 @@ class AbsoluteLoss(Protocol):
 class Relative:
     """D(τ, τ_*), the normalised distance."""
 
-    Settings: ClassVar[type[Settings]] = Settings
+    Settings: ClassVar[Any] = Placed("hero.config.settings:Settings")
 
     def __init__(self, norm: Norm | None = None) -> None:
         self.norm = norm or Norm()
@@ -77,22 +80,9 @@ class MeanSquare(Relative):
         return norm(error, self.norm.weights).square().mean() / out.shape[2]
 
 
-def basis_by_boundary(facts: Facts, given: Mapping[str, Any]) -> str:
-    """The basis that the data have."""
-    if facts.cloud:
-        return "graph"
-    return "fourier" if all(facts.periodic) else "mixed" if any(facts.periodic) else "cosine"
-
-
-class SpectralSettings(Settings):
-    """The modes of a loss."""
-
-    basis: Annotated[
-        Literal["fourier", "cosine", "mixed", "graph"],
-        Derived(basis_by_boundary, "fourier where every axis is periodic, cosine where none is, else mixed"),
-    ] = setting(
-        "fourier on a periodic grid, cosine between walls, mixed for axes of both kinds, graph on scattered points."
-    )
+def basis_of(periodic: Sequence[bool]) -> str:
+    """The basis of a grid by its axes."""
+    return "fourier" if all(periodic) else "mixed" if any(periodic) else "cosine"
 
 
 class Sobolev:
@@ -101,7 +91,7 @@ class Sobolev:
     |k| is the wavenumber of the shell: waves per box, or half waves of cosines, rounded to a whole number.
     """
 
-    Settings: ClassVar[type[Settings]] = SpectralSettings
+    Settings: ClassVar[Any] = Placed("hero.method.loss_settings:SpectralSettings")
 
     def __init__(
         self, modes: Modes, compile_with: Callable[..., Any] = lambda function: function, norm: Norm | None = None
@@ -134,18 +124,6 @@ def sobolev_distance(
     return (error.sum(-1).clamp(min=TINY).sqrt() / size.sum(-1).clamp(min=TINY).sqrt()).mean()
 
 
-class BalancedSettings(SpectralSettings):
-    """The balanced loss."""
-
-    w_max: float = setting(100.0, "Largest weight of a mode; the smallest is 1.", ge=1)
-    spectrum: Literal["error", "data"] = setting(
-        "error", "S: the spectrum of the error, or, as a control, of the data."
-    )
-    reach: Annotated[Literal["kept", "all"], per_dims({1: "all", 2: "kept", 3: "kept"})] = setting(
-        "Modes whose weight may rise above 1: those that the backbone keeps, or all."
-    )
-
-
 @dataclass(frozen=True)
 class Balance:
     """S and the weights w of the last call, each (channel, shell), detached."""
@@ -157,7 +135,7 @@ class Balance:
 class Balanced:
     """The balanced loss; `gain` (channel, shell) is g, None for 1."""
 
-    Settings: ClassVar[type[Settings]] = BalancedSettings
+    Settings: ClassVar[Any] = Placed("hero.method.loss_settings:BalancedSettings")
 
     def __init__(
         self,
@@ -204,10 +182,8 @@ class Balanced:
         norm = Norm(by_channel=data is not None)
         if data is not None:
             norm.fit(masked_trajectories(torch.as_tensor(data)))
-        modes = Box(shape, periodic=wraps, norm=norm).modes(
-            basis_by_boundary(Facts(periodic=wraps), {}), None if kept is None else tuple(kept)
-        )
-        return cls(modes, w_max, norm=norm)
+        domain = Box(shape, periodic=wraps, norm=norm)
+        return cls(domain.modes(basis_of(wraps), None if kept is None else tuple(kept)), w_max, norm=norm)
 
     def __call__(self, out: Tensor, y: Tensor, **_: Any) -> Tensor:
         tau, truth = self.norm.scaled(out), self.norm.scaled(y)
@@ -259,7 +235,7 @@ class GivenLoss:
     """A function (prediction, truth) -> number that was handed over in Python; looked up when it is computed."""
 
     name: str
-    Settings: ClassVar[type[Settings]] = Settings
+    Settings = Placed("hero.config.settings:Settings")
 
     def of(self, settings: Any, geometry: Geometry, compile_with: Callable[..., Any]) -> GivenLoss:
         return self
@@ -275,8 +251,3 @@ class GivenLoss:
 def get_loss(name: str) -> Any:
     """A registered loss, or one that was handed over in Python."""
     return GivenLoss(name) if is_given(name) else LOSSES[name]
-
-
-def known_loss(name: str) -> str:
-    """A validator for the name of a loss."""
-    return name if is_given(name) else known(LOSSES)(name)

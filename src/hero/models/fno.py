@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import ValidationInfo, field_validator
 from torch import Tensor, nn
 from torch.nn.functional import gelu, pad
 
-from hero.config import Facts, setting
-from hero.config.settings import Derived, facts_of, in_words, positive_numbers, shares
-from hero.models.base import SizedSettings
 from hero.models.once import once
-from hero.models.spectral import SpectralConv, autocasting, check_modes, full_precision, fusing, most_modes
+from hero.models.spectral import SpectralConv, autocasting, full_precision, fusing
 
 
 def pointwise(u: Tensor, weight: Tensor, plus: Tensor) -> Tensor:
@@ -112,152 +105,6 @@ class ChannelMLP(nn.Module):
 def channel_map(in_channels: int, hidden: int, out_channels: int) -> Pointwise | ChannelMLP:
     """Linear if there are no hidden channels."""
     return ChannelMLP(in_channels, hidden, out_channels) if hidden else Pointwise(in_channels, out_channels)
-
-
-PLAIN: dict[str, Any] = {"lifting": 0, "projection": 0, "coordinates": False, "spectral_bias": False}
-APEBENCH: dict[int, dict[str, Any]] = {
-    1: {"width": 28, "depth": 1, "modes": 28, **PLAIN},
-    2: {"width": 20, "depth": 1, "modes": 8, **PLAIN},
-    3: {"width": 4, "depth": 5, "modes": 8, **PLAIN},
-}
-PAPER_COUNT: dict[str, Any] = {"width": 20, "depth": 1, "modes": 4, "lifting": 128, "projection": 64}
-PAPER_COUNT |= {"coordinates": True, "spectral_bias": True}
-
-
-def apebench(facts: Facts) -> dict[str, Any]:
-    """The paper's table of backbones in APEBench's layout: as many modes each way; 102,881 parameters in 2D."""
-    return APEBENCH[facts.dims]
-
-
-def paper_count(facts: Facts) -> dict[str, Any]:
-    """The 30,541 parameters of the paper's table of costs, in 2D: as many modes in all. See docs/method/paper.md."""
-    if facts.dims != 2:
-        raise ValueError(f"backbone.size=paper_count exists in 2D only; leave it out for {facts.dims}D data.")
-    return PAPER_COUNT
-
-
-FOR_FILES: dict[str, dict[int, dict[str, Any]]] = {
-    "base": {
-        1: {"width": 32, "depth": 2, "modes": 32, **PLAIN},
-        2: {"width": 20, "depth": 2, "modes": 8, **PLAIN},
-        3: {"width": 8, "depth": 4, "modes": 8, **PLAIN},
-    },
-    "large": {
-        1: {"width": 64, "depth": 4, "modes": 48, **PLAIN},
-        2: {"width": 40, "depth": 4, "modes": 12, **PLAIN},
-        3: {"width": 16, "depth": 4, "modes": 8, **PLAIN},
-    },
-}
-
-
-def for_files(size: str, facts: Facts) -> dict[str, Any]:
-    """A network for people's data: a second block helps most (docs/reference/backbones.md), channels ask for width."""
-    found = FOR_FILES[size][facts.dims]
-    return {**found, "width": max(found["width"], 2 * facts.channels)}
-
-
-SIZES: dict[str, Callable[[Facts], dict[str, Any]]] = {
-    "small": apebench,
-    "base": partial(for_files, "base"),
-    "large": partial(for_files, "large"),
-    "apebench": apebench,
-    "paper_count": paper_count,
-}
-"""Settings of each size by name; `small` is the paper's network on anybody's data."""
-
-
-def by_size(name: str) -> Derived:
-    """The value of a setting in the chosen size."""
-
-    def value(facts: Facts, given: Mapping[str, Any]) -> Any:
-        return SIZES.get(str(given.get("size")), apebench)(facts)[name]  # an unknown name is refused elsewhere
-
-    values = {dims: size[name] for dims, size in APEBENCH.items()}
-    same = len(set(values.values())) == 1
-    return Derived(value, f"{values[1]}" if same else f"by size; apebench: {in_words(values)}")
-
-
-def fitting_modes() -> Derived:
-    """The modes of the chosen size, or as many as a smaller grid has."""
-    rule = by_size("modes")
-
-    def value(facts: Facts, given: Mapping[str, Any]) -> tuple[int, ...]:
-        modes = rule.value(facts, given)
-        modes = modes if isinstance(modes, tuple) else (modes,) * facts.dims
-        largest = most_modes(facts.space) or modes
-        return tuple(map(min, modes, largest))
-
-    return Derived(value, rule.text)
-
-
-PADDING = 0.25
-"""Share of an axis with ends that is added to it."""
-
-
-def by_boundary(facts: Facts, given: Mapping[str, Any]) -> tuple[float, ...]:
-    """The padding of each axis."""
-    return tuple(0.0 if wraps else PADDING for wraps in facts.periodic or (True,) * facts.dims)
-
-
-class FNOSettings(SizedSettings):
-    """Fourier neural operator."""
-
-    size: Annotated[
-        Literal["small", "base", "large", "apebench", "paper_count"],
-        Derived(lambda facts, given: facts.size, "base for files, apebench for benchmarks"),
-    ] = setting(
-        "Defaults of the settings below: for your data (small, base, large), or the paper's (apebench, and "
-        "paper_count, which has its 30,541 parameters in 2D)."
-    )
-    width: Annotated[int, by_size("width")] = setting("Channels inside.", ge=1)
-    depth: Annotated[int, by_size("depth")] = setting("Blocks.", ge=1, le=1000)
-    modes: Annotated[tuple[int, ...], fitting_modes()] = setting("Fourier modes kept, one number or one per axis.")
-    lifting: Annotated[int, by_size("lifting")] = setting("Hidden channels of the lifting; 0 makes it linear.", ge=0)
-    projection: Annotated[int, by_size("projection")] = setting(
-        "Hidden channels of the projection; 0 makes it linear.", ge=0
-    )
-    coordinates: Annotated[bool, by_size("coordinates")] = setting(
-        "Add the coordinates, from 0 to 1, as further input channels."
-    )
-    spectral_bias: Annotated[bool, by_size("spectral_bias")] = setting(
-        "A bias of the spectral convolution next to the bias of the bypass, as in neuralop."
-    )
-    padding: Annotated[tuple[float, ...], Derived(by_boundary, f"{PADDING} on axes that are not periodic, else 0")] = (
-        setting(
-            "Zeros added at the end of each axis, as a share of its points; one number for the axes that are not "
-            "periodic (for all where every axis is), or one per axis."
-        )
-    )
-    final_activation: bool = setting(True, "GELU after the last block as well, as in APEBench; neuralop has none.")
-
-    @field_validator("modes", mode="before")
-    @classmethod
-    def _one_per_axis(cls, value: Any, info: ValidationInfo) -> tuple[int, ...]:
-        modes, dims = positive_numbers(value), facts_of(info).dims
-        modes = modes * dims if len(modes) == 1 else modes
-        if len(modes) != dims:
-            raise ValueError(f"has {len(modes)} numbers for {dims} axes; use one or {dims}.")
-        return modes
-
-    @field_validator("padding", mode="before")
-    @classmethod
-    def _one_share_per_axis(cls, value: Any, info: ValidationInfo) -> tuple[float, ...]:
-        padding, facts = shares(value), facts_of(info)
-        if len(padding) == 1 and not all(facts.periodic):
-            return tuple(0.0 if wraps else padding[0] for wraps in facts.periodic)
-        padding = padding * facts.dims if len(padding) == 1 else padding
-        if len(padding) != facts.dims:
-            raise ValueError(f"has {len(padding)} numbers for {facts.dims} axes; use one or {facts.dims}.")
-        return padding
-
-    @property
-    def reach(self) -> tuple[int, ...]:
-        """The modes in waves per box; the box of the transform is longer by the padding."""
-        return tuple(max(1, round(m / (1 + share))) for m, share in zip(self.modes, self.padding, strict=True))
-
-    def check(self, space: tuple[int, ...]) -> None:
-        added = added_points(self.padding, space)
-        check_modes(self.modes, tuple(n + more for n, more in zip(space, added, strict=True)))
 
 
 class FNO(nn.Module):

@@ -6,15 +6,11 @@ other, and each point takes its share back: the cost is P·S, and no tensor has 
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad, scaled_dot_product_attention
 
-from hero.config import Derived, per_dims, per_size, setting
 from hero.errors import HeroError
-from hero.models.base import SizedSettings
 
 CONVOLUTIONS: dict[int | None, type[nn.Conv2d] | type[nn.Conv3d]] = {2: nn.Conv2d, 3: nn.Conv3d}
 
@@ -102,32 +98,6 @@ class TransolverBlock(nn.Module):
 def mlp(in_channels: int, hidden: int, out_channels: int) -> nn.Sequential:
     """Linear, GELU with the error function, Linear."""
     return nn.Sequential(nn.Linear(in_channels, hidden), nn.GELU(), nn.Linear(hidden, out_channels))
-
-
-PAPER = {1: 224, 2: 256, 3: 512}
-"""The paper's width by dimensions."""
-
-
-class TransolverSettings(SizedSettings):
-    """Transolver."""
-
-    # Its time is in matrix products, which a compiler leaves as they are, and its many heads make much code.
-    compile_seconds: ClassVar[float] = 250
-    compiled_saves: ClassVar[float] = 0.1
-
-    size: Literal["small", "base", "large"] = setting("base", "Defaults of width and depth below.")
-    width: Annotated[int, per_size({"small": {1: 112, 2: 128, 3: 256}, "base": PAPER, "large": PAPER})] = setting(
-        "Channels inside.", ge=1
-    )
-    depth: Annotated[
-        int, per_size({"small": {1: 2, 2: 2, 3: 2}, "base": {1: 2, 2: 4, 3: 3}, "large": {1: 6, 2: 8, 3: 6}})
-    ] = setting("Blocks.", ge=1, le=1000)
-    heads: Annotated[int, per_dims({1: 4, 2: 8, 3: 8})] = setting("Attention heads.", ge=1)
-    slices: Annotated[int, per_dims({1: 64, 2: 128, 3: 256})] = setting("Slices.", ge=1)
-    mlp_ratio: int = setting(1, "Hidden over outer channels in the feed-forward part.", ge=1)
-    periodic: Annotated[bool, Derived(lambda facts, given: all(facts.periodic), "whether every axis is")] = setting(
-        "Convolutions wrap around; false pads with zeros as upstream does."
-    )
 
 
 class Transolver(nn.Module):

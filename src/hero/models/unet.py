@@ -6,17 +6,14 @@ Each axis wraps around where it is periodic and is padded with zeros where it is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, pad, silu
 
-from hero.config import Derived, Facts, per_size, setting
 from hero.errors import HeroError
-from hero.models.base import SizedSettings
 
 CONVOLUTIONS: dict[int, Callable[..., nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
@@ -68,36 +65,6 @@ def residual_blocks(depth: int, in_channels: int, out_channels: int, periodic: t
     """`depth` residual blocks."""
     sizes = [in_channels, *(out_channels,) * depth]
     return nn.Sequential(*(ResidualBlock(a, b, periodic) for a, b in pairwise(sizes)))
-
-
-LEVELS = {1: 3, 2: 3, 3: 2}
-"""How often a grid is halved, by its dimensions."""
-
-
-def fitting_levels(facts: Facts, given: Mapping[str, Any]) -> int:
-    """The usual levels, or as many as a smaller grid has."""
-    return min(LEVELS[facts.dims], most_levels(facts.space)) if facts.space else LEVELS[facts.dims]
-
-
-class UNetSettings(SizedSettings):
-    """U-Net."""
-
-    size: Literal["small", "base", "large"] = setting("base", "Default of the width below.")
-    width: Annotated[int, per_size({"small": 8, "base": 16, "large": 32})] = setting(
-        "Channels on the finest grid; each coarser grid has twice as many.", ge=1
-    )
-    levels: Annotated[int, Derived(fitting_levels, "3 in 1D, 3 in 2D, 2 in 3D, fewer on a small grid")] = setting(
-        "How often the grid is halved.", ge=1
-    )
-    depth: int = setting(1, "Residual blocks per grid, on the way down and on the way up.", ge=1, le=1000)
-
-    @property
-    def blocks(self) -> int:
-        """Residual blocks in all."""
-        return (2 * self.levels + 1) * self.depth
-
-    def check(self, space: tuple[int, ...]) -> None:
-        check_levels(self.levels, space)
 
 
 class UNet(nn.Module):

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
-from hero.config import setting
 from hero.config.given import found, give
 from hero.config.registry import import_part
 from hero.errors import HeroError, reason_of
-from hero.models.base import BackboneSettings
-
-
-class UserModuleSettings(BackboneSettings):
-    """Your own module."""
-
-    kwargs: Mapping[str, Any] = setting({}, "Arguments of the class, as backbone.kwargs.NAME=VALUE.")
+from hero.models.settings import UserModuleSettings
 
 
 def import_class(name: str) -> type[nn.Module]:

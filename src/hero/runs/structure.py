@@ -17,7 +17,7 @@ from hero.data import generate, split_path
 from hero.data.invariants import SMALL_CHANGE, Invariant, Survey, find_invariants, keep_words, limit_words, survey
 from hero.data.windows import Trajectories
 from hero.models import BACKBONES
-from hero.models.base import asked_for
+from hero.models.settings import asked_for
 from hero.runs.config import RunConfig
 from hero.runs.folder import load_data
 from hero.strategies.base import norm_of

@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator
 
 from hero.config import Derived, Facts, Settings, from_strategy, setting, share
-from hero.config.settings import Words, words
+from hero.config.given import is_given
+from hero.config.settings import Words, known, words
 from hero.errors import HeroError
-from hero.method.losses import known_loss
-from hero.optimizers import get_optimizer
+from hero.method.losses import LOSSES
+from hero.optimizers.build import get_optimizer
 
 SMALLEST_CLIP = 1e-30
 """Smaller gradients lose their digits in float32."""
@@ -67,6 +68,11 @@ def usable_clip(norm: float) -> float:
     if 0 < norm < SMALLEST_CLIP:
         raise ValueError(f"leaves nothing of the gradient; use 0 for no clipping, or at least {SMALLEST_CLIP:g}.")
     return norm
+
+
+def known_loss(name: str) -> str:
+    """A validator for the name of a loss."""
+    return name if is_given(name) else known(LOSSES)(name)
 
 
 class TrainSettings(Settings):

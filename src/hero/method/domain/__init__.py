@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from hero.data import Source
+from hero.data.source import Source
 from hero.method.domain.base import Domain, Geometry, SpectralNoise
 from hero.method.domain.box import Box, quadrature_weights
 from hero.method.domain.cloud import (

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from scipy.fft import dctn, fftn
 from torch import Generator, Tensor
 
 from hero.data.files.boundaries import is_even
@@ -197,6 +196,8 @@ def shell_power(
     Shells end with the largest wavenumber that every axis resolves; with the rest they sum to the mean square. The
     transforms are fast ones, for grids of any size; `Modes` has the matrix products that training compiles.
     """
+    from scipy.fft import dctn, fftn  # training needs torch and numpy alone
+
     space = state.shape[1:]
     walls = [axis for axis, wraps in enumerate(periodic, start=1) if not wraps]
     waves = [axis for axis, wraps in enumerate(periodic, start=1) if wraps]
