@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import wraps
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -53,19 +52,6 @@ Place = str | PathLike[str]
 Function = Callable[..., Any]
 
 
-def also_of_config(function: Callable[..., Result]) -> Callable[..., Any]:
-    """`function` that, given a RunConfig, trains it as `hero.training.loop.train` does."""
-
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Result | Path:
-        if args and isinstance(args[0], RunConfig):
-            return loop.train(*args, **kwargs)
-        return function(*args, **kwargs)
-
-    return call
-
-
-@also_of_config
 def train(
     data: Any = "burgers",
     model: nn.Module | str = "fno",
@@ -98,14 +84,21 @@ def train(
     number, `optimizer` (parameters) -> Optimizer and `metrics` {name: (û, u) -> (time,)} are functions, the first two
     also names. `callbacks` get a Progress at every record and validation; one that returns False stops the run.
     Settings: settings={"train.lr": 1e-3}, or train__lr=1e-3. Without a strategy the recommended preset is trained.
-
-    `train(config, runs_dir, data_dir)` trains a RunConfig, without evaluation, and returns its folder.
+    A RunConfig in the place of `data` holds all of this.
     """
     added = {name: measures.given_metric(name, function) for name, function in (metrics or {}).items()}
-    given = chosen(model, loss, optimizer) | {"strategy": strategy, "seed": seed, "train.steps": steps}
-    described = {"dt": dt, "extent": extent, "periodic": periodic, "channels": channels}
-    values = named(data_settings(with_mask(data, mask), Path(data_dir), described) | given, settings, more)
-    config = make_config(preset or implied_preset(values), overrides=values)
+    if isinstance(data, RunConfig):
+        others = (strategy, steps, seed, preset, loss, optimizer, dt, extent, periodic, channels, mask, settings)
+        if model != "fno" or more or any(part is not None for part in others):
+            raise HeroError(
+                "a RunConfig holds every setting; leave out the others, and name folders by `runs` and `data_dir`."
+            )
+        config = data
+    else:
+        given = chosen(model, loss, optimizer) | {"strategy": strategy, "seed": seed, "train.steps": steps}
+        described = {"dt": dt, "extent": extent, "periodic": periodic, "channels": channels}
+        values = named(data_settings(with_mask(data, mask), Path(data_dir), described) | given, settings, more)
+        config = make_config(preset or implied_preset(values), overrides=values)
     if isinstance(model, nn.Module):
         config.build_operator()  # a network that does not fit is refused before there is a run folder
     folder = loop.train(config, Path(runs), Path(data_dir), log, callbacks)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import base64
-import html
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import numpy as np
 
 from hero.deploy.model_folder import UNLICENSED, Operator, open_model
 from hero.method.rollout import Stepper
+from hero.report.tables import Table
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
 from hero.study.records import StudyResult
@@ -48,7 +48,7 @@ class Evaluation:
         return f"<hero evaluation of {len(self.errors)} trajectories: {numbers_text(self.test)}>"
 
     def _repr_html_(self) -> str:
-        return html_table(*beside_baselines(self.test, self.baselines, list(self.test)))
+        return beside_baselines(self.test, self.baselines, list(self.test))
 
 
 class Result:
@@ -112,7 +112,7 @@ class Result:
         names = [name for name in self.metrics if name in (*SHOWN, scoring.gm, scoring.at(1), scoring.last)]
         found = self.run.stored_metrics
         idle = {name: baseline.test for name, baseline in found.baselines.items()} if found else {}
-        return html_table(*beside_baselines(self.metrics, idle, names), str(self.path)) + html_image(self.plot())
+        return beside_baselines(self.metrics, idle, names, str(self.path)) + html_image(self.plot())
 
 
 class Rows(list[dict[str, Any]]):
@@ -169,16 +169,16 @@ class Comparison:
     def _repr_html_(self) -> str:
         table = self.table
         rows = [tuple(map(cell_text, row.values())) for row in table]
-        return html_table(tuple(table[0]), rows, str(self.path)) + html_image(self.plot())
+        return Table.of_words(str(self.path), tuple(table[0]), rows).to_html() + html_image(self.plot())
 
 
 def beside_baselines(
-    numbers: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]], names: Sequence[str]
-) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Headings and rows: each metric, and what doing nothing gives."""
+    numbers: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]], names: Sequence[str], title: str = ""
+) -> str:
+    """A table in HTML: each metric, and what doing nothing gives."""
     columns = [numbers, *baselines.values()]
     rows = [(name, *(cell_text(column.get(name)) for column in columns)) for name in names]
-    return ("metric", "test", *baselines), rows
+    return Table.of_words(title, ("metric", "test", *baselines), rows).to_html()
 
 
 def numbers_text(scores: Scores) -> str:
@@ -189,16 +189,6 @@ def numbers_text(scores: Scores) -> str:
 def cell_text(value: Any) -> str:
     """A value in a table."""
     return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def html_table(headings: Iterable[str], rows: Iterable[Iterable[str]], caption: str = "") -> str:
-    """A plain table; every value is escaped."""
-
-    def line(tag: str, cells: Iterable[str]) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    body = line("th", headings) + "".join(line("td", row) for row in rows)
-    return f"<table>{f'<caption>{html.escape(caption)}</caption>' if caption else ''}{body}</table>"
 
 
 def html_image(figure: Figure) -> str:

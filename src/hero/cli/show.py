@@ -38,7 +38,6 @@ def show_json(content: object) -> None:
 
 def show_rows(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]], numbers: bool = False) -> None:
     """Print rows of words below headings; `numbers`: all but the first column are aligned on the right."""
-    from hero.report.tables import Column, Row, Table, Text
+    from hero.report.tables import Table
 
-    columns = [Column(heading, words=not (numbers and i)) for i, heading in enumerate(headings)]
-    show(Table(title, columns, [Row([Text(str(cell)) for cell in row]) for row in rows]))
+    show(Table.of_words(title, headings, rows, numbers))

@@ -49,9 +49,23 @@ def evaluate(
     """
     from hero.config import parse_override
 
-    check_request(run, split, prediction, truth, offset, model, steps)
-    if figure and (figure.suffix not in (".png", ".pdf") or not (prediction or model or set or split)):
-        raise HeroError(f"--figure {figure} cannot be drawn; name a .png or .pdf (of a run itself: `hero report`).")
+    refused = {
+        "a file is scored against another; give --prediction and --truth.": bool(prediction) != bool(truth),
+        "--prediction and --truth are scored by themselves; leave out RUN, --model and --split.": (
+            prediction and (run or model or split)
+        ),
+        "--model needs data; name a benchmark or file, as in `hero evaluate flow.h5 --model my.code:step`.": (
+            model and not run
+        ),
+        "name a RUN, or files to score; see `hero evaluate --help`.": not (prediction or run),
+        "--offset is for --prediction and --truth; leave it out.": offset is not None and not prediction,
+        "--steps is for --model; leave it out.": steps is not None and not model,
+        f"--figure {figure} cannot be drawn; name a .png or .pdf (of a run itself: `hero report`).": (
+            figure and (figure.suffix not in (".png", ".pdf") or not (prediction or model or set or split))
+        ),
+    }
+    for sentence in (sentence for sentence, applies in refused.items() if applies):
+        raise HeroError(sentence)
     values = dict(map(parse_override, set or ()))
     if prediction and truth:
         from hero.evaluation.foreign import score_files
@@ -80,32 +94,6 @@ def evaluate(
         show_result(metrics, folder)
         if json:
             metrics.write(json)
-
-
-def check_request(
-    run: str | None,
-    split: str | None,
-    prediction: Path | None,
-    truth: Path | None,
-    offset: int | None,
-    model: str | None,
-    steps: int | None,
-) -> None:
-    """Refuse options that do not belong together."""
-    if bool(prediction) != bool(truth):
-        raise HeroError("a file is scored against another; give --prediction and --truth.")
-    if prediction and (run or model or split):
-        raise HeroError("--prediction and --truth are scored by themselves; leave out RUN, --model and --split.")
-    if model and not run:
-        raise HeroError(
-            "--model needs data; name a benchmark or file, as in `hero evaluate flow.h5 --model my.code:step`."
-        )
-    if not (prediction or run):
-        raise HeroError("name a RUN, or files to score; see `hero evaluate --help`.")
-    if offset is not None and not prediction:
-        raise HeroError("--offset is for --prediction and --truth; leave it out.")
-    if steps is not None and not model:
-        raise HeroError("--steps is for --model; leave it out.")
 
 
 def show_score(scored: "Scored", json: Path | None, figure: Path | None) -> None:

@@ -11,7 +11,7 @@ import io
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
@@ -212,6 +212,14 @@ class Table:
     """Whether the page lets a reader sort it."""
     folded: bool = False
     """Whether the page shows it on demand only."""
+
+    @classmethod
+    def of_words(
+        cls, title: str, headings: Sequence[str], rows: Iterable[Sequence[object]], numbers: bool = False
+    ) -> Table:
+        """Rows of words below headings; `numbers`: all but the first column are aligned on the right."""
+        columns = [Column(heading, words=not (numbers and i)) for i, heading in enumerate(headings)]
+        return cls(title, columns, [Row([Text(str(cell)) for cell in row]) for row in rows])
 
     def compact(self) -> Table:
         """The table without the optional columns in which no cell says anything."""
