@@ -173,6 +173,46 @@ def test_an_offset_and_a_scale_change_no_advice() -> None:
     assert [one.mark for one in kelvin.findings] == [one.mark for one in plain.findings]
 
 
+def hourly_temperature(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Temperature in K on land, 55 % of the points sea: a map, a day and some weather; (states, land)."""
+    rng = np.random.default_rng(0)
+    lat, lon, hours = np.linspace(60, 41, 20), np.linspace(0, 47, 48), np.arange(24 * 12)
+    land = rng.permutation(20 * 48).reshape(20, 48) < 0.45 * 20 * 48
+    day = 5 * np.cos(2 * np.pi * (hours[:, None, None] - lon / 15 - 14) / 24)
+    weather = 4 * np.sin(2 * np.pi * (lon / 30 + lat[:, None] / 20 - hours[:, None, None] / 100))
+    height = 8 * np.sin(lat[:, None] / 3) * np.cos(lon / 5)
+    u = 285 - 0.3 * (lat[:, None] - 50) + height + day + weather
+    xarray = pytest.importorskip("xarray")
+    times = np.datetime64("2020-01-01", "ns") + hours * np.timedelta64(3600 * 10**9, "ns")
+    dims = ("time", "latitude", "longitude")
+    variable = xarray.Variable(dims, np.where(land, u, np.nan).astype("f4"), {"units": "K"})
+    coords = {"time": times, "latitude": lat, "longitude": lon}
+    xarray.Dataset({"t2m": variable}, coords).to_netcdf(path, engine="h5netcdf")
+    return u, land
+
+
+def test_hourly_temperature_on_land(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    u, land = hourly_temperature(Path("land.nc"))
+    code, out, err = call("doctor", "land.nc", "--json", "land.json")
+    assert code == 0, err
+    found = Diagnosis.read(Path("land.json"))
+    (channel,) = found.channels
+    values = u[:, land]
+    assert [channel.mean, channel.std] == pytest.approx([values.mean(), values.std()], rel=1e-5)
+    assert [channel.low, channel.high] == pytest.approx([values.min(), values.max()], rel=1e-6)
+    assert channel.masked == (~land).sum() == 0.55 * 960
+    assert found.change == pytest.approx(np.sqrt(np.square(np.diff(values, axis=0)).mean(1)).mean() / values.std())
+    assert int(found.settings.get("data.stride", 1)) <= 6  # a day keeps four frames
+    assert found.command in out
+    # The error of keeping a state, on land: RMSE over the std of the true state, over the test part in time.
+    first, second = values[-29], values[-28]
+    assert found.baselines is not None
+    assert found.baselines.persistence[0] == pytest.approx(
+        np.sqrt(np.square(second - first).mean()) / second.std(), rel=1e-3
+    )
+
+
 def test_a_large_file_is_sampled_evenly_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_scan, "BLOCK_BYTES", 10 * POINTS * 8)
     monkeypatch.setattr(doctor_scan, "READ_BYTES", 120 * POINTS * 4)
@@ -223,6 +263,10 @@ def growing() -> Recording:
     return recorded(waves() * np.exp(0.3 * np.arange(30))[:, None, None])
 
 
+def with_mixed_scales() -> Recording:
+    return recorded(np.concatenate([waves(), 1e3 * waves(seed=1)], axis=2))
+
+
 def noisy() -> Recording:
     return recorded(waves() + 0.3 * np.random.default_rng(0).normal(size=waves().shape))
 
@@ -268,6 +312,16 @@ def test_each_finding(case: str) -> None:
         key, _, value = setting.partition("=")
         assert found.settings[key] == value
         assert f"hero train waves.h5 --set {setting}" in one.advice
+
+
+@pytest.mark.parametrize(
+    "make", [with_mixed_scales, lambda: recorded(waves() + 100), lambda: recorded(waves(frames=4))]
+)
+def test_what_training_does_by_default_is_no_remedy(make: Callable[[], Recording]) -> None:
+    """Channels are scaled one by one, and a short trajectory is unrolled as far as it goes."""
+    found = diagnose(make(), "waves.h5")
+    assert {one.mark for one in found.findings} == {"ok"}
+    assert found.command == "hero train waves.h5"
 
 
 def test_duplicates_are_a_warning_without_splits_and_a_note_within_one() -> None:
@@ -509,6 +563,9 @@ def test_the_time_between_states_that_a_stride_keeps(tmp_path: Path) -> None:
     path = npz(t=ALTERNATING[:30])(tmp_path)
     assert make_config(overrides={"data.path": str(path), "data.stride": 2}).source.dt == pytest.approx(0.3)
     assert make_config(overrides={"data.path": str(path), "data.dt": 0.15}).source.dt == 0.15
+    found = diagnose(open_recording(path), str(path))
+    (one,) = found.problems
+    assert one.advice.endswith(f"hero train {path} --set data.stride=2")
 
 
 def test_what_a_full_reading_alone_finds_stops_training_before_its_first_update(

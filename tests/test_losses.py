@@ -12,10 +12,11 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from hero.config import Settings, setting
+from hero.config import Facts, Settings, setting
 from hero.data.windows import Batch, Context
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.domain import (
+    Box,
     Geometry,
     Modes,
     PointCloud,
@@ -216,6 +217,22 @@ def test_weights_turn_the_gradient_and_keep_the_size_of_the_error(basis: str) ->
     assert 1.5 < float(loss.found.weights.max()) <= 50.0
 
 
+@pytest.mark.parametrize("name", ["relative", "h1", "balanced"])
+@pytest.mark.parametrize("space", [(8,), (6, 4)], ids=str)
+def test_losses_know_neither_units_nor_the_origin(space: tuple[int, ...], name: str) -> None:
+    tau, truth = fields(space, channels=2)
+    for kept in {"relative": [None], "h1": [None], "balanced": [None, KEPT[space]]}[name]:
+        cls = LOSSES[name]
+        settings = cls.Settings.from_values("loss", {}, Facts(10, 2))  # reach=kept
+        loss = cls.of(settings, Box(space, kept), lambda function: function)
+        expected = loss(tau, truth)
+        for s in (1e-6, 1e6):
+            torch.testing.assert_close(loss(s * tau, s * truth), expected, rtol=1e-5, atol=0)
+        shift = tuple(range(1, 1 + len(space)))
+        axes = tuple(range(3, 3 + len(space)))
+        torch.testing.assert_close(loss(tau.roll(shift, axes), truth.roll(shift, axes)), expected, rtol=1e-12, atol=0)
+
+
 def test_a_gain_multiplies_the_weights() -> None:
     tau, truth = fields((8,))
     loss = Balanced(fourier_modes((8,)), w_max=1e9)
@@ -277,6 +294,19 @@ def test_a_number_that_is_none_makes_the_loss_one_and_raises_nothing(broken: flo
         value = float(loss(tau, truth))
         assert not math.isfinite(value), name
         assert math.isnan(value) or not math.isnan(broken), name
+
+
+def test_an_error_in_a_single_mode_a_single_window_and_a_single_step() -> None:
+    x = torch.arange(16, dtype=torch.float64) * 2 * math.pi / 16
+    truth = torch.cos(x)[None, None, None]
+    loss = Balanced(fourier_modes((16,)), w_max=1000.0)
+    value, gradient = value_and_gradient(lambda v: loss(v, truth), truth + 0.1 * torch.cos(3 * x))
+    assert float(value) == pytest.approx(0.1, rel=1e-9)
+    assert bool(gradient.isfinite().all())
+    assert loss.found is not None
+    # S is one mode; the mean over nine shells adds 10⁻³ S_3 / 9 to every shell.
+    assert int(loss.found.weights.argmin()) == 3
+    assert float(loss.found.weights[0, 0]) == pytest.approx(math.sqrt((9 + FLOOR) / FLOOR), rel=1e-9)
 
 
 def test_h1_of_sines_is_exact() -> None:

@@ -120,6 +120,16 @@ def test_masked_input_has_no_influence(history: int, bundle: int, as_input: bool
     assert any(g is not None and bool(g.any()) for g in gradients)
 
 
+@pytest.mark.parametrize("as_input", [True, False])
+def test_masked_output_does_not_depend_on_the_network(as_input: bool) -> None:
+    one, other = (operator(as_input=as_input, seed=seed) for seed in (0, 1))
+    outputs = [model(inputs(2)).unflatten(1, (2, 2)) for model in (one, other)]
+    assert torch.equal(outputs[0][..., ~VALID], outputs[1][..., ~VALID])
+    assert not torch.equal(outputs[0][..., VALID], outputs[1][..., VALID])
+    for c in range(2):
+        assert bool((outputs[0][:, :, c, OUTSIDE[c]] == one.mean[c]).all())
+
+
 def test_the_operator_equals_its_naive_twin() -> None:
     """One sample, channel and point at a time; the share of channels with a value is the last input."""
     model, x = operator(), inputs(2, math.nan)
@@ -330,6 +340,20 @@ def refiner_batch(fill: float | None) -> Batch:
     if fill is not None:
         states = torch.where(VALID, states, fill)
     return Batch(Context(states[:5, :1]), states[:5, 1:2], 0, None, Generator().manual_seed(5))
+
+
+def test_the_refiner_leaves_masked_points_out(folder: Path) -> None:
+    strategy, model = refiner(folder)
+    strategy.begin(model, Trajectories(training_data().states, None, VALID))
+    value = strategy.loss(model, refiner_batch(None)).value
+    assert torch.equal(strategy.loss(model, refiner_batch(1e4)).value, value)
+    value.backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
+    with torch.no_grad():
+        made = [strategy.stepper(model)(refiner_batch(fill).context) for fill in (None, -77.0, math.nan)]
+    for one in made[1:]:
+        assert torch.equal(one[..., VALID], made[0][..., VALID])
+    assert bool(made[0][..., VALID].isfinite().all())
 
 
 def test_the_refiner_weighs_channels(folder: Path) -> None:

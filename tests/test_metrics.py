@@ -7,6 +7,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hero.errors import HeroError
 from hero.method import metrics
@@ -118,10 +120,28 @@ def test_measures_of_one_rollout_are_those_of_single_calls() -> None:
         torch.testing.assert_close(errors[one.name], one(prediction, data[:, 1:]), rtol=1e-6, atol=1e-6)
 
 
+@settings(max_examples=30, deadline=None)
+@given(scale=st.floats(1e-4, 1e4), sign=st.sampled_from([-1.0, 1.0]), seed=st.integers(0, 100))
+def test_scaling_both_fields_changes_nothing(scale: float, sign: float, seed: int) -> None:
+    prediction, truth = (x.double() for x in pair((2, 3, 2, 6), seed))
+    for metric in (metrics.nrmse, metrics.apebench_nrmse, metrics.correlation):
+        torch.testing.assert_close(
+            metric(sign * scale * prediction, sign * scale * truth), metric(prediction, truth), rtol=1e-7, atol=1e-12
+        )
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e12])
 def test_the_unit_of_the_data_changes_no_error(scale: float) -> None:
     prediction, truth = (x.double() for x in pair((2, 3, 2, 6), 0))
     torch.testing.assert_close(metrics.nrmse(scale * prediction, scale * truth), metrics.nrmse(prediction, truth))
+
+
+@settings(max_examples=30, deadline=None)
+@given(amplitude=st.floats(-3.0, 3.0), seed=st.integers(0, 100))
+def test_error_of_a_rescaled_truth(amplitude: float, seed: int) -> None:
+    truth = pair((2, 3, 2, 6), seed)[1].double()
+    errors = metrics.nrmse(amplitude * truth, truth)
+    torch.testing.assert_close(errors, torch.full_like(errors, abs(amplitude - 1)), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -157,6 +177,17 @@ def test_float32_states_near_the_limit_do_not_overflow() -> None:
     truth = torch.ones(1, 2, 1, 4)
     errors = metrics.nrmse(torch.full_like(truth, 1e38), truth)
     assert errors.isfinite().all()
+
+
+def test_perfect_prediction() -> None:
+    truth = pair((3, 200, 2, 8))[1]
+    errors, correlations = metrics.nrmse(truth, truth), metrics.correlation(truth, truth)
+    assert (errors == 0).all()
+    summary = metrics.summarise(named(errors, correlations, metrics.apebench_nrmse(truth, truth)))
+    assert summary["stable_step"] == 100
+    assert summary["stability_horizon_200"] == summary["correlation_time"] == 200
+    assert summary["gm100"] == pytest.approx(metrics.EPS)
+    assert summary["nrmse@200"] == summary["diverged"] == summary["apebench_gmean_mean_nrmse"] == 0
 
 
 def test_the_true_operator_scores_zero() -> None:
@@ -231,6 +262,14 @@ def test_median_trajectory_is_the_middle_one() -> None:
     assert metrics.median_trajectory(errors[:4]) == 0
     errors[2:] = math.inf
     assert metrics.median_trajectory(errors) in (2, 3, 4)
+
+
+def test_summary_names_what_the_table_defines() -> None:
+    errors = geometric([0.01, 0.02], 1.01, 200)
+    assert set(metrics.summarise(named(errors, 1 - errors, errors))) == set(metrics.METRICS)
+    short = metrics.summarise({name: values[:, :150] for name, values in named(errors, 1 - errors, errors).items()})
+    assert set(metrics.METRICS) - set(short) == {"nrmse@200", "stability_horizon_200"}
+    assert all(metric.direction in ("lower", "higher") for metric in metrics.METRICS.values())
 
 
 @pytest.mark.parametrize(

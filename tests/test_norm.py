@@ -257,6 +257,46 @@ def test_a_loss_equals_its_naive_twin(name: str, parts: str) -> None:
 
 
 @pytest.mark.parametrize("name", TWINS)
+def test_units_and_offset_of_a_channel_change_no_loss(name: str) -> None:
+    """The same states in other units: 1e5 times as large, and shifted by ten standard deviations."""
+    values, slopes = [], []
+    truth, data = fields(2), fields(1, 5, 4)
+    for factor, offset in ((1.0, 0.0), (1e5, 1e6)):
+
+        def changed(u: Tensor, factor: float = factor, offset: float = offset) -> Tensor:
+            u = u.clone()
+            u[:, :, 0] = u[:, :, 0] * factor + offset
+            return u
+
+        norm = Norm(fitted().weights, by_channel=True, importance=IMPORTANCE)
+        norm.fit(Trajectories(changed(data), None, MASK))
+        loss = loss_of(name, norm)
+        target = changed(truth)
+        value, slope = value_and_gradient(lambda v, u=target, loss=loss: loss(v, u), changed(near(truth)))
+        slope[:, :, 0] *= factor
+        values.append(value)
+        slopes.append(slope)
+    # the statistics are kept in float32
+    torch.testing.assert_close(*values, rtol=1e-6, atol=0)
+    torch.testing.assert_close(physical(slopes[0]), physical(slopes[1]), rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_masked_points_have_no_influence(name: str) -> None:
+    """Whatever finite value stands there, in the rollout or in the truth, changes no bit, and has no gradient."""
+    norm, truth = fitted(), fields(2)
+    tau, loss = near(truth), loss_of(name, norm)
+    value, slope = value_and_gradient(lambda v: loss(v, truth), tau)
+    for other in (0.0, -1e4, 1e7):
+        changed, other_truth = (torch.where(MASK, u, other) for u in (tau, truth))
+        found, gradient = value_and_gradient(lambda v, u=other_truth: loss(v, u), changed)
+        assert torch.equal(found, value)
+        assert torch.equal(gradient, slope)
+    assert not bool(slope[..., ~MASK].any())
+    assert bool(slope[..., MASK].all())
+
+
+@pytest.mark.parametrize("name", TWINS)
 def test_a_channel_of_weight_zero_is_left_out(name: str) -> None:
     norm, truth = fitted(importance=(0.0, 1.0)), fields(2)
     tau, loss = near(truth), loss_of(name, norm)
@@ -401,6 +441,21 @@ def test_hero_ranks_its_candidates_in_the_norm() -> None:
     assert worst(torch.from_numpy(E)).tolist() == chosen.tolist()
 
 
+def test_the_reference_ignores_masked_points_and_units() -> None:
+    """HERO's comparison of the same rollouts, in other units and with other numbers at masked points, is the same."""
+    found = []
+    for factor, garbage in ((1.0, 0.0), (1e4, 1e6)):
+        data, truth = fields(1, 5, 4, PERIODIC), fields(2, 4, 4, PERIODIC)
+        tau, reference = near(truth), near(near(truth))
+        norm = Norm(by_channel=True)
+        norm.fit(Trajectories(data * factor, None, HOLES))
+        target = Truth(torch.where(HOLES, truth * factor, garbage), Domain(norm=norm), WindowCache())
+        taus = [TrajectoryErrors(torch.where(HOLES, u * factor, -garbage), target) for u in (tau, reference)]
+        rows = [measure(one, tuple(DIAGNOSTICS.values())) for one in taus]
+        found.append(torch.stack(rows, dim=1))
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-7)
+
+
 def test_gradients_of_the_probe_are_in_the_norm() -> None:
     """Per window and over the long horizon, against one backward pass of the naive distance after the other."""
     norm, model, truth = periodic_norm(), Scaled(0), fields(2, 4, 4, PERIODIC)
@@ -457,6 +512,14 @@ def test_vrmse_equals_ten_lines_of_numpy(parts: str) -> None:
         np.testing.assert_allclose(numbers["vrmse@5"], expected[:, 4, c].mean(), rtol=1e-12)
         logs = np.log(expected[:, :5, c] + EPS).mean(axis=1)
         np.testing.assert_allclose(numbers["vrmse_gm5"], np.exp(logs).mean(), rtol=1e-12)
+
+
+def test_an_offset_makes_no_vrmse_small() -> None:
+    """1e5 ± 1e3, predicted by its mean: nRMSE calls that 1 %, VRMSE calls it 1."""
+    truth = fields(4, 2, 3)[:, :, 1:]
+    mean = truth.mean(dim=(3, 4), keepdim=True).expand_as(truth)
+    assert float(metrics.nrmse(mean, truth).max()) < 0.02
+    torch.testing.assert_close(metrics.vrmse(mean, truth, Norm(by_channel=True)), torch.ones(2, 3).double())
 
 
 def test_baselines_equal_numpy() -> None:
