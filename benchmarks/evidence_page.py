@@ -180,7 +180,9 @@ class Row(NamedTuple):
         return [*self.names, *values, *([", ".join(gone)] if self.with_blow_ups else [])]
 
 
-def ratio_table(found: Found, heading: Sequence[str], rows: Sequence[Row], among: Sequence[int] | range) -> str:
+def ratio_table(
+    found: Found, heading: Sequence[str], rows: Sequence[Row], among: Sequence[int] | range, names_seeds: bool = True
+) -> str:
     """Rows of ratios, each on the seeds that all of its cells have; a star after Holm's correction over the table."""
     seeds = [row.seeds(found, among) for row in rows]
     cells = [
@@ -193,11 +195,11 @@ def ratio_table(found: Found, heading: Sequence[str], rows: Sequence[Row], among
         [
             *row.first_cells(found, own),
             *(ratio_text(pairs, corrected.get(id(pairs), 1.0) < 0.05) for pairs in compared),
-            seeds_text(own),
+            *([seeds_text(own)] if names_seeds else []),
         ]
         for row, own, compared in zip(rows, seeds, cells, strict=True)
     ]
-    return table([*heading, "seeds"], lines)
+    return table([*heading, *(["seeds"] if names_seeds else [])], lines)
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
@@ -262,7 +264,7 @@ def recipe_table(found: Found) -> str:
 def headline_table(found: Found) -> str:
     """The first table of the README: HERO as published, and the recipe next to its control."""
     rows = [Row([task], [Ratio("recipe", "control", task)], ("hero", "recipe")) for task in ONE_D]
-    return ratio_table(found, ["task", "HERO", "our recipe", "recipe / control"], rows, FRESH_SEEDS)
+    return ratio_table(found, ["task", "HERO", "our recipe", "recipe / control"], rows, FRESH_SEEDS, names_seeds=False)
 
 
 def hero_table(found: Found) -> str:
