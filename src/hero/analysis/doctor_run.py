@@ -146,22 +146,21 @@ class RunDiagnosis(Record):
     @property
     def verdict(self) -> str:
         """One paragraph."""
-        return " ".join(sentences(self))
+        return " ".join([*findings(self), *remedies(self)])
 
 
-def sentences(d: RunDiagnosis) -> Iterator[str]:
-    """The verdict: what happens, where the error comes from, what to change."""
-    blows_up, drifts, static = (d.outcome == outcome for outcome in ("blow-up", "drift", "static"))
-    if blows_up and d.diverged_step is not None:
+def findings(d: RunDiagnosis) -> Iterator[str]:
+    """What happens, and where the error comes from."""
+    if d.outcome == "blow-up" and d.diverged_step is not None:
         yield (
             f"The rollout blows up: {d.diverged} of {d.trajectories} leave the finite range, "
             f"the first at step {d.diverged_step}."
         )
-    elif blows_up:
+    elif d.outcome == "blow-up":
         yield f"The rollout blows up: its late states have {d.energy:.2g} times the true energy."
-    elif static:
+    elif d.outcome == "static":
         yield f"The rollout goes static: late states change {d.change:.2g} times as much per step as true ones."
-    elif drifts:
+    elif d.outcome == "drift":
         yield f"The rollout stays finite; its error exceeds {TAU} at step {d.failed_step}."
     else:
         yield f"The rollout stays below an error of {TAU} over {len(d.errors)} steps."
@@ -178,6 +177,11 @@ def sentences(d: RunDiagnosis) -> Iterator[str]:
             f"{len(d.idle)} parameters have no gradient ({', '.join(d.idle[:3])}): no training moves them, so look at "
             "the module first."
         )
+
+
+def remedies(d: RunDiagnosis) -> Iterator[str]:
+    """What to change."""
+    blows_up, drifts, static = (d.outcome == outcome for outcome in ("blow-up", "drift", "static"))
     if blows_up:
         if d.amplification > 1.02 and d.unroll == 1:
             yield "Training saw single steps only: train with --strategy push_forward and train.unroll=5."
