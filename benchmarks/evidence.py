@@ -351,7 +351,10 @@ def verify_weights(results: Path, data_dir: Path) -> Iterator[Outcome]:
         path = results / "weights" / f"{evidence.run}.safetensors"
         if not path.is_file():
             continue
-        config = evidence.key.config
+        preset, changes = ARMS[evidence.arm][0], evidence.key.changes
+        decided = {f"backbone.{name}": evidence.settings["backbone"].get(name) for name in ("kept", "predicts_change")}
+        decided = {name: value for name, value in decided.items() if value is not None}  # by the training data
+        config = make_config(preset, overrides={**changes, **decided, "seed": evidence.seed})
         model = config.build_operator()
         load_weights(path, model)
         test = load_data(config, "test", data_dir, "cpu")
