@@ -127,7 +127,7 @@ def test_processes_of_a_sweep_listen_on_this_machine_alone(
     places: set[str] = set()
     while worker.poll() is None:
         places.update(listening_places(worker.pid))
-        time.sleep(0.01)
+        time.sleep(0.1)
     assert worker.returncode == 0, (run / LOG).read_text()
     assert {place.rpartition(":")[0] for place in places} == {LOOPBACK}
     assert_same_to_rounding(run, one_process["one_step"])
