@@ -83,6 +83,12 @@ def options(**changes: Any) -> list[str]:
     return [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def memory(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Classes that tests name on command lines are not remembered in the home of whoever runs the tests."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data of the tiny run, made once by whichever test asks first."""

@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from hero.cli import doctor, finetune, listing, plan, runs, train, use
 from hero.cli.options import flat
+from hero.config.registry import command_line
 from hero.errors import DISTRIBUTION, OUT_OF_MEMORY, HeroError, is_out_of_memory, unknown_name, visible
 from hero.ranks import RANKS
 
@@ -135,7 +136,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without × gets ?, not a traceback after the work
     try:
-        code = app(arguments, prog_name="hero", standalone_mode=False) or 0
+        with command_line():
+            code = app(arguments, prog_name="hero", standalone_mode=False) or 0
     except HeroError as error:
         return fail(with_dashes(str(error)))
     except typer.TyperException as error:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import re
 import sys
 from collections import UserDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, TypeVar
 
+from hero.config.remembered import Finder, recall, remember
 from hero.errors import HeroError, unknown_name
 
 Part = TypeVar("Part")
@@ -76,17 +78,20 @@ class Placed:
 
 
 _typed: set[str] = set()
+_allowed: set[str] = set()
 _all_trusted = False
+_is_command = False
 
 
 def trusted_modules() -> set[str]:
-    """The modules in $HERO_IMPORT, and the modules of names that the user typed."""
-    return _typed | set(os.environ.get("HERO_IMPORT", "").replace(",", " ").split())
+    """The modules in $HERO_IMPORT, and the modules of names that the user typed or allowed."""
+    named = {name.partition(":")[0] for name in _typed | _allowed}
+    return named | set(os.environ.get("HERO_IMPORT", "").replace(",", " ").split())
 
 
-def trust(*names: object) -> None:
-    """Allow the import of each `package.module:Class`, which the user typed, in this process; others say nothing."""
-    _typed.update(name.partition(":")[0] for name in map(str, names) if PART_NAME.fullmatch(name))
+def trust(*names: object, typed: bool = True) -> None:
+    """Allow the import of each `package.module:Class` in this process; a command line remembers those `typed`."""
+    (_typed if typed else _allowed).update(name for name in map(str, names) if PART_NAME.fullmatch(name))
 
 
 def trust_stored_code() -> None:
@@ -95,15 +100,39 @@ def trust_stored_code() -> None:
     _all_trusted = True
 
 
-def is_trusted(name: str) -> bool:
-    """Whether the module of `package.module:Class` may be imported, or is already."""
+def is_named(name: str) -> bool:
+    """Whether this command allows the import of the module of `package.module:Class`, or did it already."""
     module = name.partition(":")[0]
     return _all_trusted or module in sys.modules or module in trusted_modules()
 
 
+def is_trusted(name: str) -> bool:
+    """Whether the module of `package.module:Class` may be imported, by this command or the memory of this folder."""
+    return is_named(name) or recall(name) is not None
+
+
+@contextlib.contextmanager
+def command_line() -> Iterator[None]:
+    """While a command runs: the classes that the user typed are remembered for later commands in this folder."""
+    global _is_command
+    before, _is_command = _is_command, True
+    try:
+        yield
+    finally:
+        remember_typed()  # again: a module may have imported others since
+        _is_command = before
+
+
+def remember_typed() -> None:
+    """Remember the classes that the user typed on a command line, as far as they are imported."""
+    for name in _typed if _is_command else ():
+        if name.partition(":")[0] in sys.modules:
+            remember(name)
+
+
 def import_variable(names: Iterable[str], before: str) -> str:
-    """$HERO_IMPORT of a process that we start: what it was `before`, and the modules of trusted names."""
-    modules = [name.partition(":")[0] for name in names if PART_NAME.fullmatch(name) and is_trusted(name)]
+    """$HERO_IMPORT of a process that we start: what it was `before`, and modules of names; it recalls others itself."""
+    modules = [name.partition(":")[0] for name in names if PART_NAME.fullmatch(name) and is_named(name)]
     return ",".join(dict.fromkeys(filter(None, [before, *modules])))
 
 
@@ -117,11 +146,11 @@ def check_part_name(kind: str, name: str) -> None:
         raise HeroError(f"{kind} {name!r} is not the name of a class; write it as package.module:Class.")
 
 
-def user_module(name: str, part: str) -> ModuleType:
-    """A module of the user, also from the current folder; `part` is named in an error."""
+def user_module(name: str, part: str, here: bool = True) -> ModuleType:
+    """A module of the user, with `here` also from the current folder; `part` is named in an error."""
     if name in sys.modules:  # a file may name it: nothing of the current folder becomes importable by that
         return sys.modules[name]
-    if "" not in sys.path:
+    if here and "" not in sys.path:
         sys.path.insert(0, "")  # as `python -c` does: a file in the current folder is a module
     try:
         return importlib.import_module(name)
@@ -139,7 +168,10 @@ def import_part(kind: str, name: str) -> Any:
             f"the {kind} {name} is code that a stored configuration names, which is not run unasked; "
             f"use `trust_code` or set HERO_IMPORT={module_name} if you trust it."
         )
-    found = getattr(user_module(module_name, f"{kind} {name}"), part_name, None)
+    if not is_named(name):
+        sys.meta_path.insert(0, Finder(recall(name) or {}))
+    found = getattr(user_module(module_name, f"{kind} {name}", is_named(name)), part_name, None)
+    remember_typed()
     if found is None:
         raise HeroError(f"{module_name} has no {part_name!r}; name the {kind} as package.module:Class.")
     return found

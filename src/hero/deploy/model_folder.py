@@ -204,7 +204,7 @@ def open_model(path: Path, model: nn.Module | None = None, trust_code: bool = Fa
         return Operator(nn.Identity(), file=load_stepper(path, trust_code)).eval()
     if is_run(path):
         if trust_code:
-            trust(read_toml(Run(path).config_file).get("strategy"))
+            trust(read_toml(Run(path).config_file).get("strategy"), typed=False)
         return assembled(FolderConfig.of(Run(path)), path, model, trust_code)
     return open_folder(path, model, trust_code)
 
@@ -222,7 +222,7 @@ def assembled(about: FolderConfig, folder: Path, model: nn.Module | None, trust_
     """The operator of a configuration with the weights in `folder`."""
     name = str(about.flat().get("backbone.name", "fno"))
     if trust_code:
-        trust(*about.code_names())
+        trust(*about.code_names(), typed=False)
     if ":" in name and model is None and not is_known(name):
         if name.startswith(PREFIX):
             found("backbone", name)  # says how to load it
