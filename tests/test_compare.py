@@ -19,7 +19,7 @@ from hero.cli import main
 from hero.cli.options import seed_numbers
 from hero.errors import HeroError
 from hero.files import write_json
-from hero.runs.config import PRESETS, RECOMMENDED, make_config
+from hero.runs.config import PRESETS, RECOMMENDED, make_config, merge_settings
 from hero.runs.folder import Run
 from hero.runs.records import Log, Metrics, TrainingRecord, ValidationRecord
 from hero.strategies import STRATEGIES
@@ -118,6 +118,16 @@ def test_the_numbers_are_those_of_the_runs(compared: Path) -> None:
     assert (test.ratio, test.t_p) == pytest.approx((pairs.ratio, pairs.t_p))
     assert test.interval == pytest.approx(pairs.interval)
     assert (test.label, test.baseline, test.seeds) == ("FNO-HERO", "FNO-PF", (0, 1))
+
+
+def test_no_two_trainings_have_one_name(runs_dir: Path, data_dir: Path) -> None:
+    def labels(preset: str, **changes: Any) -> list[str]:
+        settings = {**merge_settings(preset, None, {"task.name": "burgers"}), **TINY, **changes}
+        return [row.label for row in plan_comparison(settings, NAMES, SEEDS, runs_dir, data_dir).groups[0].rows]
+
+    assert labels("paper") == ["FNO-PF", "FNO-HERO"]
+    assert labels("recipe") == ["FNO-PF (recipe)", "FNO-HERO (else recipe)"]
+    assert labels("recipe", **{"train.optimizer": "adamw"}) == ["FNO-PF", "FNO-HERO"]
 
 
 def test_the_files_are_those_of_a_study(compared: Path) -> None:

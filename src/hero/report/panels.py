@@ -186,15 +186,16 @@ def _methods(runs: Sequence[ReportedRun]) -> Iterator[tuple[str, list[ReportedRu
     """The runs by label, strategies in the order of their registry, a user's own last; a name that people gave wins."""
     order = {name: place for place, name in enumerate(STRATEGIES)}
 
-    def place(run: ReportedRun) -> tuple[int, str]:
-        return order.get(run.config.strategy, len(order)), run.config.strategy
+    def place(run: ReportedRun) -> tuple[int, str, str]:
+        return order.get(run.config.strategy, len(order)), run.config.strategy, run.config.recipe_name
 
     labels: list[str] = []
     methods: list[list[ReportedRun]] = []
-    for (_, strategy), some in groupby(sorted(runs, key=place), key=place):
+    for (_, strategy, recipe), some in groupby(sorted(runs, key=place), key=place):
         found = _seeds_of_methods(some)
         settings = _settings_told([flat(seeds[0].config.to_dict()) for seeds in found])
-        titles = [method_title(strategy) + (f" ({text})" if text else "") for text in settings]
+        told = [", ".join(filter(None, (recipe, text))) for text in settings]
+        titles = [method_title(strategy) + (f" ({text})" if text else "") for text in told]
         labels += [given_name(seeds) or title for seeds, title in zip(found, titles, strict=True)]
         methods += found
     yield from zip(told_apart(labels, [seeds[0].name for seeds in methods]), methods, strict=True)

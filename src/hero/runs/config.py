@@ -178,6 +178,14 @@ class RunConfig:
         names = {"task": self.task.name, "backbone": self.backbone.name}
         return {**names, "strategy": self.strategy, "seed": self.seed}
 
+    @property
+    def recipe_name(self) -> str:
+        """What tables add to the strategy: whether all, or all but the strategy, is as in the preset we recommend."""
+        flat = {"strategy": self.strategy, **dotted({"train": self.train.plain(), "backbone": self.backbone.plain()})}
+        plain = {key: tuple(value) if isinstance(value, list) else value for key, value in flat.items()}
+        other = {key for key, value in PRESETS[RECOMMENDED].items() if plain.get(key) != value}
+        return "" if other - {"strategy"} else f"else {RECOMMENDED}" if other else RECOMMENDED
+
     def code_names(self) -> tuple[str, str, str]:
         """The parts that may be classes of the user."""
         return self.strategy, self.backbone.name, self.train.optimizer

@@ -72,6 +72,7 @@ def plan_comparison(
         costs = relative_costs(group, baseline, data_dir, (out or runs_dir / folder) / "costs.json")
         rows = [at_cost(row, costs[row.strategy]) for row in study.rows]
         group = planned_group(study, rows, settings, task, backbone, "", seeds)
+    group = naming_recipe(group)
     study = dataclasses.replace(
         study, title=f"Comparison at equal {budget}", read=partial(read_comparison, baseline, costs)
     )
@@ -81,6 +82,17 @@ def plan_comparison(
         if key not in ("task.name", "backbone.name", "strategy")
     }
     return Plan("compare", folder, study, (group,), tuple(seeds), changed=changed)
+
+
+def naming_recipe(group: PlannedGroup) -> PlannedGroup:
+    """The group with labels that tell its trainings from those of the same strategies as published."""
+    words = {row.label: row.configs[0].recipe_name for row in group.rows}
+    labels = {label: f"{label} ({word})" if word else label for label, word in words.items()}
+    rows = (
+        dataclasses.replace(row, label=labels[row.label], repeats=row.repeats and labels[row.repeats])
+        for row in group.rows
+    )
+    return dataclasses.replace(group, rows=tuple(rows))
 
 
 def checked_baseline(strategies: Sequence[str], seeds: Sequence[int], budget: str, baseline: str | None) -> str:
