@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run, choose_device, load_data
 from hero.runs.records import read_lines
 from hero.strategies import STRATEGIES, Loss
-from hero.training.compile import compiling_pays
+from hero.training.compile import COMPILED, compiling_pays, keep_compiled_code
 from hero.training.loop import resume, train
 from hero.training.schedule import learning_rate
 
@@ -263,3 +264,23 @@ def test_compiling_must_save_more_than_it_takes(backbone: str, steps: int, pays:
                                              "data.train_trajectories": 4, "train.batch": 4})  # fmt: skip
     batch = config.windows(load_data(config, "train", data_dir, "cpu"))(0)
     assert compiling_pays(config, config.build_operator(), batch) is pays
+
+
+def test_compiled_code_is_kept_by_user_and_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def kept(told: str, kernels: str) -> Path:
+        monkeypatch.setenv(COMPILED, told)
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: kernels)
+        keep_compiled_code()
+        return Path(os.environ[COMPILED])
+
+    own = kept("", "AVX2")
+    assert own.is_relative_to(tmp_path)
+    assert own.stat().st_mode & 0o077 == 0
+    assert kept("/tmp/torchinductor_me", "AVX2") == own, "torch's own choice is not the user's"
+    assert kept("", "AVX512") != own
+    assert kept("/somewhere", "AVX2") == Path("/somewhere")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(own / "file" / "below"))
+    (own / "file").touch()
+    assert kept("", "AVX2") == Path(), "training goes on where nothing can be kept"

@@ -200,3 +200,9 @@ def file_hash(path: Path) -> str:
 def _file_hash(path: Path, size: int, modified: int) -> str:
     with reading(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def folder_of_user(variable: str, default: str) -> Path:
+    """Our folder in the one of the user's that an XDG variable names, or in `default` of the home folder."""
+    given = os.environ.get(variable, "")
+    return (Path(given) if os.path.isabs(given) else Path.home() / default) / "hero"

@@ -22,7 +22,7 @@ from types import CodeType
 from typing import Any
 
 from hero.errors import HeroError
-from hero.files import replacing
+from hero.files import folder_of_user, replacing
 
 Sources = dict[str, tuple[str, str]]
 """Path and digest of the source of each module; both empty for a folder without `__init__.py`."""
@@ -32,8 +32,7 @@ LARGEST = 2**22
 
 def memory_file() -> Path:
     """Where the memory is: below $XDG_STATE_HOME, or ~/.local/state."""
-    given = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(given) if os.path.isabs(given) else Path.home() / ".local" / "state") / "hero" / "trusted.json"
+    return folder_of_user("XDG_STATE_HOME", ".local/state") / "trusted.json"
 
 
 def memory() -> dict[str, Any]:

@@ -7,8 +7,8 @@ there and finished.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -114,6 +114,11 @@ class ReportedRun:
     def over(self, scoring: Scoring) -> dict[str, dict[str, float]]:
         """Its numbers in a scoring."""
         return self.metrics.over(scoring, self.errors_in(scoring))
+
+    @cached_property
+    def method(self) -> str:
+        """What it shares with the runs that differ from it in nothing but the seed."""
+        return replace(self.config, seed=0).run_id()
 
     @property
     def config(self) -> RunConfig:

@@ -211,10 +211,10 @@ def _seeds_of_methods(runs: Iterable[ReportedRun]) -> list[list[ReportedRun]]:
     """The runs that differ in nothing but the seed; a second run of the same seed, such as a copy, is apart."""
     found: dict[tuple[str, int], list[ReportedRun]] = {}
     for run in sorted(runs, key=lambda run: run.config.seed):
-        method, copy = dataclasses.replace(run.config, seed=0).run_id(), 0
-        while any(other.config.seed == run.config.seed for other in found.get((method, copy), ())):
+        copy = 0
+        while any(other.config.seed == run.config.seed for other in found.get((run.method, copy), ())):
             copy += 1
-        found.setdefault((method, copy), []).append(run)
+        found.setdefault((run.method, copy), []).append(run)
     return list(found.values())
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,17 +16,43 @@ from torch import nn
 
 from hero.console import console
 from hero.data.windows import Batch
+from hero.files import folder_of_user
 from hero.method.candidates import tensors_of
 from hero.runs.config import RunConfig
 from hero.strategies import Compiler
 from hero.training.memory import KeptForBackward
 from hero.training.update import Trainee, update
 
+COMPILED = "TORCHINDUCTOR_CACHE_DIR"
+"""The variable in which torch is told where to keep compiled code."""
+
 
 @cache
 def compiled(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
     """`function` compiled for fixed shapes; on a CPU the calls between its kernels are compiled as well."""
+    keep_compiled_code()
     return torch.compile(function, dynamic=False, options={"cpp_wrapper": True} if device.type == "cpu" else None)
+
+
+def keep_compiled_code() -> None:
+    """Have torch keep compiled code in the user's cache, apart for each kind of processor, unless it was told where.
+
+    Its own choice is one temporary folder: a restart empties it, and code made for one processor, or for the kernels
+    that a variable such as ATEN_CPU_CAPABILITY asks for, would be run on another.
+    """
+    told = Path(os.environ.get(COMPILED, ""))
+    if told.name and not told.name.startswith("torchinductor_"):  # the name of torch's own, set once it was needed
+        return
+    features: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.6 has none
+    kind = torch.__version__, torch.backends.cpu.get_cpu_capability(), sorted(features.items())
+    name = hashlib.sha256(repr(kind).encode()).hexdigest()[:16]
+    try:
+        folder = folder_of_user("XDG_CACHE_HOME", ".cache") / "compiled" / name
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():  # its files are run
+            os.environ[COMPILED] = str(folder)
+    except (OSError, RuntimeError, AttributeError):  # no home, or not ours: torch's own choice
+        return
 
 
 def find_compiler(config: RunConfig, model: nn.Module, batch: Batch) -> Compiler | None:
@@ -35,6 +63,7 @@ def find_compiler(config: RunConfig, model: nn.Module, batch: Batch) -> Compiler
     if not batch.truth.is_cuda and not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
         console.print("no C++ compiler found; training continues without it, two to three times slower", style="yellow")
         return None
+    keep_compiled_code()
     torch.compiler.reset()  # what earlier runs of this process compiled counts towards a limit
     compiler = partial(compiled, device=batch.truth.device)
     # Throw-away parts make the last update twice (some optimizers only look at the first gradient), so that all is
