@@ -23,6 +23,8 @@ from hero.config.given import give
 from hero.config.near import did_you_mean, near_settings
 from hero.data import TASKS
 from hero.data.files.arrays import STATES, as_array, is_array, store_arrays
+from hero.data.files.handed import has_named_axes, store_dataset, unpacked
+from hero.data.files.trajectories import all_trajectories
 from hero.data.windows import Context, Trajectories, masked_trajectories, states_of
 from hero.deploy.export import FORMATS
 from hero.deploy.model_folder import Operator, open_model
@@ -77,9 +79,10 @@ def train(
 ) -> Result:
     """Train and evaluate one run, from its last checkpoint if there is one.
 
-    `data`: an array or tensor (trajectory, time, channel, *space), a dictionary of them for the splits train, val and
-    test, a file or folder, or a benchmark; `dt`, `extent`, `periodic` and `channels` say what an array does not, and
-    `mask` (*space) or (channel, *space) is false where it has no value, as NaN in every state is.
+    `data`: an array or tensor (trajectory, time, channel, *space), a list, a torch Dataset or a DataLoader of
+    trajectories (time, channel, *space), a dictionary of these for the splits train, val and test, an xarray Dataset or
+    DataArray, a pandas DataFrame, a file or folder, or a benchmark. `dt`, `extent`, `periodic` and `channels` say what
+    an array does not; `mask` (*space) or (channel, *space) is false where it has no value, as NaN in every state is.
     `model`: a network, trained from its present weights, or the name of a backbone. `loss` (prediction, truth) ->
     number, `optimizer` (parameters) -> Optimizer and `metrics` {name: (û, u) -> (time,)} are functions, the first two
     also names. `callbacks` get a Progress at every record and validation; one that returns False stops the run.
@@ -246,12 +249,15 @@ def chosen(
 def data_settings(data: Any, data_dir: Path, described: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a benchmark, of files, or of arrays, which are stored in `data_dir`."""
     more = {f"data.{name}": plain(value) for name, value in described.items() if value is not None}
+    data = unpacked(data)
     if is_array(data):
         return store_arrays(data, data_dir) | more
+    if has_named_axes(data):
+        return {"data.path": str(store_dataset(data, data_dir))} | more
     if not isinstance(data, str | PathLike):
         raise HeroError(
             f"`data` of type {type(data).__name__} cannot be read; give an array (trajectory, time, channel, *space), "
-            "a dictionary of arrays, a file, or a benchmark."
+            "a list, a dictionary or a torch Dataset of arrays, xarray or pandas, a file, or a benchmark."
         )
     text = str(data)
     is_path = isinstance(data, PathLike) or Path(text).exists() or any(sign in text for sign in "/.:")
@@ -262,6 +268,7 @@ def with_mask(data: Any, mask: Any) -> Any:
     """Arrays with NaN where `mask` is false."""
     if mask is None:
         return data
+    data = unpacked(data)
     if not is_array(data):
         raise HeroError("`mask` is for arrays; in a file, NaN in every state is a mask.")
     valid = np.asarray(mask.cpu() if isinstance(mask, Tensor) else mask).astype(bool)
@@ -298,6 +305,12 @@ def test_trajectories(data: Any, data_dir: Path, values: Mapping[str, Any]) -> t
 
     The norm takes its statistics from the training split where there is one, else from the data themselves.
     """
+    data = unpacked(data)
+    if has_named_axes(data):
+        path = store_dataset(data, data_dir)
+        found, norm = all_trajectories(path), Norm(by_channel=True)
+        norm.fit(found)
+        return found, norm
     if not is_array(data):
         settings = {"strategy": "one_step", "train.unroll": 1} | data_settings(data, data_dir, {}) | dict(values)
         config = make_config(overrides=settings)
@@ -311,6 +324,8 @@ def test_trajectories(data: Any, data_dir: Path, values: Mapping[str, Any]) -> t
     mu = arrays.get("mu_test", arrays.get("mu"))
     conditioning = None if mu is None else torch.as_tensor(mu).float()
     states = states_of(as_array(arrays[name]), "(trajectory, time, channel, *space)", 4)
+    frames = arrays.get(f"frames_{name}", arrays.get("frames"))
+    states = states if frames is None else states[:, : int(min(frames))]
     found, norm = masked_trajectories(states, conditioning), Norm(by_channel=True)
     norm.fit(found)
     return found, norm

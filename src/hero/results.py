@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hero.deploy.header import as_dataset
 from hero.deploy.model_folder import UNLICENSED, Operator, open_model
+from hero.deploy.starts import described
 from hero.method.rollout import Stepper
 from hero.report.tables import Table
 from hero.runs.config import RunConfig
@@ -84,9 +86,13 @@ class Result:
         """Context -> next state."""
         return self.model.step
 
-    def predict(self, states: Any, steps: int, mu: Any = None) -> Any:
-        """The rollout (batch, steps, channel, *space) from `states`: arrays in, arrays out."""
-        return self.model.rollout(states, steps, mu)
+    def predict(self, states: Any, steps: int, mu: Any = None, *, as_xarray: bool = False) -> Any:
+        """The rollout (batch, steps, channel, *space) from `states`: arrays in, arrays out, or an xarray.Dataset."""
+        made = self.model.rollout(states, steps, mu)
+        if not as_xarray:
+            return made
+        conditioning = self.model.context(states, mu).mu
+        return as_dataset(np.asarray(made), described(self.model.card, conditioning))
 
     def save(self, folder: str | Path, license: str = UNLICENSED) -> Path:
         """Write the model folder, to hand on."""

@@ -4,7 +4,7 @@
         output.append(block)        # (trajectory, some steps, channel, *space)
         output.cut(steps)           # fewer than announced, after a stop
 
-HDF5 and Zarr hold one block in memory at a time; .npz and .npy hold everything and are refused above `LARGEST`.
+HDF5, NetCDF and Zarr hold one block in memory at a time; .npz and .npy hold everything and are refused above `LARGEST`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import contextlib
 import json
 import math
 import os
-import re
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,32 +22,17 @@ import h5py
 import numpy as np
 
 from hero.data.files.handles import close_hdf5
-from hero.data.formats.xarray import PLACE
+from hero.deploy.header import Labelled, RolloutHeader
 from hero.errors import HeroError, install_hint
 from hero.files import replacing
 
 HDF5 = (".h5", ".hdf5")
+NETCDF = ".nc"
 ZARR = ".zarr"
 ARRAYS = (".npz", ".npy")
-OUTPUTS = (*HDF5, ZARR, *ARRAYS)
+OUTPUTS = (*HDF5, NETCDF, ZARR, *ARRAYS)
 LARGEST = 2 * 10**9
 """Bytes of a rollout that is held in memory."""
-
-
-@dataclass(frozen=True)
-class RolloutHeader:
-    """The description of a rollout in its file, so that it can be read as a recording."""
-
-    run: str
-    channels: tuple[str, ...]
-    axes: tuple[str, ...]
-    extent: tuple[float, ...]
-    periodic: tuple[bool, ...]
-    dt: float
-    history: int
-    conditioning: tuple[str, ...] = ()
-    mu: np.ndarray | None = None
-    """Numbers of the conditioning, (trajectory, p)."""
 
 
 class Output(Protocol):
@@ -142,25 +125,59 @@ class InStores:
 
 
 def _hdf5(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int) -> Iterator[Output]:
+    named = path.suffix == NETCDF
     with replacing(path) as temporary:
         with disk_errors():
-            file = h5py.File(temporary, "w")
+            file = h5py.File(temporary, "w", track_order=named)
         try:
             with disk_errors():
-                file.attrs.update({"run": about.run, "dt": about.dt, "history": about.history})
-                for name in ("channels", "axes", "extent", "periodic", "conditioning"):
-                    file.attrs[name] = json.dumps(getattr(about, name))
-                if about.mu is not None:
-                    file["mu"] = about.mu
-                longest, chunks = (shape[0], None, *shape[2:]), (1, chunk, *shape[2:])
-                u = file.create_dataset("u", shape, np.float32, maxshape=longest, chunks=chunks)
-            output = InStores([u], together=True)
+                output = _variables_in(file, shape, about, chunk) if named else _dataset_in(file, shape, about, chunk)
             yield output
             output.cut(output.written)
+            if named:
+                with disk_errors():
+                    _attach_scales(file, output, about.labels((*shape[:1], output.written, *shape[2:])))
         finally:
             with disk_errors():
                 file.close()
         close_hdf5()  # an earlier file of this name may be open for reading
+
+
+def _dataset_in(file: h5py.File, shape: tuple[int, ...], about: RolloutHeader, chunk: int) -> InStores:
+    """All channels in one dataset."""
+    file.attrs.update({"run": about.run, "dt": about.dt, "history": about.history})
+    for name in ("channels", "axes", "extent", "periodic", "conditioning"):
+        file.attrs[name] = json.dumps(getattr(about, name))
+    if about.mu is not None:
+        file["mu"] = about.mu
+    longest, chunks = (shape[0], None, *shape[2:]), (1, chunk, *shape[2:])
+    return InStores([file.create_dataset("u", shape, np.float32, maxshape=longest, chunks=chunks)], together=True)
+
+
+def _variables_in(file: h5py.File, shape: tuple[int, ...], about: RolloutHeader, chunk: int) -> InStores:
+    """A variable for each channel, as in NetCDF 4."""
+    file.attrs.update(about.facts)
+    (rows, steps), space, arrays = shape[:2], shape[3:], []
+    sizes: dict[str, Any] = {"shape": (rows, steps, *space), "maxshape": (rows, None, *space)}
+    for name, told in about.variables(about.labels(shape)).items():
+        arrays.append(file.create_dataset(name, dtype=np.float32, chunks=(1, chunk, *space), **sizes))
+        arrays[-1].attrs.update(told)
+    return InStores(arrays, together=False)
+
+
+def _attach_scales(file: h5py.File, output: InStores, labels: Mapping[str, Labelled]) -> None:
+    """Coordinates as the dimension scales by which NetCDF names dimensions."""
+    dims = [name for name, label in labels.items() if label.dims == (name,)]
+    for name, label in labels.items():
+        made = file.create_dataset(name, data=label.values)
+        made.attrs.update(label.attributes)
+        if name in dims:
+            made.make_scale(name)
+        else:
+            made.dims[0].attach_scale(file[label.dims[0]])
+    for array in output.arrays:
+        for place, name in enumerate(dims):
+            array.dims[place].attach_scale(file[name])
 
 
 @contextlib.contextmanager
@@ -178,24 +195,24 @@ def _store(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         group = zarr.open_group(temporary, mode="w")
-        group.attrs.update({"run": about.run, "dt": about.dt, "channels": list(about.channels)})
-        for axis, extent, periodic, points in zip(about.axes, about.extent, about.periodic, shape[3:], strict=True):
-            _coordinate(group, axis, np.linspace(0, extent, points, endpoint=not periodic))
+        group.attrs.update({**about.facts, "dt": about.dt, "channels": list(about.channels)})
+        dims = [name for name, label in about.labels(shape).items() if label.dims == (name,)]
         arrays = [
             group.create_array(
                 variable,
                 shape=(*shape[:2], *shape[3:]),
                 chunks=(1, chunk, *shape[3:]),
                 dtype="float32",
-                dimension_names=["trajectory", "time", *about.axes],
-                attributes={PLACE: place},
+                dimension_names=dims,
+                attributes=told,
             )
-            for place, variable in enumerate(_variables(about))
+            for variable, told in about.variables(about.labels(shape)).items()
         ]
         output = InStores(arrays, together=False)
         yield output
         output.cut(output.written)
-        _coordinate(group, "time", about.dt * (about.history + np.arange(output.written)))
+        for name, label in about.labels((*shape[:1], output.written, *shape[2:])).items():
+            group.create_array(name, data=label.values, dimension_names=list(label.dims), attributes=label.attributes)
         _replace_folder(temporary, path)
     except OSError as error:
         raise HeroError(
@@ -203,16 +220,6 @@ def _store(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int)
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _coordinate(group: Any, name: str, values: np.ndarray) -> None:
-    group.create_array(name, data=np.asarray(values, dtype=np.float64), dimension_names=[name])
-
-
-def _variables(about: RolloutHeader) -> list[str]:
-    """A variable for each channel; a name may neither be a path nor the name of an axis."""
-    names = [re.sub(r"[^\w.+-]+", "_", name) for name in about.channels]
-    return [f"{name}_" if name in ("time", "trajectory", *about.axes) else name for name in names]
 
 
 def _replace_folder(temporary: Path, path: Path) -> None:

@@ -18,10 +18,9 @@ from torch import Tensor
 from hero.config.registry import trust_stored_code
 from hero.console import progress_bar
 from hero.data.windows import Context
-from hero.deploy.card import ModelCard
 from hero.deploy.model_folder import CONFIG, Operator, open_model
-from hero.deploy.outputs import Output, RolloutHeader, check_output, create
-from hero.deploy.starts import GivenStates, default_start, read_start, source_of
+from hero.deploy.outputs import Output, check_output, create
+from hero.deploy.starts import GivenStates, default_start, described, read_start
 from hero.errors import HeroError
 from hero.evaluation.measure import StreamedErrors
 from hero.method.rollout import Stepper, counted, rollout, unroll
@@ -139,7 +138,7 @@ class Rolling:
         check_output(path, self.shape)
         clock, interrupted, made = time.perf_counter(), False, 0
         try:
-            with create(path, self.shape, described(self.operator.card, self.context), self.chunk) as output:
+            with create(path, self.shape, described(self.operator.card, self.context.mu), self.chunk) as output:
                 try:
                     with progress_bar(self.title, self.shape[0] * self.steps) as advance:
                         self.fill(output, advance)
@@ -223,22 +222,6 @@ def compiled_steps(operator: Operator, calls: int) -> Stepper:
     """Some steps per call, compiled: compiling takes a minute and pays in long rollouts."""
     some_steps = compiled(unroll, operator.device)
     return lambda context: some_steps(operator.plain_network, context, calls).flatten(1, 2)
-
-
-def described(card: ModelCard, context: Context) -> RolloutHeader:
-    """The description of a rollout in its file."""
-    source, mu = source_of(card), context.mu
-    return RolloutHeader(
-        run=card.run,
-        channels=card.channel_names or tuple(f"u{i}" for i in range(card.channels)),
-        axes=("point",) if source.cloud else ("x", "y", "z")[: len(card.grid)],
-        extent=source.extents,
-        periodic=source.periodic,
-        dt=card.dt,
-        history=card.history,
-        conditioning=card.conditioning,
-        mu=mu.numpy() if mu is not None and mu.ndim == 2 else None,
-    )
 
 
 def truth_steps(steps: int) -> list[int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from hero.data.files.trajectories import FileTrajectories, Reading
 from hero.data.formats import open_recording
 from hero.data.windows import Trajectories
 from hero.deploy.card import ModelCard
+from hero.deploy.header import RolloutHeader
 from hero.errors import HeroError, reason_of
 from hero.method.norm import Norm
 
@@ -56,6 +57,31 @@ def source_of(card: ModelCard) -> Source:
     if "fingerprint" in card.settings:
         return Files(FileSettings.from_values("data", card.settings, Facts())).source()
     return get_task(card.task, card.settings).source()
+
+
+def described(card: ModelCard, mu: Tensor | None) -> RolloutHeader:
+    """The description of a rollout in its file; `mu` is its conditioning."""
+    source = source_of(card)
+    there = source.files is None or Path(source.files.settings.path).exists()
+    points = source.points() if there else None
+    exact = source.coordinates() if there else tuple(np.arange(n) for n in source.space)
+    axes = zip(source.axes, exact, strict=True)
+    grid = [replace(axis, coordinates=x) if np.isnan(axis.coordinates).any() else axis for axis, x in axes]
+    return RolloutHeader(
+        run=card.run,
+        channels=card.channel_names or tuple(f"u{i}" for i in range(card.channels)),
+        axes=("point",) if source.cloud else ("x", "y", "z")[: len(card.grid)],
+        extent=source.extents,
+        periodic=source.periodic,
+        dt=card.dt,
+        history=card.history,
+        conditioning=card.conditioning,
+        mu=mu.cpu().numpy() if mu is not None and mu.ndim == 2 else None,
+        units=source.units,
+        time_unit=source.time_unit,
+        grid=tuple(grid),
+        positions=None if points is None else points[0],
+    )
 
 
 def first_of(data: Trajectories, count: int, name: object) -> Trajectories:

@@ -18,7 +18,7 @@ from hero.errors import HeroError
 from hero.files import replacing
 
 LAYOUT = "btcxyz"
-GIVEN = re.compile(r"given-([0-9a-f]{12})\.np[yz]")
+GIVEN = re.compile(r"given-([0-9a-f]{12})\.(?:np[yz]|nc)")
 STATES = ("train", "val", "test", "u")
 
 
@@ -69,7 +69,7 @@ def store_arrays(data: Any, folder: Path) -> dict[str, Any]:
 
 
 def is_as_given(path: Path) -> bool:
-    """Whether a file still holds what its name is a hash of; True for files that `store_arrays` did not write."""
+    """Whether a file still holds what its name is a hash of; True for files that hero did not name."""
     name = GIVEN.fullmatch(path.name)
     if name is None:
         return True
@@ -81,6 +81,8 @@ def is_as_given(path: Path) -> bool:
 def _stored_digest(path: Path, size: int, modified: int) -> str:
     """The hash of the arrays in a file, empty if it is damaged; read again only if the size or time has changed."""
     try:
+        if path.suffix == ".nc":
+            return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
         stored = np.load(path, mmap_mode="r" if path.suffix == ".npy" else None, allow_pickle=False)
         return digest_of({"u": stored} if isinstance(stored, np.ndarray) else dict(stored))
     except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error):

@@ -20,7 +20,7 @@ from types import MappingProxyType
 import numpy as np
 
 from hero.data.files.boundaries import decide_boundaries, is_even
-from hero.data.files.recording import Recording, Trajectory
+from hero.data.files.recording import Recording, Trajectory, shortened
 from hero.errors import HeroError
 
 SAMPLED_VALUES = 1 << 23
@@ -101,19 +101,12 @@ def _equal_lengths(recording: Recording) -> Recording:
     for split in sorted({trajectory.split for trajectory in trajectories}):
         lengths = [trajectory.frames for trajectory in trajectories if trajectory.split == split]
         if min(lengths) < max(lengths):
-            trajectories = [_cut(t, min(lengths)) if t.split == split else t for t in trajectories]
+            trajectories = [shortened(t, min(lengths)) if t.split == split else t for t in trajectories]
             of_split = f" of {split}" if split else ""
             notes.append(
                 f"Trajectories{of_split} have {min(lengths)} to {max(lengths)} states; all are cut to {min(lengths)}."
             )
     return replace(recording, trajectories=trajectories, notes=(*recording.notes, *notes)) if notes else recording
-
-
-def _cut(trajectory: Trajectory, frames: int) -> Trajectory:
-    def read(wanted: slice, channels: Sequence[int]) -> np.ndarray:
-        return trajectory.read(slice(*wanted.indices(frames)), channels)
-
-    return trajectory if trajectory.frames == frames else replace(trajectory, frames=frames, read=read)
 
 
 def _masked(recording: Recording, sampled: Sequence[np.ndarray]) -> tuple[Recording, list[np.ndarray]]:

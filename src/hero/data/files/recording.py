@@ -9,7 +9,7 @@ Nothing is read but what is asked for, so a recording may be larger than the mem
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +58,15 @@ class Trajectory:
     """Conditioning fields that do not change in time: () -> (field, *space)."""
     split: str = ""
     """train, val or test where the file says so."""
+
+
+def shortened(trajectory: Trajectory, frames: int) -> Trajectory:
+    """The first `frames` states of a trajectory."""
+
+    def read(wanted: slice, channels: Sequence[int]) -> np.ndarray:
+        return trajectory.read(slice(*wanted.indices(frames)), channels)
+
+    return trajectory if trajectory.frames == frames else replace(trajectory, frames=frames, read=read)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hero.console import progress_bar
-from hero.data.files.checks import not_finite
+from hero.data.files.checks import not_finite, tidy
 from hero.data.files.recording import Recording
-from hero.data.files.selection import axis_slices, chosen_channels, mask_of
+from hero.data.files.selection import axis_slices, chosen_channels, chosen_conditioning, mask_of
 from hero.data.files.settings import FileSettings
 from hero.data.files.splits import Part
+from hero.data.formats import open_recording
 from hero.data.windows import Statistics, Trajectories
 from hero.errors import HeroError
 from hero.parallel import from_first
@@ -178,3 +180,18 @@ class FileTrajectories(Trajectories):
 
     def each_mu(self) -> Iterator[Tensor]:
         return (mu for part in self.kept if (mu := self.reading.conditioning([part.trajectory])) is not None)
+
+
+def all_trajectories(path: Path) -> Trajectories:
+    """Every trajectory of a file with all of its channels and its conditioning, in memory."""
+    recording = tidy(open_recording(path))
+    names = tuple(channel.name for channel in recording.channels)
+    settings = FileSettings(
+        path=str(path),
+        channels=names,
+        condition=chosen_conditioning(recording, ()),
+        space=recording.space,
+    )
+    frames = min(trajectory.frames for trajectory in recording.trajectories)
+    parts = tuple(Part(i, 0, frames) for i in range(len(recording.trajectories)))
+    return FileTrajectories(Reading(recording, settings), parts).in_memory()

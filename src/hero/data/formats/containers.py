@@ -20,7 +20,7 @@ from hero.data.formats.folders import join
 from hero.data.formats.matlab import open_mat
 from hero.data.formats.named import open_npy, open_npz
 from hero.data.formats.torch import LEGACY, open_torch
-from hero.data.formats.xarray import CLASSIC, has_dimensions, is_zarr, open_dataset, open_zarr
+from hero.data.formats.xarray import CLASSIC, has_dimensions, is_prediction, is_zarr, open_dataset, open_zarr
 from hero.errors import HeroError
 
 
@@ -116,6 +116,8 @@ def _kinds_of_hdf5(path: Path) -> list[str]:
     """HDF5, and NetCDF where a file was written by its library or has its scales; damage is told when it is opened."""
     with contextlib.suppress(OSError, RuntimeError, KeyError), h5py.File(path, "r") as file:
         check_hdf5(path, file)
+        if is_prediction(file):
+            return ["netcdf"]
         return ["hdf5", "netcdf"] if has_dimensions(file) else ["hdf5"]
     return ["hdf5"]
 

@@ -1,5 +1,6 @@
 """NumPy files, and arrays by name: `u`, or `train`, `val` and `test`, with `x`, `y`, `t`, `dt` and `mu` if there.
 
+`frames` (trajectory,) counts the states of trajectories that are padded to one length.
 A point cloud has `coords` (points, dimension), perhaps `weights` (points,), and `u` of the layout btcp. An array in a
 .npy file, or uncompressed in a .npz file, is mapped into memory; pickled objects are never opened.
 """
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from hero.data.files.handles import damage_reported
-from hero.data.files.recording import SPELLINGS, Recording, Trajectory
+from hero.data.files.recording import SPELLINGS, Recording, Trajectory, shortened
 from hero.data.formats.arrays import (
     FileArray,
     describe,
@@ -189,14 +190,24 @@ def _small(arrays: Mapping[str, FileArray], name: str) -> np.ndarray:
 def _conditioned(
     path: Path, numbers: Mapping[str, FileArray], trajectories: Sequence[Trajectory], split: str
 ) -> list[Trajectory]:
-    """The trajectories of a split with their conditioning numbers: mu, or mu_train of the split train."""
+    """The trajectories of a split with their conditioning numbers, `mu`, and cut to the states that they have."""
     chosen = [trajectory for trajectory in trajectories if trajectory.split == split]
-    spellings = [word for word, meaning in SPELLINGS.items() if meaning == split]
+    if frames := _of_split(numbers, "frames", split):
+        lengths = np.asarray(_small(numbers, frames), dtype=np.int64).ravel()
+        if lengths.shape != (len(chosen),) or lengths.min() < 1 or lengths.max() > chosen[0].frames:
+            raise HeroError(f"{path}: {frames} are not the states of {len(chosen)} trajectories; save one for each.")
+        chosen = [shortened(one, int(length)) for one, length in zip(chosen, lengths, strict=True)]
     for name in CONDITIONS:
-        for candidate in (*(f"{name}_{word}" for word in spellings), *(f"{word}_{name}" for word in spellings), name):
-            if candidate in numbers:
-                return with_scalars(chosen, name, _small(numbers, candidate), path)
+        if table := _of_split(numbers, name, split):
+            return with_scalars(chosen, name, _small(numbers, table), path)
     return chosen
+
+
+def _of_split(numbers: Mapping[str, FileArray], name: str, split: str) -> str:
+    """The name of an array of a split: `mu_train` or `train_mu`, else `mu`; empty where there is none."""
+    spellings = [word for word, meaning in SPELLINGS.items() if meaning == split]
+    names = (*(f"{name}_{word}" for word in spellings), *(f"{word}_{name}" for word in spellings), name)
+    return next((candidate for candidate in names if candidate in numbers), "")
 
 
 def _check_cloud(path: Path, cloud: np.ndarray | None, weights: np.ndarray | None, space: tuple[int, ...]) -> None:

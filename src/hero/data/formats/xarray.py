@@ -25,7 +25,11 @@ from hero.data.formats.named import read_named
 from hero.errors import HeroError, install_hint
 
 PLACE = "channel"
-"""The attribute of a variable that hero writes to a Zarr store: its place among the channels."""
+"""The attribute of a variable that hero writes: its place among the channels."""
+PERIODIC = "periodic"
+"""The attribute of an axis that hero writes: 1 or 0."""
+PREDICTED = "hero predict"
+"""The attribute `source` of a file that hero writes."""
 CLASSIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 """First bytes of NetCDF 3."""
 NAMES = {
@@ -47,9 +51,18 @@ SECONDS = {"d": 86400.0, "h": 3600.0, "s": 1.0}
 
 def has_dimensions(file: h5py.File) -> bool:
     """Whether an HDF5 file names the dimensions of its arrays as NetCDF does."""
-    return "_NCProperties" in file.attrs or any(
-        isinstance(item, h5py.Dataset) and item.attrs.get("CLASS") == b"DIMENSION_SCALE" for item in file.values()
+    return (
+        "_NCProperties" in file.attrs
+        or is_prediction(file)
+        or any(
+            isinstance(item, h5py.Dataset) and item.attrs.get("CLASS") == b"DIMENSION_SCALE" for item in file.values()
+        )
     )
+
+
+def is_prediction(file: h5py.File) -> bool:
+    """Whether an HDF5 file is a NetCDF file that hero wrote, whatever layout the names of its variables suggest."""
+    return file.attrs.get("source") == PREDICTED
 
 
 def is_zarr(path: Path) -> bool:
@@ -150,7 +163,7 @@ def _read_variable(row: Mapping[str, int], path: Path, name: str, index: Any) ->
 
 
 def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
-    """Variables in time are channels, one per level; others on the same grid are conditioning fields."""
+    """Variables in time are channels, one per level; fields of the same grid and numbers of trajectories condition."""
     letters = _letters(path, dataset)
     time, *space = [name for letter in "txyz" for name in letters if letters[name] == letter]
     rows = [name for name in letters if letters[name] == "b"]
@@ -159,7 +172,8 @@ def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
     needed = {time, *space, *rows}
     states = [name for name, v in numeric.items() if needed <= set(v.dims) <= {*needed, *levels}]
     fields = [name for name, v in numeric.items() if set(v.dims) == set(space)]
-    left = [name for name, v in numeric.items() if v.ndim and name not in (*states, *fields)]
+    numbers = {name: v.transpose(*rows).values for name, v in numeric.items() if v.ndim and set(v.dims) == set(rows)}
+    left = [name for name, v in numeric.items() if v.ndim and name not in (*states, *fields, *numbers)]
     note = f"{', '.join(left[:8])} are left out, because they are not on the grid of the other variables."
     dt, unit, times = _time(dataset, time)
     points = {letters[name]: dataset.sizes[name] for name in space}
@@ -181,7 +195,12 @@ def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
         time_unit=unit,
         times=times,
         trajectories=[
-            Trajectory(dataset.sizes[time], States(slabs(states, dict(zip(rows, place, strict=True)))), fields=fixed)
+            Trajectory(
+                dataset.sizes[time],
+                States(slabs(states, dict(zip(rows, place, strict=True)))),
+                {name: float(values[place]) for name, values in numbers.items()},
+                fixed,
+            )
             for place in places
         ],
         field_names=tuple(fields),
@@ -283,7 +302,7 @@ def _axis_of(dataset: Any, name: str) -> Axis:
     points = np.asarray(dataset[name].values, dtype=np.float64)
     units = str(dataset[name].attrs.get("units", ""))
     lower, standard = name.lower(), str(dataset[name].attrs.get("standard_name", ""))
-    periodic = None
+    periodic = bool(dataset[name].attrs[PERIODIC]) if PERIODIC in dataset[name].attrs else None
     if "lat" in lower or "latitude" in standard or units.lower().endswith(("north", "_n")):
         periodic = False
     elif "lon" in lower or "longitude" in standard or units.lower().endswith(("east", "_e")):

@@ -1,0 +1,168 @@
+"""Data of a Python session in the containers of other libraries: xarray, pandas, lists, torch Datasets and DataLoaders.
+
+Lists and Datasets become arrays. What names its axes becomes a NetCDF file, which is read as any other, so that names,
+units and coordinates stay. No library is imported unless one of its objects is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from hero.data.dataset import Windows
+from hero.data.files.arrays import as_array
+from hero.data.formats.xarray import NAMES
+from hero.errors import HeroError, install_hint, reason_of
+from hero.files import write_atomic
+
+LARGEST = 2**31 - 2**20
+"""Bytes that a classic NetCDF file can hold in one variable."""
+TABLE_AXES = {*(f"{NAMES['time']} {NAMES['row']} {NAMES['horizontal']} x y z lev level".split())}
+"""Columns of a table that are axes; height and depth may as well be quantities."""
+ITEMS = (
+    "an item must be one trajectory (time, channel, *space): a tensor, a tuple of that tensor alone, or a dictionary "
+    "with `u` and, for conditioning, `mu`"
+)
+
+
+def has_named_axes(data: Any) -> bool:
+    """Whether `data` is an xarray Dataset or DataArray, or a pandas DataFrame."""
+    owners = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(data).__mro__}
+    return bool(owners & {("xarray", "Dataset"), ("xarray", "DataArray"), ("pandas", "DataFrame")})
+
+
+def unpacked(data: Any) -> Any:
+    """Lists, torch Datasets and DataLoaders, also as splits by name, as arrays by name; all else as it is."""
+    if isinstance(data, Mapping) and any(
+        isinstance(part, list | tuple | Dataset | DataLoader) for part in data.values()
+    ):
+        arrays: dict[str, Any] = {}
+        for split, part in data.items():
+            found = unpacked(part)
+            several = found if isinstance(found, Mapping) else {"u": found}
+            arrays |= {split if name == "u" else f"{name}_{split}": array for name, array in several.items()}
+        return arrays
+    if isinstance(data, Windows):
+        raise HeroError("`data` are windows that overlap, which would be in several splits; give their trajectories.")
+    if isinstance(data, DataLoader):
+        # In the order of their numbers: a loader that shuffles must give the same data in every session.
+        return _stacked(sorted(_of_batches(data), key=lambda row: hashlib.sha256(row["u"].tobytes()).digest()))
+    if isinstance(data, Dataset):
+        items: Any = data if not hasattr(data, "__len__") else (data[i] for i in range(len(data)))
+        return _stacked([_of_item(item) for item in items])
+    if isinstance(data, list | tuple) and data and all(isinstance(part, np.ndarray | Tensor) for part in data):
+        return _stacked([{"u": as_array(part)} for part in data])
+    return data
+
+
+def _of_item(item: Any) -> dict[str, np.ndarray]:
+    """A trajectory, and its μ if there is one."""
+    if isinstance(item, list | tuple) and len(item) == 1:
+        item = item[0]
+    named = item if isinstance(item, Mapping) else {"u": item}
+    if (
+        "u" not in named
+        or not set(named) <= {"u", "mu"}
+        or not all(isinstance(v, np.ndarray | Tensor) for v in named.values())
+    ):
+        found = type(item).__name__
+        if isinstance(item, list | tuple | Mapping):
+            found += f" of {', '.join(map(str, item)) if isinstance(item, Mapping) else len(item)}"
+        raise HeroError(
+            f"`data` gives a {found}, as pairs of input and target are, and {ITEMS}; give whole trajectories."
+        )
+    return {name: as_array(part) for name, part in named.items()}
+
+
+def _of_batches(loader: Iterable[Any]) -> Iterable[dict[str, np.ndarray]]:
+    """The trajectories in the batches of a loader; batch_size=None gives one at a time."""
+    single = getattr(loader, "batch_size", 1) is None and getattr(loader, "batch_sampler", None) is None
+    for batch in loader:
+        found = _of_item(batch)
+        rows = 1 if single else len(found["u"])
+        yield from ({n: part if single else part[i] for n, part in found.items()} for i in range(rows))
+
+
+def _stacked(rows: Sequence[Mapping[str, np.ndarray]]) -> Any:
+    """Trajectories as one array; of different lengths, padded with NaN, and `frames` counts their states."""
+    if not rows:
+        raise HeroError(f"`data` are empty; {ITEMS}.")
+    shapes = [row["u"].shape for row in rows]
+    if (
+        len({shape[1:] for shape in shapes}) > 1
+        or not 3 <= len(shapes[0]) <= 5
+        or len({tuple(row) for row in rows}) > 1
+    ):
+        known = ", ".join(map(str, sorted(set(shapes))[:4]))
+        raise HeroError(
+            f"`data` have trajectories of the shapes {known}; each must be (time, channel, *space) on one grid."
+        )
+    frames = [shape[0] for shape in shapes]
+    states = np.full((len(rows), max(frames), *shapes[0][1:]), np.nan, np.float32)
+    for i, row in enumerate(rows):
+        states[i, : frames[i]] = row["u"]
+    more = {"mu": np.stack([row["mu"].ravel() for row in rows])} if "mu" in rows[0] else {}
+    more |= {"frames": np.array(frames)} if len(set(frames)) > 1 else {}
+    return {"u": states, **more} if more else states
+
+
+def store_dataset(data: Any, folder: Path) -> Path:
+    """A NetCDF file in `folder`, named by its content, of what has names for its axes."""
+    dataset = _of_table(data) if type(data).__name__ == "DataFrame" else data
+    dataset = dataset.to_dataset(name=dataset.name or "u") if hasattr(dataset, "to_dataset") else dataset
+    dataset = dataset.drop_encoding()
+    complex_ones = [str(name) for name, part in dataset.data_vars.items() if part.dtype.kind == "c"]
+    if complex_ones:
+        raise HeroError(f"{', '.join(complex_ones)} is complex; give its real and its imaginary part as two variables.")
+    dataset = dataset[[name for name, part in dataset.data_vars.items() if part.dtype.kind in "fiu"]]
+    if sum(4 * part.size for part in dataset.data_vars.values()) > LARGEST:
+        raise HeroError(
+            f"`data` of {dataset.nbytes / 1e9:.1f} GB are too large; save them with `.to_zarr`, give the path."
+        )
+    dataset = dataset.assign({name: part.astype(np.float32) for name, part in dataset.data_vars.items()})
+    for part in (dataset, *dataset.variables.values()):
+        part.attrs = {
+            name: value for name, value in part.attrs.items() if isinstance(value, str | int | float | np.number)
+        }
+    try:
+        content = bytes(dataset.to_netcdf(format="NETCDF3_64BIT", engine="scipy"))
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise HeroError(
+            f"`data` cannot be stored ({reason_of(error)}); drop that part, or save it and give the path."
+        ) from error
+    path = folder / f"given-{hashlib.sha256(content).hexdigest()[:12]}.nc"
+    if not (path.is_file() and path.read_bytes() == content):
+        write_atomic(path, content)
+    return path
+
+
+def _of_table(table: Any) -> Any:
+    """The Dataset of a long table: a row for each point and time, axes in columns with their names, or in the index."""
+    table = table.reset_index() if any(name is not None for name in table.index.names) else table
+    axes = [name for name in table.columns if str(name).lower() in TABLE_AXES]
+    rows = [name for name in axes if str(name).lower() in NAMES["row"].split()]
+    times = [name for name in axes if str(name).lower() in NAMES["time"].split()]
+    space = [name for name in axes if name not in (*rows, *times)]
+    values = [name for name in table.columns if name not in axes and table[name].dtype.kind in "fiu"]
+    if len(times) != 1 or not space or not values:
+        raise HeroError(
+            f"the table has the columns {', '.join(map(str, table.columns))}; it must be long, with one row per point "
+            "and time: time, x (y, z), trajectory where there are several, and a column for each quantity."
+        )
+    if table.duplicated(axes).any():
+        raise HeroError(f"the table has several rows of the same {', '.join(map(str, axes))}; keep one of each.")
+    try:
+        dataset = table.set_index([*rows, *times, *space])[values].to_xarray()
+    except ImportError as error:
+        raise HeroError(f"a table needs xarray; {install_hint('xarray')}.") from error
+    for name in values if rows else ():  # a number of each trajectory, such as a viscosity
+        first = dataset[name].isel(dict.fromkeys((*times, *space), 0), drop=True)
+        if len(values) > 1 and bool((dataset[name] == first).all()):
+            dataset[name] = first
+    return dataset
