@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,6 +31,9 @@ from hero.runs.config import RunConfig, make_config
 from hero.strategies import STRATEGIES
 
 Call = Callable[..., tuple[int, str, str]]
+
+# Libraries stay in memory: looking through them for garbage took a seventh of all the time.
+gc.disable()
 
 # One thread: tiny tensors gain nothing from more, and the tests stay quick beside other work on the machine.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -65,6 +69,11 @@ TINY: dict[str, Any] = {
 # The longest files, in the order of their time: a worker that begins one of them last would let the other wait.
 FIRST = ("cluster", "studies", "export", "page", "tutorials", "resume", "loggers", "finetune", "sweep", "horizon",
          "api", "files", "conformance", "layouts", "report", "extending", "examples", "crashes")  # fmt: skip
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -109,6 +118,24 @@ def foresight(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_compiled_code(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Compiled code of this session alone: that of others may be for another processor, or another setting of it."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path_factory.getbasetemp() / "compiled")
+
+
+@pytest.fixture(autouse=True)
+def forgetting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Modules that a test wrote and imported, and what it trusted, are unknown to the next one, as to a new process."""
+    modules, typed, written = set(sys.modules), set(registry._typed), str(tmp_path_factory.getbasetemp())
+    yield
+    for name in sys.modules.keys() - modules:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(written):
+            del sys.modules[name]
+    registry._typed.intersection_update(typed)
+    registry._all_trusted = False
+
+
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
     """The command in this process, on a wide screen: exit code, stdout, stderr."""
@@ -118,7 +145,6 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
         return main([str(argument) for argument in arguments]), *capsys.readouterr()
 
     monkeypatch.setattr(console, "_width", 200)
-    monkeypatch.setattr(registry, "_all_trusted", False)  # afterwards as before, whatever --trust-code did
     return run
 
 

@@ -25,6 +25,7 @@ SERVER.set_forkserver_preload(["hero.cli", "hero.api", "hero.report.page", "torc
 
 def run_command(arguments: Sequence[str], cwd: Path, env: dict[str, str], streams: Sequence[Path]) -> None:
     """In the new process: `hero ARGUMENTS` that writes stdout and stderr into files."""
+    os.setsid()  # a signal to its group, as a terminal sends it, reaches nothing else
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)

@@ -7,13 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import options, start_hero, tiny, wait_until
+from conftest import fork_hero, options, tiny, wait_until
 from hero.errors import HeroError
 from hero.study.ray import check_store, connected, import_ray, missing_folders, share_of_machines, threads_for
 from hero.study.sweep import sweep
@@ -25,7 +27,6 @@ from test_sweep import (  # noqa: F401  # fixtures
     LONG,
     assert_same_results,
     expected,
-    kill_at,
     last_step,
     workers_at,
 )
@@ -37,6 +38,7 @@ needs_ray = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="Ray 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """A cluster on this machine, started as `--cluster local` does; other processes join it by its address."""
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # else its workers starve on a busy machine
     ray = import_ray()
     with connected(ray, "local"):
         yield ray.get_runtime_context().gcs_address
@@ -59,7 +61,7 @@ def test_a_run_whose_ray_worker_is_killed_goes_on_to_the_same_bits(
     expected: Path,  # noqa: F811
 ) -> None:
     run = runs_dir / KILLED.run_id()
-    driver = start_hero(*command(address, runs_dir, data_dir))
+    driver = fork_hero(*command(address, runs_dir, data_dir))
     wait_until(lambda: last_step(run) >= 30 and (run / "last" / "state.pt").is_file(), driver)
     (worker,) = workers_at(run)
     ray_worker = parent_of(worker)
@@ -77,7 +79,13 @@ def test_a_run_whose_ray_worker_is_killed_goes_on_to_the_same_bits(
 
 @needs_ray
 def test_mistakes_are_not_retried_and_kills_only_so_often(address: str, runs_dir: Path, data_dir: Path) -> None:
-    killer = kill_at(runs_dir / KILLED.run_id(), 30, lambda pid: os.kill(pid, signal.SIGKILL))
+    def kill() -> None:
+        while not (found := workers_at(runs_dir / KILLED.run_id())):
+            time.sleep(0.005)
+        os.kill(found[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
     failed = sweep([BROKEN, KILLED], runs_dir, data_dir, Workers(cluster="auto", cpus=0.5, retries=0))
     killer.join()
     assert "non-finite" in failed[BROKEN.run_id()]

@@ -19,7 +19,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from conftest import Call, assert_refused, options, start_hero, tiny
+from conftest import Call, assert_refused, hero, options, start_hero, tiny
 from hero.checksums import UNSEALED, sealed
 from hero.data import Split, generate, get_task, load_split, split_path
 from hero.evaluation.evaluate import evaluate
@@ -268,11 +268,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("room", [0, 70_000])
 def test_a_full_disk_while_data_are_stored_is_one_sentence(room: int, small_disk: Path) -> None:
     (small_disk / "other").write_bytes(bytes(98_000 - room))
-    code = "from hero.cli import main; raise SystemExit(main())"
-    command = [sys.executable, "-c", code, "data", "make", "burgers", "--data", str(small_disk)]
     settings = options(data__train_trajectories=20, data__train_steps=50)
-    ended = subprocess.run([*command, *settings], capture_output=True, text=True)
-    assert_refused((ended.returncode, ended.stdout, ended.stderr), str(small_disk), "No space left on device")
+    ended = hero("data", "make", "burgers", "--data", small_disk, *settings)
+    assert_refused(ended, str(small_disk), "No space left on device")
     assert [path.name for path in small_disk.iterdir() if path.suffix != ".h5"] == ["other"]
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import io
 import math
 import os
 import re
-import subprocess
+import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,37 +15,32 @@ from pathlib import Path
 import pytest
 import torch
 
+from forked import in_fork
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-SEVERAL = """\
-import json, runpy, sys
-name, *calls = sys.argv[1:]
-for call in calls:
-    sys.argv = [name, *json.loads(call)]
-    runpy.run_path(name, run_name="__main__")
-    print("---")
-"""
-
-
 def run(name: str, *arguments: object, cwd: Path) -> str:
-    """What the example prints; fails with its error output if it does."""
+    """What the example prints."""
     return run_several(name, arguments, cwd=cwd)[0]
 
 
 def run_several(name: str, *calls: Sequence[object], cwd: Path) -> list[str]:
-    """What each call prints, one after the other in one process: importing takes longer than a few steps."""
-    given = [json.dumps([str(argument) for argument in call]) for call in calls]
-    process = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SEVERAL, EXAMPLES / name, *given],
-        cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert process.returncode == 0, process.stderr
-    return process.stdout.split("---\n")[:-1]
+    """What each call prints, one after the other in one process."""
+    printed: list[str] | None = in_fork(run_here, EXAMPLES / name, [list(map(str, call)) for call in calls], cwd)
+    assert printed is not None, "it failed; its traceback is above"
+    return printed
+
+
+def run_here(path: Path, calls: Sequence[Sequence[str]], cwd: Path) -> list[str]:
+    os.chdir(cwd)
+    printed = []
+    for call in calls:
+        sys.argv = [str(path), *call]
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            runpy.run_path(str(path), run_name="__main__")
+        printed.append(out.getvalue())
+    return printed
 
 
 def errors(text: str) -> list[float]:

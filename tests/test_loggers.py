@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from conftest import Call, assert_refused, hero, options, start_hero, tiny, wait_until
+from conftest import Call, assert_refused, hero, options, tiny
 from hero.files import json_line
 from hero.runs.folder import Run
 from hero.runs.records import read_lines
@@ -154,18 +154,16 @@ def test_the_configuration_goes_along(runs_dir: Path, data_dir: Path) -> None:
 
 
 def test_after_a_kill_and_a_resume_every_step_is_there_once(runs_dir: Path, data_dir: Path) -> None:
-    changes = {"train__steps": 120, "train__validate_every": 50, "train__checkpoint_every": 32}
-    config = tiny(**changes)
-    run = runs_dir / config.run_id()
-    process = start_hero("train", "burgers", "--strategy", "hero", *options(**changes), "--log", "tensorboard",
-                         "--log", "wandb,mlflow", "--runs", runs_dir, "--data", data_dir)  # fmt: skip
-    wait_until(lambda: last_step(run) >= 70 and (run / "last/state.pt").is_file(), process)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert last_step(run) < 120
+    changes = {"train__steps": 40, "train__validate_every": 20, "train__checkpoint_every": 16}
+    run = runs_dir / tiny(**changes).run_id()
+    command = ["train", "burgers", "--strategy", "hero", *options(**changes), "--runs", runs_dir, "--data", data_dir]
+    code, *_ = hero(
+        *command, "--log", "tensorboard", "--log", "wandb,mlflow", env={"HERO_FAULT": "after-line log.jsonl:25"}
+    )
+    assert (code, last_step(run)) == (-signal.SIGKILL, 24)  # one line is of a validation
     resume(run, data_dir, log=["tensorboard", "wandb", "mlflow"])
     expected = of_log(run)
-    assert [step for step, _ in expected["training/loss"]] == list(range(1, 121))
+    assert [step for step, _ in expected["training/loss"]] == list(range(1, 41))
     assert_same_series(of_tensorboard(run), expected)
     assert_same_series(of_wandb(run), expected)
     kept, times = of_mlflow(run), ("training/steps_per_second", "training/seconds")  # of repeated steps, the first

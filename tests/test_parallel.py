@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -40,25 +39,17 @@ CASES: dict[str, dict[str, Any]] = {
 VALUES = {name: {**TINY, **SHORT, "strategy": name, **case} for name, case in CASES.items()}
 
 MANY = """
-import json, sys
+import json, os, sys
 from pathlib import Path
+from hero.cli import main
 from hero.runs.config import make_config
 from hero.training.loop import train
-for values in json.loads(sys.argv[3]):
-    train(make_config(overrides=values), Path(sys.argv[1]), Path(sys.argv[2]))
+whole, lost, data, cases, command = map(json.loads, sys.argv[1:])
+for values in cases:
+    train(make_config(overrides=values), Path(whole), Path(data))
+os.environ["HERO_FAULT"] = "after-line log.jsonl:10"  # only the first process writes lines, and kills itself then
+sys.exit(main(["train", "burgers", *command, "--runs", lost, "--data", data]))
 """
-
-
-def torchrun(*arguments: object, **variables: str) -> tuple[int, str, str]:
-    """Two real processes: exit code, stdout, stderr."""
-    found = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
-    )
-    return found.returncode, found.stdout, found.stderr
 
 
 def losses(run: Path) -> list[float]:
@@ -80,39 +71,48 @@ def one_process(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> dic
     return {name: train(make_config(overrides=values), runs, data_dir) for name, values in VALUES.items()}
 
 
-def test_two_processes_have_the_trace_of_one_also_after_a_resume(
-    one_process: dict[str, Path], tmp_path: Path, data_dir: Path
-) -> None:
-    """Numbers that are drawn for a batch or averaged over it would show: noise, perturbations, weights of modes."""
+@pytest.fixture(scope="module")
+def two_processes(
+    tmp_path_factory: pytest.TempPathFactory, data_dir: Path
+) -> tuple[Path, Path, subprocess.CompletedProcess[str]]:
+    """Every case by torchrun, one of them resumed; then a run that loses a process: both folders, and what was said."""
 
     def interrupt(progress: Progress) -> None:
         if progress.step == 9:
             raise KeyboardInterrupt
 
+    whole, lost = tmp_path_factory.mktemp("whole"), tmp_path_factory.mktemp("lost")
     with pytest.raises(KeyboardInterrupt):
-        train(make_config(overrides=VALUES["push_forward"]), tmp_path, data_dir, callbacks=[interrupt])
-    script = tmp_path / "many.py"
+        train(make_config(overrides=VALUES["push_forward"]), whole, data_dir, callbacks=[interrupt])
+    script = tmp_path_factory.mktemp("script") / "many.py"
     script.write_text(MANY)
-    code, out, err = torchrun(script, tmp_path, data_dir, json.dumps(list(VALUES.values())))
-    assert code == 0, err
-    assert out.count("after update 7 of 14") == 1  # one of the processes prints
+    options = [part for key, value in VALUES["hero"].items() for part in ("--set", f"{key}={value}")]
+    given = map(json.dumps, (str(whole), str(lost), str(data_dir), list(VALUES.values()), options))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(script), *given]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return whole, lost, said
+
+
+def test_two_processes_have_the_trace_of_one_also_after_a_resume(
+    one_process: dict[str, Path], two_processes: tuple[Path, Path, subprocess.CompletedProcess[str]]
+) -> None:
+    """Numbers that are drawn for a batch or averaged over it would show: noise, perturbations, weights of modes."""
+    whole, _, said = two_processes
+    assert said.stdout.count("after update 7 of 14") == 1, said.stderr  # one of the processes prints
     for run in one_process.values():
-        assert_same_to_rounding(tmp_path / run.name, run)
+        assert_same_to_rounding(whole / run.name, run)
 
 
 def test_a_lost_process_stops_the_rest_and_one_process_continues(
-    one_process: dict[str, Path], runs_dir: Path, data_dir: Path
+    one_process: dict[str, Path], two_processes: tuple[Path, Path, subprocess.CompletedProcess[str]], data_dir: Path
 ) -> None:
-    values = VALUES["hero"]
-    arguments = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
-    command = ("-m", "hero", "train", "burgers", *arguments, "--runs", runs_dir, "--data", data_dir)
-    code, _, err = torchrun(*command, HERO_FAULT="after-line log.jsonl:10")  # the first process kills itself
-    assert code
-    assert err.count("hero: another process of this run has ended") == 1
-    run = runs_dir / one_process["hero"].name
+    _, lost, said = two_processes
+    assert said.returncode
+    assert said.stderr.count("hero: another process of this run has ended") == 1
+    run = lost / one_process["hero"].name
     assert len(losses(run)) == 10
     assert losses(run) == pytest.approx(losses(one_process["hero"])[:10], rel=3e-6)
-    train(make_config(overrides=values), runs_dir, data_dir)
+    train(make_config(overrides=VALUES["hero"]), lost, data_dir)
     assert_same_to_rounding(run, one_process["hero"])
 
 

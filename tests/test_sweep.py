@@ -6,9 +6,8 @@ import io
 import os
 import shutil
 import signal
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from rich.console import Console
 
 import hero.console as console_module
 import hero.study.watch as watch_module
-from conftest import Call, assert_refused, fork_hero, options, start_hero, tiny, wait_until
+from conftest import Call, assert_refused, fork_hero, options, tiny, wait_until
 from hero.files import json_line
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
@@ -28,8 +27,7 @@ from test_train import assert_same_run
 
 LONG = {"train__steps": 200, "train__validate_every": 100, "train__checkpoint_every": 20}
 
-
-GOOD = [tiny(seed=0), tiny(seed=1, strategy="push_forward")]
+GOOD = tiny(seed=0)
 KILLED = tiny(strategy="push_forward", **LONG)
 BROKEN = tiny(train__lr=1e30, train__clip=0)
 
@@ -38,7 +36,7 @@ BROKEN = tiny(train__lr=1e30, train__clip=0)
 def expected(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
     """The runs one after the other in this process."""
     runs = tmp_path_factory.mktemp("expected")
-    assert sweep([*GOOD, KILLED], runs, data_dir, Workers(0)) == {}
+    assert sweep([GOOD, KILLED], runs, data_dir, Workers(0)) == {}
     return runs
 
 
@@ -55,21 +53,15 @@ def workers_at(run: Path) -> list[int]:
     return found
 
 
+def has_ended(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
 def last_step(run: Path) -> int:
     return max((record["step"] for record in read_lines(run / "log.jsonl")), default=0)
-
-
-def kill_at(run: Path, step: int, kill: Callable[[int], None]) -> threading.Thread:
-    """Once, when a worker has written a checkpoint and logged `step`, hand its process id to `kill`."""
-
-    def wait() -> None:
-        while last_step(run) < step or not (run / "last" / "state.pt").is_file():
-            time.sleep(0.005)
-        kill(workers_at(run)[0])
-
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    return thread
 
 
 def assert_same_results(configs: Sequence[RunConfig], runs: Path, expected: Path) -> None:
@@ -84,33 +76,34 @@ def assert_same_results(configs: Sequence[RunConfig], runs: Path, expected: Path
 
 
 def test_workers_give_the_bits_of_one_process_and_failures_stay_alone(
-    runs_dir: Path, data_dir: Path, expected: Path, capsys: pytest.CaptureFixture[str]
+    runs_dir: Path,
+    data_dir: Path,
+    expected: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     blocked = tiny(seed=5)
     runs_dir.mkdir()
     (runs_dir / blocked.run_id()).write_text("in the way")
-    configs = [KILLED, blocked, GOOD[0], BROKEN, GOOD[0], GOOD[1]]
-    killer = kill_at(runs_dir / KILLED.run_id(), 30, lambda pid: os.kill(pid, signal.SIGKILL))
-    failed = sweep(configs, runs_dir, data_dir, Workers(2))
-    killer.join()
-    assert failed.keys() == {config.run_id() for config in (KILLED, blocked, BROKEN)}
+    monkeypatch.setenv("HERO_FAULT", "after-line log.jsonl:30")  # the others are over by then
+    failed = sweep([KILLED, blocked, GOOD, GOOD], runs_dir, data_dir, Workers(2))
+    monkeypatch.delenv("HERO_FAULT")
+    assert failed.keys() == {config.run_id() for config in (KILLED, blocked)}
     out = capsys.readouterr().out
-    assert out.count(f"started {GOOD[0].run_id()}") == 1
-    for config, words in ((KILLED, ("SIGKILL", "memory")), (BROKEN, ("non-finite", "train.lr"))):
-        name = config.run_id()
-        for word in (*words, f"log: {runs_dir / name / 'output.log'}"):
-            assert word in failed[name]
-        assert f"failed {name}: {failed[name]}" in out
+    assert out.count(f"started {GOOD.run_id()}") == 1
+    for word in ("SIGKILL", "memory", f"log: {runs_dir / KILLED.run_id() / 'output.log'}"):
+        assert word in failed[KILLED.run_id()]
+    assert f"failed {KILLED.run_id()}: {failed[KILLED.run_id()]}" in out
     assert blocked.run_id() in failed[blocked.run_id()]
-    assert "step 20/20" in (runs_dir / GOOD[0].run_id() / "output.log").read_text()
+    assert "step 20/20" in (runs_dir / GOOD.run_id() / "output.log").read_text()
 
-    assert sweep([KILLED, GOOD[0]], runs_dir, data_dir, Workers(2)) == {}
+    assert sweep([KILLED, GOOD], runs_dir, data_dir, Workers(2)) == {}
     resumed = (runs_dir / KILLED.run_id() / "output.log").read_text()
     assert f"resuming {KILLED.run_id()} after" in resumed
     out = capsys.readouterr().out
     assert "1 of 2 runs are there already" in out
-    assert GOOD[0].run_id() not in out
-    assert_same_results([*GOOD, KILLED], runs_dir, expected)
+    assert GOOD.run_id() not in out
+    assert_same_results([GOOD, KILLED], runs_dir, expected)
 
 
 def command(runs: Path, data: Path) -> list[object]:
@@ -124,20 +117,20 @@ def test_workers_end_with_their_parent_and_the_same_command_goes_on(
     run = runs_dir / KILLED.run_id()
     parent = fork_hero(*command(runs_dir, data_dir))
     wait_until(lambda: last_step(run) >= 30 and (run / "last" / "state.pt").is_file(), parent)
-    assert len(workers_at(run)) == 1
+    (worker,) = workers_at(run)
     parent.kill()
     parent.communicate()
-    while workers_at(run):
+    while not has_ended(worker):
         time.sleep(0.01)
     assert last_step(run) < KILLED.train.steps
-    assert sweep([KILLED], runs_dir, data_dir) == {}
+    assert sweep([KILLED], runs_dir, data_dir, Workers(0)) == {}
     assert_same_results([KILLED], runs_dir, expected)
 
 
 def test_ctrl_c_lets_the_workers_save(runs_dir: Path, data_dir: Path) -> None:
     rare = {**LONG, "train__checkpoint_every": 200}  # no checkpoint but the one that the signal causes
     run = runs_dir / tiny(strategy="push_forward", **rare).run_id()
-    parent = start_hero(*command(runs_dir, data_dir), *options(**rare), start_new_session=True)
+    parent = fork_hero(*command(runs_dir, data_dir), *options(**rare))
     wait_until(lambda: last_step(run) >= 10, parent)
     os.killpg(parent.pid, signal.SIGINT)  # as a terminal does, to the workers as well
     out, err = parent.communicate(timeout=60)
@@ -151,11 +144,11 @@ def test_ctrl_c_lets_the_workers_save(runs_dir: Path, data_dir: Path) -> None:
 def test_a_damaged_result_is_a_failure_and_nothing_is_overwritten(
     runs_dir: Path, data_dir: Path, expected: Path
 ) -> None:
-    shutil.copytree(expected / GOOD[0].run_id(), runs_dir / GOOD[0].run_id())
-    (runs_dir / GOOD[0].run_id() / "metrics.json").write_text("{")
-    failed = sweep([GOOD[0]], runs_dir, data_dir)
-    assert "metrics.json is damaged" in failed[GOOD[0].run_id()]
-    assert (runs_dir / GOOD[0].run_id() / "metrics.json").read_text() == "{"
+    shutil.copytree(expected / GOOD.run_id(), runs_dir / GOOD.run_id())
+    (runs_dir / GOOD.run_id() / "metrics.json").write_text("{")
+    failed = sweep([GOOD], runs_dir, data_dir)
+    assert "metrics.json is damaged" in failed[GOOD.run_id()]
+    assert (runs_dir / GOOD.run_id() / "metrics.json").read_text() == "{"
 
 
 def test_threads_are_divided_and_never_more_than_the_user_allows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,9 +178,11 @@ def test_what_the_end_of_a_worker_means(tmp_path: Path) -> None:
     assert killed
     assert "crashed with exit code 1" in crash.sentence
     assert crash.output[-2:] == [lines[-1], "RuntimeError: boom"]
+    (tmp_path / "output.log").write_text("\n".join([*lines, "hero: it went wrong; do this."]))
+    assert failure_of(tmp_path, 2) == (f"it went wrong; do this (log: {tmp_path / 'output.log'}).", [], False)
     assert "SIGSEGV" in killed.sentence
     assert "memory" not in killed.sentence
-    assert last_lines(tmp_path / "output.log", size=300) == [*lines[-2:], "RuntimeError: boom"]
+    assert last_lines(tmp_path / "output.log", size=300) == [*lines[-2:], "hero: it went wrong; do this."]
     assert last_lines(tmp_path / "none") == []
 
 

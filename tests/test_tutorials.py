@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -29,18 +28,13 @@ def shortened(command: str) -> list[str]:
 def test_every_block_runs(path: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    before = set(sys.modules)
     names: dict[str, object] = {}
-    try:
-        for language, block in re.findall(r"^```(python|sh)\n(.*?)^```", path.read_text("utf-8"), re.M | re.S):
-            if language == "python":
-                short = re.sub(r"\bsteps=\d{3,}", "steps=1", block)
-                exec(compile(short, path.name, "exec", dont_inherit=True), names)
-                continue
-            for line in block.splitlines():
-                code, _, err = call(*shortened(line))
-                assert code == 0, f"{line}: {err}"
-    finally:  # modules that a tutorial writes
-        for name in set(sys.modules) - before:
-            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
-                del sys.modules[name]
+    for language, block in re.findall(r"^```(python|sh)\n(.*?)^```", path.read_text("utf-8"), re.M | re.S):
+        if language == "python":
+            short = re.sub(r"\bsteps=\d{3,}", "steps=1", block)
+            short = re.sub(r"= 24, 41, \(32, 24\)", "= 12, 13, (16, 12)", short)  # the room of the tutorial on walls
+            exec(compile(short, path.name, "exec", dont_inherit=True), names)
+            continue
+        for line in block.splitlines():
+            code, _, err = call(*shortened(line))
+            assert code == 0, f"{line}: {err}"
