@@ -20,7 +20,7 @@ from hero.data.formats import folders, matlab, named, torch, xarray
 from hero.data.formats.arrays import LISTED, describe
 from hero.data.formats.claims import check_claim
 from hero.data.formats.containers import Format, files_of, kinds_of, opened
-from hero.data.formats.hdf5 import dedalus, pbdl, well
+from hero.data.formats.hdf5 import dedalus, fields, pbdl, well
 from hero.data.formats.hdf5.datasets import datasets_in
 from hero.data.formats.hdf5.layouts import read_layout
 from hero.data.formats.hdf5.table import LAYOUTS, is_particles
@@ -67,6 +67,7 @@ FORMATS: Registry[Format] = Registry(
         "matlab73": Format("MATLAB 7.3", "hdf5", matlab.is_matlab73, matlab.read_matlab73),
         "lagrangebench": Format("LagrangeBench", "hdf5", is_particles, PARTICLES),
         **{n: Format(row.title, "hdf5", row.recognises, partial(read_layout, n, row)) for n, row in LAYOUTS.items()},
+        "array": Format("HDF5 with arrays by name", "hdf5", fields.is_fields, fields.read_fields),
         "folder": Format("folder of files", "folder", files_of, _read_folder),
         "npy": Format("NumPy array", "npy", _always, named.read_npy),
         "phiflow": Format("PhiFlow scene", "npz", lambda arrays: set(arrays) >= PHIFLOW, FRAME),

@@ -25,8 +25,8 @@ LETTERS = "btcxyzp"
 SPACE = "xyzp"
 COMPONENTS = "cde"
 LISTED = 8  # arrays that an error names
-REAL_PART = 1e-6
-"""A complex array whose imaginary part is smaller than this share of its real part is real."""
+ROUNDING = 1e-4
+"""An imaginary part below this share of the real part is the rounding of a transform, of float32 too."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,13 @@ def layout_of(word: str, shape: Sequence[int], lengths: Mapping[str, int], *, na
     if word:
         _check_word(word, shape, name, path)
         return word
-    fitting = _fitting(shape, lengths) if lengths and len(shape) <= 6 else []
+    orders_of = _fitting(shape, lengths) if lengths and len(shape) <= 6 else []
+    fitting = [word for word in orders_of if set(word) & set(SPACE)]
+    if orders_of and not fitting:
+        raise HeroError(
+            f"{path}: {name} {shape} has time but no axis of space, and hero learns fields; if its numbers lie along a "
+            f"line, say so with `--set data.layout={orders_of[0].replace('c', 'x').replace('b', 'x')}`."
+        )
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
@@ -170,7 +176,7 @@ def real(values: np.ndarray) -> np.ndarray:
     """The real part of an array that is complex by rounding only."""
     if not np.iscomplexobj(values):
         return values
-    if values.size and np.abs(values.imag).max() > REAL_PART * max(np.abs(values.real).max(), REAL_PART):
+    if values.size and np.abs(values.imag).max() > ROUNDING * max(np.abs(values.real).max(), ROUNDING):
         raise HeroError("the array is complex; save its real and imaginary part as two channels.")
     return values.real
 

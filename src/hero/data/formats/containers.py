@@ -18,7 +18,7 @@ from hero.data.files.recording import Recording
 from hero.data.formats.claims import check_hdf5, zip_kind
 from hero.data.formats.folders import join
 from hero.data.formats.matlab import open_mat
-from hero.data.formats.named import open_npy, open_npz
+from hero.data.formats.numpy import open_npy, open_npz
 from hero.data.formats.torch import LEGACY, open_torch
 from hero.data.formats.xarray import CLASSIC, has_dimensions, is_prediction, is_zarr, open_dataset, open_zarr
 from hero.errors import HeroError

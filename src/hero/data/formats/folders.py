@@ -13,7 +13,7 @@ import numpy as np
 
 from hero.data.files.recording import SPELLINGS, Axis, Channel, Recording
 from hero.data.formats.arrays import axes_of, layout_of, recording_of, space_of, trajectories_of
-from hero.data.formats.named import open_npy
+from hero.data.formats.numpy import open_npy
 from hero.errors import HeroError, unknown_name
 
 CASE = ("u", "v")

@@ -11,9 +11,8 @@ import numpy as np
 
 from hero.data.files.recording import SPELLINGS, Axis, Channel, Recording
 from hero.data.formats.arrays import axes_of
-from hero.data.formats.hdf5.datasets import dataset_of, datasets_in, is_dataset, words
+from hero.data.formats.hdf5.datasets import dataset_of, is_dataset, words
 from hero.data.formats.hdf5.layouts import Layout, named, of_attributes
-from hero.data.formats.xarray import has_dimensions
 from hero.data.tasks.task import NUMERICS
 
 OURS = "btcx btcxy btcxyz"
@@ -100,7 +99,10 @@ def _of_datasets(group: h5py.Group, count: int) -> list[dict[str, float]]:
 def _only(file: h5py.File) -> list[str]:
     """The dataset of Poseidon and DPOT, which may share its name; its square tells which two axes are space."""
     found = [name for name in POSEIDON if is_dataset(file, name, (3, 4, 5))]
-    return found if len(found) == 1 else []
+    same = {(*file[name].shape[:2], *file[name].shape[-2:]) for name in found}
+    others = [data for name, data in file.items() if name not in found and is_dataset(file, name, (4, 5))]
+    beside = [data for data in others if (*data.shape[:2], *data.shape[-2:]) in same]  # channels too, by their names
+    return found if len(found) == 1 and not beside else []
 
 
 def _is_square(data: h5py.Dataset, first: int) -> bool:
@@ -137,12 +139,6 @@ def _bubble_axes(file: h5py.File, recording: Recording) -> Recording:
     names = "xy" if np.ptp(first[:, 0]) > np.ptp(first[0]) else "yx"
     given = {"x": file[names[0]][0, :, 0], "y": file[names[1]][0, 0, :]}
     return replace(recording, axes=axes_of(dict(zip("xy", recording.space, strict=True)), given, names))
-
-
-def _large(file: h5py.File) -> list[str]:
-    """The dataset of numbers with three axes or more, if there is one."""
-    found = [name for name, data in datasets_in(file).items() if data.ndim >= 3 and data.dtype.kind in "fiuc"]
-    return found if len(found) == 1 else []
 
 
 LAYOUTS = {
@@ -226,5 +222,4 @@ LAYOUTS = {
         "Poseidon", _only, "bxy btxy btcxy", POSEIDON, fits=_space_last, grid="{}", fields={"c": "c"}, steady=True
     ),
     "dpot": Layout("DPOT", _only, "xytc bxytc", {"data": "u"}, fits=_space_first, grid="{}"),
-    "array": Layout("HDF5 with one array", _large, times=(), fits=lambda file: not has_dimensions(file)),
 }

@@ -1,0 +1,146 @@
+"""Files as simulations leave them, written by the libraries that people use: read, examined, trained on, predicted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import scipy.io
+
+from conftest import Call
+from foreign import refused
+from foreign_arrays import states
+from hero.data.formats import open_recording
+from hero.runs.folder import Run
+from test_files import FNO, SMALL, settings, waves
+from test_formats_arrays import whole
+
+
+def through_the_flow(path: Path, folder: Path, call: Call, *chosen: str) -> Run:
+    """Doctor, training with evaluation, and prediction from the same file; the run."""
+    places = ("--runs", folder / "runs", "--data", folder / "data")
+    layout = [word for text in chosen if text.startswith("data.layout=") for word in ("--layout", text[12:])]
+    code, out, err = call("doctor", path, "--out", folder / "pictures", *layout)
+    assert code == 0, out + err
+    code, _, err = call("train", path, *settings(*SMALL, *FNO, *chosen), *places)
+    assert code == 0, err
+    (run,) = (folder / "runs").iterdir()
+    code, _, err = call("predict", run, "--input", path, "--steps", 2, "--out", folder / "next.npy", *places)
+    assert code == 0, err
+    assert np.isfinite(np.load(folder / "next.npy")).all()
+    return Run(run)
+
+
+def names_of(recording: object) -> list[str]:
+    return [channel.name for channel in recording.channels]  # type: ignore[attr-defined]
+
+
+def test_fields_that_share_axes_are_channels_by_name(tmp_path: Path, call: Call) -> None:
+    u = waves(4, 9, 3, 8, 6)
+    axes = {"x": np.arange(8.0), "y": np.arange(6.0), "t": 0.5 * np.arange(9)}
+    file = tmp_path / "f.npz"
+    fields = {"temperature": u[:, :, 0], "wind": np.moveaxis(u[:, :, 1:], 2, -1), "hill": u[0, 0, 0]}
+    others = {"reynolds": [1.0, 2, 3, 4], "seed": np.arange(4), "spectrum": np.ones((4, 9))}
+    np.savez(file, **fields, **others, **axes)
+    recording = open_recording(file)
+    assert names_of(recording) == ["temperature", "wind_0", "wind_1"]
+    assert np.array_equal(whole(recording), u)
+    assert recording.dt == 0.5
+    assert [dict(run.scalars) for run in recording.trajectories] == [{"reynolds": n} for n in (1.0, 2, 3, 4)]
+    assert recording.field_names == ("hill",)
+    assert np.array_equal(recording.trajectories[1].fields()[0], u[0, 0, 0])  # type: ignore[misc]
+    assert any("Not used: seed (4,), spectrum (4, 9)" in note for note in recording.notes)
+    config = through_the_flow(file, tmp_path, call).config
+    assert config.source.conditioning == ("reynolds", "hill")
+    assert config.source.channel_names == ("temperature", "wind_0", "wind_1")
+
+
+@pytest.mark.parametrize("kind", ["mat", "struct", "h5", "groups"])
+def test_named_fields_of_matlab_and_hdf5(tmp_path: Path, kind: str) -> None:
+    u, x, t = states(9, 2, 8, seed=3), np.linspace(0, 1, 8), 0.1 * np.arange(9)
+    fields = {"Ca": u[:, 0], "Cb": u[:, 1], "x": x, "t": t, "nu": 0.5}
+    path = tmp_path / "f.dat"
+    if kind in ("mat", "struct"):
+        scipy.io.savemat(tmp_path / "f.mat", {"run": fields} if kind == "struct" else fields, do_compression=True)
+        path = tmp_path / "f.mat"
+    else:
+        with h5py.File(path, "w") as file:
+            for group in ("run_a", "run_b") if kind == "groups" else ("",):
+                for name, values in fields.items():
+                    file[f"{group}/fields/{name}" if group else name] = values
+    recording = open_recording(path)
+    assert names_of(recording) == ["Ca", "Cb"]
+    assert np.array_equal(whole(recording), np.stack([u] * len(recording.trajectories)))
+    assert len(recording.trajectories) == (2 if kind == "groups" else 1)
+    assert recording.dt == pytest.approx(0.1)
+    assert np.array_equal(recording.axes[0].coordinates, x)
+    assert recording.trajectories[0].scalars == {"nu": 0.5}
+
+
+def test_velocity_and_pressure_are_no_poseidon_file(tmp_path: Path) -> None:
+    u = states(3, 7, 3, 8, 8)
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["velocity"], file["pressure"] = u[:, :, :2], u[:, :, 2]
+    recording = open_recording(tmp_path / "f.h5")
+    assert names_of(recording) == ["pressure", "velocity_0", "velocity_1"]
+    assert np.array_equal(whole(recording), u[:, :, [2, 0, 1]])
+
+
+def test_complex_fields_are_two_channels(tmp_path: Path, call: Call) -> None:
+    u = waves(1, 30, 2, 12)[0].astype("f8")
+    psi = u[:, 0] + 1j * u[:, 1]
+    x, t = np.arange(12.0)[None], np.arange(30.0)[:, None]
+    scipy.io.savemat(tmp_path / "nls.mat", {"uu": psi.T, "x": x, "t": t})
+    np.save(tmp_path / "nls.npy", psi)
+    with h5py.File(tmp_path / "nls.h5", "w") as file:
+        file["psi"], file["t"] = psi, t[:, 0]
+    for name, base, layout in (("nls.mat", "uu", ""), ("nls.npy", "u", "tx"), ("nls.h5", "psi", "tx")):
+        recording = open_recording(tmp_path / name, layout)
+        assert names_of(recording) == [f"{base}_real", f"{base}_imag"]
+        assert np.array_equal(whole(recording)[0], u)
+        assert any("complex" in note for note in recording.notes)
+    run = through_the_flow(tmp_path / "nls.mat", tmp_path, call, "data.fields=uu_imag", "data.rollout=1")
+    assert run.config.source.channel_names == ("uu_imag",)
+
+
+def test_an_imaginary_part_of_rounding_is_dropped_and_said(tmp_path: Path) -> None:
+    u, x, t = waves(1, 60, 1, 16)[0, :, 0], np.arange(16.0), np.arange(60.0)
+    scipy.io.savemat(tmp_path / "kdv.mat", {"usol": (u + 2e-6j * u).T, "x": x, "t": t})
+    recording = open_recording(tmp_path / "kdv.mat")
+    assert np.array_equal(whole(recording)[0, :, 0], u)
+    assert any("rounding" in note for note in recording.notes)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_flattened_grids_are_unfolded(tmp_path: Path, dtype: str) -> None:
+    u = states(3, 9, 2, 5, 4, seed=4).astype(dtype)
+    np.save(tmp_path / "f.npy", u[:, :, 0].reshape(3, 9, 20))
+    recording = open_recording(tmp_path / "f.npy", "b t (x=5 y=4)")
+    assert recording.space == (5, 4)
+    assert np.array_equal(whole(recording)[:, :, 0], u[:, :, 0].real)
+    part = recording.trajectories[2].read(slice(1, 8, 3), [0])
+    assert np.array_equal(part[:, 0], u[2, 1:8:3, 0].real)
+    np.savez(tmp_path / "f.npz", a=u[:, :, 0].reshape(27, 20), b=u[:, :, 1].reshape(27, 20))
+    recording = open_recording(tmp_path / "f.npz", "(b=3 t=9)(x=5 y=4)")
+    assert np.array_equal(whole(recording), u.real)
+    refused(tmp_path / "f.npy", "5 x 5 = 25", "20", layout="bt(x=5 y=5)")
+    refused(tmp_path / "f.npy", "not understood", layout="bt(x y)")
+
+
+@pytest.mark.parametrize("command", ["doctor", "train"])
+def test_a_file_without_space_is_refused_in_one_sentence(tmp_path: Path, call: Call, command: str) -> None:
+    np.savez(tmp_path / "ode.npz", t=0.1 * np.arange(25), u=states(25, 3))
+    code, _, err = call(command, tmp_path / "ode.npz")
+    assert code == 2
+    assert "no axis of space" in err
+    assert "data.layout=tx" in err
+
+
+def test_parameters_of_splits_go_to_their_trajectories(tmp_path: Path) -> None:
+    train, test = states(3, 6, 1, 16), states(2, 6, 1, 16, seed=1)
+    np.savez(tmp_path / "f.npz", train=train, test=test, nu_train=[1.0, 2, 3], nu_test=[4.0, 5], rows=np.zeros(7))
+    recording = open_recording(tmp_path / "f.npz")
+    assert [run.scalars["nu"] for run in recording.trajectories] == [1, 2, 3, 4, 5]
+    assert any("rows (7,)" in note for note in recording.notes)
