@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from hero.data import TASKS
@@ -16,6 +16,7 @@ from hero.errors import HeroError
 from hero.method.rollout import unroll
 from hero.models import BACKBONES, FNO, build_backbone, count_parameters
 from hero.models.spectral import SpectralConv, dft_matrices, truncated_inverse, truncated_transform
+from hero.models.user import check_shapes
 from hero.models.wrappers import MixedPrecision
 from hero.runs.config import make_config
 from hero.training.compile import compiled
@@ -318,3 +319,42 @@ def test_every_task_has_a_backbone_of_the_paper() -> None:
         for backbone in BACKBONES:
             settings = make_config(overrides={"task.name": task, "backbone.name": backbone}).backbone
             assert None not in settings.plain().values()
+
+
+class Stateful(nn.Module):
+    """A recurrent cell that keeps its state in an attribute; its head starts at zero."""
+
+    def __init__(self, keeps: bool) -> None:
+        super().__init__()
+        self.cell, self.head = nn.Conv1d(2, 1, 3, padding=1), nn.Conv1d(1, 1, 1)
+        nn.init.zeros_(self.head.weight)
+        self.keeps, self.hidden = keeps, torch.zeros(())
+
+    def forward(self, x: Tensor) -> Tensor:
+        before = self.hidden if self.keeps and self.hidden.dim() else torch.zeros_like(x)
+        self.hidden = torch.tanh(self.cell(torch.cat([x, before], dim=1)))
+        return self.head(self.hidden)
+
+
+class Restless(nn.Sequential):
+    """Whatever differs between two calls without being a state: noise, statistics, a cache, the last input."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Conv1d(1, 4, 1), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Conv1d(4, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.last = x
+        if not hasattr(self, "grid"):
+            self.grid = torch.linspace(0, 1, x.shape[-1])
+        return super().forward(x + self.grid + torch.randn_like(x))
+
+
+def test_a_module_that_keeps_a_state_is_refused_and_a_restless_one_is_not() -> None:
+    for module in (Stateful(keeps=False), Restless(), Restless().eval()):
+        weights = {name: x.clone() for name, x in module.state_dict().items() if "running" not in name}
+        was_training = module.training
+        check_shapes(module, "theirs", 1, 1, (8,))
+        assert module.training == was_training
+        assert all(torch.equal(module.state_dict()[name], x) for name, x in weights.items() if "num" not in name)
+    with pytest.raises(HeroError, match="keeps a state from one call to the next"):
+        check_shapes(Stateful(keeps=True), "theirs", 1, 1, (8,))

@@ -6,6 +6,7 @@ import copy
 import inspect
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -59,6 +60,7 @@ def check_shapes(model: nn.Module, name: str, in_channels: int, out_channels: in
     try:
         with torch.random.fork_rng(devices=[]):  # dropout may draw
             result = model(torch.zeros(given))
+        is_same = not remembers(model, torch.rand(given, generator=torch.Generator().manual_seed(0)))
     except Exception as error:
         raise HeroError(
             f"backbone {name} fails on an input of shape {given} ({reason_of(error)}); a backbone maps it to {wanted}."
@@ -70,3 +72,36 @@ def check_shapes(model: nn.Module, name: str, in_channels: int, out_channels: in
         )
     if result.dtype != torch.float32:
         raise HeroError(f"backbone {name} gives {result.dtype} for float32 states; make it return float32.")
+    if not is_same:
+        raise HeroError(
+            f"backbone {name} keeps a state from one call to the next: the same input is answered in two ways; begin "
+            "the state inside of forward, from the states that train.history gives."
+        )
+
+
+def remembers(model: nn.Module, x: torch.Tensor) -> bool:
+    """Whether a module in evaluation mode, with equal random numbers, treats the same input in two ways.
+
+    Inputs of its submodules are compared as well: a head that starts at zero would hide the difference.
+    """
+    sizes: list[list[float]] = []
+
+    def note(module: nn.Module, inputs: tuple[Any, ...], output: Any = None) -> None:
+        numbers = (part for part in (*inputs, output) if isinstance(part, torch.Tensor))
+        sizes[-1].extend(float(part.abs().sum(dtype=torch.float64)) for part in numbers if part.dtype != torch.bool)
+
+    was_training = model.training
+    model.eval()
+    hooks = [part.register_forward_pre_hook(note) for part in model.modules()]
+    hooks.append(model.register_forward_hook(note))
+    try:
+        for _ in range(2):
+            sizes.append([])
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                model(x)
+    finally:
+        model.train(was_training)
+        for hook in hooks:
+            hook.remove()
+    return not np.allclose(*sizes, rtol=1e-5, equal_nan=True) if len(sizes[0]) == len(sizes[1]) else True
