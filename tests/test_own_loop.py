@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
+import sys
+import zipfile
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,10 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+import hero
 from conftest import tiny
-from hero import SOAP, Balanced, Context, HeroError, Windows, unroll
+from hero import SOAP, Balanced, Context, HeroError, RolloutCheck, Windows, unroll
 from hero.method.domain import cosine_modes, fourier_modes, mixed_modes
 from hero.runs.folder import load_data
+from hero.runs.start import read_start
 from hero.training.schedule import learning_rate
 from hero.training.update import Trainee, update
 from test_docs import ROOT, blocks
@@ -138,10 +146,45 @@ def test_the_loop_of_the_readme_prints_the_numbers_beside_it(
 
 FRAMEWORKS = ROOT / "docs/howto/frameworks.md"
 NEEDED = {"neuralop": "neuralop", "Lightning": "pytorch_lightning", "Accelerate": "accelerate"}
-NEEDED["Hugging Face"] = "transformers"
+NEEDED |= {"Hugging Face": "transformers", "Watch the rollout": "pytorch_lightning"}
 
 
-@pytest.mark.parametrize("section", ["Plain torch", *NEEDED])
+@dataclass
+class ModelMetaData:
+    name: str
+
+
+class PhysicsModule(nn.Module):
+    """What physicsnemo.Module does here: it notes the arguments of its class, and `save` writes a .mdlus archive."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> PhysicsModule:
+        module = super().__new__(cls)
+        module._args = {"__name__": cls.__name__, "__args__": kwargs}
+        return module
+
+    def __init__(self, meta: ModelMetaData) -> None:
+        super().__init__()
+        self.meta = meta
+
+    def save(self, name: str) -> None:
+        weights = io.BytesIO()
+        torch.save(self.state_dict(), weights)
+        with zipfile.ZipFile(name, "w") as archive:
+            archive.writestr("args.json", json.dumps(self._args))
+            archive.writestr("metadata.json", json.dumps({"mdlus_file_version": "0.1.0"}))
+            archive.writestr("model.pt", weights.getvalue())
+
+
+@pytest.fixture
+def physicsnemo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for the library, which cannot be installed everywhere."""
+    stand_in = ModuleType("physicsnemo")
+    vars(stand_in).update(Module=PhysicsModule, ModelMetaData=ModelMetaData)
+    monkeypatch.setitem(sys.modules, "physicsnemo", stand_in)
+
+
+@pytest.mark.parametrize("section", ["Plain torch", "PhysicsNeMo", *NEEDED])
+@pytest.mark.usefixtures("physicsnemo")
 def test_every_framework_trains_with_the_recipe(section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The section of the page runs, and its trainer calls the loss, whose values fall."""
     if section in NEEDED:
@@ -159,9 +202,60 @@ def test_every_framework_trains_with_the_recipe(section: str, tmp_path: Path, mo
         found.append(value.item())
         return value
 
-    run_blocks(own, names | {"loss": noted})
+    names |= {"loss": noted}
+    run_blocks(own, names)
+    if section == "Watch the rollout":  # two trainings
+        found = found[: len(found) // 2]
     assert len(found) >= 14
     assert np.mean(found[-3:]) < np.mean(found[:3])
+    if section == "PhysicsNeMo":
+        weights, left_out = read_start(tmp_path / "physics_net.mdlus")
+        assert not left_out
+        assert all(torch.equal(weights[name], x) for name, x in names["model"].state_dict().items())
+
+
+def test_a_check_measures_as_evaluate_does_and_notices_a_blow_up() -> None:
+    truth, model = states(3, 9, 2, 16).float(), net().float()
+    check = RolloutCheck(truth, steps=(1, 4, 8))
+    model.train()
+    found, measured = check(model), hero.evaluate(model, truth.numpy())
+    assert found == pytest.approx({f"vrmse@{n}": measured.errors[:, n - 1].mean() for n in (1, 4, 8)})
+    assert model.training
+    assert not check.blown_up
+    growing = nn.Conv1d(2, 2, 1)
+    nn.init.constant_(growing.weight, 10)
+    assert check(growing)["vrmse@8"] > 1e6
+    assert check.blown_up
+    nn.init.constant_(growing.weight, 1e30)
+    assert check(growing)["vrmse@8"] == float("inf")
+    assert RolloutCheck(truth).steps == (1, 8)
+    for wrong in ({"steps": (9,)}, {"steps": (0,)}, {"history": 9}):
+        with pytest.raises(HeroError):
+            RolloutCheck(truth, **wrong)
+
+
+def test_the_check_of_lightning_stops_a_training_that_blows_up() -> None:
+    lightning = pytest.importorskip("pytorch_lightning")
+
+    class Growing(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = nn.Conv1d(2, 2, 1).double()
+
+        def training_step(self, window: Tensor) -> Tensor:
+            return -unroll(self.model, window[:, 0], 2).abs().mean()
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.model.parameters(), lr=10.0)
+
+    truth, module = states(3, 9, 2, 16), Growing()
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    trainer = lightning.Trainer(
+        max_epochs=5, callbacks=[RolloutCheck(truth).for_lightning(2, "model")], enable_checkpointing=False, **quiet
+    )
+    trainer.fit(module, DataLoader(Windows(truth, 2), batch_size=8))
+    assert trainer.current_epoch == 2
+    assert trainer.callback_metrics["vrmse@8"] > 10
 
 
 def run_blocks(text: str, names: dict[str, Any]) -> None:

@@ -1,0 +1,78 @@
+"""Rollouts of validation data while another trainer trains: errors at chosen steps, and whether they blow up."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from hero.data.windows import masked_trajectories, states_of
+from hero.errors import HeroError, check_number
+from hero.method.metrics import MEASURES, rollout_errors
+from hero.method.norm import Norm
+from hero.method.rollout import as_stepper
+
+LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
+"""The two names of one library; a callback must be of the one whose Trainer calls it."""
+
+
+class RolloutCheck:
+    """check(model) rolls out `trajectories` (trajectory, time, channel, *space) from their first `history` states.
+
+    It returns the VRMSE at each of `steps` by name, as {"vrmse@10": 0.3}, averaged over trajectories; by default at the
+    first and the last step. Afterwards `check.blown_up` says whether a rollout left the finite range or has an error
+    above `limit`: stop then. `check.for_lightning()` is the same as a callback.
+    """
+
+    def __init__(self, trajectories: Any, steps: Sequence[int] = (), limit: float = 10.0, history: int = 1) -> None:
+        self.data = masked_trajectories(states_of(trajectories, "(trajectory, time, channel, *space)", 4))
+        check_number("history", history, low=1, whole=True)
+        longest = self.data.shape[1] - history
+        self.steps, self.limit, self.history = tuple(steps) or tuple(sorted({1, longest})), limit, history
+        for step in self.steps:
+            check_number("steps", step, low=1, whole=True)
+        if max(self.steps) > longest or longest < 1:
+            raise HeroError(
+                f"trajectories of {self.data.shape[1]} states have no step {max(self.steps)} after the first "
+                f"{history}; give longer ones or fewer steps."
+            )
+        self.norm = Norm(by_channel=True)
+        self.norm.fit(self.data)
+        self.blown_up = False
+
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        """Errors by name; the model is in evaluation mode meanwhile."""
+        device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        was_training = model.training
+        model.eval()
+        try:
+            measures = [MEASURES["vrmse"]]
+            errors = rollout_errors(
+                as_stepper(model), self.data, max(self.steps), device, self.history, norm=self.norm, measures=measures
+            )["vrmse"]
+        finally:
+            model.train(was_training)
+        self.blown_up = not bool((errors <= self.limit).all())
+        return {f"vrmse@{step}": float(errors[:, step - 1].mean()) for step in self.steps}
+
+    def for_lightning(self, every: int = 1, network: str = "") -> Any:
+        """A callback for Lightning's Trainer: checks after every `every` epochs, logs the errors, stops on a blow-up.
+
+        `network` names the attribute of the LightningModule that maps a state to the next one, if not the module does.
+        """
+        check, library = self, next((sys.modules[name] for name in LIGHTNING if name in sys.modules), None)
+        if library is None:
+            raise HeroError(
+                "Lightning is not imported; import its Trainer before, from lightning or pytorch_lightning."
+            )
+
+        class Check(library.Callback):  # type: ignore[name-defined,misc]
+            def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+                if (trainer.current_epoch + 1) % every == 0:
+                    pl_module.log_dict(check(getattr(pl_module, network) if network else pl_module))
+                    trainer.should_stop = trainer.should_stop or check.blown_up
+
+        return Check()
