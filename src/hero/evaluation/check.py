@@ -69,7 +69,7 @@ class RolloutCheck:
                 "Lightning is not imported; import its Trainer before, from lightning or pytorch_lightning."
             )
 
-        class Check(library.Callback):  # type: ignore[name-defined,misc]
+        class Check(library.Callback):  # type: ignore[name-defined]
             def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
                 if (trainer.current_epoch + 1) % every == 0:
                     pl_module.log_dict(check(getattr(pl_module, network) if network else pl_module))

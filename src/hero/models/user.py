@@ -104,4 +104,5 @@ def remembers(model: nn.Module, x: torch.Tensor) -> bool:
         model.train(was_training)
         for hook in hooks:
             hook.remove()
-    return not np.allclose(*sizes, rtol=1e-5, equal_nan=True) if len(sizes[0]) == len(sizes[1]) else True
+    first, second = sizes
+    return len(first) != len(second) or not np.allclose(first, second, rtol=1e-5, equal_nan=True)
