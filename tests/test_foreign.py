@@ -188,7 +188,7 @@ def test_weights_of_neuralop_to_onnx(tmp_path: Path, call: Call, monkeypatch: py
     torch.manual_seed(0)
     torch.save(foreign_module("FNO", 1).state_dict(), "fno.pt")
     np.save("waves.npy", np.random.default_rng(0).normal(size=(8, 6, 1, 16)).cumsum(axis=1))
-    short = {"train.steps": 2, "train.compile": "false", "train.device": "cpu"}
+    short = {"train.steps": 2, "train.compile": "false", "train.device": "cpu", "train.lora": 2}
     short |= {f"backbone.kwargs.{key}": value for key, value in NEURALOP["neuralop.models:FNO"].items()}
     settings = [part for key, value in short.items() for part in ("--set", f"{key}={value}")]
     code, out, err = call("finetune", "fno.pt", "--backbone", "neuralop.models:FNO", "--data", "waves.npy", *settings)

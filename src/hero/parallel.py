@@ -84,11 +84,27 @@ def sharing(share: Share | None) -> Iterator[None]:
         _share = before
 
 
+_part: tuple[slice, int] | None = None
+
+
+@contextmanager
+def drawing(rows: slice, total: int) -> Iterator[None]:
+    """Within, `draw` takes these rows of `total`: a batch that one process computes in parts."""
+    global _part
+    _part = rows, total
+    try:
+        yield
+    finally:
+        _part = None
+
+
 def draw(function: Callable[..., Tensor], shape: Sequence[int], **how: Any) -> Tensor:
     """`function(shape, **how)`, random numbers for each sample: drawn for the whole batch; we take our rows."""
-    if _share is None:
+    part = _part if _share is None else (_share.rows, _share.total)
+    if part is None:
         return function(tuple(shape), **how)
-    return function((_share.total, *shape[1:]), **how)[_share.rows]
+    rows, total = part
+    return function((total, *shape[1:]), **how)[rows]
 
 
 def batch_mean(mean: Tensor) -> Tensor:

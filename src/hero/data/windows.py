@@ -248,6 +248,13 @@ class Batch:
     generator: Generator
     share: Share | None = None  # the part of the batch that this is; None: all
 
+    def rows(self, part: slice) -> Batch:
+        """Some of the windows."""
+        context = Context(self.context.states[part], None if self.context.mu is None else self.context.mu[part])
+        return replace(
+            self, context=context, truth=self.truth[part], index=None if self.index is None else self.index[part]
+        )
+
 
 Read = tuple[Tensor, Share | None, Tensor, Tensor | None]
 """Numbers of windows, their share of the batch, windows, μ."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,15 @@ from hero.config.registry import check_part_name, import_part
 from hero.errors import HeroError, unknown_name
 from hero.optimizers.soap import SOAP
 
-__all__ = ["OPTIMIZERS", "SOAP", "OptimizerPart", "OptimizerSettings", "get_optimizer", "make_optimizer"]
+__all__ = [
+    "OPTIMIZERS",
+    "SOAP",
+    "OptimizerPart",
+    "OptimizerSettings",
+    "get_optimizer",
+    "make_optimizer",
+    "scale_groups",
+]
 
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -127,6 +136,29 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """The optimizer of all parameters of `model`; `compile_with` compiles its functions, if it has any to compile."""
     return get_optimizer(name).make(settings, model, lr, weight_decay, compile_with)
+
+
+def scale_groups(optimizer: torch.optim.Optimizer, model: nn.Module, factors: Mapping[str, float]) -> None:
+    """Split the groups of an optimizer by the factor on the learning rate of their parameters, `lr_scale`."""
+    if not factors:
+        return
+    names = dict(model.named_parameters())
+    for pattern in factors:
+        if not fnmatch.filter(names, pattern):
+            raise HeroError(
+                f"train.lr_scale={pattern} matches no parameter of the backbone; its names are like "
+                f"{', '.join(list(names)[:3])}."
+            )
+    of = {
+        id(parameter): next((factor for pattern, factor in factors.items() if fnmatch.fnmatch(name, pattern)), 1.0)
+        for name, parameter in names.items()
+    }
+    optimizer.param_groups[:] = [
+        {**group, "params": parameters, "lr_scale": factor}
+        for group in optimizer.param_groups
+        for factor in (1.0, *sorted({*factors.values()} - {1.0}))
+        if (parameters := [p for p in group["params"] if of.get(id(p), 1.0) == factor])
+    ]
 
 
 def part_of_class(title: str, lr: float, name: str, find: Callable[[], Any]) -> OptimizerPart:

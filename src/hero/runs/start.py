@@ -261,10 +261,12 @@ def start_notes(model: nn.Module, train: TrainSettings, start: Start | None) -> 
         differs = f"; {start.difference}" if start.misfits else ""
         others = f"; left out, not being tensors: {first_of(start.left_out)}" if start.left_out else ""
         yield f"starting from {len(start.found)} tensors of {train.init}{differs}{others}"
-    if train.freeze:
+    if train.freeze or train.lora:
         total = sum(p.numel() for p in model.parameters())
         trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-        yield f"training {trained:,} of {total:,} parameters; frozen: {', '.join(train.freeze)}"
+        adapters = f"; adapters of rank {train.lora}, merged when weights are kept" if train.lora else ""
+        frozen = f"; frozen: {', '.join(train.freeze)}" if train.freeze else ""
+        yield f"training {trained:,} of {total:,} parameters{adapters}{frozen}"
 
 
 def first_of(names: tuple[str, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -75,6 +76,23 @@ def known_loss(name: str) -> str:
     return name if is_given(name) else known(LOSSES)(name)
 
 
+def scales(words: Sequence[str]) -> dict[str, float]:
+    """Factors by pattern, from words such as head.*:10; ValueError for others."""
+    found = {pattern: float(factor) for pattern, _, factor in (word.rpartition(":") for word in words)}
+    if not all(pattern and math.isfinite(factor) and factor >= 0 for pattern, factor in found.items()):
+        raise ValueError
+    return found
+
+
+def checked_scales(words: tuple[str, ...]) -> tuple[str, ...]:
+    """A validator for factors by pattern."""
+    try:
+        scales(words)
+    except ValueError:
+        raise ValueError("is not PATTERN:FACTOR for each; write it as in head.*:10,encoder.*:0.1.") from None
+    return words
+
+
 class TrainSettings(Settings):
     """The loop, the same for every strategy."""
 
@@ -119,6 +137,23 @@ class TrainSettings(Settings):
     init_prefix: str = setting("", "Take only names with this prefix from that file, without it.")
     init_strict: bool = setting(True, "Refuse weights that lack names, have others or differ in shape.")
     freeze: Words = setting((), "Parameters of the backbone that are not trained, by name, as encoder.*,lifting.*.")
+    lora: int = setting(
+        0,
+        "Rank of adapters that are trained in the place of train.init's weights, and merged when they are kept.",
+        ge=0,
+    )
+    lora_layers: Words = setting((), "Linear layers and convolutions with adapters, as encoder.*; all unless named.")
+    lora_full: Words = setting((), "Parameters that are trained in full beside the adapters, as head.*.")
+    lr_scale: Annotated[Words, AfterValidator(checked_scales)] = setting(
+        (), "Factors on the learning rate of parameters by name, as head.*:10,encoder.*:0.1; the first match counts."
+    )
+    accumulate: int = setting(
+        1,
+        "Parts that a batch is computed in, one after the other; their gradients are added up: less memory.",
+        ge=1,
+        stated=False,
+        rounding=True,
+    )
     noise: float = setting(0.0, "Gaussian noise on the input states, relative to their root mean square.", ge=0)
     scale: float = setting(
         1.0,

@@ -13,6 +13,7 @@ from hero.console import say
 from hero.errors import HeroError
 from hero.files import sync
 from hero.method.metrics import Scoring
+from hero.models.lora import merged
 from hero.ranks import first_only
 from hero.runs.checkpoint import LAGGED, last_state, read_weights, save_state, save_weights, weights_of
 from hero.runs.records import score_name
@@ -103,7 +104,7 @@ class Checkpoints:
     def note_validation(self, done: int, model: nn.Module, score: float) -> None:
         """Keep the weights if they are the best so far, or if no score was finite."""
         if score < self.best.score or self.best.weights is None or self.best.score == math.inf:
-            weights = {name: tensor.detach().clone() for name, tensor in weights_of(model).items()}
+            weights = {name: tensor.detach().clone() for name, tensor in merged(model, weights_of(model)).items()}
             self.best = Best(score, done, weights)
             self.save_best()
 

@@ -21,7 +21,7 @@ from hero.method.candidates import tensors_of
 from hero.runs.config import RunConfig
 from hero.strategies import Compiler
 from hero.training.memory import KeptForBackward
-from hero.training.update import Trainee, update
+from hero.training.update import Trainee, add_adapters, update
 
 COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 """The variable in which torch is told where to keep compiled code."""
@@ -68,6 +68,7 @@ def find_compiler(config: RunConfig, model: nn.Module, batch: Batch) -> Compiler
     compiler = partial(compiled, device=batch.truth.device)
     # Throw-away parts make the last update twice (some optimizers only look at the first gradient), so that all is
     # compiled now and nothing in the middle of training; then the model gets its weights back.
+    add_adapters(config, model)
     kept = {name: tensor.clone() for name, tensor in tensors_of(model).items()}
     note = "compiling for speed, once: about a minute, several for a deep backbone"
     if not console.is_terminal:

@@ -6,14 +6,15 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from hero.console import progress_bar, say
-from hero.data.windows import Batches, Trajectories
+from hero.data.windows import Batch, Batches, Trajectories
 from hero.errors import HeroError
 from hero.files import write_atomic
 from hero.method import metrics
@@ -29,6 +30,7 @@ from hero.training.checkpoints import Checkpoints
 from hero.training.compile import find_compiler
 from hero.training.journal import Callback, Journal
 from hero.training.loggers import chosen_loggers, open_loggers
+from hero.training.memory import unroll_note
 from hero.training.parallel import check_same_start, check_shares, lock_of
 from hero.training.schedule import augment
 from hero.training.update import Trainee, update
@@ -128,7 +130,7 @@ def prepare(
         val = load_data(config, "val", data_dir, device)
     start = open_start(model, settings, config.backbone.name) if settings.init_hash and not state else None
     windows = config.windows(data)
-    check_shares(model, min(settings.batch, windows.count))
+    check_shares(model, min(settings.batch, windows.count), settings.accumulate)
     compiler = find_compiler(config, model, windows(0))
     journal.compiled = compiler is not None
     trainee = Trainee.of(config, model, compiler)
@@ -138,12 +140,24 @@ def prepare(
     if start:
         start.put()  # again: statistics that came with the weights replace ours
     say(*start_notes(model, settings, start), *(structure_notes(config, data) if not state else ()))
+    say(*memory_note(config, model, windows(first)))
     if settings.batch > windows.count:
         say(f"train.batch={settings.batch} is above the {windows.count} windows of the data: a batch is all of them")
     if state:
         say(f"resuming {run.name} after update {first} of {settings.steps}")
     journal.begin(first, checkpoints.restore(state, trainee) if state else 0.0)
     return Session(config, run, device, trainee, windows, val, journal, checkpoints, first)
+
+
+def memory_note(config: RunConfig, model: nn.Module, batch: Batch) -> Iterator[str]:
+    """A line on the memory of a long unroll, from the first step of a part of `batch` with a strategy of its own."""
+    train = config.train
+    part = batch.rows(slice(0, -(-len(batch.truth) // train.accumulate)))
+    first, truth = replace(part, step=0, truth=part.truth[:, : train.bundle]), part.truth
+    states = truth.numel() * truth.element_size()
+    steps = train.unroll // train.bundle
+    one_step = partial(config.make_strategy().loss, model, first)
+    return unroll_note(model, one_step, steps, states, train.recompute, truth.device)
 
 
 def run_updates(session: Session, loggers: Sequence[str]) -> None:

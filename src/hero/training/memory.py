@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     import torch
     from torch import Tensor, nn
 
@@ -77,6 +79,33 @@ def peak_memory(device: torch.device | None = None) -> int | None:
     except ImportError:  # not on Windows
         return None
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+LARGE = 2**30
+"""Bytes of an unroll from which it is worth a line."""
+
+
+def unroll_note(
+    model: nn.Module, one_step: Callable[[], object], steps: int, states: int, recompute: bool, device: torch.device
+) -> Iterator[str]:
+    """A line on the memory that an unroll keeps for its backward pass, where it is large: that of `one_step`, tried.
+
+    Recomputation keeps the states, so many bytes, and the rest of one step at a time.
+    """
+    import torch
+
+    kept, was_training = KeptForBackward(model), model.training
+    model.eval()  # no running statistics follow the trial
+    with kept.hooks(), torch.random.fork_rng(devices=[]):
+        one_step()
+    model.train(was_training)
+    full, lean, free = kept.nbytes() * steps, kept.nbytes() + states, available_memory(device)
+    found = lean if recompute else full
+    if found < LARGE and (free is None or found < free / 4):
+        return
+    there = "" if free is None else f" of {free / 1e9:.3g} GB"
+    remedy = "" if recompute else f"; train.recompute=true keeps about {lean / 1e9:.2g} GB"
+    yield f"an unroll of {steps} steps keeps about {found / 1e9:.2g} GB{there} for its gradient{remedy}"
 
 
 class KeptForBackward:

@@ -19,10 +19,12 @@ def lock_of(run: Path) -> AbstractContextManager[None]:
     return run_lock(run) if RANKS.is_first else nullcontext()
 
 
-def check_shares(model: nn.Module, batch: int) -> None:
+def check_shares(model: nn.Module, batch: int, parts: int) -> None:
     """Refuse more processes than windows of a batch, and modules whose output for a sample depends on the others."""
-    if RANKS.count == 1:
+    if RANKS.count == 1 and parts == 1:
         return
+    if RANKS.count > 1 and parts > 1:
+        raise HeroError(f"train.accumulate={parts} is for one process; {RANKS.count} compute a batch in parts already.")
     if batch < RANKS.count:
         raise HeroError(
             f"train.batch={batch} leaves nothing to some of the {RANKS.count} processes; raise it, or start fewer."
@@ -30,8 +32,8 @@ def check_shares(model: nn.Module, batch: int) -> None:
     for name, module in model.named_modules():
         if mixes_samples(module):
             raise HeroError(
-                f"{type(module).__name__} ({name}) mixes the samples of a batch, of which each process sees its share; "
-                "train it in one process, or normalise each sample, as GroupNorm does."
+                f"{type(module).__name__} ({name}) mixes the samples of a batch, which is computed in parts; "
+                "train it in one process with train.accumulate=1, or normalise each sample, as GroupNorm does."
             )
 
 

@@ -9,11 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from hero.data.windows import Batch
-from hero.optimizers import make_optimizer
-from hero.parallel import combined
+from hero.models.lora import adapt, has_adapters
+from hero.optimizers import make_optimizer, scale_groups
+from hero.parallel import combined, drawing
 from hero.runs.config import RunConfig
-from hero.runs.start import freeze
+from hero.runs.start import freeze, own_module
+from hero.seeding import seed_of
 from hero.strategies import Compiler, Strategy, TrainSettings
+from hero.strategies.settings import scales
 from hero.training.ema import AveragedWeights
 from hero.training.schedule import learning_rate
 
@@ -31,22 +34,54 @@ class Trainee:
     @classmethod
     def of(cls, config: RunConfig, model: nn.Module, compile_with: Compiler | None = None) -> Trainee:
         """The model of a run, its optimizer, strategy and averaged weights; `compile_with` compiles functions."""
-        freeze(model, config.train.freeze)
-        strategy = config.make_strategy(compile_with)
-        train, average = config.train, AveragedWeights(model, config.train.ema)
+        train = config.train
+        add_adapters(config, model)
+        freeze(model, train.freeze)
+        strategy, average = config.make_strategy(compile_with), AveragedWeights(model, train.ema)
         optimizer = make_optimizer(train.optimizer, config.optimizer, model, train.lr, train.weight_decay, compile_with)
+        scale_groups(optimizer, own_module(model), scales(train.lr_scale))
         return cls(model, optimizer, strategy, average, train)
+
+
+def add_adapters(config: RunConfig, model: nn.Module) -> None:
+    """The adapters of a run that has some, once."""
+    train = config.train
+    if train.lora and not has_adapters(model):
+        adapt(own_module(model), train.lora, train.lora_layers, train.lora_full, seed_of(config.seed, "lora"))
+
+
+def gradients(trainee: Trainee, batch: Batch) -> dict[str, Tensor | float]:
+    """Compute the gradient of the loss of a batch, at once or as the sum over its parts; returns detached statistics.
+
+    A part draws the random numbers of the whole batch and takes its rows, so the loss is the same mean over samples.
+    """
+    total, parts = len(batch.truth), min(trainee.settings.accumulate, len(batch.truth))
+    if parts == 1:
+        loss = trainee.strategy.loss(trainee.model, batch)
+        trainee.optimizer.zero_grad(set_to_none=True)
+        loss.value.backward()
+        return {"loss": loss.value.detach(), **loss.statistics}
+    trainee.optimizer.zero_grad(set_to_none=True)
+    drawn, found = batch.generator.get_state(), dict[str, Tensor | float]()
+    for part in range(parts):
+        first, stop = (place * total // parts for place in (part, part + 1))
+        batch.generator.set_state(drawn)
+        with drawing(slice(first, stop), total):
+            loss = trainee.strategy.loss(trainee.model, batch.rows(slice(first, stop)))
+        weight = (stop - first) / total
+        (weight * loss.value).backward()
+        for name, value in {"loss": loss.value.detach(), **loss.statistics}.items():
+            found[name] = found.get(name, 0.0) + weight * value
+    return found
 
 
 def update(trainee: Trainee, batch: Batch) -> dict[str, Tensor | float]:
     """Update the weights on one batch of windows; returns detached statistics, still on the device."""
     settings, model, optimizer = trainee.settings, trainee.model, trainee.optimizer
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate(batch.step, settings.lr, settings.warmup, settings.steps)
-    loss = trainee.strategy.loss(model, batch)
-    optimizer.zero_grad(set_to_none=True)
-    loss.value.backward()
-    statistics = combined(model.parameters(), {"loss": loss.value.detach(), **loss.statistics})
+        factor = group.get("lr_scale", 1.0)
+        group["lr"] = factor * learning_rate(batch.step, settings.lr, settings.warmup, settings.steps)
+    statistics = combined(model.parameters(), gradients(trainee, batch))
     norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip or float("inf"))
     optimizer.step()
     trainee.average.update(model)

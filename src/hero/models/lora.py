@@ -1,0 +1,72 @@
+"""Low-rank adapters (LoRA, Hu et al. 2022) while a checkpoint is fine-tuned; stored weights are merged, W + B A.
+
+The deployed operator is the plain architecture: nothing but training knows of adapters.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from hero.errors import HeroError
+from hero.models.fno import Pointwise
+
+ADAPTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, Pointwise)
+"""Layers whose weight is a matrix, or becomes one with all axes but the first flattened."""
+
+
+class LowRank(nn.Module):
+    """W + B A with A of `rank` rows; B starts at zero, so that the first prediction is unchanged."""
+
+    def __init__(self, weight: Tensor, rank: int) -> None:
+        super().__init__()
+        columns = weight[0].numel()
+        self.a = nn.Parameter(torch.randn(rank, columns, dtype=weight.dtype).to(weight.device) * columns**-0.5)
+        self.b = nn.Parameter(weight.new_zeros(len(weight), rank))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight + (self.b @ self.a).view_as(weight)
+
+
+def adapt(backbone: nn.Module, rank: int, layers: tuple[str, ...], full: tuple[str, ...], seed: int) -> None:
+    """Train adapters of the layers that match a pattern, and the parameters that match `full`, and nothing else."""
+    found = {name: module for name, module in backbone.named_modules() if is_adapted(module)}
+    parameters = dict(backbone.named_parameters())
+    for key, patterns, names in (("lora_layers", layers, found), ("lora_full", full, parameters)):
+        for pattern in patterns:
+            if not fnmatch.filter(names, pattern):
+                raise HeroError(
+                    f"train.{key}={pattern} matches nothing; there are {', '.join(list(names)[:3]) or 'none'}, …"
+                )
+    if not found:
+        raise HeroError("the backbone has no linear layer or convolution for train.lora; leave it out.")
+    for name, parameter in parameters.items():
+        parameter.requires_grad_(any(fnmatch.fnmatch(name, pattern) for pattern in full))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for name, module in found.items():
+            if any(fnmatch.fnmatch(name, pattern) for pattern in layers or ("*",)):
+                parametrize.register_parametrization(module, "weight", LowRank(module.weight, rank))
+
+
+def is_adapted(module: nn.Module) -> bool:
+    """Whether adapters know this layer."""
+    return isinstance(module, ADAPTED) and module.weight.is_floating_point() and not parametrize.is_parametrized(module)
+
+
+def has_adapters(model: nn.Module) -> bool:
+    """Whether `adapt` was here."""
+    return any(isinstance(module, LowRank) for module in model.modules())
+
+
+def merged(model: nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The state `weights` of `model` under the names of the plain architecture, adapters added to their layers."""
+    for name, module in model.named_modules():
+        if parametrize.is_parametrized(module, "weight") and isinstance(module.parametrizations.weight[0], LowRank):
+            prefix = f"{name}." if name else ""
+            weights = {k: w for k, w in weights.items() if not k.startswith(f"{prefix}parametrizations.weight.")}
+            weights[f"{prefix}weight"] = module.weight.detach()
+    return weights
