@@ -118,8 +118,9 @@ def test_a_run_with_adapters_keeps_plain_weights_and_resumes_to_the_same_bits(
 
 
 def test_adapters_need_weights_to_adapt() -> None:
+    config = tiny(train__lora=2)
     with pytest.raises(HeroError, match=r"train\.lora=2 adapts the weights of train\.init"):
-        tiny(train__lora=2)
+        Trainee.of(config, config.build_operator())
 
 
 def test_learning_rates_by_name(data_dir: Path) -> None:

@@ -10,11 +10,15 @@ import re
 import runpy
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor, nn
 
+import hero
 from forked import in_fork
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -85,3 +89,51 @@ def test_neuralop_fno_resumes_to_the_same_bits(tmp_path: Path) -> None:
     for key, value in one["hero"]["lagged"].items():
         if isinstance(value, torch.Tensor):
             assert torch.equal(value, two["hero"]["lagged"][key]), key
+
+
+class SmallDPOT(nn.Module):
+    """DPOTNet's interface: (batch, x, y, time, channel) to the next states and logits of the dataset."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix, self.classes = nn.Linear(10, 1), nn.Linear(2, 3)
+        nn.init.constant_(self.mix.weight, 0.1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        assert x.shape[1:] == (8, 6, 10, 2)
+        out = self.mix(x.movedim(3, -1)).movedim(-1, 3)  # (batch, x, y, 1, channel)
+        return out, self.classes(out.mean(dim=(1, 2, 3)))
+
+
+@dataclass
+class ScOTOutput:
+    loss: Tensor | None
+    output: Tensor
+
+
+class SmallScOT(nn.Module):
+    """ScOT's interface: `pixel_values` and `time` to an object with `output`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.lead = nn.Conv2d(2, 2, 3, padding=1), nn.Linear(1, 2)
+
+    def forward(self, pixel_values: Tensor, time: Tensor) -> ScOTOutput:
+        assert time.shape == pixel_values.shape[:1]
+        return ScOTOutput(None, pixel_values + self.conv(pixel_values) + self.lead(time[:, None])[..., None, None])
+
+
+@pytest.mark.parametrize("name", ["dpot", "poseidon"])
+def test_adapters_of_foundation_models_train_along_rollouts(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = import_module(name)
+    model = module.DPOT(SmallDPOT()) if name == "dpot" else module.Poseidon(SmallScOT(), time=1 / 20)
+    states = torch.randn(8, 16, 2, 8, 6).cumsum(dim=1)
+    if name == "dpot":  # states in channels, oldest first
+        x = states[:1, :10].flatten(1, 2)
+        torch.testing.assert_close(model(x), states[:1, :10].mean(dim=1) + model.net.mix.bias)
+    settings = {"train.history": 10 if name == "dpot" else 1, "train.batch": 4, "train.compile": "false"}
+    places = {"runs": tmp_path / "runs", "data_dir": tmp_path}
+    result = hero.train(states.numpy(), model=model, steps=6, settings=settings, **places)
+    assert all(math.isfinite(value) for key, value in result.metrics.items() if "@" in key)
+    assert result.model.card.history == settings["train.history"]

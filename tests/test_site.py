@@ -74,6 +74,16 @@ def test_assistants_find_every_page_in_one_file(site: Path) -> None:
     assert ":::" not in whole
 
 
+def test_the_list_for_assistants_in_the_repository_is_current() -> None:
+    from tools.docs_pages import repository_listing
+
+    text = (ROOT / "docs" / "llms.txt").read_text("utf-8")
+    assert text == repository_listing(), "run `python tools/docs_pages.py`"
+    linked = re.findall(r"^- \[.+\]\((.+)\)$", text, re.M)
+    assert len(linked) > 50
+    assert not [link for link in linked if not (ROOT / "docs" / link).is_file()]
+
+
 def messages() -> str:
     """Every text in the code with … in the place of its values, one per line."""
     found = []

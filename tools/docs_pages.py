@@ -4,7 +4,8 @@
 - Notebooks become pages, with their stored outputs.
 - Examples, the contributing guide, the changelog and the tables of results lie outside of docs/; they become pages, and
   links lead there.
-- llms.txt lists all pages for coding assistants, llms-full.txt holds them as Markdown.
+- llms.txt lists all pages for coding assistants, llms-full.txt holds them as Markdown. `python tools/docs_pages.py`
+  writes docs/llms.txt, a list of the files of the repository; the long one would repeat them all.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from mkdocs.config import load_config
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -68,21 +70,42 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Write llms.txt, the pages in the order of the navigation, and llms-full.txt, their text."""
-    listed = [
-        f"# {config.site_name}",
-        f"> {config.site_description}",
-        "Everything in one file: [llms-full.txt](llms-full.txt)",
-    ]
-    pages: list[str] = []
-    for title, entry in (next(iter(part.items())) for part in config.nav or []):
-        found = list(entries(title, entry))
-        listed.append(f"## {title}\n\n" + "\n".join(f"- [{name}]({html_of(page)})" for name, page in found))
-        pages += [page for _, page in found]
+    """Write llms.txt and, with the text of all pages, llms-full.txt."""
+    pages = [page for _, found in sections(config) for _, page in found]
     whole = "\n\n".join(f"<!-- {page} -->\n\n{TEXTS[page]}" for page in pages)
     site = Path(config.site_dir)
-    (site / "llms.txt").write_text("\n\n".join(listed) + "\n", "utf-8")
+    listed = listing(config, html_of, "Everything in one file: [llms-full.txt](llms-full.txt)")
+    (site / "llms.txt").write_text(listed, "utf-8")
     (site / "llms-full.txt").write_text(REFERENCE.sub(documented, whole), "utf-8")
+
+
+def sections(config: MkDocsConfig) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Titles and pages below each heading of the navigation, in its order."""
+    for title, entry in (next(iter(part.items())) for part in config.nav or []):
+        yield title, list(entries(title, entry))
+
+
+def listing(config: MkDocsConfig, link: Callable[[str], str], note: str) -> str:
+    """llms.txt: a list of the pages, with a link to each."""
+    parts = [f"# {config.site_name}", f"> {config.site_description}", note]
+    for title, found in sections(config):
+        parts.append(f"## {title}\n\n" + "\n".join(f"- [{name}]({link(page)})" for name, page in found))
+    return "\n\n".join(parts) + "\n"
+
+
+def source_of(page: str) -> str:
+    """The file of the repository that a page is made from, seen from docs/."""
+    outside = {made: file for file, made in OUTSIDE.items() if not (ROOT / "docs" / made).is_file()}
+    if page in outside:
+        return f"../{outside[page]}"
+    found = {"examples": "../examples/{}.py", "notebooks": "notebooks/{}.ipynb"}.get(page.partition("/")[0], page)
+    return found.format(Path(page).stem)
+
+
+def repository_listing() -> str:
+    """The text of docs/llms.txt."""
+    config = load_config(str(ROOT / "mkdocs.yml"))
+    return listing(config, source_of, "`make docs` writes all pages into one file, site/llms-full.txt.")
 
 
 def html_of(page: str) -> str:
@@ -222,3 +245,6 @@ def cell(text: str) -> str:
 
 
 MADE = {"settings": settings_text, "metrics": metrics_text, "api": api_text}
+
+if __name__ == "__main__":
+    (ROOT / "docs" / "llms.txt").write_text(repository_listing(), encoding="utf-8")

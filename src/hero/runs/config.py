@@ -375,11 +375,6 @@ def check_fit(config: RunConfig, space: tuple[int, ...]) -> None:
             f"train.accumulate={train.accumulate} computes a batch in parts, and the balanced loss weighs by errors of "
             "all of it; choose another train.loss, or train.recompute=true for memory."
         )
-    if train.lora and (not train.init or train.keep_every):
-        raise HeroError(
-            f"train.lora={train.lora} adapts the weights of train.init, and keeps no checkpoints by train.keep_every; "
-            "name weights to start from, and leave the other out."
-        )
     if isinstance(data, DataSettings):
         check_seeds(data)
     if config.backbone.is_found:

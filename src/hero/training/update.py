@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hero.data.windows import Batch
+from hero.errors import HeroError
 from hero.models.lora import adapt, has_adapters
 from hero.optimizers import make_optimizer, scale_groups
 from hero.parallel import combined, drawing
@@ -46,6 +47,11 @@ class Trainee:
 def add_adapters(config: RunConfig, model: nn.Module) -> None:
     """The adapters of a run that has some, once."""
     train = config.train
+    if train.lora and (not train.init or train.keep_every):
+        raise HeroError(
+            f"train.lora={train.lora} adapts the weights of train.init, and keeps no checkpoints by train.keep_every; "
+            "name weights to start from, and leave the other out."
+        )
     if train.lora and not has_adapters(model):
         adapt(own_module(model), train.lora, train.lora_layers, train.lora_full, seed_of(config.seed, "lora"))
 
