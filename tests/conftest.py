@@ -67,8 +67,8 @@ TINY: dict[str, Any] = {
 
 
 # The longest files, in the order of their time: a worker that begins one of them last would let the other wait.
-FIRST = ("cluster", "studies", "export", "page", "tutorials", "resume", "loggers", "finetune", "sweep", "horizon",
-         "api", "files", "conformance", "layouts", "report", "extending", "examples", "crashes")  # fmt: skip
+FIRST = ("cluster", "export", "studies", "parallel", "sweep", "crashes", "bench", "page", "report", "files",
+         "tutorials", "resume", "loggers", "cli", "backbones", "foreign", "doctor", "examples")  # fmt: skip
 
 
 def pytest_collection_finish() -> None:
@@ -79,6 +79,18 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {f"test_{name}": place for place, name in enumerate(FIRST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(FIRST)))
+
+
+class Later:
+    """A library that is imported where it is first used, in one worker, and whose absence skips the test."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith(("_", "pytest")):  # what pytest looks for in everything that it collects
+            raise AttributeError(attribute)
+        return getattr(pytest.importorskip(self.name), attribute)
 
 
 def tiny(**changes: Any) -> RunConfig:
@@ -93,9 +105,13 @@ def options(**changes: Any) -> list[str]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def memory(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Classes that tests name on command lines are not remembered in the home of whoever runs the tests."""
+def own_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Classes that tests name on command lines are remembered here, not in the home of whoever runs the tests.
+
+    Compiled code is of this session alone: that of others may be for another processor, or another setting of it.
+    """
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path_factory.mktemp("compiled"))
 
 
 @pytest.fixture(scope="session")
@@ -118,21 +134,18 @@ def foresight(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-@pytest.fixture(scope="session", autouse=True)
-def own_compiled_code(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Compiled code of this session alone: that of others may be for another processor, or another setting of it."""
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path_factory.getbasetemp() / "compiled")
-
-
 @pytest.fixture(autouse=True)
 def forgetting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Modules that a test wrote and imported, and what it trusted, are unknown to the next one, as to a new process."""
-    modules, typed, written = set(sys.modules), set(registry._typed), str(tmp_path_factory.getbasetemp())
+    modules, finders, written = set(sys.modules), list(sys.meta_path), str(tmp_path_factory.getbasetemp())
+    names = [(known, set(known)) for known in (registry._typed, registry._allowed)]
     yield
     for name in sys.modules.keys() - modules:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(written):
             del sys.modules[name]
-    registry._typed.intersection_update(typed)
+    for known, before in names:
+        known.intersection_update(before)
+    sys.meta_path[:] = finders
     registry._all_trusted = False
 
 

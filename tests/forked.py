@@ -79,6 +79,10 @@ class Forked:
             raise subprocess.TimeoutExpired("hero", timeout or 0)
         return self.returncode
 
+    def printed(self) -> str:
+        """What it has written to stdout so far."""
+        return self._streams[0].read_text(encoding="utf-8")
+
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Wait for the end, and return stdout and stderr."""
         self.wait(timeout)

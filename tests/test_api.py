@@ -400,7 +400,8 @@ def test_code_of_others_is_not_run_unasked(tmp_path: Path, monkeypatch: pytest.M
     trained.save("model")
     (tmp_path / "imported").unlink()
     monkeypatch.delitem(sys.modules, "their_net")
-    monkeypatch.setattr(registry, "_typed", set())  # as in another session
+    for names in ("_typed", "_allowed"):  # as in another session
+        monkeypatch.setattr(registry, names, set())
     for path in (trained.path, "model"):
         with pytest.raises(HeroError, match=r"their_net:Theirs is code .* model=Theirs\(\.\.\.\)\), `trust"):
             hero.load(path)

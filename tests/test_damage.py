@@ -19,7 +19,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from conftest import Call, assert_refused, hero, options, start_hero, tiny
+from conftest import Call, assert_refused, fork_hero, hero, options, tiny, wait_until
 from hero.checksums import UNSEALED, sealed
 from hero.data import Split, generate, get_task, load_split, split_path
 from hero.evaluation.evaluate import evaluate
@@ -302,12 +302,10 @@ def test_a_process_that_waits_for_data_says_for_which_and_whom(tmp_path: Path) -
         fcntl.flock(held, fcntl.LOCK_EX)
         held.write("4711")
         held.flush()
-        process = start_hero("data", "make", "burgers", "--data", tmp_path, *options())
-        assert process.stdout is not None
-        while "waiting" not in (line := process.stdout.readline()):
-            assert process.poll() is None
-    assert f"waiting for {path}, which process 4711 is making" in line
-    process.communicate(timeout=60)
+        process = fork_hero("data", "make", "burgers", "--data", tmp_path, *options())
+        wait_until(lambda: "waiting" in process.printed(), process)
+    out, _ = process.communicate(timeout=60)
+    assert f"waiting for {path}, which process 4711 is making" in out
     assert process.returncode == 0
     assert path.is_file()
     assert list(tmp_path.glob("*.lock")) == []

@@ -16,12 +16,16 @@ import numpy as np
 import pytest
 import torch
 
+from conftest import Later
 from hero.data import get_task
 from hero.data.tasks.solver import solve
 
-jax = pytest.importorskip("jax", reason="exponax, the oracle, runs on JAX")
-ex = pytest.importorskip("exponax")
-jax.config.update("jax_enable_x64", True)
+jax, ex = Later("jax"), Later("exponax")
+
+
+@pytest.fixture(autouse=True)
+def in_float64() -> None:
+    jax.config.update("jax_enable_x64", True)
 
 
 def theirs(make: Callable[[float], Any], u0: np.ndarray, dt: float, steps: int, substeps: int) -> np.ndarray:

@@ -10,12 +10,13 @@ import struct
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import Call, assert_refused, hero, options, tiny
+from conftest import Call, Later, assert_refused, hero, options, tiny
 from hero.files import json_line
 from hero.runs.folder import Run
 from hero.runs.records import read_lines
@@ -25,9 +26,8 @@ from hero.training.loop import resume, train
 from test_resume import last_step
 from test_train import assert_same_run
 
-tensorboard = pytest.importorskip("tensorboard", reason="tensorboard is not installed")
-wandb = pytest.importorskip("wandb", reason="wandb is not installed")
-mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
+pytestmark = pytest.mark.skipif(not all(map(find_spec, loggers.LOGGERS)), reason="a logger is not installed")
+mlflow = Later("mlflow")
 
 Series = dict[str, list[tuple[int, float]]]
 

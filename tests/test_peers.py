@@ -17,13 +17,17 @@ from torch import Tensor
 from benchmarks.participant import Workload
 from benchmarks.participants_torch import neuralop_model
 from benchmarks.peers import PAPER
+from conftest import Later
 from hero.models import FNO, count_parameters
 
-jax = pytest.importorskip("jax")
-eqx = pytest.importorskip("equinox")
-pdequinox = pytest.importorskip("pdequinox")
-pytest.importorskip("neuralop")
-jax.config.update("jax_enable_x64", True)
+jax, eqx, pdequinox = Later("jax"), Later("equinox"), Later("pdequinox")
+
+
+@pytest.fixture(autouse=True)
+def in_float64() -> None:
+    pytest.importorskip("neuralop")
+    jax.config.update("jax_enable_x64", True)
+
 
 DIMS = pytest.mark.parametrize("dims", [1, 2, 3])
 

@@ -137,7 +137,7 @@ def test_the_option_is_short_for_the_setting(tmp_path: Path, call: Call) -> None
     assert network_sentence(config) in " ".join((out + err).split())
     assert_refused(call("train", path, "--size", "huge", *given, *places), "huge", "base, large")
     assert_refused(call("finetune", run, "--size", "small", *places[:2]), "backbone.size=small")
-    for command in (("describe",), ("compare", "--seeds", "1", "--strategies", "push_forward")):
+    for command in (("describe",), ("compare", "--seeds", 1, "--strategies", "push_forward", "--workers", 0)):
         code, out, err = call(command[0], path, *command[1:], "--size", "small", *given, *places)
         assert code == 0, err
     (compared,) = set((tmp_path / "runs").glob("*/config.toml")) - {run / "config.toml"}
