@@ -435,7 +435,7 @@ def test_a_resumed_run_has_the_same_bits_and_needs_no_file(folder: Path, tmp_pat
     config = config_of(folder, str(tmp_path / "net.pt"), **changes, train__checkpoint_every=4)
     whole = train(config, tmp_path / "whole", tmp_path)
     net = type(stranger())
-    net.calls_left = 3 + 10 + 30 + 24  # three trials, ten updates, a validation, and into an update with three steps
+    net.calls_left = 4 + 10 + 30 + 24  # four trials, ten updates, a validation, and into an update with three steps
     try:
         with pytest.raises(KeyboardInterrupt):
             train(config, tmp_path / "stopped", tmp_path)

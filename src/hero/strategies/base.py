@@ -68,6 +68,8 @@ class Strategy(Generic[S]):
     """Default of train.ema."""
     recompute: ClassVar[bool] = False
     """Default of train.recompute."""
+    unrolls: ClassVar[bool] = True
+    """Whether an update keeps train.unroll steps for its gradient, or one."""
     loss_name: ClassVar[str] = "relative"
     """Default of train.loss."""
 

@@ -16,6 +16,7 @@ class OneStep(Strategy[Settings]):
 
     title: ClassVar[str] = "One-step"
     suffix: ClassVar[str | None] = ""
+    unrolls: ClassVar[bool] = False
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         prediction = self.unroll(model, batch.context, 1)

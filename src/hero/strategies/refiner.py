@@ -179,6 +179,7 @@ class Refiner(Strategy[RefinerSettings]):
 
     title: ClassVar[str] = "PDE-Refiner"
     suffix: ClassVar[str | None] = "-Ref."
+    unrolls: ClassVar[bool] = False
     section: ClassVar[str] = "refiner"
     Settings: ClassVar[type[Settings]] = RefinerSettings
     ema: ClassVar[float] = 0.995

@@ -6,8 +6,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -150,14 +149,12 @@ def prepare(
 
 
 def memory_note(config: RunConfig, model: nn.Module, batch: Batch) -> Iterator[str]:
-    """A line on the memory of a long unroll, from the first step of a part of `batch` with a strategy of its own."""
-    train = config.train
-    part = batch.rows(slice(0, -(-len(batch.truth) // train.accumulate)))
-    first, truth = replace(part, step=0, truth=part.truth[:, : train.bundle]), part.truth
-    states = truth.numel() * truth.element_size()
-    steps = train.unroll // train.bundle
-    one_step = partial(config.make_strategy().loss, model, first)
-    return unroll_note(model, one_step, steps, states, train.recompute, truth.device)
+    """A line on the memory of a long unroll, from one call of the model on a part of `batch`."""
+    train, truth = config.train, batch.truth
+    part = batch.rows(slice(0, -(-len(truth) // train.accumulate)))
+    steps = train.unroll // train.bundle if config.untrained_strategy.unrolls else 1
+    states = part.truth.numel() * truth.element_size()
+    return unroll_note(model, lambda: model(part.context.inputs()), steps, states, train.recompute, truth.device)
 
 
 def run_updates(session: Session, loggers: Sequence[str]) -> None:
