@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
@@ -137,6 +138,7 @@ def flags_of(field: FieldInfo) -> Flags:
     return Flags(**extra.get("flags", {})) if isinstance(extra, dict) else Flags()  # type: ignore[arg-type]
 
 
+@cache
 def flagged(settings: type[Settings], flag: str, value: bool = True) -> tuple[str, ...]:
     """The names of the settings of a section whose flag has this value."""
     return tuple(name for name, field in settings.model_fields.items() if getattr(flags_of(field), flag) == value)

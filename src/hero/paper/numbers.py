@@ -54,10 +54,11 @@ def differences(config: RunConfig, own: Collection[str] = ()) -> list[str]:
     protocol["train.steps"] = STEPS
     if (second := SECOND_READINGS.get(config.task.name, {})).items() <= found.items():
         protocol |= second
+    unstated = config.flagged("stated", False)
     differing = [
         f"{name}={_text(value)} (paper: {_text(protocol.get(name, 'not set'))})"
         for name, value in found.items()
-        if protocol.get(name) != value and name not in own and name not in config.flagged("stated", False)
+        if protocol.get(name) != value and name not in own and name not in unstated
     ]
     if config.horizon != HORIZON:
         differing.append(f"rollouts are scored over {config.horizon} steps (paper: {HORIZON})")
