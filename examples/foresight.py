@@ -165,8 +165,8 @@ class Foresight(Strategy[ForesightSettings]):
 
     def measure(self, model: nn.Module, batch: Batch) -> Tensor:
         """g of the operator as it is now, along rollouts from the first windows of the whole batch."""
-        count, mu = self.settings.trajectories, batch.context.mu
-        context = Context(gathered(batch.context.states)[:count], None if mu is None else gathered(mu)[:count])
+        count = self.settings.trajectories
+        context = batch.context.each(lambda part: gathered(part)[:count])
         with unchanged_buffers(model), as_deployed(model):  # in this order: buffers of modules in training are kept
             step = self.followed(model, context, batch.generator)
             return sensitivity(step, context, self.settings.horizon, self.balanced.modes, batch.generator, self.norm)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ from hero.config.given import give
 from hero.config.near import did_you_mean, near_settings
 from hero.data import TASKS
 from hero.data.files.arrays import STATES, as_array, is_array, store_arrays
-from hero.data.files.handed import has_named_axes, store_dataset, unpacked
+from hero.data.files.handed import has_named_axes, store_dataset, unpacked, with_forcing
 from hero.data.files.trajectories import all_trajectories
+from hero.data.formats.series import FORCING
 from hero.data.windows import Context, Trajectories, masked_trajectories, states_of
 from hero.deploy.export import FORMATS
 from hero.deploy.model_folder import Operator, open_model
@@ -74,6 +76,7 @@ def train(
     periodic: bool | Sequence[bool] | None = None,
     channels: Sequence[str] | None = None,
     mask: Any = None,
+    forcing: Any = None,
     settings: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Result:
@@ -83,6 +86,8 @@ def train(
     trajectories (time, channel, *space), a dictionary of these for the splits train, val and test, an xarray Dataset or
     DataArray, a pandas DataFrame, a file or folder, or a benchmark. `dt`, `extent`, `periodic` and `channels` say what
     an array does not; `mask` (*space) or (channel, *space) is false where it has no value, as NaN in every state is.
+    `forcing` depends on time and is known in advance: an array (trajectory, time, number), or with *space, beside
+    an array of states, or the names of variables of a file or Dataset. It is seen at each step and never predicted.
     `model`: a network, trained from its present weights, or the name of a backbone. `loss` (prediction, truth) ->
     number, `optimizer` (parameters) -> Optimizer and `metrics` {name: (û, u) -> (time,)} are functions, the first two
     also names. `callbacks` get a Progress at every record and validation; one that returns False stops the run.
@@ -91,7 +96,21 @@ def train(
     """
     added = {name: measures.given_metric(name, function) for name, function in (metrics or {}).items()}
     if isinstance(data, RunConfig):
-        others = (strategy, steps, seed, preset, loss, optimizer, dt, extent, periodic, channels, mask, settings)
+        others = (
+            strategy,
+            steps,
+            seed,
+            preset,
+            loss,
+            optimizer,
+            dt,
+            extent,
+            periodic,
+            channels,
+            mask,
+            forcing,
+            settings,
+        )
         if model != "fno" or more or any(part is not None for part in others):
             raise HeroError(
                 "a RunConfig holds every setting; leave out the others, and name folders by `runs` and `data_dir`."
@@ -100,7 +119,8 @@ def train(
     else:
         given = chosen(model, loss, optimizer) | {"strategy": strategy, "seed": seed, "train.steps": steps}
         described = {"dt": dt, "extent": extent, "periodic": periodic, "channels": channels}
-        values = named(data_settings(with_mask(data, mask), Path(data_dir), described) | given, settings, more)
+        found = data_settings(with_mask(data, mask), Path(data_dir), described, forcing)
+        values = named(found | given, settings, more)
         config = make_config(preset or implied_preset(values), overrides=values)
     if isinstance(model, nn.Module):
         config.build_operator()  # a network that does not fit is refused before there is a run folder
@@ -131,6 +151,7 @@ def compare(
     extent: float | Sequence[float] | None = None,
     periodic: bool | Sequence[bool] | None = None,
     channels: Sequence[str] | None = None,
+    forcing: Any = None,
     settings: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Comparison:
@@ -142,7 +163,7 @@ def compare(
     """
     given = chosen(model, loss, optimizer) | {"train.steps": steps}
     described = {"dt": dt, "extent": extent, "periodic": periodic, "channels": channels}
-    values = named(data_settings(data, Path(data_dir), described) | given, settings, more)
+    values = named(data_settings(data, Path(data_dir), described, forcing) | given, settings, more)
     if values.keys() & {"strategy", "seed"}:
         raise HeroError("strategy and seed are compared, not set; use `strategies` and `seeds`.")
     handed = [str(value) for value in values.values() if str(value).startswith("given:")]
@@ -165,6 +186,7 @@ def evaluate(
     runs: Place = "runs",
     metrics: Mapping[str, Function] | None = None,
     history: int = 1,
+    forcing: Any = None,
     settings: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Metrics | Evaluation:
@@ -185,7 +207,9 @@ def evaluate(
         raise HeroError(f"`model` is the class {model.__name__}; give an instance of it.")
     operator = model.model if isinstance(model, Result) else model if callable(model) else load(model, runs=runs)
     history = operator.card.history if isinstance(operator, Operator) else history
-    test, norm = test_trajectories(data, Path(data_dir), named({}, settings, more))
+    if forcing is None and isinstance(operator, Operator) and not is_array(unpacked(data)):
+        forcing = operator.card.forcing or None
+    test, norm = test_trajectories(data, Path(data_dir), named({}, settings, more), forcing)
     if isinstance(operator, Operator):
         norm.by_channel, norm.importance = operator.card.norm == "channels", operator.card.channel_weights
     if test.shape[1] <= history:
@@ -203,21 +227,22 @@ def load(path: Any, model: nn.Module | None = None, *, trust_code: bool = False,
     return open_model(found_path(path, Path(runs)), model, trust_code)
 
 
-def predict(model: Any, states: Any, steps: int, mu: Any = None, *, runs: Place = "runs") -> Any:
+def predict(model: Any, states: Any, steps: int, mu: Any = None, forcing: Any = None, *, runs: Place = "runs") -> Any:
     """The rollout (batch, steps, channel, *space) of a run, an Operator or a function: arrays in, arrays out.
 
-    `states` are (batch, channel, *space), with a history (batch, H, channel, *space).
+    `states` are (batch, channel, *space), with a history (batch, H, channel, *space); `forcing` (batch, steps, number),
+    or with *space.
     """
     if isinstance(model, Result | Operator):
-        return (model.model if isinstance(model, Result) else model).rollout(states, steps, mu)
+        return (model.model if isinstance(model, Result) else model).rollout(states, steps, mu, forcing)
     if not callable(model):
-        return load(model, runs=runs).rollout(states, steps, mu)
+        return load(model, runs=runs).rollout(states, steps, mu, forcing)
     check_number("steps", steps, low=1, whole=True)
     device = device_of(model)
     tensor = states_of(states, "(batch, channel, *space)", 3).to(device, torch.float32)
     with evaluating(model), torch.no_grad():
-        conditioning = None if mu is None else torch.as_tensor(mu).to(device, torch.float32)
-        made = rollout(stepper_of(model), Context(tensor[:, None], conditioning), steps)
+        known = (None if part is None else torch.as_tensor(part).to(device, torch.float32) for part in (mu, forcing))
+        made = rollout(stepper_of(model), Context(tensor[:, None], *known), steps)
     return made.to(states.device) if isinstance(states, Tensor) else made.cpu().numpy()
 
 
@@ -246,10 +271,13 @@ def chosen(
     }
 
 
-def data_settings(data: Any, data_dir: Path, described: Mapping[str, Any]) -> dict[str, Any]:
+def data_settings(data: Any, data_dir: Path, described: Mapping[str, Any], forcing: Any = None) -> dict[str, Any]:
     """The settings of a benchmark, of files, or of arrays, which are stored in `data_dir`."""
     more = {f"data.{name}": plain(value) for name, value in described.items() if value is not None}
     data = unpacked(data)
+    if forcing is not None:
+        data, names = with_forcing(data, forcing)
+        more["data.forcing"] = names
     if is_array(data):
         return store_arrays(data, data_dir) | more
     if has_named_axes(data):
@@ -300,19 +328,21 @@ def found_path(name: Any, runs: Path) -> Path:
     return path if path.exists() or path.suffix in files else find_run(str(name), runs)
 
 
-def test_trajectories(data: Any, data_dir: Path, values: Mapping[str, Any]) -> tuple[Trajectories, Norm]:
+def test_trajectories(data: Any, data_dir: Path, values: Mapping[str, Any], forcing: Any) -> tuple[Trajectories, Norm]:
     """All of an array, `test` or `u` of several, or the test split of files and benchmarks; and their norm.
 
     The norm takes its statistics from the training split where there is one, else from the data themselves.
     """
-    data = unpacked(data)
+    data, names = unpacked(data), list[str]()
+    if forcing is not None:
+        data, names = with_forcing(data, forcing)
     if has_named_axes(data):
-        path = store_dataset(data, data_dir)
-        found, norm = all_trajectories(path), Norm(by_channel=True)
+        found, norm = all_trajectories(store_dataset(data, data_dir), names), Norm(by_channel=True)
         norm.fit(found)
         return found, norm
     if not is_array(data):
         settings = {"strategy": "one_step", "train.unroll": 1} | data_settings(data, data_dir, {}) | dict(values)
+        settings |= {"data.forcing": names} if names else {}
         config = make_config(overrides=settings)
         norm = norm_of(config.source, config.train)
         norm.fit(load_data(config, "train", data_dir, "cpu"))
@@ -321,12 +351,12 @@ def test_trajectories(data: Any, data_dir: Path, values: Mapping[str, Any]) -> t
     name = next((name for name in ("test", "u") if name in arrays), None)
     if name is None:
         raise HeroError(f"`data` has the arrays {', '.join(arrays)}; name the one to evaluate on test.")
-    mu = arrays.get("mu_test", arrays.get("mu"))
-    conditioning = None if mu is None else torch.as_tensor(mu).float()
+    known = (arrays.get(f"{part}_test", arrays.get(part)) for part in ("mu", FORCING))
+    mu, forced = (None if part is None else torch.as_tensor(part).float() for part in known)
     states = states_of(as_array(arrays[name]), "(trajectory, time, channel, *space)", 4)
     frames = arrays.get(f"frames_{name}", arrays.get("frames"))
     states = states if frames is None else states[:, : int(min(frames))]
-    found, norm = masked_trajectories(states, conditioning), Norm(by_channel=True)
+    found, norm = replace(masked_trajectories(states, mu), forcing=forced), Norm(by_channel=True)
     norm.fit(found)
     return found, norm
 

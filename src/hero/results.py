@@ -86,12 +86,12 @@ class Result:
         """Context -> next state."""
         return self.model.step
 
-    def predict(self, states: Any, steps: int, mu: Any = None, *, as_xarray: bool = False) -> Any:
+    def predict(self, states: Any, steps: int, mu: Any = None, forcing: Any = None, *, as_xarray: bool = False) -> Any:
         """The rollout (batch, steps, channel, *space) from `states`: arrays in, arrays out, or an xarray.Dataset."""
-        made = self.model.rollout(states, steps, mu)
+        made = self.model.rollout(states, steps, mu, forcing)
         if not as_xarray:
             return made
-        conditioning = self.model.context(states, mu).mu
+        conditioning = self.model.context(states, mu, forcing).mu
         return as_dataset(np.asarray(made), described(self.model.card, conditioning))
 
     def save(self, folder: str | Path, license: str = UNLICENSED) -> Path:

@@ -87,8 +87,8 @@ def _driven(
 
     A call that makes several states g_1, .., g_m from w_n has the defects g_j - S(g_{j-1}), with g_0 = w_n.
     """
-    mu = None if data.mu is None else data.mu[trajectory].to(mask.device, torch.float64)
-    context, count = Context(data.states[trajectory, :history].to(mask.device, torch.float64), mu), 0
+    first = data.first(history).each(lambda part: part[trajectory])
+    context, count = first.each(Tensor.double).to(mask.device), 0
     w = context.states[:, -1]
     finite = torch.ones(len(w), dtype=torch.bool, device=w.device)
     while count < steps:
@@ -121,12 +121,10 @@ def one_step_shares(
 ) -> list[float]:
     """Share of each band in the energy of G(u_n) - u_{n+1}, n < T; `relative`: each divided by ‖u_{n+1}‖²."""
     data, norm = Trajectories.of(data), norm or Norm()
-    mu = None if data.mu is None else data.mu.to(bands.masks.device, torch.float64)
     total = torch.zeros(len(bands.masks), dtype=torch.float64, device=bands.masks.device)
     with frozen_weights():
         for n in range(steps):
-            window = data.states[:, n : n + history].to(total.device, torch.float64)
-            context = Context(window, mu)
+            context = data.window(n, history).each(Tensor.double).to(total.device)
             made = steps_in(step(context), context)
             truth = data.states[:, n + history : n + history + made.shape[1]].to(total.device, torch.float64)
             made, truth = norm.scaled(made[:, : truth.shape[1]]), norm.scaled(truth)
@@ -139,7 +137,7 @@ def one_step_shares(
 
 def in_float32(context: Context) -> Context:
     """`context` in the precision of a network."""
-    return Context(context.states.float(), None if context.mu is None else context.mu.float())
+    return context.each(Tensor.float)
 
 
 def shares(values: Sequence[float]) -> list[float]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from hero.analysis.anatomy import shares
 from hero.analysis.measures import spread
 from hero.console import progress_bar
-from hero.data.windows import Context
+from hero.data.windows import Context, Trajectories
 from hero.evaluation.measure import Trained
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.domain import geometry_of
@@ -233,14 +233,11 @@ class Subject:
     unroll: int
     device: torch.device
     norm: Norm = field(default_factory=Norm)
+    forcing: Tensor | None = None
 
     def window(self, n: int) -> Context:
         """The true context that ends with state n of the rollout; 0 is the initial one."""
-        return self.context(self.data[:, n : n + self.history])
-
-    def context(self, states: Tensor) -> Context:
-        """States with the conditioning of their trajectories."""
-        return Context(states.to(self.device), None if self.mu is None else self.mu.to(self.device))
+        return Trajectories(self.data, self.mu, None, self.forcing).window(n, self.history).to(self.device)
 
     def truth(self, n: int) -> Tensor:
         """The true state n of the rollout."""
@@ -267,7 +264,15 @@ def doctor_run(run: Path, data_dir: Path) -> RunDiagnosis:
     config, data = opened.config, opened.data("val")[:TRAJECTORIES]
     train, source = config.train, config.source
     subject = Subject(
-        opened.step, opened.model, data.states, data.mu, train.history, train.unroll, opened.device, opened.norm
+        opened.step,
+        opened.model,
+        data.states,
+        data.mu,
+        train.history,
+        train.unroll,
+        opened.device,
+        opened.norm,
+        data.forcing,
     )
     bands = geometry_of(source, config.backbone.reach).bands(opened.device)
     found = examine(subject, bands, run.name, train.loss, train.normalise, train.noise, source.channel_names)
@@ -339,7 +344,8 @@ def split_error(subject: Subject, own: Tensor, steps: Sequence[int]) -> tuple[li
     with frozen_weights():
         for n in steps:
             made = one_step(subject, subject.window(n - 1))
-            after = one_step(subject, subject.context(path[:, n - 1 : n - 1 + subject.history]))
+            own_states = path[:, n - 1 : n - 1 + subject.history]
+            after = one_step(subject, replace(subject.window(n - 1), states=own_states))
             target = subject.truth(n)
             size = subject.state_size(target) + EPS
             defects.append(_median(subject.size(made - target) / size))
@@ -376,7 +382,8 @@ def small_growth(subject: Subject, steps: int) -> float:
     with frozen_weights():
         while count < steps:
             small = SMALL * subject.state_size(context.states) / (subject.size(delta) + 1e-30)
-            near = subject.context(context.states + delta * small.reshape(-1, *(1,) * (delta.dim() - 1)).to(delta))
+            moved = context.states + delta * small.reshape(-1, *(1,) * (delta.dim() - 1)).to(delta)
+            near = replace(context, states=moved)
             before = near.states - context.states
             made, other = (steps_in(subject.step(z), z) for z in (context, near))
             count += made.shape[1]
@@ -397,7 +404,7 @@ def idle_parameters(subject: Subject) -> list[str]:
     """Names of parameters that a backward pass of the rollout's error leaves without gradient."""
     few = slice(0, 2)
     context, steps = subject.window(0), min(max(2, subject.unroll), subject.data.shape[1] - subject.history)
-    context = Context(context.states[few], None if context.mu is None else context.mu[few])
+    context = context.each(lambda part: part[few])
     truth = subject.data[few, subject.history : subject.history + steps].to(subject.device)
     subject.model.zero_grad(set_to_none=True)
     scaled = (subject.norm.scaled(x) for x in (rollout(subject.step, context, steps), truth))

@@ -46,6 +46,8 @@ class Source:
     """Whether states are on scattered points."""
     masked: bool = False
     """Whether some points have no value; the trajectories say which."""
+    forcing: tuple[str, ...] = ()
+    """Quantities that depend on time and are known in advance."""
     task: Task | None = None
     files: Files | None = None
 
@@ -58,6 +60,11 @@ class Source:
     def channels(self) -> int:
         """Number of quantities."""
         return len(self.channel_names)
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The inputs of an operator that it does not predict, in their order after the states."""
+        return (*self.conditioning, *self.forcing)
 
     @property
     def has_solver(self) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,31 +27,53 @@ AHEAD = 3
 
 @dataclass(frozen=True)
 class Context:
-    """z_n = (u_{n-H+1}, .., u_n; μ): the H most recent states and the conditioning μ, which is never perturbed."""
+    """z_n = (u_{n-H+1}, .., u_n; μ, f_n): the H most recent states, and what is known of the step from u_n to u_{n+1}.
+
+    That is the conditioning μ, which is constant in time, and the forcing f, of which the step sees the value at n.
+    Neither is ever perturbed.
+    """
 
     states: Tensor  # (batch, H, channel, *space)
     mu: Tensor | None = None  # scalars (batch, p) or fields (batch, p, *space)
+    forcing: Tensor | None = None  # f_n, f_{n+1}, ..: scalars (batch, time, q) or fields (batch, time, q, *space)
 
     def inputs(self) -> Tensor:
-        """The input of a backbone: (batch, H*channel + p, *space)."""
+        """The input of a backbone: (batch, H*channel + p + q, *space)."""
         x = self.states.flatten(1, 2)
-        if self.mu is None:
+        if self.mu is None and self.forcing is None:
             return x
-        mu = self.mu
-        if mu.dim() == 2:
-            mu = mu[(..., *(None,) * (x.dim() - 2))].expand(*mu.shape, *x.shape[2:])
-        return torch.cat([x, mu], dim=1)
+        parts = [x]
+        for known in (self.mu, None if self.forcing is None else self.forcing[:, 0]):
+            if known is not None and known.dim() == 2:
+                parts.append(known[(..., *(None,) * (x.dim() - 2))].expand(*known.shape, *x.shape[2:]))
+            elif known is not None:
+                parts.append(known)
+        return torch.cat(parts, dim=1)
+
+    def each(self, function: Callable[[Tensor], Tensor]) -> Context:
+        """The context with `function` of its tensors."""
+        parts = (self.states, self.mu, self.forcing)
+        return Context(*(None if part is None else function(part) for part in parts))  # type: ignore[arg-type]
 
     def to(self, device: torch.device | str) -> Context:
         """The same on `device`."""
-        return Context(self.states.to(device), None if self.mu is None else self.mu.to(device))
+        return self.each(lambda part: part.to(device))
+
+    def check_forcing(self, steps: int) -> None:
+        """HeroError where the forcing ends before `steps` steps are made."""
+        if self.forcing is not None and self.forcing.shape[1] < steps:
+            raise HeroError(
+                f"the forcing is given for {self.forcing.shape[1]} steps, and a rollout of {steps} was asked for; give "
+                "it for every step, or ask for fewer."
+            )
 
     def advance(self, new_states: Tensor) -> Context:
         """The context after appending `new_states` (batch, steps, channel, *space); keeps the H most recent."""
-        history = self.states.shape[1]
-        if new_states.shape[1] < history:
+        history, steps = self.states.shape[1], new_states.shape[1]
+        if steps < history:
             new_states = torch.cat([self.states, new_states], dim=1)
-        return replace(self, states=new_states[:, -history:])
+        forcing = None if self.forcing is None else self.forcing[:, steps:]
+        return replace(self, states=new_states[:, -history:], forcing=forcing)
 
 
 class Statistics(NamedTuple):
@@ -75,11 +97,20 @@ class Trajectories:
     mu: Tensor | None = None
     mask: Tensor | None = None
     """True where there is a value, (channel, *space), the same in every state; None: everywhere."""
+    forcing: Tensor | None = None
+    """At the times of the states: (trajectory, time, q), or with *space."""
 
     @classmethod
     def of(cls, data: Trajectories | Tensor) -> Trajectories:
         """`data` as trajectories; a tensor has no conditioning."""
         return cls(data) if isinstance(data, Tensor) else data
+
+    @classmethod
+    def joined(cls, parts: Sequence[Trajectories]) -> Trajectories:
+        """Several of one kind, in memory."""
+        columns = ([getattr(part, name) for part in parts] for name in ("states", "mu", "forcing"))
+        states, mu, forcing = (None if column[0] is None else torch.cat(column) for column in columns)
+        return cls(states, mu, parts[0].mask, forcing)  # type: ignore[arg-type]
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -96,8 +127,8 @@ class Trajectories:
 
     @property
     def is_conditioned(self) -> bool:
-        """Whether there is a μ."""
-        return self.mu is not None
+        """Whether there is a μ or a forcing."""
+        return self.mu is not None or self.forcing is not None
 
     @property
     def device(self) -> torch.device:
@@ -106,7 +137,11 @@ class Trajectories:
 
     def __getitem__(self, part: slice) -> Trajectories:
         """Some of the trajectories, in memory."""
-        return replace(self, states=self.states[part], mu=None if self.mu is None else self.mu[part])
+        return self._each(lambda values: values[part])
+
+    def _each(self, function: Callable[[Tensor], Tensor]) -> Trajectories:
+        mu, forcing = (None if values is None else function(values) for values in (self.mu, self.forcing))
+        return replace(self, states=function(self.states), mu=mu, forcing=forcing)
 
     def frames(self, part: slice) -> Tensor:
         """Some states of all trajectories, in memory."""
@@ -117,10 +152,20 @@ class Trajectories:
         return (self[start : start + size] for start in range(0, len(self), size))
 
     def first(self, history: int, device: torch.device | str | None = None) -> Context:
-        """The first H states of each trajectory and their conditioning."""
-        return Context(self.frames(slice(history)), self.conditioning(torch.arange(len(self)))).to(
-            device or self.device
-        )
+        """The first H states of each trajectory, and all that is known of the steps after them."""
+        return self.window(0, history).to(device or self.device)
+
+    def window(self, start: int, history: int, steps: int | None = None) -> Context:
+        """H states of each trajectory from number `start` on, with the forcing of `steps` steps after them, or all."""
+        rows, newest = torch.arange(len(self)), start + history - 1
+        steps = self.forced_states - newest if steps is None else steps
+        forcing = self.forcing_at(rows, torch.full_like(rows, newest), steps)
+        return Context(self.frames(slice(start, start + history)), self.conditioning(rows), forcing)
+
+    @property
+    def forced_states(self) -> int:
+        """States from the first on that can be stepped from: the forcing may continue after the states."""
+        return self.shape[1] if self.forcing is None else self.forcing.shape[1]
 
     def conditioning(self, trajectory: Tensor) -> Tensor | None:
         """μ of each of the trajectories with these numbers."""
@@ -130,9 +175,15 @@ class Trajectories:
         """Windows (batch, count, channel, *space) that begin at state `start` of each `trajectory`."""
         return self.states[trajectory[:, None], start[:, None] + torch.arange(count, device=start.device)]
 
+    def forcing_at(self, trajectory: Tensor, start: Tensor, count: int) -> Tensor | None:
+        """The forcing (batch, count, q, ..) from the time of state `start` of each `trajectory` on."""
+        if self.forcing is None:
+            return None
+        return self.forcing[trajectory[:, None], start[:, None] + torch.arange(count, device=start.device)]
+
     def to(self, device: torch.device | str) -> Trajectories:
         """The same on `device`."""
-        return replace(self, states=self.states.to(device), mu=None if self.mu is None else self.mu.to(device))
+        return self._each(lambda values: values.to(device))
 
     def each(self) -> Iterator[Tensor]:
         """The states (1, time, channel, *space) of one trajectory after the other, on the host."""
@@ -171,9 +222,15 @@ class Trajectories:
         changes = (part.diff(dim=1) for part in self.each())
         return streamed_moments(changes, correction=1, mask=self.mask)[1]
 
+    def each_forcing(self) -> Iterator[Tensor]:
+        """The forcing of one trajectory after the other, on the host."""
+        return iter(() if self.forcing is None else self.forcing.cpu().split(1))
+
     def mu_moments(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of each channel of μ; 1 for one that is constant up to rounding."""
-        mean, std = streamed_moments((mu[:, None] for mu in self.each_mu()), correction=0)
+        """Mean and standard deviation of each channel of μ, then of the forcing; 1 for a constant up to rounding."""
+        parts = ((mu[:, None] for mu in self.each_mu()), self.each_forcing())
+        found = [streamed_moments(part, correction=0) for part in parts]
+        mean, std = (torch.cat([moment for moment in moments if moment.dim()]) for moments in zip(*found, strict=True))
         return mean, torch.where(std > 1e-6 * mean.abs(), std, 1.0)
 
 
@@ -250,14 +307,12 @@ class Batch:
 
     def rows(self, part: slice) -> Batch:
         """Some of the windows."""
-        context = Context(self.context.states[part], None if self.context.mu is None else self.context.mu[part])
-        return replace(
-            self, context=context, truth=self.truth[part], index=None if self.index is None else self.index[part]
-        )
+        context, index = self.context.each(lambda values: values[part]), self.index
+        return replace(self, context=context, truth=self.truth[part], index=None if index is None else index[part])
 
 
-Read = tuple[Tensor, Share | None, Tensor, Tensor | None]
-"""Numbers of windows, their share of the batch, windows, μ."""
+Read = tuple[Tensor, Share | None, Tensor, Tensor | None, Tensor | None]
+"""Numbers of windows, their share of the batch, windows, μ, forcing."""
 
 
 class Batches:
@@ -352,13 +407,14 @@ class Batches:
         there = self._order_there[position][ours]
         trajectory, start = there // self.starts, there % self.starts
         window = self.data.gather(trajectory, start, self.history + self.unroll)  # (batch, H+K, channel, *space)
-        return self._order[position][ours], share, window, self.data.conditioning(trajectory)
+        forcing = self.data.forcing_at(trajectory, start + self.history - 1, self.unroll)
+        return self._order[position][ours], share, window, self.data.conditioning(trajectory), forcing
 
     def _batch(self, step: int, read: Read) -> Batch:
         """A batch on the training device; pinned memory is copied while the host continues."""
-        index, share, window, mu = read
+        index, share, window, *known = read
         window = window.to(self.data.device, non_blocking=True)
-        mu = None if mu is None else mu.to(self.data.device, non_blocking=True)
+        there = (None if part is None else part.to(self.data.device, non_blocking=True) for part in known)
         self._generator.manual_seed(seed_of(self.seed, "noise", step))
-        context = Context(window[:, : self.history], mu)
+        context = Context(window[:, : self.history], *there)
         return Batch(context, window[:, self.history :], step, index, self._generator, share)

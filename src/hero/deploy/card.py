@@ -56,6 +56,8 @@ class ModelCard(Record):
     channel_names: tuple[str, ...] = ()
     conditioning: tuple[str, ...] = ()
     """The channels of μ."""
+    forcing: tuple[str, ...] = ()
+    """What depends on time and is known in advance."""
     norm: Literal["joint", "channels"] = "joint"
     """How its errors are measured."""
     channel_weights: tuple[float, ...] = ()
@@ -87,6 +89,7 @@ class ModelCard(Record):
             bundle=config.train.bundle,
             channel_names=source.channel_names,
             conditioning=source.conditioning,
+            forcing=source.forcing,
             norm=config.train.norm,
             channel_weights=importance_of(config.train.channel_weights, source.channel_names),
             quadrature=tuple(map(packed_weights, axes)) if any(axis is not None for axis in axes) else (),
@@ -113,12 +116,12 @@ class ModelCard(Record):
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Of one sample: (H*channels + p, *space)."""
-        return (self.history * self.channels + len(self.conditioning), *self.grid)
+        """Of one sample: (H*channels + p + q, *space)."""
+        return (self.history * self.channels + len(self.conditioning) + len(self.forcing), *self.grid)
 
     def zeros(self, batch: int) -> tuple[Tensor, ...]:
         """Inputs of an exported file."""
-        counts = (self.history * self.channels, len(self.conditioning))
+        counts = (self.history * self.channels, len(self.conditioning) + len(self.forcing))
         return tuple(torch.zeros(batch, count, *self.grid) for count in counts if count)
 
     def parts(self, context: Context) -> tuple[Tensor, ...]:
@@ -258,6 +261,8 @@ def _data(about: FolderConfig) -> Iterable[tuple[str, str]]:
     yield "time step", f"{card.dt:g}"
     if card.conditioning:
         yield "conditioning", ", ".join(card.conditioning)
+    if card.forcing:
+        yield "forcing, at the time of the newest state", ", ".join(card.forcing)
     for split in SPLITS:
         yield f"{split}, trajectories × steps", f"{data[f'{split}_trajectories']} × {data[f'{split}_steps']}"
     settings = {} if "fingerprint" in data else card.settings

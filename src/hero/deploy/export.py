@@ -7,8 +7,9 @@
 
 A file maps `states` (batch, H*channels, *space) in physical units to `next` (batch, channels, *space): normalisation is
 inside, the grid is the grid of the run, the batch is free, or 1 where the code of the backbone fixes it. With
-`train.bundle` it returns that many times the channels. An operator with conditioning has a second input, `mu`
-(batch, p, *space), on which numbers are repeated. It carries its model card as JSON.
+`train.bundle` it returns that many times the channels. An operator with conditioning or forcing has a second input,
+`mu` (batch, p + q, *space), on which numbers are repeated: the conditioning, then the forcing at the time of the newest
+state. It carries its model card as JSON.
 """
 
 from __future__ import annotations
@@ -216,7 +217,8 @@ def check(
         original, exported = counted(original, advance), counted(exported, advance)
         reference, free = (measured.without_masked(rollout(step, context, steps)) for step in (original, exported))
         states = torch.cat([start, reference], dim=1)
-        contexts = [replace(context, states=states[:, k : k + history]) for k in range(steps)]
+        along = [replace(context, states=states[:, k : k + history]) for k in range(steps)]
+        contexts = [z if z.forcing is None else replace(z, forcing=z.forcing[:, k:]) for k, z in enumerate(along)]
         calls = [torch.stack([step(z) for z in contexts], dim=1) for step in (original, exported)]
     made, again = (x.unflatten(2, (-1, start.shape[2])) for x in calls)  # (batch, call, step of a bundle, channel, ..)
     finite = measured.without_masked(made).isfinite().flatten(2).all(dim=2).cummin(dim=1).values

@@ -11,6 +11,7 @@ A model folder is data: opening it runs nobody's code. With `huggingface_hub` in
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -94,9 +95,9 @@ class Operator(nn.Module, Hub):
         """Where it computes."""
         return next((p.device for p in self.parameters()), torch.device("cpu"))
 
-    def step(self, states: Context | Tensor, mu: Tensor | None = None) -> Tensor:
+    def step(self, states: Context | Tensor, mu: Tensor | None = None, forcing: Tensor | None = None) -> Tensor:
         """The next state (batch, channel, *space); of a bundle, that many times the channels. Gradients flow."""
-        return self.stepper()(self.context(states, mu))
+        return self.stepper()(self.context(states, mu, forcing))
 
     forward = step
 
@@ -105,24 +106,25 @@ class Operator(nn.Module, Hub):
         return self.file or self.strategy.stepper(self.network)  # type: ignore[union-attr]
 
     @torch.no_grad()
-    def rollout(self, states: Any, steps: int, mu: Any = None) -> Any:
+    def rollout(self, states: Any, steps: int, mu: Any = None, forcing: Any = None) -> Any:
         """(batch, steps, channel, *space) from states of the last H steps, without gradient.
 
+        `forcing` (batch, steps, q), or with *space, is the forcing at the newest state and the ones after it.
         An array gives an array, a tensor a tensor on its device. `hero.rollout(operator.step, ..)` keeps gradients.
         """
         check_number("steps", steps, low=1, whole=True)
-        made = self.card.measured().hidden(rollout(self.stepper(), self.context(states, mu), steps))
+        made = self.card.measured().hidden(rollout(self.stepper(), self.context(states, mu, forcing), steps))
         if isinstance(states, np.ndarray):
             return made.cpu().numpy()
         return made.to(states.states.device if isinstance(states, Context) else states.device)
 
-    def context(self, states: Any, mu: Any = None) -> Context:
+    def context(self, states: Any, mu: Any = None, forcing: Any = None) -> Context:
         """States (batch, H, channel, *space), of which H may be left out where it is 1, as a context of this operator.
 
         HeroError if shapes do not fit.
         """
         if isinstance(states, Context):
-            states, mu = states.states, states.mu
+            states, mu, forcing = states.states, states.mu, states.forcing
         card, tensor = self.card, states_of(states, "(batch, channel, *space)", 2).to(self.device, torch.float32)
         wanted = (card.history, card.channels, *card.grid)
         if card.history == 1 and tensor.dim() == len(wanted):
@@ -131,12 +133,23 @@ class Operator(nn.Module, Hub):
             sizes = ", ".join(map(str, wanted[1:] if card.history == 1 else wanted))
             shape = tuple(torch.as_tensor(states).shape)
             raise HeroError(f"states of shape {shape} do not fit run {card.run}; use (batch, {sizes}).")
-        if not card.conditioning:
-            return Context(tensor)
-        count, names = len(card.conditioning), ", ".join(card.conditioning)
-        if mu is None or tuple(torch.as_tensor(mu).shape[:2]) != (len(tensor), count):
-            raise HeroError(f"run {card.run} needs `mu` of shape ({len(tensor)}, {count}), which holds {names}.")
-        return Context(tensor, torch.as_tensor(mu).to(self.device, torch.float32))
+        known = (("mu", mu, (), card.conditioning), ("forcing", forcing, ("steps",), card.forcing))
+        return Context(tensor, *(self._known(len(tensor), *part) for part in known))
+
+    def _known(
+        self, rows: int, name: str, value: Any, times: tuple[str, ...], channels: Sequence[str]
+    ) -> Tensor | None:
+        """μ or the forcing as a tensor; HeroError if shapes do not fit."""
+        if not channels:
+            return None
+        found = None if value is None else torch.as_tensor(value).to(self.device, torch.float32)
+        axes = 1 + len(times)
+        if found is None or found.dim() <= axes or (len(found), found.shape[axes]) != (rows, len(channels)):
+            sizes = ", ".join((str(rows), *times, str(len(channels))))
+            raise HeroError(
+                f"run {self.card.run} needs `{name}` of shape ({sizes}), which holds {', '.join(channels)}."
+            )
+        return found
 
     def extra_repr(self) -> str:
         card = self.card

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -17,7 +17,6 @@ from torch import Tensor
 
 from hero.config.registry import trust_stored_code
 from hero.console import progress_bar
-from hero.data.windows import Context
 from hero.deploy.model_folder import CONFIG, Operator, open_model
 from hero.deploy.outputs import Output, check_output, create
 from hero.deploy.starts import GivenStates, default_start, described, read_start
@@ -117,7 +116,8 @@ class Rolling:
     def __init__(self, operator: Operator, start: GivenStates, steps: int, compile: bool = False) -> None:
         self.operator, self.start, self.steps = operator, start, steps
         card = operator.card
-        self.context = start.data.first(card.history, "cpu")
+        self.context = start.data.window(0, card.history, 1).to("cpu")
+        self.check_forcing()
         self.shape = (len(self.context.states), steps, *self.context.states.shape[2:])
         self.calls = card.bundle * (CALLED if compile else 1)
         self.chunk, self.block = block_sizes(self.shape, self.calls)
@@ -165,7 +165,7 @@ class Rolling:
             self.operator.step(self.context)  # fills the caches of the model before compiling
         while output.written < self.steps and not bool(self.bad.isfinite().all()):
             first = output.written
-            block = self.next_block(min(self.block, self.steps - first), advance)
+            block = self.next_block(first, min(self.block, self.steps - first), advance)
             finite = self.norm.without_masked(block).isfinite().flatten(2).all(dim=2)
             here = torch.where(finite.all(dim=1), torch.inf, first + 1 + finite.logical_not().int().argmax(dim=1))
             self.bad = torch.minimum(self.bad, here)
@@ -173,16 +173,34 @@ class Rolling:
             self.compare(block, first)
             output.append(self.norm.hidden(block).numpy())
 
-    def next_block(self, steps: int, advance: Callable[[int], None]) -> Tensor:
-        """The next steps of all trajectories, on the CPU."""
+    def check_forcing(self) -> None:
+        """HeroError where the forcing ends before the rollout does."""
+        card = self.operator.card
+        known = self.start.data.forced_states - card.history + 1
+        if card.forcing and known < self.steps:
+            raise HeroError(
+                f"the forcing ({', '.join(card.forcing)}) is given for {known} steps, and `steps` is {self.steps}; "
+                "give it for every step, or ask for fewer."
+            )
+
+    def forcing(self, first: int, steps: int) -> Tensor | None:
+        """The forcing of the steps after `first`; of those that a call makes too many, the last one known."""
+        data, rows = self.start.data, torch.arange(self.shape[0])
+        first += self.operator.card.history - 1
+        known = min(steps, data.forced_states - first)
+        found = data.forcing_at(rows, torch.full_like(rows, first), known)
+        return found if found is None or known == steps else torch.cat([found, *[found[:, -1:]] * (steps - known)], 1)
+
+    def next_block(self, first: int, steps: int, advance: Callable[[int], None]) -> Tensor:
+        """The next steps of all trajectories after the first ones, on the CPU."""
         rows = max(1, CALL_VALUES // math.prod(self.context.states.shape[1:]))
         device, parts = self.operator.device, []
+        whole = replace(self.context, forcing=self.forcing(first, -(-steps // self.calls) * self.calls))
         for row in range(0, self.shape[0], rows):
-            states, mu = self.context.states, self.context.mu
-            context = Context(states[row : row + rows], None if mu is None else mu[row : row + rows])
+            context = whole.each(lambda part, row=row: part[row : row + rows])  # type: ignore[misc]
             parts.append(rollout(counted(self.step, advance), context.to(device), steps).cpu())
         block = torch.cat(parts) if len(parts) > 1 else parts[0]
-        self.context = Context(self.recent(block), self.context.mu)
+        self.context = replace(self.context, states=self.recent(block))
         return block
 
     def recent(self, block: Tensor) -> Tensor:

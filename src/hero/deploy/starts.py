@@ -107,9 +107,11 @@ def from_recording(path: Path, card: ModelCard) -> GivenStates:
     known = {channel.name for channel in recording.channels}
     names = chosen.fields if chosen.fields and set(chosen.fields) <= known else card.channel_names
     fields = matched_channels(recording, names or ("u",) * card.channels, path, f"run {card.run}")
+    there_in_time = {*(channel.name for channel in recording.channels), *recording.series_names}
     missing = [n for n in card.conditioning if n not in (*recording.scalar_names, *recording.field_names)]
+    missing += [name for name in card.forcing if name not in there_in_time]
     if missing:
-        there = ", ".join((*recording.scalar_names, *recording.field_names)) or "none"
+        there = ", ".join((*recording.scalar_names, *recording.field_names, *recording.series_names)) or "none"
         raise HeroError(
             f"{path} has no {', '.join(missing)} (its conditioning: {there}), which run {card.run} needs; "
             f"add {'it' if len(missing) == 1 else 'them'} to the file."
@@ -120,6 +122,7 @@ def from_recording(path: Path, card: ModelCard) -> GivenStates:
             "fields": fields,
             "channels": fields,
             "condition": card.conditioning,
+            "forcing": card.forcing,
             "space": card.grid,
         }
     )
@@ -154,7 +157,7 @@ def array_of_states(path: Path, card: ModelCard) -> Trajectories | None:
     None where the array is something else that may be a recording.
     """
     try:
-        name, array, mu = read_array(path)
+        name, array, known = read_array(path)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise HeroError(
             f"{path} holds no states ({reason_of(error)}); see docs/howto/export.md for the layouts."
@@ -173,36 +176,49 @@ def array_of_states(path: Path, card: ModelCard) -> Trajectories | None:
         raise HeroError(f"{path} holds {array.dtype} {array.shape}, not states of shape (batch, {sizes}); reshape it.")
     with np.errstate(over="ignore"):  # overflows are found afterwards
         states = torch.from_numpy(array.astype(np.float32))
-    return Trajectories(states, conditioning_of(mu, card, len(states), path))
+    mu = known_of(known.get("mu"), "mu", card.conditioning, (len(states),), card, path)
+    return Trajectories(
+        states, mu, None, known_of(known.get("forcing"), "forcing", card.forcing, (len(states), -1), card, path)
+    )
 
 
-def conditioning_of(mu: np.ndarray | None, card: ModelCard, count: int, path: Path) -> Tensor | None:
-    """μ of an array of states."""
-    if not card.conditioning:
+def known_of(
+    value: np.ndarray | None,
+    name: str,
+    channels: tuple[str, ...],
+    leading: tuple[int, ...],
+    card: ModelCard,
+    path: Path,
+) -> Tensor | None:
+    """μ or the forcing of an array of states; -1 among the sizes of the leading axes is any number of times."""
+    if not channels:
         return None
-    if mu is None or mu.shape[:2] != (count, len(card.conditioning)):
+    wanted = (*leading, len(channels))
+    sizes = () if value is None else value.shape[: len(wanted)]
+    if value is None or len(sizes) != len(wanted) or any(b not in (-1, a) for a, b in zip(sizes, wanted, strict=True)):
+        shape = ", ".join("time" if n == -1 else str(n) for n in wanted)
         raise HeroError(
-            f"{path} has no conditioning for run {card.run}; use an .npz file with `states` and `mu` of shape "
-            f"({count}, {len(card.conditioning)}), which holds {', '.join(card.conditioning)}."
+            f"{path} has no {'conditioning' if name == 'mu' else name} for run {card.run}; use an .npz file with "
+            f"`states` and `{name}` of shape ({shape}), which holds {', '.join(channels)}."
         )
-    return torch.from_numpy(mu.astype(np.float32))
+    return torch.from_numpy(value.astype(np.float32))
 
 
-def read_array(path: Path) -> tuple[str, np.ndarray | None, np.ndarray | None]:
-    """The array of an .npy file, or the one called states or the only one of an .npz file, with its name; μ."""
+def read_array(path: Path) -> tuple[str, np.ndarray | None, dict[str, np.ndarray]]:
+    """The array of an .npy file, or the one called states or the only one of an .npz file; with μ and forcing."""
     found = np.load(path, allow_pickle=False, mmap_mode="r" if path.suffix == ".npy" else None)
     if isinstance(found, np.ndarray):
-        return "", found, None
+        return "", found, {}
     with found as arrays:
-        names = [name for name in arrays if name != "mu"]
+        names = [name for name in arrays if name not in ("mu", "forcing")]
         if "states" not in names and len(names) != 1:
-            return "", None, None
+            return "", None, {}
         name = "states" if "states" in names else names[0]
-        return name, np.asarray(arrays[name]), arrays.get("mu")
+        return name, np.asarray(arrays[name]), {n: arrays[n] for n in ("mu", "forcing") if n in arrays}
 
 
 def check_finite(data: Trajectories, history: int, path: Path, norm: Norm) -> None:
     """Refuse initial states that are not finite."""
-    bad = ~norm.without_masked(data.first(history).states).isfinite().flatten(1).all(dim=1)
+    bad = ~norm.without_masked(data.frames(slice(history))).isfinite().flatten(1).all(dim=1)
     if bool(bad.any()):
         raise HeroError(f"{path} has NaN or infinite values (first in sample {int(bad.nonzero()[0])}); remove them.")

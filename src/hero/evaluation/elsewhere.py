@@ -147,11 +147,12 @@ def check_channels(own: Source, other: Source, run: str) -> None:
     for what, trained, found in (
         ("channels", own.channel_names, other.channel_names),
         ("conditioning", own.conditioning, other.conditioning),
+        ("forcing", own.forcing, other.forcing),
     ):
         if len(trained) != len(found):
             raise HeroError(
                 f"{other.title} has the {what} {', '.join(found) or 'none'} and run {run} needs "
-                f"{', '.join(trained) or 'none'}; choose them with data.fields and data.condition."
+                f"{', '.join(trained) or 'none'}; choose them with data.fields, data.condition and data.forcing."
             )
 
 
@@ -219,7 +220,7 @@ def check_grid(run: Run, source: Source, name: str) -> None:
     if source.space == own.space:
         return
     try:
-        inputs = train.history * source.channels + len(source.conditioning)
+        inputs = train.history * source.channels + len(source.known)
         check_shapes(run.operator("cpu"), backbone, inputs, train.bundle * source.channels, source.space)
     except HeroError as error:
         trained, asked = (" x ".join(map(str, t.space)) for t in (own, source))

@@ -64,10 +64,7 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = NO_
 def write_rollouts(trained: Trained, test: Trajectories, shown: Mapping[str, int]) -> None:
     """Store the rollouts of some trajectories, given by the name of the file, made together; NaN at masked points."""
     examples = [test[number : number + 1] for number in shown.values()]
-    together = Trajectories(
-        torch.cat([example.states for example in examples]),
-        torch.cat([example.mu for example in examples if example.mu is not None]) if test.is_conditioned else None,
-    )
+    together = Trajectories.joined(examples)
     history, hidden = trained.history, trained.norm.hidden
     start, steps = together.first(history, trained.device), together.shape[1] - history
     predictions = rollout(trained.step, start, steps)

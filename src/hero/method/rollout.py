@@ -38,8 +38,9 @@ def counted(step: Stepper, advance: Callable[[int], None]) -> Stepper:
 
 
 def rollout(step: Stepper, context: Context, steps: int) -> Tensor:
-    """τ = (û_{n+1}, .., û_{n+K}) with û_{n+k} = G(û_{n+k-H}, .., û_{n+k-1}; μ): (batch, steps, channel, *space).
+    """τ = (û_{n+1}, .., û_{n+K}) with û_{n+k} = G(û_{n+k-H}, .., û_{n+k-1}; μ, f_{n+k-1}).
 
+    It is (batch, steps, channel, *space).
     A stepper may make several steps per call; then its output has as many times the channels of a state.
     """
     if not isinstance(context, Context) or not isinstance(steps, int) or steps < 1:
@@ -47,6 +48,7 @@ def rollout(step: Stepper, context: Context, steps: int) -> Tensor:
             "a rollout begins at a hero.Context(states) of states (batch, H, channel, *space) and has at least one "
             "step; `hero.predict(model, states, steps)` takes bare states."
         )
+    context.check_forcing(steps)
     if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
         with frozen_weights():
             return _rollout_in_place(step, context, steps)

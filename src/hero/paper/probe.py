@@ -220,7 +220,7 @@ def check_probe(config: RunConfig, run: Path, horizon: int, windows: int) -> Non
             "probe a run of strategy hero."
         )
     longest = longest_horizon(config)
-    if config.source.conditioning:
+    if config.source.known:
         raise HeroError(f"run {run.name} is conditioned, which the probe does not know; probe another.")
     if config.train.bundle > 1:
         raise HeroError(f"run {run.name} makes {config.train.bundle} steps per call; probe one with train.bundle=1.")

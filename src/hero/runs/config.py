@@ -375,6 +375,11 @@ def check_fit(config: RunConfig, space: tuple[int, ...]) -> None:
             f"train.accumulate={train.accumulate} computes a batch in parts, and the balanced loss weighs by errors of "
             "all of it; choose another train.loss, or train.recompute=true for memory."
         )
+    if config.source.forcing and (train.bundle > 1 or train.scale > 1):
+        name, value = ("bundle", train.bundle) if train.bundle > 1 else ("scale", train.scale)
+        raise HeroError(
+            f"train.{name}={value:g} is not for data.forcing, which belongs to single steps; leave it at 1."
+        )
     if isinstance(data, DataSettings):
         check_seeds(data)
     if config.backbone.is_found:

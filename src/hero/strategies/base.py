@@ -86,7 +86,7 @@ class Strategy(Generic[S]):
     def operator(self, backbone: Callable[[int, int], nn.Module], channels: int) -> nn.Module:
         """G_θ, untrained: `backbone(in_channels, out_channels)` with the wrappers that the settings ask for."""
         train, source = self.train, self.setup.source
-        history, conditioning = train.history, len(source.conditioning)
+        history, conditioning = train.history, len(source.known)
         masks = int(source.masked and train.mask_input)
         model = backbone(history * channels + conditioning + masks, train.bundle * channels)
         if self.setup.residual:

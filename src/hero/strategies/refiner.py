@@ -204,7 +204,7 @@ class Refiner(Strategy[RefinerSettings]):
 
     def operator(self, backbone: Callable[[int, int], nn.Module], channels: int) -> nn.Module:
         train, refiner, source = self.train, self.settings, self.setup.source
-        conditioning, masks = len(source.conditioning), int(source.masked and train.mask_input)
+        conditioning, masks = len(source.known), int(source.masked and train.mask_input)
         network = backbone((train.history + 1) * channels + conditioning + 1 + masks, channels)
         if source.masked:
             network = Masked(network, channels, source.space, train.history, train.mask_input)

@@ -6,8 +6,9 @@ at the boundary change in time: the zeros at two fixed walls are equal as well.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from torch import Tensor
@@ -130,12 +131,17 @@ def _without_last(recording: Recording, place: int) -> Recording:
     def shorter(values: np.ndarray, leading: int) -> np.ndarray:
         return values[(slice(None),) * (leading + place) + (slice(None, -1),)]
 
+    def series(read: Callable[[slice], np.ndarray], frames: slice) -> np.ndarray:
+        values = read(frames)
+        return shorter(values, 1) if values.ndim > 1 else values
+
     def trajectory(whole: Trajectory) -> Trajectory:
         fields = whole.fields
         return replace(
             whole,
             read=lambda frames, channels: shorter(whole.read(frames, channels), 2),
             fields=None if fields is None else lambda: shorter(fields(), 1),
+            series={name: partial(series, read) for name, read in whole.series.items()},
         )
 
     return replace(

@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from hero.data.dataset import Windows
-from hero.data.files.arrays import as_array
+from hero.data.files.arrays import STATES, as_array, is_array
+from hero.data.formats.series import FORCING
 from hero.data.formats.xarray import NAMES
 from hero.errors import HeroError, install_hint, reason_of
 from hero.files import write_atomic
@@ -59,6 +60,24 @@ def unpacked(data: Any) -> Any:
     if isinstance(data, list | tuple) and data and all(isinstance(part, np.ndarray | Tensor) for part in data):
         return _stacked([{"u": as_array(part)} for part in data])
     return data
+
+
+def with_forcing(data: Any, forcing: Any) -> tuple[Any, list[str]]:
+    """Arrays with their forcing beside them, and its name; of files and Datasets, the names of its variables."""
+    if isinstance(forcing, str) or (isinstance(forcing, list | tuple) and all(isinstance(n, str) for n in forcing)):
+        return data, [forcing] if isinstance(forcing, str) else list(forcing)
+    if not is_array(data) or not is_array(forcing):
+        raise HeroError("`forcing` as an array belongs to states as arrays; of a file or Dataset, name its variables.")
+    states = dict(data) if isinstance(data, Mapping) else {"u": data}
+    known = forcing if isinstance(forcing, Mapping) else {next(name for name in STATES if name in states): forcing}
+    for name, part in known.items():
+        if name not in states or part.ndim < 3 or part.shape[:2] != states[name].shape[:2]:
+            of = f"states of {tuple(states[name].shape)}" if name in states else f"{name!r}, which has no states"
+            raise HeroError(
+                f"`forcing` of shape {tuple(part.shape)} does not fit {of}; give (trajectory, time, number), or with "
+                "*space, at the times of the states."
+            )
+    return {**states, **{f"{FORCING}_{name}".removesuffix("_u"): part for name, part in known.items()}}, [FORCING]
 
 
 def _of_item(item: Any) -> dict[str, np.ndarray]:

@@ -68,7 +68,7 @@ def examined(given: Recording, settings: FileSettings) -> tuple[Recording, Itera
 
     def unfit() -> Iterator[UnfitError]:
         yield from tidy.misfit
-        channels, cuts = chosen_channels(recording, settings.fields), axis_slices(recording, settings)
+        channels, cuts = chosen_channels(recording, settings), axis_slices(recording, settings)
         periodic = each_axis("periodic", settings.periodic, len(recording.axes))
         yield from problems(recording, channels, cuts, settings.stride, settings.dt, periodic)
         try:

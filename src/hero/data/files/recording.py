@@ -58,6 +58,8 @@ class Trajectory:
     """Conditioning fields that do not change in time: () -> (field, *space)."""
     split: str = ""
     """train, val or test where the file says so."""
+    series: Mapping[str, Callable[[slice], np.ndarray]] = field(default_factory=dict)
+    """What else depends on time, by name: frames -> (time,) or (time, *space). It may serve as forcing."""
 
 
 def shortened(trajectory: Trajectory, frames: int) -> Trajectory:
@@ -100,6 +102,12 @@ class Recording:
     def space(self) -> tuple[int, ...]:
         """Grid points per axis."""
         return tuple(axis.points for axis in self.axes)
+
+    @property
+    def series_names(self) -> tuple[str, ...]:
+        """The series that every trajectory has."""
+        first, *others = self.trajectories or [Trajectory(0, lambda frames, channels: np.empty(0))]
+        return tuple(name for name in first.series if all(name in one.series for one in others))
 
     @property
     def scalar_names(self) -> tuple[str, ...]:

@@ -32,27 +32,46 @@ def with_positions(recording: Recording) -> Recording:
     return replace(recording, field_names=(*recording.field_names, *names), trajectories=trajectories)
 
 
-def chosen_channels(recording: Recording, fields: Sequence[str]) -> list[int]:
-    """The numbers of the named channels, all by default; a vector's name stands for its components."""
+def chosen_channels(recording: Recording, settings: FileSettings) -> list[int]:
+    """The numbers of the named channels, by default all that are no forcing; a vector's name means its components."""
     names = [channel.name for channel in recording.channels]
-    if not fields:
-        return list(range(len(names)))
-    found: list[int] = []
-    for field in fields:
-        hits = [
-            i for i, name in enumerate(names) if name == field or re.fullmatch(re.escape(field) + r"_[xyz0-9]+", name)
-        ]
+    if not settings.fields:
+        forcing = chosen_forcing(recording, settings.forcing)
+        found = [i for i, name in enumerate(names) if name not in forcing]
+        if not found:
+            raise HeroError(f"data.forcing={','.join(settings.forcing)} leaves no channel to predict; name fewer.")
+        return found
+    found = []
+    for field in settings.fields:
+        hits = _components(field, names)
         if not hits:
             raise unknown_name(f"field of {recording.files[0]}:", field, names)
-        found += [i for i in hits if i not in found]
+        found += [names.index(name) for name in hits if names.index(name) not in found]
     return found
+
+
+def _components(name: str, names: Sequence[str]) -> list[str]:
+    """The one that is called `name`, or the components of the vector of that name."""
+    return [one for one in names if one == name or re.fullmatch(re.escape(name) + r"_[xyz0-9]+", one)]
+
+
+def chosen_forcing(recording: Recording, names: Sequence[str]) -> tuple[str, ...]:
+    """Channels and series that are known in advance; HeroError where there is no such name."""
+    possible = [*(channel.name for channel in recording.channels), *recording.series_names]
+    found: list[str] = []
+    for name in names:
+        hits = [name] if name in possible else _components(name, possible)
+        if not hits:
+            raise unknown_name(f"forcing of {recording.files[0]}:", name, possible)
+        found += [one for one in hits if one not in found]
+    return tuple(found)
 
 
 def mask_of(recording: Recording, settings: FileSettings) -> np.ndarray | None:
     """The mask of the chosen channels on the part of the grid that is kept; None where it leaves nothing out."""
     if recording.mask is None:
         return None
-    channels = recording.mask[chosen_channels(recording, settings.fields)]
+    channels = recording.mask[chosen_channels(recording, settings)]
     mask = channels[(slice(None), *axis_slices(recording, settings))]
     return None if mask.all() else mask
 

@@ -22,6 +22,7 @@ from hero.data.files.selection import (
     axis_slices,
     chosen_channels,
     chosen_conditioning,
+    chosen_forcing,
     each_axis,
     last_point,
     length_of,
@@ -51,6 +52,7 @@ class GivenSettings(Settings):
     layout: str = setting("", "Axes of a bare array, in the letters b t c x y z, as in btcxy.", carried=True)
     fields: Words = setting((), "Channels to learn, by name (default: all).", carried=True)
     condition: Words = setting((), "Conditioning by name (default: every number that varies, and all fixed fields).")
+    forcing: Words = setting((), "Variables in time that are known in advance: seen, never predicted.", carried=True)
     stride: int = setting(1, "Take every n-th state of a trajectory.", ge=1, carried=True)
     crop: Words = setting((), "Part of each axis in points, as 0:64,32:96 (default: all).", carried=True)
     coarsen: int = setting(1, "Take every n-th grid point along each axis.", ge=1, carried=True)
@@ -112,7 +114,7 @@ class FileSettings(GivenSettings):
     def found(self) -> Self:
         """The settings with everything that the file says."""
         recording = opened(self)
-        kept, axes, cuts = chosen_channels(recording, self.fields), recording.axes, axis_slices(recording, self)
+        kept, axes, cuts = chosen_channels(recording, self), recording.axes, axis_slices(recording, self)
         coordinates = [axis.coordinates[cut] for axis, cut in zip(axes, cuts, strict=True)]
         whole = [cut.indices(axis.points)[:2] == (0, axis.points) for cut, axis in zip(cuts, axes, strict=True)]
         periodic = each_axis("periodic", self.periodic, len(axes)) or tuple(
@@ -127,6 +129,10 @@ class FileSettings(GivenSettings):
             ends = [(float(x[0]), float(x[-1])) for x in coordinates]
         space = tuple(map(len, coordinates))
         values = self.model_copy(update={"periodic": periodic, "extent": extent, "space": space})
+        forcing = chosen_forcing(recording, self.forcing)
+        both = [name for name in forcing if name in {recording.channels[i].name for i in kept}]
+        if both:
+            raise HeroError(f"{both[0]} is in data.fields and in data.forcing; it is either predicted or known.")
         parts = divided(recording, values)
         sizes = {f"{name}_trajectories": len(parts[name]) for name in SPLITS}
         sizes |= {f"{name}_steps": parts[name][0].frames - 1 for name in SPLITS}
@@ -143,6 +149,7 @@ class FileSettings(GivenSettings):
                 "axis_first": tuple(first for first, _ in ends),
                 "axis_last": tuple(last for _, last in ends),
                 "condition": chosen_conditioning(recording, self.condition),
+                "forcing": forcing,
                 "dt": self.dt or dt_at(recording, self.stride),
                 "cloud": recording.points is not None,
                 "uneven": not all(is_even(np.diff(x)) for x in coordinates),

@@ -41,6 +41,7 @@ class Files:
             channel_names=found.channels,
             units=found.units,
             conditioning=found.condition,
+            forcing=found.forcing,
             axes=tuple(self._axis(i) for i in range(len(found.axes))),
             time_unit=found.time_unit,
             cloud=found.cloud,

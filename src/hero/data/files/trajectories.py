@@ -14,7 +14,7 @@ from torch import Tensor
 from hero.console import progress_bar
 from hero.data.files.checks import not_finite, tidy
 from hero.data.files.recording import Recording
-from hero.data.files.selection import axis_slices, chosen_channels, chosen_conditioning, mask_of
+from hero.data.files.selection import axis_slices, chosen_channels, chosen_conditioning, chosen_forcing, mask_of
 from hero.data.files.settings import FileSettings
 from hero.data.files.splits import Part
 from hero.data.formats import open_recording
@@ -30,7 +30,8 @@ class Reading:
 
     def __init__(self, recording: Recording, settings: FileSettings) -> None:
         self.recording, self.settings = recording, settings
-        self.channels = chosen_channels(recording, settings.fields)
+        self.channels = chosen_channels(recording, settings)
+        self.names = [channel.name for channel in recording.channels]
         self.cuts = axis_slices(recording, settings)
         mask = mask_of(recording, settings)
         self.mask = None if mask is None else torch.from_numpy(np.ascontiguousarray(mask))
@@ -55,6 +56,30 @@ class Reading:
         frames = slice(first * stride, (first + count - 1) * stride + 1, stride)
         found = self.recording.trajectories[trajectory].read(frames, self.channels)
         return np.ascontiguousarray(found[(slice(None), slice(None), *self.cuts)], dtype=np.float32)
+
+    def forcing(self, trajectory: int, first: int, count: int) -> np.ndarray:
+        """(time, q), or (time, q, *space) if there are fields, float32."""
+        one, stride, cuts = self.recording.trajectories[trajectory], self.settings.stride, (slice(None), *self.cuts)
+        frames = slice(first * stride, (first + count - 1) * stride + 1, stride)
+        parts = []
+        for name in self.settings.forcing:
+            if name in one.series:
+                values = np.asarray(one.series[name](frames), dtype=np.float32)
+                values = values[cuts] if values.ndim > 1 else values
+            else:
+                values = one.read(frames, [self.names.index(name)])[:, 0][cuts].astype(np.float32)
+            if not np.isfinite(values).all():
+                frame = (first + int(np.nonzero(~np.isfinite(values))[0][0])) * stride
+                raise HeroError(
+                    f"the forcing {name} of trajectory {trajectory} in {self.settings.path} is not finite at frame "
+                    f"{frame}; fill it."
+                )
+            parts.append(values)
+        if any(part.ndim > 1 for part in parts):
+            ones = (1,) * len(self.settings.space)
+            shape = (count, *self.settings.space)
+            parts = [np.broadcast_to(p if p.ndim > 1 else p.reshape(-1, *ones), shape) for p in parts]
+        return np.stack(parts, axis=1)
 
     def conditioning(self, trajectories: Sequence[int]) -> Tensor | None:
         """μ of each: numbers (trajectories, p), or fields (trajectories, p, *space) if there are fields."""
@@ -113,7 +138,11 @@ class FileTrajectories(Trajectories):
 
     @property
     def is_conditioned(self) -> bool:
-        return bool(self.reading.settings.condition)
+        return bool(self.reading.settings.condition or self.reading.settings.forcing)
+
+    @property
+    def forced_states(self) -> int:
+        return self.shape[1]
 
     @property
     def device(self) -> torch.device:
@@ -134,6 +163,14 @@ class FileTrajectories(Trajectories):
         """On the host as well."""
         mu = self.reading.conditioning([self.kept[row].trajectory for row in trajectory.tolist()])
         return None if mu is None else self._ready(mu)
+
+    def forcing_at(self, trajectory: Tensor, start: Tensor, count: int) -> Tensor | None:
+        """On the host as well."""
+        if not self.reading.settings.forcing:
+            return None
+        rows = [(self.kept[row], first) for row, first in zip(trajectory.tolist(), start.tolist(), strict=True)]
+        found = [self.reading.forcing(part.trajectory, part.first + first, count) for part, first in rows]
+        return self._ready(torch.from_numpy(np.stack(found)))
 
     def _ready(self, found: Tensor) -> Tensor:
         return found.pin_memory() if self.target.type == "cuda" else found
@@ -157,7 +194,8 @@ class FileTrajectories(Trajectories):
         for row, part in enumerate(self.each(title)):
             states[row] = part[0]
         mu = self.reading.conditioning([part.trajectory for part in self.kept])
-        return Trajectories(states, mu, self.mask).to(self.target)
+        forcing = torch.cat(list(self.each_forcing())) if self.reading.settings.forcing else None
+        return Trajectories(states, mu, self.mask, forcing).to(self.target)
 
     def each(self, title: str = "measuring") -> Iterator[Tensor]:
         with progress_bar(title, len(self)) if title else nullcontext(lambda n: None) as advance:
@@ -178,18 +216,27 @@ class FileTrajectories(Trajectories):
     def step_std(self) -> Tensor:
         return from_first(super().step_std)
 
+    def mu_moments(self) -> tuple[Tensor, Tensor]:
+        return from_first(super().mu_moments) if self.reading.settings.forcing else super().mu_moments()
+
+    def each_forcing(self) -> Iterator[Tensor]:
+        rows = torch.arange(len(self)).split(1)
+        found = (self.forcing_at(row, torch.zeros_like(row), self.shape[1]) for row in rows)
+        return (forcing for forcing in found if forcing is not None)
+
     def each_mu(self) -> Iterator[Tensor]:
         return (mu for part in self.kept if (mu := self.reading.conditioning([part.trajectory])) is not None)
 
 
-def all_trajectories(path: Path) -> Trajectories:
-    """Every trajectory of a file with all of its channels and its conditioning, in memory."""
+def all_trajectories(path: Path, forcing: Sequence[str] = ()) -> Trajectories:
+    """Every trajectory of a file with all of its channels, its conditioning and the named forcing, in memory."""
     recording = tidy(open_recording(path))
-    names = tuple(channel.name for channel in recording.channels)
+    forced = chosen_forcing(recording, forcing)
     settings = FileSettings(
         path=str(path),
-        channels=names,
+        channels=tuple(channel.name for channel in recording.channels if channel.name not in forced),
         condition=chosen_conditioning(recording, ()),
+        forcing=forced,
         space=recording.space,
     )
     frames = min(trajectory.frames for trajectory in recording.trajectories)

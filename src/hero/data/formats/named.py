@@ -3,7 +3,8 @@
 States are called `u` or the like, or `train`, `val` and `test`; arrays on the same axes are channels under their own
 names. `x`, `y`, `t` and `dt` are coordinates. One number for each trajectory, or `mu`, is conditioning, and so is an
 array on the grid without time. `frames` (trajectory,) counts the states of trajectories that are padded to one length.
-A point cloud has `coords` (points, dimension), perhaps `weights` (points,). All else is listed as not used.
+A point cloud has `coords` (points, dimension), perhaps `weights` (points,). What else depends on time may be forcing;
+the rest is listed as not used.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from hero.data.formats.arrays import (
     whole,
     with_scalars,
 )
+from hero.data.formats.series import FORCING, with_series
 from hero.data.formats.views import real_parts, unfolded
 from hero.errors import HeroError
 
@@ -78,7 +80,7 @@ def read_named(path: Path, arrays: Mapping[str, FileArray], layout: str, *, form
     weights = _small(numbers, "weights") if cloud is not None and "weights" in numbers else None
     _check_cloud(path, cloud, weights, tuple(space.values()))
     shown = " ".join([", ".join(states.values()), str(tuple(shape))]).strip()
-    return Recording(
+    recording = Recording(
         format=form,
         files=(path,),
         channels=channels,
@@ -89,8 +91,9 @@ def read_named(path: Path, arrays: Mapping[str, FileArray], layout: str, *, form
         field_names=tuple(name for n, word in letters.items() if "t" not in word for name in _parts(n, word, numbers)),
         points=cloud,
         weights=weights,
-        notes=(f"The axes of {shown} are read as {axes}.", *notes, *([f"Not used: {describe(rest)}."] if rest else [])),
+        notes=(f"The axes of {shown} are read as {axes}.", *notes),
     )
+    return with_series(recording, rest)
 
 
 def _states(
@@ -154,7 +157,7 @@ def _candidates(numbers: Mapping[str, FileArray], layout: str, coordinates: Mapp
 def _is_free(name: str, numbers: Mapping[str, FileArray]) -> bool:
     """Whether an array has no meaning by its name alone."""
     reserved = {*CONDITIONS, *SPELLINGS, "coords", "weights", "dt", *_coordinate_names(numbers)}
-    return name not in reserved and len(numbers[name].shape) > 1
+    return name not in reserved and _base_and_split(name)[0] != FORCING and len(numbers[name].shape) > 1
 
 
 def _letters(shape: Sequence[int], axes: str, states: Sequence[int]) -> str:

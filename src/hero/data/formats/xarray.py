@@ -162,6 +162,19 @@ def _read_variable(row: Mapping[str, int], path: Path, name: str, index: Any) ->
     return open_dataset(path)[name].isel(row)[index].values
 
 
+def _read_series(
+    path: Path, name: str, row: Mapping[str, int], time: str, space: list[str], frames: slice
+) -> np.ndarray:
+    """Some frames of a variable in time, (time,) or (time, *space), at one place of the dimensions in `row`."""
+    variable = open_dataset(path)[name]
+    own = {dim: place for dim, place in row.items() if dim in variable.dims}
+    part = variable.isel({**own, time: frames})
+    on_grid = bool(set(space) & set(part.dims))
+    missing = [dim for dim in space if dim not in part.dims] if on_grid else []
+    part = part.expand_dims(missing) if missing else part
+    return part.transpose(time, *(space if on_grid else ())).values
+
+
 def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
     """Variables in time are channels, one per level; fields of the same grid and numbers of trajectories condition."""
     letters = _letters(path, dataset)
@@ -173,8 +186,14 @@ def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
     states = [name for name, v in numeric.items() if needed <= set(v.dims) <= {*needed, *levels}]
     fields = [name for name, v in numeric.items() if set(v.dims) == set(space)]
     numbers = {name: v.transpose(*rows).values for name, v in numeric.items() if v.ndim and set(v.dims) == set(rows)}
-    left = [name for name, v in numeric.items() if v.ndim and name not in (*states, *fields, *numbers)]
-    note = f"{', '.join(left[:8])} are left out, because they are not on the grid of the other variables."
+    series = [n for n, v in numeric.items() if time in v.dims and set(v.dims) <= needed and n not in states]
+    left = [name for name, v in numeric.items() if v.ndim and name not in (*states, *fields, *numbers, *series)]
+    notes = (
+        [f"{', '.join(left[:8])} are left out, because they are not on the grid of the other variables."]
+        if left
+        else []
+    )
+    notes += [f"{', '.join(series[:8])} are used only as forcing, where data.forcing names them."] if series else []
     dt, unit, times = _time(dataset, time)
     points = {letters[name]: dataset.sizes[name] for name in space}
 
@@ -197,14 +216,16 @@ def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
         trajectories=[
             Trajectory(
                 dataset.sizes[time],
-                States(slabs(states, dict(zip(rows, place, strict=True)))),
+                States(slabs(states, row)),
                 {name: float(values[place]) for name, values in numbers.items()},
                 fixed,
+                series={name: partial(_read_series, path, name, row, time, space) for name in series},
             )
             for place in places
+            for row in [dict(zip(rows, place, strict=True))]
         ],
         field_names=tuple(fields),
-        notes=(note,) if left else (),
+        notes=tuple(notes),
     )
 
 

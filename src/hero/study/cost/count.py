@@ -109,7 +109,7 @@ def describe(config: RunConfig) -> Description:
     """Count the run of `config`. Draws nothing, writes nothing."""
     source, windows = config.source, empty_windows(config)
     state = (source.channels, *source.space)
-    inputs = (config.train.history * state[0] + len(source.conditioning), *state[1:])
+    inputs = (config.train.history * state[0] + len(source.known), *state[1:])
     model = config.build_operator()
     with torch.random.fork_rng(devices=[]):  # dropout may draw
         phases = phases_of(config.untrained_strategy, windows)
@@ -183,7 +183,7 @@ def empty_windows(config: RunConfig) -> Batches:
 def window_bytes(config: RunConfig, windows: Batches) -> int:
     """Bytes of streamed training data at one time: the batch in use, those read ahead, and the open files."""
     source, train = config.source, config.train
-    states = (train.history + train.unroll) * source.channels + len(source.conditioning)
+    states = (train.history + train.unroll) * source.channels + len(source.known)
     batch = 4 * min(train.batch, windows.count) * states * math.prod(source.space)
     return (AHEAD + 1) * batch + KEPT * CACHE_BYTES
 
@@ -238,7 +238,7 @@ def count_at(config: RunConfig, model: nn.Module, phases: Sequence[Phase], size:
     past, future = (
         torch.ones(size, n, source.channels, *space, device=device) for n in (config.train.history, config.train.unroll)
     )
-    mu = torch.ones(size, len(source.conditioning), *space, device=device) if source.conditioning else None
+    mu = torch.ones(size, len(source.known), *space, device=device) if source.known else None
     context = Context(past, mu)
     strategy = config.make_strategy()
     # The last windows by number: the caches then get the size that they have when all windows are in them.

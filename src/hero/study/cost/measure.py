@@ -140,7 +140,7 @@ def some_states(config: RunConfig, name: str, length: int, count: int | None = N
         states = source.task.initial_states(count or split.trajectories, split.seed).float()
     else:
         states = torch.ones(count or split.trajectories, source.channels, *source.space)
-    mu = torch.ones(len(states), len(source.conditioning), *source.space) if source.conditioning else None
+    mu = torch.ones(len(states), len(source.known), *source.space) if source.known else None
     return Trajectories(states[:, None].repeat(1, length, *(1,) * (states.dim() - 1)), mu)
 
 

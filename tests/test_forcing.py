@@ -1,0 +1,314 @@
+"""Forcing: what depends on time and is known in advance is seen at each step, and never predicted or perturbed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Generator, Tensor, nn
+
+import hero
+from conftest import Call, assert_refused
+from hero.data.windows import Batches, Context, Trajectories
+from hero.deploy.export import export_run
+from hero.errors import HeroError
+from hero.method.domain import Domain
+from hero.method.rollout import recomputed_unroll, rollout, unroll
+from hero.ranks import Ranks
+from hero.runs.folder import load_data
+from hero.strategies import STRATEGIES
+from hero.training.schedule import noisy
+
+STATES, POINTS = 14, 8
+PLAIN: dict[str, Any] = {"train.batch": 4, "train.compile": "false", "train.lr": 1e-9, "train.normalise": False}
+
+
+class Small(nn.Module):
+    """A network that is no projection of its input."""
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv1d(inputs, 4, 3, padding=1), nn.Conv1d(4, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.first(x)))
+
+
+@pytest.mark.parametrize("field", [False, True])
+@pytest.mark.parametrize("way", [unroll, recomputed_unroll])
+def test_a_rollout_is_the_loop_with_concatenation(field: bool, way: Any) -> None:
+    torch.manual_seed(0)
+    history, steps, space = 2, 5, (POINTS,)
+    model = Small(history * 2 + 1 + 3).double()
+    states, mu = torch.randn(3, history, 2, *space).double(), torch.randn(3, 1).double()
+    forcing = torch.randn(3, steps + 1, 3, *(space if field else ())).double()
+    made = way(model, Context(states, mu, forcing), steps)
+    made.square().sum().backward()
+    found = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    model.zero_grad()
+    past, expected = list(states.unbind(1)), []
+    for n in range(steps):
+        now = forcing[:, n] if field else forcing[:, n, :, None].expand(3, 3, *space)
+        x = torch.cat([*past[-history:], mu[:, :, None].expand(3, 1, *space), now], dim=1)
+        past.append(model(x))
+        expected.append(past[-1])
+    torch.stack(expected, 1).square().sum().backward()
+    torch.testing.assert_close(made, torch.stack(expected, 1), rtol=0, atol=1e-10)
+    for ours, p in zip(found, model.parameters(), strict=True):
+        torch.testing.assert_close(ours, p.grad, rtol=0, atol=1e-10)
+
+
+def test_neither_noise_nor_perturbation_touches_it() -> None:
+    torch.manual_seed(0)
+    context = Context(torch.randn(3, 1, 2, POINTS), None, torch.randn(3, 4, 1))
+    for moved in (
+        noisy(context, 0.1, Generator().manual_seed(0), Domain().norm),
+        Domain().perturbation(context, Generator().manual_seed(0)),
+    ):
+        assert moved.forcing is context.forcing
+        assert not torch.equal(moved.states, context.states)
+
+
+def test_a_rollout_beyond_the_forcing_is_refused() -> None:
+    context = Context(torch.zeros(1, 1, 1, POINTS), None, torch.zeros(1, 3, 1))
+    step = lambda z: z.inputs()[:, :1]  # noqa: E731
+    assert rollout(step, context, 3).shape[1] == 3
+    with pytest.raises(HeroError, match="given for 3 steps, and a rollout of 4 was asked for"):
+        rollout(step, context, 4)
+
+
+seen: list[float] = []
+"""How far the forcing was from the time of the newest state, at each call of `Clock`."""
+
+
+class Clock(nn.Module):
+    """The exact operator of states that are their own time, which compares them with their forcing."""
+
+    def __init__(self, step: float = 1.0, place: int = -1, newest: int = 0) -> None:
+        super().__init__()
+        self.step, self.place, self.newest = step, place, newest
+        self.drift = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = x[:, self.newest : self.newest + 1]
+        if float((state - state.round()).detach().abs().max()) < 1e-2:  # a time, not the noise of a check of networks
+            seen.append(float((state - x[:, self.place].unsqueeze(1)).detach().abs().max()))
+        return state + self.step + self.drift
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    seen.clear()
+    yield
+    seen.clear()
+
+
+def clocks(count: int = 6) -> np.ndarray:
+    """(trajectory, time): 100 i + t."""
+    return (100.0 * np.arange(count)[:, None] + np.arange(STATES)).astype(np.float32)
+
+
+def fields(times: np.ndarray) -> np.ndarray:
+    return np.repeat(times[:, :, None, None], POINTS, axis=3)
+
+
+def folders(root: Path) -> dict[str, Path]:
+    return {"runs": root / "runs", "data_dir": root / "data"}
+
+
+SOLVERLESS = [name for name in STRATEGIES if name != "diverted_chain"]
+
+
+@pytest.mark.parametrize("strategy", SOLVERLESS)
+def test_every_strategy_sees_the_forcing_of_the_time_of_its_newest_state(strategy: str, tmp_path: Path) -> None:
+    """In training, in all candidates, in validation and test; the refiner's network makes no states."""
+    own = {"hero": {"hero.start": 1, "hero.refresh": 2}, "fixed_weight": {"hero.start": 1}}.get(strategy, {})
+    place = -3 if strategy == "refiner" else -1  # guess and index of the call follow
+    kept = {"refiner.difference": False, "refiner.steps": 1} if strategy == "refiner" else {}
+    net = Clock(place=place, newest=1)
+    result = hero.train(
+        fields(clocks()), net, strategy, steps=4, forcing=clocks()[:, :, None],
+        settings=PLAIN | {"train.unroll": 3, "train.history": 2, "train.recompute": False, **own, **kept},
+        **folders(tmp_path),
+    )  # fmt: skip
+    assert len(seen) > {"one_step": 4, "refiner": 3}.get(strategy, 12)
+    if strategy == "refiner":
+        assert max(seen[:4]) == 0
+        return
+    assert max(seen) < 1e-3
+    assert max(result.errors.max(), 0) < 1e-4
+
+
+def write_clocks(path: Path, masked: bool = False) -> Path:
+    """A file whose states are their own time, with the time as a number and as a field, under their own names."""
+    u = fields(clocks()) + 0.25 * np.arange(POINTS)  # not equal at both ends, as on a periodic axis
+    field = u[:, :, 0] + 0.25 * np.arange(POINTS)
+    if masked:
+        u = np.where(np.arange(POINTS) == 3, np.nan, u)
+    if path.suffix == ".npz":
+        np.savez(path, u=u, hour=clocks(), source=field)
+        return path
+    xarray = pytest.importorskip("xarray")
+    dims = ("member", "time", "x")
+    data = {"u": (dims, u[:, :, 0]), "hour": (dims[:2], clocks()), "source": (dims, field)}
+    xarray.Dataset(data, {"time": np.arange(STATES) * 0.5, "x": np.arange(POINTS)}).to_netcdf(path)
+    return path
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("kind", [".npz", ".nc"])
+def test_forcing_is_cut_along_with_the_states(kind: str, masked: bool, tmp_path: Path) -> None:
+    """Strides, crops, splits in time, rollouts of long trajectories, masks; in memory and streamed."""
+    path = write_clocks(tmp_path / f"clocks{kind}", masked)
+    for changes in (
+        {"data.stride": 2, "data.crop": "2:8", "data.coarsen": 2},
+        {"data.rollout": 4, "data.memory": 1e-9},
+        {"data.stride": 3, "data.memory": 1e-9},
+    ):
+        config = hero.make_config(
+            overrides={"data.path": str(path), "data.forcing": "hour,source", "train.unroll": 2, "strategy": "one_step",
+                       "data.fields": "u", "backbone.modes": 1, **changes}
+        )  # fmt: skip
+        assert config.source.forcing == ("hour", "source")
+        stride = int(changes.get("data.stride", 1))
+        for split in ("train", "val", "test"):
+            data = load_data(config, split, tmp_path, "cpu")
+            assert data.is_in_memory == ("data.memory" not in changes)
+            batches = Batches(data, 2, 3, 0)
+            x = torch.arange(8.0)[2:8:2] if "data.crop" in changes else torch.arange(8.0)
+            for context in (batches(0).context, batches(1).context, data.first(1)):
+                time = context.states[:, -1, 0, 0] - 0.25 * x[0]
+                hour, source = context.forcing[:, :2, 0, 0], context.forcing[:, :2, 1]
+                assert torch.equal(hour, time[:, None] + stride * torch.arange(2.0))
+                assert torch.equal(source, hour[..., None] + 0.5 * x)
+
+
+def test_forcing_loses_a_doubled_end_point_with_the_states(tmp_path: Path) -> None:
+    x, t = np.linspace(0, 2 * np.pi, 17), np.arange(STATES)[:, None]
+    u = np.stack([np.sin(x - 0.3 * t + i) for i in range(5)])
+    np.savez(tmp_path / "wave.npz", u=u[:, :, None], source=2 * u)
+    values = {"data.path": str(tmp_path / "wave.npz"), "data.forcing": "source", "backbone.modes": 1}
+    config = hero.make_config(overrides=values | {"strategy": "one_step", "train.unroll": 1})
+    data = load_data(config, "train", tmp_path, "cpu")
+    assert config.source.periodic == (True,)
+    assert data.shape[3:] == (16,)
+    assert torch.equal(data.forcing, 2 * data.states)
+
+
+def test_the_rows_of_every_process_have_their_own_forcing() -> None:
+    times = torch.from_numpy(clocks())
+    data = Trajectories(torch.from_numpy(fields(clocks())), None, None, times[:, :, None])
+    whole = Batches(data, 3, 5, 0, history=2)(1)
+    shares = [Batches(data, 3, 5, 0, history=2, ranks=Ranks(rank, 2))(1) for rank in range(2)]
+    for share in shares:
+        newest = share.context.states[:, -1, 0, 0]
+        assert torch.equal(share.context.forcing[:, :, 0], newest[:, None] + torch.arange(3.0))
+    together = torch.cat([share.context.forcing for share in shares])
+    assert sorted(together.flatten().tolist()) == sorted(whole.context.forcing.flatten().tolist())
+
+
+@pytest.fixture(scope="module")
+def forced(tmp_path_factory: pytest.TempPathFactory) -> tuple[hero.Result, np.ndarray, np.ndarray]:
+    """A small network with a number and a history, on random states."""
+    rng = np.random.default_rng(0)
+    u = rng.normal(size=(6, STATES, 2, POINTS)).cumsum(1).astype(np.float32)
+    f = (3 + 2 * rng.normal(size=(6, STATES, 1))).astype(np.float32)
+    root = tmp_path_factory.mktemp("forced")
+    settings = {"train.batch": 4, "train.compile": "false", "train.unroll": 2}
+    return hero.train(u, Small(3), "one_step", steps=3, forcing=f, settings=settings, **folders(root)), u, f
+
+
+def test_it_is_standardised_by_the_training_data(forced: tuple[hero.Result, np.ndarray, np.ndarray]) -> None:
+    result, _, _ = forced
+    training = load_data(result.config, "train", result.data_dir, "cpu").forcing
+    network = result.model.network
+    np.testing.assert_allclose(network.mu_mean, training.double().mean((0, 1)), rtol=1e-5)
+    np.testing.assert_allclose(network.mu_std, training.double().std((0, 1), correction=0), rtol=1e-5)
+
+
+def test_predictions_of_python_command_and_exported_files_agree(
+    forced: tuple[hero.Result, np.ndarray, np.ndarray], tmp_path: Path, call: Call
+) -> None:
+    pytest.importorskip("onnxruntime")
+    result, u, f = forced
+    expected = result.predict(u[:, 0], STATES - 1, forcing=f)
+    export_run(result.path, result.data_dir, tmp_path)  # checks every step along a rollout
+    result.save(tmp_path / "folder")
+    np.testing.assert_array_equal(
+        hero.load(tmp_path / "folder").rollout(u[:, 0], STATES - 1, forcing=f[:, : STATES - 1]), expected
+    )
+    np.savez(tmp_path / "states.npz", states=u[:, 0], forcing=f)
+    np.savez(tmp_path / "recording.npz", u=u, forcing=f)
+    arguments = ("--steps", STATES - 1, "--out", tmp_path / "out.npy")
+    for model in (result.path, tmp_path / "model.onnx", tmp_path / "folder"):
+        for start in ("states.npz", "recording.npz"):
+            code, _, err = call("predict", model, "--from", tmp_path / start, *arguments)
+            assert (code, err) == (0, "")
+            np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, rtol=1e-4, atol=1e-4)
+    late = call(
+        "predict", result.path, "--from", tmp_path / "recording.npz", "--steps", 99, "--out", tmp_path / "x.npy"
+    )
+    assert_refused(late, "the forcing (forcing_0) is given for 14 steps", "99")
+    np.save(tmp_path / "bare.npy", u[:, 0])
+    assert_refused(call("predict", result.path, "--from", tmp_path / "bare.npy", *arguments), "forcing", "forcing_0")
+    with pytest.raises(HeroError, match=r"needs `forcing` of shape \(6, steps, 1\), which holds forcing_0"):
+        result.predict(u[:, 0], 3)
+    found = hero.evaluate(result, u, forcing=f)
+    again = hero.evaluate(lambda x: result.model.network(x).detach(), u, forcing=f)
+    np.testing.assert_allclose(found.errors, again.errors, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"train.bundle": 2}, "train.bundle=2 is not for data.forcing"),
+        ({"train.scale": 2.0}, "train.scale=2 is not for data.forcing"),
+        ({"data.forcing": "our"}, "did you mean 'hour'"),
+        ({"data.fields": "u,source", "data.forcing": "source"}, "source is in data.fields and in data.forcing"),
+    ],
+)
+def test_what_cannot_have_forcing_says_so(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    path = write_clocks(tmp_path / "clocks.nc")
+    values = {"data.path": str(path), "data.forcing": "hour", "backbone.modes": 1, "train.unroll": 2, **changes}
+    with pytest.raises(HeroError, match=words):
+        hero.make_config(overrides=values)
+
+
+def heat(count: int = 8, states: int = 20, points: int = 16) -> tuple[np.ndarray, np.ndarray]:
+    """u_t = ν u_xx + a(t) g(x), solved exactly for an a that is constant within a step and random; and a(t) g(x)."""
+    rng = np.random.default_rng(0)
+    x, k, dt, nu = np.arange(points) * 2 * np.pi / points, np.fft.rfftfreq(points, 1 / points), 0.1, 0.02
+    decay = np.exp(-nu * k**2 * dt)
+    gain = np.where(k > 0, (1 - decay) / np.maximum(nu * k**2, 1e-30), dt)
+    g = 5 * (np.exp(np.cos(x - 1)) - np.exp(np.cos(x - 1)).mean())
+    f = rng.normal(size=(count, states, 1)) * g
+    u = [(rng.normal(size=(count, 3, 1)) * np.sin(np.arange(1, 4)[:, None] * x)).mean(1)]
+    for n in range(states - 1):
+        u.append(np.fft.irfft(np.fft.rfft(u[-1]) * decay + gain * np.fft.rfft(f[:, n]), points))
+    return np.stack(u, 1)[:, :, None].astype(np.float32), f[:, :, None].astype(np.float32)
+
+
+class Linear(nn.Module):
+    """u + a convolution of all inputs, which can be exact."""
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        self.change = nn.Conv1d(inputs, 1, 9, padding=4, padding_mode="circular", bias=False)
+        nn.init.zeros_(self.change.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, :1] + self.change(x)
+
+
+def test_with_its_source_the_heat_equation_is_learned_ten_times_better(tmp_path: Path) -> None:
+    u, f = heat()
+    settings = PLAIN | {"train.batch": 32, "train.unroll": 2, "train.lr": 3e-2}
+    common: dict[str, Any] = {"strategy": "push_forward", "steps": 60, "periodic": True, "settings": settings}
+    without = hero.train(u, Linear(1), **common, **folders(tmp_path))
+    known = hero.train(u, Linear(2), forcing=f, **common, **folders(tmp_path))
+    assert known.metrics.vrmse_gm19 < 0.1 * without.metrics.vrmse_gm19
