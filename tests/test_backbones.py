@@ -230,15 +230,6 @@ class TestEveryBackbone:
         assert not torch.equal(mixed, model(u))
         torch.testing.assert_close(mixed, model(u), rtol=0.05, atol=0.05)
 
-    def test_export_with_any_batch(self, name: str, dims: int) -> None:
-        model = self.build(name, dims).eval()
-        batch = torch.export.Dim("batch", min=1, max=64)
-        u = torch.randn(3, 2, *(8,) * dims)
-        program = torch.export.export(model, (u,), dynamic_shapes=({0: batch},))
-        for n in (1, 5):
-            v = torch.randn(n, 2, *(8,) * dims)
-            torch.testing.assert_close(program.module()(v), model(v))
-
     def test_seed_alone_decides_the_weights(self, name: str, dims: int) -> None:
         torch.manual_seed(123)
         first = self.build(name, dims, seed=5)
@@ -270,6 +261,19 @@ class TestEveryBackbone:
         model = self.build(name, dims).double()
         u = torch.randn(3, 2, *(8,) * dims, dtype=torch.float64)
         torch.testing.assert_close(model(u)[1:2], model(u[1:2]))
+
+
+@pytest.mark.parametrize("name", sorted(BACKBONES))
+@pytest.mark.parametrize("dims", [2, 3])
+def test_export_with_any_batch(name: str, dims: int) -> None:
+    """In one dimension test_export.py has the files."""
+    model = TestEveryBackbone().build(name, dims).eval()
+    batch = torch.export.Dim("batch", min=1, max=64)
+    u = torch.randn(3, 2, *(8,) * dims)
+    program = torch.export.export(model, (u,), dynamic_shapes=({0: batch},))
+    for n in (1, 5):
+        v = torch.randn(n, 2, *(8,) * dims)
+        torch.testing.assert_close(program.module()(v), model(v))
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
