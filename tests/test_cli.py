@@ -128,7 +128,8 @@ def test_settings_shows_a_section_a_name_or_what_a_word_means(call: Call) -> Non
     assert shown("push_forward").keys() == {key for key, _ in all_settings() if key.startswith("push_forward.")}
     assert shown("kolmogorov_flow", "train.steps", "task")["train.steps"] == 10_000
     assert "task.drag" in shown("kolmogorov_flow", "task")
-    assert shown("lr") == shown("learning_rate") == {"train.lr": 0.005}
+    assert shown("lr") == {"train.lr": 0.005, "train.lr_scale": []}
+    assert shown("learning_rate") == {"train.lr": 0.005}
     assert shown("validate") == {"train.validate_every": 500}
     assert shown().keys() >= {key for key, _ in all_settings()}
     assert "push_forward.variant" in call("settings", "push_forward")[1]

@@ -81,7 +81,8 @@ FORMATS: Registry[Format] = Registry(
         "zip": Format("zip file", "zip", _always, ZIP),
     },
 )
-"""In the order in which they are asked; the first that recognises a file reads it."""
+"""In the order in which they are asked, after those of users; the first that recognises a file reads it."""
+OURS = frozenset(FORMATS)
 READERS = FORMATS
 """The name of `FORMATS` in version 0.2 and before."""
 
@@ -122,7 +123,7 @@ def _recognised(path: Path, layout: str) -> Recording:
     contents = "see `hero doctor`"
     for kind in kinds_of(path):
         with opened(kind, path) as content:
-            for form in FORMATS.values():
+            for form in (FORMATS[name] for name in sorted(FORMATS, key=OURS.__contains__)):
                 if form.container == kind and form.recognises(content):
                     return _checked(form, path, content, layout)
             if kind == "hdf5":
