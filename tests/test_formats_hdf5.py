@@ -243,8 +243,9 @@ def test_dedalus_sets_follow_each_other(tmp_path: Path) -> None:
     recording = open_recording(tmp_path)
     check(recording, run[None], "p u_x u_y")
     assert recording.dt == T_STEP
-    (left_out,) = recording.notes
+    left_out, joined = recording.notes
     assert "mean" in left_out
+    assert "3 files" in joined
     np.testing.assert_array_equal(recording.axes[1].coordinates, grid(6))
     for frames in (slice(3, 11, 3), slice(-4, None), slice(8, 10)):
         np.testing.assert_array_equal(recording.trajectories[0].read(frames, [2]), run[frames, 2:])

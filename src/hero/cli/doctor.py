@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 def doctor(
     name: Annotated[str, argument("FILE|FOLDER|RUN", "Trajectories in a file or folder, or a trained run.", "run")],
     where: Folders,
-    layout: Annotated[str, option("WORD", "Order of the axes of a bare array, such as btcxy.")] = "",
+    layout: Annotated[
+        str, option("WORD", "Axes of an array, such as btcxy, or names of files, such as sim_{b}/{c}_{t}.npy.")
+    ] = "",
     out: Annotated[Path | None, option("DIR", "Folder of the pictures (default: doctor-NAME).")] = None,
     json: JsonFile = None,
     open: Open = False,

@@ -210,7 +210,7 @@ def too_short(recording: Recording, stride: int = 1) -> Iterator[UnfitError]:
 
 def time_steps(recording: Recording, stride: int = 1) -> np.ndarray:
     """The times from each state that a stride keeps to the next, where the file says so; else dt · stride."""
-    steps = [np.diff(times[..., ::stride]).ravel() for times in recording.times]
+    steps = [np.diff(times[..., ::stride]).ravel() for times in recording.times if times.shape[-1] > stride]
     return np.concatenate(steps) if steps else np.array([recording.dt * stride])
 
 
@@ -232,6 +232,7 @@ def uneven_times(recording: Recording, stride: int = 1) -> Iterator[UnfitError]:
         return
     forward, unit = bool((steps > 0).all()), f" {recording.time_unit}" if recording.time_unit else ""
     text = f"the time steps between its frames differ, from {steps.min():g} to {steps.max():g}{unit}"
+    text += f" (the longest after frame {int(steps.argmax()) * stride})" if len(recording.trajectories) == 1 else ""
     frames = min(trajectory.frames for trajectory in recording.trajectories)
     least = STRIDED_FRAMES if len(recording.trajectories) > 2 else SPLIT_FRAMES
     strides = range(stride + 1, (frames - 1) // (least - 1) + 1)

@@ -49,7 +49,11 @@ class GivenSettings(Settings):
     """What a user may say of a file; those marked as found are taken from it unless they are set."""
 
     path: str = setting("", "File or folder of trajectories.", identity=False)
-    layout: str = setting("", "Axes of a bare array, in the letters b t c x y z, as in btcxy.", carried=True)
+    layout: str = setting(
+        "",
+        "Axes of an array, in the letters b t c x y z, as in btcxy; names of files, as in sim_{b}/{c}_{t}.npy.",
+        carried=True,
+    )
     fields: Words = setting((), "Channels to learn, by name (default: all).", carried=True)
     condition: Words = setting((), "Conditioning by name (default: every number that varies, and all fixed fields).")
     forcing: Words = setting((), "Variables in time that are known in advance: seen, never predicted.", carried=True)

@@ -19,21 +19,65 @@ from hero.data.files.recording import Recording
 from hero.data.formats import folders, matlab, named, torch, xarray
 from hero.data.formats.arrays import LISTED, describe
 from hero.data.formats.claims import check_claim
-from hero.data.formats.containers import Format, files_of, kinds_of, opened
+from hero.data.formats.containers import Format, files_of, kinds_of, opened, states_of
 from hero.data.formats.hdf5 import dedalus, fields, pbdl, well
 from hero.data.formats.hdf5.datasets import datasets_in
 from hero.data.formats.hdf5.layouts import read_layout
 from hero.data.formats.hdf5.table import LAYOUTS, is_particles
+from hero.data.formats.names import Rule, find_rule, follow, split_pattern
+from hero.data.formats.snapshots import beside, read_snapshots
 from hero.errors import HeroError
 
 __all__ = ["FORMATS", "READERS", "Format", "open_recording"]
 
 
 def _read_folder(path: Path, folder: Path, layout: str) -> Recording:
-    """The HDF5 or array files of a folder as one recording; a folder train, valid or test below it names a split."""
-    recordings = [folders.with_split(_recognised(file, layout), file, folder) for file in files_of(folder)]
+    """The files of a folder as one recording, by the rule that their names follow or that the layout says.
+
+    A folder train, valid or test below it names a split.
+    """
+    files = files_of(folder)
+    pattern, axes = split_pattern(layout)
+    named_files = [file.relative_to(folder).as_posix() for file in files]
+    rule = follow(pattern, named_files) if pattern else find_rule(named_files)
+    if rule is not None and _are_states(folder / next(iter(rule.places)), rule, pattern, axes):
+        kind = kinds_of(folder / next(iter(rule.places)))[-1]
+        return read_snapshots(folder, rule, axes, partial(states_of, kind))
+    if rule is not None and "{c}" in rule.pattern and "{t}" not in rule.pattern:
+        return beside(folder, rule, lambda file: _recognised(file, axes))
+    chosen = files if rule is None else [folder / name for name in rule.places]
+    recordings = [folders.with_split(_recognised(file, axes), file, folder) for file in chosen]
+    named_times = rule is not None and "{t}" in rule.pattern and (pattern or rule.dated)
+    if named_times and all(not one.times and len(one.trajectories) == 1 for one in recordings):
+        return folders.in_series(recordings)
     form = FORMATS.get(recordings[0].format)
-    return (form.join if form else folders.join)(recordings)
+    joined = folders.all_of if "{b}" in pattern else form.join if form else folders.join
+    return joined(recordings)
+
+
+def _are_states(first: Path, rule: Rule, pattern: str, axes: str) -> bool:
+    """Whether files with a time in their names hold one state each: the user says so, or the first one does."""
+    if "{t}" not in rule.pattern or "t" in axes:
+        return False
+    kind = kinds_of(first)[-1]
+    if pattern or axes or (rule.sure and kind in BARE):
+        return True
+    if kind == "hdf5" and _form_of(first) != "array":
+        return False
+    try:
+        return max(one.frames for one in _recognised(first, "").trajectories) < 2
+    except HeroError:
+        return True
+
+
+def _form_of(path: Path) -> str:
+    """The name of the format that recognises a file; "" where none does."""
+    for kind in kinds_of(path):
+        with opened(kind, path) as content:
+            for name, form in FORMATS.items():
+                if form.container == kind and form.recognises(content):
+                    return name
+    return ""
 
 
 def _always(content: Any) -> bool:
@@ -47,6 +91,9 @@ FRAME = (
 )
 PHIFLOW = {"data", "dim_names", "dim_types", "field_type"}
 """Arrays of a frame; another, `extrapolation`, is a pickle and stays closed."""
+STATE = "is one state, too short; name the folder with one such file for each time."
+BARE = ("npy", "csv", "parquet", "vtk", "image")
+"""Kinds of files that do not say which axis is time."""
 PICKLE = "is a Python pickle, which can run code when it is opened; save the array with numpy.save."
 ZIP = "is a zip file without arrays; unpack it and name the file or folder inside."
 
@@ -77,6 +124,10 @@ FORMATS: Registry[Format] = Registry(
         "matlab": Format("MATLAB", "mat", _always, matlab.read_matlab),
         "netcdf": Format("NetCDF", "netcdf", _always, xarray.read_xarray),
         "zarr": Format("Zarr", "zarr", _always, xarray.read_zarr),
+        "csv": Format("CSV table", "csv", _always, partial(named.read_named, form="csv")),
+        "parquet": Format("Parquet table", "parquet", _always, partial(named.read_named, form="parquet")),
+        "vtk": Format("VTK", "vtk", _always, STATE),
+        "image": Format("image", "image", _always, STATE),
         "pickle": Format("Python pickle", "pickle", _always, PICKLE),
         "zip": Format("zip file", "zip", _always, ZIP),
     },

@@ -296,9 +296,11 @@ def axes_of(
 
 def time_step(times: np.ndarray | None) -> tuple[float, tuple[np.ndarray, ...]]:
     """dt of the times of frames, (frames,) or (trajectory, frames), and `Recording.times`."""
-    if times is None or times.shape[-1] < 2:
+    if times is None or not times.shape[-1]:
         return 1.0, ()
     given = np.asarray(times, dtype=np.float64)
+    if given.shape[-1] == 1:
+        return 1.0, (given,)  # a state of a series
     steps = np.diff(given)
     dt = float(np.median(steps))
     if np.isfinite(dt) and dt > 0:

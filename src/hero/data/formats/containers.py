@@ -15,12 +15,26 @@ import h5py
 
 from hero.data.files.handles import damage_reported, opened_hdf5
 from hero.data.files.recording import Recording
+from hero.data.formats.arrays import FileArray
 from hero.data.formats.claims import check_hdf5, zip_kind
 from hero.data.formats.folders import join
+from hero.data.formats.hdf5.fields import arrays_in
+from hero.data.formats.images import MAGIC as MAGIC_OF_IMAGES
+from hero.data.formats.images import open_image
 from hero.data.formats.matlab import open_mat
+from hero.data.formats.names import natural
 from hero.data.formats.numpy import open_npy, open_npz
+from hero.data.formats.tables import is_csv, open_csv, open_parquet, open_vtk
 from hero.data.formats.torch import LEGACY, open_torch
-from hero.data.formats.xarray import CLASSIC, has_dimensions, is_prediction, is_zarr, open_dataset, open_zarr
+from hero.data.formats.xarray import (
+    CLASSIC,
+    has_dimensions,
+    is_prediction,
+    is_zarr,
+    open_dataset,
+    open_zarr,
+    variables_of,
+)
 from hero.errors import HeroError
 
 
@@ -31,7 +45,7 @@ class Format:
     title: str
     """Display name."""
     container: str
-    """Kind of file: hdf5, mat, npy, npz, torch, netcdf, zarr, folder or name."""
+    """Kind of file: a key of `OPEN`."""
     recognises: Callable[[Any], object]
     """True, or not empty, if the opened file has this layout."""
     read: Callable[[Path, Any, str], Recording] | str
@@ -50,6 +64,10 @@ OPEN: dict[str, Callable[[Path], Any]] = {
     "npz": open_npz,
     "torch": open_torch,
     "mat": open_mat,
+    "csv": open_csv,
+    "parquet": open_parquet,
+    "vtk": open_vtk,
+    "image": open_image,
     "zip": Path,
     "pickle": Path,
 }
@@ -60,10 +78,15 @@ MAGIC: dict[str, bytes | tuple[bytes, ...]] = {
     "netcdf": CLASSIC,
     "torch": LEGACY,
     "pickle": b"\x80",
+    "parquet": b"PAR1",
+    "image": MAGIC_OF_IMAGES,
+    "vtk": (b"# vtk DataFile", b"<VTKFile"),
 }
 """First bytes; older files of PyTorch begin as a pickle does."""
-ARRAY_KINDS = ("npy", "npz", "torch", "mat", "netcdf")
-"""Kinds of files other than HDF5 that a folder may hold."""
+ARRAY_KINDS = ("npy", "npz", "torch", "mat", "netcdf", "parquet", "vtk", "csv", "image")
+"""Kinds of files other than HDF5 that a folder may hold, the most telling first."""
+LOOKED_INTO = 64
+"""Files of a folder that are all opened to know their kind; of more, the first of each ending."""
 
 
 @contextlib.contextmanager
@@ -91,7 +114,8 @@ def kinds_of(path: Path) -> list[str]:
     if kinds := _kinds_of_file(path, head):
         return kinds
     raise HeroError(
-        f"{path} begins with {head[:8]!r}, which is none of HDF5, NetCDF, Zarr, MATLAB, NumPy and PyTorch; "
+        f"{path} begins with {head[:8]!r}, which is none of HDF5, NetCDF, Zarr, MATLAB, NumPy, PyTorch, VTK, "
+        "CSV, Parquet and images; "
         "save the array with numpy.save and name its axes with `--set data.layout=btcxy`."
     )
 
@@ -101,7 +125,9 @@ def _kinds_of_file(path: Path, head: bytes) -> list[str]:
         return [zip_kind(path)]
     if is_hdf5(path):
         return _kinds_of_hdf5(path)
-    return [kind for kind, magic in MAGIC.items() if head.startswith(magic)][:1]
+    if head.startswith(b"<?xml") and b"<VTKFile" in head:
+        return ["vtk"]
+    return [kind for kind, magic in MAGIC.items() if head.startswith(magic)][:1] or ["csv"] * is_csv(head)
 
 
 def is_hdf5(path: Path) -> bool:
@@ -124,20 +150,37 @@ def _kinds_of_hdf5(path: Path) -> list[str]:
 
 def files_of(folder: Path) -> list[Path]:
     """The HDF5 files in a folder, data_2 before data_10, or in the folders below it; else its other files of arrays."""
-    files = [[path for path in folder.glob(pattern) if path.is_file()] for pattern in ("*", "**/*")]
-    for paths in files:
-        if found := [path for path in paths if path.name[0] != "." and is_hdf5(path)]:
-            return sorted(found, key=_numbered)
-    for paths in files:
-        if found := [path for path in paths if set(_kinds_of_file(path, _first_bytes(path))) & set(ARRAY_KINDS)]:
-            return sorted(found)
+    below = [path for path in folder.rglob("*") if not path.name.startswith(".") and path.is_file()]
+    direct = [path for path in below if path.parent == folder]
+    kinds = {path: _kind_in_folder(path) for path in _samples(direct) + _samples(below)}
+    for wanted in ("hdf5", *ARRAY_KINDS):
+        for paths in (direct, below):
+            endings = {path.suffix for path in paths if kinds.get(path) == wanted} - {""}
+            # A file that cannot be read is not left out of files with its ending: its reader says what is wrong.
+            found = [path for path in paths if (kinds.get(path) or wanted * (path.suffix in endings)) == wanted]
+            if found:
+                return sorted(found, key=lambda path: natural(str(path)))
     return []
 
 
-def _numbered(path: Path) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path))]
+def _samples(paths: Sequence[Path]) -> list[Path]:
+    return list(paths if len(paths) <= LOOKED_INTO else {path.suffix: path for path in paths}.values())
+
+
+def _kind_in_folder(path: Path) -> str:
+    return "hdf5" if is_hdf5(path) else next(iter(_kinds_of_file(path, _first_bytes(path))), "")
+
+
+def states_of(kind: str, path: Path) -> dict[str, FileArray]:
+    """The arrays of a file by name, whatever its axes are: one state of a folder of many."""
+    with opened(kind, path) as content:
+        if kind == "npy":
+            return {"": content}
+        if kind == "hdf5":
+            return arrays_in(path, content)
+        return dict(variables_of(path, content) if kind == "netcdf" else content)
 
 
 def _first_bytes(path: Path) -> bytes:
     with damage_reported(path), path.open("rb") as file:
-        return file.read(128)
+        return file.read(512)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hero.data.files.recording import SPELLINGS, Axis, Channel, Recording
-from hero.data.formats.arrays import axes_of, layout_of, recording_of, space_of, trajectories_of
+from hero.data.files.recording import SPELLINGS, Axis, Channel, Frames, Recording
+from hero.data.formats.arrays import Sequel, axes_of, layout_of, recording_of, space_of, time_step, trajectories_of
 from hero.data.formats.numpy import open_npy
 from hero.errors import HeroError, unknown_name
 
@@ -131,6 +133,61 @@ def with_split(recording: Recording, path: Path, folder: Path) -> Recording:
 
 
 def join(recordings: Sequence[Recording]) -> Recording:
+    """One trajectory of recordings that continue each other in time, else the trajectories of all."""
+    series = sorted(recordings, key=lambda one: float(one.times[0].flat[0]) if one.times else 0.0)
+    return in_series(series) if _continue(series) else all_of(recordings)
+
+
+def _continue(series: Sequence[Recording]) -> bool:
+    """Whether each recording is one trajectory, and begins when or after the one before it ends."""
+    single = all(len(one.trajectories) == 1 and len(one.times) == 1 and one.times[0].ndim == 1 for one in series)
+    return single and len(series) > 1 and all(b.times[0][0] >= a.times[0][-1] for a, b in pairwise(series))
+
+
+def in_series(series: Sequence[Recording]) -> Recording:
+    """One trajectory of recordings that follow each other in time; a state at the end of one and the start of the next
+    counts once."""
+    clocks = [one.times[0] if one.times else None for one in series]
+    pairs = pairwise(clocks)
+    repeated = [False, *(a is not None and b is not None and bool(b[0] == a[-1]) for a, b in pairs)]
+    times = [clock[int(again) :] for clock, again in zip(clocks, repeated, strict=True) if clock is not None]
+    dt, found = time_step(np.concatenate(times) if len(times) == len(series) else None)
+    check_alike([replace(one, dt=dt) for one in series])  # a file may have one state and no time step
+    runs = [one.trajectories[0] for one in series]
+    reads = [partial(_later, run.read, int(again)) for run, again in zip(runs, repeated, strict=True)]
+    lengths = [run.frames - int(again) for run, again in zip(runs, repeated, strict=True)]
+    common = [name for name in runs[0].series if all(name in run.series for run in runs)]
+    others = {name: _series([run.series[name] for run in runs], repeated, lengths) for name in common}
+    note = f"{len(series)} files that continue each other are one trajectory"
+    note += f"; {sum(repeated)} states that end one file and begin the next count once." if any(repeated) else "."
+    return replace(
+        all_of([replace(one, dt=dt) for one in series]),
+        dt=dt if found else series[0].dt,
+        trajectories=[replace(runs[0], frames=sum(lengths), read=Sequel(reads, lengths), series=others)],
+        times=found,
+        notes=(*dict.fromkeys(note for one in series for note in one.notes), note),
+    )
+
+
+def _later(read: Frames, first: int, frames: slice, channels: Sequence[int]) -> np.ndarray:
+    """States of a file whose first ones are left out."""
+    return read(slice(frames.start + first, frames.stop + first, frames.step), channels)
+
+
+def _series(
+    parts: Sequence[Callable[[slice], np.ndarray]], repeated: Sequence[bool], lengths: Sequence[int]
+) -> Callable[[slice], np.ndarray]:
+    """What depends on time beside the states, of files that continue each other."""
+
+    def of_part(read: Callable[[slice], np.ndarray], frames: slice, channels: Sequence[int]) -> np.ndarray:
+        return read(frames)
+
+    later = [partial(_later, partial(of_part, read), int(again)) for read, again in zip(parts, repeated, strict=True)]
+    whole = Sequel(later, lengths)
+    return lambda frames: whole(frames, ())
+
+
+def all_of(recordings: Sequence[Recording]) -> Recording:
     """The trajectories of all recordings, one after the other."""
     check_alike(recordings)
     together = zip(*(recording.axes for recording in recordings), strict=True)

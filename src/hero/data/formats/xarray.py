@@ -175,6 +175,19 @@ def _read_series(
     return part.transpose(time, *(space if on_grid else ())).values
 
 
+def variables_of(path: Path, dataset: Any) -> dict[str, FileArray]:
+    """The variables of numbers by name, and the coordinates of the largest one as x, y and z."""
+    numeric = {str(name): v for name, v in dataset.data_vars.items() if v.dtype.kind in "fiu"}
+    main = max(numeric.values(), key=lambda variable: variable.ndim, default=None)
+    names = dict(zip("xyz", () if main is None else main.dims, strict=False))
+    lines = {letter: dataset[name] for letter, name in names.items() if name in dataset.coords}
+    found = {n: FileArray(partial(_read_variable, {}), path, n, v.shape, v.dtype) for n, v in numeric.items()}
+    return found | {
+        letter: FileArray(partial(_read_variable, {}), path, str(v.name), v.shape, v.dtype)
+        for letter, v in lines.items()
+    }
+
+
 def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
     """Variables in time are channels, one per level; fields of the same grid and numbers of trajectories condition."""
     letters = _letters(path, dataset)
@@ -285,10 +298,15 @@ def _time(dataset: Any, name: str) -> tuple[float, str, tuple[np.ndarray, ...]]:
         dt, found = time_step(times)
         return dt, str(dataset[name].attrs.get("units", "")).split(" since ")[0], found
     of_calendar = all(hasattr(one, "calendar") for one in times)  # dates as of noleap are objects
-    if times.size < 2 or not (of_calendar or times.dtype.kind in "mM"):
+    if not times.size or not (of_calendar or times.dtype.kind in "mM"):
         return 1.0, "", ()
-    passed = times - times[0]
+    start: Any = times[0] if of_calendar else np.zeros((), times.dtype)
+    if hasattr(start, "year"):  # of cftime: one start for all files of a series
+        start = type(start)(1970, 1, 1)
+    passed = times - start
     seconds = np.array([one.total_seconds() for one in passed]) if of_calendar else passed / np.timedelta64(1, "s")
+    if times.size < 2:
+        return 1.0, "h", time_step(seconds / SECONDS["h"])[1]
     dt = time_step(seconds)[0]
     # The largest of day, hour and second of which dt is a whole number.
     unit = next((unit for unit, n in SECONDS.items() if dt >= n and abs(dt / n - round(dt / n)) < 1e-6), "s")

@@ -13,8 +13,8 @@ import numpy as np
 
 from hero.data.files.handles import read_hdf5
 from hero.data.files.recording import Axis, Channel, Recording, Trajectory
-from hero.data.formats.arrays import COMPONENTS, Sequel, Slab, States, time_step
-from hero.data.formats.folders import check_alike
+from hero.data.formats.arrays import COMPONENTS, Slab, States, time_step
+from hero.data.formats.folders import in_series
 from hero.data.formats.hdf5.datasets import array_of, dataset_of, first_row, is_dataset
 from hero.errors import HeroError
 
@@ -76,9 +76,4 @@ def join_dedalus(recordings: Sequence[Recording]) -> Recording:
     if np.any(np.diff(clock) <= 0):
         ends = f"{sets[0].files[0]} and {sets[-1].files[0]}"
         raise HeroError(f"the times of {ends} overlap, so they are not sets of one run; open them separately.")
-    dt, found = time_step(clock)
-    check_alike([replace(recording, dt=dt) for recording in sets])  # a set may have one state and no time step
-    runs = [recording.trajectories[0] for recording in sets]
-    whole = Trajectory(len(clock), Sequel([run.read for run in runs], [run.frames for run in runs]))
-    files = tuple(path for recording in sets for path in recording.files)
-    return replace(sets[0], files=files, dt=dt, trajectories=[whole], times=found)
+    return in_series([replace(one, times=(times[one].astype(np.float64),)) for one in sets])

@@ -9,6 +9,7 @@ from pathlib import Path
 import h5py
 
 from hero.data.files.recording import SPELLINGS, Recording
+from hero.data.formats.arrays import FileArray
 from hero.data.formats.folders import join
 from hero.data.formats.hdf5.datasets import array_of, datasets_in, is_dataset, numbers
 from hero.data.formats.named import read_named
@@ -29,10 +30,8 @@ def read_fields(path: Path, file: h5py.File, layout: str) -> Recording:
 
 
 def _read_group(path: Path, file: h5py.File, group: h5py.Group, layout: str) -> Recording:
-    """A group with what the root says for all; nested datasets go by their last name where it is the only one."""
-    found = _numeric(group)
-    last = [posixpath.basename(name) for name in found]
-    arrays = {b if last.count(b) == 1 else n: array_of(path, group, n) for n, b in zip(found, last, strict=True)}
+    """A group with what the root says for all."""
+    arrays = arrays_in(path, group)
     if group.name != "/":
         shared = {n: array_of(path, file, n) for n, data in _numeric(file, deep=False).items() if data.ndim < 2}
         arrays = {**shared, **arrays}
@@ -41,6 +40,13 @@ def _read_group(path: Path, file: h5py.File, group: h5py.Group, layout: str) -> 
     dt, split = facts.pop("dt", recording.dt), SPELLINGS.get(posixpath.basename(group.name), "")
     runs = [replace(one, scalars=facts | dict(one.scalars), split=one.split or split) for one in recording.trajectories]
     return replace(recording, trajectories=runs, dt=dt if dt > 0 else recording.dt)
+
+
+def arrays_in(path: Path, group: h5py.Group) -> dict[str, FileArray]:
+    """The datasets of numbers in a group and below it; nested ones go by their last name where it is the only one."""
+    found = _numeric(group)
+    last = [posixpath.basename(name) for name in found]
+    return {b if last.count(b) == 1 else n: array_of(path, group, n) for n, b in zip(found, last, strict=True)}
 
 
 def _numeric(group: h5py.Group, deep: bool = True) -> dict[str, h5py.Dataset]:

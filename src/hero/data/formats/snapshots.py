@@ -1,0 +1,222 @@
+"""Folders of many files whose names are trajectory, channel or time: `sim_{b}/{c}_{t}.npy`.
+
+With {t}, a file is one state; the first and the last are opened to learn their shape, all others when their states are
+asked for. Without {t}, the files of one trajectory are channels side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hero.data.files.recording import Channel, Recording, Trajectory
+from hero.data.files.selection import UNNAMED
+from hero.data.formats.arrays import FileArray, time_step
+from hero.data.formats.folders import check_alike, join
+from hero.data.formats.named import COORDINATES, coordinates_of, read_named
+from hero.data.formats.names import Rule
+from hero.errors import HeroError
+
+Open = Callable[[Path], Mapping[str, FileArray]]
+"""The arrays of one state by name, "" where the file is the array."""
+FEW = 16
+"""Components that a state may have along an axis that is shorter than the others."""
+
+
+def read_snapshots(folder: Path, rule: Rule, axes: str, opened: Open) -> Recording:
+    """The recording of files with one state each; `axes` are those of a state, "" where they are to be found."""
+    runs: dict[str, dict[str, dict[float, Path]]] = {}
+    for name, place in rule.places.items():
+        assert place.time is not None
+        runs.setdefault(place.run, {}).setdefault(place.field, {})[place.time] = folder / name
+    _check_complete(folder, rule, runs)
+    first = {field: dict(opened(next(iter(states.values())))) for field, states in next(iter(runs.values())).items()}
+    word = axes or _state_axes(first, folder)
+    parts = []
+    for run, fields in runs.items():
+        arrays = _stacked(folder, first, fields, opened)
+        times = np.array(list(next(iter(fields.values()))))
+        parts.append(_in_time(read_named(folder, arrays, f"t{word}", form="snapshots"), times, rule, run))
+    whole = join(parts)
+    files = tuple(folder / name for name in rule.places)
+    _check_last(files[-1], rule, first, opened)
+    return replace(whole, files=files, notes=(f"Names are read as {rule.sentence()}", *whole.notes))
+
+
+def _check_complete(folder: Path, rule: Rule, runs: Mapping[str, Mapping[str, Mapping[float, Path]]]) -> None:
+    """Refuse a trajectory of which a channel lacks a state that another has."""
+    expected = list(next(iter(runs.values())))
+    for run, fields in runs.items():
+        times = {field: list(states) for field, states in fields.items()}
+        if list(times) != expected or len({tuple(one) for one in times.values()}) > 1:
+            counts = ", ".join(f"{field} {len(times.get(field, ()))}" for field in dict.fromkeys([*expected, *times]))
+            raise HeroError(
+                f"{folder}: trajectory {run or 1} has different numbers of states of its channels ({counts}), read as "
+                f"data.layout='{rule.pattern}'; add the missing files, or name a pattern that leaves a channel out."
+            )
+
+
+def _state_axes(first: Mapping[str, Mapping[str, FileArray]], folder: Path) -> str:
+    """The axes of a state by the lengths of its coordinates, else by its shape: few components, first or last."""
+    arrays = {name: array for part in first.values() for name, array in part.items()}
+    lengths = {letter: len(values) for letter, values in coordinates_of(arrays).items() if letter != "t"}
+    fields = [array for name, array in arrays.items() if not _is_fixed(name, array)]
+    ranks = {len(array.shape) for array in fields if sum(n > 1 for n in array.shape)}
+    if not ranks:
+        raise HeroError(f"{folder}: {next(iter(first))} files hold no array; name the pattern of others.")
+    shape = next(array.shape for array in fields if len(array.shape) == max(ranks))
+    rank = len(shape)
+    if "coords" in arrays and rank <= 2:
+        return "p" if rank == 1 else "pc" if shape[0] == arrays["coords"].shape[0] else "cp"
+    if lengths:
+        space = "".join(letter for letter in "xyz" if letter in lengths)
+        found = [w for w in (space, f"c{space}", f"{space}c") if len(w) == rank and _fits(w, shape, lengths)]
+        if found:
+            return found[0]
+    if rank > 1 and shape[0] < min(shape[1:]) and shape[0] <= FEW // (4 if rank == 2 else 1):
+        return "c" + "xyz"[: rank - 1]
+    if rank > 1 and shape[-1] < min(shape[:-1]) and shape[-1] <= FEW // (4 if rank == 2 else 1):
+        return "xyz"[: rank - 1] + "c"
+    if rank <= 3:
+        return "xyz"[:rank]
+    raise HeroError(
+        f"{folder}: the axes of states {shape} are not known; say them after the pattern, as in '... cxyz'."
+    )
+
+
+def _fits(word: str, shape: Sequence[int], lengths: Mapping[str, int]) -> bool:
+    return all(letter == "c" or lengths[letter] == n for letter, n in zip(word, shape, strict=True))
+
+
+def _stacked(
+    folder: Path,
+    first: Mapping[str, Mapping[str, FileArray]],
+    fields: Mapping[str, Mapping[float, Path]],
+    opened: Open,
+) -> dict[str, FileArray]:
+    """The arrays of a trajectory with time first; coordinates, numbers and points are those of the first state."""
+    found: dict[str, FileArray] = {}
+    for field, states in fields.items():
+        files = list(states.values())
+        kept = {n: a for n, a in first[field].items() if np.dtype(a.dtype).kind in "fiubc"}
+        changing = [n for n in kept if not _is_fixed(n, kept[n])]
+        for name, array in kept.items():
+            if name not in changing:
+                if name not in COORDINATES["t"]:
+                    found.setdefault(name, array)
+                continue
+            shown = name if not field else field if len(changing) == 1 else f"{field}_{name}"
+            read = partial(_read_stack, opened, files, tuple(array.shape))
+            found[shown] = FileArray(read, folder, name, (len(files), *array.shape), array.dtype)
+    return found
+
+
+def _is_fixed(name: str, array: FileArray) -> bool:
+    of_axis = any(name in names for names in COORDINATES.values()) and max(array.shape, default=1) == array_size(array)
+    return of_axis or name in ("coords", "weights", "dt") or array_size(array) == 1
+
+
+def array_size(array: FileArray) -> int:
+    """Numbers in an array."""
+    return int(np.prod(array.shape, dtype=np.int64))
+
+
+def _read_stack(
+    opened: Open, files: Sequence[Path], shape: tuple[int, ...], _: Path, name: str, index: Any
+) -> np.ndarray:
+    """Some states of a trajectory, each from its file."""
+    frames, *rest = index
+    if isinstance(frames, slice):
+        parts = [_state(opened, file, name, shape)[tuple(rest)] for file in files[frames]]
+        return np.stack(parts) if parts else np.empty((0, *_state(opened, files[0], name, shape)[tuple(rest)].shape))
+    return np.asarray(_state(opened, files[frames], name, shape)[tuple(rest)])
+
+
+def _state(opened: Open, file: Path, name: str, shape: tuple[int, ...]) -> FileArray:
+    arrays = opened(file)
+    found = tuple(arrays[name].shape) if name in arrays else None
+    if found != shape:
+        told = f"{name or 'a state'} {found}" if found else f"no {name}"
+        raise HeroError(
+            f"{file} has {told} and other states {shape}; files of one recording have one shape: remove it, or name "
+            "the others with a pattern in data.layout."
+        )
+    return arrays[name]
+
+
+def _check_last(file: Path, rule: Rule, first: Mapping[str, Mapping[str, FileArray]], opened: Open) -> None:
+    field = list(rule.places.values())[-1].field
+    for name, array in first[field].items():
+        if not _is_fixed(name, array):
+            _state(opened, file, name, tuple(array.shape))
+
+
+def _in_time(recording: Recording, numbers: np.ndarray, rule: Rule, run: str) -> Recording:
+    """The recording with the times that its names say: dates in days, fractions as they are, counters as steps of 1."""
+    counted = not rule.dated and bool((numbers == np.round(numbers)).all())
+    step = float(np.diff(numbers).min()) if len(numbers) > 1 else 1.0
+    dt, times = time_step((numbers - numbers[0]) / step if counted else numbers)
+    note = f"A time step is {step:g} in the numbers of the names; data.dt says how long it is."
+    notes = (*recording.notes, note) if counted and step != 1 else recording.notes
+    return replace(recording, dt=dt, times=times, time_unit="d" if rule.dated else "", notes=notes)
+
+
+def beside(folder: Path, rule: Rule, read: Callable[[Path], Recording]) -> Recording:
+    """The recording of files with one channel each; the rule names trajectory and channel."""
+    runs: dict[str, dict[str, Recording]] = {}
+    for name, place in rule.places.items():
+        runs.setdefault(place.run, {})[place.field] = read(folder / name)
+    expected = list(next(iter(runs.values())))
+    for run, fields in runs.items():
+        if list(fields) != expected:
+            told = f"trajectory {run} has {', '.join(fields)} and the first one {', '.join(expected)}"
+            raise HeroError(f"{folder}: {told}, read as data.layout='{rule.pattern}'; add the missing files.")
+    whole = join([_merged(list(fields.values()), list(fields)) for fields in runs.values()])
+    return replace(whole, notes=(f"Names are read as {rule.sentence()}", *whole.notes))
+
+
+def _merged(recordings: Sequence[Recording], names: Sequence[str]) -> Recording:
+    """Recordings of the same trajectories with other channels, side by side."""
+    first = recordings[0]
+    check_alike([replace(one, channels=first.channels) for one in recordings])
+    counts = {tuple(run.frames for run in one.trajectories) for one in recordings}
+    if len(counts) > 1:
+        both = " and ".join(f"{one.files[0]} ({len(one.trajectories)})" for one in recordings[:2])
+        raise HeroError(f"the trajectories or states of {both} differ in number; open them separately.")
+    channels = [_named(one, name) for one, name in zip(recordings, names, strict=True)]
+    runs = [
+        _Beside([one.trajectories[i] for one in recordings], [len(c) for c in channels])
+        for i in range(len(first.trajectories))
+    ]
+    return replace(
+        first,
+        files=tuple(path for one in recordings for path in one.files),
+        channels=tuple(channel for part in channels for channel in part),
+        trajectories=[replace(run, read=read) for run, read in zip(first.trajectories, runs, strict=True)],
+    )
+
+
+def _named(recording: Recording, name: str) -> list[Channel]:
+    """Channels by the name of the file where the file has no names of its own."""
+    own, generic = list(recording.channels), recording.format in UNNAMED
+    if len(own) == 1:
+        return [replace(own[0], name=name if generic else own[0].name)]
+    return [replace(channel, name=f"{name}_{i}" if generic else channel.name) for i, channel in enumerate(own)]
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """Channels of one trajectory from several files; `Trajectory.read`."""
+
+    parts: Sequence[Trajectory]
+    counts: Sequence[int]
+
+    def __call__(self, frames: slice, channels: Sequence[int]) -> np.ndarray:
+        place = [(part, i) for part, count in zip(self.parts, self.counts, strict=True) for i in range(count)]
+        blocks = [place[channel][0].read(frames, [place[channel][1]]) for channel in channels]
+        return np.concatenate(blocks, axis=1)

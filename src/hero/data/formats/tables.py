@@ -1,0 +1,218 @@
+"""Tables of points, one row each: CSV, Parquet, and meshes of VTK. Rows that fill a grid become one, others a cloud.
+
+Columns x, y and z are places, t is time; every other column of numbers is a field. A CSV file without a header is an
+array. The library reads a file whole, so the last two stay in memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hero.data.formats.arrays import FileArray
+from hero.data.formats.claims import BOMB, check_unpacked
+from hero.data.formats.named import COORDINATES
+from hero.errors import HeroError, install_hint
+
+SAME = 1e-6
+"""Distance of two coordinates, in lengths of the axis, that is rounding."""
+DELIMITERS = re.compile(rb"[,;\t]")
+VTK_TYPES = {"ImageData", "RectilinearGrid", "StructuredGrid", "UnstructuredGrid", "PolyData"}
+CLAIMS = re.compile(
+    rb"(?:NumberOfPoints|NumberOfCells|WholeExtent)=\"([-\d ]+)\"|^(?:DIMENSIONS|POINTS|CELLS|POINT_DATA)((?: +\d+)+)",
+    re.MULTILINE,
+)
+"""Sizes that a VTK file announces, in XML and in the older format."""
+
+
+def is_csv(head: bytes) -> bool:
+    """Whether a file begins with lines of numbers or of a header, with signs between them."""
+    lines = head.splitlines()
+    if not head.isascii() or b"\0" in head or not lines or head[:1] in b"<#":
+        return False
+    numbers = sum(_is_number(word) for line in lines[:2] for word in re.split(rb"[,;\s]+", line) if word)
+    return numbers > 0 and all(DELIMITERS.search(line) or _is_number(line) for line in lines[:2] if line.strip())
+
+
+def _is_number(word: bytes) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def open_csv(path: Path) -> dict[str, FileArray]:
+    """The fields of a CSV file by the names in its first line."""
+    return _arrays(_read_csv, path)
+
+
+def open_parquet(path: Path) -> dict[str, FileArray]:
+    """The fields of a Parquet file."""
+    _needs(path, "pyarrow", "parquet")
+    return _arrays(_read_parquet, path)
+
+
+def open_vtk(path: Path) -> dict[str, FileArray]:
+    """The fields on the points of a VTK file, or in its cells where points have none."""
+    _needs(path, "vtkmodules", "vtk")
+    return _arrays(_read_vtk, path)
+
+
+def _needs(path: Path, module: str, extra: str) -> None:
+    if find_spec(module) is None:
+        raise HeroError(f"{path} needs {module} to be read; {install_hint(extra)}.")
+
+
+Load = Callable[[Path], dict[str, np.ndarray]]
+
+
+def _arrays(load: Load, path: Path) -> dict[str, FileArray]:
+    found = _loaded(load, path, path.stat().st_mtime_ns)
+    return {n: FileArray(partial(_read, load), path, n, values.shape, values.dtype) for n, values in found.items()}
+
+
+@functools.lru_cache(maxsize=2)
+def _loaded(load: Load, path: Path, changed: int) -> dict[str, np.ndarray]:
+    return load(path)
+
+
+def _read(load: Load, path: Path, name: str, index: Any) -> np.ndarray:
+    return np.array(_loaded(load, path, path.stat().st_mtime_ns)[name][index])
+
+
+def _read_csv(path: Path) -> dict[str, np.ndarray]:
+    check_unpacked(path, "its table", path.stat().st_size)
+    with path.open("rb") as file:
+        first = file.readline(1 << 16)
+    sign = DELIMITERS.search(first)
+    between = sign[0].decode() if sign else None
+    words = [word.strip().strip('"') for word in first.decode("utf-8-sig", "replace").split(between)]
+    has_names = not all(_is_number(word.encode()) for word in words if word)
+    values = np.loadtxt(path, delimiter=between, skiprows=int(has_names), ndmin=2, encoding="utf-8-sig")
+    if not has_names:
+        return {"": values}
+    if len(words) != values.shape[1]:
+        raise HeroError(f"{path} names {len(words)} columns and has {values.shape[1]}; correct its first line.")
+    return gridded(dict(zip(words, values.T, strict=True)))
+
+
+def _read_parquet(path: Path) -> dict[str, np.ndarray]:
+    import pyarrow.parquet
+
+    file = pyarrow.parquet.ParquetFile(path)
+    rows, columns = file.metadata.num_rows, file.metadata.num_columns
+    check_unpacked(path, "its table", 8 * rows * columns)
+    table = file.read()
+    found = {n: table[n].to_numpy() for n in table.column_names}
+    return gridded({n: values for n, values in found.items() if values.dtype.kind in "fiub"})
+
+
+def gridded(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Columns of points: on a grid where their places fill one, with its coordinates, else as a cloud."""
+    places = {letter: next((n for n in names if n in columns), None) for letter, names in COORDINATES.items()}
+    known = {letter: np.asarray(columns[n], np.float64) for letter, n in places.items() if n}
+    fields = {n: values for n, values in columns.items() if n not in places.values()}
+    if "t" in known and (known["t"] == known["t"][0]).all() and len(known) > 1:
+        del known["t"]  # the time of one state
+    lines = {letter: _line(values) for letter, values in known.items()}
+    lines = {letter: line for letter, line in lines.items() if len(line) > 1 or letter == "t"}
+    if not lines:
+        return dict(fields)
+    places_of = [np.searchsorted(line, known[n] - SAME * np.ptp(line)) for n, line in lines.items()]
+    shape = tuple(len(line) for line in lines.values())
+    if np.prod(shape) == len(places_of[0]):
+        flat = np.ravel_multi_index([np.minimum(p, n - 1) for p, n in zip(places_of, shape, strict=True)], shape)
+        if len(np.unique(flat)) == len(flat):
+            order = np.argsort(flat)
+            grid = {n: values[order].reshape(*shape, *values.shape[1:]) for n, values in fields.items()}
+            return {**dict(lines), **grid}
+    return _cloud(known, fields)
+
+
+def _cloud(known: Mapping[str, np.ndarray], fields: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Scattered points, the same at all times where the table has several."""
+    points = np.stack([values for letter, values in known.items() if letter != "t"], axis=1)
+    points = points[:, np.ptp(points, axis=0) > 0]
+    if "t" not in known:
+        return {"coords": points, **fields}
+    times, counts = np.unique(known["t"], return_counts=True)
+    order = np.lexsort([*points.T, known["t"]])
+    shape = len(times), counts[0]
+    sorted_points = points[order].reshape(*shape, -1) if len(set(counts.tolist())) == 1 else np.empty((0, 0, 0))
+    if not sorted_points.size or not np.allclose(sorted_points, sorted_points[:1]):
+        raise HeroError(
+            "the points of a table differ from time to time, and hero reads fixed points; interpolate them."
+        )
+    grid = {n: values[order].reshape(*shape, *values.shape[1:]) for n, values in fields.items()}
+    return {"t": times, "coords": sorted_points[0], **grid}
+
+
+def _line(values: np.ndarray) -> np.ndarray:
+    """Sorted coordinates, each once."""
+    found = np.unique(values)
+    return found[np.concatenate([[True], np.diff(found) > SAME * np.ptp(found)])]
+
+
+def _check_vtk(path: Path, head: bytes) -> None:
+    """Refuse a file that announces far more points than it can hold, or that only names other files."""
+    kind = re.search(rb"<VTKFile[^>]*?\stype=\"(\w+)\"", head)
+    if kind and kind[1].decode() not in VTK_TYPES:
+        raise HeroError(f"{path} is a {kind[1].decode()} file of VTK, which names other files; name these.")
+    for xml, old in CLAIMS.findall(head):
+        numbers = [int(word) for word in (xml or old).split()]
+        if xml and len(numbers) == 6:
+            numbers = [high - low + 1 for low, high in zip(numbers[::2], numbers[1::2], strict=True)]
+        claimed = 1
+        for number in numbers:
+            claimed *= max(number, 1)
+        if claimed > BOMB * path.stat().st_size:
+            raise HeroError(f"{path} claims {claimed:,} points in {path.stat().st_size:,} bytes; save it again.")
+
+
+def _read_vtk(path: Path) -> dict[str, np.ndarray]:
+    from vtkmodules.util.numpy_support import vtk_to_numpy
+    from vtkmodules.vtkCommonCore import vtkObject
+    from vtkmodules.vtkFiltersCore import vtkCellCenters
+    from vtkmodules.vtkIOLegacy import vtkGenericDataObjectReader
+    from vtkmodules.vtkIOXML import vtkXMLGenericDataObjectReader
+
+    with path.open("rb") as file:
+        head = file.read(1 << 16)
+    _check_vtk(path, head)
+    vtkObject.GlobalWarningDisplayOff()  # what is wrong is said below
+    reader = vtkXMLGenericDataObjectReader() if b"<VTKFile" in head else vtkGenericDataObjectReader()
+    reader.SetFileName(str(path))
+    reader.Update()
+    mesh = reader.GetOutput()
+    if mesh is None or not mesh.GetNumberOfPoints():
+        raise HeroError(f"{path} holds no points, or is damaged; save it again.")
+    data = mesh.GetPointData()
+    if not data.GetNumberOfArrays():
+        centres = vtkCellCenters()
+        centres.SetInputData(mesh)
+        centres.Update()
+        mesh, data = centres.GetOutput(), mesh.GetCellData()
+    fields = {data.GetArrayName(i): vtk_to_numpy(data.GetArray(i)) for i in range(data.GetNumberOfArrays())}
+    return gridded({**dict(zip("xyz", _vtk_places(mesh), strict=True)), **fields})
+
+
+def _vtk_places(mesh: Any) -> list[np.ndarray]:
+    """x, y and z of the points of a mesh, in its order: x runs fastest on a grid."""
+    from vtkmodules.util.numpy_support import vtk_to_numpy
+
+    if mesh.IsA("vtkPointSet"):
+        return list(vtk_to_numpy(mesh.GetPoints().GetData()).T)
+    if mesh.IsA("vtkImageData"):
+        facts = zip(mesh.GetOrigin(), mesh.GetSpacing(), mesh.GetExtent()[::2], mesh.GetDimensions(), strict=True)
+        lines = [origin + step * (low + np.arange(n)) for origin, step, low, n in facts]
+    else:
+        lines = [vtk_to_numpy(line()) for line in (mesh.GetXCoordinates, mesh.GetYCoordinates, mesh.GetZCoordinates)]
+    return [axis.ravel(order="F") for axis in np.meshgrid(*lines, indexing="ij")]

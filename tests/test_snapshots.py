@@ -1,0 +1,288 @@
+"""Folders in which a file is a state, a channel or a part of a series, written by the libraries that people use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import scipy.io
+import torch
+
+from conftest import Call
+from foreign import refused
+from foreign_arrays import Trap, states
+from hero.analysis.doctor import diagnose
+from hero.data.formats import open_recording
+from hero.data.formats.names import find_rule
+from test_files import waves
+from test_formats_arrays import whole
+from test_own_files import names_of, through_the_flow
+
+
+def rule_of(*names: str) -> str:
+    found = find_rule(names)
+    return found.pattern if found else ""
+
+
+def test_names_become_a_pattern() -> None:
+    assert rule_of("t_0.npy", "t_9.npy", "t_10.npy") == "t_{t}.npy"
+    assert rule_of("sim_0/t_0.npy", "sim_0/t_1.npy", "sim_1/t_0.npy") == "sim_{b}/t_{t}.npy"
+    assert rule_of("sim_7/velocity_42.npy", "sim_7/p_42.npy", "sim_8/p_43.npy") == "sim_{b}/{c}_{t}.npy"
+    assert rule_of("traj_0_height.npy", "traj_0_vorticity.npy", "traj_1_height.npy") == "traj_{b}_{c}.npy"
+    assert rule_of("run_3_t_0.csv", "run_3_t_1.csv", "run_4_t_0.csv") == "run_{b}_t_{t}.csv"
+    assert rule_of("u_x.npz", "u_y.npz") == "{c}.npz"
+    assert rule_of("velocity/0.npy", "velocity/1.npy", "pressure/0.npy") == "{c}/{t}.npy"
+    assert rule_of("era5_1979-01.nc", "era5_1979-02.nc") == "era5_{t}.nc"
+    assert rule_of("u_0.1.csv", "u_0.25.csv") == "u_{t}.csv"
+    assert rule_of("anna.npy", "bert.npy") == rule_of("train.npy", "test.npy") == ""
+    order = [place.time for place in find_rule(["t_10.npy", "t_9.npy", "t_1.npy"]).places.values()]  # type: ignore[union-attr]
+    assert order == [1, 9, 10]
+
+
+def write_csv(path: Path, u: np.ndarray) -> None:
+    pandas = pytest.importorskip("pandas")
+    x, y = (axis.ravel() for axis in np.meshgrid(np.arange(8) / 8, np.arange(6) / 6, indexing="ij"))
+    table = pandas.DataFrame({"x": x, "y": y, "height": u[0].ravel(), "speed": u[1].ravel()})
+    table.sample(frac=1, random_state=0).to_csv(path, index=False)
+
+
+def write_parquet(path: Path, u: np.ndarray) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    x, y = (axis.ravel() for axis in np.meshgrid(np.arange(8) / 8, np.arange(6) / 6, indexing="ij"))
+    pandas.DataFrame({"x": x, "y": y, "height": u[0].ravel(), "speed": u[1].ravel()}).to_parquet(path)
+
+
+def write_mesh(path: Path, u: np.ndarray) -> None:
+    meshio = pytest.importorskip("meshio")
+    pytest.importorskip("vtkmodules")
+    x, y = (axis.ravel() for axis in np.meshgrid(np.arange(8) / 8, np.arange(6) / 6, indexing="ij"))
+    cells = [("vertex", np.arange(48)[:, None])]
+    points = np.stack([x, y, 0 * x], axis=1)
+    meshio.write_points_cells(path, points, cells, {"height": u[0].ravel(), "speed": u[1].ravel()})
+
+
+def write_vti(path: Path, u: np.ndarray) -> None:
+    pytest.importorskip("vtkmodules")
+    from vtkmodules.util.numpy_support import numpy_to_vtk
+    from vtkmodules.vtkCommonDataModel import vtkImageData
+    from vtkmodules.vtkIOXML import vtkXMLImageDataWriter
+
+    image = vtkImageData()
+    image.SetDimensions(8, 6, 1)
+    image.SetSpacing(1 / 8, 1 / 6, 1)
+    for name, values in zip(("height", "speed"), u, strict=True):
+        array = numpy_to_vtk(values.ravel(order="F"), deep=True)
+        array.SetName(name)
+        image.GetPointData().AddArray(array)
+    writer = vtkXMLImageDataWriter()
+    writer.SetFileName(str(path))
+    writer.SetInputData(image)
+    writer.Write()
+
+
+def write_netcdf(path: Path, u: np.ndarray) -> None:
+    xarray = pytest.importorskip("xarray")
+    fields = {"height": (("x", "y"), u[0]), "speed": (("x", "y"), u[1])}
+    xarray.Dataset(fields, {"x": np.arange(8) / 8, "y": np.arange(6) / 6}).to_netcdf(path, engine="h5netcdf")
+
+
+def write_hdf5(path: Path, u: np.ndarray) -> None:
+    with h5py.File(path, "w") as file:
+        file["height"], file["speed"], file["x"], file["y"] = u[0], u[1], np.arange(8) / 8, np.arange(6) / 6
+
+
+KINDS: dict[str, tuple[str, Callable[[Path, np.ndarray], object]]] = {
+    "npy": (".npy", np.save),
+    "npz": (".npz", lambda path, u: np.savez_compressed(path, height=u[0], speed=u[1])),
+    "pt": (".pt", lambda path, u: torch.save(torch.from_numpy(u), path)),
+    "mat": (".mat", lambda path, u: scipy.io.savemat(path, {"height": u[0], "speed": u[1]})),
+    "h5": (".h5", write_hdf5),
+    "nc": (".nc", write_netcdf),
+    "csv": (".csv", write_csv),
+    "parquet": (".parquet", write_parquet),
+    "vtk": (".vtk", write_mesh),
+    "vtu": (".vtu", write_mesh),
+    "vti": (".vti", write_vti),
+}
+
+
+def write_states(folder: Path, kind: str, u: np.ndarray, run: str = "sim_{}", name: str = "t_{}") -> Path:
+    ending, write = KINDS[kind]
+    for b, trajectory in enumerate(u):
+        (folder / run.format(b)).mkdir(parents=True, exist_ok=True)
+        for t, state in enumerate(trajectory):
+            write(folder / run.format(b) / f"{name.format(t)}{ending}", state)
+    return folder
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_file_per_state(tmp_path: Path, kind: str) -> None:
+    u = waves(2, 11, 2, 8, 6).astype("f8")
+    recording = open_recording(write_states(tmp_path / "f", kind, u))
+    assert np.array_equal(whole(recording), u)
+    named = ["height", "speed"] if kind not in ("npy", "pt") else ["u0", "u1"]
+    assert names_of(recording) == named
+    assert np.array_equal(recording.trajectories[1].read(slice(2, 11, 4), [1]), u[1, 2:11:4, 1:])
+    if kind in ("h5", "nc", "csv", "parquet", "vtk", "vtu", "vti"):
+        np.testing.assert_allclose(recording.axes[1].coordinates, np.arange(6) / 6)
+    assert any("trajectory, time" in note and "sim_{b}/t_{t}" in note for note in recording.notes)
+
+
+@pytest.mark.parametrize("kind", ["npy", "csv", "vtu"])
+def test_states_go_through_the_flow(tmp_path: Path, call: Call, kind: str) -> None:
+    u = waves(3, 12, 2, 8, 6).astype("f8")
+    run = through_the_flow(write_states(tmp_path / "f", kind, u), tmp_path, call)
+    assert run.config.source.space == (8, 6)
+    assert run.config.data.train_steps == 11  # type: ignore[attr-defined]
+
+
+def test_images_are_states(tmp_path: Path, call: Call) -> None:
+    image = pytest.importorskip("PIL.Image")
+    u = (127 + 100 * waves(1, 30, 1, 8, 6)[0, :, 0]).clip(0, 255).astype("u1")
+    for t, state in enumerate(u):
+        image.fromarray(state).save(tmp_path / f"frame{t}.png")
+    assert np.array_equal(whole(open_recording(tmp_path))[0, :, 0], u)
+    colours = np.stack([u, 255 - u, u // 2], axis=-1)
+    (tmp_path / "rgb").mkdir()
+    for t, state in enumerate(colours):
+        image.fromarray(state).save(tmp_path / "rgb" / f"{t:04d}.png")
+    recording = open_recording(tmp_path / "rgb")
+    assert np.array_equal(whole(recording)[0], np.moveaxis(colours, -1, 1))
+    refused(tmp_path / "frame0.png", "one state", "folder")
+
+
+def test_scattered_points_are_a_cloud(tmp_path: Path) -> None:
+    meshio = pytest.importorskip("meshio")
+    pytest.importorskip("vtkmodules")
+    points = np.random.default_rng(0).random((9, 3))
+    u = states(5, 9, 3)
+    for t, velocity in enumerate(u):
+        cells = [("vertex", np.arange(9)[:, None])]
+        meshio.write_points_cells(tmp_path / f"out.{t:04d}.vtu", points, cells, {"velocity": velocity})
+    recording = open_recording(tmp_path)
+    assert names_of(recording) == ["velocity0", "velocity1", "velocity2"]
+    assert np.array_equal(whole(recording)[0], np.moveaxis(u, -1, 1))
+    assert np.array_equal(recording.points, points)  # type: ignore[arg-type]
+
+
+def test_names_with_a_variable_are_channels(tmp_path: Path, call: Call) -> None:
+    u = waves(3, 12, 2, 8, 6)
+    (tmp_path / "f").mkdir()
+    for b, run in enumerate(u):
+        np.save(tmp_path / "f" / f"traj_{b}_height.npy", run[:, 0])
+        np.save(tmp_path / "f" / f"traj_{b}_vorticity.npy", run[:, 1])
+    recording = open_recording(tmp_path / "f", "txy")
+    assert names_of(recording) == ["height", "vorticity"]
+    assert np.array_equal(whole(recording), u)
+    run = through_the_flow(tmp_path / "f", tmp_path, call, "data.layout=txy")
+    assert run.config.source.channel_names == ("height", "vorticity")
+    (tmp_path / "f" / "traj_2_height.npy").unlink()
+    refused(tmp_path / "f", "trajectory 2 has vorticity", layout="txy")
+    (tmp_path / "g").mkdir()
+    for place, letter in enumerate("xy"):
+        np.savez(tmp_path / "g" / f"u_{letter}.npz", u=u[:, :, place : place + 1])
+    recording = open_recording(tmp_path / "g")
+    assert names_of(recording) == ["u_x", "u_y"]
+    assert np.array_equal(whole(recording), u)
+
+
+def test_a_variable_and_a_time_in_the_names(tmp_path: Path) -> None:
+    u = waves(2, 12, 3, 8, 6)
+    for b, run in enumerate(u):
+        (tmp_path / f"sim_{b:03d}").mkdir()
+        for t, state in enumerate(run):
+            np.save(tmp_path / f"sim_{b:03d}" / f"velocity_{t:04d}.npy", state[:2])
+            np.save(tmp_path / f"sim_{b:03d}" / f"pressure_{t:04d}.npy", state[2])
+    recording = open_recording(tmp_path)
+    assert names_of(recording) == ["pressure", "velocity_0", "velocity_1"]
+    assert np.array_equal(whole(recording), u[:, :, [2, 0, 1]])
+    only = open_recording(tmp_path, "sim_{b}/pressure_{t}.npy xy")
+    assert np.array_equal(whole(only), u[:, :, 2:])
+    assert any("24 others are not read" in note for note in only.notes)
+    refused(tmp_path, "no file fits", layout="run{b}/{t}.npy")
+    refused(tmp_path, "not understood", layout="{b}/{time}.npy")
+    (tmp_path / "sim_001" / "pressure_0003.npy").unlink()
+    refused(tmp_path, "pressure 11, velocity 12", "data.layout='sim_{b}/{c}_{t}.npy'")
+
+
+def test_a_gap_in_time_is_a_problem_with_a_remedy(tmp_path: Path, call: Call) -> None:
+    folder = write_states(tmp_path / "f", "npy", waves(1, 40, 2, 8, 6), run="")
+    (folder / "t_7.npy").unlink()
+    found = diagnose(open_recording(folder), str(folder))
+    assert [(one.kind, "from 1 to 2 (the longest after frame 6)" in one.text) for one in found.problems] == [
+        ("time step", True)
+    ]
+    code, _, err = call("train", folder)
+    assert (code, "the longest after frame 6" in err) == (2, True)
+
+
+def test_only_two_states_are_opened_before_they_are_read(tmp_path: Path) -> None:
+    u = waves(1, 40, 1, 8, 6)
+    folder = write_states(tmp_path / "f", "npy", u, run="")
+    np.save(folder / "t_20.npy", np.zeros((1, 8, 7)))
+    (folder / "t_21.npy").write_bytes(b"nothing")
+    recording = open_recording(folder)
+    assert np.array_equal(recording.trajectories[0].read(slice(0, 20), [0]), u[0, :20])
+    refused(lambda: recording.trajectories[0].read(slice(19, 21), [0]), "t_20.npy", "(1, 8, 7)", "(1, 8, 6)")
+    refused(lambda: recording.trajectories[0].read(slice(21, 22), [0]), "t_21.npy")
+    np.save(folder / "t_39.npy", np.zeros((1, 8, 7)))
+    refused(folder, "(1, 8, 7)")
+
+
+def test_states_are_never_unpickled(tmp_path: Path) -> None:
+    trap = tmp_path / "ran"
+    (tmp_path / "f").mkdir()
+    for t in range(3):
+        np.save(tmp_path / "f" / f"t_{t}.npy", np.array([Trap(trap)], dtype=object))
+    refused(tmp_path / "f", "pickle")
+    assert not trap.exists()
+
+
+def test_dates_in_names_are_times(tmp_path: Path) -> None:
+    u = states(4, 8, 6)
+    for t, state in enumerate(u):
+        np.save(tmp_path / f"sst_2020-02-{27 + t:02d}.npy" if t < 3 else tmp_path / "sst_2020-03-01.npy", state)
+    recording = open_recording(tmp_path)
+    assert np.array_equal(whole(recording)[0, :, 0], u)
+    assert (recording.dt, recording.time_unit) == (1, "d")
+
+
+def write_months(folder: Path, u: np.ndarray, months: list[str]) -> None:
+    xarray = pytest.importorskip("xarray")
+    folder.mkdir()
+    days = np.datetime64("2001-01-01") + np.arange(len(u))
+    for month in months:
+        kept = days.astype("datetime64[M]") == np.datetime64(month)
+        axes = {"time": days[kept].astype("datetime64[ns]"), "y": np.arange(6.0), "x": np.arange(8.0)}
+        data = xarray.Dataset({"sst": (("time", "y", "x"), u[kept])}, axes)
+        data.to_netcdf(folder / f"sst_{month}.nc", engine="h5netcdf")
+
+
+def test_monthly_files_are_one_series(tmp_path: Path, call: Call) -> None:
+    u = waves(1, 90, 1, 6, 8)[0, :, 0]
+    write_months(tmp_path / "whole", u, ["2001-01", "2001-02", "2001-03"])
+    recording = open_recording(tmp_path / "whole")
+    assert np.array_equal(whole(recording)[0, :, 0], u)
+    assert (recording.dt, recording.time_unit) == (1, "d")
+    assert any("3 files" in note and "one trajectory" in note for note in recording.notes)
+    through_the_flow(tmp_path / "whole", tmp_path, call)
+    assert len(open_recording(tmp_path / "whole", "sst_{b}.nc").trajectories) == 3
+    write_months(tmp_path / "gap", u, ["2001-01", "2001-03"])
+    found = diagnose(open_recording(tmp_path / "gap"), str(tmp_path / "gap"))
+    assert ["from 1 to 29 d" in one.text for one in found.problems] == [True]
+
+
+def test_a_state_that_ends_one_file_and_begins_the_next_counts_once(tmp_path: Path) -> None:
+    u = states(21, 8)
+    for part in range(2):
+        kept = slice(10 * part, 10 * part + 11)
+        np.savez(tmp_path / f"part{part}.npz", u=u[kept], t=0.5 * np.arange(21)[kept], x=np.arange(8), heat=u[kept, 0])
+    recording = open_recording(tmp_path)
+    assert np.array_equal(whole(recording)[0, :, 0], u)
+    assert np.array_equal(recording.trajectories[0].read(slice(3, 20, 4), [0])[:, 0], u[3:20:4])
+    assert np.array_equal(recording.trajectories[0].series["heat"](slice(8, 13)), u[8:13, 0])
+    assert recording.dt == 0.5
