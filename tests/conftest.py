@@ -108,10 +108,11 @@ def options(**changes: Any) -> list[str]:
 def own_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Classes that tests name on command lines are remembered here, not in the home of whoever runs the tests.
 
-    Compiled code is of this session alone: that of others may be for another processor, or another setting of it.
+    Compiled code of these tests is kept for one processor: that of other programs may be for another setting of it.
     """
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path_factory.mktemp("compiled"))
+    folder = Path(__file__).parent.parent / ".pytest_cache" / f"compiled-{torch.backends.cpu.get_cpu_capability()}"
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
 
 
 @pytest.fixture(scope="session")
