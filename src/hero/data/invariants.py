@@ -179,7 +179,7 @@ class Invariant:
     def why(self) -> str:
         """The reason of the decision in a few words."""
         if self.kind == "clock":
-            return "it changes alike in every trajectory; give the forcing as conditioning"
+            return "it changes alike in every trajectory; name the forcing with data.forcing"
         if self.kind in ("low", "high"):
             return "no value is beyond it"
         if self.kept:

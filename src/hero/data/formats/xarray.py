@@ -46,6 +46,7 @@ STANDARD = {
     "row": "realization",
 }
 DEGREES = {"degrees_north", "degree_north", "degrees_east", "degree_east", "degrees_n", "degrees_e"}
+ONLY_FORCING = "are used only as forcing, where data.forcing names them"
 SECONDS = {"d": 86400.0, "h": 3600.0, "s": 1.0}
 
 
@@ -166,13 +167,8 @@ def _read_series(
     path: Path, name: str, row: Mapping[str, int], time: str, space: list[str], frames: slice
 ) -> np.ndarray:
     """Some frames of a variable in time, (time,) or (time, *space), at one place of the dimensions in `row`."""
-    variable = open_dataset(path)[name]
-    own = {dim: place for dim, place in row.items() if dim in variable.dims}
-    part = variable.isel({**own, time: frames})
-    on_grid = bool(set(space) & set(part.dims))
-    missing = [dim for dim in space if dim not in part.dims] if on_grid else []
-    part = part.expand_dims(missing) if missing else part
-    return part.transpose(time, *(space if on_grid else ())).values
+    part = open_dataset(path)[name].isel({**row, time: frames}, missing_dims="ignore")
+    return part.transpose(time, *(dim for dim in space if dim in part.dims)).values
 
 
 def variables_of(path: Path, dataset: Any) -> dict[str, FileArray]:
@@ -199,14 +195,11 @@ def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
     states = [name for name, v in numeric.items() if needed <= set(v.dims) <= {*needed, *levels}]
     fields = [name for name, v in numeric.items() if set(v.dims) == set(space)]
     numbers = {name: v.transpose(*rows).values for name, v in numeric.items() if v.ndim and set(v.dims) == set(rows)}
-    series = [n for n, v in numeric.items() if time in v.dims and set(v.dims) <= needed and n not in states]
+    in_time = [name for name, v in numeric.items() if set(v.dims) - set(rows) in ({time}, {time, *space})]
+    series = [name for name in in_time if name not in states]
     left = [name for name, v in numeric.items() if v.ndim and name not in (*states, *fields, *numbers, *series)]
-    notes = (
-        [f"{', '.join(left[:8])} are left out, because they are not on the grid of the other variables."]
-        if left
-        else []
-    )
-    notes += [f"{', '.join(series[:8])} are used only as forcing, where data.forcing names them."] if series else []
+    told = ("are left out, because they are not on the grid of the other variables", left)
+    notes = [f"{', '.join(names[:8])} {text}." for text, names in (told, (ONLY_FORCING, series)) if names]
     dt, unit, times = _time(dataset, time)
     points = {letters[name]: dataset.sizes[name] for name in space}
 
