@@ -18,36 +18,21 @@ import h5py
 import numpy as np
 
 from hero.data.files.handles import damage_reported
-from hero.data.files.recording import Axis, Channel, Recording, Trajectory
-from hero.data.formats.arrays import COMPONENTS, FileArray, Slab, States, time_step
+from hero.data.files.recording import Recording, Trajectory
+from hero.data.formats.arrays import COMPONENTS, FileArray, Slab, States
+from hero.data.formats.cf import axis_of, letters_of, level_channels, times_of
 from hero.data.formats.claims import check_chunk, members
 from hero.data.formats.named import read_named
 from hero.errors import HeroError, install_hint
 
 PLACE = "channel"
 """The attribute of a variable that hero writes: its place among the channels."""
-PERIODIC = "periodic"
-"""The attribute of an axis that hero writes: 1 or 0."""
 PREDICTED = "hero predict"
 """The attribute `source` of a file that hero writes."""
 CLASSIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 """First bytes of NetCDF 3."""
-NAMES = {
-    "time": "time t valid_time times step",
-    "horizontal": "lat latitude lon longitude rlat rlon",
-    "vertical": "z lev level plev height depth altitude pressure_level isobaric",
-    "row": "member ensemble number realization sample samples trajectory run simulation batch b",
-    "channel": "channel channels variable component field c feature features",
-}
-STANDARD = {
-    "time": "time forecast_period",
-    "horizontal": "latitude longitude grid_latitude grid_longitude",
-    "vertical": "height depth altitude air_pressure model_level_number",
-    "row": "realization",
-}
-DEGREES = {"degrees_north", "degree_north", "degrees_east", "degree_east", "degrees_n", "degrees_e"}
+LEFT_OUT = "are left out, because they are not on the grid of the other variables"
 ONLY_FORCING = "are used only as forcing, where data.forcing names them"
-SECONDS = {"d": 86400.0, "h": 3600.0, "s": 1.0}
 
 
 def has_dimensions(file: h5py.File) -> bool:
@@ -163,6 +148,21 @@ def _read_variable(row: Mapping[str, int], path: Path, name: str, index: Any) ->
     return open_dataset(path)[name].isel(row)[index].values
 
 
+def _slabs(
+    path: Path,
+    variables: Mapping[str, Any],
+    letters: Mapping[str, str],
+    points: Mapping[str, int],
+    names: list[str],
+    row: Mapping[str, int],
+) -> list[Slab]:
+    """The named variables at one place of the dimensions in `row`, as channels on a grid of so many `points`."""
+    shown = {name: variables[name].isel(row) for name in names}
+    axes = {name: "".join(letters[str(dim)] for dim in variable.dims) for name, variable in shown.items()}
+    read = partial(_read_variable, row)
+    return [Slab(FileArray(read, path, name, v.shape, v.dtype), axes[name], points) for name, v in shown.items()]
+
+
 def _read_series(
     path: Path, name: str, row: Mapping[str, int], time: str, space: list[str], frames: slice
 ) -> np.ndarray:
@@ -186,7 +186,7 @@ def variables_of(path: Path, dataset: Any) -> dict[str, FileArray]:
 
 def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
     """Variables in time are channels, one per level; fields of the same grid and numbers of trajectories condition."""
-    letters = _letters(path, dataset)
+    letters = letters_of(path, dataset)
     time, *space = [name for letter in "txyz" for name in letters if letters[name] == letter]
     rows = [name for name in letters if letters[name] == "b"]
     levels = [name for name in letters if letters[name] in COMPONENTS]
@@ -198,24 +198,15 @@ def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
     in_time = [name for name, v in numeric.items() if set(v.dims) - set(rows) in ({time}, {time, *space})]
     series = [name for name in in_time if name not in states]
     left = [name for name, v in numeric.items() if v.ndim and name not in (*states, *fields, *numbers, *series)]
-    told = ("are left out, because they are not on the grid of the other variables", left)
-    notes = [f"{', '.join(names[:8])} {text}." for text, names in (told, (ONLY_FORCING, series)) if names]
-    dt, unit, times = _time(dataset, time)
-    points = {letters[name]: dataset.sizes[name] for name in space}
-
-    def slabs(names: list[str], row: Mapping[str, int]) -> list[Slab]:
-        shown = {name: numeric[name].isel(row) for name in names}
-        axes = {name: "".join(letters[str(dim)] for dim in variable.dims) for name, variable in shown.items()}
-        read = partial(_read_variable, row)
-        return [Slab(FileArray(read, path, name, v.shape, v.dtype), axes[name], points) for name, v in shown.items()]
-
+    dt, unit, times = times_of(dataset, time)
+    slabs = partial(_slabs, path, numeric, letters, {letters[name]: dataset.sizes[name] for name in space})
     places = product(*(range(dataset.sizes[name]) for name in rows))
     fixed = States(slabs(fields, {})).fields if fields else None
     return Recording(
         format="xarray",
         files=(path,),
-        channels=tuple(channel for name in states for channel in _channels(dataset, name, levels)),
-        axes=tuple(_axis_of(dataset, name) for name in space),
+        channels=tuple(channel for name in states for channel in level_channels(dataset, name, levels)),
+        axes=tuple(axis_of(dataset, name) for name in space),
         dt=dt,
         time_unit=unit,
         times=times,
@@ -231,120 +222,5 @@ def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
             for row in [dict(zip(rows, place, strict=True))]
         ],
         field_names=tuple(fields),
-        notes=tuple(notes),
+        notes=tuple(f"{', '.join(n[:8])} {text}." for text, n in ((LEFT_OUT, left), (ONLY_FORCING, series)) if n),
     )
-
-
-def _letters(path: Path, dataset: Any) -> dict[str, str]:
-    """A letter for each dimension of the largest variable: b where its points are trajectories, c d e channels."""
-    kinds = {str(name): _kind_of_dimension(dataset, str(name)) for name in dataset.dims}
-    moving = [
-        variable
-        for variable in dataset.data_vars.values()
-        if variable.dtype.kind in "fiu" and any(kinds[name] == "time" for name in variable.dims) and variable.ndim > 1
-    ]
-    if not moving:
-        known = [
-            f"{n} ({', '.join(f'{d} {size}' for d, size in v.sizes.items())})" for n, v in dataset.data_vars.items()
-        ]
-        raise HeroError(
-            f"{path} holds {', '.join(known[:8]) or 'no variables'}, and none of them varies in time and space; name "
-            "the dimension of time `time`."
-        )
-    main = max(moving, key=lambda variable: (variable.ndim, variable.size))
-    of: dict[str, list[str]] = {kind: [] for kind in ("time", "horizontal", "vertical", "row", "channel", "space")}
-    for name in map(str, main.dims):
-        of[kinds[name]].append(name)
-    # Over latitude and longitude, levels are few and far apart: channels. In a box, z is the third axis.
-    levels = (of["vertical"] if of["horizontal"] else []) + of["channel"]
-    space = [str(name) for name in main.dims if str(name) not in (*of["time"], *of["row"], *levels)]
-    if not 1 <= len(space) <= 3 or len(of["time"]) != 1 or len(levels) > len(COMPONENTS):
-        raise HeroError(
-            f"{path}: of the dimensions {', '.join(map(str, main.dims))} of {main.name}, {', '.join(space) or 'none'} "
-            "are space; select 1 to 3 of space and one of time with xarray, and save that part."
-        )
-    letters = {"t": of["time"], "xyz": space, "b" * len(of["row"]): of["row"], COMPONENTS: levels}
-    return {name: letter for word, names in letters.items() for name, letter in zip(names, word, strict=False)}
-
-
-def _channels(dataset: Any, name: str, levels: list[str]) -> list[Channel]:
-    """A channel for each level of a variable."""
-    own = [level for level in levels if level in dataset[name].dims]
-    unit = str(dataset[name].attrs.get("units", ""))
-    places = product(*([_label(dataset, level, i) for i in range(dataset.sizes[level])] for level in own))
-    return [Channel("_".join([name, *labels]), unit) for labels in places]
-
-
-def _label(dataset: Any, dimension: str, place: int) -> str:
-    if dimension not in dataset.coords:
-        return str(place)
-    value = dataset[dimension].values[place]
-    return f"{value:g}" if np.issubdtype(type(value), np.number) else str(value)
-
-
-def _time(dataset: Any, name: str) -> tuple[float, str, tuple[np.ndarray, ...]]:
-    """(dt, its unit, `Recording.times`)."""
-    if name not in dataset.coords:
-        return 1.0, "", ()
-    times = dataset[name].values
-    if times.dtype.kind in "fiu":
-        dt, found = time_step(times)
-        return dt, str(dataset[name].attrs.get("units", "")).split(" since ")[0], found
-    of_calendar = all(hasattr(one, "calendar") for one in times)  # dates as of noleap are objects
-    if not times.size or not (of_calendar or times.dtype.kind in "mM"):
-        return 1.0, "", ()
-    start: Any = times[0] if of_calendar else np.zeros((), times.dtype)
-    if hasattr(start, "year"):  # of cftime: one start for all files of a series
-        start = type(start)(1970, 1, 1)
-    passed = times - start
-    seconds = np.array([one.total_seconds() for one in passed]) if of_calendar else passed / np.timedelta64(1, "s")
-    if times.size < 2:
-        return 1.0, "h", time_step(seconds / SECONDS["h"])[1]
-    dt = time_step(seconds)[0]
-    # The largest of day, hour and second of which dt is a whole number.
-    unit = next((unit for unit, n in SECONDS.items() if dt >= n and abs(dt / n - round(dt / n)) < 1e-6), "s")
-    dt, found = time_step(seconds / SECONDS[unit])
-    return dt, unit, found
-
-
-def _kind_of_dimension(dataset: Any, name: str) -> str:
-    """time, horizontal (latitude and longitude), vertical, row (one trajectory per point), channel or space."""
-    attributes = dict(dataset[name].attrs) if name in dataset.coords else {}
-    if name in dataset.coords and dataset[name].dtype.kind in "mM":
-        return "time"
-    units = str(attributes.get("units", "")).lower()
-    for kind, names in STANDARD.items():
-        if attributes.get("standard_name") in names.split():
-            return kind
-    if attributes.get("axis") == "T" or " since " in units:
-        return "time"
-    if units in DEGREES:
-        return "horizontal"
-    if attributes.get("axis") == "Z" or "positive" in attributes:
-        return "vertical"
-    if attributes.get("axis") in ("X", "Y"):
-        return "space"
-    return next((kind for kind, names in NAMES.items() if name.lower() in names.split()), "space")
-
-
-def _axis_of(dataset: Any, name: str) -> Axis:
-    """An axis of space; a longitude that goes around the globe is periodic, a latitude is not."""
-    if name not in dataset.coords or dataset[name].dtype.kind not in "fiu":
-        return Axis(name, np.arange(dataset.sizes[name], dtype=np.float64))
-    points = np.asarray(dataset[name].values, dtype=np.float64)
-    units = str(dataset[name].attrs.get("units", ""))
-    lower, standard = name.lower(), str(dataset[name].attrs.get("standard_name", ""))
-    periodic = bool(dataset[name].attrs[PERIODIC]) if PERIODIC in dataset[name].attrs else None
-    if "lat" in lower or "latitude" in standard or units.lower().endswith(("north", "_n")):
-        periodic = False
-    elif "lon" in lower or "longitude" in standard or units.lower().endswith(("east", "_e")):
-        periodic = _covers_circle(points)
-    return Axis(name, points, periodic, units)
-
-
-def _covers_circle(degrees: np.ndarray) -> bool:
-    """360 degrees, once: with or without the first meridian again at the end."""
-    if len(degrees) < 2:
-        return False
-    step, width = abs(degrees[1] - degrees[0]), abs(degrees[-1] - degrees[0])
-    return bool(abs(width + step - 360) < 0.1 * step or abs(width - 360) < 0.1 * step)
