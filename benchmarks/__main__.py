@@ -5,6 +5,7 @@ python -m benchmarks peers --json speed.json      all of it; in 3D compiling alo
 python -m benchmarks scaling speed.png            cost of an update against grid size and batch
 python -m benchmarks memory memory.png            memory of an update against the length of its unroll
 python -m benchmarks streaming --storage gzip     training from a file next to training from memory
+python -m benchmarks snapshots                    a folder of 10,000 files with one state each: time and memory
 python -m benchmarks tuning table.csv --tasks burgers   the grid that the preset `recipe` was chosen from
 python -m benchmarks network table.csv            networks of several sizes on files of several kinds
 python -m benchmarks crashes                      kills at all points for all strategies, and at random moments
@@ -42,6 +43,7 @@ from benchmarks.network_data import KINDS
 from benchmarks.peers import compare, paper_workloads
 from benchmarks.predictability import measure_predictability
 from benchmarks.scaling import measure_scaling, paper_sweeps, scaling_figure
+from benchmarks.snapshots import measure_snapshots, print_snapshots
 from benchmarks.soak import repeat_evaluation, soak
 from benchmarks.streaming import print_streaming, streaming_ratios
 from benchmarks.tables import print_comparison
@@ -75,6 +77,11 @@ def run_memory(args: argparse.Namespace) -> None:
     save(unroll_memory_figure(rows), args.figure)
     if args.json:
         write_json(args.json, rows)
+
+
+def run_snapshots(args: argparse.Namespace) -> None:
+    """Folders of 1,000 and 10,000 states: time and memory to open, to examine, and to a first batch."""
+    print_snapshots(measure_snapshots())
 
 
 def run_streaming(args: argparse.Namespace) -> None:
@@ -198,6 +205,9 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--dims", type=int, nargs="+", choices=(1, 2, 3), default=(1, 2, 3))
         if name == "memory":
             command.add_argument("--dims", type=int, choices=(1, 2, 3), default=2)
+    command = commands.add_parser("snapshots", help=run_snapshots.__doc__, description=run_snapshots.__doc__)
+    command.set_defaults(call=run_snapshots)
+
     command = commands.add_parser("streaming", help=run_streaming.__doc__, description=run_streaming.__doc__)
     command.set_defaults(call=run_streaming)
     command.add_argument("--storage", choices=("contiguous", "chunked", "gzip"), default="contiguous")

@@ -17,7 +17,8 @@ from foreign_arrays import Trap, states
 from hero.analysis.doctor import diagnose
 from hero.data.formats import open_recording
 from hero.data.formats.names import find_rule
-from test_files import waves
+from hero.results import Result
+from test_files import FNO, SMALL, settings, waves
 from test_formats_arrays import whole
 from test_own_files import names_of, through_the_flow
 
@@ -286,3 +287,18 @@ def test_a_state_that_ends_one_file_and_begins_the_next_counts_once(tmp_path: Pa
     assert np.array_equal(recording.trajectories[0].read(slice(3, 20, 4), [0])[:, 0], u[3:20:4])
     assert np.array_equal(recording.trajectories[0].series["heat"](slice(8, 13)), u[8:13, 0])
     assert recording.dt == 0.5
+
+
+def test_decisions_in_reading_are_listed_before_training_and_in_python(tmp_path: Path, call: Call) -> None:
+    folder = write_states(tmp_path / "f", "npy", waves(3, 12, 2, 8, 6))
+    places = ("--runs", tmp_path / "runs", "--data", tmp_path / "data")
+    code, out, err = call("train", folder, *settings(*SMALL, *FNO), *places)
+    assert code == 0, err
+    result = Result(next((tmp_path / "runs").iterdir()), tmp_path / "data")
+    assert any("sim_{b}/t_{t}.npy" in note for note in result.notes)
+    assert [note for note in result.notes if (out + err).count(f"note: {note}") != 1] == []
+
+
+def test_a_folder_of_nothing_says_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "read.me").write_text("words")
+    refused(tmp_path, "read.me")

@@ -65,6 +65,12 @@ class Result:
         """Every setting."""
         return self.run.config
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Decisions taken in reading the data: what was dropped, cut, joined or guessed; of a benchmark none."""
+        files = self.config.source.files
+        return files.recording.notes if files is not None else ()
+
     @cached_property
     def metrics(self) -> Scores:
         """The numbers of the test set."""

@@ -53,8 +53,8 @@ def train(
 
 
 def file_summary(config: "RunConfig") -> list[str]:
-    """A line that says what was found in a file, and what is made of it."""
-    from hero.data import SPLITS, FileSettings
+    """A line that says what was found in a file and what is made of it, and the decisions taken in reading it."""
+    from hero.data import SPLITS, Files, FileSettings
 
     found = config.data
     if not isinstance(found, FileSettings):
@@ -66,7 +66,8 @@ def file_summary(config: "RunConfig") -> list[str]:
     given += "; points without a value are left out (a mask)" if found.masked else ""
     return [
         f"{Path(found.path).name}: {found.format}, {', '.join(found.channels)} on {axes}, dt {found.dt:g}{given}; "
-        f"trajectories x states: {parts[0]} to train, {parts[1]} to validate, {parts[2]} to test"
+        f"trajectories x states: {parts[0]} to train, {parts[1]} to validate, {parts[2]} to test",
+        *(f"note: {note}" for note in Files(found).recording.notes),
     ]
 
 

@@ -12,6 +12,8 @@ from hero.analysis.measures import Baselines
 from hero.report.tables import Column, Number, Row, Table, Text, format_number
 from hero.study.cost.count import readable
 
+BARS = "▁▂▃▄▅▆▇█"
+BARS_SHOWN = 24
 SIGNS = {"ok": "✓ ok", "note": "• note", "warning": "! warning", "problem": "✗ problem"}
 VERDICTS = {"ok": "better", "note": "", "warning": "worse", "problem": "worse"}
 
@@ -41,9 +43,19 @@ def _facts(found: Diagnosis) -> Iterator[tuple[str, str]]:
     yield "splits", ", ".join(f"{name} {count}" for name, count in found.splits.items())
     if found.read_share < 1:
         yield "read", f"{100 * found.read_share:.2g} % of the frames, evenly spread: the numbers below are estimates"
+    yield "energy in time", sparkline(found.energy)
     yield "change per step", f"{100 * found.change:.3g} % of the std" if found.change else ""
     for note in found.notes:
         yield "note", note
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Values as a row of bars from 0 to the largest; empty where they are fewer than two."""
+    finite = [value for value in values if math.isfinite(value)]
+    if len(finite) < 2 or max(finite) <= 0:
+        return ""
+    shown = [finite[round(i * (len(finite) - 1) / (BARS_SHOWN - 1))] for i in range(BARS_SHOWN)]
+    return "".join(BARS[round(max(0.0, value) / max(finite) * (len(BARS) - 1))] for value in shown)
 
 
 def channels_table(found: Diagnosis) -> Table:

@@ -37,6 +37,12 @@ def _read_folder(path: Path, folder: Path, layout: str) -> Recording:
     A folder train, valid or test below it names a split.
     """
     files = files_of(folder)
+    if not files:
+        found = ", ".join(sorted(item.name for item in folder.iterdir())[:LISTED])
+        raise HeroError(
+            f"{folder} has no file of a kind that hero reads ({found}); save states with numpy.save, one array or one "
+            "file for each time."
+        )
     pattern, axes = split_pattern(layout)
     named_files = [file.relative_to(folder).as_posix() for file in files]
     rule = follow(pattern, named_files) if pattern else find_rule(named_files)
@@ -115,7 +121,7 @@ FORMATS: Registry[Format] = Registry(
         "lagrangebench": Format("LagrangeBench", "hdf5", is_particles, PARTICLES),
         **{n: Format(row.title, "hdf5", row.recognises, partial(read_layout, n, row)) for n, row in LAYOUTS.items()},
         "array": Format("HDF5 with arrays by name", "hdf5", fields.is_fields, fields.read_fields),
-        "folder": Format("folder of files", "folder", files_of, _read_folder),
+        "folder": Format("folder of files", "folder", _always, _read_folder),
         "npy": Format("NumPy array", "npy", _always, named.read_npy),
         "phiflow": Format("PhiFlow scene", "npz", lambda arrays: set(arrays) >= PHIFLOW, FRAME),
         "npz": Format("NumPy arrays by name", "npz", _always, named.read_named),
@@ -171,7 +177,7 @@ def _versions(path: Path, files: Sequence[Path]) -> object:
 
 def _recognised(path: Path, layout: str) -> Recording:
     """The recording that the first format makes of a file that recognises it."""
-    contents = "see `hero doctor`"
+    contents = "no arrays"
     for kind in kinds_of(path):
         with opened(kind, path) as content:
             for form in (FORMATS[name] for name in sorted(FORMATS, key=OURS.__contains__)):
