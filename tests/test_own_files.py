@@ -144,3 +144,16 @@ def test_parameters_of_splits_go_to_their_trajectories(tmp_path: Path) -> None:
     recording = open_recording(tmp_path / "f.npz")
     assert [run.scalars["nu"] for run in recording.trajectories] == [1, 2, 3, 4, 5]
     assert any("rows (7,)" in note for note in recording.notes)
+
+
+def test_staggered_grids_are_averaged_to_cells(tmp_path: Path) -> None:
+    u, v, p = states(7, 9, 6), states(7, 8, 7, seed=1), states(7, 8, 6, seed=2)
+    axes = {"x": np.arange(8.0), "y": np.arange(6.0), "t": np.arange(7.0)}
+    np.savez(tmp_path / "f.npz", u=u, v=v, p=p, **axes)
+    recording = open_recording(tmp_path / "f.npz")
+    assert names_of(recording) == ["u", "v", "p"]
+    expected = np.stack([(u[:, 1:] + u[:, :-1]) / 2, (v[:, :, 1:] + v[:, :, :-1]) / 2, p], axis=1)
+    assert np.array_equal(whole(recording)[0], expected)
+    assert sum("faces" in note for note in recording.notes) == 2
+    np.savez(tmp_path / "g.npz", u=p, w=states(8, 8, 6), **axes)  # one state more is no staggered grid
+    assert names_of(open_recording(tmp_path / "g.npz")) == ["u"]

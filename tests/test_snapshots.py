@@ -302,3 +302,50 @@ def test_decisions_in_reading_are_listed_before_training_and_in_python(tmp_path:
 def test_a_folder_of_nothing_says_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "read.me").write_text("words")
     refused(tmp_path, "read.me")
+
+
+def foam_file(path: Path, kind: str, body: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"FoamFile {{ version 2.0; format ascii; class {kind}; object {path.name}; }}\n{body}\n")
+
+
+def write_foam(case: Path, u: np.ndarray, n: int) -> None:
+    """A case as OpenFOAM writes it: a row of n cells; u is (time, cell), a pressure."""
+    foam_file(case / "system" / "controlDict", "dictionary", "startTime 0; endTime 1; deltaT 0.5;")
+    corners = [(x / n, y, z) for x in range(n + 1) for y in (0, 1) for z in (0, 1)]
+    walls = [[4 * i, 4 * i + 1, 4 * i + 3, 4 * i + 2] for i in range(n + 1)]
+    sides = [(0, 4, 5, 1), (2, 3, 7, 6), (0, 2, 6, 4), (1, 5, 7, 3)]
+    outer = [(i, [4 * i + k for k in side]) for i in range(n) for side in sides]
+    inner = [(i - 1, walls[i][::-1]) for i in range(1, n)]
+    faces = [*inner, (0, walls[0]), (n - 1, walls[n][::-1]), *outer]
+    mesh = case / "constant" / "polyMesh"
+    rows = {
+        "points": ("vectorField", [f"({x:g} {y} {z})" for x, y, z in corners]),
+        "faces": ("faceList", [f"4({' '.join(map(str, face))})" for _, face in faces]),
+        "owner": ("labelList", [str(cell) for cell, _ in faces]),
+        "neighbour": ("labelList", [str(cell + 1) for cell, _ in inner]),
+    }
+    for name, (kind, lines) in rows.items():
+        foam_file(mesh / name, kind, f"{len(lines)}\n(\n" + "\n".join(lines) + "\n)")
+    patch = f"walls {{ type wall; nFaces {len(faces) - len(inner)}; startFace {len(inner)}; }}"
+    foam_file(mesh / "boundary", "polyBoundaryMesh", f"1\n(\n{patch}\n)")
+    for time, state in enumerate(u):
+        values = "\n".join(f"{value:.17g}" for value in state)
+        field = f"dimensions [0 2 -2 0 0 0 0];\ninternalField nonuniform List<scalar>\n{n}\n(\n{values}\n)\n;\n"
+        foam_file(
+            case / f"{0.5 * time:g}" / "p", "volScalarField", field + "boundaryField { walls { type calculated; } }"
+        )
+
+
+def test_openfoam_cases_are_trajectories(tmp_path: Path, call: Call) -> None:
+    pytest.importorskip("vtkmodules")
+    u = waves(3, 12, 1, 8)[:, :, 0]
+    for b, run in enumerate(u):
+        write_foam(tmp_path / "f" / f"case_{b}", run, 8)
+    recording = open_recording(tmp_path / "f")
+    np.testing.assert_allclose(whole(recording)[:, :, 0], u, rtol=1e-6)
+    assert (names_of(recording), recording.dt) == (["p"], 0.5)
+    np.testing.assert_allclose(recording.axes[0].coordinates, (np.arange(8) + 0.5) / 8, rtol=1e-6)
+    assert through_the_flow(tmp_path / "f", tmp_path, call).config.source.space == (8,)
+    foam_file(tmp_path / "f" / "case_0" / "0" / "p", "volScalarField", '#include "/etc/passwd"')
+    refused(tmp_path / "f", "includes other files")

@@ -33,7 +33,7 @@ from hero.data.formats.arrays import (
     with_scalars,
 )
 from hero.data.formats.series import FORCING, with_series
-from hero.data.formats.views import real_parts, unfolded
+from hero.data.formats.views import in_cells, real_parts, unfolded
 from hero.errors import HeroError
 
 STATES = ("u", "data", "solution", "tensor", "states", "usol", "uu", "U", "sol", "y", "arr_0", "")
@@ -64,6 +64,7 @@ def read_named(path: Path, arrays: Mapping[str, FileArray], layout: str, *, form
     """The trajectories in arrays by name."""
     numeric = {name: array for name, array in arrays.items() if np.dtype(array.dtype).kind in "fiubc"}
     layout, numbers = unfolded(path, layout, numeric)
+    numbers, centred = in_cells(numbers)
     coordinates = coordinates_of(numbers)
     cloud = _small(numbers, "coords") if "coords" in numbers else None
     states, axes = _states(path, numbers, arrays, layout, coordinates, cloud)
@@ -91,7 +92,7 @@ def read_named(path: Path, arrays: Mapping[str, FileArray], layout: str, *, form
         field_names=tuple(name for n, word in letters.items() if "t" not in word for name in _parts(n, word, numbers)),
         points=cloud,
         weights=weights,
-        notes=(f"The axes of {shown} are read as {axes}.", *notes),
+        notes=(f"The axes of {shown} are read as {axes}.", *centred, *notes),
     )
     return with_series(recording, rest)
 

@@ -53,6 +53,8 @@ class Rule:
     """Names that do not fit."""
     sure: bool = True
     """Whether a word in the names says what the number is."""
+    counted: bool = True
+    """Whether whole numbers count steps; else they are times."""
 
     def sentence(self) -> str:
         """The rule as the doctor prints it, with an example."""

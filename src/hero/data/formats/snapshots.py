@@ -158,7 +158,7 @@ def _check_last(file: Path, rule: Rule, first: Mapping[str, Mapping[str, FileArr
 
 def _in_time(recording: Recording, numbers: np.ndarray, rule: Rule, run: str) -> Recording:
     """The recording with the times that its names say: dates in days, fractions as they are, counters as steps of 1."""
-    counted = not rule.dated and bool((numbers == np.round(numbers)).all())
+    counted = rule.counted and not rule.dated and bool((numbers == np.round(numbers)).all())
     step = float(np.diff(numbers).min()) if len(numbers) > 1 else 1.0
     dt, times = time_step((numbers - numbers[0]) / step if counted else numbers)
     note = f"A time step is {step:g} in the numbers of the names; data.dt says how long it is."

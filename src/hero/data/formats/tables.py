@@ -51,22 +51,23 @@ def _is_number(word: bytes) -> bool:
 
 def open_csv(path: Path) -> dict[str, FileArray]:
     """The fields of a CSV file by the names in its first line."""
-    return _arrays(_read_csv, path)
+    return arrays_of(_read_csv, path)
 
 
 def open_parquet(path: Path) -> dict[str, FileArray]:
     """The fields of a Parquet file."""
-    _needs(path, "pyarrow", "parquet")
-    return _arrays(_read_parquet, path)
+    needs(path, "pyarrow", "parquet")
+    return arrays_of(_read_parquet, path)
 
 
 def open_vtk(path: Path) -> dict[str, FileArray]:
     """The fields on the points of a VTK file, or in its cells where points have none."""
-    _needs(path, "vtkmodules", "vtk")
-    return _arrays(_read_vtk, path)
+    needs(path, "vtkmodules", "vtk")
+    return arrays_of(_read_vtk, path)
 
 
-def _needs(path: Path, module: str, extra: str) -> None:
+def needs(path: Path, module: str, extra: str) -> None:
+    """Refuse a file that a missing library reads."""
     if find_spec(module) is None:
         raise HeroError(f"{path} needs {module} to be read; {install_hint(extra)}.")
 
@@ -74,7 +75,8 @@ def _needs(path: Path, module: str, extra: str) -> None:
 Load = Callable[[Path], dict[str, np.ndarray]]
 
 
-def _arrays(load: Load, path: Path) -> dict[str, FileArray]:
+def arrays_of(load: Load, path: Path) -> dict[str, FileArray]:
+    """The arrays that `load` finds in a file by name."""
     found = _loaded(load, path, path.stat().st_mtime_ns)
     return {n: FileArray(partial(_read, load), path, n, values.shape, values.dtype) for n, values in found.items()}
 

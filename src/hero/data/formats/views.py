@@ -95,7 +95,33 @@ def _read_unfolded(array: FileArray, sizes: Sequence[Sequence[int]], path: Path,
     return np.asarray(array[tuple(outer)]).reshape(shape)[tuple(inner)]
 
 
-def centred(array: FileArray, axes: Sequence[int]) -> FileArray:
+def in_cells(arrays: Mapping[str, FileArray]) -> tuple[dict[str, FileArray], tuple[str, ...]]:
+    """Arrays of a staggered grid in the cells: u has one point more along x and v along y, with p between them."""
+    found, notes = dict(arrays), list[str]()
+    for rank in {len(array.shape) for array in arrays.values()} - {0, 1}:
+        alike = {name: np.array(array.shape) for name, array in arrays.items() if len(array.shape) == rank}
+        # One array longer along one axis, another along another: time would be longer along one alone.
+        axes = {
+            int(axis)
+            for one in alike.values()
+            for other in alike.values()
+            if sorted(one - other) == [-1, *[0] * (rank - 2), 1]
+            for axis in np.flatnonzero(one - other)
+        }
+        if not axes:
+            continue
+        cells = np.min([shape for shape in alike.values() if len(alike) > 1], axis=0)
+        for name, shape in alike.items():
+            longer = np.flatnonzero(shape - cells)
+            if longer.size and set(longer.tolist()) <= axes and (shape - cells <= 1).all():
+                found[name] = _centred(arrays[name], longer.tolist())
+                notes.append(
+                    f"{name} {tuple(arrays[name].shape)} lies on faces; the mean of both is taken in each cell."
+                )
+    return found, tuple(notes)
+
+
+def _centred(array: FileArray, axes: Sequence[int]) -> FileArray:
     """Values on the faces of cells along some axes, one more than there are cells, as means of both faces."""
     shape = tuple(n - (i in axes) for i, n in enumerate(array.shape))
     return FileArray(partial(_read_centred, array, tuple(axes)), array.path, array.name, shape, array.dtype)
