@@ -11,10 +11,11 @@ import pytest
 import scipy.io
 import torch
 
-from conftest import Call
+from conftest import Call, assert_refused
 from foreign import refused
 from foreign_arrays import Trap, states
 from hero.analysis.doctor import diagnose
+from hero.data.files.resampling import resampled
 from hero.data.formats import open_recording
 from hero.data.formats.names import find_rule
 from hero.results import Result
@@ -219,6 +220,26 @@ def test_a_gap_in_time_is_a_problem_with_a_remedy(tmp_path: Path, call: Call) ->
     ]
     code, _, err = call("train", folder)
     assert (code, "the longest after frame 6" in err) == (2, True)
+    assert "data.resample=1" in err
+
+
+def test_uneven_times_are_interpolated_where_the_user_says_so(tmp_path: Path, call: Call) -> None:
+    folder = write_states(tmp_path / "f", "npy", waves(1, 40, 2, 8, 6), run="")
+    (folder / "t_7.npy").unlink()
+    given = open_recording(folder)
+    even = resampled(given, 0.5)
+    values, times = given.trajectories[0].read(slice(None), [0, 1]), given.times[0]
+    expected = np.stack([np.interp(0.5 * np.arange(79), times, line) for line in values.reshape(39, -1).T], axis=1)
+    assert even.trajectories[0].frames == 79
+    for part in (slice(0, 79), slice(11, 20, 3), slice(78, 79)):
+        found = even.trajectories[0].read(part, [0, 1])
+        np.testing.assert_allclose(found.reshape(len(found), -1), expected[part], atol=1e-12)
+    places = ("--runs", tmp_path / "runs", "--data", tmp_path / "data")
+    assert call("train", folder, *settings(*SMALL, *FNO, "data.resample=1", "data.rollout=2"), *places)[0] == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    assert call("predict", run, "--input", folder, "--steps", 2, "--out", tmp_path / "next.npy", *places)[0] == 0
+    np.savez(tmp_path / "g.npz", u=waves(3, 9, 1, 8))
+    assert_refused(call("train", tmp_path / "g.npz", *settings("data.resample=1")), "data.resample")
 
 
 def test_only_two_states_are_opened_before_they_are_read(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from hero.config import Facts
 from hero.data import Files, FileSettings, Source, get_task, load_trajectories
 from hero.data.files.checks import are_equal_steps, tidy, time_steps
+from hero.data.files.resampling import resampled
 from hero.data.files.selection import matched_channels, with_positions
 from hero.data.files.splits import Part
 from hero.data.files.trajectories import FileTrajectories, Reading
@@ -97,7 +98,8 @@ def from_recording(path: Path, card: ModelCard) -> GivenStates:
     """The trajectories of a recording with the channels, stride and grid points of the operator."""
     own = source_of(card)
     chosen = own.files.settings if own.files else FileSettings(path=str(path))
-    recording = tidy(open_recording(path, chosen.layout))
+    given = open_recording(path, chosen.layout)
+    recording = tidy(resampled(given, chosen.resample if given.times else 0.0))
     if recording.points is not None:
         recording = with_positions(recording)
     if recording.space == card.grid:  # such as a prediction, which is on the grid of the operator

@@ -240,7 +240,8 @@ def uneven_times(recording: Recording, stride: int = 1) -> Iterator[UnfitError]:
     if every:
         remedy, settings = f"take one frame in {every}, which makes them equal", {"data.stride": str(every)}
     else:
-        remedy = "resample it to equal time steps, or, if its times are wrong, say what the time step is"
+        even = f"interpolate its states with data.resample={np.median(steps):.6g}, or, " if forward else ""
+        remedy = f"{even}if its times are wrong, say what the time step is"
         settings = {"data.dt": f"{np.median(steps) if forward else 1:.6g}"}
     yield UnfitError("time step", named(recording), text if forward else "its times do not increase", remedy, settings)
 

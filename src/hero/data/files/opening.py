@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hero.data.files.checks import UnfitError, fitted, problems, tidy
 from hero.data.files.recording import Recording
+from hero.data.files.resampling import resampled
 from hero.data.files.selection import axis_slices, chosen_channels, each_axis, with_positions
 from hero.data.files.splits import divided
 from hero.data.formats import open_recording
@@ -48,7 +49,7 @@ def opened(settings: FileSettings) -> Recording:
 
     HeroError if it is not, or has changed since the settings were found in it.
     """
-    given = open_recording(Path(settings.path), settings.layout)
+    given = resampled(open_recording(Path(settings.path), settings.layout), settings.resample)
     recording, unfit = examined(given, settings)
     for problem in unfit:
         raise problem

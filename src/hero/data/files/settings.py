@@ -58,6 +58,9 @@ class GivenSettings(Settings):
     condition: Words = setting((), "Conditioning by name (default: every number that varies, and all fixed fields).")
     forcing: Words = setting((), "Variables in time that are known in advance: seen, never predicted.", carried=True)
     stride: int = setting(1, "Take every n-th state of a trajectory.", ge=1, carried=True)
+    resample: float = setting(
+        0.0, "Interpolate states to this time step (default: as in the file).", ge=0, carried=True
+    )
     crop: Words = setting((), "Part of each axis in points, as 0:64,32:96 (default: all).", carried=True)
     coarsen: int = setting(1, "Take every n-th grid point along each axis.", ge=1, carried=True)
     dt: float = setting(0.0, "Time between two states (default: from the file).", ge=0, found=True)
