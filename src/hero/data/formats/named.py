@@ -32,7 +32,7 @@ from hero.data.formats.arrays import (
     whole,
     with_scalars,
 )
-from hero.data.formats.series import FORCING, with_series
+from hero.data.formats.series import FORCING, base_and_split, with_series
 from hero.data.formats.views import in_cells, real_parts, unfolded
 from hero.errors import HeroError
 
@@ -158,7 +158,7 @@ def _candidates(numbers: Mapping[str, FileArray], layout: str, coordinates: Mapp
 def _is_free(name: str, numbers: Mapping[str, FileArray]) -> bool:
     """Whether an array has no meaning by its name alone."""
     reserved = {*CONDITIONS, *SPELLINGS, "coords", "weights", "dt", *_coordinate_names(numbers)}
-    return name not in reserved and _base_and_split(name)[0] != FORCING and len(numbers[name].shape) > 1
+    return name not in reserved and base_and_split(name)[0] != FORCING and len(numbers[name].shape) > 1
 
 
 def _letters(shape: Sequence[int], axes: str, states: Sequence[int]) -> str:
@@ -257,7 +257,7 @@ def _conditioned(
     that hold them."""
     found: list[Trajectory] = []
     used: set[str] = set()
-    meanings = {name: _base_and_split(name) for name in numbers}
+    meanings = {name: base_and_split(name) for name in numbers}
     for split in dict.fromkeys(run.split for run in runs):
         chosen = [run for run in runs if run.split == split]
         own = {base for base, of in meanings.values() if of == split}
@@ -277,15 +277,6 @@ def _shortened(path: Path, runs: Sequence[Trajectory], name: str, frames: np.nda
     if lengths.shape != (len(runs),) or lengths.min() < 1 or lengths.max() > runs[0].frames:
         raise HeroError(f"{path}: {name} are not the states of {len(runs)} trajectories; save one for each.")
     return [shortened(one, int(length)) for one, length in zip(runs, lengths, strict=True)]
-
-
-def _base_and_split(name: str) -> tuple[str, str]:
-    """(reynolds, train) for reynolds_train and train_reynolds."""
-    for word, split in SPELLINGS.items():
-        base = name.removesuffix(f"_{word}").removeprefix(f"{word}_")
-        if base != name:
-            return base, split
-    return name, ""
 
 
 def _is_condition(name: str, array: FileArray, count: int, axes: str, shape: Sequence[int]) -> bool:

@@ -26,7 +26,8 @@ def with_series(recording: Recording, arrays: Mapping[str, FileArray]) -> Record
         rows = [i for i, one in enumerate(recording.trajectories) if one.split == split]
         frames = max(recording.trajectories[i].frames for i in rows)
         for name, array in arrays.items():
-            base = _base(name, split)
+            base, own_split = base_and_split(name)
+            base = base if own_split in ("", split) else ""
             numeric = np.dtype(array.dtype).kind in "fiu"
             axes = _axes(base, array.shape, len(rows), frames, recording.space) if base and numeric else ""
             used |= {name} if axes else set()
@@ -42,13 +43,13 @@ def with_series(recording: Recording, arrays: Mapping[str, FileArray]) -> Record
     return replace(recording, trajectories=runs, notes=(*recording.notes, f"Not used: {describe(arrays)}{as_forcing}."))
 
 
-def _base(name: str, split: str) -> str:
-    """The name of an array without its split; empty where it belongs to another one."""
-    for word, meaning in SPELLINGS.items():
+def base_and_split(name: str) -> tuple[str, str]:
+    """(reynolds, train) for reynolds_train and train_reynolds."""
+    for word, split in SPELLINGS.items():
         base = name.removesuffix(f"_{word}").removeprefix(f"{word}_")
         if base != name:
-            return base if meaning == split else ""
-    return name
+            return base, split
+    return name, ""
 
 
 def _axes(name: str, shape: tuple[int, ...], rows: int, frames: int, space: tuple[int, ...]) -> str:
