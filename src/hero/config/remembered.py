@@ -85,8 +85,9 @@ def sources_of(module: str) -> Sources | None:
         if is_here(file) and not file.startswith(installed) and name.partition(".")[0] not in ("hero", "__main__"):
             names.add(name)
     found: Sources = {}
-    with_packages = {package for name in names for package in itertools.accumulate(name.split("."), "{}.{}".format)}
-    for name in sorted(with_packages):
+    families = [list(itertools.accumulate(name.split("."), "{}.{}".format)) for name in names]
+    # Code that a compiler made has a name in a package that was never imported; nothing imports it again.
+    for name in sorted({name for family in families if all(one in sys.modules for one in family) for name in family}):
         file = origin(name)
         if not (file.endswith(".py") or (not file and hasattr(sys.modules[name], "__path__"))):
             return None

@@ -16,7 +16,7 @@ from typing import Any
 
 from hero.config.registry import Registry
 from hero.data.files.recording import Recording
-from hero.data.formats import folders, matlab, named, openfoam, torch, xarray
+from hero.data.formats import folders, matlab, named, openfoam, torch, xarray, xdmf
 from hero.data.formats.arrays import LISTED, describe
 from hero.data.formats.claims import check_claim
 from hero.data.formats.containers import Format, files_of, kinds_of, opened, states_of
@@ -134,6 +134,7 @@ FORMATS: Registry[Format] = Registry(
         "csv": Format("CSV table", "csv", _always, partial(named.read_named, form="csv")),
         "parquet": Format("Parquet table", "parquet", _always, partial(named.read_named, form="parquet")),
         "vtk": Format("VTK", "vtk", _always, STATE),
+        "xdmf": Format("XDMF", "xdmf", _always, xdmf.read_xdmf),
         "image": Format("image", "image", _always, STATE),
         "pickle": Format("Python pickle", "pickle", _always, PICKLE),
         "zip": Format("zip file", "zip", _always, ZIP),

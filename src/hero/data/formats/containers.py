@@ -68,6 +68,7 @@ OPEN: dict[str, Callable[[Path], Any]] = {
     "parquet": open_parquet,
     "vtk": open_vtk,
     "image": open_image,
+    "xdmf": Path,
     "zip": Path,
     "pickle": Path,
 }
@@ -114,7 +115,7 @@ def kinds_of(path: Path) -> list[str]:
     if kinds := _kinds_of_file(path, head):
         return kinds
     raise HeroError(
-        f"{path} begins with {head[:8]!r}, which is none of HDF5, NetCDF, Zarr, MATLAB, NumPy, PyTorch, VTK, "
+        f"{path} begins with {head[:8]!r}, which is none of HDF5, NetCDF, Zarr, MATLAB, NumPy, PyTorch, VTK, XDMF, "
         "CSV, Parquet and images; "
         "save the array with numpy.save and name its axes with `--set data.layout=btcxy`."
     )
@@ -125,8 +126,8 @@ def _kinds_of_file(path: Path, head: bytes) -> list[str]:
         return [zip_kind(path)]
     if is_hdf5(path):
         return _kinds_of_hdf5(path)
-    if head.startswith(b"<?xml") and b"<VTKFile" in head:
-        return ["vtk"]
+    if head.startswith((b"<?xml", b"<Xdmf")):
+        return ["vtk"] * (b"<VTKFile" in head) or ["xdmf"] * (b"<Xdmf" in head)
     return [kind for kind, magic in MAGIC.items() if head.startswith(magic)][:1] or ["csv"] * is_csv(head)
 
 
@@ -153,7 +154,7 @@ def files_of(folder: Path) -> list[Path]:
     below = [path for path in folder.rglob("*") if not path.name.startswith(".") and path.is_file()]
     direct = [path for path in below if path.parent == folder]
     kinds = {path: _kind_in_folder(path) for path in _samples(direct) + _samples(below)}
-    for wanted in ("hdf5", *ARRAY_KINDS):
+    for wanted in ("xdmf", "hdf5", *ARRAY_KINDS):  # XDMF says what its HDF5 files hold
         for paths in (direct, below):
             endings = {path.suffix for path in paths if kinds.get(path) == wanted} - {""}
             # A file that cannot be read is not left out of files with its ending: its reader says what is wrong.

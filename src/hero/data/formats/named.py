@@ -36,9 +36,9 @@ from hero.data.formats.series import FORCING, base_and_split, with_series
 from hero.data.formats.views import in_cells, real_parts, unfolded
 from hero.errors import HeroError
 
-STATES = ("u", "data", "solution", "tensor", "states", "usol", "uu", "U", "sol", "y", "arr_0", "")
+STATES = ("u", "data", "solution", "tensor", "states", "prediction", "usol", "uu", "U", "sol", "y", "arr_0", "")
 """Names under which people store the states; "" is the array of a file without names."""
-UNNAMED = ("data", "arr_0", "")
+UNNAMED = ("data", "prediction", "arr_0", "")
 """Names that say nothing; the channel is called u."""
 CONDITIONS = ("mu", "params", "parameters")
 COORDINATES = {
