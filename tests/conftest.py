@@ -26,6 +26,7 @@ from typer.core import TyperGroup
 from forked import Forked
 from hero.cli import app, main
 from hero.config import registry
+from hero.config.remembered import Finder
 from hero.console import console
 from hero.runs.config import RunConfig, make_config
 from hero.strategies import STRATEGIES
@@ -146,7 +147,8 @@ def forgetting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             del sys.modules[name]
     for known, before in names:
         known.intersection_update(before)
-    sys.meta_path[:] = finders
+    # Ours alone: a library that a test imports may leave its own, without which the metadata of packages are not found.
+    sys.meta_path[:] = [one for one in sys.meta_path if one in finders or not isinstance(one, Finder)]
     registry._all_trusted = False
 
 
