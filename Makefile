@@ -22,8 +22,10 @@ demo: .venv/.installed
 test: .venv/.installed-dev
 	$(MAKE) --no-print-directory -j 2 lint pytest
 
+# A worker more than cores: some wait for processes that they have started.
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 pytest: .venv/.installed-dev
-	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 results: .venv/.installed
 	$(BIN)/python -m benchmarks results
