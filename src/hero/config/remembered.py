@@ -106,7 +106,7 @@ def is_here(path: str) -> bool:
     return path.startswith(os.path.join(os.getcwd(), ""))
 
 
-class Source(SourceFileLoader):
+class KnownSource(SourceFileLoader):
     """Runs the source that has the digest, never a compiled file."""
 
     known = ""
@@ -130,7 +130,7 @@ class Finder(MetaPathFinder):
         file, known = self.sources[name]
         if not file:
             return ModuleSpec(name, None, is_package=True)
-        loader = Source(name, file)
+        loader = KnownSource(name, file)
         loader.known = known
         inside = None if os.path.basename(file) != "__init__.py" else [] if is_here(file) else [os.path.dirname(file)]
         return importlib.util.spec_from_file_location(name, file, loader=loader, submodule_search_locations=inside)

@@ -24,7 +24,7 @@ from hero.data.formats.hdf5 import dedalus, fields, pbdl, well
 from hero.data.formats.hdf5.datasets import datasets_in
 from hero.data.formats.hdf5.layouts import read_layout
 from hero.data.formats.hdf5.table import LAYOUTS, is_particles
-from hero.data.formats.names import Rule, find_rule, follow, split_pattern
+from hero.data.formats.names import NameRule, find_rule, follow, split_pattern
 from hero.data.formats.snapshots import beside, read_snapshots
 from hero.errors import HeroError
 
@@ -61,7 +61,7 @@ def _read_folder(path: Path, folder: Path, layout: str) -> Recording:
     return joined(recordings)
 
 
-def _are_states(first: Path, rule: Rule, pattern: str, axes: str) -> bool:
+def _are_states(first: Path, rule: NameRule, pattern: str, axes: str) -> bool:
     """Whether files with a time in their names hold one state each: the user says so, or the first one does."""
     if "{t}" not in rule.pattern or "t" in axes:
         return False

@@ -42,7 +42,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Rule:
+class NameRule:
     """A pattern and what it says of each name that it fits."""
 
     pattern: str
@@ -73,7 +73,7 @@ def split_pattern(layout: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else (layout, "")
 
 
-def follow(pattern: str, names: Sequence[str]) -> Rule:
+def follow(pattern: str, names: Sequence[str]) -> NameRule:
     """The rule of a pattern."""
     unknown = re.findall(r"\{(?![bct]\})[^}]*\}?", pattern)
     letters = re.findall(r"\{([bct])\}", pattern)
@@ -99,7 +99,7 @@ def follow(pattern: str, names: Sequence[str]) -> Rule:
         for name, found in fitting.items()
     }
     order = sorted(places, key=lambda name: (natural(places[name].run), places[name].field, places[name].time or 0))
-    return Rule(pattern, {n: places[n] for n in order}, dated, tuple(n for n in names if n not in places))
+    return NameRule(pattern, {n: places[n] for n in order}, dated, tuple(n for n in names if n not in places))
 
 
 def _is_time(text: str, dated: bool) -> bool:
@@ -123,7 +123,7 @@ def natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def find_rule(names: Sequence[str]) -> Rule | None:
+def find_rule(names: Sequence[str]) -> NameRule | None:
     """The rule that the names of files follow, in one folder or one level of folders; None where they follow none."""
     split = [name.rpartition("/") for name in names]
     folders = sorted({folder for folder, _, _ in split})
@@ -149,7 +149,7 @@ def find_rule(names: Sequence[str]) -> Rule | None:
     known = {re.split(r"[_\-. ]", field)[-1] for field in fields} <= set(QUANTITIES.split())
     if rule.left or fields & set(SPELLINGS) or ("{c}" in pattern and not known and not re.search("{[bt]}", pattern)):
         return None
-    return Rule(rule.pattern, rule.places, rule.dated, rule.left, sure)
+    return NameRule(rule.pattern, rule.places, rule.dated, rule.left, sure)
 
 
 def _folder_pattern(folders: Sequence[str], pattern: str) -> str | None:

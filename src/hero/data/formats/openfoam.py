@@ -13,7 +13,7 @@ import numpy as np
 from hero.data.files.recording import Recording
 from hero.data.formats.arrays import FileArray
 from hero.data.formats.claims import BOMB
-from hero.data.formats.names import Place, Rule, natural
+from hero.data.formats.names import NameRule, Place, natural
 from hero.data.formats.snapshots import read_snapshots
 from hero.data.formats.tables import arrays_of, gridded, needs
 from hero.errors import HeroError
@@ -40,7 +40,7 @@ def read_openfoam(path: Path, folder: Path, layout: str) -> Recording:
             places[time.relative_to(folder).as_posix()] = Place(case.name, "", float(time.name))
     if not places:
         raise HeroError(f"{folder} is an OpenFOAM case without folders of times; run it, or reconstruct it.")
-    recording = read_snapshots(folder, Rule("{b}/{t}", places, dated=False, counted=False), layout, open_time)
+    recording = read_snapshots(folder, NameRule("{b}/{t}", places, dated=False, counted=False), layout, open_time)
     files = tuple(file for name in places for file in sorted((folder / name).iterdir()) if file.is_file())
     return replace(recording, format="openfoam", files=files)
 

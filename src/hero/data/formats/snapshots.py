@@ -19,7 +19,7 @@ from hero.data.files.selection import UNNAMED
 from hero.data.formats.arrays import FileArray, time_step
 from hero.data.formats.folders import check_alike, join
 from hero.data.formats.named import COORDINATES, coordinates_of, read_named
-from hero.data.formats.names import Rule
+from hero.data.formats.names import NameRule
 from hero.errors import HeroError
 
 Open = Callable[[Path], Mapping[str, FileArray]]
@@ -28,7 +28,7 @@ FEW = 16
 """Components that a state may have along an axis that is shorter than the others."""
 
 
-def read_snapshots(folder: Path, rule: Rule, axes: str, opened: Open) -> Recording:
+def read_snapshots(folder: Path, rule: NameRule, axes: str, opened: Open) -> Recording:
     """The recording of files with one state each; `axes` are those of a state, "" where they are to be found."""
     runs: dict[str, dict[str, dict[float, Path]]] = {}
     for name, place in rule.places.items():
@@ -48,7 +48,7 @@ def read_snapshots(folder: Path, rule: Rule, axes: str, opened: Open) -> Recordi
     return replace(whole, files=files, notes=(f"Names are read as {rule.sentence()}", *whole.notes))
 
 
-def _check_complete(folder: Path, rule: Rule, runs: Mapping[str, Mapping[str, Mapping[float, Path]]]) -> None:
+def _check_complete(folder: Path, rule: NameRule, runs: Mapping[str, Mapping[str, Mapping[float, Path]]]) -> None:
     """Refuse a trajectory of which a channel lacks a state that another has."""
     expected = list(next(iter(runs.values())))
     for run, fields in runs.items():
@@ -149,14 +149,14 @@ def _state(opened: Open, file: Path, name: str, shape: tuple[int, ...]) -> FileA
     return arrays[name]
 
 
-def _check_last(file: Path, rule: Rule, first: Mapping[str, Mapping[str, FileArray]], opened: Open) -> None:
+def _check_last(file: Path, rule: NameRule, first: Mapping[str, Mapping[str, FileArray]], opened: Open) -> None:
     field = list(rule.places.values())[-1].field
     for name, array in first[field].items():
         if not _is_fixed(name, array):
             _state(opened, file, name, tuple(array.shape))
 
 
-def _in_time(recording: Recording, numbers: np.ndarray, rule: Rule, run: str) -> Recording:
+def _in_time(recording: Recording, numbers: np.ndarray, rule: NameRule, run: str) -> Recording:
     """The recording with the times that its names say: dates in days, fractions as they are, counters as steps of 1."""
     counted = rule.counted and not rule.dated and bool((numbers == np.round(numbers)).all())
     step = float(np.diff(numbers).min()) if len(numbers) > 1 else 1.0
@@ -166,7 +166,7 @@ def _in_time(recording: Recording, numbers: np.ndarray, rule: Rule, run: str) ->
     return replace(recording, dt=dt, times=times, time_unit="d" if rule.dated else "", notes=notes)
 
 
-def beside(folder: Path, rule: Rule, read: Callable[[Path], Recording]) -> Recording:
+def beside(folder: Path, rule: NameRule, read: Callable[[Path], Recording]) -> Recording:
     """The recording of files with one channel each; the rule names trajectory and channel."""
     runs: dict[str, dict[str, Recording]] = {}
     for name, place in rule.places.items():
