@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from hero.cli import main
-from hero.faults import VARIABLE
+from hero.files import FAULT
 from hero.runs.checkpoint import load_state
 
 TIMES = {"seconds", "steps_per_second", "cost", "checksum"}
@@ -46,9 +46,9 @@ def start(arguments: Sequence[object], output: Path, fault: str | None = None) -
         os.setsid()  # Ctrl-C in our terminal is not for it
         for stream in (1, 2):
             os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666), stream)
-        os.environ.pop(VARIABLE, None)
+        os.environ.pop(FAULT, None)
         if fault:
-            os.environ[VARIABLE] = fault
+            os.environ[FAULT] = fault
         code = main([str(argument) for argument in arguments])
         sys.stdout.flush()
     except BaseException as error:  # a traceback is a finding, and the child may not return into the caller's code

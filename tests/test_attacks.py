@@ -28,11 +28,10 @@ import torch
 
 from conftest import options, tiny
 from forked import in_fork
-from hero.checksums import FIELD, sealed_archive
 from hero.cli import main
 from hero.data.tasks.store import split_path
 from hero.deploy.model_folder import write_folder
-from hero.files import write_atomic, write_json
+from hero.files import FIELD, sealed_archive, write_atomic, write_json
 from hero.runs.folder import Run
 from hero.runs.records import read_arrays, write_arrays
 from hero.runs.stored import Label

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from conftest import Call, assert_refused, tiny
-from hero.checksums import DIGITS, MARK, NEAR, UNSEALED, is_whole, sealed
 from hero.data import load_split, split_path
 from hero.data.files.arrays import store_arrays
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
+from hero.files import DIGITS, MARK, NEAR, UNSEALED, is_whole, sealed
 from hero.runs.checkpoint import load_state, read_weights
 from hero.runs.config import OF_RUN, make_config
 from hero.runs.folder import Run

@@ -20,7 +20,7 @@ import pytest
 from conftest import Call, assert_refused, hero, options, parse, start_hero, tiny
 from hero import parts
 from hero.cli import main, with_dashes
-from hero.cli.options import OneRun, Settings, setting_names
+from hero.cli.options import Configuration, OneRun, setting_names
 from hero.console import console
 from hero.data import TASKS
 from hero.errors import DISTRIBUTION, HeroError
@@ -211,7 +211,7 @@ def test_the_same_command_after_the_end_shows_the_result_and_touches_nothing(
 def test_options_and_overrides_mean_the_same() -> None:
     options = ["--strategy", "push_forward", "--seed", "7", "--backbone", "fno", "--preset", "quick"]
     values = parse("train", "kdv", *options, "--set", "train.lr=.5")
-    run, settings = (cls(**{item.name: values[item.name] for item in fields(cls)}) for cls in (OneRun, Settings))
+    run, settings = (cls(**{item.name: values[item.name] for item in fields(cls)}) for cls in (OneRun, Configuration))
     parsed = settings.resolve("train", **vars(run))
     values = {"task.name": "kdv", "strategy": "push_forward", "seed": 7, "train.lr": 0.5}
     assert parsed == make_config("quick", overrides=values)

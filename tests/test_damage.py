@@ -20,10 +20,9 @@ import safetensors.torch
 import torch
 
 from conftest import Call, assert_refused, fork_hero, hero, options, tiny, wait_until
-from hero.checksums import UNSEALED, sealed
 from hero.data import Split, generate, get_task, load_split, split_path
 from hero.evaluation.evaluate import evaluate
-from hero.files import json_line, write_json
+from hero.files import UNSEALED, json_line, sealed, write_json
 from hero.runs.checkpoint import load_state, read_weights, save_state, save_weights
 from hero.runs.folder import Run
 from hero.training.journal import Progress

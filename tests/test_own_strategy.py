@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from conftest import Call, hero, options, tiny
-from hero.checksums import UNSEALED, sealed
 from hero.data.tasks.solver import solve
 from hero.data.windows import Batch, Trajectories
+from hero.files import UNSEALED, sealed
 from hero.models import FNO
 from history_replay import HistoryReplay
 from test_train import assert_resumes

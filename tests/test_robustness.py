@@ -20,12 +20,11 @@ import pytest
 import torch
 
 from conftest import TINY, Call, assert_refused, hero, options, tiny
-from hero.checksums import seal
 from hero.data import TASKS, split_path
 from hero.data.windows import Batch
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
-from hero.files import json_line, write_atomic
+from hero.files import json_line, seal, write_atomic
 from hero.report import write_run_page
 from hero.runs.checkpoint import load_state, save_state
 from hero.runs.folder import load_data

@@ -12,9 +12,8 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from hero.checksums import is_whole, reading
 from hero.errors import HeroError
-from hero.files import write_json
+from hero.files import is_whole, reading, write_json
 
 LARGEST_FILE = 2**28
 """Bytes of a record: hundreds of times as many as a study of thousands of runs writes."""

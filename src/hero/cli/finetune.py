@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from hero.cli.options import Folders, Settings, Size, TrustCode, allow_code, argument, option
+from hero.cli.options import Configuration, Folders, Size, TrustCode, allow_code, argument, option
 from hero.cli.runs import measure, show_result
 from hero.console import say
 from hero.errors import HeroError
@@ -31,7 +31,7 @@ def finetune(
     checkpoint: Annotated[
         str, argument("CHECKPOINT", "Run, or weights: .safetensors, .pt, .ckpt, .mdlus, or a folder with them.", "run")
     ],
-    settings: Settings,
+    settings: Configuration,
     where: FinetuneFolders,
     data: Annotated[
         str | None, option("TASK|FILE", "Benchmark or file of trajectories (default: the data of the run).", "task")

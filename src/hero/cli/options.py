@@ -147,7 +147,7 @@ class Folders:
 
 
 @dataclass
-class Settings:
+class Configuration:
     """A configuration: preset, then file, then single settings."""
 
     panel: ClassVar = "Settings"

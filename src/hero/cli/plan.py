@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from hero.cli.options import (
     AsJson,
+    Configuration,
     Folders,
     JsonFile,
     OneRun,
     RequiredTask,
-    Settings,
     TrustCode,
     allow_code,
     argument,
@@ -41,7 +41,7 @@ def list_tasks(where: Folders, as_json: AsJson = False) -> None:
     say("`hero settings TASK` shows the coefficients, extent, dt and warm-up", style="dim")
 
 
-def make_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
+def make_data(task: RequiredTask, settings: Configuration, where: Folders) -> None:
     """Solve and store the training, validation and test trajectories."""
     check_task(task)
     from hero.data import SPLITS, load_split, split_path
@@ -60,7 +60,7 @@ def benchmark_of(config: "RunConfig") -> "Task":
     return config.source.task
 
 
-def show_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
+def show_data(task: RequiredTask, settings: Configuration, where: Folders) -> None:
     """Print settings and provenance, and draw the fields."""
     check_task(task)
     from hero.data import data_summary, load_split, split_path
@@ -75,7 +75,7 @@ def show_data(task: RequiredTask, settings: Settings, where: Folders) -> None:
 
 
 def settings(
-    settings: Settings,
+    settings: Configuration,
     words: Annotated[
         list[str] | None,
         argument("TASK|FILE|SECTION|NAME", "Data, of which the values are shown, and parts of the list.", "topic"),
@@ -133,7 +133,7 @@ def settings_about(word: str, known: Iterable[str]) -> list[str]:
 
 def describe(
     run: OneRun,
-    settings: Settings,
+    settings: Configuration,
     where: Folders,
     updates: Annotated[int, option("N", "Also make N real updates of each phase: time and peak memory.")] = 0,
     json: JsonFile = None,

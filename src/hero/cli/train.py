@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import hero.parts as parts
 from hero.cli import options
-from hero.cli.options import Folders, OneRun, Settings, WorkerOptions, argument, flag, option, split_names
+from hero.cli.options import Configuration, Folders, OneRun, WorkerOptions, argument, flag, option, split_names
 from hero.cli.runs import measure, show_result
 from hero.cli.show import show, show_json
 from hero.console import say
@@ -23,7 +23,7 @@ STRATEGIES = option("A,B,...", "Some of: NAMES.", "strategy")
 
 def train(
     run: OneRun,
-    settings: Settings,
+    settings: Configuration,
     where: Folders,
     resume: Annotated[str | None, option("RUN", "Continue this run; it keeps its settings.", "run")] = None,
     log: Annotated[list[str] | None, option("NAME", "Also log to: NAMES (default $HERO_LOG).", "logger")] = None,
@@ -36,7 +36,7 @@ def train(
     """
     parts.LOGGERS.check(*split_names(",".join(log or ())) or ())
     if resume is not None:
-        if run != OneRun() or settings not in (Settings(), Settings(set=[])):
+        if run != OneRun() or settings not in (Configuration(), Configuration(set=[])):
             raise HeroError("--resume keeps the run's own settings; leave out the others, or start a new run.")
         where.find(resume)  # before torch is loaded
     from hero.runs.folder import Run
@@ -80,7 +80,7 @@ def network_summary(config: "RunConfig") -> list[str]:
 
 
 def compare(
-    settings: Settings,
+    settings: Configuration,
     where: Folders,
     workers: WorkerOptions,
     task: options.TaskName = None,
@@ -128,7 +128,7 @@ def compare(
 
 def study(
     study: Annotated[str, argument("STUDY", "One of: NAMES.", "study")],
-    settings: Settings,
+    settings: Configuration,
     where: Folders,
     workers: WorkerOptions,
     tasks: Annotated[str | None, option("A,B,...", "Benchmarks (default: as in the paper).", "task")] = None,

@@ -29,13 +29,12 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from hero.checksums import FIELD, UNSEALED, is_whole, sealed, sealed_archive
 from hero.console import progress_bar, say
 from hero.data.windows import Context, Trajectories
 from hero.deploy.card import ModelCard
 from hero.deploy.real import has_free_batch, in_real_numbers
 from hero.errors import HeroError, install_hint, unknown_name
-from hero.files import write_atomic
+from hero.files import FIELD, UNSEALED, is_whole, sealed, sealed_archive, write_atomic
 from hero.method import metrics
 from hero.method.distance import EPS, norm, state_distance
 from hero.method.norm import Norm

@@ -14,10 +14,9 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from hero.checksums import FIELD, UNSEALED, is_whole, is_whole_file, reading, sealed, sealed_archive
 from hero.data.formats.claims import check_stored
 from hero.errors import HeroError, NoPermissionError
-from hero.files import write_atomic
+from hero.files import FIELD, UNSEALED, is_whole, is_whole_file, reading, sealed, sealed_archive, write_atomic
 
 PREVIOUS = "previous.pt"
 """The checkpoint before the last one."""

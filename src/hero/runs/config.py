@@ -21,7 +21,6 @@ import tomli_w
 import torch
 from torch import Tensor, nn
 
-from hero.checksums import UNSEALED, is_whole_file, reading, sealed
 from hero.config import Facts, Settings, parse_override, read_toml
 from hero.config.parse import dotted
 from hero.config.registry import trust
@@ -32,6 +31,7 @@ from hero.data.formats import open_recording
 from hero.data.invariants import parse_keep
 from hero.data.windows import Batches, Trajectories
 from hero.errors import HeroError
+from hero.files import UNSEALED, is_whole_file, reading, sealed
 from hero.method.losses import get_loss
 from hero.method.metrics import HORIZON, Scoring
 from hero.models import BACKBONES, BackboneSettings, build_backbone

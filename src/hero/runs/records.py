@@ -17,9 +17,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from hero.checksums import FIELD, is_whole, is_whole_file, sealed_archive
 from hero.errors import HeroError
-from hero.files import is_bomb, write_atomic
+from hero.files import FIELD, is_bomb, is_whole, is_whole_file, sealed_archive, write_atomic
 from hero.method.metrics import Scoring, by_channel, channel_vrmse, evaluated, scoring_of, summarise
 from hero.records import Record
 

@@ -9,10 +9,9 @@ import contextlib
 from pathlib import Path
 from typing import ClassVar
 
-from hero.checksums import is_whole_file
 from hero.config.parse import read_toml
 from hero.errors import HeroError
-from hero.files import file_hash
+from hero.files import file_hash, is_whole_file
 from hero.records import Record
 from hero.runs.records import Before, Errors, Log, Metrics
 

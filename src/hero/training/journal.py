@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from hero.console import console
-from hero.faults import crash_point
-from hero.files import append, json_line, write_atomic
+from hero.files import append, crash_point, json_line, write_atomic
 from hero.method import metrics
 from hero.ranks import RANKS, first_only
 from hero.runs.config import RunConfig

@@ -25,15 +25,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from hero.checksums import FIELD, UNSEALED, is_whole_file, seal
 from hero.config import Settings, setting
 from hero.console import progress_bar, say
 from hero.data.formats.claims import memory
 from hero.data.tasks.solver import SOLVER_NAME, SOLVER_VERSION, frames
 from hero.data.tasks.task import Task
 from hero.errors import DISTRIBUTION, HeroError
-from hero.faults import crash_point
-from hero.files import lock, open_lock, replacing, reserve
+from hero.files import FIELD, UNSEALED, crash_point, is_whole_file, lock, open_lock, replacing, reserve, seal
 
 HEADER_BYTES = 2**16  # more than everything in a file but the trajectories
 CHUNK_POINTS = 2**15  # grid points stepped at once by a CPU thread: its working set then stays in cache
