@@ -11,7 +11,7 @@ import pytest
 
 from conftest import parse
 from hero import CANDIDATES, DIAGNOSTICS, LOSSES, STRATEGIES
-from hero.cli.options import Settings, key_of
+from hero.cli.options import Configuration, key_of
 from hero.data import TASKS
 from hero.data.formats import FORMATS
 from hero.method.metrics import METRICS
@@ -47,7 +47,7 @@ def test_commands_parse_and_their_settings_exist(document: str, command: str) ->
     values = parse(*shlex.split(command)[1:])
     if values.get("task") and key_of(values["task"]) == "task.name":  # a document's files are not here
         named = {name: values.get(name) for name in ("task", "strategy", "backbone", "seed")}
-        Settings(values["preset"], values["config"], values["set"]).resolve(**named)
+        Configuration(values["preset"], values["config"], values["set"]).resolve(**named)
 
 
 ELSEWHERE = {ROOT / "README.md", ROOT / "docs/howto/frameworks.md", *(ROOT / "docs/tutorials").glob("*.md")}
