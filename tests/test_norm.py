@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from fakes import fake_metrics
-from hero.data.windows import Context, Trajectories, masked_trajectories
+from hero.data.trajectories import Context, Trajectories, masked_trajectories
 from hero.errors import HeroError
 from hero.method import metrics
 from hero.method.cache import WindowCache

@@ -85,7 +85,7 @@ def test_batches_read_ahead_are_those_in_memory(file: Path) -> None:
     assert windows.per_epoch < 40  # so that the thread draws the order of several epochs
     assert_same_batches(windows, whole.windows(two), range(40))
     assert_same_batches(windows, whole.windows(two), range(13, 20))  # as after a resume
-    for found, expected in zip(one.moments(), two.moments(), strict=True):
+    for found, expected in zip(one.statistics(), two.statistics(), strict=True):
         assert torch.equal(found, expected)
     assert torch.equal(one.step_std(), two.step_std())
     assert not threads()
@@ -93,7 +93,7 @@ def test_batches_read_ahead_are_those_in_memory(file: Path) -> None:
 
 def test_moments_are_those_of_all_values() -> None:
     states = torch.from_numpy(waves())
-    mean, std = Trajectories(states).moments()
+    mean, std = Trajectories(states).statistics()[:2]
     values = states.double()
     assert torch.equal(mean, values.mean().float()[None])
     assert torch.allclose(std.double(), values.std()[None], rtol=1e-6)
@@ -266,7 +266,7 @@ before = peak_memory()
 for memory in ("0.005", "4"):
     config = make_config(overrides=["data.path=" + sys.argv[1], "data.memory=" + memory, "strategy=one_step"])
     data = load_data(config, "train", Path("."), "cpu")
-    data.moments()
+    data.statistics()
     with config.windows(data).ahead(range(50)) as batches:
         total = sum(float(batch.truth.sum()) for batch in batches)
     rollout_errors(lambda z: z.states[:, -1], load_data(config, "val", Path("."), "cpu"), 3, "cpu")

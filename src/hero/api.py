@@ -27,7 +27,7 @@ from hero.data.files.arrays import STATES, as_array, is_array, store_arrays
 from hero.data.files.handed import has_named_axes, store_dataset, unpacked, with_forcing
 from hero.data.files.trajectories import all_trajectories
 from hero.data.formats.series import FORCING
-from hero.data.windows import Context, Trajectories, masked_trajectories, states_of
+from hero.data.trajectories import Context, Trajectories, masked_trajectories, states_of
 from hero.deploy.export import FORMATS
 from hero.deploy.model_folder import Operator, open_model
 from hero.errors import HeroError, check_number, shown

@@ -1,7 +1,6 @@
 """The method alone, for a training loop of your own: it imports torch and numpy, and nothing else."""
 
-from hero.data.dataset import Windows as Windows
-from hero.data.windows import Context as Context
+from hero.data.windows import Context as Context, Windows as Windows
 from hero.method.candidates import (
     CANDIDATES as CANDIDATES,
     Cached as Cached,

@@ -21,7 +21,7 @@ from pydantic import Field, computed_field
 from torch import Tensor
 
 from hero.console import progress_bar
-from hero.data.windows import Context, Trajectories
+from hero.data.trajectories import Context, Trajectories
 from hero.errors import HeroError
 from hero.evaluation.measure import Trained, check_split
 from hero.method.distance import EPS

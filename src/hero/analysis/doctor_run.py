@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from hero.analysis.anatomy import shares
 from hero.analysis.measures import spread
 from hero.console import progress_bar
-from hero.data.windows import Context, Trajectories
+from hero.data.trajectories import Context, Trajectories
 from hero.evaluation.measure import Trained
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.domain import geometry_of

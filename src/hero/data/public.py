@@ -13,7 +13,7 @@ from hero.data.files.source import Files
 from hero.data.source import Source
 from hero.data.tasks.store import SCORED, SPLITS, DataSettings, Split, data_summary, generate, load_split, split_path
 from hero.data.tasks.task import Task
-from hero.data.windows import Trajectories
+from hero.data.trajectories import Trajectories
 from hero.parts import TASKS as ALL_TASKS
 
 __all__ = [

@@ -18,7 +18,7 @@ from torch import Tensor
 from hero.config.given import PREFIX
 from hero.config.parse import dotted
 from hero.data import SPLITS, Split
-from hero.data.windows import Context
+from hero.data.trajectories import Context
 from hero.errors import HeroError
 from hero.method.domain import geometry_of
 from hero.method.metrics import metric_named, scoring_of

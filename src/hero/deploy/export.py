@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from hero.console import progress_bar, say
-from hero.data.windows import Context, Trajectories
+from hero.data.trajectories import Context, Trajectories
 from hero.deploy.card import ModelCard
 from hero.deploy.real import has_free_batch, in_real_numbers
 from hero.errors import HeroError, install_hint, unknown_name

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from hero.config import read_toml
 from hero.config.given import PREFIX, found, is_known, standing_in
 from hero.config.registry import is_trusted, trust
-from hero.data.windows import Context, states_of
+from hero.data.trajectories import Context, states_of
 from hero.deploy.card import UNLICENSED as UNLICENSED
 from hero.deploy.card import FolderConfig, ModelCard, card_text
 from hero.deploy.export import FORMATS, Exported, load_stepper

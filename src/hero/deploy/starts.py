@@ -22,7 +22,7 @@ from hero.data.files.selection import matched_channels, with_positions
 from hero.data.files.splits import Part
 from hero.data.files.trajectories import FileTrajectories, Reading
 from hero.data.formats import open_recording
-from hero.data.windows import Trajectories
+from hero.data.trajectories import Trajectories
 from hero.deploy.card import ModelCard
 from hero.deploy.header import RolloutHeader
 from hero.errors import HeroError, reason_of

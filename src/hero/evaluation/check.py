@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hero.data.windows import masked_trajectories, states_of
+from hero.data.trajectories import masked_trajectories, states_of
 from hero.errors import HeroError, check_number
 from hero.method.metrics import MEASURES, rollout_errors
 from hero.method.norm import Norm

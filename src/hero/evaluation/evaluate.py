@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from hero.data.windows import Trajectories
+from hero.data.trajectories import Trajectories
 from hero.errors import HeroError
 from hero.evaluation.measure import NO_METRICS, Trained
 from hero.files import file_hash

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from hero.console import progress_bar
 from hero.data import SPLITS
-from hero.data.windows import Trajectories
+from hero.data.trajectories import Trajectories
 from hero.errors import unknown_name
 from hero.method import metrics
 from hero.method.metrics import Metric, Scoring

@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from hero.config.registry import Registry
-from hero.data.windows import Context
+from hero.data.trajectories import Context
 from hero.errors import HeroError
 from hero.method.diagnostics import (
     DIAGNOSTICS,

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from hero.config.given import found, is_given
 from hero.config.registry import Placed, Registry
-from hero.data.windows import masked_trajectories
+from hero.data.trajectories import masked_trajectories
 from hero.errors import HeroError, shown
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.domain import Box, Geometry, Modes

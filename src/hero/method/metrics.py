@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # torch is loaded where it computes: titles and definitions a
     import torch
     from torch import Tensor
 
-    from hero.data.windows import Trajectories
+    from hero.data.trajectories import Trajectories
     from hero.method.norm import Norm
     from hero.method.rollout import Stepper
 
@@ -529,7 +529,7 @@ def _errors_of(
     """Measure predictions of the steps after the first H states, some trajectories at a time."""
     import torch
 
-    from hero.data.windows import Trajectories
+    from hero.data.trajectories import Trajectories
 
     scoring = Scoring(steps, "nrmse" if norm is None else norm.measure)
     wanted = list(measures) or measures_of(scoring, (*METRICS.values(), *more) if scoring.measure == "nrmse" else more)

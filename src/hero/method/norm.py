@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hero.data.windows import Trajectories
+from hero.data.trajectories import Trajectories
 from hero.errors import HeroError
 
 NormName = Literal["joint", "channels"]

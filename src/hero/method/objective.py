@@ -17,7 +17,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import softplus
 
-from hero.data.windows import Context
+from hero.data.trajectories import Context
 from hero.errors import HeroError, check_number
 from hero.method.cache import WindowCache, is_cacheable
 from hero.method.candidates import (

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from hero.data.windows import Context, states_of
+from hero.data.trajectories import Context, states_of
 from hero.errors import HeroError, shown
 from hero.models.once import frozen_weights
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from hero.data.windows import Trajectories
+from hero.data.trajectories import Trajectories
 
 
 class Normalised(nn.Module):
@@ -31,7 +31,7 @@ class Normalised(nn.Module):
     def fit(self, data: Trajectories | Tensor) -> None:
         """Take mean and standard deviation from the training data."""
         data = Trajectories.of(data)
-        mean, std = data.moments()
+        mean, std = data.statistics()[:2]
         self.mean.copy_(mean)
         self.std.copy_(std.clamp(min=1e-12))
         if data.is_conditioned:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from hero.console import say
-from hero.data.windows import Context
+from hero.data.trajectories import Context
 from hero.method.distance import state_distance, trajectory_distance
 from hero.method.norm import Norm
 from hero.method.rollout import rollout

@@ -16,7 +16,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from hero.console import progress_bar
-from hero.data.windows import Context
+from hero.data.trajectories import Context
 from hero.errors import HeroError
 from hero.method.candidates import restored_lagged
 from hero.method.norm import Norm

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from hero.data.windows import Trajectories
+from hero.data.trajectories import Trajectories
 from hero.method.metrics import median_trajectory
 from hero.method.rollout import rollout
 from hero.report.figures.curves import draw_methods

@@ -17,7 +17,7 @@ import torch
 from hero.config import parse_override
 from hero.data import load_split
 from hero.data.tasks.solver import SOLVER_VERSION
-from hero.data.windows import Trajectories
+from hero.data.trajectories import Trajectories
 from hero.errors import HeroError
 from hero.evaluation.elsewhere import changed_task, check_grid
 from hero.evaluation.measure import Trained

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hero.data import load_trajectories, split_path
-from hero.data.windows import Trajectories
+from hero.data.trajectories import Trajectories
 from hero.errors import DISTRIBUTION, HeroError
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper

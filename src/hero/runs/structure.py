@@ -15,7 +15,7 @@ import torch
 
 from hero.data import generate, split_path
 from hero.data.invariants import SMALL_CHANGE, Invariant, Survey, find_invariants, keep_words, limit_words, survey
-from hero.data.windows import Trajectories
+from hero.data.trajectories import Trajectories
 from hero.models import BACKBONES
 from hero.models.settings import asked_for
 from hero.runs.config import RunConfig

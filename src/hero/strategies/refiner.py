@@ -113,7 +113,7 @@ class RefinedOperator(nn.Module):
     def fit(self, data: Trajectories | Tensor) -> None:
         """Take the scales from the training data: w is the standard deviation of y w."""
         data = Trajectories.of(data)
-        mean, std = data.moments()
+        mean, std = data.statistics()[:2]
         self.w.copy_((data.step_std() if self.difference else std).clamp(min=1e-12))
         if self.normalise:
             self.mean.copy_(mean)

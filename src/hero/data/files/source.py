@@ -17,7 +17,7 @@ from hero.data.files.settings import FileSettings
 from hero.data.files.splits import divided
 from hero.data.files.trajectories import FileTrajectories, Reading
 from hero.data.source import Source
-from hero.data.windows import Trajectories
+from hero.data.trajectories import Trajectories
 from hero.errors import HeroError
 
 

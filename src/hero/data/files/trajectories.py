@@ -18,7 +18,7 @@ from hero.data.files.selection import axis_slices, chosen_channels, chosen_condi
 from hero.data.files.settings import FileSettings
 from hero.data.files.splits import Part
 from hero.data.formats import open_recording
-from hero.data.windows import Statistics, Trajectories
+from hero.data.trajectories import Statistics, Trajectories
 from hero.errors import HeroError
 from hero.parallel import from_first
 
@@ -118,14 +118,12 @@ class Reading:
 class FileTrajectories(Trajectories):
     """Trajectories that stay in their file: windows and μ are read when they are asked for."""
 
-    def __init__(self, reading: Reading, parts: tuple[Part, ...], target: str | torch.device = "cpu") -> None:
-        object.__setattr__(self, "reading", reading)
-        object.__setattr__(self, "kept", parts)
-        object.__setattr__(self, "target", torch.device(target))
-
     reading: Reading
     kept: tuple[Part, ...]
     target: torch.device
+
+    def __init__(self, reading: Reading, parts: tuple[Part, ...], target: str | torch.device = "cpu") -> None:
+        vars(self).update(reading=reading, kept=parts, target=torch.device(target), mask=reading.mask)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -190,12 +188,11 @@ class FileTrajectories(Trajectories):
 
     def in_memory(self, title: str = "") -> Trajectories:
         """All of them; `title` names a progress bar."""
-        states = torch.empty(self.shape)
+        states, rows = torch.empty(self.shape), torch.arange(len(self))
         for row, part in enumerate(self.each(title)):
             states[row] = part[0]
-        mu = self.reading.conditioning([part.trajectory for part in self.kept])
-        forcing = torch.cat(list(self.each_forcing())) if self.reading.settings.forcing else None
-        return Trajectories(states, mu, self.mask, forcing).to(self.target)
+        forcing = self.forcing_at(rows, torch.zeros_like(rows), self.shape[1])
+        return Trajectories(states, self.conditioning(rows), self.mask, forcing).to(self.target)
 
     def each(self, title: str = "measuring") -> Iterator[Tensor]:
         with progress_bar(title, len(self)) if title else nullcontext(lambda n: None) as advance:
@@ -206,10 +203,6 @@ class FileTrajectories(Trajectories):
     def to(self, device: torch.device | str) -> Trajectories:
         return FileTrajectories(self.reading, self.kept, device)
 
-    @property
-    def mask(self) -> Tensor | None:
-        return self.reading.mask
-
     def statistics(self) -> Statistics:
         return from_first(super().statistics)  # one process reads the whole file
 
@@ -217,15 +210,7 @@ class FileTrajectories(Trajectories):
         return from_first(super().step_std)
 
     def mu_moments(self) -> tuple[Tensor, Tensor]:
-        return from_first(super().mu_moments) if self.reading.settings.forcing else super().mu_moments()
-
-    def each_forcing(self) -> Iterator[Tensor]:
-        rows = torch.arange(len(self)).split(1)
-        found = (self.forcing_at(row, torch.zeros_like(row), self.shape[1]) for row in rows)
-        return (forcing for forcing in found if forcing is not None)
-
-    def each_mu(self) -> Iterator[Tensor]:
-        return (mu for part in self.kept if (mu := self.reading.conditioning([part.trajectory])) is not None)
+        return from_first(super().mu_moments)
 
 
 def all_trajectories(path: Path, forcing: Sequence[str] = ()) -> Trajectories:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Generator, Tensor
 
-from hero.data.windows import Context
+from hero.data.trajectories import Context
 from hero.errors import HeroError, check_number
 from hero.method.distance import EPS
 from hero.method.domain.bands import Bands, OneBand

@@ -17,7 +17,7 @@ import torch
 from torch import Generator, Tensor
 
 from hero.data.files.boundaries import is_even
-from hero.data.windows import Context
+from hero.data.trajectories import Context
 from hero.errors import HeroError, check_number
 from hero.method.distance import EPS, root_weights
 from hero.parallel import draw

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from hero.data import split_path
-from hero.data.windows import Trajectories
+from hero.data.trajectories import Trajectories
 from hero.errors import HeroError
 from hero.runs.config import RunConfig
 from hero.runs.folder import choose_device, load_data
