@@ -231,7 +231,7 @@ def test_costs_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     costs = relative_costs(group, "push_forward", tmp_path, path)
     assert costs["push_forward"] == 1
     assert 0.02 < costs["one_step"] < 1
-    monkeypatch.setattr(module, "DryRun", None)
+    monkeypatch.setattr(module, "seconds_in_turns", None)
     assert relative_costs(group, "push_forward", tmp_path, path) == costs
     for damage in ('{"baseline": 3', '{"baseline": "a", "costs": {"b": -1.0}}'):
         path.write_text(damage)

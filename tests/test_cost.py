@@ -41,8 +41,10 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_every_figure_is_there(kept: Path) -> None:
-    found = Costs.read(kept)
+def test_every_figure_is_there_and_measured_once(kept: Path) -> None:
+    found, before = Costs.read(kept), kept.stat().st_mtime_ns
+    assert measure_costs([CONFIG], NO_DATA, rounds=1, path=kept) == found
+    assert kept.stat().st_mtime_ns == before
     assert list(found.costs) == [CONFIG.run_id()]
     cost = found.costs[CONFIG.run_id()]
     assert all(0 < getattr(cost, figure) < float("inf") for figure in FIGURES), cost
@@ -61,13 +63,6 @@ def test_all_strategies_are_timed_with_their_own_parameters() -> None:
         assert 0 < found[name]["train_steps_per_s"] < float("inf")
     rounds = [f"{name}: {work}" for work in ("training", "rollout") for _ in range(2) for name in chosen]
     assert turns == [f"{name}: preparing" for name in chosen] + rounds
-
-
-def test_a_repeated_measurement_is_read_from_the_file(kept: Path) -> None:
-    before = kept.stat().st_mtime_ns
-    again = measure_costs([CONFIG], NO_DATA, rounds=1, path=kept)
-    assert kept.stat().st_mtime_ns == before
-    assert again == Costs.read(kept)
 
 
 def test_a_measurement_under_other_conditions_does_not_count(kept: Path, tmp_path: Path) -> None:
@@ -92,24 +87,15 @@ def test_a_measurement_under_other_conditions_does_not_count(kept: Path, tmp_pat
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_only_a_refiner_calls_the_network_more_than_once_a_step(strategy: str) -> None:
-    config = tiny(strategy=strategy)
-    model = config.build_operator()
-    calls = []
-    for module in model.modules():
+    config, calls = tiny(strategy=strategy, train__history=3, data__val_steps=102, data__test_steps=102), []
+    free = FreeRollout(config, torch.device("cpu"))
+    assert free.context.states.shape == (5, 3, 1, 32)
+    for module in free.model.modules():
         if isinstance(module, FNO):
             module.register_forward_hook(lambda module, given, made: calls.append(len(made)))
-    FreeRollout(config, model)(7)
+    free(7)
     each = config.to_dict()["refiner"]["steps"] + 1 if strategy == "refiner" else 1
     assert calls == [config.train.batch] * 7 * each
-    assert model.training  # as training left it
-
-
-def test_a_rollout_has_the_history_of_the_run() -> None:
-    config = tiny(train__history=3, data__val_steps=102, data__test_steps=102)
-    model = config.build_operator()
-    free = FreeRollout(config, model)
-    assert free.context.states.shape == (5, 3, 1, 32)
-    free(4)
 
 
 def test_the_memory_of_a_rollout_is_that_of_its_states() -> None:

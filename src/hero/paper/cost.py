@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from hero.config.registry import import_variable
 from hero.console import progress_bar
@@ -30,7 +29,7 @@ from hero.records import Record
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run, choose_device, versions
 from hero.study.collect import Places, PlannedGroup, RunNumbers, finished_row, group_of, paper_of
-from hero.study.cost.measure import TURNS, DryRun, in_turns, some_states, wait_for
+from hero.study.cost.measure import TURNS, seconds_in_turns, some_states, wait_for
 from hero.study.records import Group, MetricColumn
 from hero.training.memory import peak_memory, release_memory, reset_peak, resident_memory
 
@@ -85,10 +84,7 @@ def measure_costs(
     known = earlier_costs(path, note, runs) if path else None
     if known is not None:
         return known
-    with (
-        progress_bar("measuring costs", len(runs) * (2 * rounds + 2)) as advance,
-        torch.random.fork_rng(devices=[]),  # dropout may draw
-    ):
+    with progress_bar("measuring costs", len(runs) * (2 * rounds + 2)) as advance:
         peaks = {}
         for name, config in runs.items():
             advance(note=f"{name}: memory")
@@ -139,15 +135,10 @@ def timed(
 
     A rollout continues from turn to turn and is complete after the last.
     """
-    piece = -(-steps // rounds)
-    dry_runs: dict[str, DryRun] = {}
-    rollouts: dict[str, FreeRollout] = {}
-    for name, config in runs.items():
-        advance(note=f"{name}: preparing")
-        dry_runs[name] = DryRun(config, data_dir, choose_device(config.train.device))
-        rollouts[name] = FreeRollout(config, dry_runs[name].model)
-    training = in_turns(dry_runs, rounds, advance)
+    training = seconds_in_turns(runs, data_dir, rounds, advance)
+    rollouts = {name: FreeRollout(config, choose_device(config.train.device)) for name, config in runs.items()}
     inference: dict[str, list[float]] = {name: [] for name in runs}
+    piece = -(-steps // rounds)
     for _ in range(rounds):
         for name, free in rollouts.items():
             advance(note=f"{name}: rollout")
@@ -157,30 +148,28 @@ def timed(
             inference[name].append((time.perf_counter() - begin) / piece)
     return {
         name: {
-            "parameters": count_parameters(dry_run.model),
+            "parameters": count_parameters(rollouts[name].model),
             "inference_ms_per_step": 1e3 * statistics.median(inference[name]),
             "train_steps_per_s": 1 / statistics.median(training[name]),
-            "compiled": dry_run.compiled,
+            "compiled": config.train.compile == "true",
         }
-        for name, dry_run in dry_runs.items()
+        for name, config in runs.items()
     }
 
 
 class FreeRollout:
-    """A rollout of one batch from smooth states; each call continues it and returns when its steps are done."""
+    """An untrained rollout of one batch from smooth states; each call continues it and returns when it is done."""
 
-    def __init__(self, config: RunConfig, model: nn.Module) -> None:
+    def __init__(self, config: RunConfig, device: torch.device) -> None:
         history, batch = config.train.history, config.train.batch
-        device = next(model.parameters()).device
+        self.model = config.build_operator().to(device).eval()
         self.context = some_states(config, "test", history, batch).first(history, device)
-        self.step, self.model = config.untrained_strategy.stepper(model), model
+        self.step = config.untrained_strategy.stepper(self.model)
 
     @torch.no_grad()
     def __call__(self, steps: int) -> None:
-        self.model.eval()
         self.context = self.context.advance(rollout(self.step, self.context, steps))
         wait_for(self.context.states.device)
-        self.model.train()
 
 
 SMALL = {"task.name": "burgers", "task.resolution": 16, "backbone.width": 2, "backbone.modes": 2, "train.batch": 2}
@@ -214,11 +203,11 @@ def print_peak(folder: str, steps: str, threads: str) -> None:
     config = Run(Path(folder)).config
     device = choose_device(config.train.device)
     small = make_config(overrides={"strategy": config.strategy, **SMALL})
-    FreeRollout(small, small.build_operator().to(device))(2)  # loads libraries
+    FreeRollout(small, device)(2)  # loads libraries
     release_memory()
     before = torch.cuda.memory_allocated(device) if device.type == "cuda" else resident_memory() or 0
     reset_peak(device)
-    FreeRollout(config, config.build_operator().to(device))(int(steps))
+    FreeRollout(config, device)(int(steps))
     print((peak_memory(device) or 0) - before)
 
 

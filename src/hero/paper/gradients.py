@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.utils.checkpoint import checkpoint
 
 from hero.console import say
 from hero.data.trajectories import Context
-from hero.method.distance import state_distance, trajectory_distance
+from hero.method.distance import trajectory_distance
 from hero.method.norm import Norm
 from hero.method.rollout import rollout
 
@@ -38,10 +39,22 @@ def apply(model: nn.Module, theta: Tensor, inputs: Tensor) -> Tensor:
     return output
 
 
-def trajectory_risk(model: nn.Module, theta: Tensor, states: Tensor, truth: Tensor, norm: Norm | None = None) -> Tensor:
-    """ℓ_T(q, θ) = D(τ_θ, τ_*) over the steps of `truth`, per task; `states` is (batch, H, channel, *space)."""
+def trajectory_risk(
+    model: nn.Module, theta: Tensor, states: Tensor, truth: Tensor, norm: Norm | None = None, recompute: bool = False
+) -> Tensor:
+    """ℓ_T(q, θ) = D(τ_θ, τ_*) over the steps of `truth`, per task; `states` is (batch, H, channel, *space).
+
+    With `recompute` only the states are kept, and each step is computed again in the backward pass.
+    """
+
+    def step(context: Context) -> Tensor:
+        if not recompute:
+            return apply(model, theta, context.inputs())
+        output: Tensor = checkpoint(apply, model, theta, context.inputs(), use_reentrant=False)
+        return output
+
     norm = norm or Norm()
-    tau = rollout(lambda z: apply(model, theta, z.inputs()), Context(states), truth.shape[1])
+    tau = rollout(step, Context(states), truth.shape[1])
     return trajectory_distance(norm.scaled(tau), norm.scaled(truth), norm.weights)
 
 
@@ -80,27 +93,13 @@ def long_gradient(
 ) -> tuple[float, Tensor]:
     """J_L(θ) = mean_i ℓ_{T_L}(q_i, θ) and ∇J_L(θ), back-propagated through all T_L steps of `truth`.
 
-    `batch` tasks at a time. Forward, only the states are kept; backward, each step is computed again with its graph,
-    and the derivative by its context is handed on to the step before. So one step takes all the memory, whatever T_L.
+    `batch` tasks at a time. One step takes all the memory of activations, whatever T_L.
     """
-    leaf, norm = theta.detach().requires_grad_(), norm or Norm()
-    scale = 1 / (truth.shape[1] * len(states))
-    risk, slope = 0.0, torch.zeros_like(theta)
-    for u, target in zip(states.split(batch), truth.split(batch), strict=True):
-        contexts = [Context(u)]
-        with torch.no_grad():
-            for _ in range(truth.shape[1] - 1):
-                contexts.append(contexts[-1].advance(apply(model, theta, contexts[-1].inputs())[:, None]))
-        handed_on = torch.zeros_like(u)
-        for k, context in reversed(list(enumerate(contexts))):
-            start = Context(context.states.detach().requires_grad_())
-            v = apply(model, leaf, start.inputs())[:, None]
-            pair = norm.scaled(v), norm.scaled(target[:, k : k + 1])
-            loss = scale * state_distance(*pair, norm.weights).sum()
-            total = loss + (start.advance(v).states * handed_on).sum()
-            handed_on, gradient = torch.autograd.grad(total, (start.states, leaf))
-            slope += gradient
-            risk += float(loss.detach())
+    leaf, risk, slope = theta.detach().requires_grad_(), 0.0, torch.zeros_like(theta)
+    for u, v in zip(states.split(batch), truth.split(batch), strict=True):
+        loss = trajectory_risk(model, leaf, u, v, norm, recompute=True).sum() / len(states)
+        slope += torch.autograd.grad(loss, leaf)[0]
+        risk += float(loss.detach())
     return risk, slope
 
 

@@ -6,15 +6,13 @@ resampled: the same functions, warmed up on the grid of the training. Otherwise 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from hero.config import parse_override
 from hero.data import load_split
 from hero.data.tasks.solver import SOLVER_VERSION
 from hero.data.trajectories import Trajectories
@@ -35,18 +33,7 @@ class Shift:
 
     name: str
     title: str
-    settings: Mapping[str, Any] = field(hash=False)
-
-    @classmethod
-    def parse(cls, texts: Iterable[str]) -> Shift:
-        """A shift from KEY=VALUE settings such as `viscosity=1e-4`; `task.viscosity=1e-4` is the same."""
-        return cls.of({key.removeprefix("task."): value for key, value in map(parse_override, texts)})
-
-    @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> Shift:
-        """A shift that is called by its settings."""
-        title = ", ".join(f"{key} = {value}" for key, value in settings.items())
-        return cls(re.sub(r"[^\w.+-]+", "_", title).strip("_") or "none", title or "no shift", settings)
+    settings: Mapping[str, Any]
 
 
 PAPER_TASK = "kolmogorov_flow"

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-import torch
 from pydantic import Field
 
 from hero.config.registry import trust
@@ -23,10 +22,10 @@ from hero.errors import HeroError, unknown_name
 from hero.parts import BUDGETS
 from hero.records import Record
 from hero.runs.config import RunConfig, build
-from hero.runs.folder import Run, choose_device
+from hero.runs.folder import Run
 from hero.runs.records import Log
 from hero.study.collect import Places, PlannedGroup, read_rollouts
-from hero.study.cost.measure import DryRun, in_turns
+from hero.study.cost.measure import seconds_in_turns
 from hero.study.plans import Plan, Study, check_values, folder_name, not_of_paper, planned_group
 from hero.study.records import ROLLOUT_COLUMNS, Group, MetricColumn, SeedCell
 from hero.study.rows import StudyRow, strategy_rows
@@ -132,12 +131,7 @@ def relative_costs(group: PlannedGroup, baseline: str, data_dir: Path, path: Pat
     missing = {config.run_id(): config for config in configs.values() if config.run_id() not in costs}
     if missing:
         say(f"measuring the costs of {len(missing)} strategies relative to {baseline}", style="dim")
-        with torch.random.fork_rng(devices=[]):  # dropout may draw
-            dry_runs = {
-                name: DryRun(config, data_dir, choose_device(config.train.device))
-                for name, config in {reference: configs[baseline], **missing}.items()
-            }
-            seconds = in_turns(dry_runs)
+        seconds = seconds_in_turns({reference: configs[baseline], **missing}, data_dir)
         for name in missing:
             pairs = zip(seconds[name], seconds[reference], strict=True)
             costs[name] = statistics.median(ours / theirs for ours, theirs in pairs)

@@ -149,10 +149,9 @@ def t_test(logs: np.ndarray) -> tuple[tuple[float, float] | None, float | None]:
 
     if len(logs) < 2 or not np.isfinite(logs).all() or np.ptp(logs) <= 1e-12 * max(1.0, np.abs(logs).max()):
         return None, None
-    n, mean = len(logs), float(logs.mean())
-    error = float(logs.std(ddof=1)) / math.sqrt(n)
-    reach = float(stats.t.ppf(1 - ALPHA / 2, n - 1)) * error
-    return (_exp(mean - reach), _exp(mean + reach)), float(2 * stats.t.sf(abs(mean) / error, n - 1))
+    found = stats.ttest_1samp(logs, 0.0)
+    low, high = found.confidence_interval(1 - ALPHA)
+    return (_exp(float(low)), _exp(float(high))), float(found.pvalue)
 
 
 def sign_flip_p(logs: np.ndarray) -> float:

@@ -107,15 +107,23 @@ class DryRun:
         return sum(phase.updates * phase.seconds for phase in phases) / sum(phase.updates for phase in phases)
 
 
-def in_turns(
-    dry_runs: Mapping[str, DryRun], turns: int = TURNS, advance: Callable[..., None] = lambda **_: None
+def seconds_in_turns(
+    configs: Mapping[str, RunConfig],
+    data_dir: Path,
+    turns: int = TURNS,
+    advance: Callable[..., None] = lambda **_: None,
 ) -> dict[str, list[float]]:
     """Seconds of an update of each run in every turn: a slow moment of the machine then meets all of them."""
-    found: dict[str, list[float]] = {name: [] for name in dry_runs}
-    for _ in range(turns):
-        for name, dry_run in dry_runs.items():
-            advance(note=f"{name}: training")
-            found[name].append(dry_run.seconds_per_update(TURN_UPDATES))
+    with torch.random.fork_rng(devices=[]):  # dropout may draw
+        dry_runs = {}
+        for name, config in configs.items():
+            advance(note=f"{name}: preparing")
+            dry_runs[name] = DryRun(config, data_dir, choose_device(config.train.device))
+        found: dict[str, list[float]] = {name: [] for name in configs}
+        for _ in range(turns):
+            for name, dry_run in dry_runs.items():
+                advance(note=f"{name}: training")
+                found[name].append(dry_run.seconds_per_update(TURN_UPDATES))
     return found
 
 
