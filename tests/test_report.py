@@ -255,10 +255,10 @@ def test_candidates_and_diagnostics_of_others_are_drawn_with_ours(tmp_path: Path
     assert [chart.title for chart in charts][-1] == "shock"
     assert len(charts) == len(diagnostics)
     for chart in (*charts, training_charts(log)[-1]):
-        assert len(chart.lines) == len({line.colour for line in chart.lines}) == len(candidates)
-        assert {"mine", "copy", "json"} < {line.label for line in chart.lines}
+        assert len(chart.curves) == len({curve.colour for curve in chart.curves}) == len(candidates)
+        assert {"mine", "copy", "json"} < {curve.label for curve in chart.curves}
     few = diagnostic_charts(logged(candidates[1:]))[0]
-    assert few.lines[0].colour == charts[0].lines[1].colour  # a candidate has its colour in every run
+    assert few.curves[0].colour == charts[0].curves[1].colour  # a candidate has its colour in every run
     figure = training_figure(log)
     assert len([axes for axes in figure.axes if axes.get_visible()]) == 6 + len(diagnostics)
     assert_png(save(figure, tmp_path / "training.png"))
@@ -519,8 +519,8 @@ def test_runs_are_seeds_of_one_series_only_if_nothing_else_differs(run: Path) ->
         folder = Path(shutil.copytree(run, run.parent / config.run_id()))
         (folder / "config.toml").write_text(config.to_toml(), encoding="utf-8")
     (panel,) = panels_of(gather([], run.parent))
-    assert sorted(len(series.runs) for series in panel.series) == [1, 2]
-    assert sorted(series.row.label for series in panel.series) == ["HERO (train.lr=0.001)", "HERO (train.lr=0.5)"]
+    assert sorted(len(method.runs) for method in panel.methods) == [1, 2]
+    assert sorted(method.row.label for method in panel.methods) == ["HERO (train.lr=0.001)", "HERO (train.lr=0.5)"]
 
 
 def test_no_two_lines_have_the_same_name(run: Path) -> None:
@@ -528,13 +528,13 @@ def test_no_two_lines_have_the_same_name(run: Path) -> None:
     shutil.copytree(run, run.parent / f"copy-of-{run.name}")
     shutil.copytree(run, run.parent / f"{run.name}x")
     (panel,) = panels_of(gather([], run.parent))
-    assert [len(series.runs) for series in panel.series] == [1, 1, 1]  # a copy is no further seed
+    assert [len(method.runs) for method in panel.methods] == [1, 1, 1]  # a copy is no further seed
     names = (run.name, f"copy-of-{run.name}", f"{run.name}x")
-    assert {series.row.label for series in panel.series} == {f"HERO ({name})" for name in names}
+    assert {method.row.label for method in panel.methods} == {f"HERO ({name})" for name in names}
     Label(name="mine").write(run.parent / names[1] / "label.json")
     digest = run.name.rpartition("-")[2]
     (panel,) = panels_of(gather([], run.parent))
-    assert {series.row.label for series in panel.series} == {"mine", f"HERO ({digest})", f"HERO ({digest}x)"}
+    assert {method.row.label for method in panel.methods} == {"mine", f"HERO ({digest})", f"HERO ({digest}x)"}
     row = fake_row("HERO", [0.25], runs=[run.name])
     result = fake_study(fake_group(row), study="compare", title="Comparison", folder="", seeds=(0,))
     for folder, changed in (("compare-1", {"train.steps": 3}), ("compare-2", {}), ("compare-3", {})):

@@ -15,8 +15,9 @@ from conftest import tiny
 from hero.evaluation.evaluate import evaluate
 from hero.files import json_line
 from hero.report import write_run_page
+from hero.report.figures.charts import Chart
 from hero.report.figures.style import save
-from hero.report.figures.training import SHOWN, SpectraChart, spectra_charts, spectra_figure
+from hero.report.figures.training import SHOWN, spectra_charts, spectra_figure
 from hero.report.inputs import ReportInputs, gather
 from hero.report.page.payload import payload
 from hero.report.panels import study_of_runs
@@ -56,8 +57,8 @@ def record(step: int, **rows: Any) -> SpectraRecord:
     return SpectraRecord.model_validate({"step": step, "spectra": rows})
 
 
-def values(chart: SpectraChart) -> dict[str, list[float]]:
-    return {curve.label: curve.values.tolist() for curve in chart.curves}
+def values(chart: Chart) -> dict[str, list[float]]:
+    return {curve.label: curve.y.tolist() for curve in chart.curves}
 
 
 def test_the_page_shows_the_numbers_of_the_log(runs: dict[str, Path]) -> None:

@@ -29,42 +29,35 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Curve:
-    """A score over trajectories at each step, and the means of doing nothing by the name of the baseline."""
-
-    mean: np.ndarray
-    median: np.ndarray
-    baselines: dict[str, np.ndarray]
-
-    @classmethod
-    def of(cls, score: np.ndarray, baselines: Mapping[str, np.ndarray]) -> Curve:
-        """The curve of a score (trajectory, step); an error that is not a number is infinite."""
-        score = np.where(np.isnan(score), np.inf, score)
-        # A rank without interpolation: between a finite and an infinite value there is nothing to interpolate.
-        median = np.quantile(score, 0.5, axis=0, method="inverted_cdf")
-        return cls(score.mean(axis=0), median, {name: values.mean(axis=0) for name, values in baselines.items()})
-
-
-@dataclass(frozen=True)
 class Curves:
     """The errors of a run as the page shows them: over its trajectories at each step."""
 
-    scores: dict[str, Curve]
-    """By the name of the channel, where channels are measured one by one; the score of all of them as ""."""
-    correlation: np.ndarray
+    lines: dict[str, dict[str, np.ndarray]]
+    """`mean` and `median` of the score, by the name of the channel where channels are measured one by one and of all as
+    "", and the `correlation` of all."""
+    baselines: dict[str, dict[str, np.ndarray]]
+    """By channel in the same way, the mean scores of doing nothing by the name of the baseline."""
     diverged: int
     rollouts: int
     scoring: Scoring
 
     @classmethod
     def of(cls, errors: Errors, channels: Sequence[str]) -> Curves:
-        """The curves of these arrays."""
-        scores = {"": Curve.of(errors.score, errors.baselines)}
+        """The curves of these arrays; an error that is not a number is infinite."""
+        scores, idle = {"": errors.score}, {"": errors.baselines}
         for c, name in enumerate(channels if errors.has_channels and len(channels) > 1 else ()):
-            idle = {baseline: values[..., c] for baseline, values in errors.channel_baselines.items()}
-            scores[name] = Curve.of(errors.of_channel(c), idle)
+            scores[name] = errors.of_channel(c)
+            idle[name] = {baseline: values[..., c] for baseline, values in errors.channel_baselines.items()}
+        scores = {name: np.where(np.isnan(score), np.inf, score) for name, score in scores.items()}
+        lines = {
+            "mean": {name: score.mean(axis=0) for name, score in scores.items()},
+            # A rank without interpolation: between a finite and an infinite value there is nothing to interpolate.
+            "median": {name: np.quantile(u, 0.5, axis=0, method="inverted_cdf") for name, u in scores.items()},
+            "correlation": {"": errors.correlation.mean(axis=0)},
+        }
+        means = {name: {one: values.mean(axis=0) for one, values in found.items()} for name, found in idle.items()}
         scoring = Scoring(errors.score.shape[1], errors.measure)
-        return cls(scores, errors.correlation.mean(axis=0), diverged(errors.score), len(errors.score), scoring)
+        return cls(lines, means, diverged(errors.score), len(errors.score), scoring)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ NAMED_SETTINGS = 3
 
 
 @dataclass(frozen=True)
-class Series:
+class Method:
     """A row of a study with the runs of its seeds that could be read."""
 
     row: MethodRow
@@ -47,24 +47,36 @@ class Series:
         """The curves of the same runs."""
         return [run.curves for run in self.runs if run.curves]
 
+    @property
+    def label(self) -> str:
+        """Its name in a legend, which says how many rollouts diverged."""
+        lost, rollouts = sum(one.diverged for one in self.curves), sum(one.rollouts for one in self.curves)
+        return f"{self.row.label} ({lost} of {rollouts} diverged)" if lost else self.row.label
+
+    @property
+    def published(self) -> list[tuple[int, float]]:
+        """The paper's nRMSE by rollout step."""
+        cells = {step: self.row.cells.get(f"nrmse@{step}") for step in (1, 100)}
+        return [(step, cell.paper.mean) for step, cell in cells.items() if cell and cell.paper]
+
 
 @dataclass(frozen=True)
 class Panel:
-    """The series that are drawn into one pair of axes."""
+    """The methods that are drawn into one pair of axes."""
 
     title: str
-    series: tuple[Series, ...]
+    methods: tuple[Method, ...]
 
     @property
     def curves(self) -> list[Curves]:
         """The curves of all its runs."""
-        return [curves for series in self.series for curves in series.curves]
+        return [curves for method in self.methods for curves in method.curves]
 
     @property
     def channels(self) -> list[str]:
         """The channels that are measured one by one in every run."""
-        found = [set(curves.scores) for curves in self.curves]
-        return [name for name in self.curves[0].scores if name and all(name in one for one in found)] if found else []
+        found = [curves.baselines for curves in self.curves]
+        return [name for name in found[0] if name and all(name in one for one in found)] if found else []
 
     @property
     def scoring(self) -> Scoring:
@@ -73,7 +85,7 @@ class Panel:
 
     def baselines(self, channel: str = "") -> dict[str, np.ndarray]:
         """The curves of doing nothing that all its runs agree on, which were then evaluated on the same data."""
-        found = [curves.scores[channel].baselines for curves in self.curves]
+        found = [curves.baselines[channel] for curves in self.curves]
         if not found:
             return {}
 
@@ -126,11 +138,11 @@ def _renamed(result: StudyResult, titles: Container[str], mark: str) -> StudyRes
 def panels_of(inputs: ReportInputs) -> Iterator[Panel]:
     """The groups with runs, except shifted ones: those are other data than the runs' own error curves."""
     for group in (group for result in results_of(inputs) for group in result.groups if not group.shift):
-        series = [
-            Series(row, tuple(inputs.runs[run.run] for run in row.runs if run.run in inputs.runs)) for row in group.rows
+        methods = [
+            Method(row, tuple(inputs.runs[run.run] for run in row.runs if run.run in inputs.runs)) for row in group.rows
         ]
-        if any(one.runs for one in series):
-            yield Panel(group.title, tuple(one for one in series if one.runs))
+        if any(one.runs for one in methods):
+            yield Panel(group.title, tuple(one for one in methods if one.runs))
 
 
 def studies_of_runs(runs: Sequence[ReportedRun]) -> list[StudyResult]:

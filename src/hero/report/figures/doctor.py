@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hero.analysis.doctor import Diagnosis
@@ -16,8 +15,9 @@ from hero.analysis.findings import percent
 from hero.analysis.measures import spread
 from hero.data.files.recording import Recording
 from hero.method.metrics import TAU
+from hero.report.figures.charts import Across, Chart, Curve, charts_figure
 from hero.report.figures.fields import draw_pictures, pictures_size
-from hero.report.figures.style import BLACK, BLUE, COLOURS, GREY, ORANGE, VERMILION, log_scale, new_figure, plain
+from hero.report.figures.style import BLACK, BLUE, COLOURS, GREY, ORANGE, VERMILION, new_figure, plain
 from hero.report.views import Picture, Scale, View, named
 
 SNAPSHOTS = 5
@@ -25,6 +25,7 @@ CHANNELS = 4
 """Channels that are drawn, at most."""
 DRAWN_FRAMES = 400
 """Frames of an image of space against time."""
+BANDS = Across("modes |k|")
 LEAST = 1e-12
 """Smaller values are left out of the figure of a run: they are rounding."""
 
@@ -88,19 +89,14 @@ def _name(found: Diagnosis) -> str:
 
 def energy_figure(found: Diagnosis) -> Figure:
     """Mean square of the states about the mean of their channels, in stds, over time."""
-    figure = new_figure(6.4, 3.6)
-    axes = figure.subplots()
     energy = np.array(found.energy)
-    axes.plot(found.dt * np.array(found.energy_frames), energy, color=BLUE)
     finite = energy[np.isfinite(energy) & (energy > 0)]
-    if finite.size and finite.max() > 30 * finite.min():
-        log_scale(axes, energy)
-    else:
-        axes.set_ylim(0, 1.1 * (finite.max() if finite.size else 1.0))
-    axes.set_xlabel(f"time [{found.time_unit}]" if found.time_unit else "time")
-    axes.set_ylabel("mean square of (u - mean) / std")
-    axes.grid(alpha=0.25, color=GREY)
-    figure.suptitle(f"{_name(found)}: energy, mean over trajectories", fontsize=11)
+    decays = bool(finite.size) and finite.max() > 30 * finite.min()
+    curve = Curve("energy", found.dt * np.array(found.energy_frames), energy, colour=BLUE)
+    chart = Chart("", [curve], Across(named("time", found.time_unit)), "mean square of (u - mean) / std", decays)
+    figure = charts_figure(f"{_name(found)}: energy, mean over trajectories", [chart], 1, 6.4, 3.1)
+    if not decays:
+        figure.axes[0].set_ylim(0, 1.1 * (finite.max() if finite.size else 1.0))
     return figure
 
 
@@ -108,77 +104,68 @@ def spectrum_figure(found: Diagnosis) -> Figure:
     """Power by wavenumber at three frames; the upper third is shaded."""
     spectrum = found.spectrum
     assert spectrum is not None
-    figure = new_figure(6.4, 4.0)
-    axes = figure.subplots()
     k = np.array(spectrum.wavenumbers[1:])
     top = max(max(row[1:]) for row in spectrum.power) or 1.0
-    for colour, frame, row in zip(COLOURS, spectrum.frames, spectrum.power, strict=False):
-        axes.loglog(k, np.maximum(row[1:], 1e-40), color=colour, label=f"frame {frame}")
-    axes.set_ylim(max(1e-16 * top, 1e-40), 3 * top)
-    axes.set_xlim(1, max(2, k[-1]))
+    curves = [
+        Curve(f"frame {frame}", k, np.maximum(row[1:], 1e-40), colour=colour)
+        for colour, frame, row in zip(COLOURS, spectrum.frames, spectrum.power, strict=False)
+    ]
+    ends = max(1e-16 * top, 1e-40), 3 * top
+    chart = Chart("", curves, Across("waves in the longest axis"), "power / variance", True, range=ends)
+    title = f"{_name(found)}, {percent(spectrum.upper_share)} of the power in the upper third"
+    figure = charts_figure(title, [chart], 1, 6.4, 3.5)
+    (axes,) = figure.axes
+    axes.set(xscale="log", xlim=(1, max(2, k[-1])))
     axes.axvspan(2 / 3 * k[-1], max(2, k[-1]), color=GREY, alpha=0.2, label="upper third")
-    axes.set_xlabel("waves in the longest axis")
-    axes.set_ylabel("power / variance")
-    axes.grid(alpha=0.25, color=GREY)
     axes.legend(fontsize=8)
-    figure.suptitle(f"{_name(found)}, {percent(spectrum.upper_share)} of the power in the upper third", fontsize=11)
     return figure
 
 
 def run_figure(found: RunDiagnosis) -> Figure:
     """Three panels."""
-    figure = new_figure(13.0, 4.2)
-    parts, modes, late = figure.subplots(1, 3, width_ratios=(1.3, 1.1, 1.0))
-    _error_panel(parts, found)
-    _modes_panel(modes, found)
-    _late_panel(late, found)
-    for axes in (parts, modes, late):
-        axes.grid(alpha=0.25, color=GREY)
-    figure.suptitle(f"{found.run}: {found.outcome}", fontsize=11)
+    charts = [_error_chart(found), _modes_chart(found), _late_chart(found)]
+    figure = charts_figure(f"{found.run}: {found.outcome}", charts, 3, 4.4, 3.7)
+    parts, *bands = figure.axes
+    parts.axhline(TAU, color=GREY, linestyle=":")
+    if found.diverged_step is not None:
+        parts.axvline(found.diverged_step, color=ORANGE, linestyle="--", label="first leaves the finite range")
+        parts.legend(fontsize=8)
+    for axes in bands:
+        axes.tick_params(axis="x", labelrotation=45)
     return figure
 
 
-def _error_panel(axes: Axes, found: RunDiagnosis) -> None:
-    """The error over steps, new defects and carried errors; a line where the rollout left the finite range."""
-    errors = np.array(found.errors)
-    shown = np.where(np.isfinite(errors), errors, np.nan)
-    axes.plot(np.arange(1, len(errors) + 1), shown, color=BLACK, label="error (median)")
-    axes.plot(found.steps, _drawn(found.carried), color=VERMILION, label="old error carried along")
-    axes.plot(found.steps, _drawn(found.defects), color=BLUE, label="new defect")
-    axes.axhline(TAU, color=GREY, linestyle=":")
-    if found.diverged_step is not None:
-        axes.axvline(found.diverged_step, color=ORANGE, linestyle="--", label="first leaves the finite range")
-    log_scale(axes, np.concatenate([shown, _drawn(found.carried), _drawn(found.defects)]))
-    axes.set_xlabel("step")
-    axes.set_ylabel("relative to the truth")
-    axes.set_title(f"a small difference becomes {found.amplification:.3g} of its size per step", fontsize=10)
-    axes.legend(fontsize=8)
+def _error_chart(found: RunDiagnosis) -> Chart:
+    """The error over steps, new defects and carried errors."""
+    curves = [
+        Curve("error (median)", np.arange(1, len(found.errors) + 1), np.array(found.errors), colour=BLACK),
+        Curve("old error carried along", found.steps, _drawn(found.carried), colour=VERMILION),
+        Curve("new defect", found.steps, _drawn(found.defects), colour=BLUE),
+    ]
+    title = f"a small difference becomes {found.amplification:.3g} of its size per step"
+    return Chart(title, curves, Across("step"), "relative to the truth", log=True)
 
 
-def _modes_panel(axes: Axes, found: RunDiagnosis) -> None:
+def _modes_chart(found: RunDiagnosis) -> Chart:
     """Root of the energy of the error by band, a line for some of the steps."""
     chosen = sorted({round(i) for i in np.linspace(0, len(found.steps) - 1, 6)})
-    rows = [np.sqrt(_drawn(found.bands[i])) for i in chosen]
     colours = colormaps["viridis"](np.linspace(0, 0.9, len(chosen)))
-    for colour, i, row in zip(colours, chosen, rows, strict=True):
-        axes.plot(found.labels, row, "o-", color=colour, markersize=3, label=f"step {found.steps[i]}")
-    log_scale(axes, np.concatenate(rows))
-    axes.set_xlabel("modes |k|")
-    axes.set_title("error by band", fontsize=10)
-    axes.tick_params(axis="x", labelrotation=45)
-    axes.legend(fontsize=8)
+    curves = [
+        Curve(f"step {found.steps[i]}", found.labels, np.sqrt(_drawn(found.bands[i])), colour=colour, style="o-")
+        for colour, i in zip(colours, chosen, strict=True)
+    ]
+    return Chart("error by band", curves, BANDS, log=True)
 
 
-def _late_panel(axes: Axes, found: RunDiagnosis) -> None:
+def _late_chart(found: RunDiagnosis) -> Chart:
     """Spectrum of late states next to the true one."""
-    if found.late_bands:
-        axes.plot(found.labels, _drawn(found.true_bands), "o-", color=BLACK, markersize=4, label="truth")
-        axes.plot(found.labels, _drawn(found.late_bands), "o--", color=VERMILION, markersize=4, label="rollout")
-        log_scale(axes, _drawn(found.true_bands + found.late_bands))
-        axes.legend(fontsize=8)
-    axes.set_xlabel("modes |k|")
-    axes.tick_params(axis="x", labelrotation=45)
-    axes.set_title("energy of late states", fontsize=10)
+    lines = {"truth": (found.true_bands, BLACK, "o-"), "rollout": (found.late_bands, VERMILION, "o--")}
+    curves = [
+        Curve(label, found.labels, _drawn(bands), colour=colour, style=style)
+        for label, (bands, colour, style) in lines.items()
+        if found.late_bands
+    ]
+    return Chart("energy of late states", curves, BANDS, log=bool(curves))
 
 
 def _drawn(values: Sequence[float]) -> np.ndarray:

@@ -44,7 +44,7 @@ def run_figures(run: ReportedRun) -> Iterator[tuple[str, Figure]]:
 def panel_figures(panel: Panel) -> Iterator[tuple[str, Figure]]:
     """The error curves of the methods of a panel, and of each channel where there are several."""
     for channel in ("", *panel.channels):
-        errors = {series.row.label: np.stack(found) for series in panel.series if (found := series.scores(channel))}
+        errors = {method.row.label: np.stack(found) for method in panel.methods if (found := method.scores(channel))}
         if errors:
             title = f"{panel.title}: {channel}" if channel else panel.title
             name = safe_name(f"curves_{title}").lower()
@@ -59,7 +59,7 @@ def write_figures(inputs: ReportInputs, folder: Path) -> list[str]:
         for name, figure in panel_figures(panel):
             save_png_and_pdf(figure, folder, name, PAPER_DPI)
             written.append(name)
-    for run in {series.runs[0].name: series.runs[0] for panel in panels for series in panel.series}.values():
+    for run in {method.runs[0].name: method.runs[0] for panel in panels for method in panel.methods}.values():
         for name, figure in run_figures(run):
             save_png_and_pdf(figure, folder, f"{run.name}_{name}", PAPER_DPI)
             written.append(f"{run.name}_{name}")

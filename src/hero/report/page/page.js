@@ -60,37 +60,18 @@ function setUpCurves() {
   fill(choice, metrics.map(({ label }) => label));
   fill(channel, channels.map((name) => name || "mean over all channels"));
   channel.parentElement.hidden = channels.length < 2;
-  const labels = [...new Set(panels.flatMap(({ series }) => series.map(({ label }) => label)))];
-  const charts = panels.map((panel) => new Chart(host, {
-    title: panel.title, xLabel: "rollout step", xName: "step", whole: true, yLog: true,
-    styles: panel.series.map(({ label }) => [labels.indexOf(label), labels.indexOf(label)]),
-  }));
+  const charts = panels.map(({ charts: { mean: [first] }, styles }) => new Chart(host, { ...first, styles }));
   const show = () => {
     const metric = metrics[choice.value].key;
     const error = metric !== "correlation";
-    const log = error && scale.getAttribute("aria-pressed") === "true";
-    const name = error ? channels[channel.value] : "";  // correlations are means over channels
     for (const control of [scale, channel]) control.disabled = !error;
     charts.forEach((chart, i) => {
-      const { title, measure, tau, series, baselines, channels: own } = panels[i];
-      const place = Math.max(0, own.indexOf(name));
-      const shown = own[place];
-      Object.assign(chart.options, {
-        title: shown ? `${title}: ${shown}` : title,
-        about: [error ? measure : "", metric, shown].join(" "),
-        yLabel: error ? measure : "correlation",
-        yLog: log,
-        threshold: error && tau !== null ? tau : undefined,
-      });
-      const lines = series.map((one) => {
-        const { mean, low, high } = error ? one[metric][place] : one[metric];
-        return {
-          label: one.diverged ? `${one.label} (${one.diverged} of ${one.rollouts} diverged)` : one.label,
-          x: mean.map((_, k) => k + 1), y: mean, low, high, points: metric === "mean" ? one.paper : [],
-        };
-      });
-      const idle = error ? baselines[place] : [];
-      chart.show([...lines, ...idle.map(({ label, y }, k) => ({ label, x: y.map((_, t) => t + 1), y, idle: k + 1 }))]);
+      const { channels: own, charts: { [metric]: some }, styles } = panels[i];
+      const place = error ? Math.max(0, own.indexOf(channels[channel.value])) : 0;  // correlations are means over channels
+      const { series, ...options } = some[place];
+      const about = [error ? options.yLabel : "", metric, own[place]].join(" ");
+      chart.options = { ...options, styles, about, yLog: error && scale.getAttribute("aria-pressed") === "true" };
+      chart.show(series);
     });
   };
   choice.addEventListener("change", show);
@@ -112,13 +93,8 @@ function setUpTraining() {
     host.replaceChildren();
     waves.replaceChildren();
     const { label: about, charts, spectra } = data.training[choice.value];
-    for (const { title, scale, series } of charts) {
-      const options = { title, about, xLabel: "update", xName: "update", whole: true, yLabel: "", yLog: scale === "log", height: 210 };
-      new Chart(host, options).show(series);
-    }
-    for (const { title, caption, unit, range, series } of spectra) {
-      const axes = { xLabel: "wavenumber |k|", xName: "k =", yLabel: unit, xLog: true, yLog: true, range };
-      new Chart(waves, { title, about, caption, height: 280, ...axes }).show(series);
+    for (const [place, height, some] of [[host, 210, charts], [waves, 280, spectra]]) {
+      for (const { series, ...options } of some) new Chart(place, { ...options, about, height }).show(series);
     }
   };
   choice.addEventListener("change", show);

@@ -12,12 +12,13 @@ import numpy as np
 
 from hero.method.metrics import TAU
 from hero.report.content import metrics_tables, statistics_tables, study_tables
-from hero.report.figures.training import Line, SpectraChart, spectra_charts, training_charts
+from hero.report.figures.charts import STEPS, Chart, Curve
+from hero.report.figures.training import spectra_charts, training_charts
 from hero.report.inputs import ReportedRun, ReportInputs
 from hero.report.listing import ListedRun, runs_table
 from hero.report.names import BASELINE_TITLES
-from hero.report.page.player import Data, colour_tables, finite_or_none, player, size_of
-from hero.report.panels import Panel, Series, panels_of, results_of
+from hero.report.page.player import Data, colour_tables, player, size_of
+from hero.report.panels import Panel, panels_of, results_of
 from hero.report.registries import ANALYSES
 from hero.report.sentences import lead, statistics_notes, study_notes, warnings
 from hero.report.tables import Table
@@ -33,11 +34,11 @@ FOLDED_RUNS = 10
 LOG_POINTS = 400
 IMAGE_BYTES = 10_000_000
 
-CURVE_METRICS = [
-    {"key": "mean", "label": "error, mean over trajectories"},
-    {"key": "median", "label": "error, median over trajectories"},
-    {"key": "correlation", "label": "correlation, mean over trajectories"},
-]
+CURVE_METRICS = {
+    "mean": "error, mean over trajectories",
+    "median": "error, median over trajectories",
+    "correlation": "correlation, mean over trajectories",
+}
 
 
 def payload(inputs: ReportInputs) -> Data:
@@ -51,7 +52,7 @@ def payload(inputs: ReportInputs) -> Data:
         "warnings": warnings(inputs),
         "notices": [*inputs.notices, *left_out, *not_shown],
         "tables": result_tables(inputs),
-        "curves": {"metrics": CURVE_METRICS, "panels": [_curves(panel) for panel in panels if panel.curves]},
+        "curves": _curves([panel for panel in panels if panel.curves]),
         "players": {"colours": colour_tables() if players else {}, "runs": players, "truths": truths},
         "training": training,
         "analyses": [analysis for run in inputs.runs.values() for analysis in _analyses(run)],
@@ -101,45 +102,44 @@ def result_tables(inputs: ReportInputs) -> list[Table]:
     return [*tables, *([replace(runs, folded=len(inputs.runs) > FOLDED_RUNS)] if inputs.runs else [])]
 
 
-def _curves(panel: Panel) -> Data:
-    """A panel: its methods, and the baselines, for all channels together ("") and for each where they are measured."""
-    channels = ["", *panel.channels]
-    return {
-        "title": panel.title,
-        "measure": panel.scoring.title,
-        "tau": TAU if panel.scoring.measure == "nrmse" else None,
-        "channels": channels,
-        "series": [_series_curves(series, channels) for series in panel.series if series.curves],
-        "baselines": [
-            [{"label": BASELINE_TITLES[name], "y": [*map(finite_or_none, curve)]}
-             for name, curve in panel.baselines(channel).items()]
-            for channel in channels
-        ],
-    }  # fmt: skip
+def _curves(panels: Sequence[Panel]) -> Data:
+    """The error curves of the panels: a chart for each metric, and channel where they are measured one by one.
 
-
-def _series_curves(series: Series, channels: Sequence[str]) -> Data:
-    curves, cells = series.curves, series.row.cells
-    return {
-        "label": series.row.label,
-        "seeds": len(curves),
-        "diverged": sum(one.diverged for one in curves),
-        "rollouts": sum(one.rollouts for one in curves),
-        "paper": [[t, cell.paper.mean] for t in (1, 100) if (cell := cells.get(f"nrmse@{t}")) and cell.paper],
-        "correlation": _band([one.correlation for one in curves]),
-        "mean": [_band([one.scores[channel].mean for one in curves]) for channel in channels],
-        "median": [_band([one.scores[channel].median for one in curves]) for channel in channels],
+    A method has one style in all panels. `marks` says what of the legend on the page is needed.
+    """
+    places = {name: place for place, name in enumerate(dict.fromkeys(m.row.label for p in panels for m in p.methods))}
+    found, drawn = [], []
+    for panel in panels:
+        channels = {metric: [""] if metric == "correlation" else ["", *panel.channels] for metric in CURVE_METRICS}
+        charts = {metric: [error_chart(panel, metric, name) for name in names] for metric, names in channels.items()}
+        data = {metric: [chart.data() for chart in some] for metric, some in charts.items()}
+        styles = [[places[method.row.label]] * 2 for method in panel.methods if method.curves]
+        found.append({"title": panel.title, "channels": channels["mean"], "styles": styles, "charts": data})
+        drawn.append(charts["mean"][0])
+    marks = {
+        "threshold": any(chart.threshold for chart in drawn),
+        "baselines": any(curve.idle for chart in drawn for curve in chart.curves),
+        "paper": any(curve.points for chart in drawn for curve in chart.curves),
     }
+    metrics = [{"key": key, "label": label} for key, label in CURVE_METRICS.items()]
+    return {"metrics": metrics, "panels": found, "marks": marks}
 
 
-def _band(curves: Sequence[np.ndarray]) -> Data:
-    """Mean, least and largest over seeds at each step; None stands for infinity."""
-    length = min(map(len, curves))
-    stacked = np.stack([curve[:length] for curve in curves])
-    rows = {"mean": stacked.mean(axis=0)}
-    if len(curves) > 1:
-        rows |= {"low": stacked.min(axis=0), "high": stacked.max(axis=0)}
-    return {name: [finite_or_none(x) for x in row] for name, row in rows.items()}
+def error_chart(panel: Panel, metric: str, channel: str = "") -> Chart:
+    """The methods of a panel and, where it is an error, what doing nothing gives."""
+    curves, is_error = [], metric != "correlation"
+    for method in panel.methods:
+        if own := [one.lines[metric][channel] for one in method.curves]:
+            length = min(map(len, own))
+            seeds = np.stack([line[:length] for line in own])
+            ends = (seeds.min(axis=0), seeds.max(axis=0)) if len(seeds) > 1 else ()
+            points = method.published if metric == "mean" else ()
+            curves.append(Curve(method.label, np.arange(1, length + 1), seeds.mean(axis=0), *ends, points=points))
+    for number, (name, line) in enumerate(panel.baselines(channel).items() if is_error else (), start=1):
+        curves.append(Curve(BASELINE_TITLES[name], np.arange(1, len(line) + 1), line, idle=number))
+    scoring, title = panel.scoring, f"{panel.title}: {channel}" if channel else panel.title
+    threshold = TAU if is_error and scoring.measure == "nrmse" else None
+    return Chart(title, curves, STEPS, scoring.title if is_error else metric, log=is_error, threshold=threshold)
 
 
 def _labelled(panels: Sequence[Panel], all_seeds: bool) -> list[tuple[str, str, ReportedRun]]:
@@ -150,10 +150,10 @@ def _labelled(panels: Sequence[Panel], all_seeds: bool) -> list[tuple[str, str, 
     """
     before = {panel.title: f"{panel.title}: " if len(panels) > 1 else "" for panel in panels}
     found = {
-        run.name: (f"{before[panel.title]}{series.row.label}, seed {run.config.seed}", series.row.label, run)
+        run.name: (f"{before[panel.title]}{method.row.label}, seed {run.config.seed}", method.row.label, run)
         for panel in panels
-        for series in panel.series
-        for run in series.runs[: None if all_seeds else 1]
+        for method in panel.methods
+        for run in method.runs[: None if all_seeds else 1]
     }
     return list(found.values())
 
@@ -221,30 +221,11 @@ def _training(panels: Sequence[Panel], named: Sequence[str]) -> tuple[list[Data]
     found = []
     for label, _, run in runs:
         log = run.log
-        charts = [{"title": chart.title, "scale": "log" if chart.log else "linear",
-                   "series": [_line(line) for line in chart.lines]} for chart in training_charts(log)]  # fmt: skip
-        if charts:
+        if charts := [chart.data(LOG_POINTS) for chart in training_charts(log)]:
             names = run.config.source.channel_names
             spectra = spectra_charts(log, run.weighs_error, names) if run.name in named else []
-            found.append({"run": run.name, "label": label, "charts": charts, "spectra": [*map(_spectra, spectra)]})
+            found.append({"label": label, "charts": charts, "spectra": [chart.data() for chart in spectra]})
     return found, notices
-
-
-def _line(line: Line) -> Data:
-    """A logged number, thinned, with a band of one std where that was logged too."""
-    count = len(line.steps)
-    kept = np.unique(np.linspace(0, count - 1, min(LOG_POINTS, count)).round().astype(int))
-    curves = {"y": line.values}
-    if line.std is not None:
-        curves |= {"low": line.values - line.std, "high": line.values + line.std}
-    numbers = {name: [finite_or_none(y) for y in values[kept]] for name, values in curves.items()}
-    return {"label": line.label, "x": line.steps[kept].tolist(), **numbers}
-
-
-def _spectra(chart: SpectraChart) -> Data:
-    curves = [{"label": curve.label, "x": curve.wavenumbers.tolist(), "y": [finite_or_none(y) for y in curve.values],
-               "time": curve.time, "dashed": curve.dashed} for curve in chart.curves]  # fmt: skip
-    return {"title": chart.title, "unit": chart.unit, "caption": chart.caption, "range": chart.range, "series": curves}
 
 
 def image(path: Path) -> str | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -17,6 +16,7 @@ from matplotlib.colors import to_rgb
 
 from hero.data import Source
 from hero.method.metrics import Scoring
+from hero.report.figures.charts import Data, finite_or_none
 from hero.report.figures.fields import time_text
 from hero.report.views import ERROR, GREY, SIGNED, UNSIGNED, Scaled, Side, View, channel_titles, scale_channel
 from hero.runs.rollouts import Rollout
@@ -26,8 +26,6 @@ LEVELS = 254
 """Steps between the ends of a scale."""
 FLOOR = 1e-40
 """Power below this is drawn as this: a field without a mode has none."""
-
-Data = dict[str, Any]
 
 
 def player(
@@ -171,10 +169,6 @@ def power_range(spectrum: np.ndarray) -> list[float]:
     high = max(float(spectrum.max(initial=0)), FLOOR)
     visible = spectrum[spectrum > 1e-17 * high]
     return [float(visible.min(initial=high)) / 10, high * 100]
-
-
-def finite_or_none(value: float) -> float | None:
-    return float(f"{value:.9g}") if np.isfinite(value) else None
 
 
 def notes(rollout: Rollout, steps: np.ndarray, blocks: Sequence[int], scoring: Scoring, first: bool) -> list[str]:

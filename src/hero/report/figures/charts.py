@@ -1,0 +1,162 @@
+"""A chart is described once, as curves that share their axes: figures draw it by matplotlib, the page by its script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
+
+from hero.report.figures.style import BLACK, BLUE, GREEN, PURPLE, VERMILION, log_scale, new_figure, whole_steps
+
+Data = dict[str, Any]
+"""Plain data, as the page holds them in JSON."""
+EARLY_TO_LATE = LinearSegmentedColormap.from_list("early to late", [BLUE, PURPLE, VERMILION])
+ZERO_WIDTH = 0.9 * float(np.log10(2))
+"""matplotlib's measure of the room for 0, the mean mode, on a logarithmic axis: as far from 1 as 2 is."""
+
+
+class Across(NamedTuple):
+    """The horizontal axis of a chart."""
+
+    label: str
+    name: str = ""
+    """Stands before a number that is read off."""
+    whole: bool = False
+    """Whether there is nothing between whole numbers."""
+    waves: bool = False
+    """Whether it is logarithmic from 1 on, with room for 0."""
+
+
+UPDATES = Across("update", "update", whole=True)
+STEPS = Across("rollout step", "step", whole=True)
+WAVES = Across("wavenumber |k|", "k =", waves=True)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line, with a band where its ends are known; a number that is not finite is a gap."""
+
+    label: str
+    x: np.ndarray | Sequence[float] | Sequence[str]
+    y: np.ndarray
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    colour: Any = None
+    """In figures; the page has colours for dark and light."""
+    style: str = "-"
+    time: float | None = None
+    """From 0, early, to 1, late, where that decides the colour."""
+    idle: int = 0
+    """The number of a baseline, from 1."""
+    points: Sequence[tuple[int, float]] = ()
+    """What the paper has."""
+
+    def data(self, most: int | None = None) -> Data:
+        """The curve for the page, thinned to `most` points."""
+        count = len(self.x)
+        kept = np.unique(np.linspace(0, count - 1, min(most or count, count)).round().astype(int))
+        lines = {"y": self.y, "low": self.low, "high": self.high}
+        numbers = {name: [*map(finite_or_none, line[kept])] for name, line in lines.items() if line is not None}
+        said = {"time": self.time, "dashed": self.style == "--", "idle": self.idle, "points": list(self.points)}
+        told = {name: value for name, value in said.items() if value is not None}
+        return {"label": self.label, "x": np.asarray(self.x)[kept].tolist(), **numbers, **told}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Curves that share their axes."""
+
+    title: str
+    curves: Sequence[Curve]
+    across: Across
+    unit: str = ""
+    log: bool = False
+    caption: str = ""
+    """How to read it."""
+    range: tuple[float, float] | None = None
+    """The ends of the vertical axis where they are not those of the curves."""
+    threshold: float | None = None
+    validates: bool = False
+    """Whether its one curve is the validation score, by which the best checkpoint is chosen."""
+
+    def data(self, most: int | None = None) -> Data:
+        """The options and series of a chart on the page, each thinned to `most` points."""
+        said = {"range": self.range, "threshold": self.threshold, "caption": self.caption or None}
+        return {
+            "title": self.title,
+            "xLabel": self.across.label,
+            "xName": self.across.name,
+            "whole": self.across.whole,
+            "xLog": self.across.waves,
+            "yLabel": self.unit,
+            "yLog": self.log,
+            **{name: value for name, value in said.items() if value is not None},
+            "series": [curve.data(most) for curve in self.curves],
+        }
+
+
+def finite_or_none(value: float) -> float | None:
+    """A number for the page, with nine digits; None stands for infinity."""
+    return float(f"{value:.9g}") if np.isfinite(value) else None
+
+
+def draw_chart(axes: Axes, chart: Chart) -> None:
+    """The chart in a pair of axes; it has a legend if there is more than one name."""
+    for curve in chart.curves:
+        colour, late = curve.colour, curve.time or 0.0
+        shown = np.where(np.isfinite(curve.y), curve.y, np.nan)
+        axes.plot(curve.x, shown, curve.style, color=EARLY_TO_LATE(late) if colour is None else colour,
+                  linewidth=1.4 if curve.time is None else 1 + late, markersize=3, label=curve.label)  # fmt: skip
+        if curve.low is not None and curve.high is not None:
+            axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.25, linewidth=0)
+    if chart.log:
+        log_scale(axes, np.concatenate([chart.range or (), *(curve.y for curve in chart.curves)]))
+    if chart.range:
+        axes.set_ylim(*chart.range)
+    if chart.validates:
+        _mark_validations(axes, chart.curves[0])
+    if chart.across.waves:
+        axes.set_xscale("symlog", linthresh=1, linscale=ZERO_WIDTH)
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.margins(x=0.01)
+    if chart.across.whole:
+        whole_steps(axes)
+    axes.set_title(chart.title, fontsize=10)
+    axes.set_xlabel(chart.across.label, fontsize=9)
+    axes.set_ylabel(chart.unit, fontsize=9)
+    axes.grid(alpha=0.25)
+    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17), "ncols": 3} if chart.across.waves else {}
+    if len(axes.get_legend_handles_labels()[0]) > 1:
+        axes.legend(fontsize=8, **below)  # below: lines by wavenumber fill the frame
+
+
+def _mark_validations(axes: Axes, curve: Curve) -> None:
+    """A star at the best validation, crosses at those with a diverged rollout."""
+    steps, finite = np.asarray(curve.x), np.isfinite(curve.y)
+    if finite.any():
+        best, least = steps[finite][curve.y[finite].argmin()], curve.y[finite].min()
+        axes.plot(best, least, "*", color=GREEN, markersize=14, markeredgecolor=BLACK, linestyle="none",
+                  label=f"best checkpoint: {least:#.3g} at update {best}")  # fmt: skip
+    if not finite.all():
+        axes.plot(steps[~finite], np.full((~finite).sum(), 0.96), "x", color=PURPLE, markersize=6,
+                  markeredgewidth=1.6, transform=axes.get_xaxis_transform(), linestyle="none",
+                  label="a rollout diverged")  # fmt: skip
+
+
+def charts_figure(title: str, charts: Sequence[Chart], columns: int, width: float, height: float) -> Figure:
+    """The charts in rows of `columns`, each so many inches wide and high."""
+    rows = max(1, -(-len(charts) // columns))
+    figure = new_figure(width * columns, 0.5 + height * rows)
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes, chart in zip(panels, charts, strict=False):
+        draw_chart(axes, chart)
+    for axes in panels[len(charts) :]:
+        axes.set_visible(False)
+    figure.suptitle(title)
+    return figure
