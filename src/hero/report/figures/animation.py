@@ -9,16 +9,13 @@ import logging
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, cast
 
 import numpy as np
 from matplotlib import rc_context
-from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
-from matplotlib.artist import Artist
+from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, FuncAnimation, PillowWriter
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -28,7 +25,7 @@ from hero.files import write_atomic
 from hero.method.metrics import Scoring
 from hero.report.figures.curves import error_axes
 from hero.report.figures.fields import draw_pictures, name_axis, time_text
-from hero.report.figures.style import BLACK, ORANGE, VERMILION, plain, safe_name
+from hero.report.figures.style import BLACK, ORANGE, VERMILION, fix_layout, new_figure, plain, safe_name
 from hero.report.tables import format_number
 from hero.report.views import GREY, Scaled, View, channel_number, channel_titles, scale_channel
 from hero.runs.folder import Run
@@ -46,26 +43,6 @@ DPI = 100
 
 Move = Callable[[int], None]
 """Show a rollout step."""
-
-
-class MovingFigure(Figure):
-    """A figure whose frames redraw the artists in `moving` alone, on top of everything else drawn once."""
-
-    moving: Sequence[Artist] = ()
-    background: Any = None
-
-    def savefig(self, file: IO[bytes], **_: Any) -> None:  # type: ignore[override]
-        """Write the pixels of a frame, as the writers of matplotlib ask for them."""
-        canvas = cast(FigureCanvasAgg, self.canvas)
-        if self.background is None:
-            for artist in self.moving:
-                artist.set_animated(True)
-            canvas.draw()
-            self.background = canvas.copy_from_bbox(self.bbox)
-        canvas.restore_region(self.background)
-        for artist in self.moving:
-            self.draw_artist(artist)
-        file.write(canvas.buffer_rgba())
 
 
 def animate(
@@ -97,14 +74,12 @@ def animate(
     writer: AbstractMovieWriter = PillowWriter(fps)
     if ffmpeg:
         writer = FFMpegWriter(fps, codec="h264", extra_args=["-crf", "18", "-pix_fmt", "yuv420p"])
+    film = FuncAnimation(figure, move, shown, init_func=list, cache_frame_data=False)
     with tempfile.TemporaryDirectory() as folder, progress_bar(out.name, len(shown)) as advance:
         target = Path(folder) / f"rollout{suffix}"
         try:
-            with rc_context({"animation.ffmpeg_path": ffmpeg}), writer.saving(figure, str(target), DPI):
-                for step in shown:
-                    move(step)
-                    writer.grab_frame()
-                    advance()
+            with rc_context({"animation.ffmpeg_path": ffmpeg}):
+                film.save(target, writer, dpi=DPI, progress_callback=lambda *_: advance())
         except subprocess.CalledProcessError as error:
             lines = str(error.stderr or "no reason given").strip().splitlines()
             reason = f"ffmpeg failed ({lines[-1]})"
@@ -133,7 +108,7 @@ def find_ffmpeg() -> str:
     return found
 
 
-def picture(run: Run, rollout: Rollout, channel: int = 0) -> tuple[MovingFigure, Move]:
+def picture(run: Run, rollout: Rollout, channel: int = 0) -> tuple[Figure, Move]:
     """The figure of a channel of a run's drawn rollout, and the function that shows a step in it."""
     source, scoring = run.config.source, run.config.scoring
     view = View.of(source.axes)
@@ -141,10 +116,8 @@ def picture(run: Run, rollout: Rollout, channel: int = 0) -> tuple[MovingFigure,
     errors = run.errors.of_channel(channel)[rollout.trajectory]
     errors = np.where(np.isnan(errors), np.inf, errors)
     size = (9.6, 1.5 + 2.2 / max(view.ratio, 0.5)) if view.up else (9.0, 3.9)
-    figure = MovingFigure(figsize=size, dpi=DPI, layout="constrained")
-    FigureCanvasAgg(figure)
-    moving, move = _fields(figure, scaled, view) if view.up else _lines(figure, scaled, view, errors, scoring)
-    notes = [artist for artist in moving if isinstance(artist, Text)]
+    figure = new_figure(*size)
+    notes, move = _fields(figure, scaled, view) if view.up else _lines(figure, scaled, view, errors, scoring)
     where = f", {source.channel_names[channel]}" if source.channels > 1 else ""
     where += f", slice {rollout.slice} along the last axis" if rollout.slice is not None else ""
     title = figure.suptitle("step 1", fontsize=12)
@@ -157,15 +130,13 @@ def picture(run: Run, rollout: Rollout, channel: int = 0) -> tuple[MovingFigure,
         at = f"step {step} (t = {time_text(source, step)})"
         title.set_text(plain(f"{source.title}{where}: {at}, {scoring.title} {number}"))
 
-    figure.moving = [*moving, title]
     show(1)
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # as laid out now, so that nothing jumps
+    fix_layout(figure)  # as it is now, so that nothing jumps
     return figure, show
 
 
-def _fields(figure: Figure, scaled: Scaled, view: View) -> tuple[list[Artist], Move]:
-    """Truth and prediction on one colour scale, and their difference on its own."""
+def _fields(figure: Figure, scaled: Scaled, view: View) -> tuple[list[Text], Move]:
+    """Truth and prediction on one colour scale, and their difference on its own; the notes that one has diverged."""
     first = [part._replace(field=part.field[0]) for part in scaled.parts]
     grid, images = draw_pictures(figure, [first], view)
 
@@ -173,12 +144,10 @@ def _fields(figure: Figure, scaled: Scaled, view: View) -> tuple[list[Artist], M
         for image, part in zip(images, scaled.parts, strict=True):
             image.set_data(part.field[step - 1].T)
 
-    return [*images, *map(_diverged_note, grid[0, 1:])], move
+    return [*map(_diverged_note, grid[0, 1:])], move
 
 
-def _lines(
-    figure: Figure, scaled: Scaled, view: View, errors: np.ndarray, scoring: Scoring
-) -> tuple[list[Artist], Move]:
+def _lines(figure: Figure, scaled: Scaled, view: View, errors: np.ndarray, scoring: Scoring) -> tuple[list[Text], Move]:
     """The state over space, and a marker on the error along the rollout."""
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
     true, predicted = scaled.truth.field, scaled.prediction.field
@@ -207,7 +176,7 @@ def _lines(
         prediction.set_ydata(np.clip(predicted[step - 1], *bounds))
         marker.set_data([step], [heights[step - 1]])
 
-    return [truth, prediction, marker, _diverged_note(left)], move
+    return [_diverged_note(left)], move
 
 
 def _diverged_note(axes: Axes) -> Text:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
-from hero.files import replacing
+from hero.files import write_atomic
 from hero.report.content import change_table
 from hero.report.inputs import ReportInputs
 from hero.report.page.payload import image, payload
@@ -29,27 +29,20 @@ FOLDED_NOTICES = 6
 
 
 def write_page(inputs: ReportInputs, path: Path) -> Path:
-    """Write the report of all that was gathered, part by part: the page is never in memory as a whole."""
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        file.writelines(parts(payload(inputs)))
-    return path
+    """Write the report of all that was gathered."""
+    return write_atomic(path, render(payload(inputs)).encode())
 
 
 def render(data: Mapping[str, Any]) -> str:
-    """The page of a payload."""
-    return "".join(parts(data))
-
-
-def parts(data: Mapping[str, Any]) -> Iterator[str]:
-    """The same in parts. Style, script and JSON are ours or safe as they are; all else is escaped."""
+    """The page of a payload. Style, script and JSON are ours or safe as they are; all else is escaped."""
     style = _asset("page.css")
     script = '\n"use strict";\n(() => {\n' + "\n".join(map(_asset, SCRIPTS)) + "})();\n"
-    return template("page.html").generate(
+    return template("page.html").render(
         data=data,
         policy=_policy(style, script),
         style=Markup(style),
         script=Markup(script),
-        json=map(Markup, _json({key: data[key] for key in ("curves", "players", "training")})),
+        json=Markup(_json({key: data[key] for key in ("curves", "players", "training")})),
         folded_notices=FOLDED_NOTICES,
         drawn=lambda run, kind: image(run.run.path / "figures" / f"{kind}.png"),
         change_table=lambda run: change_table(run.before, run.metrics),
@@ -71,23 +64,7 @@ def _policy(style: str, script: str) -> str:
     )
 
 
-def _json(content: Any, depth: int = 3) -> Iterator[str]:
-    """JSON in parts: what is `depth` levels inside, such as one player, is in one part."""
-    if depth and content and isinstance(content, dict):
-        for place, (name, value) in enumerate(content.items()):
-            yield f"{',' if place else '{'}{_dumped(name)}:"
-            yield from _json(value, depth - 1)
-        yield "}"
-    elif depth and content and isinstance(content, list):
-        for place, value in enumerate(content):
-            yield "," if place else "["
-            yield from _json(value, depth - 1)
-        yield "]"
-    else:
-        yield _dumped(content)
-
-
-def _dumped(content: Any) -> str:
+def _json(content: Any) -> str:
     """JSON that cannot end the script element around it."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
