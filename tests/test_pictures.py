@@ -14,7 +14,7 @@ import pytest
 from conftest import Call, assert_refused
 from hero.data.files.recording import Axis
 from hero.evaluation.evaluate import evaluate
-from hero.report.figures.curves import curves_figure
+from hero.report.figures.curves import curves_figure, methods_chart
 from hero.report.figures.runs import panel_figures, run_figures
 from hero.report.figures.style import save
 from hero.report.inputs import gather
@@ -120,7 +120,7 @@ def test_static_figures_have_every_channel(run: Path, tmp_path: Path) -> None:
 
 
 def test_ticks_of_steps_are_whole(tmp_path: Path) -> None:
-    figure = curves_figure("short", {"one": np.array([[[0.1, 0.2, 0.3]]])})
+    figure = curves_figure(methods_chart("short", {"one": np.array([[[0.1, 0.2, 0.3]]])}))
     save(figure, tmp_path / "short.png")
     assert all(tick == round(tick) for tick in figure.axes[0].get_xticks())
 

@@ -179,7 +179,7 @@ def test_error_figure(tmp_path: Path, diverged: int, strategy: str) -> None:
     figure = error_figure(found_errors(error_array(diverged)), "title", (), published_numbers(paper_config(strategy)))
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert any("paper" in label for label in labels) == (strategy == "hero")
-    assert any(f"({diverged} diverged)" in label for label in labels) == (diverged > 0)
+    assert any(f"({diverged} of 30 diverged)" in label for label in labels) == (diverged > 0)
     assert_png(save(figure, tmp_path / "error.png"))
 
 

@@ -168,12 +168,12 @@ class Comparison:
 
     def plot(self) -> Figure:
         """The error of each strategy along the rollout, with every seed."""
-        from hero.report.figures.curves import curves_figure
+        from hero.report.figures.curves import curves_figure, methods_chart
         from hero.report.figures.studies import errors_of
 
         (group,) = self.study.groups
         tests = [test for summary in self.study.statistics for test in summary.tests]
-        return curves_figure(group.title, *errors_of(group, self.runs), tests)
+        return curves_figure(methods_chart(group.title, *errors_of(group, self.runs)), tests)
 
     def __repr__(self) -> str:
         return f"<hero comparison of {', '.join(row.strategy for row in self.study.rows)} in {self.path}>"

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from hero.data.trajectories import Trajectories
 from hero.method.metrics import median_trajectory
 from hero.method.rollout import rollout
-from hero.report.figures.curves import draw_methods
+from hero.report.figures.curves import draw_errors, methods_chart
 from hero.report.figures.fields import draw_states
 from hero.report.figures.studies import errors_of
 from hero.report.figures.style import new_figure
@@ -54,8 +54,7 @@ def rollout_figure(group: Group, reference: str, runs_dir: Path, data_dir: Path)
     figure = new_figure(12.5, 5.0)
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.25))[0]
     axes = left.subplots()
-    draw_methods(axes, errors, scoring, baselines)
-    axes.legend(fontsize=8, loc="best")
+    draw_errors(axes, methods_chart("", errors, scoring, baselines))
     draw_states(right, truth, states, numbers, source, scoring)
     by = f"the median of {chosen.label} by {config.scoring.gm_title} (seed {first.seed})"
     right.suptitle(f"step {step} of test trajectory {index}, {by}", fontsize=10)

@@ -104,10 +104,6 @@ class ReportedRun:
         """Its errors where numbers in a scoring must be computed from them, for its metrics are in another."""
         return None if scoring == self.metrics.scoring else self.errors
 
-    def over(self, scoring: Scoring) -> dict[str, dict[str, float]]:
-        """Its numbers in a scoring."""
-        return self.metrics.over(scoring, self.errors_in(scoring))
-
     @cached_property
     def method(self) -> str:
         """What it shares with the runs that differ from it in nothing but the seed."""

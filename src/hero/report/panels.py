@@ -22,7 +22,16 @@ from hero.report.inputs import Curves, ReportedRun, ReportInputs
 from hero.report.names import method_title, title_of
 from hero.strategies import STRATEGIES
 from hero.study.collect import PlannedRow, RunNumbers, finished_row, numbers_of, persistence_of
-from hero.study.records import Group, MethodRow, MetricColumn, RunEntry, StudyResult, best_marked, rollout_columns
+from hero.study.records import (
+    Group,
+    MethodRow,
+    MetricColumn,
+    Published,
+    RunEntry,
+    StudyResult,
+    best_marked,
+    rollout_columns,
+)
 from hero.study.registries import published_numbers
 from hero.training.loggers import flat
 
@@ -37,27 +46,21 @@ class Method:
     row: MethodRow
     runs: tuple[ReportedRun, ...]
 
-    def scores(self, channel: str = "") -> list[np.ndarray]:
-        """The score (trajectory, step) of each run that has it: of all channels, or of the named one."""
-        found = [(run.config.source.channel_names, errors) for run in self.runs if (errors := run.errors)]
-        return [errors.of_channel(names.index(channel)) if channel else errors.score for names, errors in found]
-
     @property
     def curves(self) -> list[Curves]:
-        """The curves of the same runs."""
+        """The curves of the runs that have errors."""
         return [run.curves for run in self.runs if run.curves]
 
     @property
-    def label(self) -> str:
-        """Its name in a legend, which says how many rollouts diverged."""
-        lost, rollouts = sum(one.diverged for one in self.curves), sum(one.rollouts for one in self.curves)
-        return f"{self.row.label} ({lost} of {rollouts} diverged)" if lost else self.row.label
+    def diverged(self) -> tuple[int, int]:
+        """How many rollouts diverged, and of how many."""
+        return sum(one.diverged for one in self.curves), sum(one.rollouts for one in self.curves)
 
     @property
-    def published(self) -> list[tuple[int, float]]:
+    def published(self) -> dict[int, Published]:
         """The paper's nRMSE by rollout step."""
         cells = {step: self.row.cells.get(f"nrmse@{step}") for step in (1, 100)}
-        return [(step, cell.paper.mean) for step, cell in cells.items() if cell and cell.paper]
+        return {step: cell.paper for step, cell in cells.items() if cell and cell.paper}
 
 
 @dataclass(frozen=True)

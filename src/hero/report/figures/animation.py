@@ -23,7 +23,8 @@ from hero.console import progress_bar
 from hero.errors import HeroError, install_hint
 from hero.files import write_atomic
 from hero.method.metrics import Scoring
-from hero.report.figures.curves import error_axes
+from hero.report.figures.charts import STEPS, Chart, Curve
+from hero.report.figures.curves import draw_errors
 from hero.report.figures.fields import draw_pictures, name_axis, time_text
 from hero.report.figures.style import BLACK, ORANGE, VERMILION, fix_layout, new_figure, plain, safe_name
 from hero.report.tables import format_number
@@ -163,8 +164,9 @@ def _lines(figure: Figure, scaled: Scaled, view: View, errors: np.ndarray, scori
     left.legend(loc="upper right", fontsize=9)
     # An exploding prediction leaves the picture; drawn to its end it would overflow the renderer.
     bounds = (low - 20 * margin, high + 20 * margin)
-    heights = np.minimum(error_axes(right, errors, scoring)(errors), right.get_ylim()[1])
-    right.plot(np.arange(1, len(errors) + 1), heights, color=VERMILION, linewidth=1.4)
+    curve = Curve("error", np.arange(1, len(errors) + 1), errors, colour=VERMILION)
+    draw_errors(right, Chart("", [curve], STEPS, scoring.title, log=True))
+    heights = np.clip(errors, *right.get_ylim())
     (marker,) = right.plot([1], heights[:1], "o", color=VERMILION, markersize=7, clip_on=False)
     lost = np.flatnonzero(np.isinf(errors))
     if lost.size:

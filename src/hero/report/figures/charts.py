@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
 from hero.report.figures.style import BLACK, BLUE, GREEN, PURPLE, VERMILION, log_scale, new_figure, whole_steps
+from hero.study.records import Published
 
 Data = dict[str, Any]
 """Plain data, as the page holds them in JSON."""
@@ -45,8 +46,7 @@ class Curve:
     label: str
     x: np.ndarray | Sequence[float] | Sequence[str]
     y: np.ndarray
-    low: np.ndarray | None = None
-    high: np.ndarray | None = None
+    band: tuple[np.ndarray, np.ndarray] | None = None
     colour: Any = None
     """In figures; the page has colours for dark and light."""
     style: str = "-"
@@ -54,18 +54,25 @@ class Curve:
     """From 0, early, to 1, late, where that decides the colour."""
     idle: int = 0
     """The number of a baseline, from 1."""
-    points: Sequence[tuple[int, float]] = ()
-    """What the paper has."""
+    points: Mapping[int, Published] = field(default_factory=dict)
+    """The paper's numbers."""
+    lost: tuple[int, int] = (0, 0)
+    """How many rollouts diverged, and of how many."""
+
+    @property
+    def name(self) -> str:
+        """In a legend."""
+        return f"{self.label} ({self.lost[0]} of {self.lost[1]} diverged)" if self.lost[0] else self.label
 
     def data(self, most: int | None = None) -> Data:
         """The curve for the page, thinned to `most` points."""
         count = len(self.x)
         kept = np.unique(np.linspace(0, count - 1, min(most or count, count)).round().astype(int))
-        lines = {"y": self.y, "low": self.low, "high": self.high}
-        numbers = {name: [*map(finite_or_none, line[kept])] for name, line in lines.items() if line is not None}
-        said = {"time": self.time, "dashed": self.style == "--", "idle": self.idle, "points": list(self.points)}
-        told = {name: value for name, value in said.items() if value is not None}
-        return {"label": self.label, "x": np.asarray(self.x)[kept].tolist(), **numbers, **told}
+        lines = zip(("y", "low", "high"), (self.y, *(self.band or ())), strict=False)
+        numbers = {name: [*map(finite_or_none, line[kept])] for name, line in lines}
+        paper = [[x, number.mean] for x, number in self.points.items()]
+        looks = {"time": self.time, "dashed": self.style == "--"} if self.time is not None else {"idle": self.idle}
+        return {"label": self.name, "x": np.asarray(self.x)[kept].tolist(), **numbers, **looks, "points": paper}
 
 
 @dataclass(frozen=True)
@@ -107,23 +114,36 @@ def finite_or_none(value: float) -> float | None:
 
 
 def draw_chart(axes: Axes, chart: Chart) -> None:
-    """The chart in a pair of axes; it has a legend if there is more than one name."""
+    """The chart in a pair of axes; it has a legend if there is more than one name.
+
+    An infinite value leaves through the top of an axis whose ends are given, where a cross marks it.
+    """
+    low, high = chart.range or (0.0, 0.0)
+
+    def shown(values: np.ndarray) -> np.ndarray:
+        return np.clip(values, low / 10, 10 * high) if chart.range else np.where(np.isfinite(values), values, np.nan)
+
     for curve in chart.curves:
-        colour, late = curve.colour, curve.time or 0.0
-        shown = np.where(np.isfinite(curve.y), curve.y, np.nan)
-        axes.plot(curve.x, shown, curve.style, color=EARLY_TO_LATE(late) if colour is None else colour,
-                  linewidth=1.4 if curve.time is None else 1 + late, markersize=3, label=curve.label)  # fmt: skip
-        if curve.low is not None and curve.high is not None:
-            axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.25, linewidth=0)
+        colour, width = curve.colour, 1.0 if curve.idle else 1.6
+        if curve.time is not None:
+            colour, width = EARLY_TO_LATE(curve.time), 1 + curve.time
+        axes.plot(curve.x, shown(curve.y), curve.style, color=colour, linewidth=width, markersize=3, label=curve.name)
+        if curve.band:
+            least, largest = map(shown, curve.band)
+            axes.fill_between(curve.x, least, largest, color=colour, alpha=0.22, linewidth=0)
+        _mark(axes, curve, colour, bool(chart.range))
     if chart.log:
-        log_scale(axes, np.concatenate([chart.range or (), *(curve.y for curve in chart.curves)]))
+        log_scale(axes, np.concatenate([chart.range] if chart.range else [curve.y for curve in chart.curves]))
     if chart.range:
-        axes.set_ylim(*chart.range)
+        axes.set_ylim(low, high)
+    if chart.threshold and low < chart.threshold < high:
+        axes.axhline(chart.threshold, color=GREEN, linewidth=1.0, linestyle=":", label=f"τ = {chart.threshold}")
     if chart.validates:
         _mark_validations(axes, chart.curves[0])
     if chart.across.waves:
         axes.set_xscale("symlog", linthresh=1, linscale=ZERO_WIDTH)
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    if chart.range:
         axes.margins(x=0.01)
     if chart.across.whole:
         whole_steps(axes)
@@ -131,9 +151,20 @@ def draw_chart(axes: Axes, chart: Chart) -> None:
     axes.set_xlabel(chart.across.label, fontsize=9)
     axes.set_ylabel(chart.unit, fontsize=9)
     axes.grid(alpha=0.25)
-    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17), "ncols": 3} if chart.across.waves else {}
-    if len(axes.get_legend_handles_labels()[0]) > 1:
-        axes.legend(fontsize=8, **below)  # below: lines by wavenumber fill the frame
+    if chart.across.waves:  # lines by wavenumber fill the frame: the legend is below
+        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=3)
+    elif len(axes.get_legend_handles_labels()[0]) > 1:
+        axes.legend(fontsize=8)
+
+
+def _mark(axes: Axes, curve: Curve, colour: Any, has_ends: bool) -> None:
+    """A cross where the curve becomes infinite, diamonds for the paper's numbers."""
+    if has_ends and np.isinf(curve.y).any():
+        first = curve.x[int(np.isinf(curve.y).argmax())]
+        axes.plot(first, 1, "x", color=colour, markersize=7, clip_on=False, transform=axes.get_xaxis_transform())
+    for x, number in curve.points.items():
+        axes.errorbar(x, number.mean, number.std or 0, fmt="D", color=colour, ecolor=BLACK, capsize=4,
+                      markeredgecolor=BLACK, label="paper, mean ± std" if x == min(curve.points) else None)  # fmt: skip
 
 
 def _mark_validations(axes: Axes, curve: Curve) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -11,17 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
 from hero.method.metrics import TAU, Scoring, diverged
-from hero.report.figures.style import (
-    BLACK,
-    GREEN,
-    GREY,
-    colours_of,
-    line_style,
-    log_scale,
-    new_figure,
-    plain,
-    whole_steps,
-)
+from hero.report.figures.charts import STEPS, Chart, Curve, draw_chart
+from hero.report.figures.style import BLACK, GREY, colours_of, line_style, new_figure, plain
 from hero.report.names import BASELINE_TITLES
 from hero.runs import records
 from hero.study.records import PairedTest, Published
@@ -38,79 +30,67 @@ Paper = Mapping[str, Mapping[int, Published]]
 NONE: Baselines = MappingProxyType({})
 NOTHING: Paper = MappingProxyType({})
 PLAIN = Scoring()
-Clip = Callable[[np.ndarray], np.ndarray]
 
 
-def error_axes(axes: Axes, errors: np.ndarray, scoring: Scoring = PLAIN, references: Sequence[float] = ()) -> Clip:
-    """Set up a logarithmic axis for `errors` and `references`; returns the function that clips curves for drawing.
-
-    Infinite values are drawn as leaving through the top of the axis.
-    """
-    visible = errors[np.isfinite(errors) & (errors > 0)]
-    ends = [*references, *([visible.min(), visible.max()] if visible.size else [])] or list(ERROR_RANGE)
-    low, high = max(min(ends) / 1.5, ERROR_RANGE[0]), min(max(ends) * 1.5, ERROR_RANGE[1])
-    low, high = min(low, ERROR_RANGE[1] / 10), max(high, 10 * ERROR_RANGE[0])
-    axes.set(xlabel="rollout step", ylabel=scoring.title)
-    whole_steps(axes)
-    log_scale(axes, np.array([low, high]))
-    axes.set_ylim(low, high)
-    axes.margins(x=0.01)
-    axes.grid(alpha=0.25)
-
-    def clip(values: np.ndarray) -> np.ndarray:
-        return np.clip(values, low / 10, high * 10)
-
-    return clip
-
-
-def draw_methods(
-    axes: Axes, errors: Errors, scoring: Scoring = PLAIN, baselines: Baselines = NONE, paper: Paper = NOTHING
-) -> None:
-    """The mean over trajectories and seeds of each method; every seed as a thin line, all of them as a band.
-
-    A cross marks the step from which a seed's mean is infinite, because a rollout diverged; a diamond is the paper's.
-    Baselines are grey dashes.
-    """
-    of_seed = {name: np.nan_to_num(values.mean(axis=1), nan=np.inf, posinf=np.inf) for name, values in errors.items()}
-    colours, numbers = colours_of(errors), [number.mean for found in paper.values() for number in found.values()]
-    curves = [curve.ravel() for curve in (*of_seed.values(), *baselines.values())]
-    clip = error_axes(axes, np.concatenate(curves), scoring, numbers)
-    for i, (name, curve) in enumerate(of_seed.items()):
-        colour, steps, lost = colours[name], np.arange(1, curve.shape[1] + 1), sum(map(diverged, errors[name]))
-        label = f"{name} ({lost} diverged)" if lost else name
-        axes.plot(steps, clip(curve.mean(axis=0)), line_style(i), color=colour, linewidth=1.8, label=label)
-        axes.plot(steps, clip(curve).T, color=colour, alpha=0.3, linewidth=0.5)
-        low, high = clip(curve.min(axis=0)), clip(curve.max(axis=0))
-        axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
-        first = np.isinf(curve).argmax(axis=1)[np.isinf(curve).any(axis=1)] + 1
-        if len(first):  # an empty line would take room in the corner
-            axes.plot(first, np.full(len(first), axes.get_ylim()[1]), "x", color=colour, markersize=7, clip_on=False)
-        for step, number in paper.get(name, {}).items():
-            axes.errorbar(step, number.mean, number.std or 0, fmt="D", color=colour, ecolor=BLACK, capsize=4,
-                          markeredgecolor=BLACK, label="paper, mean ± std" if step == 1 else None)  # fmt: skip
-    for dashes, (name, curve) in zip(((0, (5, 3)), (0, (1, 2))), baselines.items(), strict=False):
-        axes.plot(np.arange(1, len(curve) + 1), clip(curve), color=GREY, linewidth=1.0, linestyle=dashes,
-                  label=BASELINE_TITLES[name])  # fmt: skip
-
-
-def curves_figure(
+def error_chart(
     title: str,
-    errors: Errors,
+    seeds: Mapping[str, Sequence[np.ndarray]],
+    lost: Mapping[str, tuple[int, int]],
     scoring: Scoring = PLAIN,
     baselines: Baselines = NONE,
-    tests: Sequence[PairedTest] = (),
     paper: Paper = NOTHING,
-) -> Figure:
+) -> Chart:
+    """The mean over the curves (step,) of the seeds of each method, with a band over all of them; baselines are grey.
+
+    `lost` has how many rollouts of a method diverged, and of how many.
+    """
+    colours, curves = colours_of(seeds), []
+    for place, (name, own) in enumerate(seeds.items()):
+        length = min(map(len, own))
+        lines = np.stack([line[:length] for line in own])
+        band = (lines.min(axis=0), lines.max(axis=0)) if len(own) > 1 else None
+        curves.append(Curve(name, np.arange(1, length + 1), lines.mean(axis=0), band, colours[name],
+                            line_style(place), points=paper.get(name, {}), lost=lost[name]))  # fmt: skip
+    for number, (name, line) in enumerate(baselines.items(), start=1):
+        steps = np.arange(1, len(line) + 1)
+        curves.append(
+            Curve(BASELINE_TITLES[name], steps, line, colour=GREY, style="--" if number == 1 else ":", idle=number)
+        )
+    threshold = TAU if scoring.measure == "nrmse" else None
+    return Chart(title, curves, STEPS, scoring.title, log=True, threshold=threshold)
+
+
+def methods_chart(
+    title: str, errors: Errors, scoring: Scoring = PLAIN, baselines: Baselines = NONE, paper: Paper = NOTHING
+) -> Chart:
+    """The mean over trajectories and seeds of each method; an error that is not a number is infinite."""
+    means = {name: [*np.nan_to_num(u.mean(axis=1), nan=np.inf, posinf=np.inf)] for name, u in errors.items()}
+    lost = {name: (sum(map(diverged, u)), u.shape[0] * u.shape[1]) for name, u in errors.items()}
+    return error_chart(title, means, lost, scoring, baselines, paper)
+
+
+def draw_errors(axes: Axes, chart: Chart) -> None:
+    """Errors on an axis that ends where nothing can be seen any more."""
+    curves = [line for one in chart.curves for line in (one.y, *(one.band or ()))]
+    published = [number.mean for one in chart.curves for number in one.points.values()]
+    values = np.concatenate([published, *curves])
+    visible = values[np.isfinite(values) & (values > 0)]
+    ends = [visible.min(), visible.max()] if visible.size else list(ERROR_RANGE)
+    low, high = max(ends[0] / 1.5, ERROR_RANGE[0]), min(ends[1] * 1.5, ERROR_RANGE[1])
+    draw_chart(axes, replace(chart, range=(min(low, ERROR_RANGE[1] / 10), max(high, 10 * ERROR_RANGE[0]))))
+
+
+def curves_figure(chart: Chart, tests: Sequence[PairedTest] = ()) -> Figure:
     """Error curves of all methods, and next to them the ratios to the baseline that were tested."""
-    figure = new_figure(11.5 if tests else 7.5, 4.8 + 0.12 * len(errors))
+    figure = new_figure(11.5 if tests else 7.5, 4.8 + 0.12 * len(chart.curves))
     widths = [1.6, 1] if tests else [1]
     left, *right = figure.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
-    draw_methods(left, errors, scoring, baselines, paper)
-    if scoring.measure == "nrmse" and left.get_ylim()[0] < TAU < left.get_ylim()[1]:
-        left.axhline(TAU, color=GREEN, linewidth=1.0, linestyle=":", label=f"τ = {TAU}")
+    draw_errors(left, replace(chart, title=""))
     if tests:
-        _draw_ratios(right[0], tests, colours_of(errors))
-    figure.suptitle(title, fontsize=11)
+        _draw_ratios(right[0], tests, {curve.label: curve.colour for curve in chart.curves})
+    if legend := left.get_legend():
+        legend.remove()
+    figure.suptitle(chart.title, fontsize=11)
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
     return figure
 
@@ -127,8 +107,8 @@ def error_figure(
     lines = {label: found.score[:, None]}
     lines |= {plain(name): found.of_channel(c)[:, None] for c, name in enumerate(channels) if several}
     numbers = {t: paper[f"nrmse@{t}"] for t in (1, 100) if f"nrmse@{t}" in paper and t <= found.score.shape[1]}
-    scoring, idle = Scoring(measure=found.measure), baseline_means(found)
-    return curves_figure(f"{title}: error along the rollout", lines, scoring, idle, paper={label: numbers})
+    scoring, idle, title = Scoring(measure=found.measure), baseline_means(found), f"{title}: error along the rollout"
+    return curves_figure(methods_chart(title, lines, scoring, idle, {label: numbers}))
 
 
 def baseline_means(errors: records.Errors) -> dict[str, np.ndarray]:
@@ -140,7 +120,7 @@ def finetune_figure(before: records.Errors, after: records.Errors, subject: str)
     """The errors of a fine-tuned run next to the checkpoint that it started from, over the same trajectories."""
     lines = {"before": before.score[None], "after": after.score[None]}
     title, scoring = f"{subject}: before and after fine-tuning", Scoring(measure=after.measure)
-    return curves_figure(title, lines, scoring, baseline_means(after))
+    return curves_figure(methods_chart(title, lines, scoring, baseline_means(after)))
 
 
 def _draw_ratios(axes: Axes, tests: Sequence[PairedTest], colours: Mapping[str, str]) -> None:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from hero.data import Source
 from hero.method.metrics import Scoring
-from hero.report.figures.curves import baseline_means, curves_figure, draw_methods, error_figure, finetune_figure
+from hero.report.figures.charts import Chart
+from hero.report.figures.curves import (
+    baseline_means,
+    curves_figure,
+    draw_errors,
+    error_chart,
+    error_figure,
+    finetune_figure,
+    methods_chart,
+)
 from hero.report.figures.fields import draw_states, fields_figure, spectrum_figure
 from hero.report.figures.style import PAPER_DPI, new_figure, safe_name, save_png_and_pdf
 from hero.report.figures.training import spectra_charts, spectra_figure, training_figure
@@ -43,12 +52,22 @@ def run_figures(run: ReportedRun) -> Iterator[tuple[str, Figure]]:
 
 def panel_figures(panel: Panel) -> Iterator[tuple[str, Figure]]:
     """The error curves of the methods of a panel, and of each channel where there are several."""
-    for channel in ("", *panel.channels):
-        errors = {method.row.label: np.stack(found) for method in panel.methods if (found := method.scores(channel))}
-        if errors:
-            title = f"{panel.title}: {channel}" if channel else panel.title
-            name = safe_name(f"curves_{title}").lower()
-            yield name, curves_figure(title, errors, panel.scoring, panel.baselines(channel))
+    for channel in ("", *panel.channels) if panel.curves else ():
+        chart = panel_chart(panel, "mean", channel)
+        yield safe_name(f"curves_{chart.title}").lower(), curves_figure(chart)
+
+
+def panel_chart(panel: Panel, metric: str, channel: str = "") -> Chart:
+    """The methods of a panel by a metric of `Curves`, and next to errors what doing nothing gives."""
+    methods = {method.row.label: method for method in panel.methods if method.curves}
+    seeds = {label: [one.lines[metric][channel] for one in method.curves] for label, method in methods.items()}
+    lost = {label: method.diverged for label, method in methods.items()}
+    title = f"{panel.title}: {channel}" if channel else panel.title
+    if metric == "correlation":
+        chart = error_chart(title, seeds, lost, panel.scoring)
+        return replace(chart, unit=metric, log=False, threshold=None)
+    paper = {label: method.published for label, method in methods.items() if metric == "mean"}
+    return error_chart(title, seeds, lost, panel.scoring, panel.baselines(channel), paper)
 
 
 def write_figures(inputs: ReportInputs, folder: Path) -> list[str]:
@@ -74,9 +93,7 @@ def result_figure(title: str, errors: Errors, rollout: Rollout | None, source: S
     left, *right = figure.subfigures(1, 1 + has_state, squeeze=False, width_ratios=(1, 1.3)[: 1 + has_state])[0]
     axes = left.subplots()
     lines = {f"mean of {len(errors.score)} trajectories": errors.score[:, None]}
-    draw_methods(axes, lines, scoring, baseline_means(errors))
-    axes.legend(fontsize=8, loc="best")
-    left.suptitle(title, fontsize=10)
+    draw_errors(axes, methods_chart(title, lines, scoring, baseline_means(errors)))
     if rollout is not None and right:
         found = [errors.of_channel(c)[rollout.trajectory, step - 1] for c in range(source.channels)]
         states = {"prediction": rollout.prediction[step - 1]}

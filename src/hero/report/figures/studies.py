@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hero.method.metrics import Scoring
-from hero.report.figures.curves import Baselines, Errors, baseline_means, curves_figure
+from hero.report.figures.curves import Baselines, Errors, baseline_means, curves_figure, methods_chart
 from hero.report.figures.style import BLACK, BLUE, GREY, colours_of, new_figure
 from hero.report.names import method_title, metric_title
 from hero.report.registries import STUDY_FIGURES
@@ -43,7 +43,7 @@ def curves(result: StudyResult, group: Group, name: str, runs_dir: Path, data_di
     errors, scoring, baselines = errors_of(group, runs_dir)
     if errors:
         tests = [test for summary in result.statistics for test in summary.tests if test.group == group.title]
-        yield f"curves-{name}", curves_figure(group.title, errors, scoring, baselines, tests)
+        yield f"curves-{name}", curves_figure(methods_chart(group.title, errors, scoring, baselines), tests)
 
 
 def setting(result: StudyResult, group: Group, name: str, runs_dir: Path, data_dir: Path) -> Iterator[Named]:

@@ -85,8 +85,8 @@ def _chart(log: Log, title: str, is_log: bool, labels: Mapping[str, str], colour
         steps, values = series(log, key)
         _, std = series(log, f"{key}_std")
         if len(steps):
-            ends = (values - std, values + std) if len(std) == len(values) else ()
-            curves.append(Curve(label, steps, values, *ends, colour=colours.get(key, COLOURS[place])))
+            band = (values - std, values + std) if len(std) == len(values) else None
+            curves.append(Curve(label, steps, values, band, colours.get(key, COLOURS[place])))
     return Chart(title, curves, UPDATES, log=is_log)
 
 

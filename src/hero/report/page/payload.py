@@ -8,16 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
-from hero.method.metrics import TAU
 from hero.report.content import metrics_tables, statistics_tables, study_tables
-from hero.report.figures.charts import STEPS, Chart, Curve
+from hero.report.figures.charts import Curve, Data
+from hero.report.figures.runs import panel_chart
 from hero.report.figures.training import spectra_charts, training_charts
 from hero.report.inputs import ReportedRun, ReportInputs
 from hero.report.listing import ListedRun, runs_table
-from hero.report.names import BASELINE_TITLES
-from hero.report.page.player import Data, colour_tables, player, size_of
+from hero.report.page.player import colour_tables, player, size_of
 from hero.report.panels import Panel, panels_of, results_of
 from hero.report.registries import ANALYSES
 from hero.report.sentences import lead, statistics_notes, study_notes, warnings
@@ -107,39 +104,24 @@ def _curves(panels: Sequence[Panel]) -> Data:
 
     A method has one style in all panels. `marks` says what of the legend on the page is needed.
     """
-    places = {name: place for place, name in enumerate(dict.fromkeys(m.row.label for p in panels for m in p.methods))}
-    found, drawn = [], []
+    found, curves = [], list[Curve]()
+    places: dict[str, int] = {}
     for panel in panels:
-        channels = {metric: [""] if metric == "correlation" else ["", *panel.channels] for metric in CURVE_METRICS}
-        charts = {metric: [error_chart(panel, metric, name) for name in names] for metric, names in channels.items()}
+        channels = ["", *panel.channels]
+        charts = {metric: [panel_chart(panel, metric, name) for name in (channels if metric != "correlation" else [""])]
+                  for metric in CURVE_METRICS}  # fmt: skip
+        own = charts["mean"][0].curves
+        styles = [places.setdefault(curve.label, len(places)) for curve in own if not curve.idle]
         data = {metric: [chart.data() for chart in some] for metric, some in charts.items()}
-        styles = [[places[method.row.label]] * 2 for method in panel.methods if method.curves]
-        found.append({"title": panel.title, "channels": channels["mean"], "styles": styles, "charts": data})
-        drawn.append(charts["mean"][0])
+        found.append({"title": panel.title, "channels": channels, "styles": [[i, i] for i in styles], "charts": data})
+        curves += own
     marks = {
-        "threshold": any(chart.threshold for chart in drawn),
-        "baselines": any(curve.idle for chart in drawn for curve in chart.curves),
-        "paper": any(curve.points for chart in drawn for curve in chart.curves),
+        "threshold": any(panel.scoring.measure == "nrmse" for panel in panels),
+        "baselines": any(curve.idle for curve in curves),
+        "paper": any(curve.points for curve in curves),
     }
     metrics = [{"key": key, "label": label} for key, label in CURVE_METRICS.items()]
     return {"metrics": metrics, "panels": found, "marks": marks}
-
-
-def error_chart(panel: Panel, metric: str, channel: str = "") -> Chart:
-    """The methods of a panel and, where it is an error, what doing nothing gives."""
-    curves, is_error = [], metric != "correlation"
-    for method in panel.methods:
-        if own := [one.lines[metric][channel] for one in method.curves]:
-            length = min(map(len, own))
-            seeds = np.stack([line[:length] for line in own])
-            ends = (seeds.min(axis=0), seeds.max(axis=0)) if len(seeds) > 1 else ()
-            points = method.published if metric == "mean" else ()
-            curves.append(Curve(method.label, np.arange(1, length + 1), seeds.mean(axis=0), *ends, points=points))
-    for number, (name, line) in enumerate(panel.baselines(channel).items() if is_error else (), start=1):
-        curves.append(Curve(BASELINE_TITLES[name], np.arange(1, len(line) + 1), line, idle=number))
-    scoring, title = panel.scoring, f"{panel.title}: {channel}" if channel else panel.title
-    threshold = TAU if is_error and scoring.measure == "nrmse" else None
-    return Chart(title, curves, STEPS, scoring.title if is_error else metric, log=is_error, threshold=threshold)
 
 
 def _labelled(panels: Sequence[Panel], all_seeds: bool) -> list[tuple[str, str, ReportedRun]]:
