@@ -1,12 +1,23 @@
-"""Records of runs and studies that were never run, for the tests of tables, report, page, statistics and studies."""
+"""Records and folders of runs and studies that were never run, and readers of what is made of them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
-from hero.runs.records import Metrics, TrainingCost
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+from hero.files import write_atomic
+from hero.method.metrics import nrmse
+from hero.report.figures.style import save
+from hero.runs.config import RunConfig
+from hero.runs.records import Errors, Metrics, TrainingCost
+from hero.runs.rollouts import radial_spectra, write_rollout
 from hero.study.records import (
     ROLLOUT_COLUMNS,
     AverageRanks,
@@ -25,6 +36,89 @@ from hero.study.records import (
 
 ERROR = (MetricColumn.of("nrmse@100"),)
 TITLE = "Burgers, FNO"
+GRIDS = {"burgers": (32,), "decaying_turbulence": (16, 16), "swift_hohenberg": (8, 8, 8)}
+
+
+def fake_rollout(task: str = "burgers", steps: int = 200, diverged_at: int | None = None) -> list[torch.Tensor]:
+    """Truth and prediction (time, channel, *space) with the first state: waves sin(x + y + ... − c t) of two speeds.
+
+    A prediction that diverges is large before it is lost.
+    """
+    axes = torch.meshgrid(*(2 * torch.pi * torch.arange(n) / n for n in GRIDS[task]), indexing="ij")
+    phase, times = torch.stack(axes).sum(dim=0), range(steps + 1)
+    truth, prediction = (torch.stack([torch.sin(phase - c * t)[None] for t in times]) for c in (0.1, 0.11))
+    if diverged_at is not None:
+        prediction[diverged_at - 1] *= 1e30
+        prediction[diverged_at:] = torch.nan
+    return [truth, prediction]
+
+
+def fake_errors(errors: np.ndarray) -> Errors:
+    """The errors (trajectory, step) as an evaluation stores them."""
+    return Errors({"nrmse": errors, "correlation": 1 / (1 + errors), "apebench_nrmse": errors}, errors)
+
+
+def fake_run(
+    folder: Path, config: RunConfig, truth: torch.Tensor, prediction: torch.Tensor, errors: np.ndarray | None = None
+) -> Path:
+    """A run folder with what an evaluation leaves for pictures; `errors` (trajectory, step) are of this rollout."""
+    run = folder / config.run_id()
+    write_atomic(run / "config.toml", config.to_toml().encode())
+    found = nrmse(prediction[None, 1:], truth[None, 1:]).numpy() if errors is None else errors
+    fake_errors(found).write(run / "errors.npz")
+    write_rollout(run, truth[0], truth[1:], prediction[1:], trajectory=len(found) // 2)
+    return run
+
+
+def spectrum_of(state: np.ndarray) -> np.ndarray:
+    """The spectrum of a state without channels and masks."""
+    return radial_spectra(state[None, None], np.ones((1, *state.shape), dtype=bool))[0, 0]
+
+
+def assert_drawn(figure: Figure, folder: Path) -> None:
+    """A figure can be drawn and written: a PNG that is not empty, and nothing beside it."""
+    path = save(figure, folder / "drawn" / "figure.png", dpi=50)
+    assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert path.stat().st_size > 2000
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+class Parsed(HTMLParser):
+    """HTML whose tags must be closed in order: its tags, resources, visible text, and the rows of its tables.
+
+    Rows are without small print and headings of sections.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.resources: list[str] = []
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self.in_section = False
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in ("meta", "img", "br", "link", "input"):
+            self.open.append(tag)
+        self.resources += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag == "tr":
+            self.in_section = ("class", "section") in attrs
+            self.rows += [] if self.in_section else [[]]
+        elif tag in ("td", "th") and not self.in_section:
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if {"td", "th"} & set(self.open) and "small" not in self.open and not self.in_section:
+            self.rows[-1][-1] += data.strip()
 
 
 def fake_metrics(run: str, values: dict[str, Any], **facts: Any) -> Metrics:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from conftest import Call, assert_refused
+from fakes import spectrum_of
 from hero.data.files.recording import Axis
 from hero.evaluation.evaluate import evaluate
 from hero.report.figures.curves import curves_figure, methods_chart
@@ -24,7 +25,7 @@ from hero.report.views import SIGNED, UNSIGNED, Scale, View, named
 from hero.runs.config import make_config
 from hero.runs.folder import Run
 from hero.runs.records import Metrics
-from hero.runs.rollouts import Rollout, radial_spectra
+from hero.runs.rollouts import Rollout
 from hero.study.collect import Places, PlannedGroup, PlannedRow, read_rollouts
 from hero.study.records import rollout_columns
 from hero.training.loop import train
@@ -40,10 +41,6 @@ TRAINING = {
     "backbone.modes": 3,
     "data.rollout": 3,
 }
-
-
-def spectrum_of(state: np.ndarray) -> np.ndarray:
-    return radial_spectra(state[None, None], np.ones((1, *state.shape), dtype=bool))[0, 0]
 
 
 def land() -> np.ndarray:

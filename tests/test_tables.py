@@ -7,12 +7,11 @@ import io
 import math
 import re
 from html import unescape
-from html.parser import HTMLParser
 
 import pytest
 from rich.console import Console
 
-from fakes import TITLE, fake_group, fake_row, fake_study, fake_test
+from fakes import TITLE, Parsed, fake_group, fake_row, fake_study, fake_test
 from hero.report.content import (
     group_table,
     statistics_tables,
@@ -87,35 +86,7 @@ class Forms:
         return lines
 
     def html(self) -> list[list[str]]:
-        parser = Cells()
-        parser.feed(self.table.to_html())
-        return parser.lines
-
-
-class Cells(HTMLParser):
-    """The rows of an HTML table without its small print and its section headings."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[list[str]] = []
-        self.depth: list[str] = []
-        self.section = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.depth.append(tag)
-        if tag == "tr":
-            self.section = ("class", "section") in attrs
-            if not self.section:
-                self.lines.append([])
-        if tag in ("td", "th") and not self.section:
-            self.lines[-1].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.depth.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if {"td", "th"} & set(self.depth) and "small" not in self.depth and not self.section:
-            self.lines[-1][-1] += data.strip()
+        return Parsed(self.table.to_html()).rows
 
 
 def study(values: dict[str, list[float]], title: str = TITLE) -> StudyResult:
