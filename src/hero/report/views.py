@@ -64,7 +64,9 @@ class Side:
     """An axis as a picture shows it: from left to right, or from the bottom up."""
 
     axis: int
+    name: str
     label: str
+    """The name with its unit."""
     start: float
     end: float
     """Where the picture ends: half a cell beyond the points, or a whole one where the axis is periodic."""
@@ -91,7 +93,7 @@ class Side:
         step = (x[-1] - x[0]) / max(1, len(x) - 1) or 1.0
         before, after = (0.0, 1.0) if axis.periodic else (0.5, 0.5)
         ends = float(x[0] - before * step), float(x[-1] + after * step)
-        return cls(place, named(axis.name, axis.unit), *ends, x, turned)
+        return cls(place, axis.name, named(axis.name, axis.unit), *ends, x, turned)
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ class View:
 
     def against(self, label: str, start: float, end: float) -> View:
         """A line with time across: the view of (time, line)."""
-        return View(Side(0, label, start, end, np.array([start, end]), False), self.across, 0.0)
+        return View(Side(0, label, label, start, end, np.array([start, end]), False), self.across, 0.0)
 
     @property
     def box(self) -> tuple[float, float, float, float]:
@@ -201,22 +203,22 @@ class Scaled(NamedTuple):
         return len(self.truth.field)
 
 
-def scale_channel(rollout: Rollout, channel: int, title: str, view: View) -> Scaled:
-    """One channel of a rollout as it is drawn; `title` has its name and unit."""
+def scale_channel(rollout: Rollout, source: Source, channel: int, view: View) -> Scaled:
+    """One channel of a rollout as it is drawn."""
     truth, prediction = (view.arranged(u[:, channel].astype(np.float64)) for u in (rollout.truth, rollout.prediction))
-    name, bracket, unit = title.partition(" [")
+    name, unit = source.channel_names[channel], (source.units or ("",) * source.channels)[channel]
     size = np.nanmax(np.abs(truth), axis=tuple(range(1, truth.ndim)), keepdims=True)
     relative = bool(size.max() > DECAY * size.min() > 0)
     if relative:
-        truth, prediction, title = truth / size, prediction / size, f"{name} / max|{name}| at that step"
-        bracket = unit = ""
+        truth, prediction = truth / size, prediction / size
+        name, unit = f"{name} / max|{name}| at that step", ""
     prediction = np.where(np.isfinite(prediction), prediction, np.nan)
-    error, scale = prediction - truth, Scale.of(truth, title)
+    error, scale = prediction - truth, Scale.of(truth, named(name, unit))
     finite = np.abs(error[np.isfinite(error)])
     # An exploding prediction must not blank out the steps before: the error scale ends at the range of the truth.
     range_of_truth = scale.high if scale.colours == SIGNED else scale.high - scale.low
     limit = min(float(finite.max(initial=0.0)), range_of_truth) or range_of_truth
-    of_error, valid = Scale(-limit, limit, ERROR, f"prediction − truth{bracket}{unit}"), np.isfinite(truth[0])
+    of_error, valid = Scale(-limit, limit, ERROR, named("prediction − truth", unit)), np.isfinite(truth[0])
     return Scaled(
         Picture("truth", truth, scale, valid),
         Picture("prediction", prediction, scale, valid),

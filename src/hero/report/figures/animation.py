@@ -28,7 +28,7 @@ from hero.report.figures.curves import draw_errors
 from hero.report.figures.fields import draw_pictures, name_axis, time_text
 from hero.report.figures.style import BLACK, ORANGE, VERMILION, fix_layout, new_figure, plain, safe_name
 from hero.report.tables import format_number
-from hero.report.views import GREY, Scaled, View, channel_number, channel_titles, scale_channel
+from hero.report.views import GREY, Scaled, View, channel_number, scale_channel
 from hero.runs.folder import Run
 from hero.runs.rollouts import Rollout
 
@@ -113,7 +113,7 @@ def picture(run: Run, rollout: Rollout, channel: int = 0) -> tuple[Figure, Move]
     """The figure of a channel of a run's drawn rollout, and the function that shows a step in it."""
     source, scoring = run.config.source, run.config.scoring
     view = View.of(source.axes)
-    scaled = scale_channel(rollout, channel, channel_titles(source)[channel], view)
+    scaled = scale_channel(rollout, source, channel, view)
     errors = run.errors.of_channel(channel)[rollout.trajectory]
     errors = np.where(np.isnan(errors), np.inf, errors)
     size = (9.6, 1.5 + 2.2 / max(view.ratio, 0.5)) if view.up else (9.0, 3.9)

@@ -116,7 +116,7 @@ def fields_figure(
     """
     scoring, view = scoring or Scoring(), View.of(source.axes)
     title = channel_titles(source)[channel]
-    scaled = scale_channel(rollout, channel, title, view)
+    scaled = scale_channel(rollout, source, channel, view)
     said = [f"{scoring.title} {format_number(error)}" for error in errors]
     figure = _snapshots(scaled, said, source, view) if view.up else _space_time(scaled, said, source, view, title)
     subject = ", ".join([source.title, *source.channel_names[channel : channel + 1] * (source.channels > 1)])

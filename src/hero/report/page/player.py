@@ -41,17 +41,17 @@ def player(
     The trajectory is the median one by the GM of the scoring, or the `first` of the test set. The page stores a truth
     that several runs share once: `truth`, by channel, is taken out of the result.
     """
-    view, titles, scoring = View.of(source.axes), channel_titles(source), scoring or Scoring()
+    view, scoring = View.of(source.axes), scoring or Scoring()
     length = len(rollout.truth)
     blocks = [block_size(len(side.points)) if view.up else 1 for side in _sides(view)]
     points = int(np.prod([len(side.points) // block for side, block in zip(_sides(view), blocks, strict=True)]))
     steps = kept_steps(length, frames_that_fit(points, rollout, bytes_allowed))
     truths, channels = [], []
-    for c, (name, title) in enumerate(zip(source.channel_names, titles, strict=True)):
-        truth, found = channel_data(rollout, c, title, view, blocks, steps)
+    for c, (name, title) in enumerate(zip(source.channel_names, channel_titles(source), strict=True)):
+        truth, found = channel_data(rollout, source, c, view, blocks, steps)
         score = None if errors is None else [finite_or_none(errors[step - 1, c]) for step in steps]
         truths.append(truth)
-        channels.append({"name": name, "errors": score, **found})
+        channels.append({"name": name, "title": title, "errors": score, **found})
     return {
         "shape": [len(side.points) // block for side, block in zip(_sides(view), blocks, strict=True)],
         "ratio": view.ratio,
@@ -68,10 +68,10 @@ def player(
 
 
 def channel_data(
-    rollout: Rollout, c: int, title: str, view: View, blocks: Sequence[int], steps: np.ndarray
+    rollout: Rollout, source: Source, c: int, view: View, blocks: Sequence[int], steps: np.ndarray
 ) -> tuple[Data, Data]:
     """One channel: the truth, and all that belongs to this run."""
-    scaled = scale_channel(rollout, c, title, view)
+    scaled = scale_channel(rollout, source, c, view)
     scale = scaled.truth.scale
     truth, *fields = (
         encode(quantise(averaged(part.field, blocks, part.valid)[steps - 1], part.scale.low, part.scale.high))
@@ -82,7 +82,6 @@ def channel_data(
         for power in (rollout.truth_spectrum, rollout.prediction_spectrum)
     )
     return {"field": truth, "spectrum": truth_spectrum}, {
-        "title": title,
         "label": scale.label,
         "colours": {SIGNED: "signed", UNSIGNED: "unsigned"}[scale.colours],
         "ends": [scale.low, scale.high],
@@ -107,8 +106,8 @@ def _sides(view: View) -> list[Side]:
 
 def _side(side: Side) -> Data:
     """An axis: its name, the ends of the picture and the places of the points of a line."""
-    name, points = side.label.partition(" [")[0], [float(f"{x:.6g}") for x in side.drawn]
-    return {"name": name, "label": side.label, "ends": [side.start, side.end], "points": points}
+    points = [float(f"{x:.6g}") for x in side.drawn]
+    return {"name": side.name, "label": side.label, "ends": [side.start, side.end], "points": points}
 
 
 def colour_tables() -> dict[str, str]:
