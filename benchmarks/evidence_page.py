@@ -38,7 +38,7 @@ from hero.paper.numbers import published_row
 from hero.paper.theory import Probe
 from hero.report.content import study_tables
 from hero.report.figures.style import colours_of, new_figure, save
-from hero.report.tables import format_number, format_published, format_std
+from hero.report.tables import Table, format_number, format_published, format_std
 from hero.study.records import Pairs, StudyResult
 from hero.study.statistics import compare_pairs, holm
 
@@ -239,8 +239,7 @@ def ratio_text(pairs: Pairs | None, differs: bool = False) -> str:
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Markdown."""
-    lines = [heading, ["---"] * len(heading), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return Table.of_words("", heading, rows).to_markdown().rstrip()
 
 
 def blew_up(run: Evidence) -> bool:

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich import box
-from rich.table import Table
-
+from hero.cli.show import show
 from hero.console import console
+from hero.report.tables import Column, Row, Table, Text
+
+WORDS, NUMBERS = ("participant", "bound by"), ("ms", "x hero", "peak MB", "x limit")
+COLUMNS = [Column(name, words=name in WORDS) for name in (WORDS[0], *NUMBERS, WORDS[1])]
 
 
 def print_comparison(result: dict[str, Any]) -> None:
     """One table for training, one for inference, and how to read them."""
     machine = result["machine"]
     for kind, title in (("training", "Training: one update"), ("inference", "Inference: one rollout")):
-        rows = result[kind]
-        table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for column in ("work", "participant", "ms", "x hero", "peak MB", "x limit", "bound by"):
-            words = column in ("work", "participant", "bound by")
-            table.add_column(column, justify="left" if words else "right", no_wrap=True)
-        for row in rows:
-            first = row["participant"] == "hero"
-            if first and table.row_count:
-                table.add_section()
-            table.add_row(work_text(row) if first else "", *cells(row))
-        console.print(table)
+        show(Table(title, COLUMNS, [Row([*map(Text, cells(row))], work_text(row)) for row in result[kind]]))
     for row in result["training"] + result["inference"]:
         if "failed" in row:
             console.print(f"{row['participant']}, {work_text(row)}: {row['failed']}", style="yellow", soft_wrap=True)
