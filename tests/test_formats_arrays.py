@@ -20,7 +20,7 @@ from foreign import refused
 from foreign_arrays import states
 from hero.data.files.recording import Recording
 from hero.data.formats import open_recording
-from hero.data.formats.arrays import layout_of, trajectories_of
+from hero.data.formats.arrays import Slab, States, layout_of, space_of
 from hero.data.formats.xarray import read_xarray
 
 ALL = slice(None)
@@ -59,7 +59,8 @@ def test_parts_equal_numpy(layout: list[str], frames: tuple[int, int, int], chan
     array = states(6, 4, 2, 3).transpose([["t", "c", "b", "x"].index(letter) for letter in layout])
     part = slice(*frames)
     full = array.transpose([layout.index(letter) for letter in "btcx"])
-    assert np.array_equal(trajectories_of([array], "".join(layout))[1].read(part, channels), full[1, part][:, channels])
+    slab = Slab(array, "".join(layout), space_of("".join(layout), array.shape))
+    assert np.array_equal(States([slab], 1)(part, channels), full[1, part][:, channels])
 
 
 def test_npy_default_is_ours(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from hero.data import TASKS
 from hero.data.files.arrays import STATES, as_array, is_array, store_arrays
 from hero.data.files.handed import has_named_axes, store_dataset, unpacked, with_forcing
 from hero.data.files.trajectories import all_trajectories
-from hero.data.formats.series import FORCING
+from hero.data.formats.named import FORCING
 from hero.data.trajectories import Context, Trajectories, masked_trajectories, states_of
 from hero.deploy.export import FORMATS
 from hero.deploy.model_folder import Operator, open_model

@@ -16,7 +16,7 @@ from typing import Any
 
 from hero.config.registry import Registry
 from hero.data.files.recording import Recording
-from hero.data.formats import folders, matlab, named, openfoam, torch, xarray, xdmf
+from hero.data.formats import folders, matlab, named, torch, vtk, xarray, xdmf
 from hero.data.formats.arrays import LISTED, describe
 from hero.data.formats.claims import check_claim
 from hero.data.formats.containers import Format, files_of, kinds_of, opened, states_of
@@ -107,7 +107,7 @@ FORMATS: Registry[Format] = Registry(
     "format",
     {
         "cfdbench": Format("CFDBench", "folder", folders.case_folders, folders.read_cfdbench),
-        "openfoam": Format("OpenFOAM", "folder", openfoam.cases_of, openfoam.read_openfoam),
+        "openfoam": Format("OpenFOAM", "folder", vtk.cases_of, vtk.read_openfoam),
         "apebench": Format("APEBench", "name", lambda name: name.startswith("apebench:"), folders.read_apebench),
         "splits": Format(
             "NumPy array per split",

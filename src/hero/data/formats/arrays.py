@@ -1,7 +1,8 @@
 """Arrays and the letters of their axes: b trajectory, t time, c d e components, x y z space, p points of a cloud.
 
     axes = layout_of("", array.shape, {"t": 201, "x": 512}, name="uu", path=path)   # "xt"
-    trajectories_of([array], axes)   # one trajectory, which stays in its file
+    slab = Slab(array, axes, space_of(axes, array.shape), channels_of("u", 1))
+    recording_of("matlab", (path,), [slab], axes_of(slab.space, {}))   # one trajectory, which stays in its file
 
 An array is anything with `shape`, `dtype` and slices, so that it may stay in its file until it is read.
 """
@@ -11,14 +12,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hero.data.files.recording import Axis, Channel, Frames, Recording, Trajectory
+from hero.data.files.recording import Axis, Channel, Recording, Trajectory
 from hero.errors import HeroError
 
 LETTERS = "btcxyzp"
@@ -47,14 +48,44 @@ class FileArray:
 LazyArray = FileArray | np.ndarray
 
 
+def held(path: Path, name: str, values: np.ndarray) -> FileArray:
+    """An array in memory that belongs to a file."""
+    return FileArray(functools.partial(_part_of, values), path, name, values.shape, values.dtype)
+
+
+def _part_of(values: np.ndarray, path: Path, name: str, index: Any) -> np.ndarray:
+    return values[index]
+
+
 def of_whole(load: Callable[[Path, str], np.ndarray], path: Path, name: str, index: Any) -> np.ndarray:
-    """A part of an array that its library reads whole; the last two of a process stay in memory."""
-    return np.array(_loaded(load, path, name, path.stat().st_mtime_ns)[index])
+    """A part of an array that its library reads whole."""
+    return np.array(kept(load, path, name)[index])
+
+
+def kept(load: Callable[..., Any], path: Path, *name: str) -> Any:
+    """What `load` returns for a file; the last two of a process stay in memory until their files change."""
+    return _loaded(load, path.stat().st_mtime_ns, path, *name)
 
 
 @functools.lru_cache(maxsize=2)
-def _loaded(load: Callable[[Path, str], np.ndarray], path: Path, name: str, changed: int) -> np.ndarray:
-    return load(path, name)
+def _loaded(load: Callable[..., Any], changed: int, path: Path, *name: str) -> Any:
+    return load(path, *name)
+
+
+def stacked(read: Callable[[Any], LazyArray], states: Sequence[Any], like: FileArray) -> FileArray:
+    """States of one shape, each read on its own, as an array with time first; `like` is the first of them."""
+    shape = (len(states), *like.shape)
+    return FileArray(functools.partial(_read_stack, read, states), like.path, like.name, shape, like.dtype)
+
+
+def _read_stack(
+    read: Callable[[Any], LazyArray], states: Sequence[Any], path: Path, name: str, index: Any
+) -> np.ndarray:
+    frames, *rest = index
+    if not isinstance(frames, slice):
+        return np.asarray(read(states[frames])[tuple(rest)])
+    parts = [read(state)[tuple(rest)] for state in states[frames]]
+    return np.stack(parts) if parts else np.empty((0, *read(states[0])[tuple(rest)].shape))
 
 
 def layout_of(word: str, shape: Sequence[int], lengths: Mapping[str, int], *, name: str, path: Path) -> str:
@@ -149,6 +180,7 @@ class Slab:
     """A letter per axis of the array."""
     space: Mapping[str, int]
     """Points along the axes of the recording by letter; an axis that the array lacks is filled by repetition."""
+    channels: tuple[Channel, ...] = ()
 
     @property
     def components(self) -> int:
@@ -170,6 +202,10 @@ class Slab:
         block = block.reshape(*shape, *(lengths.get(letter, 1) for letter in self.space))
         block = np.broadcast_to(block, (*shape, *self.space.values()))
         return real(block)[slice(None) if "t" in left else frames, [channel - part.start for channel in channels]]
+
+    def series(self, row: int, channel: int, frames: slice) -> np.ndarray:
+        """(time, *space) of one channel; `Trajectory.series`."""
+        return self.read(row, frames, [channel])[:, 0]
 
 
 def real(values: np.ndarray) -> np.ndarray:
@@ -209,72 +245,80 @@ class States:
 
 @dataclass(frozen=True)
 class Sequel:
-    """Parts of one trajectory that follow each other in time; `Trajectory.read`."""
+    """Parts of one trajectory that follow each other in time; `Trajectory.read`, or one of `Trajectory.series`."""
 
-    parts: Sequence[Frames]
+    parts: Sequence[Callable[..., np.ndarray]]
     lengths: Sequence[int]
     """Frames of each."""
+    skipped: Sequence[int] = ()
+    """Frames at the beginning of each that are left out and not counted."""
 
-    def __call__(self, frames: slice, channels: Sequence[int]) -> np.ndarray:
+    def __call__(self, frames: slice, *channels: Sequence[int]) -> np.ndarray:
         """(time, channel, *space)."""
         start, stop, step = frames.indices(sum(self.lengths))
         found, begin = [], 0
-        for part, length in zip(self.parts, self.lengths, strict=True):
+        for part, length, skip in zip(self.parts, self.lengths, self.skipped or [0] * len(self.parts), strict=True):
             low = max(start, begin + (start - begin) % step)
             if low < min(stop, begin + length):
-                found.append(part(slice(low - begin, min(stop, begin + length) - begin, step), channels))
+                own = slice(low - begin + skip, min(stop, begin + length) - begin + skip, step)
+                found.append(part(own, *channels))
             begin += length
-        return np.concatenate(found) if found else self.parts[0](slice(0, 0), channels)
+        return np.concatenate(found) if found else self.parts[0](slice(0, 0), *channels)
 
 
-def trajectories_of(
-    arrays: Sequence[LazyArray], axes: str, *, fields: Sequence[LazyArray] = (), split: str = ""
-) -> list[Trajectory]:
-    """A trajectory per entry of the axis b; `arrays` are its channels, `fields` have the same axes but no time."""
-    shape = arrays[0].shape
-    space, frames, count = space_of(axes, shape), length_of("t", axes, shape), length_of("b", axes, shape)
-    slabs = [Slab(array, axes, space) for array in arrays]
-    fixed = [Slab(array, without_time(axes, len(array.shape)), space) for array in fields]
-    return [
-        Trajectory(frames, States(slabs, row), {}, States(fixed, row).fields if fixed else None, split)
-        for row in range(count)
-    ]
+def recording_of(
+    form: str,
+    files: tuple[Path, ...],
+    slabs: Sequence[Slab],
+    axes: tuple[Axis, ...],
+    *,
+    count: int = 0,
+    clock: np.ndarray | None = None,
+    scalars: Mapping[str, Sequence[float]] | None = None,
+    series: Sequence[Slab] = (),
+    split: str = "",
+    **facts: Any,
+) -> Recording:
+    """The recording of arrays on one grid: those with time are channels, those without are conditioning fields.
+
+    `count` is the number of trajectories where no array may have an axis for them; `scalars` have an entry for each of
+    them; `clock` are the times of the states, (frames,) or (trajectory, frames); `facts` are other attributes of the
+    recording, perhaps its dt and times.
+    """
+    states, fixed = [s for s in slabs if "t" in s.axes], [s for s in slabs if "t" not in s.axes]
+    frames, rows = (max(length_of(letter, s.axes, s.array.shape) for s in states) for letter in "tb")
+    dt, times = time_step(clock)
+    return Recording(
+        format=form,
+        files=files,
+        channels=tuple(channel for slab in states for channel in slab.channels),
+        axes=axes,
+        trajectories=[
+            Trajectory(
+                frames,
+                States(states, row),
+                {name: float(values[row]) for name, values in (scalars or {}).items()},
+                States(fixed, row).fields if fixed else None,
+                split,
+                series_of(series, row),
+            )
+            for row in range(count or rows)
+        ],
+        field_names=tuple(channel.name for slab in fixed for channel in slab.channels),
+        **{"dt": dt, "times": times, **facts},
+    )
+
+
+def series_of(slabs: Sequence[Slab], row: int) -> dict[str, Callable[[slice], np.ndarray]]:
+    """`Trajectory.series` of one trajectory: frames -> (time, *space) of each channel by name."""
+    places = [(channel.name, slab, i) for slab in slabs for i, channel in enumerate(slab.channels)]
+    return {name: functools.partial(slab.series, row, i) for name, slab, i in places}
 
 
 def without_time(axes: str, rank: int) -> str:
     """The axes of a field of `rank` axes that does not change in time: with components or without."""
     left = axes.replace("t", "")
     return left if len(left) == rank else left.replace("c", "")
-
-
-def recording_of(
-    form: str,
-    files: tuple[Path, ...],
-    arrays: Mapping[str, LazyArray],
-    layout: str,
-    *,
-    name: str = "u",
-    coordinates: Mapping[str, np.ndarray] | None = None,
-    notes: tuple[str, ...] = (),
-) -> Recording:
-    """The recording of an array per split, "" where there are none; `name` is the channel's."""
-    coordinates = coordinates or {}
-    dt, times = time_step(coordinates.get("t"))
-    first = next(iter(arrays.values()))
-    shapes = [array.shape for array in arrays.values()]
-    grids = {tuple(n for letter, n in zip(layout, shape, strict=False) if letter not in "bt") for shape in shapes}
-    if len(grids) > 1 or any(len(shape) != len(layout) for shape in shapes):
-        raise HeroError(f"{files[0]}: {describe(arrays)} differ in channels or grid; save the splits on one grid.")
-    return Recording(
-        format=form,
-        files=files,
-        channels=channels_of(name, length_of("c", layout, first.shape)),
-        axes=axes_of(space_of(layout, first.shape), coordinates),
-        dt=dt,
-        times=times,
-        trajectories=[one for split, array in arrays.items() for one in trajectories_of([array], layout, split=split)],
-        notes=notes,
-    )
 
 
 def channels_of(name: str, count: int) -> tuple[Channel, ...]:
@@ -310,23 +354,18 @@ def time_step(times: np.ndarray | None) -> tuple[float, tuple[np.ndarray, ...]]:
     return 1.0, (given,)  # times that do not increase: training refuses them
 
 
-def with_scalars(trajectories: Sequence[Trajectory], name: str, values: np.ndarray, path: Path) -> list[Trajectory]:
-    """Conditioning numbers `values`, (trajectory,) or (trajectory, number), added to the trajectories."""
+def columns_of(name: str, values: np.ndarray, count: int, path: Path) -> dict[str, list[float]]:
+    """Conditioning numbers by name, an entry for each trajectory, of `values` (trajectory,) or (trajectory, number)."""
     table = np.asarray(values, dtype=np.float64)
     if table.size == 1:
-        table = np.full((len(trajectories), 1), table.item())
-    elif table.ndim == 1 and len(trajectories) == 1:
+        table = np.full((count, 1), table.item())
+    elif table.ndim == 1 and count == 1:
         table = table[None]
     table = table.reshape(len(table), -1)
-    if len(table) != len(trajectories):
-        raise HeroError(
-            f"{path}: {name} has {len(table)} rows for {len(trajectories)} trajectories; save one for each."
-        )
-    names = [name] if table.shape[1] == 1 else [f"{name}{i}" for i in range(table.shape[1])]
-    return [
-        replace(trajectory, scalars={**trajectory.scalars, **dict(zip(names, row.tolist(), strict=True))})
-        for trajectory, row in zip(trajectories, table, strict=True)
-    ]
+    if len(table) != count:
+        raise HeroError(f"{path}: {name} has {len(table)} rows for {count} trajectories; save one for each.")
+    names = [channel.name for channel in channels_of(name, table.shape[1])]
+    return dict(zip(names, table.T.tolist(), strict=True))
 
 
 def whole(array: LazyArray) -> np.ndarray:

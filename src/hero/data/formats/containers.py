@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,8 +22,9 @@ from hero.data.formats.images import open_image
 from hero.data.formats.matlab import open_mat
 from hero.data.formats.names import natural
 from hero.data.formats.numpy import open_npy, open_npz
-from hero.data.formats.tables import is_csv, open_csv, open_parquet, open_vtk
+from hero.data.formats.tables import is_csv, open_csv, open_parquet
 from hero.data.formats.torch import LEGACY, open_torch
+from hero.data.formats.vtk import open_vtk
 from hero.data.formats.xarray import (
     CLASSIC,
     has_dimensions,
@@ -124,19 +123,11 @@ def kinds_of(path: Path) -> list[str]:
 def _kinds_of_file(path: Path, head: bytes) -> list[str]:
     if head.startswith(b"PK"):
         return [zip_kind(path)]
-    if is_hdf5(path):
+    if h5py.is_hdf5(path):
         return _kinds_of_hdf5(path)
     if head.startswith((b"<?xml", b"<Xdmf")):
         return ["vtk"] * (b"<VTKFile" in head) or ["xdmf"] * (b"<Xdmf" in head)
     return [kind for kind, magic in MAGIC.items() if head.startswith(magic)][:1] or ["csv"] * is_csv(head)
-
-
-def is_hdf5(path: Path) -> bool:
-    """Whether the signature of HDF5 is at 0, 512, 1024, 2048, ...: a user block, as of MATLAB, may come before it."""
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        places = itertools.chain([0], itertools.takewhile(lambda place: place < size, (512 << n for n in range(64))))
-        return any(file.seek(place) == place and file.read(8) == b"\x89HDF\r\n\x1a\n" for place in places)
 
 
 def _kinds_of_hdf5(path: Path) -> list[str]:
@@ -169,7 +160,7 @@ def _samples(paths: Sequence[Path]) -> list[Path]:
 
 
 def _kind_in_folder(path: Path) -> str:
-    return "hdf5" if is_hdf5(path) else next(iter(_kinds_of_file(path, _first_bytes(path))), "")
+    return "hdf5" if h5py.is_hdf5(path) else next(iter(_kinds_of_file(path, _first_bytes(path))), "")
 
 
 def states_of(kind: str, path: Path) -> dict[str, FileArray]:

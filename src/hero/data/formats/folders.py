@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hero.data.files.recording import SPELLINGS, Axis, Channel, Frames, Recording
-from hero.data.formats.arrays import Sequel, axes_of, layout_of, recording_of, space_of, time_step, trajectories_of
+from hero.data.files.recording import SPELLINGS, Axis, Channel, Recording
+from hero.data.formats.arrays import FileArray, Sequel, Slab, axes_of, held, recording_of, space_of, time_step
+from hero.data.formats.named import read_named
 from hero.data.formats.numpy import open_npy
 from hero.errors import HeroError, unknown_name
 
@@ -40,7 +40,8 @@ def read_apebench(path: Path, name: str, layout: str) -> Recording:
         arrays = {"train": np.asarray(scenario.get_train_data()), "test": np.asarray(scenario.get_test_data())}
     except (ValueError, TypeError) as error:
         raise HeroError(f"apebench cannot solve {name} ({error}); choose another number of dimensions.") from error
-    return replace(_of_splits((path,), arrays, vars(scenario), "btc" + "xyz"[:dims]), files=())
+    solved = {split: held(path, split, array) for split, array in arrays.items()}
+    return replace(_of_splits((path,), solved, vars(scenario), "btc" + "xyz"[:dims]), files=())
 
 
 def split_files(folder: Path) -> dict[str, Path]:
@@ -64,11 +65,9 @@ def read_split_files(path: Path, folder: Path, layout: str) -> Recording:
     return _of_splits(tuple(files.values()), arrays, facts, layout)
 
 
-def _of_splits(files: tuple[Path, ...], arrays: dict[str, Any], facts: dict[str, Any], layout: str) -> Recording:
+def _of_splits(files: tuple[Path, ...], arrays: dict[str, FileArray], facts: Any, layout: str) -> Recording:
     """The facts of a scenario are its dt and the width of its box, 1 where it has no units; all are periodic."""
-    shape = tuple(arrays["train"].shape)
-    layout = layout_of(layout, shape, {}, name="train", path=files[0])
-    recording = recording_of("apebench", files, arrays, layout, notes=(f"The axes of {shape} are read as {layout}.",))
+    recording = replace(read_named(files[0], arrays, layout, form="apebench"), files=files)
     if not isinstance(facts, dict) or "num_spatial_dims" not in facts:
         return recording
     width, dt = (float(facts.get(name, 1.0)) for name in ("domain_extent", "dt"))
@@ -108,19 +107,20 @@ def read_cfdbench(path: Path, folder: Path, layout: str) -> Recording:
     common = [name for name in scalars[0] if all(name in row for row in scalars)]
     dropped = sorted({name for row in scalars for name in row} - set(common))
     notes = [f"{', '.join(dropped)} of case.json are left out, because some cases do not have them."]
-    axes = axes_of(space_of("txy", arrays[0][0].shape), {}, "yx")
-    return Recording(
-        format="cfdbench",
-        files=tuple(part.path for parts in arrays for part in parts),
-        channels=tuple(Channel(name) for name in names),
-        axes=tuple(replace(axis, periodic=False) for axis in axes),  # every flow has walls, an inlet or an outlet
-        dt=1.0,
-        trajectories=[
-            replace(trajectories_of(parts, "txy")[0], scalars={name: row[name] for name in common})
-            for parts, row in zip(arrays, scalars, strict=True)
-        ],
-        notes=tuple(notes) if dropped else (),
-    )
+    space = space_of("txy", arrays[0][0].shape)
+    axes = tuple(replace(axis, periodic=False) for axis in axes_of(space, {}, "yx"))  # walls, an inlet or an outlet
+    runs = [
+        recording_of(
+            "cfdbench",
+            tuple(part.path for part in parts),
+            [Slab(part, "txy", space, (Channel(name),)) for name, part in zip(names, parts, strict=True)],
+            axes,
+            scalars={name: [row[name]] for name in common},
+            notes=tuple(notes) if dropped else (),
+        )
+        for parts, row in zip(arrays, scalars, strict=True)
+    ]
+    return all_of(runs)
 
 
 def with_split(recording: Recording, path: Path, folder: Path) -> Recording:
@@ -149,42 +149,24 @@ def in_series(series: Sequence[Recording]) -> Recording:
     counts once."""
     clocks = [one.times[0] if one.times else None for one in series]
     pairs = pairwise(clocks)
-    repeated = [False, *(a is not None and b is not None and bool(b[0] == a[-1]) for a, b in pairs)]
-    times = [clock[int(again) :] for clock, again in zip(clocks, repeated, strict=True) if clock is not None]
+    repeated = [0, *(int(a is not None and b is not None and b[0] == a[-1]) for a, b in pairs)]
+    times = [clock[again:] for clock, again in zip(clocks, repeated, strict=True) if clock is not None]
     dt, found = time_step(np.concatenate(times) if len(times) == len(series) else None)
     check_alike([replace(one, dt=dt) for one in series])  # a file may have one state and no time step
     runs = [one.trajectories[0] for one in series]
-    reads = [partial(_later, run.read, int(again)) for run, again in zip(runs, repeated, strict=True)]
-    lengths = [run.frames - int(again) for run, again in zip(runs, repeated, strict=True)]
+    lengths = [run.frames - again for run, again in zip(runs, repeated, strict=True)]
     common = [name for name in runs[0].series if all(name in run.series for run in runs)]
-    others = {name: _series([run.series[name] for run in runs], repeated, lengths) for name in common}
+    others = {name: Sequel([run.series[name] for run in runs], lengths, repeated) for name in common}
     note = f"{len(series)} files that continue each other are one trajectory"
     note += f"; {sum(repeated)} states that end one file and begin the next count once." if any(repeated) else "."
+    whole = Sequel([run.read for run in runs], lengths, repeated)
     return replace(
         all_of([replace(one, dt=dt) for one in series]),
         dt=dt if found else series[0].dt,
-        trajectories=[replace(runs[0], frames=sum(lengths), read=Sequel(reads, lengths), series=others)],
+        trajectories=[replace(runs[0], frames=sum(lengths), read=whole, series=others)],
         times=found,
         notes=(*dict.fromkeys(note for one in series for note in one.notes), note),
     )
-
-
-def _later(read: Frames, first: int, frames: slice, channels: Sequence[int]) -> np.ndarray:
-    """States of a file whose first ones are left out."""
-    return read(slice(frames.start + first, frames.stop + first, frames.step), channels)
-
-
-def _series(
-    parts: Sequence[Callable[[slice], np.ndarray]], repeated: Sequence[bool], lengths: Sequence[int]
-) -> Callable[[slice], np.ndarray]:
-    """What depends on time beside the states, of files that continue each other."""
-
-    def of_part(read: Callable[[slice], np.ndarray], frames: slice, channels: Sequence[int]) -> np.ndarray:
-        return read(frames)
-
-    later = [partial(_later, partial(of_part, read), int(again)) for read, again in zip(parts, repeated, strict=True)]
-    whole = Sequel(later, lengths)
-    return lambda frames: whole(frames, ())
 
 
 def all_of(recordings: Sequence[Recording]) -> Recording:

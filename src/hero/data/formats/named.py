@@ -11,31 +11,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from hero.data.files.recording import SPELLINGS, Channel, Recording, Trajectory, shortened
+from hero.data.files.recording import SPELLINGS, Channel, Recording, shortened
 from hero.data.formats.arrays import (
     COMPONENTS,
     SPACE,
     FileArray,
     Slab,
-    States,
     axes_of,
     channels_of,
+    columns_of,
     describe,
     layout_of,
     length_of,
+    recording_of,
+    series_of,
     space_of,
-    time_step,
     whole,
-    with_scalars,
 )
-from hero.data.formats.series import FORCING, base_and_split, with_series
 from hero.data.formats.views import in_cells, real_parts, unfolded
 from hero.errors import HeroError
 
+FORCING = "forcing"
+"""The name of an array ([trajectory,] time, number[, *space])."""
 STATES = ("u", "data", "solution", "tensor", "states", "prediction", "usol", "uu", "U", "sol", "y", "arr_0", "")
 """Names under which people store the states; "" is the array of a file without names."""
 UNNAMED = ("data", "prediction", "arr_0", "")
@@ -68,33 +70,38 @@ def read_named(path: Path, arrays: Mapping[str, FileArray], layout: str, *, form
     coordinates = coordinates_of(numbers)
     cloud = _small(numbers, "coords") if "coords" in numbers else None
     states, axes = _states(path, numbers, arrays, layout, coordinates, cloud)
-    main = next(iter(states.values()))
-    shape = numbers[main].shape
+    shape = tuple(numbers[next(iter(states.values()))].shape)
     letters = {name: _letters(numbers[name].shape, axes, shape) for name in numbers if _is_free(name, numbers)}
     letters = {name: word for name, word in letters.items() if word} | dict.fromkeys(states.values(), axes)
-    runs, channels, notes = _runs(path, numbers, states, letters)
     known = {*letters, *_coordinate_names(numbers), "dt", "coords", "weights"}
-    runs, used = _conditioned(path, {n: a for n, a in numbers.items() if n not in known}, runs, axes, shape)
+    others = {name: array for name, array in numbers.items() if name not in known}
+    space, parts = space_of(axes, shape), list[Recording]()
+    shown = f"{', '.join(states.values())} {shape}".strip()
+    notes = [f"The axes of {shown} are read as {axes}.", *centred]
+    used, forcing = set[str](), set[str]()
+    for split, name in states.items():
+        slabs, said = _slabs(numbers, states, letters, split, space)
+        notes += [note for note in said if note not in notes]
+        bare = recording_of(form, (path,), slabs, axes_of(space, coordinates), clock=coordinates.get("t"))
+        part, conditions, series = _with_others(bare, others, split, axes, tuple(numbers[name].shape))
+        parts.append(part)
+        used |= conditions
+        forcing |= series
     rest = {name: array for name, array in arrays.items() if name not in known | used}
-    dt, times = time_step(coordinates.get("t"))
-    space = space_of(axes, shape)
+    if rest:
+        only = f"; {', '.join(sorted(forcing))} only as forcing, where data.forcing names it" if forcing else ""
+        notes.append(f"Not used: {describe(rest)}{only}.")
+    has_dt = "dt" in numbers and math.prod(numbers["dt"].shape) == 1
     weights = _small(numbers, "weights") if cloud is not None and "weights" in numbers else None
     _check_cloud(path, cloud, weights, tuple(space.values()))
-    shown = " ".join([", ".join(states.values()), str(tuple(shape))]).strip()
-    recording = Recording(
-        format=form,
-        files=(path,),
-        channels=channels,
-        axes=axes_of(space, coordinates),
-        dt=float(_small(numbers, "dt").item()) if "dt" in numbers and math.prod(numbers["dt"].shape) == 1 else dt,
-        times=times,
-        trajectories=runs,
-        field_names=tuple(name for n, word in letters.items() if "t" not in word for name in _parts(n, word, numbers)),
+    return replace(
+        parts[0],
+        dt=float(_small(numbers, "dt").item()) if has_dt else parts[0].dt,
+        trajectories=[one for part in parts for one in part.trajectories],
         points=cloud,
         weights=weights,
-        notes=(f"The axes of {shown} are read as {axes}.", *centred, *notes),
+        notes=tuple(notes),
     )
-    return with_series(recording, rest)
 
 
 def _states(
@@ -183,46 +190,35 @@ def _letters(shape: Sequence[int], axes: str, states: Sequence[int]) -> str:
     return ""
 
 
-def _runs(
-    path: Path, numbers: Mapping[str, FileArray], states: Mapping[str, str], letters: Mapping[str, str]
-) -> tuple[list[Trajectory], tuple[Channel, ...], list[str]]:
-    """The trajectories of every split, their channels, and notes on complex numbers."""
+def _slabs(
+    numbers: Mapping[str, FileArray],
+    states: Mapping[str, str],
+    letters: Mapping[str, str],
+    split: str,
+    space: Mapping[str, int],
+) -> tuple[list[Slab], list[str]]:
+    """The states of a split and the fields beside them, in the order of the file, and notes on complex numbers."""
     shared = [name for name, word in letters.items() if "t" in word and name not in states.values()]
-    fields = [name for name, word in letters.items() if "t" not in word]
-    runs: list[Trajectory] = []
-    channels: list[Channel] = []
+    slabs: list[Slab] = []
     notes: list[str] = []
-    for split, name in states.items():
-        axes, shape = letters[name], numbers[name].shape
-        space, slabs, channels = space_of(axes, shape), list[Slab](), []
-        for one in sorted((name, *(shared if not split else ())), key=list(numbers).index):
-            parts, said = real_parts(one, numbers[one])
-            notes += [note for note in said if note not in notes]
-            slabs += [Slab(part, letters[one], space) for part in parts.values()]
-            alone = len(parts) == 1 and not shared
-            shown = ["u" if split or part in UNNAMED else part for part in parts]
-            counts = [slab.components for slab in slabs[-len(parts) :]]
-            channels += [c for part, n in zip(shown, counts, strict=True) for c in _channels(part, n, alone)]
-        fixed = [Slab(numbers[field], letters[field], space) for field in fields]
-        runs += [
-            Trajectory(
-                length_of("t", axes, shape),
-                States(slabs, row),
-                fields=States(fixed, row).fields if fixed else None,
-                split=split,
-            )
-            for row in range(length_of("b", axes, shape))
-        ]
-    return runs, tuple(channels), notes
+    for name in sorted((states[split], *(shared if not split else ())), key=list(numbers).index):
+        parts, said = real_parts(name, numbers[name])
+        notes += said
+        for part, array in parts.items():
+            count = length_of(COMPONENTS, letters[name], array.shape)
+            label = "u" if split or part in UNNAMED else part
+            channels = _channels(label, count, alone=len(parts) == 1 and not shared)
+            slabs.append(Slab(array, letters[name], space, channels))
+    for name, word in letters.items():
+        if "t" not in word:
+            channels = _channels(name, length_of("c", word, numbers[name].shape), alone=False)
+            slabs.append(Slab(numbers[name], word, space, channels))
+    return slabs, notes
 
 
 def _channels(name: str, count: int, alone: bool) -> tuple[Channel, ...]:
     """`u`, or `u0`, `u1`, ... of the only array; of several, `wind_0`, `wind_1`, which data.fields=wind chooses."""
     return channels_of(name if alone or count == 1 else f"{name}_", count)
-
-
-def _parts(name: str, axes: str, numbers: Mapping[str, FileArray]) -> list[str]:
-    return [channel.name for channel in _channels(name, length_of("c", axes, numbers[name].shape), alone=False)]
 
 
 def _coordinate_names(numbers: Mapping[str, FileArray]) -> set[str]:
@@ -250,33 +246,75 @@ def _small(arrays: Mapping[str, FileArray], name: str) -> np.ndarray:
     return whole(arrays[name])
 
 
-def _conditioned(
-    path: Path, numbers: Mapping[str, FileArray], runs: Sequence[Trajectory], axes: str, shape: Sequence[int]
-) -> tuple[list[Trajectory], set[str]]:
-    """The trajectories with their conditioning numbers, mu_train or reynolds_train of the split train, and the arrays
-    that hold them."""
-    found: list[Trajectory] = []
-    used: set[str] = set()
-    meanings = {name: base_and_split(name) for name in numbers}
-    for split in dict.fromkeys(run.split for run in runs):
-        chosen = [run for run in runs if run.split == split]
-        own = {base for base, of in meanings.values() if of == split}
-        for name, (base, of) in meanings.items():
-            meant = of == split or (not of and base not in own)
-            if meant and base == "frames":
-                chosen, used = _shortened(path, chosen, name, _small(numbers, name)), used | {name}
-            elif meant and _is_condition(base, numbers[name], len(chosen), axes, shape):
-                chosen, used = with_scalars(chosen, base, _small(numbers, name), path), used | {name}
-        found += chosen
-    return found, used
+def _with_others(
+    recording: Recording, others: Mapping[str, FileArray], split: str, axes: str, shape: tuple[int, ...]
+) -> tuple[Recording, set[str], set[str]]:
+    """The trajectories of a split with what belongs to them: numbers, lengths and series, which may serve as forcing.
+
+    In train, reynolds_train is called reynolds, and so is reynolds where train has none of its own. Returns the names
+    of the arrays that condition, and of the series, as well.
+    """
+    path, count = recording.files[0], len(recording.trajectories)
+    meanings = {name: base_and_split(name) for name in others}
+    own = {base for base, of in meanings.values() if of == split}
+    used, forcing = set[str](), set[str]()
+    table: dict[str, list[float]] = {}
+    slabs, lengths = list[Slab](), [one.frames for one in recording.trajectories]
+    for name, (base, of) in meanings.items():
+        if of != split and (of or base in own):
+            continue
+        if base == "frames":
+            used.add(name)
+            lengths = _lengths(path, name, _small(others, name), lengths)
+        elif _is_condition(base, others[name], count, axes, shape):
+            used.add(name)
+            table |= columns_of(base, _small(others, name), count, path)
+        elif slab := _series(base, others[name], axes, shape):
+            forcing.add(name)
+            slabs.append(slab)
+    runs = [
+        replace(
+            shortened(one, length),
+            scalars={name: values[row] for name, values in table.items()},
+            series=series_of(slabs, row),
+            split=split,
+        )
+        for row, (one, length) in enumerate(zip(recording.trajectories, lengths, strict=True))
+    ]
+    return replace(recording, trajectories=runs), used, forcing
 
 
-def _shortened(path: Path, runs: Sequence[Trajectory], name: str, frames: np.ndarray) -> list[Trajectory]:
-    """The trajectories, cut to the states that they have."""
-    lengths = np.asarray(frames, dtype=np.int64).ravel()
-    if lengths.shape != (len(runs),) or lengths.min() < 1 or lengths.max() > runs[0].frames:
-        raise HeroError(f"{path}: {name} are not the states of {len(runs)} trajectories; save one for each.")
-    return [shortened(one, int(length)) for one, length in zip(runs, lengths, strict=True)]
+def base_and_split(name: str) -> tuple[str, str]:
+    """(reynolds, train) for reynolds_train and train_reynolds."""
+    for word, split in SPELLINGS.items():
+        base = name.removesuffix(f"_{word}").removeprefix(f"{word}_")
+        if base != name:
+            return base, split
+    return name, ""
+
+
+def _series(name: str, array: FileArray, axes: str, shape: Sequence[int]) -> Slab | None:
+    """An array ([trajectory,] time[, number][, *space]); None where it is another."""
+    space = space_of(axes, shape)
+    frames, rows = (length_of(letter, axes, shape) for letter in "tb")
+    for lead, wanted in (("bt", (rows, frames)), ("t", (frames,))):
+        rest = tuple(array.shape[len(lead) :])
+        if array.dtype.kind not in "fiu" or array.shape[: len(lead)] != wanted:
+            continue
+        for word, own in (("", {}), ("", space), ("c", {}), ("c", space)):
+            sizes = (*rest[: len(word)], *own.values())
+            if rest == sizes and len(rest) >= len(word) and (name != FORCING or word):
+                labels = [f"{name}_{i}" for i in range(rest[0])] if word else [name]
+                return Slab(array, f"{lead}{word}{''.join(own)}", own, tuple(map(Channel, labels)))
+    return None
+
+
+def _lengths(path: Path, name: str, values: np.ndarray, frames: Sequence[int]) -> list[int]:
+    """The states that each trajectory has; it is padded to as many as `frames` says."""
+    lengths = np.asarray(values, dtype=np.int64).ravel()
+    if lengths.shape != (len(frames),) or lengths.min() < 1 or lengths.max() > frames[0]:
+        raise HeroError(f"{path}: {name} are not the states of {len(frames)} trajectories; save one for each.")
+    return lengths.tolist()
 
 
 def _is_condition(name: str, array: FileArray, count: int, axes: str, shape: Sequence[int]) -> bool:

@@ -6,17 +6,17 @@ asked for. Without {t}, the files of one trajectory are channels side by side.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hero.data.files.recording import Channel, Recording, Trajectory
 from hero.data.files.selection import UNNAMED
-from hero.data.formats.arrays import FileArray, time_step
+from hero.data.formats.arrays import FileArray, stacked, time_step
 from hero.data.formats.folders import check_alike, join
 from hero.data.formats.named import COORDINATES, coordinates_of, read_named
 from hero.data.formats.names import NameRule
@@ -39,7 +39,7 @@ def read_snapshots(folder: Path, rule: NameRule, axes: str, opened: Open) -> Rec
     word = axes or _state_axes(first, folder)
     parts = []
     for run, fields in runs.items():
-        arrays = _stacked(folder, first, fields, opened)
+        arrays = _stacked(first, fields, opened)
         times = np.array(list(next(iter(fields.values()))))
         parts.append(_in_time(read_named(folder, arrays, f"t{word}", form="snapshots"), times, rule, run))
     whole = join(parts)
@@ -94,7 +94,6 @@ def _fits(word: str, shape: Sequence[int], lengths: Mapping[str, int]) -> bool:
 
 
 def _stacked(
-    folder: Path,
     first: Mapping[str, Mapping[str, FileArray]],
     fields: Mapping[str, Mapping[float, Path]],
     opened: Open,
@@ -111,33 +110,16 @@ def _stacked(
                     found.setdefault(name, array)
                 continue
             shown = name if not field else field if len(changing) == 1 else f"{field}_{name}"
-            read = partial(_read_stack, opened, files, tuple(array.shape))
-            found[shown] = FileArray(read, folder, name, (len(files), *array.shape), array.dtype)
+            found[shown] = stacked(partial(_state, opened, name, tuple(array.shape)), files, array)
     return found
 
 
 def _is_fixed(name: str, array: FileArray) -> bool:
-    of_axis = any(name in names for names in COORDINATES.values()) and max(array.shape, default=1) == array_size(array)
-    return of_axis or name in ("coords", "weights", "dt") or array_size(array) == 1
+    size, named = math.prod(array.shape), any(name in names for names in COORDINATES.values())
+    return (named and max(array.shape, default=1) == size) or name in ("coords", "weights", "dt") or size == 1
 
 
-def array_size(array: FileArray) -> int:
-    """Numbers in an array."""
-    return int(np.prod(array.shape, dtype=np.int64))
-
-
-def _read_stack(
-    opened: Open, files: Sequence[Path], shape: tuple[int, ...], _: Path, name: str, index: Any
-) -> np.ndarray:
-    """Some states of a trajectory, each from its file."""
-    frames, *rest = index
-    if isinstance(frames, slice):
-        parts = [_state(opened, file, name, shape)[tuple(rest)] for file in files[frames]]
-        return np.stack(parts) if parts else np.empty((0, *_state(opened, files[0], name, shape)[tuple(rest)].shape))
-    return np.asarray(_state(opened, files[frames], name, shape)[tuple(rest)])
-
-
-def _state(opened: Open, file: Path, name: str, shape: tuple[int, ...]) -> FileArray:
+def _state(opened: Open, name: str, shape: tuple[int, ...], file: Path) -> FileArray:
     arrays = opened(file)
     found = tuple(arrays[name].shape) if name in arrays else None
     if found != shape:
@@ -153,7 +135,7 @@ def _check_last(file: Path, rule: NameRule, first: Mapping[str, Mapping[str, Fil
     field = list(rule.places.values())[-1].field
     for name, array in first[field].items():
         if not _is_fixed(name, array):
-            _state(opened, file, name, tuple(array.shape))
+            _state(opened, name, tuple(array.shape), file)
 
 
 def _in_time(recording: Recording, numbers: np.ndarray, rule: NameRule, run: str) -> Recording:

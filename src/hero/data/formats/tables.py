@@ -1,4 +1,4 @@
-"""Tables of points, one row each: CSV, Parquet, and meshes of VTK. Rows that fill a grid become one, others a cloud.
+"""Tables of points, one row each: CSV and Parquet. Rows that fill a grid become one, others a cloud.
 
 Columns x, y and z are places, t is time; every other column of numbers is a field. A CSV file without a header is an
 array. The library reads a file whole, so the last two stay in memory.
@@ -6,7 +6,6 @@ array. The library reads a file whole, so the last two stay in memory.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,20 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from hero.data.formats.arrays import FileArray
-from hero.data.formats.claims import BOMB, check_unpacked
+from hero.data.formats.arrays import FileArray, kept
+from hero.data.formats.claims import check_unpacked
 from hero.data.formats.named import COORDINATES
 from hero.errors import HeroError, install_hint
 
 SAME = 1e-6
 """Distance of two coordinates, in lengths of the axis, that is rounding."""
 DELIMITERS = re.compile(rb"[,;\t]")
-VTK_TYPES = {"ImageData", "RectilinearGrid", "StructuredGrid", "UnstructuredGrid", "PolyData"}
-CLAIMS = re.compile(
-    rb"(?:NumberOfPoints|NumberOfCells|WholeExtent)=\"([-\d ]+)\"|^(?:DIMENSIONS|POINTS|CELLS|POINT_DATA)((?: +\d+)+)",
-    re.MULTILINE,
-)
-"""Sizes that a VTK file announces, in XML and in the older format."""
 
 
 def is_csv(head: bytes) -> bool:
@@ -60,12 +53,6 @@ def open_parquet(path: Path) -> dict[str, FileArray]:
     return arrays_of(_read_parquet, path)
 
 
-def open_vtk(path: Path) -> dict[str, FileArray]:
-    """The fields on the points of a VTK file, or in its cells where points have none."""
-    needs(path, "vtkmodules", "vtk")
-    return arrays_of(_read_vtk, path)
-
-
 def needs(path: Path, module: str, extra: str) -> None:
     """Refuse a file that a missing library reads."""
     if find_spec(module) is None:
@@ -77,17 +64,12 @@ Load = Callable[[Path], dict[str, np.ndarray]]
 
 def arrays_of(load: Load, path: Path) -> dict[str, FileArray]:
     """The arrays that `load` finds in a file by name."""
-    found = _loaded(load, path, path.stat().st_mtime_ns)
+    found = kept(load, path)
     return {n: FileArray(partial(_read, load), path, n, values.shape, values.dtype) for n, values in found.items()}
 
 
-@functools.lru_cache(maxsize=2)
-def _loaded(load: Load, path: Path, changed: int) -> dict[str, np.ndarray]:
-    return load(path)
-
-
 def _read(load: Load, path: Path, name: str, index: Any) -> np.ndarray:
-    return np.array(_loaded(load, path, path.stat().st_mtime_ns)[name][index])
+    return np.array(kept(load, path)[name][index])
 
 
 def _read_csv(path: Path) -> dict[str, np.ndarray]:
@@ -161,60 +143,3 @@ def _line(values: np.ndarray) -> np.ndarray:
     """Sorted coordinates, each once."""
     found = np.unique(values)
     return found[np.concatenate([[True], np.diff(found) > SAME * np.ptp(found)])]
-
-
-def _check_vtk(path: Path, head: bytes) -> None:
-    """Refuse a file that announces far more points than it can hold, or that only names other files."""
-    kind = re.search(rb"<VTKFile[^>]*?\stype=\"(\w+)\"", head)
-    if kind and kind[1].decode() not in VTK_TYPES:
-        raise HeroError(f"{path} is a {kind[1].decode()} file of VTK, which names other files; name these.")
-    for xml, old in CLAIMS.findall(head):
-        numbers = [int(word) for word in (xml or old).split()]
-        if xml and len(numbers) == 6:
-            numbers = [high - low + 1 for low, high in zip(numbers[::2], numbers[1::2], strict=True)]
-        claimed = 1
-        for number in numbers:
-            claimed *= max(number, 1)
-        if claimed > BOMB * path.stat().st_size:
-            raise HeroError(f"{path} claims {claimed:,} points in {path.stat().st_size:,} bytes; save it again.")
-
-
-def _read_vtk(path: Path) -> dict[str, np.ndarray]:
-    from vtkmodules.util.numpy_support import vtk_to_numpy
-    from vtkmodules.vtkCommonCore import vtkObject
-    from vtkmodules.vtkFiltersCore import vtkCellCenters
-    from vtkmodules.vtkIOLegacy import vtkGenericDataObjectReader
-    from vtkmodules.vtkIOXML import vtkXMLGenericDataObjectReader
-
-    with path.open("rb") as file:
-        head = file.read(1 << 16)
-    _check_vtk(path, head)
-    vtkObject.GlobalWarningDisplayOff()  # what is wrong is said below
-    reader = vtkXMLGenericDataObjectReader() if b"<VTKFile" in head else vtkGenericDataObjectReader()
-    reader.SetFileName(str(path))
-    reader.Update()
-    mesh = reader.GetOutput()
-    if mesh is None or not mesh.GetNumberOfPoints():
-        raise HeroError(f"{path} holds no points, or is damaged; save it again.")
-    data = mesh.GetPointData()
-    if not data.GetNumberOfArrays():
-        centres = vtkCellCenters()
-        centres.SetInputData(mesh)
-        centres.Update()
-        mesh, data = centres.GetOutput(), mesh.GetCellData()
-    fields = {data.GetArrayName(i): vtk_to_numpy(data.GetArray(i)) for i in range(data.GetNumberOfArrays())}
-    return gridded({**dict(zip("xyz", _vtk_places(mesh), strict=True)), **fields})
-
-
-def _vtk_places(mesh: Any) -> list[np.ndarray]:
-    """x, y and z of the points of a mesh, in its order: x runs fastest on a grid."""
-    from vtkmodules.util.numpy_support import vtk_to_numpy
-
-    if mesh.IsA("vtkPointSet"):
-        return list(vtk_to_numpy(mesh.GetPoints().GetData()).T)
-    if mesh.IsA("vtkImageData"):
-        facts = zip(mesh.GetOrigin(), mesh.GetSpacing(), mesh.GetExtent()[::2], mesh.GetDimensions(), strict=True)
-        lines = [origin + step * (low + np.arange(n)) for origin, step, low, n in facts]
-    else:
-        lines = [vtk_to_numpy(line()) for line in (mesh.GetXCoordinates, mesh.GetYCoordinates, mesh.GetZCoordinates)]
-    return [axis.ravel(order="F") for axis in np.meshgrid(*lines, indexing="ij")]

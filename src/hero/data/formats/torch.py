@@ -9,7 +9,6 @@ import math
 import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ import numpy as np
 import torch
 
 from hero.data.files.recording import Recording
-from hero.data.formats.arrays import FileArray, Sequel, Slab, States, of_whole, recording_of, whole, with_scalars
+from hero.data.formats.arrays import FileArray, Sequel, Slab, States, columns_of, kept, whole
 from hero.data.formats.claims import check_stored
+from hero.data.formats.named import read_named
 from hero.errors import HeroError
 
 LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
@@ -27,11 +27,11 @@ LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 
 def open_torch(path: Path) -> dict[str, FileArray]:
     """The tensors by name, "u" where the file is the tensor; left in the file."""
-    content = _content(path, path.stat().st_mtime_ns)
+    content = kept(_content, path)
     if not isinstance(content, Mapping):
         raise HeroError(f"{path} holds a {type(content).__name__}; save a tensor or a dict of tensors.")
     tensors = {
-        name: FileArray(partial(of_whole, _tensor), path, name, tuple(tensor.shape), _array(tensor.new_empty(0)).dtype)
+        name: FileArray(_read, path, name, tuple(tensor.shape), _array(tensor.new_empty(0)).dtype)
         for name, tensor in content.items()
         if isinstance(name, str)
         and isinstance(tensor, torch.Tensor)
@@ -43,8 +43,7 @@ def open_torch(path: Path) -> dict[str, FileArray]:
     return tensors
 
 
-@lru_cache(maxsize=2)
-def _content(path: Path, changed: int) -> Any:
+def _content(path: Path) -> Any:
     """The object in a file, a bare tensor as {"u": tensor}; tensors of a zip file are mapped into memory."""
     check_stored(path)
     try:
@@ -57,8 +56,8 @@ def _content(path: Path, changed: int) -> Any:
     return {"u": content} if isinstance(content, torch.Tensor) else content
 
 
-def _tensor(path: Path, name: str) -> np.ndarray:
-    return _array(_content(path, path.stat().st_mtime_ns)[name])
+def _read(path: Path, name: str, index: Any) -> np.ndarray:
+    return np.array(_array(kept(_content, path)[name][index]))
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
@@ -80,19 +79,18 @@ def read_neuralop(path: Path, tensors: Mapping[str, FileArray], layout: str) -> 
             f"{path} holds pairs x {x.shape} and y {y.shape}, not trajectories: y must be (N, time, *space) on the "
             "grid of x (N, *space)."
         )
-    layout = "bt" + "xyz"[:dims]
-    recording = recording_of("neuralop", (path,), {"": y}, layout)
-    trajectories, note = list(recording.trajectories), "The first frame of y equals x, so y alone is read."
+    recording = read_named(path, {"u": y}, "bt" + "xyz"[:dims], form="neuralop")
+    runs, note = list(recording.trajectories), "The first frame of y equals x, so y alone is read."
     if not np.array_equal(x[:4], y[:4, 0]):
         note = "x differs from the first frame of y and is put before it, as the state one dt earlier."
-        first = Slab(x, layout.replace("t", ""), dict(zip("xyz", recording.space, strict=False)))
-        trajectories = [
-            replace(one, frames=one.frames + 1, read=Sequel((States([first], row), one.read), (1, one.frames)))
-            for row, one in enumerate(trajectories)
-        ]
+        first = Slab(x, "b" + "xyz"[:dims], dict(zip("xyz", recording.space, strict=False)))
+        reads = [Sequel((States([first], row), one.read), (1, one.frames)) for row, one in enumerate(runs)]
+        runs = [replace(one, frames=one.frames + 1, read=read) for one, read in zip(runs, reads, strict=True)]
+    table: dict[str, list[float]] = {}
     for name, tensor in tensors.items():
         shape = tensor.shape
-        one_row_each = math.prod(shape) == 1 or (shape[0] == len(trajectories) and math.prod(shape[1:]) <= 16)
+        one_row_each = math.prod(shape) == 1 or (shape[0] == len(runs) and math.prod(shape[1:]) <= 16)
         if name not in ("x", "y") and tensor.dtype.kind in "fiu" and one_row_each:
-            trajectories = with_scalars(trajectories, name, whole(tensor), path)
-    return replace(recording, trajectories=trajectories, notes=(note,))
+            table |= columns_of(name, whole(tensor), len(runs), path)
+    runs = [replace(one, scalars={n: values[row] for n, values in table.items()}) for row, one in enumerate(runs)]
+    return replace(recording, trajectories=runs, notes=(note,))

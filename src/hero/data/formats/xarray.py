@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from importlib.util import find_spec
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ import h5py
 import numpy as np
 
 from hero.data.files.handles import damage_reported
-from hero.data.files.recording import Recording, Trajectory
-from hero.data.formats.arrays import COMPONENTS, FileArray, Slab, States
+from hero.data.files.recording import Recording
+from hero.data.formats.arrays import COMPONENTS, FileArray, Slab, recording_of
 from hero.data.formats.cf import axis_of, letters_of, level_channels, times_of
 from hero.data.formats.claims import check_chunk, members
 from hero.data.formats.named import read_named
@@ -143,32 +142,22 @@ def read_zarr(path: Path, content: Any, layout: str) -> Recording:
     return read_xarray(path, content, layout)
 
 
-def _read_variable(row: Mapping[str, int], path: Path, name: str, index: Any) -> np.ndarray:
-    """A part of a variable at one place of the dimensions in `row`."""
-    return open_dataset(path)[name].isel(row)[index].values
+def _read_variable(rows: Mapping[str, int], dimensions: Sequence[str], path: Path, name: str, index: Any) -> np.ndarray:
+    """A part of a variable; where there are rows, the first place is one trajectory among all of their points."""
+    variable = open_dataset(path)[name]
+    if rows:
+        place, *index = index
+        points = map(int, np.unravel_index(place, tuple(rows.values())))
+        variable = variable.isel(dict(zip(rows, points, strict=True)), missing_dims="ignore")
+    return variable.transpose(*dimensions)[tuple(index)].values
 
 
-def _slabs(
-    path: Path,
-    variables: Mapping[str, Any],
-    letters: Mapping[str, str],
-    points: Mapping[str, int],
-    names: list[str],
-    row: Mapping[str, int],
-) -> list[Slab]:
-    """The named variables at one place of the dimensions in `row`, as channels on a grid of so many `points`."""
-    shown = {name: variables[name].isel(row) for name in names}
-    axes = {name: "".join(letters[str(dim)] for dim in variable.dims) for name, variable in shown.items()}
-    read = partial(_read_variable, row)
-    return [Slab(FileArray(read, path, name, v.shape, v.dtype), axes[name], points) for name, v in shown.items()]
-
-
-def _read_series(
-    path: Path, name: str, row: Mapping[str, int], time: str, space: list[str], frames: slice
-) -> np.ndarray:
-    """Some frames of a variable in time, (time,) or (time, *space), at one place of the dimensions in `row`."""
-    part = open_dataset(path)[name].isel({**row, time: frames}, missing_dims="ignore")
-    return part.transpose(time, *(dim for dim in space if dim in part.dims)).values
+def _array(path: Path, variable: Any, rows: Mapping[str, int] | None = None) -> FileArray:
+    """A variable whose dimensions of trajectories, where it has any, are one axis at the beginning."""
+    rows = rows if rows and set(rows) & set(variable.dims) else {}
+    others = [name for name in variable.dims if name not in rows]
+    shape = (*([math.prod(rows.values())] if rows else []), *(variable.sizes[name] for name in others))
+    return FileArray(partial(_read_variable, rows, others), path, str(variable.name), shape, variable.dtype)
 
 
 def variables_of(path: Path, dataset: Any) -> dict[str, FileArray]:
@@ -177,50 +166,40 @@ def variables_of(path: Path, dataset: Any) -> dict[str, FileArray]:
     main = max(numeric.values(), key=lambda variable: variable.ndim, default=None)
     names = dict(zip("xyz", () if main is None else main.dims, strict=False))
     lines = {letter: dataset[name] for letter, name in names.items() if name in dataset.coords}
-    found = {n: FileArray(partial(_read_variable, {}), path, n, v.shape, v.dtype) for n, v in numeric.items()}
-    return found | {
-        letter: FileArray(partial(_read_variable, {}), path, str(v.name), v.shape, v.dtype)
-        for letter, v in lines.items()
-    }
+    return {name: _array(path, variable) for name, variable in (numeric | lines).items()}
 
 
 def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
     """Variables in time are channels, one per level; fields of the same grid and numbers of trajectories condition."""
     letters = letters_of(path, dataset)
     time, *space = [name for letter in "txyz" for name in letters if letters[name] == letter]
-    rows = [name for name in letters if letters[name] == "b"]
+    rows = {name: dataset.sizes[name] for name in letters if letters[name] == "b"}
     levels = [name for name in letters if letters[name] in COMPONENTS]
+    points = {letters[name]: dataset.sizes[name] for name in space}
     numeric = {str(name): v for name, v in dataset.data_vars.items() if v.dtype.kind in "fiu"}
     needed = {time, *space, *rows}
     states = [name for name, v in numeric.items() if needed <= set(v.dims) <= {*needed, *levels}]
     fields = [name for name, v in numeric.items() if set(v.dims) == set(space)]
-    numbers = {name: v.transpose(*rows).values for name, v in numeric.items() if v.ndim and set(v.dims) == set(rows)}
+    numbers = {n: v.transpose(*rows).values.ravel() for n, v in numeric.items() if v.ndim and set(v.dims) == set(rows)}
     in_time = [name for name, v in numeric.items() if set(v.dims) - set(rows) in ({time}, {time, *space})]
     series = [name for name in in_time if name not in states]
     left = [name for name, v in numeric.items() if v.ndim and name not in (*states, *fields, *numbers, *series)]
+
+    def slab(name: str) -> Slab:
+        array, dimensions = _array(path, numeric[name], rows), numeric[name].dims
+        others = "".join(letters[dimension] for dimension in dimensions if dimension not in rows)
+        axes = "b" * (len(array.shape) > len(others)) + others
+        on_grid = points if set(space) <= set(dimensions) else {}
+        return Slab(array, axes, on_grid, tuple(level_channels(dataset, name, levels)))
+
     dt, unit, times = times_of(dataset, time)
-    slabs = partial(_slabs, path, numeric, letters, {letters[name]: dataset.sizes[name] for name in space})
-    places = product(*(range(dataset.sizes[name]) for name in rows))
-    fixed = States(slabs(fields, {})).fields if fields else None
-    return Recording(
-        format="xarray",
-        files=(path,),
-        channels=tuple(channel for name in states for channel in level_channels(dataset, name, levels)),
+    return recording_of(
+        *("xarray", (path,), [slab(name) for name in (*states, *fields)]),
         axes=tuple(axis_of(dataset, name) for name in space),
+        scalars=numbers,
+        series=[slab(name) for name in series],
         dt=dt,
         time_unit=unit,
         times=times,
-        trajectories=[
-            Trajectory(
-                dataset.sizes[time],
-                States(slabs(states, row)),
-                {name: float(values[place]) for name, values in numbers.items()},
-                fixed,
-                series={name: partial(_read_series, path, name, row, time, space) for name in series},
-            )
-            for place in places
-            for row in [dict(zip(rows, place, strict=True))]
-        ],
-        field_names=tuple(fields),
         notes=tuple(f"{', '.join(n[:8])} {text}." for text, n in ((LEFT_OUT, left), (ONLY_FORCING, series)) if n),
     )

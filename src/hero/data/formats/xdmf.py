@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 
 from hero.data.files.handles import opened_hdf5, read_hdf5
 from hero.data.files.recording import Recording
-from hero.data.formats.arrays import FileArray
+from hero.data.formats.arrays import FileArray, held, stacked
 from hero.data.formats.claims import check_hdf5, check_unpacked
 from hero.data.formats.named import read_named
 from hero.data.formats.tables import gridded
@@ -59,7 +58,7 @@ def read_xdmf(path: Path, content: Path, layout: str) -> Recording:
         + "c" * any(len(array.shape) > 1 + order.ndim for array in arrays.values())
     )
     times = np.array([_time(state, place) for place, state in enumerate(states)])
-    known = {name: _held(path, name, values) for name, values in {**lines, "t": times}.items()}
+    known = {name: held(path, name, values) for name, values in {**lines, "t": times}.items()}
     recording = read_named(path, {**known, **arrays}, layout or word, form="xdmf")
     beside = {
         _place_of(path, item)[0] for grid in (mesh, *states) for item in grid.iter("DataItem") if _is_beside(item)
@@ -112,28 +111,19 @@ def _stacked(path: Path, name: str, fields: Sequence[Element], order: np.ndarray
     """A field with time first, read state by state."""
     items = [field.find("DataItem") for field in fields]
     present = [item for item in items if item is not None]
-    first = _values(path, present[0]).reshape(order.size, -1) if len(present) == len(items) else np.empty((0, 0))
-    if not first.size:
+    if len(present) < len(items) or not order.size:
         raise HeroError(f"{path}: {name} is not there in all states; write it again.")
-    shape = (len(items), *order.shape, *((first.shape[1],) if first.shape[1] > 1 else ()))
-    return FileArray(partial(_read, present, order), path, name, shape, first.dtype)
+    like = held(path, name, _on_grid(path, name, order, present[0]))
+    return stacked(partial(_on_grid, path, name, order), present, like)
 
 
-def _read(items: Sequence[Element], order: np.ndarray, path: Path, name: str, index: Any) -> np.ndarray:
-    frames, *rest = index
-    single = not isinstance(frames, slice)
-    found = []
-    for item in [items[frames]] if single else items[frames]:
-        values = _values(path, item)
-        if values.size % order.size:
-            raise HeroError(f"{path}: {name} has {values.size} numbers for {order.size} places; write it again.")
-        flat = values.reshape(order.size, -1)
-        found.append((flat[order] if flat.shape[1] > 1 else flat[order][..., 0])[tuple(rest)])
-    return np.asarray(found[0]) if single else np.stack(found)
-
-
-def _held(path: Path, name: str, values: np.ndarray) -> FileArray:
-    return FileArray(lambda _path, _name, index: values[index], path, name, values.shape, values.dtype)
+def _on_grid(path: Path, name: str, order: np.ndarray, item: Element) -> np.ndarray:
+    """The values of a field in one state, (*space) or (*space, component)."""
+    values = _values(path, item)
+    if values.size % order.size:
+        raise HeroError(f"{path}: {name} has {values.size} numbers for {order.size} places; write it again.")
+    found = values.reshape(order.size, -1)[order]
+    return found if found.shape[-1] > 1 else found[..., 0]
 
 
 def _is_beside(item: Element) -> bool:

@@ -12,8 +12,8 @@ import h5py
 import numpy as np
 
 from hero.data.files.handles import read_hdf5
-from hero.data.files.recording import Axis, Channel, Recording, Trajectory
-from hero.data.formats.arrays import COMPONENTS, Slab, States, time_step
+from hero.data.files.recording import Axis, Channel, Recording
+from hero.data.formats.arrays import COMPONENTS, Slab, recording_of
 from hero.data.formats.folders import in_series
 from hero.data.formats.hdf5.datasets import array_of, dataset_of, first_row, is_dataset
 from hero.errors import HeroError
@@ -33,22 +33,19 @@ def read_dedalus(path: Path, file: h5py.File, layout: str) -> Recording:
         raise HeroError(f"{path} has no tasks; add the fields to the handler's tasks.")
     full = max(map(_space, tasks.values()), key=lambda space: (len(space), math.prod(space.values())))
     fields = {name: task for name, task in tasks.items() if _space(task) == full}
-    slabs, channels = [], []
+    grid = tuple(Axis(name, _scale(next(iter(fields.values())), name, points)) for name, points in full.items())
+    slabs = []
     for name, task in fields.items():
         if not np.all(task.attrs.get("grid_space", True)):
             raise HeroError(f"{path}: the task {name} holds coefficients; save it with layout='g'.")
-        axes = _letters(task)
-        slabs.append(Slab(array_of(path, file["tasks"], name), axes, dict(zip("xyz", full.values(), strict=False))))
+        axes, space = _letters(task), dict(zip("xyz", full.values(), strict=False))
         components = [n for n, letter in zip(task.shape, axes, strict=True) if letter in COMPONENTS]
         parts = product(*(full if n == len(full) else map(str, range(n)) for n in components))
-        channels += [Channel("_".join(filter(None, [name, "".join(part)]))) for part in parts]
+        channels = tuple(Channel("_".join(filter(None, [name, "".join(part)]))) for part in parts)
+        slabs.append(Slab(array_of(path, file["tasks"], name), axes, space, channels))
     left_out = [name for name in tasks if name not in fields]
     notes = (f"The tasks {', '.join(left_out)} are on another grid and left out.",) if left_out else ()
-    times = first_row(dataset_of(file, TIMES))
-    dt, found = time_step(times)
-    grid = tuple(Axis(name, _scale(next(iter(fields.values())), name, points)) for name, points in full.items())
-    run = Trajectory(len(times), States(slabs))
-    return Recording("dedalus", (path,), tuple(channels), grid, dt, [run], times=found, notes=notes)
+    return recording_of("dedalus", (path,), slabs, grid, clock=first_row(dataset_of(file, TIMES)), notes=notes)
 
 
 def _space(task: h5py.Dataset) -> dict[str, int]:

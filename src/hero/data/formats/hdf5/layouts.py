@@ -12,14 +12,14 @@ import h5py
 from hero.data.files.recording import Channel, Recording
 from hero.data.formats.arrays import (
     FileArray,
+    Slab,
     axes_of,
     channels_of,
     layout_of,
     length_of,
     orders,
+    recording_of,
     space_of,
-    time_step,
-    trajectories_of,
     without_time,
 )
 from hero.data.formats.folders import join
@@ -89,28 +89,26 @@ def _read_group(form: str, row: Layout, path: Path, group: h5py.Group, word: str
     if row.steady and frames == 1:
         raise HeroError(f"{path} is steady, one {names[0]} {data.shape} per sample; choose a file of trajectories.")
     arrays = of.arrays_of(path, group, names, axes, free="t" if row.runs else "c")
+    states = [Slab(array, axes, space, _channels(row, array, axes)) for array in arrays]
     fields = _fields(row, path, group, arrays[0], axes)
-    sets = [[array] for array in arrays] if row.runs else [arrays]
-    found = [one for part in sets for one in trajectories_of(part, axes, fields=fields, split=split)]
-    tests = len(found) // row.test_share if row.test_share else 0
-    scalars = enumerate(row.scalars(group, len(found)))
     grid = {letter: of.coordinates(home, [row.grid.format(letter)], n) for letter, n in space.items() if row.grid}
     given = {letter: of.first_row(points) for letter, points in grid.items() if points is not None}
-    dt, times = time_step(of.coordinates(home, row.times, frames, row.surplus))
-    return Recording(
-        form,
-        (path,),
-        tuple(channel for array in sets[0] for channel in _channels(row, array, axes)),
-        axes_of(space, given, row.axis_names),
-        dt,
-        [
-            replace(one, scalars=numbers, split="test" if index < tests else split)
-            for one, (index, numbers) in zip(found, scalars, strict=True)
-        ],
-        field_names=tuple(label for array in fields for label in row.fields[posixpath.basename(array.name)].split()),
-        times=times,
-        notes=tuple(of.differing_rows(home, [row.grid.format(letter) for letter in grid])),
-    )
+    parts = [
+        recording_of(
+            *(form, (path,), [*part, *fields], axes_of(space, given, row.axis_names)),
+            clock=of.coordinates(home, row.times, frames, row.surplus),
+            split=split,
+            notes=tuple(of.differing_rows(home, [row.grid.format(letter) for letter in grid])),
+        )
+        for part in ([[state] for state in states] if row.runs else [states])
+    ]
+    runs = [one for part in parts for one in part.trajectories]
+    tests = len(runs) // row.test_share if row.test_share else 0
+    told = [
+        replace(one, scalars=numbers, split="test" if index < tests else split)
+        for index, (one, numbers) in enumerate(zip(runs, row.scalars(group, len(runs)), strict=True))
+    ]
+    return replace(parts[0], trajectories=told)
 
 
 def _order_axes(row: Layout, path: Path, home: h5py.Group, data: h5py.Dataset, word: str) -> str:
@@ -137,12 +135,17 @@ def _order_axes(row: Layout, path: Path, home: h5py.Group, data: h5py.Dataset, w
     )
 
 
-def _fields(row: Layout, path: Path, group: h5py.Group, states: FileArray, axes: str) -> list[FileArray]:
+def _fields(row: Layout, path: Path, group: h5py.Group, states: FileArray, axes: str) -> list[Slab]:
     """The conditioning fields; a dataset of the same name with another number of axes is none."""
+    found = []
     ranks = [len(without_time(axes, rank)) for rank in (0, len(axes) - 1)]
-    found = [of.array_of(path, group, name) for name in row.fields if of.is_dataset(group, name, ranks)]
-    for array in found:
-        of.check_lengths(states, axes, array, without_time(axes, len(array.shape)))
+    for name in row.fields:
+        if of.is_dataset(group, name, ranks):
+            array = of.array_of(path, group, name)
+            word = without_time(axes, len(array.shape))
+            of.check_lengths(states, axes, array, word)
+            channels = tuple(map(Channel, row.fields[name].split()))
+            found.append(Slab(array, word, space_of(axes, states.shape), channels))
     return found
 
 

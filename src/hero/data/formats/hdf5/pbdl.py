@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
 
-from hero.data.files.recording import Channel, Recording, Trajectory
-from hero.data.formats.arrays import Sequel, Slab, States, axes_of, channels_of, layout_of, length_of, space_of
-from hero.data.formats.hdf5.datasets import arrays_of, check_lengths, dataset_of, is_dataset, numbers, words
+from hero.data.files.recording import Channel, Recording
+from hero.data.formats.arrays import (
+    FileArray,
+    Slab,
+    axes_of,
+    channels_of,
+    layout_of,
+    length_of,
+    recording_of,
+    space_of,
+    stacked,
+)
+from hero.data.formats.hdf5.datasets import array_of, arrays_of, check_lengths, dataset_of, is_dataset, numbers, words
 from hero.errors import HeroError
 
 
@@ -28,20 +39,24 @@ def read_pbdl(path: Path, file: h5py.File, layout: str) -> Recording:
     fields = words(sims.attrs.get("Fields", []))
     parts = {name: _parts(path, sims, name) for name in _simulations(file)}
     first = next(iter(parts.values()))[0]
-    axes = _axes(path, file, dataset_of(sims, first), "" if "/" in first else "t", len(fields), layout)
-    arrays = {name: arrays_of(path, sims, names, axes, free="") for name, names in parts.items()}
-    one, runs = next(iter(arrays.values()))[0], []
-    for name, states in arrays.items():
-        check_lengths(one, axes, states[0], axes, free="t")
-        reads = [States([Slab(array, axes, space_of(axes, array.shape))]) for array in states]
-        lengths = [length_of("t", axes, array.shape) for array in states]
-        read = Sequel(reads, lengths) if len(reads) > 1 else reads[0]
-        runs.append(Trajectory(sum(lengths), read, numbers(sims[name].attrs)))
-    named = tuple(Channel(label.replace(" ", "_")) for label in fields)
-    count = length_of("c", axes, one.shape)
+    by_frame = "/" in first
+    axes = _axes(path, file, dataset_of(sims, first), "" if by_frame else "t", len(fields), layout)
+    one = array_of(path, sims, first)
+    named, count = tuple(Channel(label.replace(" ", "_")) for label in fields), length_of("c", axes, one.shape)
     channels = named if len(named) == count else channels_of("u", count)
-    dt = numbers(sims.attrs).get("Dt", 1.0)
-    return Recording("pbdl", (path,), channels, axes_of(space_of(axes, one.shape), {}), dt, runs)
+    space, dt, runs = space_of(axes, one.shape), numbers(sims.attrs).get("Dt", 1.0), list[Recording]()
+    for name, names in parts.items():
+        arrays = arrays_of(path, sims, names, axes, free="")
+        check_lengths(one, axes, arrays[0], axes, free="t")
+        array = stacked(_itself, arrays, arrays[0]) if by_frame else arrays[0]
+        slab = Slab(array, "t" * by_frame + axes, space, channels)
+        scalars = {constant: [value] for constant, value in numbers(sims[name].attrs).items()}
+        runs.append(recording_of("pbdl", (path,), [slab], axes_of(space, {}), scalars=scalars, dt=dt))
+    return replace(runs[0], trajectories=[run for part in runs for run in part.trajectories])
+
+
+def _itself(array: FileArray) -> FileArray:
+    return array
 
 
 def _parts(path: Path, sims: h5py.Group, name: str) -> list[str]:

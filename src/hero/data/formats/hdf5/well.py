@@ -12,8 +12,8 @@ import h5py
 import numpy as np
 
 from hero.data.files.handles import opened_hdf5
-from hero.data.files.recording import Axis, Channel, Recording, Trajectory
-from hero.data.formats.arrays import Slab, States, time_step
+from hero.data.files.recording import Axis, Channel, Recording
+from hero.data.formats.arrays import Slab, recording_of
 from hero.data.formats.folders import join
 from hero.data.formats.hdf5.datasets import array_of, dataset_of, differing_rows, first_row, is_dataset, numbers, words
 from hero.errors import HeroError
@@ -34,45 +34,29 @@ def read_well(path: Path, file: h5py.File, layout: str) -> Recording:
     times = dataset_of(dimensions, "time")
     frames, count = times.shape[-1], int(file.attrs.get("n_trajectories", 0)) or _count(file)
     space = {letter: grid.shape[-1] for letter, grid in zip("xyz", grids, strict=False)}
-    slabs: dict[bool, list[Slab]] = {True: [], False: []}
-    labels: dict[bool, list[str]] = {True: [], False: []}
+    slabs = []
     for order in range(3):
         for field in _listed(file.get(f"t{order}_fields")):
             array = array_of(path, file[f"t{order}_fields"], field)
-            axes = _axes(path, file[array.name], order, count, frames, space)
-            slabs["t" in axes].append(Slab(array, axes, space))
-            labels["t" in axes] += ["_".join(filter(None, [field, "".join(d)])) for d in product(names, repeat=order)]
-    if not slabs[True]:
+            letters = _axes(path, file[array.name], order, count, frames, space)
+            labels = ["_".join(filter(None, [field, "".join(d)])) for d in product(names, repeat=order)]
+            slabs.append(Slab(array, letters, space, tuple(map(Channel, labels))))
+    if not any("t" in slab.axes for slab in slabs):
         raise HeroError(f"{path} is steady, no field varies in time; choose a file of trajectories.")
     table, notes = _scalars(file, count, frames)
     ends = boundaries(file, names)
-    dt, found = time_step(np.asarray(times[...], np.float64))
     notes += [
         f"The axis {name} is not periodic: {' and '.join(dict.fromkeys(kind or 'unknown' for kind in ends[name]))}."
         for name in names
         if not set(ends[name]) <= {"periodic", ""}
     ]
-    return Recording(
-        "well",
-        (path,),
-        tuple(Channel(label) for label in labels[True]),
-        tuple(
-            Axis(name, first_row(grid), None if "" in ends[name] else set(ends[name]) == {"periodic"})
-            for name, grid in zip(names, grids, strict=True)
-        ),
-        dt,
-        [
-            Trajectory(
-                frames,
-                States(slabs[True], row),
-                {name: values[row] for name, values in table.items()},
-                States(slabs[False], row).fields if slabs[False] else None,
-            )
-            for row in range(count)
-        ],
-        field_names=tuple(labels[False]),
-        times=found,
-        notes=(*notes, *differing_rows(dimensions, names)),
+    axes = tuple(
+        Axis(name, first_row(grid), None if "" in ends[name] else set(ends[name]) == {"periodic"})
+        for name, grid in zip(names, grids, strict=True)
+    )
+    notes += differing_rows(dimensions, names)
+    return recording_of(
+        *("well", (path,), slabs, axes), count=count, clock=times[...], scalars=table, notes=tuple(notes)
     )
 
 
