@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import pickle
-import struct
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -47,19 +44,6 @@ def write_phiflow(path: Path, trap: Path) -> Path:
         extrapolation=np.array(Trap(trap), dtype=object),
         data=states(9, 5, 2).astype(np.float32),
     )
-    return path
-
-
-def write_zip_bomb(path: Path) -> Path:
-    """A .npz file whose directory claims more for a member than its bytes can hold."""
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (1 << 20, 64)})
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr("u.npy", header.getvalue())
-    content = bytearray(path.read_bytes())
-    place = content.rindex(b"PK\x01\x02") + 24  # the unpacked size in the directory
-    content[place : place + 4] = struct.pack("<I", (1 << 26) * 8)
-    path.write_bytes(content)
     return path
 
 

@@ -21,6 +21,7 @@ from hero.report.figures.doctor import figures
 from hero.runs.config import make_config
 from hero.runs.folder import Run, load_data
 from test_files import FNO, SMALL, settings, waves, write_pdearena, write_well
+from test_formats_hdf5 import CASES, Case
 
 Write = Callable[[Path], Any]
 CLOUD = ["backbone.width=8", "backbone.heads=2"]
@@ -42,26 +43,18 @@ def write_cloud(path: Path) -> None:
     np.savez(path, coords=x, u=u.astype("f4"), dt=0.1)
 
 
+def case_of(case: Case) -> Write:
+    """A file of a case of test_formats_hdf5, with states that move and enough of them to be split."""
+    runs, frames = (1, 60) if case.one_run else (case.shape[0], 9)
+    u = waves(runs, frames, *case.shape[2:])
+    return lambda path: case.write(path, u[0] if case.one_run else u, *case.given)
+
+
 LAYOUTS: dict[str, tuple[str, Write]] = {
-    "pdebench": ("a.hdf5", lambda p: foreign.pdebench(p, waves(10, 8, 1, 12))),
-    "pdebench_cfd": ("a.h5", lambda p: foreign.pdebench_cfd(p, waves(6, 8, 4, 8, 6))),
-    "pdebench_groups": ("a.h5", lambda p: foreign.pdebench_groups(p, waves(6, 8, 2, 8, 6))),
-    "pdebench_incompressible": (
-        "a.h5",
-        lambda p: foreign.pdebench_incompressible(p, waves(6, 8, 3, 8, 6), waves(6, 1, 2, 8, 6)[:, 0]),
-    ),
+    **{case.format: ("a.h5", case_of(case)) for case in CASES.values()},
     "well": ("a.hdf5", write_well),
     "pdearena": ("a.h5", write_pdearena),
-    "poseidon": (
-        "a.nc",
-        lambda p: foreign.poseidon(p, waves(6, 8, 1, 8, 8), "solution", waves(6, 1, 1, 8, 8)[:, 0, 0]),
-    ),
-    "dpot": ("a.hdf5", lambda p: foreign.dpot(p, waves(6, 9, 2, 8, 8))),
-    "pbdl": ("a.hdf5", lambda p: foreign.pbdl(p, waves(6, 8, 2, 8, 6))),
-    "realpdebench": ("a.h5", lambda p: foreign.realpdebench(p, waves(1, 60, 2, 8, 6)[0])),
-    "bubbleml": ("a.hdf5", lambda p: foreign.bubbleml(p, waves(1, 60, 5, 8, 6)[0])),
     "dedalus": ("a_s1.h5", lambda p: foreign.dedalus(p, waves(1, 60, 3, 8, 6)[0])),
-    "era5": ("2018.h5", lambda p: foreign.era5(p, waves(1, 60, 2, 8, 6)[0])),
     "matlab73": (
         "a.mat",
         lambda p: foreign.matlab73(p, {"u": waves(1, 60, 1, 12)[0, :, 0], "t": np.arange(60.0), "x": np.arange(12.0)}),
@@ -94,7 +87,7 @@ LAYOUTS: dict[str, tuple[str, Write]] = {
     "cloud": ("a.npz", write_cloud),
 }
 WHOLE_FLOW = ("pdebench", "well", "dedalus", "pinn", "npz", "netcdf", "cloud")
-"""One axis, two with conditioning and walls, one run, MATLAB, splits, packed numbers, scattered points."""
+"""Several channels, conditioning and walls, one run, MATLAB, splits, packed numbers, scattered points."""
 
 
 def check_flow(layout: tuple[str, Write], tmp_path: Path, call: Call, backbone: Sequence[str]) -> None:

@@ -138,14 +138,6 @@ def test_a_file_without_space_is_refused_in_one_sentence(tmp_path: Path, call: C
     assert "data.layout=tx" in err
 
 
-def test_parameters_of_splits_go_to_their_trajectories(tmp_path: Path) -> None:
-    train, test = states(3, 6, 1, 16), states(2, 6, 1, 16, seed=1)
-    np.savez(tmp_path / "f.npz", train=train, test=test, nu_train=[1.0, 2, 3], nu_test=[4.0, 5], rows=np.zeros(7))
-    recording = open_recording(tmp_path / "f.npz")
-    assert [run.scalars["nu"] for run in recording.trajectories] == [1, 2, 3, 4, 5]
-    assert any("rows (7,)" in note for note in recording.notes)
-
-
 def test_staggered_grids_are_averaged_to_cells(tmp_path: Path) -> None:
     u, v, p = states(7, 9, 6), states(7, 8, 7, seed=1), states(7, 8, 6, seed=2)
     axes = {"x": np.arange(8.0), "y": np.arange(6.0), "t": np.arange(7.0)}

@@ -9,7 +9,8 @@ A format is an entry of `FORMATS`; to add one is one line, also from outside:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from hero.data.formats.names import NameRule, find_rule, follow, split_pattern
 from hero.data.formats.snapshots import beside, read_snapshots
 from hero.errors import HeroError
 
-__all__ = ["FORMATS", "READERS", "Format", "open_recording"]
+__all__ = ["FORMATS", "Format", "open_recording"]
 
 
 def _read_folder(path: Path, folder: Path, layout: str) -> Recording:
@@ -68,22 +69,14 @@ def _are_states(first: Path, rule: NameRule, pattern: str, axes: str) -> bool:
     kind = kinds_of(first)[-1]
     if pattern or axes or (rule.sure and kind in BARE):
         return True
-    if kind == "hdf5" and _form_of(first) != "array":
-        return False
+    if kind == "hdf5":
+        with _matched(first) as (form, _):
+            if form is not FORMATS["array"]:
+                return False
     try:
         return max(one.frames for one in _recognised(first, "").trajectories) < 2
     except HeroError:
         return True
-
-
-def _form_of(path: Path) -> str:
-    """The name of the format that recognises a file; "" where none does."""
-    for kind in kinds_of(path):
-        with opened(kind, path) as content:
-            for name, form in FORMATS.items():
-                if form.container == kind and form.recognises(content):
-                    return name
-    return ""
 
 
 def _always(content: Any) -> bool:
@@ -142,8 +135,6 @@ FORMATS: Registry[Format] = Registry(
 )
 """In the order in which they are asked, after those of users; the first that recognises a file reads it."""
 OURS = frozenset(FORMATS)
-READERS = FORMATS
-"""The name of `FORMATS` in version 0.2 and before."""
 
 
 KEPT = 2
@@ -177,18 +168,28 @@ def _versions(path: Path, files: Sequence[Path]) -> object:
     return [(place, state.st_ino, state.st_size, state.st_mtime_ns) for place, state in found]
 
 
-def _recognised(path: Path, layout: str) -> Recording:
-    """The recording that the first format makes of a file that recognises it."""
+@contextlib.contextmanager
+def _matched(path: Path) -> Iterator[tuple[Format | None, Any]]:
+    """The first format that recognises a file, and the opened file; of none, what the file holds in words."""
     contents = "no arrays"
     for kind in kinds_of(path):
         with opened(kind, path) as content:
             for form in (FORMATS[name] for name in sorted(FORMATS, key=OURS.__contains__)):
                 if form.container == kind and form.recognises(content):
-                    return _checked(form, path, content, layout)
+                    yield form, content
+                    return
             if kind == "hdf5":
                 contents = describe(datasets_in(content, LISTED + 1)) or "no datasets"
+    yield None, contents
+
+
+def _recognised(path: Path, layout: str) -> Recording:
+    """The recording that the first format makes of a file that recognises it."""
+    with _matched(path) as (form, content):
+        if form is not None:
+            return _checked(form, path, content, layout)
     raise HeroError(
-        f"{path} has a layout that is not known ({contents}); save its states as one array, with numpy.save or as the "
+        f"{path} has a layout that is not known ({content}); save its states as one array, with numpy.save or as the "
         "only dataset, and name the axes with `--set data.layout=btcxy`."
     )
 

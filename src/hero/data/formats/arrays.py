@@ -139,21 +139,22 @@ def _fitting(shape: tuple[int, ...], lengths: Mapping[str, int]) -> list[str]:
         others = {0: [""], 1: ["b", "c"], 2: ["bc"]}.get(missing, [])
     else:
         others = {1: ["t"], 2: ["bt", "tc"], 3: ["btc"]}.get(missing, [])
-    wanted = {letter: [n] for letter, n in lengths.items()}
-    words = {word for rest in others for word in orders(known + rest, shape, wanted) if _in_order(word, rest)}
+    words = {word for rest in others for word in orders(known + rest, shape, lengths) if _in_order(word, rest)}
     if "t" in known and missing == 1:
         # One axis without a coordinate: first, it counts trajectories; elsewhere, channels.
         words = {word for word in words if ("b" in word) == (word[0] in "bc")}
     return sorted({word for word in words if _in_order(word, "xyz")} or words)
 
 
-def orders(letters: str, shape: Sequence[int], lengths: Mapping[str, Sequence[int]]) -> set[str]:
-    """The orders of the letters in which each axis has one of the lengths of its letter."""
-    return {
-        "".join(order)
-        for order in permutations(letters)
-        if all(n in lengths.get(letter, [n]) for letter, n in zip(order, shape, strict=True))
-    }
+def orders(letters: str, shape: Sequence[int], lengths: Mapping[str, int | Sequence[int]]) -> set[str]:
+    """The orders of the letters in which each axis has the length of its letter, or one of several."""
+    return {"".join(order) for order in permutations(letters) if fits(order, shape, lengths)}
+
+
+def fits(word: Sequence[str], shape: Sequence[int], lengths: Mapping[str, int | Sequence[int]]) -> bool:
+    """Whether the axes have the lengths of their letters; a letter without a length may have any."""
+    known = [(lengths[letter], n) for letter, n in zip(word, shape, strict=True) if letter in lengths]
+    return all(n == length if isinstance(length, int) else n in length for length, n in known)
 
 
 def _in_order(word: str, letters: str) -> bool:

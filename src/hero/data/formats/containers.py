@@ -44,7 +44,7 @@ class Format:
     title: str
     """Display name."""
     container: str
-    """Kind of file: a key of `OPEN`."""
+    """Kind of file: a key of `KINDS`."""
     recognises: Callable[[Any], object]
     """True, or not empty, if the opened file has this layout."""
     read: Callable[[Path, Any, str], Recording] | str
@@ -53,38 +53,37 @@ class Format:
     """The recordings of several files of a folder as one."""
 
 
-OPEN: dict[str, Callable[[Path], Any]] = {
-    "hdf5": opened_hdf5,
-    "name": str,
-    "folder": Path,
-    "zarr": open_zarr,
-    "netcdf": open_dataset,
-    "npy": open_npy,
-    "npz": open_npz,
-    "torch": open_torch,
-    "mat": open_mat,
-    "csv": open_csv,
-    "parquet": open_parquet,
-    "vtk": open_vtk,
-    "image": open_image,
-    "xdmf": Path,
-    "zip": Path,
-    "pickle": Path,
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file."""
+
+    open: Callable[[Path], Any]
+    """Its contents, for `Format.recognises`; nothing but HDF5 has to be closed."""
+    magic: tuple[bytes, ...] = ()
+    """First bytes."""
+    in_folders: bool = False
+    """Whether a folder may hold many of them."""
+
+
+KINDS = {
+    "xdmf": Kind(Path, in_folders=True),  # which says what the HDF5 files beside it hold
+    "hdf5": Kind(opened_hdf5, in_folders=True),
+    "name": Kind(str),
+    "folder": Kind(Path),
+    "zarr": Kind(open_zarr),
+    "npy": Kind(open_npy, (b"\x93NUMPY",), in_folders=True),
+    "npz": Kind(open_npz, in_folders=True),
+    "torch": Kind(open_torch, (LEGACY,), in_folders=True),  # the older ones begin as a pickle does
+    "mat": Kind(open_mat, (b"MATLAB 5.0",), in_folders=True),
+    "netcdf": Kind(open_dataset, CLASSIC, in_folders=True),
+    "parquet": Kind(open_parquet, (b"PAR1",), in_folders=True),
+    "vtk": Kind(open_vtk, (b"# vtk DataFile", b"<VTKFile"), in_folders=True),
+    "csv": Kind(open_csv, in_folders=True),
+    "image": Kind(open_image, MAGIC_OF_IMAGES, in_folders=True),
+    "zip": Kind(Path),
+    "pickle": Kind(Path, (b"\x80",)),
 }
-"""How a file is opened; nothing but HDF5 has to be closed."""
-MAGIC: dict[str, bytes | tuple[bytes, ...]] = {
-    "npy": b"\x93NUMPY",
-    "mat": b"MATLAB 5.0",
-    "netcdf": CLASSIC,
-    "torch": LEGACY,
-    "pickle": b"\x80",
-    "parquet": b"PAR1",
-    "image": MAGIC_OF_IMAGES,
-    "vtk": (b"# vtk DataFile", b"<VTKFile"),
-}
-"""First bytes; older files of PyTorch begin as a pickle does."""
-ARRAY_KINDS = ("npy", "npz", "torch", "mat", "netcdf", "parquet", "vtk", "csv", "image")
-"""Kinds of files other than HDF5 that a folder may hold, the most telling first."""
+"""The most telling first: one kind of a folder's files is read."""
 LOOKED_INTO = 64
 """Files of a folder that are all opened to know their kind; of more, the first of each ending."""
 
@@ -93,7 +92,7 @@ LOOKED_INTO = 64
 def opened(kind: str, path: Path) -> Iterator[Any]:
     """The contents of a file of a kind, for `Format.recognises`."""
     with damage_reported(path, (Exception,)):  # a library raises what its parser meets
-        content = OPEN[kind](path)
+        content = KINDS[kind].open(path)
     with content if kind == "hdf5" else contextlib.nullcontext(content) as found:
         yield found
 
@@ -127,7 +126,8 @@ def _kinds_of_file(path: Path, head: bytes) -> list[str]:
         return _kinds_of_hdf5(path)
     if head.startswith((b"<?xml", b"<Xdmf")):
         return ["vtk"] * (b"<VTKFile" in head) or ["xdmf"] * (b"<Xdmf" in head)
-    return [kind for kind, magic in MAGIC.items() if head.startswith(magic)][:1] or ["csv"] * is_csv(head)
+    known = [name for name, kind in KINDS.items() if head.startswith(kind.magic)]
+    return known[:1] or ["csv"] * is_csv(head)
 
 
 def _kinds_of_hdf5(path: Path) -> list[str]:
@@ -145,7 +145,7 @@ def files_of(folder: Path) -> list[Path]:
     below = [path for path in folder.rglob("*") if not path.name.startswith(".") and path.is_file()]
     direct = [path for path in below if path.parent == folder]
     kinds = {path: _kind_in_folder(path) for path in _samples(direct) + _samples(below)}
-    for wanted in ("xdmf", "hdf5", *ARRAY_KINDS):  # XDMF says what its HDF5 files hold
+    for wanted in (name for name, kind in KINDS.items() if kind.in_folders):
         for paths in (direct, below):
             endings = {path.suffix for path in paths if kinds.get(path) == wanted} - {""}
             # A file that cannot be read is not left out of files with its ending: its reader says what is wrong.

@@ -94,33 +94,24 @@ def read_cfdbench(path: Path, folder: Path, layout: str) -> Recording:
     cases = case_folders(folder)
     names = [name for name in CASE if (cases[0] / f"{name}.npy").is_file()]
     arrays = [[open_npy(case / f"{name}.npy") for name in names] for case in cases]
-    grid = arrays[0][0].shape[1:]
     for case, parts in zip(cases, arrays, strict=True):
         shapes = {part.shape for part in parts}
-        if len(shapes) > 1 or len(parts[0].shape) != 3 or parts[0].shape[1:] != grid:
-            raise HeroError(
-                f"{case} holds {', '.join(map(str, sorted(shapes)))} and {cases[0]} the grid {grid}; name a folder "
-                "whose cases are (time, height, width) on one grid."
-            )
+        if len(shapes) > 1 or len(parts[0].shape) != 3:
+            told = ", ".join(map(str, sorted(shapes)))
+            raise HeroError(f"{case} holds {told}; name a folder whose cases are (time, height, width) on one grid.")
     facts = [_json(case / "case.json") for case in cases]
     scalars = [{name: float(n) for name, n in row.items() if type(n) in (int, float)} for row in facts]
     common = [name for name in scalars[0] if all(name in row for row in scalars)]
     dropped = sorted({name for row in scalars for name in row} - set(common))
     notes = [f"{', '.join(dropped)} of case.json are left out, because some cases do not have them."]
-    space = space_of("txy", arrays[0][0].shape)
-    axes = tuple(replace(axis, periodic=False) for axis in axes_of(space, {}, "yx"))  # walls, an inlet or an outlet
-    runs = [
-        recording_of(
-            "cfdbench",
-            tuple(part.path for part in parts),
-            [Slab(part, "txy", space, (Channel(name),)) for name, part in zip(names, parts, strict=True)],
-            axes,
-            scalars={name: [row[name]] for name in common},
-            notes=tuple(notes) if dropped else (),
-        )
-        for parts, row in zip(arrays, scalars, strict=True)
-    ]
-    return all_of(runs)
+    runs = []
+    for parts, row in zip(arrays, scalars, strict=True):
+        space = space_of("txy", parts[0].shape)
+        axes = [replace(axis, periodic=False) for axis in axes_of(space, {}, "yx")]  # walls, an inlet or an outlet
+        slabs = [Slab(part, "txy", space, (Channel(name),)) for name, part in zip(names, parts, strict=True)]
+        files, numbers = tuple(part.path for part in parts), {name: [row[name]] for name in common}
+        runs.append(recording_of("cfdbench", files, slabs, tuple(axes), scalars=numbers))
+    return replace(all_of(runs), notes=tuple(notes) if dropped else ())
 
 
 def with_split(recording: Recording, path: Path, folder: Path) -> Recording:

@@ -26,6 +26,7 @@ from hero.data.formats.arrays import (
     channels_of,
     columns_of,
     describe,
+    fits,
     layout_of,
     length_of,
     recording_of,
@@ -170,18 +171,15 @@ def _is_free(name: str, numbers: Mapping[str, FileArray]) -> bool:
 
 def _letters(shape: Sequence[int], axes: str, states: Sequence[int]) -> str:
     """The axes of an array beside the states: with time a channel, without it a fixed field; "" where it is neither."""
-    lengths = dict(zip(axes, states, strict=True))
+    lengths = {letter: n for letter, n in zip(axes, states, strict=True) if letter != "c"}
     words = [axes.replace("c", "")]
     words += [words[0].replace("t", ""), words[0].replace("t", "").replace("b", "")]
-
-    def fits(word: str) -> bool:
-        return len(word) == len(shape) and all(c == "c" or lengths[c] == n for c, n in zip(word, shape, strict=True))
-
-    plain = next((word for word in words if fits(word)), "")
+    plain = next((word for word in words if len(word) == len(shape) and fits(word, shape, lengths)), "")
     if plain:
         return plain
     for word in words:
-        places = [place for place in range(len(word) + 1) if fits(word[:place] + "c" + word[place:])]
+        places = range(len(word) + 1) if len(word) + 1 == len(shape) else ()
+        places = [place for place in places if fits(word[:place] + "c" + word[place:], shape, lengths)]
         places = [place for place in places if "t" in word or shape[place] <= len(SPACE)]
         own = [place for place in places if word[:place] + "c" + word[place:] == axes]
         if len(places) == 1 or own:

@@ -16,7 +16,7 @@ import numpy as np
 
 from hero.data.files.recording import Channel, Recording, Trajectory
 from hero.data.files.selection import UNNAMED
-from hero.data.formats.arrays import FileArray, stacked, time_step
+from hero.data.formats.arrays import FileArray, fits, stacked, time_step
 from hero.data.formats.folders import check_alike, join
 from hero.data.formats.named import COORDINATES, coordinates_of, read_named
 from hero.data.formats.names import NameRule
@@ -30,11 +30,7 @@ FEW = 16
 
 def read_snapshots(folder: Path, rule: NameRule, axes: str, opened: Open) -> Recording:
     """The recording of files with one state each; `axes` are those of a state, "" where they are to be found."""
-    runs: dict[str, dict[str, dict[float, Path]]] = {}
-    for name, place in rule.places.items():
-        assert place.time is not None
-        runs.setdefault(place.run, {}).setdefault(place.field, {})[place.time] = folder / name
-    _check_complete(folder, rule, runs)
+    runs = _runs(folder, rule)
     first = {field: dict(opened(next(iter(states.values())))) for field, states in next(iter(runs.values())).items()}
     word = axes or _state_axes(first, folder)
     parts = []
@@ -48,17 +44,21 @@ def read_snapshots(folder: Path, rule: NameRule, axes: str, opened: Open) -> Rec
     return replace(whole, files=files, notes=(f"Names are read as {rule.sentence()}", *whole.notes))
 
 
-def _check_complete(folder: Path, rule: NameRule, runs: Mapping[str, Mapping[str, Mapping[float, Path]]]) -> None:
-    """Refuse a trajectory of which a channel lacks a state that another has."""
+def _runs(folder: Path, rule: NameRule) -> dict[str, dict[str, dict[float, Path]]]:
+    """Files by trajectory, channel and time; HeroError where a trajectory lacks a file that another has."""
+    runs: dict[str, dict[str, dict[float, Path]]] = {}
+    for name, place in rule.places.items():
+        runs.setdefault(place.run, {}).setdefault(place.field, {})[place.time or 0.0] = folder / name
     expected = list(next(iter(runs.values())))
     for run, fields in runs.items():
         times = {field: list(states) for field, states in fields.items()}
         if list(times) != expected or len({tuple(one) for one in times.values()}) > 1:
             counts = ", ".join(f"{field} {len(times.get(field, ()))}" for field in dict.fromkeys([*expected, *times]))
             raise HeroError(
-                f"{folder}: trajectory {run or 1} has different numbers of states of its channels ({counts}), read as "
+                f"{folder}: trajectory {run or 1} has different numbers of files of its channels ({counts}), read as "
                 f"data.layout='{rule.pattern}'; add the missing files, or name a pattern that leaves a channel out."
             )
+    return runs
 
 
 def _state_axes(first: Mapping[str, Mapping[str, FileArray]], folder: Path) -> str:
@@ -75,7 +75,7 @@ def _state_axes(first: Mapping[str, Mapping[str, FileArray]], folder: Path) -> s
         return "p" if rank == 1 else "pc" if shape[0] == arrays["coords"].shape[0] else "cp"
     if lengths:
         space = "".join(letter for letter in "xyz" if letter in lengths)
-        found = [w for w in (space, f"c{space}", f"{space}c") if len(w) == rank and _fits(w, shape, lengths)]
+        found = [w for w in (space, f"c{space}", f"{space}c") if len(w) == rank and fits(w, shape, lengths)]
         if found:
             return found[0]
     if rank > 1 and shape[0] < min(shape[1:]) and shape[0] <= FEW // (4 if rank == 2 else 1):
@@ -87,10 +87,6 @@ def _state_axes(first: Mapping[str, Mapping[str, FileArray]], folder: Path) -> s
     raise HeroError(
         f"{folder}: the axes of states {shape} are not known; say them after the pattern, as in '... cxyz'."
     )
-
-
-def _fits(word: str, shape: Sequence[int], lengths: Mapping[str, int]) -> bool:
-    return all(letter == "c" or lengths[letter] == n for letter, n in zip(word, shape, strict=True))
 
 
 def _stacked(
@@ -150,15 +146,8 @@ def _in_time(recording: Recording, numbers: np.ndarray, rule: NameRule, run: str
 
 def beside(folder: Path, rule: NameRule, read: Callable[[Path], Recording]) -> Recording:
     """The recording of files with one channel each; the rule names trajectory and channel."""
-    runs: dict[str, dict[str, Recording]] = {}
-    for name, place in rule.places.items():
-        runs.setdefault(place.run, {})[place.field] = read(folder / name)
-    expected = list(next(iter(runs.values())))
-    for run, fields in runs.items():
-        if list(fields) != expected:
-            told = f"trajectory {run} has {', '.join(fields)} and the first one {', '.join(expected)}"
-            raise HeroError(f"{folder}: {told}, read as data.layout='{rule.pattern}'; add the missing files.")
-    whole = join([_merged(list(fields.values()), list(fields)) for fields in runs.values()])
+    runs = _runs(folder, rule).values()
+    whole = join([_merged([read(file) for (file,) in map(dict.values, run.values())], list(run)) for run in runs])
     return replace(whole, notes=(f"Names are read as {rule.sentence()}", *whole.notes))
 
 

@@ -9,7 +9,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from hero.data.formats.arrays import COMPONENTS, FileArray, Slab, recording_of
 from hero.data.formats.cf import axis_of, letters_of, level_channels, times_of
 from hero.data.formats.claims import check_chunk, members
 from hero.data.formats.named import read_named
-from hero.errors import HeroError, install_hint
+from hero.data.formats.tables import needs
 
 PLACE = "channel"
 """The attribute of a variable that hero writes: its place among the channels."""
@@ -63,7 +62,8 @@ def open_dataset(path: Path) -> Any:
 @lru_cache(maxsize=4)
 def _dataset(path: Path, changed: int, process: int) -> Any:
     engine = _engine(path)
-    _check_installed(path, "xarray", engine)
+    for module in ("xarray", engine):
+        needs(path, module, "xarray")
     import xarray
 
     arguments: dict[str, Any] = {"engine": engine, "chunks": None, "cache": False}
@@ -84,12 +84,6 @@ def _engine(path: Path) -> str:
     return "scipy" if head[:4] in CLASSIC else "zarr" if head.startswith(b"PK") else "h5netcdf"
 
 
-def _check_installed(path: Path, *modules: str) -> None:
-    missing = [name for name in modules if find_spec(name) is None]
-    if missing:
-        raise HeroError(f"{path} needs {' and '.join(missing)} to be read; {install_hint('xarray')}.")
-
-
 def _ordered(dataset: Any) -> Any:
     """The variables by their place, else by name: a Zarr store lists them as its folder happens to."""
     places = {name: variable.attrs.get(PLACE) for name, variable in dataset.data_vars.items()}
@@ -107,7 +101,7 @@ def _store(path: Path) -> Any:
 
 
 def _opened_zarr(path: Path) -> Any:
-    _check_installed(path, "zarr")
+    needs(path, "zarr", "xarray")
     import zarr
 
     return zarr.open(_store(path), mode="r")

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import h5py
 import numpy as np
 
-from hero.data.files.handles import read_hdf5
 from hero.data.files.recording import Axis, Channel, Recording
 from hero.data.formats.arrays import COMPONENTS, Slab, recording_of
-from hero.data.formats.folders import in_series
+from hero.data.formats.folders import join
 from hero.data.formats.hdf5.datasets import array_of, dataset_of, first_row, is_dataset
 from hero.errors import HeroError
 
@@ -67,10 +65,8 @@ def _scale(task: h5py.Dataset, label: str, points: int) -> np.ndarray:
 
 def join_dedalus(recordings: Sequence[Recording]) -> Recording:
     """The sets of one run, in the order of their times."""
-    times = {recording: read_hdf5(recording.files[0], TIMES, (slice(None),)) for recording in recordings}
-    sets = sorted(recordings, key=lambda recording: times[recording][:1].tolist())
-    clock = np.concatenate([times[recording] for recording in sets]).astype(np.float64)
-    if np.any(np.diff(clock) <= 0):
-        ends = f"{sets[0].files[0]} and {sets[-1].files[0]}"
+    joined = join(recordings)
+    if len(joined.trajectories) > 1:
+        ends = f"{recordings[0].files[0]} and {recordings[-1].files[0]}"
         raise HeroError(f"the times of {ends} overlap, so they are not sets of one run; open them separately.")
-    return in_series([replace(one, times=(times[one].astype(np.float64),)) for one in sets])
+    return joined
