@@ -178,8 +178,8 @@ def _letters(shape: Sequence[int], axes: str, states: Sequence[int]) -> str:
     if plain:
         return plain
     for word in words:
-        places = range(len(word) + 1) if len(word) + 1 == len(shape) else ()
-        places = [place for place in places if fits(word[:place] + "c" + word[place:], shape, lengths)]
+        slots = range(len(word) + 1) if len(word) + 1 == len(shape) else ()
+        places = [place for place in slots if fits(word[:place] + "c" + word[place:], shape, lengths)]
         places = [place for place in places if "t" in word or shape[place] <= len(SPACE)]
         own = [place for place in places if word[:place] + "c" + word[place:] == axes]
         if len(places) == 1 or own:
