@@ -29,7 +29,7 @@ DIGITS = 16  # 64 bits: a damaged file passes once in 2^64
 UNSEALED = (MARK + b"0" * DIGITS).decode()
 """The word that `seal` replaces."""
 FIELD = "checksum"
-"""Its name where a format asks for one."""
+"""Name of the checksum where a format asks for one."""
 NEAR = 2**16  # of either end of a file: there the word is
 BLOCK = 2**20
 UNPACKED = 2**26
@@ -270,7 +270,7 @@ def reading(path: Path) -> Iterator[io.BufferedReader]:
 
 
 def is_whole_file(path: Path) -> bool:
-    """The same of a file, which is read in blocks."""
+    """Checksum of a file, which is read in blocks."""
     with reading(path) as file:
         return is_whole(file)
 

@@ -131,7 +131,7 @@ class Rows(list[dict[str, Any]]):
     """A table without a library: one dictionary per row."""
 
     def to_markdown(self) -> str:
-        """The same as Markdown."""
+        """Table and tests as Markdown."""
         lines = [list(self[0]), ["---"] * len(self[0]), *(map(cell_text, row.values()) for row in self)] if self else []
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

@@ -83,7 +83,7 @@ class Diagnosis(Record):
     bytes: int
     trajectories: int
     frames: tuple[int, int]
-    """Of the shortest and the longest trajectory."""
+    """Frames of the shortest and the longest trajectory."""
     space: tuple[int, ...]
     dt: float
     time_unit: str
@@ -94,7 +94,7 @@ class Diagnosis(Record):
     splits: dict[str, int]
     notes: tuple[str, ...]
     read_share: float
-    """Of the frames; below 1 the numbers come from an evenly spread sample."""
+    """Share of the frames that was read; below 1 the numbers come from an evenly spread sample."""
     energy_frames: tuple[int, ...]
     energy: tuple[float, ...]
     """Mean square of the differences from the mean of each channel in its stds, averaged over the trajectories."""
@@ -105,7 +105,7 @@ class Diagnosis(Record):
     """None where training refuses the file."""
     findings: tuple[Finding, ...]
     settings: dict[str, str]
-    """Of the command to type."""
+    """Settings of the command to type."""
     backbone: str
     """The default for such data."""
     backbone_why: str

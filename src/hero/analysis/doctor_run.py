@@ -92,7 +92,7 @@ class RunDiagnosis(Record):
     late_bands: tuple[float, ...]
     """Energy of the late states in each band, over the whole energy of the true ones."""
     true_bands: tuple[float, ...]
-    """The same of the true states."""
+    """Energy of the true states in each band, over their whole energy."""
     change: float
     """Relative change per step of the late states over the true ones."""
 

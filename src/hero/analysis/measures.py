@@ -50,7 +50,7 @@ class Baselines(Record):
 
 
 def extent(axis: Axis) -> float:
-    """Its length with a cell for each point."""
+    """Length of the axis with a cell for each point."""
     x = axis.coordinates
     return float(abs(x[-1] - x[0]) * len(x) / (len(x) - 1)) if len(x) > 1 else 1.0
 

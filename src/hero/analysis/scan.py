@@ -20,9 +20,9 @@ from hero.errors import HeroError
 from hero.method.norm import CONSTANT
 
 BLOCK_BYTES = 2**25
-"""Of one block in float64; a block, its differences and its squares are in memory at once."""
+"""Bytes of one block in float64; a block, its differences and its squares are in memory at once."""
 READ_BYTES = 2**31
-"""Of a file, as float32, that is read whole."""
+"""Bytes of a file, as float32, that is read whole."""
 
 Block = tuple[int, int, int]
 """Trajectory, first frame, frame after the last."""
@@ -210,7 +210,7 @@ def measure_block(found: Scan, one: TrajectoryScan, start: int, tail: np.ndarray
 
 
 def digest(state: np.ndarray) -> bytes:
-    """The same bytes for states that are equal in float32."""
+    """A digest that is equal for states that are equal in float32."""
     return hashlib.blake2b((state.astype(np.float32) + np.float32(0)).tobytes(), digest_size=16).digest()
 
 

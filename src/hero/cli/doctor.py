@@ -22,7 +22,7 @@ def doctor(
     json: JsonFile = None,
     open: Open = False,
 ) -> int:
-    """Tell whether trajectories are fit for training, or why the rollout of a run fails.
+    """Check whether trajectories are fit for training, or explain why the rollout of a run fails.
 
     Exit code of a file: 0 fit for training, 1 problems to solve first, 2 unreadable.
     """

@@ -101,7 +101,9 @@ def not_a_folder(path: Path | None) -> Path | None:
 JsonFile = Annotated[Path | None, option("FILE", "Also write all numbers to this file.", callback=not_a_folder)]
 
 
-TrustCode = Annotated[bool, flag("--trust-code", "Run code that a run, file or --config names: of authors you trust.")]
+TrustCode = Annotated[
+    bool, flag("--trust-code", "Allow code that a run, a file or --config names; only for sources that you trust.")
+]
 
 
 MOST_SEEDS = 1000
@@ -155,9 +157,12 @@ class Configuration:
         str | None, option("NAME", "Base values: NAMES (default: paper; recipe if no strategy is named).", "preset")
     ] = None
     config: Annotated[Path | None, option("FILE", "TOML file, such as config.toml of a run.")] = None
-    set: Annotated[list[str] | None, option("KEY=VALUE", "Change one of `hero settings`; repeatable.", "setting")] = (
-        None
-    )
+    set: Annotated[
+        list[str] | None,
+        option(
+            "KEY=VALUE", "Override a setting, e.g. train.lr=1e-3 (repeatable; `hero settings` lists them).", "setting"
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         parts.PRESETS.check(parts.OLD_PRESETS.get(self.preset or "", self.preset))

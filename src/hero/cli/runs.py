@@ -122,10 +122,10 @@ def anatomy(
     ] = None,
     trajectories: Annotated[int, option("N", "The first N trajectories.")] = 10,
     split: Annotated[str, option("NAME", "val, or test once nothing is tuned any more.")] = "val",
-    without_solver: Annotated[bool, flag("--without-solver", "Only data carry the state: cheaper.")] = False,
+    without_solver: Annotated[bool, flag("--without-solver", "Do not use the solver (faster).")] = False,
     open: Open = False,
 ) -> None:
-    """Tell which modes make the error of a trained operator at step T."""
+    """Show which wavenumbers dominate the error of a trained operator at step T."""
     folder = where.find(run)
     from hero.analysis import anatomy
 

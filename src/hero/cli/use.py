@@ -42,7 +42,7 @@ def evaluate(
         Path | None, option("FILE", "Draw the error along the rollout, .png or .pdf.", callback=not_a_folder)
     ] = None,
 ) -> None:
-    """Measure a run again and rewrite its report; or a run on other data, a file, or your own function.
+    """Evaluate a run again and rewrite its report; or on other data, or a prediction file, or your own function.
 
     With --set or --split the numbers go to RUN/evaluations, and the run keeps its own. A function maps
     (batch, history * channel, *space) to the next state (batch, channel, *space).

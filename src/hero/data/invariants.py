@@ -82,7 +82,7 @@ class Survey:
 
     @property
     def steps(self) -> int:
-        """Of all trajectories together."""
+        """Steps of all trajectories together."""
         return sum(len(one.mean) - 1 for one in self.series)
 
     @property
@@ -153,7 +153,7 @@ class Invariant:
     """The violation that the precision of the data explains."""
     kept: bool
     value: float = math.nan
-    """Of a bound."""
+    """Value of a bound."""
 
     @property
     def word(self) -> str:

@@ -48,7 +48,7 @@ class Context:
         return Context(*(None if part is None else function(part) for part in parts))  # type: ignore[arg-type]
 
     def to(self, device: torch.device | str) -> Context:
-        """The same on `device`."""
+        """A copy on `device`."""
         return self.each(lambda part: part.to(device))
 
     def check_forcing(self, steps: int) -> None:
@@ -69,11 +69,11 @@ class Context:
 
 
 class Statistics(NamedTuple):
-    """Of training data; masked points do not count."""
+    """Statistics of training data; masked points do not count."""
 
     mean: Tensor
     std: Tensor
-    """Of each channel, (channel,), float64."""
+    """Mean and standard deviation of each channel, (channel,), float64."""
     mean_state: Tensor
     """The mean over trajectories and time, (channel, *space)."""
     low: Tensor
@@ -172,7 +172,7 @@ class Trajectories:
         return None if self.forcing is None else replace(self, states=self.forcing).gather(trajectory, start, count)
 
     def to(self, device: torch.device | str) -> Trajectories:
-        """The same on `device`."""
+        """A copy on `device`."""
         return self._each(lambda values: values.to(device))
 
     def each(self) -> Iterator[Tensor]:

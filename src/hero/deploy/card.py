@@ -61,7 +61,7 @@ class ModelCard(Record):
     norm: Literal["joint", "channels"] = "joint"
     """How its errors are measured."""
     channel_weights: tuple[float, ...] = ()
-    """Of each channel in the score; empty: all 1."""
+    """Weight of each channel in the score; empty: all 1."""
     quadrature: tuple[str, ...] = ()
     """Weights of the points along each axis, as float32 in base64, empty where they are equal; (): all equal."""
     mask: str = ""
@@ -116,7 +116,7 @@ class ModelCard(Record):
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Of one sample: (H*channels + p + q, *space)."""
+        """Shape of one input: (H*channels + p + q, *space)."""
         return (self.history * self.channels + len(self.conditioning) + len(self.forcing), *self.grid)
 
     def zeros(self, batch: int) -> tuple[Tensor, ...]:
@@ -160,7 +160,7 @@ class FolderConfig(Record):
     config: dict[str, Any]
     """The configuration of the run."""
     test: dict[str, float] = Field(default_factory=dict)
-    """Its metrics; empty before an evaluation."""
+    """Metrics of the run; empty before an evaluation."""
     trained: dict[str, Any] = Field(default_factory=dict)
     """Updates, seconds and device of the training; the number of parameters."""
     versions: dict[str, str] = Field(default_factory=dict)
@@ -179,7 +179,7 @@ class FolderConfig(Record):
 
     @classmethod
     def of(cls, run: Run) -> FolderConfig:
-        """Of a trained run."""
+        """The card of a trained run."""
         config, card, metrics = run.config.to_dict(), ModelCard.of(run), run.stored_metrics
         return cls(
             card=card,
@@ -190,7 +190,7 @@ class FolderConfig(Record):
         )
 
     def without_paths(self) -> FolderConfig:
-        """The same with names of files in the place of their paths on the machine it was trained on."""
+        """Settings with names of files in the place of their paths on the machine of the training."""
         config, settings = copy.deepcopy(self.config), dict(self.card.settings)
         for values, key in ((config["data"], "path"), (config["train"], "init"), (settings, "path")):
             if key in values:

@@ -43,7 +43,7 @@ from hero.models.wrappers import MixedPrecision
 from hero.runs.folder import Run, load_data
 
 CHECK_STEPS = 100
-"""Of the rollouts that are compared, or as many as the test data have."""
+"""Steps of the rollouts that are compared, or as many as the test data have."""
 BOUND = 1e-4
 """Largest relative difference of one step: rounding of float32 stays two orders below, a wrong graph far above."""
 TRACED_BATCH = 2  # torch.export takes a batch of 1 for a constant
@@ -93,7 +93,7 @@ class Check:
     one_step: float
     """Largest along the rollout of the original."""
     rollout: dict[int, float]
-    """Of the two free rollouts, at some steps."""
+    """Difference of the two free rollouts at some steps."""
     steps: int
     """Length of the rollouts."""
     measure: str

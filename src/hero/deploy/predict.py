@@ -30,13 +30,13 @@ from hero.training.compile import compiled
 CALLED = 5
 """Steps per call of compiled code: each call has a fixed cost, each step has to be compiled."""
 BLOCK_BYTES = 2**26
-"""Of a block of time, which is held in memory twice while it is written."""
+"""Bytes of a block of time, which is held in memory twice while it is written."""
 BLOCK_STEPS = 256
 """The most that an interrupt can cost."""
 CHUNK_BYTES = 2**20
-"""Of the states of a trajectory that are stored together."""
+"""Bytes of the states of a trajectory that are stored together."""
 ROOM = 0.1
-"""Of the width of the range of the training data, on both sides: test states may lie a little outside."""
+"""Share of the range of the training data that is added on both sides: test states may lie a little outside."""
 CALL_VALUES = 2**22
 """Numbers in the states of one call: activations are many times as large."""
 

@@ -44,7 +44,7 @@ def has_free_batch(program: ExportedProgram) -> bool:
 
 
 def in_real_numbers(program: ExportedProgram) -> ExportedProgram:
-    """The same program without complex tensors; as it is where there are none."""
+    """An equal program without complex tensors; `program` itself where there are none."""
     if not any(map(is_complex, program.graph.nodes)):
         return program
     inputs, _ = program.example_inputs or ((), {})

@@ -43,7 +43,7 @@ class OtherMetrics(RunIdentity):
     name: str
     split: str
     settings: dict[str, Any]
-    """Those that differ from the run."""
+    """Settings that differ from those of the run."""
     data: str
     trajectories: int
     steps: int

@@ -41,7 +41,7 @@ class RolloutErrors:
     errors: dict[str, Tensor]
     """Values (trajectory, step) by the name of their measure, on the CPU."""
     idle: Mapping[str, dict[str, Tensor]]
-    """The same by the name of a baseline; empty where none was measured."""
+    """Values by the name of a baseline; empty where none was measured."""
     scoring: Scoring
     more: Mapping[str, Metric] = field(default_factory=dict)
     """Metrics in addition to those of the scoring."""

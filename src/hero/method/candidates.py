@@ -127,7 +127,7 @@ class Cached:
         return self.candidate.title
 
     def measured(self, inputs: CandidateInputs) -> TrajectoryErrors | Tensor:
-        """Its row, or the rollout where windows are not numbered."""
+        """Row of a window in the cache, or the rollout where windows are not numbered."""
         truth, rollout = inputs.tau.truth, self.candidate.rollout
         if truth.index is None or not inputs.cacheable:
             return inputs.errors(rollout(inputs))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 Work = tuple[Tensor, Tensor, Tensor, Tensor, list[Tensor], list[Tensor], list[int]]
-"""Of one parameter: w, g, mean, square, q, c and the axes of the latter two."""
+"""Tensors of one parameter: w, g, mean, square, q, c and the axes of the latter two."""
 
 
 def is_spectral(p: Tensor) -> bool:

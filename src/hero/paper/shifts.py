@@ -58,7 +58,7 @@ class ShiftedMetrics(RunIdentity):
     trajectories: int
     test: dict[str, float]
     identity: dict[str, Any]
-    """Of the weights and the data: the result is measured again when this changes."""
+    """Hash of weights and data: the result is measured again when it changes."""
 
 
 def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:

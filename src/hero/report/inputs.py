@@ -87,7 +87,7 @@ class ReportedRun:
 
     @property
     def log(self) -> Log:
-        """Its log; an empty one if it could not be read."""
+        """Log of the run; an empty one if it could not be read."""
         return self.run.log if self.has_log else Log()
 
     @property
@@ -97,11 +97,11 @@ class ReportedRun:
 
     @property
     def before_errors(self) -> Errors | None:
-        """The same of the checkpoint that it was fine-tuned from."""
+        """Errors of the checkpoint that the run was fine-tuned from."""
         return self.run.before_errors if self.has_before_errors else None
 
     def errors_in(self, scoring: Scoring) -> Errors | None:
-        """Its errors where numbers in a scoring must be computed from them, for its metrics are in another."""
+        """Errors of the run, where its metrics are in another scoring and numbers must be computed from errors."""
         return None if scoring == self.metrics.scoring else self.errors
 
     @cached_property
@@ -111,7 +111,7 @@ class ReportedRun:
 
     @property
     def config(self) -> RunConfig:
-        """Its configuration."""
+        """Configuration of the run."""
         return self.run.config
 
     @property

@@ -178,7 +178,7 @@ def tests_of_best(group: Group, column: MetricColumn, best: str, tests: Sequence
 
 
 def turned(test: PairedTest) -> PairedTest:
-    """The same test from the other side."""
+    """The test with both methods exchanged."""
     return test.model_copy(
         update={
             "label": test.baseline,

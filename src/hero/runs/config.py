@@ -238,7 +238,7 @@ def preset_values(name: str) -> dict[str, Any]:
 
 
 def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] | Iterable[str]) -> dict[str, Any]:
-    """The same as dotted keys, before anything is derived from them."""
+    """Settings as dotted keys, before anything is derived from them."""
     values = preset_values(preset)
     if file is not None:
         values |= {k: v for k, v in read_toml(file).items() if not {k, f"{k}={v}"} & set(RETIRED)}

@@ -18,7 +18,7 @@ STEPS = 2000
 WARMUP = 0.05
 """Share of the updates."""
 LR_SHARE = 0.1
-"""Of the optimizer's default learning rate: large updates would undo what the weights know."""
+"""Share of the optimizer's default learning rate: large updates would undo what the weights know."""
 
 
 def finetune_config(

@@ -31,7 +31,7 @@ class Run(StoredRun):
 
     @cached_property
     def config(self) -> RunConfig:
-        """Its configuration."""
+        """Configuration of the run."""
         if not self.config_file.is_file():
             raise HeroError(f"{self.path} is not a run folder (it has no config.toml); `hero runs` lists the runs.")
         return stored_config(self.config_file)
@@ -53,7 +53,7 @@ class Run(StoredRun):
 
     @property
     def _drawn_shape(self) -> tuple[int, ...]:
-        """Of the states in pictures, which show a slice of three axes."""
+        """Shape of the states in pictures, which show a slice of three axes."""
         source = self.config.source
         return source.channels, *source.space[:2]
 

@@ -316,7 +316,7 @@ class Errors:
     """The score of doing nothing on the test set, by name."""
     measure: Literal["nrmse", "vrmse"] = "nrmse"
     channel_baselines: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """The same of single channels, (trajectory, step, channel), where channels are measured one by one."""
+    """Errors of single channels, (trajectory, step, channel), where channels are measured one by one."""
 
     @property
     def score(self) -> np.ndarray:

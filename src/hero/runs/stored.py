@@ -87,12 +87,12 @@ class StoredRun:
 
     @property
     def log(self) -> Log:
-        """Its log so far."""
+        """Log of the run so far."""
         return Log.read(self.log_file)
 
     @property
     def stored_metrics(self) -> Metrics | None:
-        """Its metrics, perhaps measured before the training ended or on other weights; None if there are none."""
+        """Metrics of the run, perhaps measured before its training ended or on other weights; None without any."""
         return Metrics.read(self.metrics_file) if self.metrics_file.is_file() else None
 
     @property

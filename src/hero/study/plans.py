@@ -32,7 +32,7 @@ from hero.study.rows import StudyRow, strategy_row
 
 SEEDS = 5
 MOST_VALUES = 10_000
-"""Of one axis: a longer study would not end, nor its plan fit the memory."""
+"""Maximum number of values per axis."""
 LOSSES = ("relative", "mse")
 """The absolute losses of the paper: D in its Method section, push-forward MSE in its implementation section."""
 AXES = ("tasks", "backbones", "loss", "strategies", "seeds")

@@ -44,7 +44,7 @@ class MetricColumn(Record):
         return cls(key=key or metric, label=label or found.title, direction=found.direction, split=split, metric=metric)
 
     def at(self, scoring: Scoring) -> MetricColumn:
-        """The same column where rollouts are scored in another way: Test GM100 becomes Test GM40."""
+        """This column where rollouts are scored in another way: Test GM100 becomes Test GM40."""
         old = self.metric or self.key
         new = metric_at(old, scoring)
         if scoring == Scoring() or (new == old and not self.metric):
@@ -208,7 +208,7 @@ class Pairs(Record):
 
     @property
     def p(self) -> float:
-        """Of the test that decides."""
+        """p of the test that decides."""
         return self.sign_flip_p if self.t_p is None else self.t_p
 
 

@@ -19,7 +19,7 @@ KEPT = 8  # a handle holds caches in memory, so a folder of thousands of files m
 KEPT_DATASETS = 32
 """Open datasets of one file: each has a cache, and a file may have a dataset per trajectory."""
 CACHE_BYTES = 2**20
-"""Of a file with compressed or chunked data: the default of h5py for a dataset."""
+"""Bytes of the chunk cache of a file with compressed or chunked data: h5py's default for a dataset."""
 DAMAGE: tuple[type[Exception], ...] = (OSError, RuntimeError, KeyError, ValueError)
 """What h5py raises for damaged files."""
 

@@ -80,7 +80,7 @@ class Recording:
     files: tuple[Path, ...]
     channels: tuple[Channel, ...]
     axes: tuple[Axis, ...]
-    """Of a grid; of a point cloud one axis named "point"."""
+    """Axes of the grid; a point cloud has one axis named "point"."""
     dt: float
     """Time between two frames; 1 where the file does not say."""
     trajectories: Sequence[Trajectory]

@@ -88,7 +88,7 @@ def check_chunk(path: Path, name: str, unpacked: int) -> None:
 
 
 def stored_bytes(path: Path) -> int:
-    """Of a file, or of all files in a folder."""
+    """Bytes of a file, or of all files in a folder."""
     return sum(part.stat().st_size for part in (path, *path.rglob("*")) if part.is_file())
 
 

@@ -31,7 +31,7 @@ class Modes:
 
     project: Project
     matrices: tuple[Tensor, ...]
-    """Of the transform, float64."""
+    """Matrices of the transform, float64."""
     wavenumber: Tensor
     """|k| of each mode, (modes,): waves in the longest axis; half waves of cosines; √(λ_m/λ_1) on a graph."""
     multiplicity: Tensor
@@ -39,7 +39,7 @@ class Modes:
     weights: Tensor | None = None
     """Quadrature weights of the norm; None on a regular grid."""
     width: float = 1.0
-    """Of a shell; ½ where waves and half waves meet."""
+    """Width of a shell; ½ where waves and half waves meet."""
     _casts: dict[tuple[torch.device, torch.dtype], list[Tensor]] = field(default_factory=dict)
     _weights: dict[tuple[torch.device, torch.dtype], Tensor] = field(default_factory=dict)
 

@@ -20,7 +20,7 @@ CARRIERS = {"solver": VERMILION, "data": ORANGE}
 LEAST_SHARE = 1e-4
 """Lower end of the axis of shares: less than a hundredth of a percent decides nothing."""
 DECADES = 4
-"""Of the axis of errors, below the largest."""
+"""Decades of the axis of errors below the largest."""
 HEADROOM = 1.6
 """Upper end of an axis over its largest value; infinite bars end there."""
 

@@ -146,7 +146,7 @@ def _found(record: SpectraRecord) -> Found:
 
 
 def _curve(one: Found, values: np.ndarray, label: str, time: float, style: str = "-") -> Curve:
-    """Of the values those that a logarithmic axis can show."""
+    """Values that a logarithmic axis can show."""
     kept = (values > 0) & np.isfinite(one.wavenumbers)
     return Curve(label, one.wavenumbers[kept], values[kept], time=time, style=style)
 

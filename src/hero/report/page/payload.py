@@ -27,7 +27,7 @@ FULL_CHANNELS = 4
 TRAINING_RUNS = 100
 """With more runs than this, the course of training is shown of the first seed of each method only."""
 FOLDED_RUNS = 10
-"""Of more runs than this the table is opened on demand: the methods above it sum them up."""
+"""Above this number of runs their table is folded: the methods above it sum them up."""
 LOG_POINTS = 400
 IMAGE_BYTES = 10_000_000
 

@@ -70,7 +70,7 @@ class Description(Record):
     strategy: str
     seed: int
     settings: dict[str, Any]
-    """Of the backbone."""
+    """Settings of the backbone."""
     parameters: int
     parts: dict[str, int]
     """Parameters of each part of the backbone."""
