@@ -160,6 +160,7 @@ def sign_flip_p(logs: np.ndarray) -> float:
     Infinite differences count as the limit of large ones: together they outweigh all finite ones.
     """
     d = _bounded(logs)
+    d = np.where(np.abs(d) < 1e-14, 0.0, d)  # a ratio that rounding made is a tie
     observed = abs(d.sum()) - 1e-12 * np.abs(d).sum()  # equal sums, added in another order
     if len(d) > EXACT_SEEDS:
         signs = np.random.default_rng(0).choice((-1.0, 1.0), size=(DRAWS, len(d)))
