@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
-from conftest import Call, options, tiny
+from conftest import Call, assert_refused, options, tiny
 from hero.cli.show import show_rows
 from hero.console import progress_bar, say
 from hero.errors import HeroError
@@ -38,9 +39,8 @@ def test_names_are_printed_as_they_are(name: str, capsys: pytest.CaptureFixture[
     assert sum(name in line for line in lines) >= 4
 
 
-@pytest.mark.parametrize("name", ["[red]x[/]", "[/]"])
-def test_folders_with_names_like_markup(name: str, tmp_path: Path, call: Call, data_dir: Path) -> None:
-    folder = tmp_path / name
+def test_folders_with_names_like_markup(tmp_path: Path, call: Call, data_dir: Path) -> None:
+    folder = tmp_path / "[red]x[/]"
     train(tiny(train__steps=1), folder, data_dir)
     (run,) = folder.iterdir()
     run.rename(renamed := folder / "[red]r[b]")
@@ -90,3 +90,64 @@ def test_the_smallest_of_what_works_is_taken() -> None:
 def test_a_batch_above_the_windows_is_said(tmp_path: Path, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(tiny(train__steps=1, train__batch=500), tmp_path, data_dir)
     assert "train.batch=500 is above the 24 windows of the data: a batch is all of them" in capsys.readouterr().out
+
+
+REFUSED_COMMANDS = {
+    "fly": ("unknown command 'fly'", "evaluate, export"),
+    "trian": ("unknown command 'trian'", "did you mean 'train'?"),
+    "--verison": ("unknown option '--verison'", "did you mean '--version'?"),
+    "data mak": ("unknown command 'mak'", "did you mean 'make'?"),
+    "evaluate": ("RUN", "hero evaluate --help"),
+    "evaluate a b": ("unexpected", "b", "hero evaluate --help"),
+    "train burgers --seed x": ("--seed", "integer", "hero train --help"),
+    "train burgers --sed=3": ("unknown option '--sed'", "did you mean '--seed'?"),
+    "train burgers --strat hero": ("unknown option '--strat'", "did you mean '--strategy'?"),
+    "train burgers -s 3": ("unknown option '-s'",),
+    "train burgers --strategy": ("--strategy", "requires an argument"),
+    "describe": ("name a benchmark",),
+    "describe burgers --set train.step=5": ("did you mean 'train.steps'",),
+    "describe burgers --updates -1": ("--updates=-1", "at least 1"),
+    "compare": ("hero compare burgers",),
+    "compare burgers --strategies push_forward,heroo": ("'heroo'", "did you mean 'hero'?"),
+    "compare burgers --strategies ' , '": ("--strategies is empty",),
+    "compare burgers --strategies hero,one_step,hero": ("--strategies has hero twice",),
+    "compare burgers --seeds 0": ("--seeds 0", "1 to 1000"),
+    "compare burgers --strategies one_step --baseline hero": ("--baseline=hero", "one_step"),
+    "compare burgers --set seed=3": ("--seeds",),
+    "compare burgers --preset fast": ("preset", "'fast'"),
+    "compare burgers --set train.steps=20 --set hero.start=20": ("hero.start=20",),
+    "compare burgers --workers -1": ("--workers=-1", "1 or more"),
+    "compare burgers --gpus 0.5": ("--gpus", "--cluster"),
+    "compare burgers --cluster here": ("'here'", "host:port"),
+    "compare burgers --cluster auto --workers 0": ("--workers=0",),
+    "compare burgers --cluster auto --cpus 0": ("--cpus=0",),
+    "compare burgers --cluster auto --gpus 1.5": ("--gpus=1.5", "whole number"),
+    "compare burgers --cluster auto --retries -2": ("--retries=-2",),
+    "study mian": ("study 'mian'", "did you mean 'main'?"),
+    "study main --tasks burger": ("task 'burger'", "did you mean 'burgers'?"),
+    "study main --backbones fn": ("backbone 'fn'", "did you mean 'fno'?"),
+    "study main --strategies heroo": ("strategy 'heroo'", "did you mean 'hero'?"),
+    "study main --tasks ' , '": ("--tasks is empty",),
+    "study main --loss mes": ("loss 'mes'", "did you mean 'mse'?"),
+    "study main --set task.name=kdv": ("task.name", "--tasks"),
+    "study main --set seed=3": ("seed", "--seeds"),
+    "study main --set train.loss=mse": ("train.loss", "--loss"),
+    "study main --dry-run --table-only": ("--dry-run", "--table-only"),
+    "study ablation --strategies hero": ("ablation has no --strategies", "--tasks, --backbones, --loss, --seeds"),
+    "study ood --tasks burgers": ("study ood has no --tasks",),
+    "study cost --seeds 2": ("study cost has no --seeds",),
+    "study cost --loss mse": ("study cost has no --loss",),
+    "study start_step --set hero.start=5": ("hero.start is set by study start_step",),
+    "study refresh --set train.steps=5": ("train.steps=5 is too short",),
+}
+
+
+@pytest.mark.parametrize("line", REFUSED_COMMANDS)
+def test_mistakes_are_refused_before_anything_is_computed(
+    line: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(*shlex.split(line))
+    assert_refused((code, out, err), *REFUSED_COMMANDS[line])
+    assert "Usage:" not in out
+    assert list(tmp_path.iterdir()) == []

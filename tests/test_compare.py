@@ -14,7 +14,7 @@ from matplotlib.image import imread
 
 import hero
 import hero.study.compare as module
-from conftest import TINY, Call, assert_refused, options, tiny
+from conftest import TINY, Call, options, tiny
 from hero.cli import main
 from hero.cli.options import seed_numbers
 from hero.errors import HeroError
@@ -141,27 +141,6 @@ def test_the_files_are_those_of_a_study(compared: Path) -> None:
     picture = imread(folder / "curves-burgers-fno.png")
     assert picture.shape[0] > 400
     assert picture[..., :3].std() > 0.05
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["burgers", "--strategies", "push_forward,heroo"], ("'heroo'", "did you mean 'hero'?")),
-        (["burgers", "--strategies", " , "], ("--strategies is empty",)),
-        (["burgers", "--strategies", "hero,one_step,hero"], ("--strategies has hero twice",)),
-        (["burgers", "--seeds", "0"], ("--seeds 0", "1 to 1000")),
-        (["burgers", "--baseline", "hero", "--strategies", "one_step"], ("--baseline=hero", "one_step")),
-        (["burgers", "--set", "seed=3"], ("--seeds",)),
-        (["burgers", "--preset", "fast"], ("preset", "'fast'")),
-        (["burgers", "--set", "train.steps=20", "--set", "hero.start=20"], ("hero.start=20",)),
-        ([], ("hero compare burgers",)),
-    ],
-)
-def test_mistakes_are_refused_before_anything_is_trained(
-    arguments: list[str], words: tuple[str, ...], call: Call, tmp_path: Path
-) -> None:
-    assert_refused(call("compare", *arguments, "--runs", tmp_path / "runs", "--data", tmp_path / "data"), *words)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_baseline_is_push_forward_or_the_first() -> None:

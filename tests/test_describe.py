@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from conftest import Call, assert_refused, options, tiny
+from conftest import Call, options, tiny
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.method.cache import WindowTable
@@ -16,12 +16,10 @@ from hero.method.objective import Every
 from hero.method.rollout import unroll
 from hero.report.content import description_table
 from hero.runs.config import RunConfig, make_config
-from hero.runs.folder import Run
 from hero.strategies import STRATEGIES
 from hero.study.cost.count import Description, count_at, describe, empty_windows, without_numbers
 from hero.study.cost.measure import DryRun, measure
 from hero.study.cost.phases import filling_updates, phases_of
-from hero.training.loop import train
 from hero.training.memory import available_memory, peak_memory, reset_peak
 
 
@@ -171,16 +169,6 @@ def test_each_phase_is_measured_in_its_own_state(tmp_path: Path) -> None:
         rollouts.clear()
 
 
-def test_a_measurement_is_of_the_right_order(data_dir: Path, runs_dir: Path) -> None:
-    config = tiny(train__steps=100, train__validate_every=50, train__checkpoint_every=50)
-    run = train(config, runs_dir, data_dir)
-    times = [path.stat().st_mtime_ns for path in sorted(data_dir.iterdir())]
-    found = measure(config, data_dir)
-    assert [path.stat().st_mtime_ns for path in sorted(data_dir.iterdir())] == times
-    real = Run(run).log.training[-1].seconds
-    assert real / 5 < found.run_seconds < 5 * real
-
-
 def test_a_run_that_compiles_is_measured_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hero.study.cost.measure.find_compiler", lambda config, model, batch: lambda function: function)
     assert measure(tiny(train__batch=7), tmp_path, updates=1).compiled
@@ -233,19 +221,3 @@ def test_the_numbers_are_printed_and_written(call: Call, tmp_path: Path, monkeyp
         row.section for row in description_table(counted).rows
     }
     assert sections == {"measured"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["describe"], ("name a benchmark",)),
-        (["describe", "burgerz"], ("did you mean 'burgers'",)),
-        (["describe", "burgers", "--strategy", "hiro"], ("did you mean 'hero'",)),
-        (["describe", "burgers", "--backbone", "fmo"], ("did you mean 'fno'",)),
-        (["describe", "burgers", "--set", "train.step=5"], ("did you mean 'train.steps'",)),
-        (["describe", "burgers", "--updates", "-1"], ("--updates=-1", "at least 1")),
-        (["describe", "burgers", "--preset", "big"], ("unknown preset 'big'",)),
-    ],
-)
-def test_mistakes_are_told_in_one_sentence(arguments: list[str], words: tuple[str, ...], call: Call) -> None:
-    assert_refused(call(*arguments), *words)

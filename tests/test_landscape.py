@@ -17,40 +17,24 @@ from hero.method.rollout import unroll
 from hero.paper.landscape import Landscape, error_ratio, landscape_figure, landscape_sentence, measure_landscape
 from hero.report import write_run_page
 from hero.runs.checkpoint import load_kept, load_state, read_weights, save_weights
-from hero.runs.config import RunConfig
 from hero.runs.folder import Run, load_data
 from hero.training.loop import train
 
 
-def model_of(config: RunConfig) -> torch.nn.Module:
-    return config.build_operator()
-
-
 def test_keeping_checkpoints_changes_no_bit_and_keeps_what_it_says(tmp_path: Path, data_dir: Path) -> None:
-    without = train(tiny(), tmp_path / "a", data_dir)
-    config = tiny(train__keep_every=8)
-    runs = [train(config, tmp_path / name, data_dir) for name in "bc"]
+    config = tiny(train__keep_every=4)
+    without, run = (train(one, tmp_path / name, data_dir) for one, name in ((tiny(), "a"), (config, "b")))
     assert not (without / "checkpoints").exists()
-    assert without.name == runs[0].name
-    for run in runs:
-        assert (run / "model.safetensors").read_bytes() == (without / "model.safetensors").read_bytes()
-        assert Run(run).kept_steps == [8, 16]
-    for step in (8, 16):
-        assert Run(runs[0]).kept_file(step).read_bytes() == Run(runs[1]).kept_file(step).read_bytes()
-    model = model_of(config)
-    assert load_kept(Run(runs[0]).kept_file(8), model) == {}  # hero.start is 8: the first copy is made after this
-    at_start = model.state_dict()
-    at_start = {name: value.clone() for name, value in at_start.items()}
-    lagged = load_kept(Run(runs[0]).kept_file(16), model)  # refreshed at 8 and 12
+    assert without.name == run.name
+    assert (run / "model.safetensors").read_bytes() == (without / "model.safetensors").read_bytes()
+    assert Run(run).kept_steps == [4, 8, 12, 16, 20]
+    model = config.build_operator()
+    assert load_kept(Run(run).kept_file(8), model) == {}  # hero.start is 8: the first copy is made after this
+    at_start = {name: value.clone() for name, value in model.state_dict().items()}
+    lagged = load_kept(Run(run).kept_file(16), model)  # refreshed at 8 and 12
     assert lagged.keys() == at_start.keys()
     assert not all(torch.equal(lagged[name], at_start[name]) for name in lagged)
-
-
-def test_a_kept_checkpoint_holds_the_state_of_its_step(tmp_path: Path, data_dir: Path) -> None:
-    run = train(tiny(train__keep_every=10), tmp_path, data_dir)
-    state = load_state(run / "last" / "state.pt")
-    model = model_of(tiny())
-    lagged = load_kept(Run(run).kept_file(20), model)
+    state, lagged = load_state(run / "last" / "state.pt"), load_kept(Run(run).kept_file(20), model)
     assert all(torch.equal(value, state["model"][name]) for name, value in model.state_dict().items())
     assert all(torch.equal(value, state["strategy"]["lagged"][name]) for name, value in lagged.items())
 
@@ -58,7 +42,7 @@ def test_a_kept_checkpoint_holds_the_state_of_its_step(tmp_path: Path, data_dir:
 def test_a_strategy_without_a_lagged_operator_keeps_its_weights_alone(tmp_path: Path, data_dir: Path) -> None:
     run = train(tiny(strategy="push_forward", train__steps=6, train__keep_every=3), tmp_path, data_dir)
     weights, _ = read_weights(Run(run).kept_file(6))
-    assert weights.keys() == model_of(tiny()).state_dict().keys()
+    assert weights.keys() == tiny().build_operator().state_dict().keys()
 
 
 def test_error_ratio() -> None:
@@ -84,7 +68,7 @@ def test_landscape_on_the_command_line(call: Call, runs_dir: Path, data_dir: Pat
     assert (ratio[content["steps"].index(content["final_step"])] == 0).all()
     # The naive twin of one row.
     test = load_data(config, "test", data_dir, "cpu").states
-    model = model_of(config)
+    model = config.build_operator()
     load_kept(Run(run).kept_file(10), model)
     with torch.no_grad():
         tau = unroll(model, Context(test[:, :1]), 100).double()
@@ -100,7 +84,7 @@ def test_landscape_on_the_command_line(call: Call, runs_dir: Path, data_dir: Pat
 def test_a_diverged_checkpoint_is_shown_as_such(runs_dir: Path, data_dir: Path) -> None:
     config = tiny(train__keep_every=10, train__steps=10)
     run = train(config, runs_dir, data_dir)
-    weights = {name: 1e4 * value for name, value in model_of(config).state_dict().items()}
+    weights = {name: 1e4 * value for name, value in config.build_operator().state_dict().items()}
     save_weights(Run(run).kept_file(5), weights, {"step": 5})
     result = measure_landscape(run, data_dir)
     assert math.isinf(result.log10_ratio[0][-1])

@@ -15,7 +15,7 @@ from rich.console import Console
 
 import hero.console as console_module
 import hero.study.watch as watch_module
-from conftest import Call, assert_refused, fork_hero, options, tiny, wait_until
+from conftest import fork_hero, options, tiny, wait_until
 from hero.files import json_line
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
@@ -208,21 +208,3 @@ def test_the_view_shows_every_run_on_a_terminal(tmp_path: Path, monkeypatch: pyt
                      "it was [not] to be.", "last words"):  # fmt: skip
         assert expected in text
     assert progress.failed == {jobs[2].run.name: "it was [not] to be."}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--workers", "-1"], ("--workers=-1", "1 or more")),
-        (["--gpus", "0.5"], ("--gpus", "--cluster")),
-        (["--cluster", "here"], ("'here'", "host:port")),
-        (["--cluster", "auto", "--workers", "0"], ("--workers=0",)),
-        (["--cluster", "auto", "--cpus", "0"], ("--cpus=0",)),
-        (["--cluster", "auto", "--gpus", "1.5"], ("--gpus=1.5", "whole number")),
-        (["--cluster", "auto", "--retries", "-2"], ("--retries=-2",)),
-    ],
-)
-def test_mistakes_are_refused(arguments: list[str], words: tuple[str, ...], call: Call, tmp_path: Path) -> None:
-    folders = ["--runs", tmp_path / "runs", "--data", tmp_path / "data"]
-    assert_refused(call("compare", "burgers", *arguments, *folders), *words)
-    assert list(tmp_path.iterdir()) == []
