@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from hero.data.files import checks
-from hero.data.files.checks import UnfitError, problems, tidy
+from hero.data.files.checks import UnfitError, tidy
 from hero.data.files.recording import Axis, Channel, Recording, Trajectory
+from hero.data.files.selection import Selection
+from hero.data.files.settings import FileSettings
 
 ALL = slice(None)
 
@@ -171,9 +173,13 @@ def test_lengths_are_cut_within_a_split() -> None:
     assert sum("are cut to" in note for note in result.notes) == 2
 
 
+def problems(recording: Recording, **settings: Any) -> list[UnfitError]:
+    return list(checks.problems(Selection(recording, FileSettings(**settings))))
+
+
 def found_in(arrays: Sequence[np.ndarray], **more: Any) -> list[UnfitError]:
     """The problems of trajectories."""
-    return list(problems(replace(tidy(recording_of(arrays)), **more)))
+    return problems(replace(tidy(recording_of(arrays)), **more))
 
 
 def test_masks_are_filled() -> None:
@@ -186,7 +192,7 @@ def test_masks_are_filled() -> None:
     assert np.array_equal(read[:, :, result.mask[1]], u[:, [1, 0]][:, :, result.mask[1]])
     fill = np.unique(read[:, 0, ~result.mask[1]])
     assert fill == pytest.approx(np.nanmean(u[[0, 1, 2, 3, 5, 6, 7, 8]][:, 1]))  # eight sampled frames
-    assert not list(problems(result))
+    assert not problems(result)
     for dtype in ("f4", "f8"):
         assert tidy(recording_of([u.astype(dtype)])).trajectories[0].read(ALL, [1]).dtype == dtype
 
@@ -237,15 +243,15 @@ def test_an_empty_channel_is_left_out_by_its_remedy() -> None:
     u[:, :, 1] = np.nan
     (found,) = found_in(list(u))
     assert (found.kind, found.settings) == ("empty channel", {"data.fields": "u0,u2"})
-    assert not list(problems(tidy(recording_of(list(u))), [0, 2]))
-    assert [one.kind for one in problems(tidy(recording_of(list(u))), [1])] == ["empty channel"]
+    assert not problems(tidy(recording_of(list(u))), fields=("u0", "u2"))
+    assert [one.kind for one in problems(tidy(recording_of(list(u))), fields=("u1",))] == ["empty channel"]
 
 
 def test_what_is_not_chosen_may_be_damaged() -> None:
     result = tidy(recording_of(damaged((8, 0, 5), np.nan, False)))
     assert [one.kind for one in problems(result)] == ["finite"]
-    assert not list(problems(result, [1]))
-    assert not list(problems(result, [0, 1], [slice(6, 16)]))
+    assert not problems(result, fields=("u1",))
+    assert not problems(result, crop=("6:16",))
 
 
 def test_refusals() -> None:
@@ -254,9 +260,8 @@ def test_refusals() -> None:
     assert short.kind == "length"
     assert "2 states per trajectory, of u0 on (16,)" in short.text
     assert [one.kind for one in found_in([random.standard_normal((1, 1, 16))])] == ["length"]
-    assert [one.kind for one in problems(tidy(recording_of([random.standard_normal((9, 1, 16))])), stride=5)] == [
-        "length"
-    ]
+    (strided,) = problems(tidy(recording_of([random.standard_normal((9, 1, 16))])), stride=5)
+    assert strided.kind == "length"
     assert [one.kind for one in found_in([random.standard_normal((1, 1, 16)).repeat(6, axis=0)])] == ["steady"]
     constant = np.full((6, 1, 16), 300.0) + 1e-9 * random.standard_normal((6, 1, 16))  # equal in float32
     assert [one.kind for one in found_in([constant])] == ["steady"]
@@ -283,14 +288,14 @@ def test_time_steps_that_differ_are_a_problem_with_a_remedy_that_works(case: str
     times, settings = STEPS[case]
     arrays = list(np.random.default_rng(0).standard_normal((3, 40, 1, 16)))
     recording = replace(tidy(recording_of(arrays)), times=(times,))
-    found = list(problems(recording))
+    found = problems(recording)
     assert [one.kind for one in found] == ["time step"] * bool(settings)
     for one in found:
         assert one.settings.keys() == settings.keys()
         assert not settings.get("data.stride") or one.settings == settings
         stride, dt = int(one.settings.get("data.stride", 1)), float(one.settings.get("data.dt", 0))
         assert dt > 0 or stride > 1
-        assert not list(problems(recording, stride=stride, dt=dt))
+        assert not problems(recording, stride=stride, dt=dt)
 
 
 def test_a_problem_is_a_sentence_that_survives_another_process() -> None:
@@ -310,6 +315,6 @@ def test_reading_is_bounded() -> None:
 
     x = Axis("x", np.arange(16.0))
     many = Recording("test", (Path("file"),), (Channel("u"),), (x,), 1.0, [Trajectory(1000, read)] * 1000)
-    assert not list(problems(tidy(many)))
+    assert not problems(tidy(many))
     assert sum(reads) <= 3 * 4 * 8
     assert checks.SAMPLED_VALUES < 1000 * 1000 * 16

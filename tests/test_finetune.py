@@ -491,7 +491,7 @@ def test_a_file_of_weights_needs_its_module_and_data(folder: Path, runs_dir: Pat
 
 def test_the_default_is_the_recommended_strategy_at_a_tenth_of_its_learning_rate(folder: Path) -> None:
     named = {"backbone.name": BACKBONE, "data.path": str(folder / "waves.npy")}
-    config = finetune_config(folder / "net.pt", named, "best")
+    config = finetune_config(folder / "net.pt", named, "recipe")
     train = config.train
     assert (train.loss, train.optimizer, train.steps, train.warmup) == ("relative", "soap", 2000, 100)
     assert train.lr == pytest.approx(5e-4)

@@ -110,7 +110,5 @@ PRESETS: Registry[dict[str, Any]] = Registry(
         "quick": {"train.steps": 1000},  # one number: the schedules are shares of the updates unless set
     },
 )
-OLD_PRESETS = {"best": "recipe"}
-"""Names of presets in earlier versions."""
 RECOMMENDED = "recipe"
 """The preset of `hero train TASK` where neither preset nor strategy nor file is named."""

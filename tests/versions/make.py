@@ -43,7 +43,7 @@ TINY: dict[str, Any] = {
 }
 RUNS: dict[str, dict[str, Any]] = {
     "paper": {"hero.start": 2, "hero.refresh": 20},  # its lagged operator is in the checkpoint
-    "best": {},
+    "recipe": {},
 }
 
 

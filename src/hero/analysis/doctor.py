@@ -16,17 +16,16 @@ from hero.analysis.findings import Examined, Finding, findings, train_command
 from hero.analysis.measures import (
     Baselines,
     Spectrum,
-    extent,
     measure_baselines,
     measure_spectrum,
-    spread,
 )
 from hero.analysis.scan import Scan, scan
 from hero.config import parse_override
 from hero.config.settings import words
-from hero.data.files.checks import fitted, not_finite
+from hero.data.files.checks import fitted, not_finite, spread
 from hero.data.files.opening import examined
 from hero.data.files.recording import Recording
+from hero.data.files.selection import length_of
 from hero.data.files.settings import FileSettings
 from hero.data.files.splits import divided
 from hero.errors import HeroError
@@ -192,7 +191,7 @@ def axis_facts(given: Recording, recording: Recording) -> tuple[AxisFacts, ...]:
             name=axis.name,
             unit=axis.unit,
             points=axis.points,
-            extent=extent(axis),
+            extent=length_of(axis.coordinates, True),
             periodic=bool(axis.periodic),
             known=before.periodic is not None,
         )

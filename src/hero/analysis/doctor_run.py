@@ -20,8 +20,8 @@ from pydantic import computed_field
 from torch import Tensor, nn
 
 from hero.analysis.anatomy import shares
-from hero.analysis.measures import spread
 from hero.console import progress_bar
+from hero.data.files.checks import spread
 from hero.data.trajectories import Context, Trajectories
 from hero.evaluation.measure import Trained
 from hero.method.distance import EPS, norm, trajectory_distance

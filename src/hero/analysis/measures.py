@@ -8,7 +8,9 @@ import numpy as np
 import torch
 
 from hero.analysis.scan import Scan, read_block
-from hero.data.files.recording import Axis, Recording
+from hero.data.files.checks import spread
+from hero.data.files.recording import Recording
+from hero.data.files.selection import length_of
 from hero.data.files.settings import FileSettings
 from hero.data.files.splits import divided
 from hero.data.files.trajectories import Reading
@@ -49,12 +51,6 @@ class Baselines(Record):
     """The mean state of the training data."""
 
 
-def extent(axis: Axis) -> float:
-    """Length of the axis with a cell for each point."""
-    x = axis.coordinates
-    return float(abs(x[-1] - x[0]) * len(x) / (len(x) - 1)) if len(x) > 1 else 1.0
-
-
 def measure_spectrum(recording: Recording, found: Scan) -> Spectrum | None:
     """At the first, middle and last frame of some trajectories; None for point clouds and very small grids.
 
@@ -62,7 +58,8 @@ def measure_spectrum(recording: Recording, found: Scan) -> Spectrum | None:
     """
     if recording.points is not None or min(recording.space) < 4:
         return None
-    extents, periodic = [extent(axis) for axis in recording.axes], [bool(axis.periodic) for axis in recording.axes]
+    axes = recording.axes
+    extents, periodic = [length_of(axis.coordinates, True) for axis in axes], [bool(axis.periodic) for axis in axes]
     varied, mask = found.varied, recording.mask
     if not len(varied):
         return None
@@ -95,11 +92,6 @@ def measure_spectrum(recording: Recording, found: Scan) -> Spectrum | None:
         decades=float(np.log10(line[1:].max() / tail)) if tail > 0 else math.inf,
         channel=recording.channels[varied[channel]].name,
     )
-
-
-def spread(count: int, most: int) -> list[int]:
-    """At most `most` evenly spread numbers below `count`."""
-    return sorted({round(i) for i in np.linspace(0, count - 1, min(count, most))})
 
 
 def measure_baselines(recording: Recording, found: Scan, settings: FileSettings) -> Baselines | None:

@@ -165,7 +165,7 @@ class Configuration:
     ] = None
 
     def __post_init__(self) -> None:
-        parts.PRESETS.check(parts.OLD_PRESETS.get(self.preset or "", self.preset))
+        parts.PRESETS.check(self.preset)
 
     def values(self, command: str | None = None, **named: Any) -> dict[str, Any]:
         """Single settings as dotted keys: `set` and those with their own option; `command` needs a benchmark."""

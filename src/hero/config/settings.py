@@ -205,14 +205,13 @@ def one_of(names: Iterable[str]) -> Callable[[Any], tuple[str, ...]]:
     """A validator for a list of known words, or the same separated by commas; in the order of `names`, read late."""
 
     def checked(value: Any) -> tuple[str, ...]:
-        words = [word.strip() for word in value.split(",")] if isinstance(value, str) else value
-        choices = ", ".join(names)
-        if not isinstance(words, list | tuple) or not words:
+        given, choices = words(value), ", ".join(names)
+        if not isinstance(value, str | list | tuple) or not given:
             raise ValueError(f"is not a list of words; choose from: {choices}.")
-        for word in words:
+        for word in given:
             if not isinstance(word, str) or word not in names:
                 raise ValueError(f"contains {word!r}; choose from: {choices}.")
-        return tuple(word for word in names if word in words)
+        return tuple(word for word in names if word in given)
 
     return checked
 
@@ -228,8 +227,8 @@ def known(names: Iterable[str]) -> Callable[[str], str]:
     return checked
 
 
-def words(value: Any) -> Any:
-    """A tuple from a list, or from one text with commas."""
+def words(value: Any) -> tuple[Any, ...]:
+    """A tuple from a list, from one text with commas, or of one value."""
     if isinstance(value, str):
         value = [word.strip() for word in value.split(",") if word.strip()]
     return tuple(value) if isinstance(value, list | tuple) else (value,)
@@ -241,9 +240,7 @@ Words = Annotated[tuple[str, ...], BeforeValidator(words)]
 
 def positive_numbers(value: Any) -> tuple[int, ...]:
     """One positive whole number, a list of them, or the same separated by commas."""
-    if isinstance(value, str):
-        value = [int(word) if word.strip().isdecimal() else word for word in value.split(",")]
-    numbers = tuple(value) if isinstance(value, list | tuple) else (value,)
+    numbers = tuple(int(part) if isinstance(part, str) and part.isdecimal() else part for part in words(value))
     if not numbers or any(type(number) is not int or number < 1 for number in numbers):
         raise ValueError("must be one positive whole number or a list of them.")
     return numbers
@@ -251,15 +248,14 @@ def positive_numbers(value: Any) -> tuple[int, ...]:
 
 def shares(value: Any) -> tuple[float, ...]:
     """One number from 0 to 1, a list of them, or the same separated by commas."""
-    if isinstance(value, str):
-        try:
-            value = [float(word) for word in value.split(",")]
-        except ValueError:
-            value = ()
-    numbers = tuple(value) if isinstance(value, list | tuple) else (value,)
-    if not numbers or any(isinstance(n, bool) or not isinstance(n, int | float) or not 0 <= n <= 1 for n in numbers):
+    numbers = words(value)
+    try:
+        found = tuple(map(float, numbers))
+    except (TypeError, ValueError):
+        found = ()
+    if not found or any(isinstance(n, bool) for n in numbers) or not all(0 <= n <= 1 for n in found):
         raise ValueError("must be one number from 0 to 1 or a list of them.")
-    return tuple(map(float, numbers))
+    return found
 
 
 def _plain_type(field: FieldInfo | None, value: Any) -> Any:

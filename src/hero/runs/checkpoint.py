@@ -35,11 +35,16 @@ def save_weights(path: Path, weights: dict[str, Tensor], about: dict[str, Any]) 
 def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
     """Put the stored weights into `model`; returns the facts stored with them. HeroError for other weights."""
     weights, about = read_weights(path)
+    put_weights(weights, model, path)
+    return about
+
+
+def put_weights(weights: dict[str, Tensor], model: nn.Module, path: Path) -> None:
+    """Put the weights of the file `path` into `model`; HeroError if they are of another one."""
     try:
         model.load_state_dict(weights)
     except RuntimeError:
         raise other_model(path) from None
-    return about
 
 
 def other_model(path: Path) -> HeroError:
@@ -83,10 +88,7 @@ def load_kept(path: Path, model: nn.Module) -> dict[str, Tensor]:
     """Put a kept checkpoint into `model`; returns the weights of its lagged operator, empty if there is none."""
     weights, _ = read_weights(path)
     lagged = {name.removeprefix(LAGGED): weights.pop(name) for name in list(weights) if name.startswith(LAGGED)}
-    try:
-        model.load_state_dict(weights)
-    except RuntimeError:
-        raise HeroError(f"{path} holds the weights of another model; delete it and train the run again.") from None
+    put_weights(weights, model, path)
     return lagged
 
 

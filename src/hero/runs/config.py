@@ -37,8 +37,8 @@ from hero.method.metrics import HORIZON, Scoring
 from hero.models import BACKBONES, BackboneSettings, build_backbone
 from hero.models.keep import Kept
 from hero.optimizers import OptimizerSettings, get_optimizer
-from hero.parts import OLD_PRESETS, PRESETS, RECOMMENDED
-from hero.runs.checkpoint import load_weights, other_model, read_weights
+from hero.parts import PRESETS, RECOMMENDED
+from hero.runs.checkpoint import other_model, put_weights, read_weights
 from hero.runs.sections import CODE, TopSettings, by_section, check_names, check_unread
 from hero.runs.start import found_start
 from hero.strategies import STRATEGIES, Compiler, Setup, Strategy, TrainSettings
@@ -135,11 +135,12 @@ class RunConfig:
 
     def trained_operator(self, weights: Path) -> nn.Module:
         """G_θ with the weights of a file, which bound its size: a stranger's settings may claim any."""
+        stored, _ = read_weights(weights)
         try:
-            model = self.build_operator(sum(tensor.numel() for tensor in read_weights(weights)[0].values()))
+            model = self.build_operator(sum(tensor.numel() for tensor in stored.values()))
         except OverflowError:
             raise other_model(weights) from None
-        load_weights(weights, model)
+        put_weights(stored, model, weights)
         return model
 
     @property
@@ -232,14 +233,9 @@ def stored_config(path: Path) -> RunConfig:
     )
 
 
-def preset_values(name: str) -> dict[str, Any]:
-    """The settings of a preset."""
-    return dict(PRESETS[OLD_PRESETS.get(name, name) if isinstance(name, str) else name])
-
-
 def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] | Iterable[str]) -> dict[str, Any]:
     """Settings as dotted keys, before anything is derived from them."""
-    values = preset_values(preset)
+    values = dict(PRESETS[preset])
     if file is not None:
         values |= {k: v for k, v in read_toml(file).items() if not {k, f"{k}={v}"} & set(RETIRED)}
     typed = dict(overrides) if isinstance(overrides, Mapping) else dict(map(parse_override, overrides))

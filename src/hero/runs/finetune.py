@@ -10,7 +10,8 @@ from hero.config import read_toml
 from hero.config.settings import flagged, words
 from hero.errors import HeroError
 from hero.optimizers import get_optimizer
-from hero.runs.config import RunConfig, build, merge_settings, preset_values
+from hero.parts import PRESETS
+from hero.runs.config import RunConfig, build, merge_settings
 from hero.runs.stored import StoredRun, is_run
 from hero.strategies.settings import TrainSettings, stage_lengths
 
@@ -32,7 +33,7 @@ def finetune_config(
     A run hands on its data, backbone and seed. The data and the backbone of a file of weights must be named; its
     module is taken to map states as they are, so normalisation and residual prediction are off unless they are set.
     """
-    of_preset = {key: value for key, value in preset_values(preset).items() if not key.startswith("backbone.")}
+    of_preset = {key: value for key, value in PRESETS[preset].items() if not key.startswith("backbone.")}
     given = {**of_preset, **merge_settings("paper", file, overrides)}
     if is_run(checkpoint):
         run = read_toml(StoredRun(checkpoint).config_file)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from hero.data import generate, split_path
+from hero.data.files.checks import spread
 from hero.data.invariants import SMALL_CHANGE, Invariant, Survey, find_invariants, keep_words, limit_words, survey
 from hero.data.trajectories import Trajectories
 from hero.models import BACKBONES
@@ -57,7 +58,7 @@ def find_structure(config: RunConfig, data: Trajectories) -> Structure:
     norm.mask = data.mask
     weights = norm.point_weights(torch.ones(1, *data.shape[2:], dtype=torch.float64))
     found = survey(sampled(data), None if weights is None else weights.expand(data.shape[2:]).numpy())
-    return structure_of(found, names)
+    return Structure(tuple(find_invariants(found, names)), found)
 
 
 def sample_data(config: RunConfig, data_dir: Path) -> Trajectories:
@@ -69,16 +70,11 @@ def sample_data(config: RunConfig, data_dir: Path) -> Trajectories:
     return load_data(config, "train", data_dir, "cpu")
 
 
-def structure_of(found: Survey, names: tuple[str, ...]) -> Structure:
-    """The structure in a survey."""
-    return Structure(tuple(find_invariants(found, names)), found)
-
-
 def sampled(data: Trajectories) -> Iterator[np.ndarray]:
     """Trajectories (states, channel, *space), evenly spread over the split."""
     size = 4 * int(np.prod(data.shape[1:]))
     count = min(len(data), max(8, SURVEYED // max(1, size)))
-    for row in sorted({round(place) for place in np.linspace(0, len(data) - 1, count)}):
+    for row in spread(len(data), count):
         yield data[row : row + 1].states[0].cpu().numpy()
 
 

@@ -93,7 +93,6 @@ class RefinedOperator(nn.Module):
         self,
         backbone: nn.Module,
         diffusion: Diffusion,
-        steps: int,
         channels: int,
         history: int = 1,
         difference: bool = True,
@@ -101,7 +100,7 @@ class RefinedOperator(nn.Module):
         conditioning: int = 0,
     ) -> None:
         super().__init__()
-        self.backbone, self.diffusion, self.steps = backbone, diffusion, steps
+        self.backbone, self.diffusion, self.steps = backbone, diffusion, len(diffusion.beta) - 1
         self.channels, self.history, self.difference, self.normalise = channels, history, difference, normalise
         self.register_buffer("mean", torch.zeros(channels))
         self.register_buffer("std", torch.ones(channels))
@@ -211,7 +210,6 @@ class Refiner(Strategy[RefinerSettings]):
         return RefinedOperator(
             network,
             Diffusion(refiner.steps, refiner.noise),
-            refiner.steps,
             channels,
             train.history,
             refiner.difference,

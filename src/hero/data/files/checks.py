@@ -1,7 +1,7 @@
 """Checks after reading: lengths, masks, doubled end points and periodic axes, and what cannot be trained on.
 
     recording = tidy(open_recording(path))
-    for problem in problems(recording):
+    for problem in problems(Selection(recording, settings)):
         raise problem
 
 `tidy` reads a few states of a few trajectories, so that it takes seconds on files of any size. `problems` is the one
@@ -21,6 +21,7 @@ import numpy as np
 
 from hero.data.files.boundaries import decide_boundaries, is_even
 from hero.data.files.recording import Recording, Trajectory, shortened
+from hero.data.files.selection import Selection
 from hero.errors import HeroError
 
 SAMPLED_VALUES = 1 << 23
@@ -66,19 +67,19 @@ def sample(recording: Recording) -> list[Sampled]:
     """States from the first to the last of a few trajectories."""
     channels = list(range(len(recording.channels)))
     states = max(3, SAMPLED_VALUES // max(1, len(channels) * math.prod(recording.space)))
-    rows = _spread(len(recording.trajectories), min(SAMPLED_TRAJECTORIES, states // 3))
+    rows = spread(len(recording.trajectories), min(SAMPLED_TRAJECTORIES, states // 3))
     found = []
     for row in rows:
         trajectory = recording.trajectories[row]
-        frames = _spread(trajectory.frames, min(SAMPLED_FRAMES, states // len(rows)))
+        frames = spread(trajectory.frames, min(SAMPLED_FRAMES, states // len(rows)))
         parts = [trajectory.read(slice(frame, frame + 1), channels) for frame in frames]
         found.append(Sampled(row, frames, np.concatenate(parts)))
     return found
 
 
-def _spread(count: int, wanted: int) -> list[int]:
-    """`wanted` of the numbers 0 .. count-1, with both ends."""
-    return sorted({round(place) for place in np.linspace(0, count - 1, min(count, wanted))})
+def spread(count: int, most: int) -> list[int]:
+    """At most `most` evenly spread numbers below `count`, with both ends."""
+    return sorted({round(place) for place in np.linspace(0, count - 1, min(count, most))})
 
 
 def tidy(recording: Recording) -> Recording:
@@ -165,30 +166,19 @@ def fitted(recording: Recording) -> tuple[Recording, list[UnfitError]]:
     return replace(recording, axes=axes), [problem]
 
 
-def problems(
-    recording: Recording,
-    channels: Sequence[int] | None = None,
-    cuts: Sequence[slice] = (),
-    stride: int = 1,
-    dt: float = 0.0,
-    periodic: Sequence[bool | None] = (),
-) -> Iterator[UnfitError]:
-    """Reasons to refuse what is chosen of a tidy recording; with `dt` the times in the file do not matter.
-
-    `periodic` is whether each axis is, unless the recording is right about it.
-    """
-    channels = list(range(len(recording.channels)) if channels is None else channels)
-    cuts = list(cuts) or [slice(None)] * len(recording.axes)
-    yield from too_short(recording, stride)
-    if not dt:
-        yield from uneven_times(recording, stride)
-    if math.prod(len(range(*cut.indices(n))) for cut, n in zip(cuts, recording.space, strict=True)) < 2:
+def problems(chosen: Selection) -> Iterator[UnfitError]:
+    """Reasons to refuse what is chosen of a tidy recording; where the user says `dt`, its times do not matter."""
+    recording, channels, cuts = chosen.recording, chosen.channels, chosen.cuts
+    yield from too_short(recording, chosen.settings.stride)
+    if not chosen.settings.dt:
+        yield from uneven_times(recording, chosen.settings.stride)
+    if math.prod(chosen.space) < 2:
         yield UnfitError(
             "grid", named(recording), "its states have one point", "name a file of fields, or keep more points"
         )
     if recording.points is None:
-        yield from bad_coordinates(recording, cuts, periodic or [axis.periodic for axis in recording.axes])
-    empty = [c for c in channels if recording.mask is not None and not recording.mask[c][tuple(cuts)].any()]
+        yield from bad_coordinates(chosen)
+    empty = [c for c in channels if recording.mask is not None and not recording.mask[c][cuts].any()]
     if empty:
         yield empty_channel(recording, channels, empty)
     if len(empty) < len(channels):
@@ -246,20 +236,19 @@ def uneven_times(recording: Recording, stride: int = 1) -> Iterator[UnfitError]:
     yield UnfitError("time step", named(recording), text if forward else "its times do not increase", remedy, settings)
 
 
-def bad_coordinates(
-    recording: Recording, cuts: Sequence[slice], periodic: Sequence[bool | None]
-) -> Iterator[UnfitError]:
+def bad_coordinates(chosen: Selection) -> Iterator[UnfitError]:
     """Axes on which no integral can be computed."""
-    for place, (axis, cut, wraps) in enumerate(zip(recording.axes, cuts, periodic, strict=True)):
-        gaps = np.diff(axis.coordinates[cut])
+    file, periodic = named(chosen.recording), chosen.periodic
+    for place, (axis, x) in enumerate(zip(chosen.recording.axes, chosen.coordinates, strict=True)):
+        gaps = np.diff(x)
         if not ((gaps > 0).all() or (gaps < 0).all()):
             text = f"the coordinates of {axis.name} neither rise nor fall throughout"
-            yield UnfitError("coordinates", named(recording), text, "sort its points, and the states with them")
-        elif wraps and not is_even(gaps) and cut.indices(axis.points)[:2] == (0, axis.points):
+            yield UnfitError("coordinates", file, text, "sort its points, and the states with them")
+        elif periodic[place] and chosen.whole[place] and not is_even(gaps):
             text = f"{axis.name} is periodic and its points are not evenly spaced"
-            around = [str(bool(other and i != place)).lower() for i, other in enumerate(periodic)]
+            around = [str(wraps and i != place).lower() for i, wraps in enumerate(periodic)]
             remedy = "interpolate the states to an even grid, or declare the axis as not periodic"
-            yield UnfitError("coordinates", named(recording), text, remedy, {"data.periodic": f"[{','.join(around)}]"})
+            yield UnfitError("coordinates", file, text, remedy, {"data.periodic": f"[{','.join(around)}]"})
 
 
 def empty_channel(recording: Recording, channels: Sequence[int], empty: Sequence[int]) -> UnfitError:

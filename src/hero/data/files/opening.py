@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hero.data.files.checks import UnfitError, fitted, problems, tidy
 from hero.data.files.recording import Recording
 from hero.data.files.resampling import resampled
-from hero.data.files.selection import axis_slices, chosen_channels, each_axis, with_positions
+from hero.data.files.selection import Selection, with_positions
 from hero.data.files.splits import divided
 from hero.data.formats import open_recording
 from hero.errors import HeroError
@@ -69,9 +69,7 @@ def examined(given: Recording, settings: FileSettings) -> tuple[Recording, Itera
 
     def unfit() -> Iterator[UnfitError]:
         yield from tidy.misfit
-        channels, cuts = chosen_channels(recording, settings), axis_slices(recording, settings)
-        periodic = each_axis("periodic", settings.periodic, len(recording.axes))
-        yield from problems(recording, channels, cuts, settings.stride, settings.dt, periodic)
+        yield from problems(Selection(recording, settings))
         try:
             divided(recording, settings)
         except UnfitError as problem:

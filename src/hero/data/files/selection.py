@@ -4,18 +4,97 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from hero.data.files.recording import Recording, Trajectory
 from hero.errors import HeroError, unknown_name
 
 if TYPE_CHECKING:
     from hero.data.files.settings import FileSettings
+
+
+@dataclass(eq=False)
+class Selection:
+    """What settings choose of a recording."""
+
+    recording: Recording
+    settings: FileSettings
+
+    @property
+    def names(self) -> list[str]:
+        """Of all channels of the recording."""
+        return [channel.name for channel in self.recording.channels]
+
+    @cached_property
+    def channels(self) -> list[int]:
+        """The numbers of the named channels, by default of all that are no forcing; a vector's name means its parts."""
+        names = self.names
+        if self.settings.fields:
+            return [names.index(name) for name in _named("field", self.settings.fields, names, self.recording)]
+        found = [i for i, name in enumerate(names) if name not in self.forcing_names]
+        if not found:
+            raise HeroError(f"data.forcing={','.join(self.settings.forcing)} leaves no channel to predict; name fewer.")
+        return found
+
+    @cached_property
+    def forcing_names(self) -> tuple[str, ...]:
+        """Channels and series that are known in advance."""
+        return chosen_forcing(self.recording, self.settings.forcing)
+
+    @cached_property
+    def cuts(self) -> tuple[slice, ...]:
+        """The part of each axis that is kept."""
+        axes, settings = self.recording.axes, self.settings
+        texts = each_axis("crop", settings.crop, len(axes)) or (":",) * len(axes)
+        cuts = []
+        for text, axis in zip(texts, axes, strict=True):
+            bounds = re.fullmatch(r"(\d*):(\d*)", text)
+            start, stop = (int(bounds[1] or 0), int(bounds[2] or axis.points)) if bounds else (0, 0)
+            if not 0 <= start < stop <= axis.points:
+                raise HeroError(
+                    f"data.crop={text!r} is not a part of axis {axis.name} with {axis.points} points; write "
+                    f"START:STOP, as in 0:{axis.points // 2}."
+                )
+            cuts.append(slice(start, stop, settings.coarsen))
+        return tuple(cuts)
+
+    @property
+    def whole(self) -> tuple[bool, ...]:
+        """Whether each axis is kept from end to end."""
+        pairs = zip(self.cuts, self.recording.space, strict=True)
+        return tuple(cut.indices(points)[:2] == (0, points) for cut, points in pairs)
+
+    @property
+    def periodic(self) -> tuple[bool, ...]:
+        """Whether each axis is: as the user says, or the recording does of a whole one."""
+        given = each_axis("periodic", self.settings.periodic, len(self.recording.axes))
+        axes = zip(self.recording.axes, self.whole, strict=True)
+        return given or tuple(bool(axis.periodic) and whole for axis, whole in axes)
+
+    @property
+    def coordinates(self) -> tuple[np.ndarray, ...]:
+        """The points of each axis."""
+        return tuple(axis.coordinates[cut] for axis, cut in zip(self.recording.axes, self.cuts, strict=True))
+
+    @property
+    def space(self) -> tuple[int, ...]:
+        """Points of each axis."""
+        return tuple(map(len, self.coordinates))
+
+    @cached_property
+    def mask(self) -> Tensor | None:
+        """True where there is a value, (channel, *space); None: everywhere."""
+        if self.recording.mask is None:
+            return None
+        mask = self.recording.mask[self.channels][(slice(None), *self.cuts)]
+        return None if mask.all() else torch.from_numpy(np.ascontiguousarray(mask))
 
 
 def with_positions(recording: Recording) -> Recording:
@@ -32,48 +111,22 @@ def with_positions(recording: Recording) -> Recording:
     return replace(recording, field_names=(*recording.field_names, *names), trajectories=trajectories)
 
 
-def chosen_channels(recording: Recording, settings: FileSettings) -> list[int]:
-    """The numbers of the named channels, by default all that are no forcing; a vector's name means its components."""
-    names = [channel.name for channel in recording.channels]
-    if not settings.fields:
-        forcing = chosen_forcing(recording, settings.forcing)
-        found = [i for i, name in enumerate(names) if name not in forcing]
-        if not found:
-            raise HeroError(f"data.forcing={','.join(settings.forcing)} leaves no channel to predict; name fewer.")
-        return found
-    found = []
-    for field in settings.fields:
-        hits = _components(field, names)
-        if not hits:
-            raise unknown_name(f"field of {recording.files[0]}:", field, names)
-        found += [names.index(name) for name in hits if names.index(name) not in found]
-    return found
-
-
-def _components(name: str, names: Sequence[str]) -> list[str]:
-    """The one that is called `name`, or the components of the vector of that name."""
-    return [one for one in names if one == name or re.fullmatch(re.escape(name) + r"_[xyz0-9]+", one)]
-
-
 def chosen_forcing(recording: Recording, names: Sequence[str]) -> tuple[str, ...]:
     """Channels and series that are known in advance; HeroError where there is no such name."""
     possible = [*(channel.name for channel in recording.channels), *recording.series_names]
-    found: list[str] = []
+    return tuple(_named("forcing", names, possible, recording))
+
+
+def _named(what: str, names: Sequence[str], possible: Sequence[str], recording: Recording) -> list[str]:
+    """The ones that are called so, or the components of the vectors of these names."""
+    found: dict[str, None] = {}
     for name in names:
-        hits = [name] if name in possible else _components(name, possible)
+        components = re.compile(re.escape(name) + r"_[xyz0-9]+")
+        hits = [name] if name in possible else [one for one in possible if components.fullmatch(one)]
         if not hits:
-            raise unknown_name(f"forcing of {recording.files[0]}:", name, possible)
-        found += [one for one in hits if one not in found]
-    return tuple(found)
-
-
-def mask_of(recording: Recording, settings: FileSettings) -> np.ndarray | None:
-    """The mask of the chosen channels on the part of the grid that is kept; None where it leaves nothing out."""
-    if recording.mask is None:
-        return None
-    channels = recording.mask[chosen_channels(recording, settings)]
-    mask = channels[(slice(None), *axis_slices(recording, settings))]
-    return None if mask.all() else mask
+            raise unknown_name(f"{what} of {recording.files[0]}:", name, possible)
+        found |= dict.fromkeys(hits)
+    return list(found)
 
 
 def renamed(names: Sequence[str], found: Sequence[str]) -> tuple[str, ...]:
@@ -99,22 +152,6 @@ def chosen_conditioning(recording: Recording, names: Sequence[str]) -> tuple[str
     return (*varying, *recording.field_names)
 
 
-def axis_slices(recording: Recording, settings: FileSettings) -> tuple[slice, ...]:
-    """The part of each axis that is kept."""
-    texts = each_axis("crop", settings.crop, len(recording.axes)) or (":",) * len(recording.axes)
-    cuts = []
-    for text, axis in zip(texts, recording.axes, strict=True):
-        bounds = re.fullmatch(r"(\d*):(\d*)", text)
-        start, stop = (int(bounds[1] or 0), int(bounds[2] or axis.points)) if bounds else (0, 0)
-        if not 0 <= start < stop <= axis.points:
-            raise HeroError(
-                f"data.crop={text!r} is not a part of axis {axis.name} with {axis.points} points; write START:STOP, "
-                f"as in 0:{axis.points // 2}."
-            )
-        cuts.append(slice(start, stop, settings.coarsen))
-    return tuple(cuts)
-
-
 def each_axis(name: str, values: tuple[Any, ...], count: int) -> tuple[Any, ...]:
     """One value per axis; a single one stands for all; empty stays empty."""
     values = values * count if len(values) == 1 else values
@@ -124,7 +161,7 @@ def each_axis(name: str, values: tuple[Any, ...], count: int) -> tuple[Any, ...]
 
 
 def length_of(coordinates: np.ndarray, periodic: bool) -> float:
-    """The length of an axis: with the gap that closes it if it is periodic."""
+    """The length of an axis: with the gap that closes it if it is periodic, a cell for each point."""
     if len(coordinates) < 2:
         return 1.0
     length = abs(float(coordinates[-1] - coordinates[0]))

@@ -18,17 +18,7 @@ from hero.config.settings import Words, flagged
 from hero.data.files.boundaries import is_even
 from hero.data.files.checks import dt_at
 from hero.data.files.opening import fingerprint, opened
-from hero.data.files.selection import (
-    axis_slices,
-    chosen_channels,
-    chosen_conditioning,
-    chosen_forcing,
-    each_axis,
-    last_point,
-    length_of,
-    mask_of,
-    renamed,
-)
+from hero.data.files.selection import Selection, chosen_conditioning, each_axis, last_point, length_of, renamed
 from hero.data.files.splits import LONGEST_ROLLOUT, divided
 from hero.data.tasks.store import SPLITS, Split
 from hero.errors import HeroError
@@ -121,46 +111,44 @@ class FileSettings(GivenSettings):
     def found(self) -> Self:
         """The settings with everything that the file says."""
         recording = opened(self)
-        kept, axes, cuts = chosen_channels(recording, self), recording.axes, axis_slices(recording, self)
-        coordinates = [axis.coordinates[cut] for axis, cut in zip(axes, cuts, strict=True)]
-        whole = [cut.indices(axis.points)[:2] == (0, axis.points) for cut, axis in zip(cuts, axes, strict=True)]
-        periodic = each_axis("periodic", self.periodic, len(axes)) or tuple(
-            bool(axis.periodic) and complete for axis, complete in zip(axes, whole, strict=True)
-        )
+        chosen, axes = Selection(recording, self), recording.axes
+        channels = [recording.channels[i] for i in chosen.channels]
+        coordinates, periodic = chosen.coordinates, chosen.periodic
         lengths = each_axis("extent", self.extent, len(axes))
         extent = lengths or tuple(length_of(x, wraps) for x, wraps in zip(coordinates, periodic, strict=True))
         if lengths:  # from 0 on, in the direction of the file
-            ends = [(0.0, last_point(*one)) for one in zip(lengths, map(len, coordinates), periodic, strict=True)]
+            ends = [(0.0, last_point(*one)) for one in zip(lengths, chosen.space, periodic, strict=True)]
             ends = [end if x[0] <= x[-1] else end[::-1] for end, x in zip(ends, coordinates, strict=True)]
         else:
             ends = [(float(x[0]), float(x[-1])) for x in coordinates]
-        space = tuple(map(len, coordinates))
-        values = self.model_copy(update={"periodic": periodic, "extent": extent, "space": space})
-        forcing = chosen_forcing(recording, self.forcing)
-        both = [name for name in forcing if name in {recording.channels[i].name for i in kept}]
+        both = [channel.name for channel in channels if channel.name in chosen.forcing_names]
         if both:
             raise HeroError(f"{both[0]} is in data.fields and in data.forcing; it is either predicted or known.")
-        parts = divided(recording, values)
+        names = tuple(channel.name for channel in channels)
+        parts = divided(recording, self)
         sizes = {f"{name}_trajectories": len(parts[name]) for name in SPLITS}
         sizes |= {f"{name}_steps": parts[name][0].frames - 1 for name in SPLITS}
-        return values.model_copy(
+        return self.model_copy(
             update={
                 "path": str(Path(self.path).resolve()) if Path(self.path).exists() else self.path,
                 "format": recording.format,
-                "fields": tuple(recording.channels[i].name for i in kept),
-                "channels": renamed(self.channels, [recording.channels[i].name for i in kept]),
-                "units": tuple(recording.channels[i].unit for i in kept),
+                "fields": names,
+                "channels": renamed(self.channels, names),
+                "units": tuple(channel.unit for channel in channels),
                 "time_unit": "" if self.dt else recording.time_unit,
                 "axes": tuple(axis.name for axis in axes),
                 "axis_units": tuple(axis.unit for axis in axes),
                 "axis_first": tuple(first for first, _ in ends),
                 "axis_last": tuple(last for _, last in ends),
+                "space": chosen.space,
+                "extent": extent,
+                "periodic": periodic,
                 "condition": chosen_conditioning(recording, self.condition),
-                "forcing": forcing,
+                "forcing": chosen.forcing_names,
                 "dt": self.dt or dt_at(recording, self.stride),
                 "cloud": recording.points is not None,
                 "uneven": not all(is_even(np.diff(x)) for x in coordinates),
-                "masked": mask_of(recording, values) is not None,
+                "masked": chosen.mask is not None,
                 "fingerprint": fingerprint(recording.files),
                 **sizes,
             }

@@ -12,7 +12,7 @@ import numpy as np
 from hero.data.files.arrays import is_as_given
 from hero.data.files.opening import opened
 from hero.data.files.recording import Axis, Recording
-from hero.data.files.selection import axis_slices, last_point
+from hero.data.files.selection import Selection, last_point
 from hero.data.files.settings import FileSettings
 from hero.data.files.splits import divided
 from hero.data.files.trajectories import FileTrajectories, Reading
@@ -71,14 +71,12 @@ class Files:
 
     def coordinates(self) -> tuple[np.ndarray, ...]:
         """The points of each axis that are kept."""
-        recording = self.recording
-        cuts = axis_slices(recording, self.settings)
-        return tuple(axis.coordinates[cut] for axis, cut in zip(recording.axes, cuts, strict=True))
+        return Selection(self.recording, self.settings).coordinates
 
     def points(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Coordinates (points, d) and quadrature weights of a point cloud."""
         recording = self.recording
-        (cut,) = axis_slices(recording, self.settings)
+        (cut,) = Selection(recording, self.settings).cuts
         assert recording.points is not None
         return recording.points[cut], None if recording.weights is None else recording.weights[cut]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,7 @@ from torch import Tensor
 
 from hero.console import progress_bar
 from hero.data.files.checks import not_finite, tidy
-from hero.data.files.recording import Recording
-from hero.data.files.selection import axis_slices, chosen_channels, chosen_conditioning, chosen_forcing, mask_of
+from hero.data.files.selection import Selection, chosen_conditioning, chosen_forcing
 from hero.data.files.settings import FileSettings
 from hero.data.files.splits import Part
 from hero.data.formats import open_recording
@@ -25,16 +25,11 @@ from hero.parallel import from_first
 CHECK_SECONDS = 1.0
 
 
-class Reading:
+@dataclass(eq=False)
+class Reading(Selection):
     """Reads what the settings choose from a recording: channels, stride, crop, grid points."""
 
-    def __init__(self, recording: Recording, settings: FileSettings) -> None:
-        self.recording, self.settings = recording, settings
-        self.channels = chosen_channels(recording, settings)
-        self.names = [channel.name for channel in recording.channels]
-        self.cuts = axis_slices(recording, settings)
-        mask = mask_of(recording, settings)
-        self.mask = None if mask is None else torch.from_numpy(np.ascontiguousarray(mask))
+    def __post_init__(self) -> None:
         self.stamps, self.checked = self.current_stamps(), time.monotonic()
 
     def current_stamps(self) -> list[tuple[int, int]]:
@@ -49,18 +44,25 @@ class Reading:
                 raise HeroError(f"{self.settings.path} changed while it was read; train again when it is complete.")
             self.checked = time.monotonic()
 
+    def frames(self, first: int, count: int) -> slice:
+        """The frames of the file that are `count` states."""
+        stride = self.settings.stride
+        return slice(first * stride, (first + count - 1) * stride + 1, stride)
+
     def states(self, trajectory: int, first: int, count: int) -> np.ndarray:
         """(time, channel, *space), float32."""
         self.check_unchanged()
-        stride = self.settings.stride
-        frames = slice(first * stride, (first + count - 1) * stride + 1, stride)
+        frames = self.frames(first, count)
         found = self.recording.trajectories[trajectory].read(frames, self.channels)
         return np.ascontiguousarray(found[(slice(None), slice(None), *self.cuts)], dtype=np.float32)
 
     def forcing(self, trajectory: int, first: int, count: int) -> np.ndarray:
         """(time, q), or (time, q, *space) if there are fields, float32."""
-        one, stride, cuts = self.recording.trajectories[trajectory], self.settings.stride, (slice(None), *self.cuts)
-        frames = slice(first * stride, (first + count - 1) * stride + 1, stride)
+        one, frames, cuts = (
+            self.recording.trajectories[trajectory],
+            self.frames(first, count),
+            (slice(None), *self.cuts),
+        )
         parts = []
         for name in self.settings.forcing:
             if name in one.series:
@@ -69,7 +71,7 @@ class Reading:
             else:
                 values = one.read(frames, [self.names.index(name)])[:, 0][cuts].astype(np.float32)
             if not np.isfinite(values).all():
-                frame = (first + int(np.nonzero(~np.isfinite(values))[0][0])) * stride
+                frame = frames.start + int(np.nonzero(~np.isfinite(values))[0][0]) * frames.step
                 raise HeroError(
                     f"the forcing {name} of trajectory {trajectory} in {self.settings.path} is not finite at frame "
                     f"{frame}; fill it."

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from hero.analysis.doctor import Diagnosis
 from hero.analysis.doctor_run import RunDiagnosis
 from hero.analysis.findings import percent
-from hero.analysis.measures import spread
+from hero.data.files.checks import spread
 from hero.data.files.recording import Recording
 from hero.method.metrics import TAU
 from hero.report.figures.charts import Across, Chart, Curve, charts_figure
