@@ -15,9 +15,10 @@ from torch import Tensor
 from conftest import Call, assert_refused, tiny
 from hero.analysis import anatomy as module
 from hero.analysis.anatomy import Anatomy, Carried, driven_errors, one_step_shares, shares
+from hero.analysis.subject import Subject
 from hero.data import Task, get_task
 from hero.data.tasks.solver import solve
-from hero.data.windows import Context
+from hero.data.trajectories import Context, Trajectories
 from hero.evaluation.evaluate import evaluate
 from hero.method.domain.bands import GridBands, split_modes
 from hero.method.rollout import Stepper
@@ -85,6 +86,10 @@ def truth_of(task: Task, count: int = 2, steps: int = STEPS) -> Tensor:
     return solve(task.stepper(), task.initial_states(count, seed=3), steps)
 
 
+def subject(step: Stepper, data: Tensor, history: int = 1) -> Subject:
+    return Subject(step, Trajectories(data), history)
+
+
 @pytest.mark.parametrize("bundle", [1, 2])
 def test_an_operator_with_a_defect_in_one_band_has_its_error_in_that_row(bundle: int) -> None:
     task = small_task()
@@ -99,14 +104,14 @@ def test_an_operator_with_a_defect_in_one_band_has_its_error_in_that_row(bundle:
         return torch.cat(made[1:], dim=1)
 
     everything = torch.ones_like(bands.masks[:1])
-    errors = driven_errors(step, data, STEPS, bands, torch.cat([bands.masks, everything]), solver)
+    errors = driven_errors(subject(step, data), STEPS, bands, torch.cat([bands.masks, everything]), solver)
     *rows, own = errors
     guilty = bands.limits.index((4, 7))
     torch.testing.assert_close(rows[guilty], own)
     assert float(own.min()) > 1e-3
     assert all(float(row.max()) < 1e-12 for i, row in enumerate(rows) if i != guilty)
     if bundle == 1:  # the first state of a call has this defect alone, the second what the equation made of it as well
-        assert one_step_shares(step, data, STEPS, bands, True)[guilty] == pytest.approx(1)
+        assert one_step_shares(subject(step, data), STEPS, bands, True)[guilty] == pytest.approx(1)
 
 
 @pytest.mark.parametrize("carried", [True, False])
@@ -114,7 +119,7 @@ def test_the_solver_itself_has_no_error(carried: bool) -> None:
     task = small_task("kuramoto_sivashinsky")
     solver, data, bands = task.stepper(), truth_of(task), split_modes((32,))
     step: Stepper = lambda context: solver(context.states[:, -1])  # noqa: E731
-    errors = driven_errors(step, data, STEPS, bands, bands.masks, solver if carried else None)
+    errors = driven_errors(subject(step, data), STEPS, bands, bands.masks, solver if carried else None)
     assert float(errors.max()) < 1e-12
 
 
@@ -157,7 +162,7 @@ def test_naive_twin(dims: int, history: int, bundle: int, with_solver: bool, mon
         return 0.9 * u.roll(1, dims=-1) + 0.1 * u**2
 
     bands = split_modes(space)
-    found = driven_errors(step, data, steps, bands, bands.masks, solver if with_solver else None, history)
+    found = driven_errors(subject(step, data, history), steps, bands, bands.masks, solver if with_solver else None)
     for b, mask in enumerate(naive_bands(space, bands.limits)):
         for j, u in enumerate(data):
             w = list(u[:history])
@@ -189,7 +194,7 @@ def test_naive_shares_of_the_one_step_error(relative: bool, bundle: int) -> None
                 for g, target in zip(made, u[n + history :], strict=False):
                     scale = float(target.norm()) ** 2 if relative else 1.0
                     energy[b] += float(naive_projection(g - target, mask).norm()) ** 2 / scale
-    found = one_step_shares(step, data, steps, bands, relative, history)
+    found = one_step_shares(subject(step, data, history), steps, bands, relative)
     assert found == pytest.approx([value / sum(energy) for value in energy])
 
 
@@ -201,7 +206,7 @@ def test_a_rollout_that_leaves_the_finite_range_is_infinite_and_the_others_are_n
         u = context.states[:, -1]
         return u + 1e100 * u.mean(dim=-1, keepdim=True) ** 3
 
-    errors = driven_errors(step, data, STEPS, bands, bands.masks, lambda u: u)
+    errors = driven_errors(subject(step, data), STEPS, bands, bands.masks, lambda u: u)
     assert bool(errors[0].isinf().all())
     assert bool(errors[1:].isfinite().all())
     assert shares([math.inf, 1.0, math.inf]) == [0.5, 0, 0.5]

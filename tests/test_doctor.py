@@ -19,19 +19,20 @@ from torch import Tensor
 from conftest import Call, assert_refused, tiny
 from hero.analysis import scan as doctor_scan
 from hero.analysis.doctor import Diagnosis, diagnose
-from hero.analysis.doctor_run import RunDiagnosis, Subject, examine
+from hero.analysis.doctor_run import RunDiagnosis, examine
 from hero.analysis.findings import Finding
 from hero.analysis.measures import shell_power
+from hero.analysis.subject import Subject
 from hero.console import console
 from hero.data import SPLITS, load_trajectories
 from hero.data.files import checks
 from hero.data.files.checks import UnfitError, tidy
 from hero.data.files.recording import Axis, Channel, Recording, Trajectory
 from hero.data.formats import open_recording
-from hero.data.windows import Context
+from hero.data.trajectories import Context, Trajectories
 from hero.evaluation.evaluate import evaluate
 from hero.method.domain import Box
-from hero.method.domain.bands import GridBands, OneBand, split_modes
+from hero.method.domain.bands import Bands, GridBands, OneBand, split_modes
 from hero.method.rollout import as_stepper
 from hero.report import doctor as tables
 from hero.report.figures.doctor import figures, run_figure
@@ -660,7 +661,9 @@ def test_the_document_shows_the_output_of_its_command(
     code, out, err = call("doctor", "waves.npy")
     assert code == 0, err
     (shown,) = re.findall(r"^```\n(waves.npy\n.*?)\n```", text, re.M | re.S)
-    assert tiny_as_one("\n".join(line.rstrip() for line in out.splitlines()).strip()) == tiny_as_one(shown)
+    printed = iter(tiny_as_one(out).splitlines())
+    for line in tiny_as_one(shown).splitlines():  # in this order; the document leaves some findings out
+        assert line.endswith("...") or any(line == found.rstrip() for found in printed), line
 
 
 def tiny_as_one(text: str) -> str:
@@ -699,12 +702,17 @@ def linear(growth: float, defect: float = 0.0, wave: int = 3) -> tuple[Subject, 
         modes[..., wave] = growth * modes[..., wave] + defect * POINTS
         return torch.fft.irfft(modes, n=POINTS)
 
-    return Subject(step, torch.nn.Identity(), data, None, 1, 2, torch.device("cpu")), bands
+    return Subject(step, Trajectories(data)), bands
+
+
+def examined(subject: Subject, bands: Bands, model: torch.nn.Module | None = None) -> RunDiagnosis:
+    """The diagnosis of an operator that a run with an unroll of two steps would have trained."""
+    return examine(subject, model or torch.nn.Identity(), bands, "operator", tiny(train__unroll=2).train, ["u"])
 
 
 def test_an_operator_that_amplifies_one_wave_is_said_to_blow_up_there() -> None:
     trained, bands = linear(1.3, 1e-3)
-    found = examine(trained, bands, "amplifier", "relative")
+    found = examined(trained, bands)
     assert found.outcome == "blow-up"
     assert "blows up" in found.verdict
     assert "train.unroll=4 or train.noise=0.01" in found.verdict
@@ -719,7 +727,7 @@ def test_an_operator_that_amplifies_one_wave_is_said_to_blow_up_there() -> None:
 
 def test_an_operator_that_only_adds_defects_drifts_by_new_ones() -> None:
     trained, bands = linear(1.0, 0.01)
-    found = examine(trained, bands, "adder", "relative")
+    found = examined(trained, bands)
     assert found.outcome == "drift"
     assert found.defects[0] == pytest.approx(found.errors[0], rel=1e-4)
     assert found.amplification == pytest.approx(1, rel=1e-3)
@@ -729,14 +737,14 @@ def test_an_operator_that_only_adds_defects_drifts_by_new_ones() -> None:
 
 def test_an_exact_operator_is_accurate_and_a_copy_is_static() -> None:
     trained, bands = linear(1.0)
-    assert examine(trained, bands, "exact", "relative").outcome == "accurate"
+    assert examined(trained, bands).outcome == "accurate"
     copy = dataclasses.replace(trained, step=lambda context: context.states[:, -1] * (1 + 1e-4))
-    found = examine(copy, bands, "copy", "relative")
+    found = examined(copy, bands)
     assert found.outcome == "static"
     assert "data.stride" in found.verdict
     assert found.change < 0.01
     damped = dataclasses.replace(trained, step=lambda context: 0.4 * context.states[:, -1] + 0.1)
-    found = examine(damped, bands, "damped", "relative")
+    found = examined(damped, bands)
     assert found.outcome == "static"
     assert found.amplification == pytest.approx(0.4, rel=0.01)
     assert "forgets its input" in found.verdict
@@ -745,7 +753,7 @@ def test_an_exact_operator_is_accurate_and_a_copy_is_static() -> None:
 def test_a_rollout_that_overflows_at_once_is_told_as_well() -> None:
     trained, bands = linear(1.0)
     gone = dataclasses.replace(trained, step=lambda context: context.states[:, -1] * math.inf)
-    found = examine(gone, bands, "gone", "relative")
+    found = examined(gone, bands)
     assert (found.outcome, found.diverged, found.diverged_step) == ("blow-up", 4, 1)
     run_figure(found).canvas.draw()
     assert tables.run_table(found).rows
@@ -762,7 +770,7 @@ def test_parameters_without_gradient_are_named() -> None:
 
     trained, bands = linear(1.0)
     model = Part()
-    found = examine(dataclasses.replace(trained, step=as_stepper(model), model=model), bands, "part", "relative")
+    found = examined(dataclasses.replace(trained, step=as_stepper(model)), bands, model)
     assert found.idle == ("unused.weight", "unused.bias")
     assert "2 parameters have no gradient (unused.weight, unused.bias)" in found.verdict
 
@@ -801,4 +809,4 @@ def test_bands_of_a_grid_with_ends_hold_all_energy() -> None:
     assert bands.limits[int(energies.argmax())] == (2, 2)  # four half waves
     assert float(energies.max() / energies.sum()) == pytest.approx(1)
     trained, _ = linear(1.3, 1e-3)
-    assert examine(trained, OneBand(), "cloud", "relative").labels == ["all"]
+    assert examined(trained, OneBand()).labels == ["all"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,16 +21,14 @@ import torch
 from pydantic import Field, computed_field
 from torch import Tensor
 
+from hero.analysis.subject import Subject
 from hero.console import progress_bar
-from hero.data.trajectories import Context, Trajectories
 from hero.errors import HeroError
 from hero.evaluation.measure import Trained, check_split
 from hero.method.distance import EPS
 from hero.method.domain import geometry_of
 from hero.method.domain.bands import GridBands, Limits, band_label
 from hero.method.metrics import score_measure
-from hero.method.norm import Norm
-from hero.method.rollout import Stepper, steps_in
 from hero.models.once import frozen_weights
 from hero.records import Record
 
@@ -45,59 +44,52 @@ CORRECTING = 1.5
 
 @torch.no_grad()
 def driven_errors(
-    step: Stepper,
-    data: Trajectories | Tensor,
+    subject: Subject,
     steps: int,
     bands: GridBands,
     masks: Tensor,
     solver: Callable[[Tensor], Tensor] | None = None,
-    history: int = 1,
     advance: Callable[[int], None] = lambda n: None,
-    norm: Norm | None = None,
 ) -> Tensor:
     """The score of w_T where only the defect in `masks` drives it: (masks, trajectories), float64, on the CPU.
 
-    Without a solver `data` carries the state. `advance(n)` is told of the states made. A rollout that leaves the finite
+    Without a solver the data carry the state. `advance(n)` is told of the states made. A rollout that leaves the finite
     range has an infinite error.
     """
-    data = Trajectories.of(data)
+    data, norm = subject.data, subject.norm
     index = torch.cartesian_prod(torch.arange(len(masks)), torch.arange(len(data)))
     parts = []
     with frozen_weights():
         for rows in index.split(max(1, BATCH_VALUES // math.prod(data.shape[2:]))):
             mask, trajectory = masks[rows[:, 0].to(masks.device)], rows[:, 1]
-            w = _driven(step, data, trajectory, steps, bands, mask, solver, history, advance)
-            truth = data.states[trajectory, history - 1 + steps, None]
-            parts.append(score_measure(norm)(w[:, None].cpu(), truth, norm))
+            w = _driven(subject, trajectory, steps, bands, mask, solver, advance)
+            parts.append(score_measure(norm)(w[:, None].cpu(), subject.truth(steps).cpu()[trajectory], norm))
     return torch.cat(parts).reshape(len(masks), len(data))
 
 
 def _driven(
-    step: Stepper,
-    data: Trajectories,
+    subject: Subject,
     trajectory: Tensor,
     steps: int,
     bands: GridBands,
     mask: Tensor,
     solver: Callable[[Tensor], Tensor] | None,
-    history: int,
     advance: Callable[[int], None],
 ) -> Tensor:
     """w_T of rows with their own `trajectory` and `mask`; NaN in those that were not finite at some step.
 
     A call that makes several states g_1, .., g_m from w_n has the defects g_j - S(g_{j-1}), with g_0 = w_n.
     """
-    first = data.first(history).each(lambda part: part[trajectory])
-    context, count = first.each(Tensor.double).to(mask.device), 0
+    context, count = subject.window(0).each(lambda part: part[trajectory].double()), 0
     w = context.states[:, -1]
     finite = torch.ones(len(w), dtype=torch.bool, device=w.device)
     while count < steps:
         before = w
         states: list[Tensor] = []
-        for made in steps_in(step(context), context)[:, : steps - count].unbind(1):
+        for made in subject.call(context)[:, : steps - count].unbind(1):
             count += 1
             if solver is None:
-                carried = expected = data.states[trajectory, history - 1 + count].to(w)
+                carried = expected = subject.truth(count)[trajectory, 0].to(w)
             else:
                 carried = solver(w)
                 expected = solver(before) if states else carried
@@ -110,34 +102,19 @@ def _driven(
 
 
 @torch.no_grad()
-def one_step_shares(
-    step: Stepper,
-    data: Trajectories | Tensor,
-    steps: int,
-    bands: GridBands,
-    relative: bool,
-    history: int = 1,
-    norm: Norm | None = None,
-) -> list[float]:
+def one_step_shares(subject: Subject, steps: int, bands: GridBands, relative: bool) -> list[float]:
     """Share of each band in the energy of G(u_n) - u_{n+1}, n < T; `relative`: each divided by ‖u_{n+1}‖²."""
-    data, norm = Trajectories.of(data), norm or Norm()
     total = torch.zeros(len(bands.masks), dtype=torch.float64, device=bands.masks.device)
     with frozen_weights():
         for n in range(steps):
-            context = data.window(n, history).each(Tensor.double).to(total.device)
-            made = steps_in(step(context), context)
-            truth = data.states[:, n + history : n + history + made.shape[1]].to(total.device, torch.float64)
-            made, truth = norm.scaled(made[:, : truth.shape[1]]), norm.scaled(truth)
+            made = subject.call(subject.window(n).each(Tensor.double))
+            truth = subject.truth(n + 1, made.shape[1]).double()
+            made, truth = subject.norm.scaled(made[:, : truth.shape[1]]), subject.norm.scaled(truth)
             energy = bands.energies((made - truth).flatten(0, 1))
             if relative:
                 energy = energy / (truth.flatten(0, 1).flatten(1).norm(dim=1, keepdim=True) + EPS).square()
             total += energy.sum(dim=0)
     return shares(total.tolist())
-
-
-def in_float32(context: Context) -> Context:
-    """`context` in the precision of a network."""
-    return context.each(Tensor.float)
 
 
 def shares(values: Sequence[float]) -> list[float]:
@@ -283,44 +260,42 @@ def anatomy(
 ) -> Anatomy:
     """Measure which modes make the error of a run at step `steps`, by default its horizon; writes `anatomy.json`."""
     trained = Trained(run, data_dir, float64=True)
-    config, history, device, norm = trained.config, trained.history, trained.device, trained.norm
-    source = config.source
-    bands = geometry_of(source, config.backbone.reach).bands(device)
+    config, source = trained.config, trained.config.source
+    bands = geometry_of(source, config.backbone.reach).bands(trained.device)
     if not isinstance(bands, GridBands):
         raise HeroError(
             f"run {run.name} is on scattered points, which have no wavenumbers; `hero doctor {run.name}` splits its "
             "error without them."
         )
     check_split(split)
-    longest = config.split(split).steps + 1 - history
+    longest = config.split(split).steps + 1 - trained.history
     steps = config.horizon if steps is None else steps
     if not 1 <= steps <= longest:
         raise HeroError(f"`steps` {steps} must be between 1 and the {longest} steps that the split {split} has.")
     if trajectories < 1:
         raise HeroError(f"`trajectories` {trajectories} is too small; use at least 1.")
-    data = trained.data(split)[:trajectories]
+    opened = Subject.of(trained, split, trajectories)
 
-    def step() -> Stepper:
+    def subject() -> Subject:
         """The operator in its own precision between states in float64; a new one draws the same random numbers."""
         made = trained.fresh_step()
-        return lambda context: made(in_float32(context)).double()
+        return replace(opened, step=lambda context: made(context.each(Tensor.float)).double())
 
-    own = trained.measure(data, steps=steps).score[:, -1].mean()
+    own = trained.measure(opened.data, steps=steps).score[:, -1].mean()
     with_solver = with_solver and source.has_solver
     nothing = torch.zeros_like(bands.masks[:1])  # no defect: the solver alone
-    total = (len(bands.masks) + with_solver * (len(bands.masks) + 1)) * len(data) * steps
+    total = (len(bands.masks) + with_solver * (len(bands.masks) + 1)) * len(opened.data) * steps
     solver_errors = None
     with progress_bar("rolling out band by band", total) as advance:
-        one_step = one_step_shares(step(), data, steps, bands, config.train.loss != "mse", history, norm)
-        by_data = driven_errors(step(), data, steps, bands, bands.masks, None, history, advance, norm).mean(1).tolist()
+        one_step = one_step_shares(subject(), steps, bands, config.train.loss != "mse")
+        by_data = driven_errors(subject(), steps, bands, bands.masks, None, advance).mean(1).tolist()
         if with_solver:
-            masks, solver = torch.cat([bands.masks, nothing]), source.stepper(device)
-            found = driven_errors(step(), data, steps, bands, masks, solver, history, advance, norm)
-            solver_errors = found.mean(1).tolist()
+            masks, solver = torch.cat([bands.masks, nothing]), source.stepper(trained.device)
+            solver_errors = driven_errors(subject(), steps, bands, masks, solver, advance).mean(1).tolist()
     anatomy = Anatomy(
         run=run.name,
         split=split,
-        trajectories=len(data),
+        trajectories=len(opened.data),
         steps=steps,
         loss=config.train.loss,
         strategy=config.strategy,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,18 +20,18 @@ from pydantic import computed_field
 from torch import Tensor, nn
 
 from hero.analysis.anatomy import shares
+from hero.analysis.subject import Subject
 from hero.console import progress_bar
 from hero.data.files.checks import spread
-from hero.data.trajectories import Context, Trajectories
 from hero.evaluation.measure import Trained
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.domain import geometry_of
 from hero.method.domain.bands import Bands, Limits, band_label
 from hero.method.metrics import TAU, score_measure
-from hero.method.norm import Norm
-from hero.method.rollout import Stepper, rollout, steps_in
+from hero.method.rollout import rollout
 from hero.models.once import frozen_weights
 from hero.records import Record
+from hero.strategies.settings import TrainSettings
 
 STEPS = 100
 TRAJECTORIES = 8
@@ -221,86 +221,31 @@ def remedies(d: RunDiagnosis) -> Iterator[str]:
         yield "Nothing needs to change; `hero evaluate` measures longer rollouts."
 
 
-@dataclass(frozen=True, eq=False)
-class Subject:
-    """A trained operator and states to test it on."""
-
-    step: Stepper
-    model: nn.Module
-    data: Tensor  # (trajectory, time, channel, *space), float32
-    mu: Tensor | None
-    history: int
-    unroll: int
-    device: torch.device
-    norm: Norm = field(default_factory=Norm)
-    forcing: Tensor | None = None
-
-    def window(self, n: int) -> Context:
-        """The true context that ends with state n of the rollout; 0 is the initial one."""
-        return Trajectories(self.data, self.mu, None, self.forcing).window(n, self.history).to(self.device)
-
-    def truth(self, n: int) -> Tensor:
-        """The true state n of the rollout."""
-        return self.data[:, n + self.history - 1].to(self.device)
-
-    def size(self, error: Tensor) -> Tensor:
-        """Norm of the difference of two states (row, channel, *space), or of two histories, in float64.
-
-        Squares of a state that blows up overflow long before the state.
-        """
-        rows = error.double() if error.dim() == self.data.dim() else error.double()[:, None]
-        origin = self.norm.scaled(torch.zeros_like(rows))
-        return torch.linalg.vector_norm((self.norm.scaled(rows) - origin).flatten(1), dim=1)
-
-    def state_size(self, state: Tensor) -> Tensor:
-        """Norm of a state, or of a history, as it is measured."""
-        rows = state.double() if state.dim() == self.data.dim() else state.double()[:, None]
-        return torch.linalg.vector_norm(self.norm.scaled(rows).flatten(1), dim=1)
-
-
 def doctor_run(run: Path, data_dir: Path) -> RunDiagnosis:
     """Examine a trained run on its validation split; writes `doctor.json`."""
-    opened = Trained(run, data_dir, float64=True)
-    config, data = opened.config, opened.data("val")[:TRAJECTORIES]
-    train, source = config.train, config.source
-    subject = Subject(
-        opened.step,
-        opened.model,
-        data.states,
-        data.mu,
-        train.history,
-        train.unroll,
-        opened.device,
-        opened.norm,
-        data.forcing,
-    )
-    bands = geometry_of(source, config.backbone.reach).bands(opened.device)
-    found = examine(subject, bands, run.name, train.loss, train.normalise, train.noise, source.channel_names)
+    trained = Trained(run, data_dir, float64=True)
+    config, source = trained.config, trained.config.source
+    bands = geometry_of(source, config.backbone.reach).bands(trained.device)
+    subject = Subject.of(trained, "val", TRAJECTORIES)
+    found = examine(subject, trained.model, bands, run.name, config.train, source.channel_names)
     found.write(run / "doctor.json")
     return found
 
 
 def examine(
-    subject: Subject,
-    bands: Bands,
-    name: str,
-    loss: str,
-    normalise: bool = False,
-    noise: float = 0.0,
-    channel_names: Sequence[str] = (),
+    subject: Subject, model: nn.Module, bands: Bands, name: str, train: TrainSettings, channel_names: Sequence[str]
 ) -> RunDiagnosis:
     """Roll out, split the error, and measure growth, gradients and late states."""
-    history, data = subject.history, subject.data
-    steps = min(STEPS, data.shape[1] - history)
+    steps = min(STEPS, subject.data.shape[1] - subject.history)
     with torch.no_grad(), progress_bar("rolling out", 4) as advance:
         own = rollout(subject.step, subject.window(0), steps)
-        truth = data[:, history : history + steps]
+        truth = subject.truth(1, steps)
         errors = score_measure(subject.norm)(own.cpu(), truth.cpu(), subject.norm)  # (trajectory, step)
         advance(note="splitting the error")
         alive = int(errors.isfinite().all(dim=0).sum())  # steps that every trajectory survives
         probed = [n + 1 for n in spread(max(alive, 1), PROBED)]
         defects, carried = split_error(subject, own, probed)
-        scaled, true = (subject.norm.scaled(x.double()) for x in (own, truth.to(own)))
+        scaled, true = (subject.norm.scaled(x.double()) for x in (own, truth))
         rows, channels = error_spectrum(scaled, true, probed, bands)
         advance(note="following a small difference")
         amplification = small_growth(subject, max(1, min(alive, steps)))
@@ -310,11 +255,11 @@ def examine(
     lost = ~errors.isfinite()
     return RunDiagnosis(
         run=name,
-        trajectories=len(data),
-        loss=loss,
-        unroll=subject.unroll,
-        normalise=normalise,
-        noise=noise,
+        trajectories=len(subject.data),
+        loss=train.loss,
+        unroll=train.unroll,
+        normalise=train.normalise,
+        noise=train.noise,
         errors=tuple(errors.quantile(0.5, dim=0, interpolation="higher").tolist()),
         diverged=int(lost.any(dim=1).sum()),
         diverged_step=int(lost.any(dim=0).nonzero()[0]) + 1 if bool(lost.any()) else None,
@@ -324,16 +269,11 @@ def examine(
         limits=bands.limits,
         bands=tuple(map(tuple, rows)),
         channels=tuple(map(tuple, channels)),
-        channel_names=tuple(channel_names or (f"channel {i}" for i in range(data.shape[2]))),
+        channel_names=tuple(channel_names),
         amplification=amplification,
-        idle=tuple(idle_parameters(subject)),
+        idle=tuple(idle_parameters(subject, model, train.unroll)),
         **vars(late),
     )
-
-
-def one_step(subject: Subject, context: Context) -> Tensor:
-    """The first state that a call makes, (trajectory, channel, *space)."""
-    return steps_in(subject.step(context), context)[:, 0]
 
 
 def split_error(subject: Subject, own: Tensor, steps: Sequence[int]) -> tuple[list[float], list[float]]:
@@ -343,9 +283,9 @@ def split_error(subject: Subject, own: Tensor, steps: Sequence[int]) -> tuple[li
     path = torch.cat([start, own], dim=1)
     with frozen_weights():
         for n in steps:
-            made = one_step(subject, subject.window(n - 1))
+            true = subject.window(n - 1)
             own_states = path[:, n - 1 : n - 1 + subject.history]
-            after = one_step(subject, replace(subject.window(n - 1), states=own_states))
+            made, after = (subject.call(z)[:, :1] for z in (true, replace(true, states=own_states)))
             target = subject.truth(n)
             size = subject.state_size(target) + EPS
             defects.append(_median(subject.size(made - target) / size))
@@ -373,10 +313,10 @@ def small_growth(subject: Subject, steps: int) -> float:
     δ begins as the operator's own first defect, and soon turns to the direction that grows most.
     """
     context = subject.window(0)
-    first = one_step(subject, context) - subject.truth(1)
+    first = subject.call(context)[:, :1] - subject.truth(1)
     if not bool(first.isfinite().all()) or not bool((subject.size(first) > 0).all()):
         first = torch.randn(first.shape, generator=torch.Generator().manual_seed(0)).to(first)
-    delta = first[:, None].expand_as(context.states)
+    delta = first.expand_as(context.states)
     logs: list[Tensor] = []
     count = 0
     with frozen_weights():
@@ -385,11 +325,11 @@ def small_growth(subject: Subject, steps: int) -> float:
             moved = context.states + delta * small.reshape(-1, *(1,) * (delta.dim() - 1)).to(delta)
             near = replace(context, states=moved)
             before = near.states - context.states
-            made, other = (steps_in(subject.step(z), z) for z in (context, near))
+            made, other = subject.call(context), subject.call(near)
             count += made.shape[1]
             context, near = context.advance(made), near.advance(other)
             delta = near.states - context.states
-            rate = (subject.size(delta[:, -1]) / subject.size(before[:, -1])).log() / made.shape[1]
+            rate = (subject.size(delta[:, -1:]) / subject.size(before[:, -1:])).log() / made.shape[1]
             if not bool(rate.isfinite().all()):
                 break
             logs.append(rate)
@@ -400,21 +340,19 @@ def _median(values: Tensor) -> float:
     return float(values.double().nan_to_num(math.inf, math.inf).quantile(0.5, interpolation="higher"))
 
 
-def idle_parameters(subject: Subject) -> list[str]:
+def idle_parameters(subject: Subject, model: nn.Module, unroll: int) -> list[str]:
     """Names of parameters that a backward pass of the rollout's error leaves without gradient."""
-    few = slice(0, 2)
-    context, steps = subject.window(0), min(max(2, subject.unroll), subject.data.shape[1] - subject.history)
-    context = context.each(lambda part: part[few])
-    truth = subject.data[few, subject.history : subject.history + steps].to(subject.device)
-    subject.model.zero_grad(set_to_none=True)
-    scaled = (subject.norm.scaled(x) for x in (rollout(subject.step, context, steps), truth))
+    few = replace(subject, data=subject.data[:2])
+    steps = min(max(2, unroll), subject.data.shape[1] - subject.history)
+    model.zero_grad(set_to_none=True)
+    scaled = (subject.norm.scaled(x) for x in (rollout(few.step, few.window(0), steps), few.truth(1, steps)))
     loss = trajectory_distance(*scaled).mean()
     if not loss.requires_grad or not bool(loss.isfinite()):
         return []  # a stepper without gradient, or a rollout that overflows at once, tells nothing
     loss.backward()
-    named = [(name, p) for name, p in subject.model.named_parameters() if p.requires_grad]
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     found = [name for name, p in named if p.grad is None or not bool(p.grad.any())]
-    subject.model.zero_grad(set_to_none=True)
+    model.zero_grad(set_to_none=True)
     return found
 
 

@@ -80,10 +80,6 @@ class Examined:
         """The command that trains with these settings."""
         return train_command(self.source, ({"data.layout": self.layout} if self.layout else {}) | dict(settings))
 
-    def has_problem(self, *kinds: str) -> bool:
-        """Whether training refuses the file for a reason of these kinds."""
-        return any(one.kind in kinds for one in self.unfit)
-
     @cached_property
     def change(self) -> float:
         """RMSE of keeping a state for one step in stds: mean over time, median over trajectories; 0 if unknown."""
@@ -131,8 +127,7 @@ def unfit(facts: Examined) -> Iterator[Finding]:
 
 def finite(facts: Examined) -> Iterator[Finding]:
     masked = facts.recording.mask is not None
-    if not facts.has_problem("finite", "mask", "empty channel"):
-        yield ok("finite", f"no NaN or infinity{' outside of the mask' if masked else ''}")
+    yield ok("finite", f"no NaN or infinity{' outside of the mask' if masked else ''}")
 
 
 def constant_channels(facts: Examined) -> Iterator[Finding]:
@@ -147,13 +142,13 @@ def constant_channels(facts: Examined) -> Iterator[Finding]:
 def steady(facts: Examined) -> Iterator[Finding]:
     changes = facts.scan.changes()
     still = [i for i, one in enumerate(changes) if one.size and np.max(one[np.isfinite(one)], initial=0) < STEADY]
-    if still and not facts.has_problem("steady"):
+    if still:
         text = (
             f"{_count(len(still), 'trajectory', 'trajectories')} of {len(changes)} steady in time ({_numbers(still)})"
         )
         mark = warning if 2 * len(still) > len(changes) else note
         yield mark("steady", text, "leave them out of the file: an operator learns nothing from them")
-    elif not still:
+    else:
         yield ok("steady", "every trajectory changes in time")
 
 
@@ -206,8 +201,6 @@ def duplicates(facts: Examined) -> Iterator[Finding]:
 def coordinates(facts: Examined) -> Iterator[Finding]:
     axes = facts.recording.axes if facts.recording.points is None else ()
     uneven = [axis.name for axis in axes if not is_even(np.diff(axis.coordinates))]
-    if facts.has_problem("coordinates"):
-        return
     if uneven:
         advice = "a backbone sees grid points as equally spaced: resample, or save a point cloud"
         yield note("coordinates", f"the grid is not uniform along {', '.join(uneven)}", advice)
@@ -228,8 +221,7 @@ def end_points(facts: Examined) -> Iterator[Finding]:
 
 
 def time_steps(facts: Examined) -> Iterator[Finding]:
-    if not facts.has_problem("time step"):
-        yield ok("time step", "equal time steps" if facts.recording.times else "no times in the file")
+    yield ok("time step", "equal time steps" if facts.recording.times else "no times in the file")
 
 
 def jumps(facts: Examined) -> Iterator[Finding]:
@@ -250,8 +242,6 @@ def jumps(facts: Examined) -> Iterator[Finding]:
 
 def length(facts: Examined) -> Iterator[Finding]:
     frames = [one.frames for one in facts.given.trajectories]
-    if facts.has_problem("length"):
-        return
     if max(frames) > min(frames):
         text = f"trajectories have {min(frames)} to {max(frames)} frames, and all are cut to the shortest"
         yield note("length", text, "leave short trajectories out to keep the others whole")
@@ -286,8 +276,6 @@ def decay(facts: Examined) -> Iterator[Finding]:
 
 def enough(facts: Examined) -> Iterator[Finding]:
     count = len(facts.recording.trajectories)
-    if facts.has_problem("split"):
-        return
     if count == 1:
         yield note("trajectories", "one trajectory", "it is split in time: test states continue the training states")
     elif count < FEW:
@@ -326,29 +314,32 @@ def step_size(facts: Examined) -> Iterator[Finding]:
         yield ok("step size", text)
 
 
-QUESTIONS: tuple[Callable[[Examined], Iterator[Finding]], ...] = (
-    unfit,
-    finite,
-    coordinates,
-    end_points,
-    length,
-    steady,
-    duplicates,
-    constant_channels,
-    scales,
-    time_steps,
-    jumps,
-    step_size,
-    decay,
-    resolution,
-    enough,
-)
+QUESTIONS: dict[Callable[[Examined], Iterator[Finding]], tuple[str, ...]] = {
+    unfit: (),
+    finite: ("finite", "mask", "empty channel"),
+    coordinates: ("coordinates",),
+    end_points: (),
+    length: ("length",),
+    steady: ("steady",),
+    duplicates: (),
+    constant_channels: (),
+    scales: (),
+    time_steps: ("time step",),
+    jumps: (),
+    step_size: (),
+    decay: (),
+    resolution: (),
+    enough: ("split",),
+}
+"""Each with the kinds of problems that answer it already."""
 
 
 def findings(facts: Examined) -> list[Finding]:
     """Every answer: problems first, then warnings and notes."""
     order = {"problem": 0, "warning": 1, "note": 2, "ok": 3}
-    return sorted((found for ask in QUESTIONS for found in ask(facts)), key=lambda one: order[one.mark])
+    refused = {one.kind for one in facts.unfit}
+    asked = [ask for ask, kinds in QUESTIONS.items() if not refused.intersection(kinds)]
+    return sorted((found for ask in asked for found in ask(facts)), key=lambda one: order[one.mark])
 
 
 def _count(number: int, one: str, many: str = "") -> str:

@@ -115,6 +115,30 @@ class ModelCard(Record):
         return norm
 
     @property
+    def given_shape(self) -> str:
+        """The shape of the states that a rollout starts from, in words."""
+        history = (self.history,) if self.history > 1 else ()
+        return f"(batch, {', '.join(map(str, (*history, self.channels, *self.grid)))})"
+
+    def has_states(self, shape: Sequence[int]) -> bool:
+        """Whether states of that shape are (batch, H, channel, *space) of this operator."""
+        return len(shape) > 0 and shape[0] > 0 and tuple(shape[1:]) == (self.history, self.channels, *self.grid)
+
+    def known(self, name: Literal["mu", "forcing"], value: Any, rows: int) -> Tensor | None:
+        """μ (rows, p) or the forcing (rows, steps, q), either also with *space, as float32; None where it takes none.
+
+        HeroError if the shape does not fit.
+        """
+        channels, leading = (self.conditioning, ()) if name == "mu" else (self.forcing, ("steps",))
+        if not channels:
+            return None
+        found, axes = None if value is None else torch.as_tensor(value), 1 + len(leading)
+        if found is None or found.dim() <= axes or (len(found), found.shape[axes]) != (rows, len(channels)):
+            sizes = ", ".join((str(rows), *leading, str(len(channels))))
+            raise HeroError(f"run {self.run} needs `{name}` of shape ({sizes}), which holds {', '.join(channels)}.")
+        return found.float()
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one input: (H*channels + p + q, *space)."""
         return (self.history * self.channels + len(self.conditioning) + len(self.forcing), *self.grid)

@@ -11,7 +11,6 @@ A model folder is data: opening it runs nobody's code. With `huggingface_hub` in
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -125,31 +124,14 @@ class Operator(nn.Module, Hub):
         """
         if isinstance(states, Context):
             states, mu, forcing = states.states, states.mu, states.forcing
-        card, tensor = self.card, states_of(states, "(batch, channel, *space)", 2).to(self.device, torch.float32)
-        wanted = (card.history, card.channels, *card.grid)
-        if card.history == 1 and tensor.dim() == len(wanted):
+        card, tensor = self.card, states_of(states, "(batch, channel, *space)", 2)
+        if card.history == 1 and tensor.dim() == 2 + len(card.grid):
             tensor = tensor[:, None]
-        if tuple(tensor.shape[1:]) != wanted or not len(tensor):
-            sizes = ", ".join(map(str, wanted[1:] if card.history == 1 else wanted))
+        if not card.has_states(tensor.shape):
             shape = tuple(torch.as_tensor(states).shape)
-            raise HeroError(f"states of shape {shape} do not fit run {card.run}; use (batch, {sizes}).")
-        known = (("mu", mu, (), card.conditioning), ("forcing", forcing, ("steps",), card.forcing))
-        return Context(tensor, *(self._known(len(tensor), *part) for part in known))
-
-    def _known(
-        self, rows: int, name: str, value: Any, times: tuple[str, ...], channels: Sequence[str]
-    ) -> Tensor | None:
-        """μ or the forcing as a tensor; HeroError if shapes do not fit."""
-        if not channels:
-            return None
-        found = None if value is None else torch.as_tensor(value).to(self.device, torch.float32)
-        axes = 1 + len(times)
-        if found is None or found.dim() <= axes or (len(found), found.shape[axes]) != (rows, len(channels)):
-            sizes = ", ".join((str(rows), *times, str(len(channels))))
-            raise HeroError(
-                f"run {self.card.run} needs `{name}` of shape ({sizes}), which holds {', '.join(channels)}."
-            )
-        return found
+            raise HeroError(f"states of shape {shape} do not fit run {card.run}; use {card.given_shape}.")
+        rows = len(tensor)
+        return Context(tensor.float(), card.known("mu", mu, rows), card.known("forcing", forcing, rows)).to(self.device)
 
     def extra_repr(self) -> str:
         card = self.card

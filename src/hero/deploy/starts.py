@@ -166,44 +166,26 @@ def array_of_states(path: Path, card: ModelCard) -> Trajectories | None:
         ) from error
     if array is None:
         return None
-    wanted, given = (card.history, card.channels, *card.grid), array.ndim
-    if card.history == 1 and array.ndim == len(wanted):
+    given = array.ndim
+    if card.history == 1 and given == 2 + len(card.grid):
         array = array[:, None]
-    if array.dtype.kind not in "fiu" or array.shape[1:] != wanted or len(array) == 0:
+    if array.dtype.kind not in "fiu" or not card.has_states(array.shape):
         layout = str(card.settings.get("layout", ""))
-        longer = array.ndim == len(wanted) + 1 and array.shape[1] > card.history
+        longer = array.ndim == 3 + len(card.grid) and array.shape[1] > card.history
         if array.dtype.kind in "fiu" and (name not in ("", "states") or longer or len(layout) == given):
             return None
-        sizes = ", ".join(map(str, wanted[1:] if card.history == 1 else wanted))
-        raise HeroError(f"{path} holds {array.dtype} {array.shape}, not states of shape (batch, {sizes}); reshape it.")
+        raise HeroError(
+            f"{path} holds {array.dtype} {array.shape}, not states of shape {card.given_shape}; reshape it."
+        )
     with np.errstate(over="ignore"):  # overflows are found afterwards
         states = torch.from_numpy(array.astype(np.float32))
-    mu = known_of(known.get("mu"), "mu", card.conditioning, (len(states),), card, path)
-    return Trajectories(
-        states, mu, None, known_of(known.get("forcing"), "forcing", card.forcing, (len(states), -1), card, path)
-    )
-
-
-def known_of(
-    value: np.ndarray | None,
-    name: str,
-    channels: tuple[str, ...],
-    leading: tuple[int, ...],
-    card: ModelCard,
-    path: Path,
-) -> Tensor | None:
-    """μ or the forcing of an array of states; -1 among the sizes of the leading axes is any number of times."""
-    if not channels:
-        return None
-    wanted = (*leading, len(channels))
-    sizes = () if value is None else value.shape[: len(wanted)]
-    if value is None or len(sizes) != len(wanted) or any(b not in (-1, a) for a, b in zip(sizes, wanted, strict=True)):
-        shape = ", ".join("time" if n == -1 else str(n) for n in wanted)
+    try:
+        mu, forcing = (card.known(name, known.get(name), len(states)) for name in ("mu", "forcing"))
+    except HeroError as error:
         raise HeroError(
-            f"{path} has no {'conditioning' if name == 'mu' else name} for run {card.run}; use an .npz file with "
-            f"`states` and `{name}` of shape ({shape}), which holds {', '.join(channels)}."
-        )
-    return torch.from_numpy(value.astype(np.float32))
+            f"{path} does not fit: {str(error).rstrip('.')}; put it beside `states` in an .npz file."
+        ) from error
+    return Trajectories(states, mu, None, forcing)
 
 
 def read_array(path: Path) -> tuple[str, np.ndarray | None, dict[str, np.ndarray]]:
