@@ -95,16 +95,30 @@ def train(
     A RunConfig in the place of `data` holds all of this.
     """
     added = {name: measures.given_metric(name, function) for name, function in (metrics or {}).items()}
-    given = chosen(model, loss, optimizer) | {"strategy": strategy, "seed": seed, "train.steps": steps}
-    described = {"dt": dt, "extent": extent, "periodic": periodic, "channels": channels}
     if isinstance(data, RunConfig):
-        others = {**given, **described, **more, "backbone.name": None if model == "fno" else model}
-        if any(part is not None for part in (*others.values(), preset, mask, forcing, settings)):
+        others = (
+            strategy,
+            steps,
+            seed,
+            preset,
+            loss,
+            optimizer,
+            dt,
+            extent,
+            periodic,
+            channels,
+            mask,
+            forcing,
+            settings,
+        )
+        if model != "fno" or more or any(part is not None for part in others):
             raise HeroError(
                 "a RunConfig holds every setting; leave out the others, and name folders by `runs` and `data_dir`."
             )
         config = data
     else:
+        given = chosen(model, loss, optimizer) | {"strategy": strategy, "seed": seed, "train.steps": steps}
+        described = {"dt": dt, "extent": extent, "periodic": periodic, "channels": channels}
         found = data_settings(with_mask(data, mask), Path(data_dir), described, forcing)
         values = named(found | given, settings, more)
         config = make_config(preset or implied_preset(values), overrides=values)
