@@ -14,7 +14,7 @@ from hero.data import TASKS
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.method.rollout import unroll
-from hero.models import BACKBONES, FNO, build_backbone, count_parameters
+from hero.models import BACKBONES, FNO, build_backbone, count_parameters, spectral
 from hero.models.spectral import SpectralConv, dft_matrices, truncated_inverse, truncated_transform
 from hero.models.user import check_shapes
 from hero.models.wrappers import MixedPrecision
@@ -104,7 +104,19 @@ def test_a_spectral_bias_is_a_constant_next_to_the_bypass() -> None:
         ((8, 8, 8), (4, 4, 5), 1, 2),
     ],
 )
-def test_fno_equals_its_fft_twin(space: tuple[int, ...], modes: tuple[int, ...], depth: int, channels: int) -> None:
+@pytest.mark.parametrize("large", [False, True], ids=["matrices", "FFT, wide"])
+def test_fno_equals_its_fft_twin(
+    space: tuple[int, ...],
+    modes: tuple[int, ...],
+    depth: int,
+    channels: int,
+    large: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also in the forms that large grids and wide networks get, which the thresholds give to small ones here."""
+    if large:
+        monkeypatch.setattr(spectral, "GEMM_OVER_FFT", 0)
+        monkeypatch.setattr(spectral, "WIDE", 1)
     torch.manual_seed(0)
     model = FNO(channels, channels, width=5, modes=modes, depth=depth).double()
     with torch.no_grad():  # weights of order one, so that every mode matters
@@ -123,6 +135,16 @@ def test_fno_equals_its_fft_twin(space: tuple[int, ...], modes: tuple[int, ...],
     torch.testing.assert_close(ours, twin, rtol=1e-11, atol=1e-11)
     for mine, other in zip(our_gradients, twin_gradients, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
+
+
+def test_the_transform_is_chosen_by_counting() -> None:
+    # One axis of n = 8 points and m = 2 modes: 8 x 4 multiplications and additions; then 2 rows of 16 x 8 on the other.
+    assert spectral.matrix_flops((2,), (8,)) == 2 * 8 * 4
+    assert spectral.matrix_flops((2, 2), (8, 8)) == 2 * (8 * 8 * 4 + 2 * 16 * 8)
+    for dims, n, modes in ((1, 160, 28), (2, 64, 8), (3, 32, 8), (1, 1024, 32), (2, 256, 32), (3, 64, 16)):
+        assert not spectral.prefers_fft((modes,) * dims, (n,) * dims)
+    assert spectral.prefers_fft((32,) * 3, (64,) * 3)  # all modes that the grid has
+    assert spectral.prefers_fft((513,), (1024,))
 
 
 def test_transform_and_inverse_are_the_truncated_fft() -> None:

@@ -1,7 +1,8 @@
 """Truncated Fourier transforms as small dense matrices.
 
 A Fourier neural operator keeps few modes, so transform, slice, scatter and inverse transform collapse into two matrix
-products per axis, in real arithmetic. That is faster than an FFT at the sizes in use, compiles, and exports.
+products per axis, in real arithmetic. That is faster than an FFT at most sizes, compiles, and exports; where nearly all
+modes of a large grid are kept, `prefers_fft` counts that it is not, and the same spectrum comes from an FFT.
 
 A spectrum travels as real tensors whose last two axes are (2, modes): real part, then imaginary part. The last axis of
 the field is transformed as real data and keeps k = 0 .. m-1; every other axis keeps k = 0 .. m-1 and k = -m .. -1.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,12 @@ from hero.errors import HeroError
 from hero.models.once import once
 
 Matrices = tuple[list[Tensor], list[Tensor]]
+
+GEMM_OVER_FFT = 10
+"""Arithmetic of a matrix product in the time of one operation of an FFT with its slices and zeros, measured on CPUs."""
+
+WIDE = 32
+"""Channels from which on the weights of a mode are so many that copying them costs more than copying the spectrum."""
 
 
 def autocasting(u: Tensor) -> bool:
@@ -104,6 +112,50 @@ def truncated_inverse(z: Tensor, inverse: list[Tensor]) -> Tensor:
     return z.flatten(-2) @ inverse[-1]
 
 
+def matrix_flops(modes: tuple[int, ...], space: tuple[int, ...]) -> float:
+    """Arithmetic of `truncated_transform` for one field: two for each element of a matrix and row that meets it."""
+    flops, rows = 0.0, math.prod(space)
+    for axis in reversed(range(len(space))):
+        n, real = space[axis], axis == len(space) - 1
+        rows //= n
+        flops += 2 * rows * (n * 2 * modes[axis] if real else 2 * n * 4 * modes[axis])
+        rows *= modes[axis] if real else 2 * modes[axis]
+    return flops
+
+
+def prefers_fft(modes: tuple[int, ...], space: tuple[int, ...]) -> bool:
+    """Whether the transform by matrices takes longer than an FFT of real data, 5/2 N log₂ N; counted, never timed."""
+    points = math.prod(space)
+    return matrix_flops(modes, space) > GEMM_OVER_FFT * 2.5 * points * math.log2(max(points, 2))
+
+
+def fast_transform(u: Tensor, modes: tuple[int, ...]) -> Tensor:
+    """`truncated_transform` by an FFT, which makes all modes, of which the kept ones are taken."""
+    space = u.shape[2:]
+    z = torch.fft.rfftn(u, dim=tuple(range(2, u.dim())))[..., : modes[-1]]
+    for axis, (m, n) in enumerate(zip(modes[:-1], space[:-1], strict=True), start=2):
+        if 2 * m < n:
+            z = torch.cat([z.narrow(axis, 0, m), z.narrow(axis, n - m, m)], dim=axis)
+    z = torch.view_as_real(z)  # (b, c, kept_1, .., kept_D, 2)
+    return z.permute(0, 1, *reversed(range(3, 2 + len(space))), -1, 2)
+
+
+def fast_inverse(z: Tensor, modes: tuple[int, ...], space: tuple[int, ...]) -> Tensor:
+    """`truncated_inverse` by an FFT, with zeros for the modes that are not kept.
+
+    Of the modes k = 0 and Nyquist of the last axis an FFT of real data reads the part that a real field can have, and
+    the matrices take the real part of the field; both are the same.
+    """
+    dims = len(space)
+    z = z.permute(0, 1, -1, *reversed(range(2, 1 + dims)), -2)
+    c = torch.view_as_complex(z.contiguous())
+    for axis, (m, n) in enumerate(zip(modes[:-1], space[:-1], strict=True), start=2):
+        if 2 * m < n:
+            gap = c.new_zeros(*c.shape[:axis], n - 2 * m, *c.shape[axis + 1 :])
+            c = torch.cat([c.narrow(axis, 0, m), gap, c.narrow(axis, m, m)], dim=axis)
+    return torch.fft.irfftn(c, s=space, dim=tuple(range(2, 2 + dims)))
+
+
 class SpectralConv(nn.Module):
     """K(u)^(k) = W_k û(k) on the kept modes, zero elsewhere; one complex matrix W_k (in x out) per kept mode.
 
@@ -135,11 +187,13 @@ class SpectralConv(nn.Module):
         u = u.to(self.weight.dtype)  # under autocast it may come in sixteen bits
         space = tuple(u.shape[2:])
         forward, inverse, mean = self.matrices(space, u)
+        fast = prefers_fft(self.modes, space) and not torch.compiler.is_exporting()
         with full_precision(u):
-            z = mix_modes(truncated_transform(u, forward), self.weight if weight is None else weight)
+            z = fast_transform(u, self.modes) if fast else truncated_transform(u, forward)
+            z = mix_modes(z, self.weight if weight is None else weight)
             if bias is not None:
                 z = z + once(("bias", bias, space), lambda: bias.reshape(-1, *(1,) * mean.dim()) * mean)
-            return truncated_inverse(z, inverse)
+            return fast_inverse(z, self.modes, space) if fast else truncated_inverse(z, inverse)
 
 
 def mix_modes(z: Tensor, weight: Tensor) -> Tensor:
@@ -151,6 +205,8 @@ def mix_modes(z: Tensor, weight: Tensor) -> Tensor:
         rotated = torch.cat([-z[..., 1:, :], z[..., :1, :]], dim=-2)  # iX, so that X W = X Re W + iX Im W
         terms = [z[:, i, None] * real[i] + rotated[:, i, None] * imaginary[i] for i in range(weight.shape[1])]
         return sum(terms[1:], terms[0])
+    if min(weight.shape[1:3]) >= WIDE:
+        return mix_wide(z, weight)
 
     def blocks() -> Tensor:
         """W as real blocks [[Re, Im], [-Im, Re]]: one real matrix product per mode, (modes, 2 in, 2 out)."""
@@ -162,3 +218,42 @@ def mix_modes(z: Tensor, weight: Tensor) -> Tensor:
     z = torch.bmm(z, once(("blocks", weight), blocks))
     z = z.unflatten(-1, (2, -1)).unflatten(0, kept)  # (*kept, batch, 2, out)
     return z.movedim((-3, -2, -1), (0, -2, 1))
+
+
+def mix_wide(z: Tensor, weight: Tensor) -> Tensor:
+    """`mix_modes` without blocks: with the rows Z = [Re X; Im X], P = Z Re W and Q = Z Im W give all four products.
+
+    Weights are read where they are many: half as much of them is written as in blocks, transposed in one sweep.
+    """
+    batch, (i, o), kept = len(z), weight.shape[1:3], weight.shape[3:]
+    # In the order of the weights, so that only the spectrum, which is smaller, has its axes reversed.
+    order = (*reversed((*range(2, z.dim() - 2), z.dim() - 1)), z.dim() - 2, 0, 1)  # (*kept, 2, batch, in)
+    modes_first = once(("modes first", weight), lambda: transposed(weight).unflatten(1, (2, i, o)))
+    z = z.permute(order).reshape(-1, 1, 2 * batch, i) @ modes_first  # (modes, 2, 2 batch, out)
+    p, q = z.unbind(1)
+    z = torch.stack([p[:, :batch] - q[:, batch:], q[:, :batch] + p[:, batch:]], dim=1)
+    return z.unflatten(0, kept).permute(sorted(range(len(order)), key=order.__getitem__))
+
+
+class Transposed(torch.autograd.Function):
+    """(2, in, out, *kept) -> (modes, 2 in out), its gradient back: as matrices, which torch transposes in blocks."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(weight: Tensor) -> Tensor:
+        return weight.reshape(-1, math.prod(weight.shape[3:])).T.contiguous()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.shape = inputs[0].shape
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient.T.contiguous().reshape(ctx.shape)
+
+
+def transposed(weight: Tensor) -> Tensor:
+    """The weights with modes first; a compiler writes its own gradient."""
+    result: Tensor = Transposed.forward(weight) if torch.compiler.is_compiling() else Transposed.apply(weight)
+    return result
