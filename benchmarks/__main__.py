@@ -1,8 +1,11 @@
 """`python -m benchmarks`: measure, print, write. Run it in the root of the repository.
 
 python -m benchmarks peers --dims 1 --eager       a first look
-python -m benchmarks peers --json speed.json      all of it; in 3D compiling alone takes minutes
-python -m benchmarks scaling speed.png            cost of an update against grid size and batch
+python -m benchmarks peers                        all of it; in 3D compiling alone takes minutes
+python -m benchmarks solution                     from the command to a trained and evaluated operator, beside the peers
+python -m benchmarks updates                      an update of HERO and of SOAP over a plain one
+python -m benchmarks sizes --parts 1 2            updates at people's sizes, beside the peers and the authors
+python -m benchmarks growth                       time and memory of an update against everything that makes it large
 python -m benchmarks memory memory.png            memory of an update against the length of its unroll
 python -m benchmarks streaming --storage gzip     training from a file next to training from memory
 python -m benchmarks snapshots                    a folder of 10,000 files with one state each: time and memory
@@ -38,17 +41,22 @@ from benchmarks.evidence import (
     verify_weights,
 )
 from benchmarks.evidence_page import build, outdated
+from benchmarks.growth import VARIED, measure_growth
 from benchmarks.network import measure, table_lines
 from benchmarks.network_data import KINDS
 from benchmarks.peers import compare, paper_workloads
 from benchmarks.predictability import measure_predictability
-from benchmarks.scaling import measure_scaling, paper_sweeps, scaling_figure
+from benchmarks.sizes import PARTS, measure_sizes
 from benchmarks.snapshots import measure_snapshots, print_snapshots
 from benchmarks.soak import repeat_evaluation, soak
+from benchmarks.solution import SOLVERS, measure_solution
+from benchmarks.speed_files import SPEED, keep_speed
+from benchmarks.speed_page import build_speed, solution_table, updates_table
 from benchmarks.streaming import print_streaming, streaming_ratios
 from benchmarks.tables import print_comparison
 from benchmarks.tuning import grid, summary, tune
 from benchmarks.unroll_memory import unroll_memory, unroll_memory_figure
+from benchmarks.updates import measure_updates
 from hero.errors import HeroError
 from hero.files import write_json
 from hero.report.figures.style import save
@@ -57,18 +65,32 @@ from hero.strategies import STRATEGIES
 
 def run_peers(args: argparse.Namespace) -> None:
     """Our FNO next to neuraloperator and APEBench: updates at batch 20, rollouts of 200 steps at batch 1 and 30."""
-    result = compare(paper_workloads(args.dims), args.rounds, args.threads, args.eager)
-    print_comparison(result)
-    if args.json:
-        write_json(args.json, result)
+    for dims in args.dims:
+        result = compare(paper_workloads([dims]), args.rounds, args.threads, args.eager)
+        print_comparison(result)
+        keep_speed("peers", str(dims), result, args.out)
 
 
-def run_scaling(args: argparse.Namespace) -> None:
-    """Cost of one update against grid size and batch, in 1D and 2D."""
-    rows = measure_scaling(paper_sweeps(), args.rounds, args.threads, args.eager)
-    save(scaling_figure(rows), args.figure)
-    if args.json:
-        write_json(args.json, rows)
+def run_solution(args: argparse.Namespace) -> None:
+    """Seconds from the command to a trained and evaluated operator on Burgers, ours and the peers', cold and warm."""
+    found = measure_solution(args.participants, args.updates, args.threads, args.out)
+    print(solution_table({name: {"rows": rows} for name, rows in found.items()}))
+
+
+def run_updates(args: argparse.Namespace) -> None:
+    """An update of HERO and of SOAP beside one of push-forward training with AdamW, compiled."""
+    found = measure_updates(args.dims, args.rounds, args.threads, args.eager, args.out)
+    print(updates_table({str(dims): {"rows": rows} for dims, rows in found.items()}))
+
+
+def run_sizes(args: argparse.Namespace) -> None:
+    """Updates at the sizes that people train, ours beside neuraloperator's, and beside the authors of other networks."""
+    measure_sizes(args.parts, args.rounds, args.threads, args.quick, args.out)
+
+
+def run_growth(args: argparse.Namespace) -> None:
+    """Time and memory of an update against points, width, modes, unroll, batch and processes."""
+    measure_growth(args.parts, args.rounds, args.threads, args.quick, args.out)
 
 
 def run_memory(args: argparse.Namespace) -> None:
@@ -141,7 +163,7 @@ def run_results(args: argparse.Namespace) -> None:
         commit = full_hash(args.commit)
         runs, studies = collect(args.add, args.results, commit, args.machine), collect_studies(args.add, args.results)
         print(f"{runs} finished runs and {studies} studies, probes or landscapes of {args.add} are in {args.results}.")
-    for path in build(args.results, Path()):
+    for path in (*build(args.results, Path()), *build_speed(args.results, Path())):
         print(path)
 
 
@@ -190,21 +212,35 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = top.add_subparsers(required=True, metavar="COMMAND")
-    for name, call, rounds in (("peers", run_peers, 10), ("scaling", run_scaling, 3), ("memory", run_memory, None)):
+    threads = min(2, os.cpu_count() or 1)
+    for name, call, rounds in (
+        ("peers", run_peers, 10),
+        ("solution", run_solution, None),
+        ("updates", run_updates, 20),
+        ("sizes", run_sizes, 2),
+        ("growth", run_growth, 2),
+    ):
         command = commands.add_parser(name, help=call.__doc__, description=call.__doc__)
         command.set_defaults(call=call)
-        command.add_argument("--json", type=Path, metavar="FILE", help="also write every number here")
-        if name != "peers":
-            command.add_argument("figure", type=png, metavar="PNG", help="the figure")
+        command.add_argument("--out", type=Path, default=SPEED, metavar="DIR", help=f"every number (default {SPEED})")
+        command.add_argument("--threads", type=at_least_one, default=threads, help=f"cores (default {threads})")
         if rounds is not None:
-            threads = min(2, os.cpu_count() or 1)
             command.add_argument("--rounds", type=at_least_one, default=rounds, help=f"turns (default {rounds})")
-            command.add_argument("--threads", type=at_least_one, default=threads, help=f"cores (default {threads})")
+        if name in ("peers", "updates"):
             command.add_argument("--eager", action="store_true", help="ours without torch.compile: saves minutes")
-        if name == "peers":
             command.add_argument("--dims", type=int, nargs="+", choices=(1, 2, 3), default=(1, 2, 3))
-        if name == "memory":
-            command.add_argument("--dims", type=int, choices=(1, 2, 3), default=2)
+        if name in ("sizes", "growth"):
+            parts = PARTS if name == "sizes" else (*VARIED, "processes")
+            command.add_argument("--parts", nargs="+", choices=parts, default=parts, help="only these; others stay")
+            command.add_argument("--quick", action="store_true", help="tiny work, to try the command")
+        if name == "solution":
+            command.add_argument("--updates", type=at_least_one, default=10_000, help="(default 10000)")
+            command.add_argument("--participants", nargs="+", choices=SOLVERS, default=SOLVERS)
+    command = commands.add_parser("memory", help=run_memory.__doc__, description=run_memory.__doc__)
+    command.set_defaults(call=run_memory)
+    command.add_argument("figure", type=png, metavar="PNG", help="the figure")
+    command.add_argument("--json", type=Path, metavar="FILE", help="also write every number here")
+    command.add_argument("--dims", type=int, choices=(1, 2, 3), default=2)
     command = commands.add_parser("snapshots", help=run_snapshots.__doc__, description=run_snapshots.__doc__)
     command.set_defaults(call=run_snapshots)
 

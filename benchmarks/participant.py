@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -37,6 +37,7 @@ class Workload:
     depth: int
     batch: int
     steps: int
+    network: str = "fno"  # or transolver, with `modes` slices, or unet, with `depth` grids below the first
 
     @property
     def space(self) -> tuple[int, ...]:
@@ -98,7 +99,7 @@ def apebench_work(work: Workload, compiled: bool) -> Prepared:
 
 
 LIBRARIES = {
-    "hero": ("benchmarks.participants_torch",),
+    **dict.fromkeys(("hero", "hero_matrices", "hero_fft", "authors"), ("benchmarks.participants_torch",)),
     "neuralop": ("neuralop.layers.fno_block", "benchmarks.participants_torch"),
     "apebench": ("optax", "pdequinox", "trainax"),
 }
@@ -127,6 +128,8 @@ class Session:
         workload = Workload(**work)
         if workload.kind not in self.rehearsed:
             rehearsal = Workload(workload.kind, 1, points=8, width=2, modes=2, depth=1, batch=1, steps=2)
+            if workload.network != "fno":
+                rehearsal = replace(workload, points=8, width=8, modes=2, depth=1, batch=1)
             self.build(rehearsal, compiled).run()
             self.rehearsed.add(workload.kind)
         release_memory()

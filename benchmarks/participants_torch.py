@@ -1,27 +1,32 @@
-"""The torch participants: our FNO as a user gets it, and neuraloperator's layers as the same network."""
+"""The torch participants: our networks as a user gets them, and the layers of others as the same networks."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from benchmarks.participant import LR, WEIGHT_DECAY, Prepared, Workload
+from benchmarks.references import AuthorsUNet, authors_transolver
 from hero.data.windows import Batch, Context
 from hero.method.rollout import as_stepper, rollout, unroll
-from hero.models import FNO, count_parameters
+from hero.models import FNO, Transolver, UNet, count_parameters, spectral
 from hero.runs.config import make_config
 from hero.runs.folder import choose_device
 from hero.training.compile import compiled as compiled_function
 from hero.training.compile import find_compiler
+
+HEADS = 8
+"""Of a Transolver."""
 
 
 def hero_work(work: Workload, compiled: bool) -> Prepared:
     """Our FNO as `hero train` trains it by push_forward, and as `hero.rollout` rolls it out."""
     device = choose_device("auto")
     torch.manual_seed(0)
-    model = FNO(1, 1, work.width, (work.modes,) * work.dims, work.depth).to(device)
+    model = hero_model(work).to(device)
     count = count_parameters(model)
     context = Context(torch.randn(work.batch, 1, 1, *work.space, device=device))
     if work.kind == "inference":
@@ -36,6 +41,27 @@ def hero_work(work: Workload, compiled: bool) -> Prepared:
     compiler = find_compiler(config, model, batch)
     strategy, compiled = config.make_strategy(compiler), compiler is not None
     return Prepared(update_of(model, lambda: strategy.loss(model, batch).value), count, compiled)
+
+
+def hero_model(work: Workload) -> nn.Module:
+    """Our network; Transolver and U-Net with walls, as their authors have them."""
+    if work.network == "transolver":
+        return Transolver(1, 1, work.dims, work.width, work.depth, HEADS, slices=work.modes, periodic=False)
+    if work.network == "unet":
+        return UNet(1, 1, (False,) * work.dims, work.width, levels=work.depth)
+    return FNO(1, 1, work.width, (work.modes,) * work.dims, work.depth)
+
+
+def hero_matrices_work(work: Workload, compiled: bool) -> Prepared:
+    """Our FNO with the transform by matrices, whatever the count says."""
+    spectral.GEMM_OVER_FFT = math.inf  # type: ignore[assignment]
+    return hero_work(work, compiled)
+
+
+def hero_fft_work(work: Workload, compiled: bool) -> Prepared:
+    """Our FNO with the transform by an FFT, whatever the count says."""
+    spectral.GEMM_OVER_FFT = 0
+    return hero_work(work, compiled)
 
 
 def compiled_rollout(model: nn.Module, context: Context, steps: int, chunk: int = 5) -> Callable[[], Tensor]:
@@ -72,9 +98,28 @@ def neuralop_model(work: Workload) -> nn.Module:
 
 def neuralop_work(work: Workload, compiled: bool) -> Prepared:
     """neuraloperator as its users run it, eagerly; `compiled` is not for it."""
+    return eager_work(neuralop_model, work)
+
+
+def authors_model(work: Workload) -> nn.Module:
+    """Transolver and U-Net with the layers of their authors."""
+    if work.network == "transolver":
+        model = hero_model(work)
+        assert isinstance(model, Transolver)
+        return authors_transolver(model)
+    return AuthorsUNet(1, 1, work.width, work.depth)
+
+
+def authors_work(work: Workload, compiled: bool) -> Prepared:
+    """The layers of the authors, eagerly, as their code runs them."""
+    return eager_work(authors_model, work)
+
+
+def eager_work(make: Callable[[Workload], nn.Module], work: Workload) -> Prepared:
+    """A plain loop of torch around a network."""
     device = choose_device("auto")
     torch.manual_seed(0)
-    model = neuralop_model(work).to(device)
+    model = make(work).to(device)
     count = sum(p.numel() * (2 if p.is_complex() else 1) for p in model.parameters())
     start = torch.randn(work.batch, 1, *work.space, device=device)
     if work.kind == "inference":
