@@ -84,7 +84,7 @@ def run_updates(args: argparse.Namespace) -> None:
 
 
 def run_sizes(args: argparse.Namespace) -> None:
-    """Updates at the sizes that people train, ours beside neuraloperator's, and beside the authors of other networks."""
+    """Updates at the sizes that people train, beside neuraloperator's FNO and the authors' Transolver and U-Net."""
     measure_sizes(args.parts, args.rounds, args.threads, args.quick, args.out)
 
 

@@ -51,7 +51,8 @@ def measure_growth(parts: Sequence[str], rounds: int, threads: int, quick: bool,
         for part in varied:
             rows: list[dict[str, Any]] = []
             for value in values[part]:
-                work = replace(SMALL if quick else BASE, **{part: value})
+                changed: dict[str, Any] = {part: value}
+                work = replace(SMALL if quick else BASE, **changed)
                 need = pool["hero", False].ask("flops", work=asdict(work))
                 limit = limit_of(work, need["flops"], need["parameters"], machine)
                 rows += [row | limit for row in alternate(pool, LABELS, work, rounds, advance)]

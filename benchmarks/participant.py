@@ -37,7 +37,7 @@ class Workload:
     depth: int
     batch: int
     steps: int
-    network: str = "fno"  # or transolver, with `modes` slices, or unet, with `depth` grids below the first
+    network: Any = "fno"  # or transolver, with `modes` slices, or unet, with `depth` grids below the first
 
     @property
     def space(self) -> tuple[int, ...]:

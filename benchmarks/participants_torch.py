@@ -19,7 +19,7 @@ from hero.training.compile import compiled as compiled_function
 from hero.training.compile import find_compiler
 
 HEADS = 8
-"""Of a Transolver."""
+"""Heads of a Transolver."""
 
 
 def hero_work(work: Workload, compiled: bool) -> Prepared:

@@ -1,4 +1,4 @@
-"""The numbers of the paper's protocol on Burgers for the peers of `solution.py`; without torch, which one of them never loads."""
+"""The paper's protocol on Burgers for the peers of `solution.py`; without torch, which one of them never loads."""
 
 from __future__ import annotations
 

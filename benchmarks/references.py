@@ -1,8 +1,8 @@
 """Transolver and U-Net as their authors write them, beside which ours are measured.
 
 `AuthorsTransolver` has the parameters of ours and the formulae of thuml/Transolver (Physics_Attention_Structured_Mesh),
-all heads at once. `AuthorsUNet` has the layers of PDEArena (microsoft/pdearena, twod_unet.py) in our order: pre-activated
-residual blocks, a strided convolution down and a transposed one up.
+all heads at once. `AuthorsUNet` has the layers of PDEArena (microsoft/pdearena, twod_unet.py) in our order:
+pre-activated residual blocks, a strided convolution down and a transposed one up.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class AuthorsAttention(PhysicsAttention):
             return super().project(v, space)
         v = v.reshape(len(v), *space, -1).movedim(-1, 1).contiguous()
         for layer in (self.in_project_x, self.in_project_fx):
-            layer.padding = (1,) * len(space)
+            layer.padding = (1,) * len(space)  # type: ignore[assignment]
         x, f = self.in_project_x(v), self.in_project_fx(v)
         return x.movedim(1, -1).flatten(1, -2), f.movedim(1, -1).flatten(1, -2)
 

@@ -1,9 +1,9 @@
 """From the command to a trained and evaluated operator: `python -m benchmarks solution`.
 
-The paper's protocol on Burgers: 10,000 push-forward updates, batch 20, unroll of 5 steps, relative loss, AdamW with warm-up and
-cosine, clipping, validation twenty times, rollouts of 200 steps at the end. Each participant is a fresh process, and its whole life is
-timed: imports, compiling, training, evaluation. `cold` begins without compiled code, `warm` with the code of an earlier
-process. Data are made before, the same for all.
+The paper's protocol on Burgers: 10,000 push-forward updates, batch 20, unroll of 5 steps, relative loss, AdamW with
+warm-up and cosine, clipping, validation twenty times, rollouts of 200 steps at the end. Each participant is a fresh
+process, and its whole life is timed: imports, compiling, training, evaluation. `cold` begins without compiled code,
+`warm` with the code of an earlier process. Data are made before, the same for all.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def export_data(place: Path, updates: int) -> None:
     """The data of the task in our store, and as one file of arrays for the others."""
     config = make_config(overrides=overrides(updates))
     splits = {name: load_data(config, name, place / "data", "cpu").states.numpy() for name in ("train", "val", "test")}
-    np.savez(place / "data.npz", **splits)
+    np.savez(place / "data.npz", allow_pickle=False, **splits)
 
 
 def overrides(updates: int) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def main(path: str, updates: int, threads: int) -> None:
     model = neuralop_model(Workload("training", 1, **PAPER[1], batch=BATCH, steps=UNROLL))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, weight_decay=WEIGHT_DECAY)
     best, kept = float("inf"), dict[str, Tensor]()
-    for step, (rows, starts) in enumerate(windows(train.shape[:2], updates)):
+    for step, (rows, starts) in enumerate(windows((train.shape[0], train.shape[1]), updates)):
         window = train[rows[:, None], starts[:, None] + np.arange(UNROLL + 1)]
         optimizer.param_groups[0]["lr"] = learning_rate(step, updates)
         optimizer.zero_grad()

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from hero.files import write_json
+from hero.files import FIELD, write_json
 
 SPEED = Path("results/speed")
 
@@ -24,7 +24,8 @@ def about() -> dict[str, Any]:
 def read_speed(name: str, folder: Path = SPEED) -> dict[str, Any]:
     """A stored measurement; empty if there is none."""
     path = folder / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    stored = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return {part: content for part, content in stored.items() if part != FIELD}
 
 
 def keep_speed(name: str, part: str, content: Any, folder: Path = SPEED) -> None:

@@ -1,7 +1,7 @@
 """Tables and figure of docs/reference/speed.md, made from `results/speed/` alone; a part of `make results`.
 
-Between `<!-- begin NAME -->` and `<!-- end NAME -->` the page holds what is written here. A file of `results/speed/` that
-is not there leaves "not run".
+Between `<!-- begin NAME -->` and `<!-- end NAME -->` the page holds what is written here, "not run" where
+`results/speed/` has no file.
 """
 
 from __future__ import annotations
@@ -147,7 +147,8 @@ def filled(text: str, folder: Path) -> str:
         parts = read_speed(file, folder)
         made = f"{measured_on(parts)}\n\n{make(parts)}" if parts else NOT_RUN
         block = f"<!-- begin {name} -->\n{made}\n<!-- end {name} -->"
-        text = re.sub(rf"<!-- begin {name} -->\n.*?<!-- end {name} -->", lambda _, b=block: b, text, flags=re.DOTALL)
+        marks = re.compile(rf"<!-- begin {name} -->\n.*?<!-- end {name} -->", re.DOTALL)
+        text = marks.sub(block.replace("\\", r"\\"), text)
     return text
 
 

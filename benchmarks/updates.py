@@ -1,4 +1,4 @@
-"""HERO's and SOAP's update beside the plain one, compiled as `hero train` compiles it: `python -m benchmarks updates`."""
+"""HERO's and SOAP's update beside the plain one, compiled as in `hero train`: `python -m benchmarks updates`."""
 
 from __future__ import annotations
 

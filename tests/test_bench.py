@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from benchmarks.__main__ import main
+from benchmarks.growth import VARIED, growth_figure
 from benchmarks.limits import least_bytes, limit_of
 from benchmarks.participant import Workload
 from benchmarks.peers import PAPER, compare, paper_workloads
-from benchmarks.scaling import paper_sweeps, scaling_figure
+from benchmarks.speed_page import filled
 from benchmarks.tables import print_comparison
 from hero.console import console
 from hero.files import write_json
@@ -107,36 +108,45 @@ def test_the_workloads_are_the_papers() -> None:
         ("inference", 30, 200),
     ]
     assert [w.space for w in works[::3]] == [(160,), (64, 64), (32, 32, 32)]
-    for title, varies, sweep in paper_sweeps():
-        assert title[:2] in ("1D", "2D")
-        values = [getattr(work, varies) for work in sweep]
-        assert values == sorted(set(values))
-        assert all(2 * work.modes <= work.points for work in sweep)
 
 
 def test_the_figure_draws_every_participant(tmp_path: Path) -> None:
-    names = ("hero", "neuralop", "apebench")
-    rows: list[dict[str, Any]] = [
-        {"participant": name, "sweep": title, "varies": varies, varies: getattr(work, varies), "median_seconds": 0.01}
-        for title, varies, sweep in paper_sweeps()
-        for work in sweep
-        for name in names
-    ]
-    rows[0] = {name: value for name, value in rows[0].items() if name != "median_seconds"} | {"failed": "out"}
-    figure = scaling_figure(rows)
-    assert len(figure.axes) == 4
+    about = {"commit": "0", "day": "2026-01-01", "processor": "x"}
+    parts = {
+        varies: {
+            "about": about,
+            "rows": [
+                {"participant": name, varies: value, "median_seconds": 0.01 * value, "peak_bytes": 2**20 * value}
+                for value in values
+                for name in ("hero", "neuralop")
+            ],
+        }
+        for varies, values in VARIED.items()
+    }
+    figure = growth_figure(parts)
+    assert len(figure.axes) == 2 * len(VARIED)
     for axes in figure.axes:
-        assert tuple(axes.get_legend_handles_labels()[1]) == names
+        assert len(axes.lines) == 2
         assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-    assert save(figure, tmp_path / "speed.png").stat().st_size > 0
+    assert save(figure, tmp_path / "growth.png").stat().st_size > 0
+
+
+def test_each_command_writes_its_part_and_the_page_is_filled_from_it(tmp_path: Path) -> None:
+    speed = tmp_path / "speed"
+    assert main(["sizes", "--parts", "1", "--quick", "--rounds", "1", "--out", str(speed)]) == 0
+    assert main(["growth", "--parts", "batch", "--quick", "--rounds", "1", "--out", str(speed)]) == 0
+    text = "<!-- begin sizes -->\n<!-- end sizes -->\n<!-- begin updates -->\n<!-- end updates -->\n"
+    made = filled(text, speed)
+    assert made.count("| fno 8, width 8") == 1
+    assert "not run" in made.split("begin updates")[1]
+    assert filled(made, speed) == made
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["peers", "--rounds", "0"], ("--rounds", "0 is too few", "1 or more")),
-        (["scaling", "speed.png", "--threads", "-1"], ("--threads", "-1 is too few")),
-        (["scaling", "speed.txt"], ("speed.txt", ".png")),
+        (["growth", "--threads", "-1"], ("--threads", "-1 is too few")),
         (["memory", "memory.txt"], ("memory.txt", ".png")),
     ],
 )
