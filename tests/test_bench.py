@@ -18,6 +18,7 @@ from benchmarks.growth import VARIED, growth_figure
 from benchmarks.limits import least_bytes, limit_of
 from benchmarks.participant import Workload
 from benchmarks.peers import PAPER, compare, paper_workloads
+from benchmarks.speed_files import keep_speed, read_speed
 from benchmarks.speed_page import filled
 from benchmarks.tables import print_comparison
 from hero.console import console
@@ -131,15 +132,17 @@ def test_the_figure_draws_every_participant(tmp_path: Path) -> None:
     assert save(figure, tmp_path / "growth.png").stat().st_size > 0
 
 
-def test_each_command_writes_its_part_and_the_page_is_filled_from_it(tmp_path: Path) -> None:
-    speed = tmp_path / "speed"
-    assert main(["sizes", "--parts", "1", "--quick", "--rounds", "1", "--out", str(speed)]) == 0
-    assert main(["growth", "--parts", "batch", "--quick", "--rounds", "1", "--out", str(speed)]) == 0
-    text = "<!-- begin sizes -->\n<!-- end sizes -->\n<!-- begin updates -->\n<!-- end updates -->\n"
-    made = filled(text, speed)
-    assert made.count("| fno 8, width 8") == 1
-    assert "not run" in made.split("begin updates")[1]
-    assert filled(made, speed) == made
+def test_a_measurement_keeps_its_other_parts_and_fills_the_page(tmp_path: Path) -> None:
+    keep_speed("updates", "2", [], tmp_path)
+    assert main(["updates", "--dims", "1", "--eager", "--rounds", "1", "--threads", "1", "--out", str(tmp_path)]) == 0
+    parts = read_speed("updates", tmp_path)
+    assert list(parts) == ["2", "1"]
+    assert [row["ratio"] for row in parts["1"]["rows"]][0] == 1.0
+    keep_speed("updates", "2", parts["1"]["rows"], tmp_path)
+    made = filled("<!-- begin updates -->\n<!-- end updates -->\n<!-- begin sizes -->\n<!-- end sizes -->\n", tmp_path)
+    assert [line[:4] for line in made.splitlines() if line.endswith(") |")] == ["| 1D", "| 2D"]
+    assert "not run" in made.split("begin sizes")[1]
+    assert filled(made, tmp_path) == made
 
 
 @pytest.mark.parametrize(
