@@ -175,7 +175,7 @@ class Row(NamedTuple):
         """Names, means, and how many of the runs blew up."""
         place = self.ratios[0].task, self.ratios[0].updates
         values = [mean_text(found.cell(arm, *place, seeds, self.ratios[0].measure)) for arm in self.arms]
-        gone = [f"{sum(map(blew_up, runs))} of {len(runs)}" for arm in self.arms
+        gone = [f"{sum(map(blew_up, runs))} of {len(runs)}" if runs else "–" for arm in self.arms
                 for runs in [found.runs_of(arm, *place, seeds).values()]]  # fmt: skip
         return [*self.names, *values, *([", ".join(gone)] if self.with_blow_ups else [])]
 

@@ -137,7 +137,7 @@ def test_a_measurement_keeps_its_other_parts_and_fills_the_page(tmp_path: Path) 
     assert main(["updates", "--dims", "1", "--eager", "--rounds", "1", "--threads", "1", "--out", str(tmp_path)]) == 0
     parts = read_speed("updates", tmp_path)
     assert list(parts) == ["2", "1"]
-    assert [row["ratio"] for row in parts["1"]["rows"]][0] == 1.0
+    assert parts["1"]["rows"][0]["ratio"] == 1.0
     keep_speed("updates", "2", parts["1"]["rows"], tmp_path)
     made = filled("<!-- begin updates -->\n<!-- end updates -->\n<!-- begin sizes -->\n<!-- end sizes -->\n", tmp_path)
     assert [line[:4] for line in made.splitlines() if line.endswith(") |")] == ["| 1D", "| 2D"]
