@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from foreign import pdebench
 from hero.config import Facts
 from hero.data.files import trajectories
-from hero.data.files.handles import close_hdf5
+from hero.data.files.handles import KEPT, close_hdf5
 from hero.data.files.recording import Axis, Channel, Recording, Trajectory
 from hero.data.files.settings import FileSettings
 from hero.data.files.source import Files
@@ -250,7 +250,7 @@ def test_described_memory_is_that_of_the_parts_in_use(file: Path) -> None:
     assert whole.streamed == ()
     assert whole.memory["training data"] == whole.files["train"]
     batch = 4 * 4 * 3 * 16  # windows of 3 states
-    assert lazy.memory["training data"] == (AHEAD + 1) * batch + 8 * 2**20
+    assert lazy.memory["training data"] == (AHEAD + 1) * batch + KEPT * 2**20
     assert lazy.memory["validation data"] == lazy.files["val"]  # one part holds all of it
 
 

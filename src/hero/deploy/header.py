@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from hero.data.files.recording import Axis
-from hero.data.formats.cf import PERIODIC
-from hero.data.formats.xarray import PLACE, PREDICTED
+from hero.data.formats.xarray import PERIODIC, PLACE, PREDICTED
 from hero.errors import HeroError, install_hint
 
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from hero.data.files.arrays import STATES, as_array, is_array
-from hero.data.formats.cf import NAMES
 from hero.data.formats.named import FORCING
+from hero.data.formats.xarray import NAMES
 from hero.data.windows import Windows
 from hero.errors import HeroError, install_hint, reason_of
 from hero.files import write_atomic

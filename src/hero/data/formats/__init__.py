@@ -17,16 +17,17 @@ from typing import Any
 
 from hero.config.registry import Registry
 from hero.data.files.recording import Recording
-from hero.data.formats import folders, matlab, named, torch, vtk, xarray, xdmf
+from hero.data.formats import folders, matlab, meshes, plain, xarray
 from hero.data.formats.arrays import LISTED, describe
 from hero.data.formats.claims import check_claim
 from hero.data.formats.containers import Format, files_of, kinds_of, opened, states_of
-from hero.data.formats.hdf5 import dedalus, fields, pbdl, well
+from hero.data.formats.hdf5 import fields, groups
 from hero.data.formats.hdf5.datasets import datasets_in
 from hero.data.formats.hdf5.layouts import read_layout
 from hero.data.formats.hdf5.table import LAYOUTS, is_particles
+from hero.data.formats.named import read_named
 from hero.data.formats.names import NameRule, find_rule, follow, split_pattern
-from hero.data.formats.snapshots import beside, read_snapshots
+from hero.data.formats.snapshots import read_channels, read_snapshots
 from hero.errors import HeroError
 
 __all__ = ["FORMATS", "Format", "open_recording"]
@@ -51,15 +52,13 @@ def _read_folder(path: Path, folder: Path, layout: str) -> Recording:
         kind = kinds_of(folder / next(iter(rule.places)))[-1]
         return read_snapshots(folder, rule, axes, partial(states_of, kind))
     if rule is not None and "{c}" in rule.pattern and "{t}" not in rule.pattern:
-        return beside(folder, rule, lambda file: _recognised(file, axes))
+        return read_channels(folder, rule, lambda file: _recognised(file, axes))
     chosen = files if rule is None else [folder / name for name in rule.places]
     recordings = [folders.with_split(_recognised(file, axes), file, folder) for file in chosen]
     named_times = rule is not None and "{t}" in rule.pattern and (pattern or rule.dated)
     if named_times and all(not one.times and len(one.trajectories) == 1 for one in recordings):
         return folders.in_series(recordings)
-    form = FORMATS.get(recordings[0].format)
-    joined = folders.all_of if "{b}" in pattern else form.join if form else folders.join
-    return joined(recordings)
+    return folders.all_of(recordings) if "{b}" in pattern else folders.join(recordings)
 
 
 def _are_states(first: Path, rule: NameRule, pattern: str, axes: str) -> bool:
@@ -100,34 +99,29 @@ FORMATS: Registry[Format] = Registry(
     "format",
     {
         "cfdbench": Format("CFDBench", "folder", folders.case_folders, folders.read_cfdbench),
-        "openfoam": Format("OpenFOAM", "folder", vtk.cases_of, vtk.read_openfoam),
+        "openfoam": Format("OpenFOAM", "folder", meshes.cases_of, meshes.read_openfoam),
         "apebench": Format("APEBench", "name", lambda name: name.startswith("apebench:"), folders.read_apebench),
-        "splits": Format(
-            "NumPy array per split",
-            "folder",
-            folders.split_files,
-            folders.read_split_files,
-        ),
-        "well": Format("The Well", "hdf5", well.is_well, well.read_well, well.join_well),
-        "dedalus": Format("Dedalus", "hdf5", dedalus.is_dedalus, dedalus.read_dedalus, dedalus.join_dedalus),
-        "pbdl": Format("PBDL", "hdf5", pbdl.is_pbdl, pbdl.read_pbdl),
+        "splits": Format("NumPy array per split", "folder", folders.split_files, folders.read_split_files),
+        "well": Format("The Well", "hdf5", groups.is_well, groups.read_well),
+        "dedalus": Format("Dedalus", "hdf5", groups.is_dedalus, groups.read_dedalus),
+        "pbdl": Format("PBDL", "hdf5", groups.is_pbdl, groups.read_pbdl),
         "matlab73": Format("MATLAB 7.3", "hdf5", matlab.is_matlab73, matlab.read_matlab73),
         "lagrangebench": Format("LagrangeBench", "hdf5", is_particles, PARTICLES),
         **{n: Format(row.title, "hdf5", row.recognises, partial(read_layout, n, row)) for n, row in LAYOUTS.items()},
         "array": Format("HDF5 with arrays by name", "hdf5", fields.is_fields, fields.read_fields),
         "folder": Format("folder of files", "folder", _always, _read_folder),
-        "npy": Format("NumPy array", "npy", _always, named.read_npy),
+        "npy": Format("NumPy array", "npy", _always, partial(read_named, form="npy")),
         "phiflow": Format("PhiFlow scene", "npz", lambda arrays: set(arrays) >= PHIFLOW, FRAME),
-        "npz": Format("NumPy arrays by name", "npz", _always, named.read_named),
-        "neuralop": Format("neuralop", "torch", torch.is_neuralop, torch.read_neuralop),
-        "torch": Format("PyTorch tensors", "torch", _always, partial(named.read_named, form="torch")),
+        "npz": Format("NumPy arrays by name", "npz", _always, read_named),
+        "neuralop": Format("neuralop", "torch", plain.is_neuralop, plain.read_neuralop),
+        "torch": Format("PyTorch tensors", "torch", _always, partial(read_named, form="torch")),
         "matlab": Format("MATLAB", "mat", _always, matlab.read_matlab),
         "netcdf": Format("NetCDF", "netcdf", _always, xarray.read_xarray),
         "zarr": Format("Zarr", "zarr", _always, xarray.read_zarr),
-        "csv": Format("CSV table", "csv", _always, partial(named.read_named, form="csv")),
-        "parquet": Format("Parquet table", "parquet", _always, partial(named.read_named, form="parquet")),
+        "csv": Format("CSV table", "csv", _always, partial(read_named, form="csv")),
+        "parquet": Format("Parquet table", "parquet", _always, partial(read_named, form="parquet")),
         "vtk": Format("VTK", "vtk", _always, STATE),
-        "xdmf": Format("XDMF", "xdmf", _always, xdmf.read_xdmf),
+        "xdmf": Format("XDMF", "xdmf", _always, meshes.read_xdmf),
         "image": Format("image", "image", _always, STATE),
         "pickle": Format("Python pickle", "pickle", _always, PICKLE),
         "zip": Format("zip file", "zip", _always, ZIP),

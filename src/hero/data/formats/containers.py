@@ -15,16 +15,12 @@ from hero.data.files.handles import damage_reported, opened_hdf5
 from hero.data.files.recording import Recording
 from hero.data.formats.arrays import FileArray
 from hero.data.formats.claims import check_hdf5, zip_kind
-from hero.data.formats.folders import join
 from hero.data.formats.hdf5.fields import arrays_in
-from hero.data.formats.images import MAGIC as MAGIC_OF_IMAGES
-from hero.data.formats.images import open_image
 from hero.data.formats.matlab import open_mat
+from hero.data.formats.meshes import open_vtk
 from hero.data.formats.names import natural
-from hero.data.formats.numpy import open_npy, open_npz
+from hero.data.formats.plain import IMAGES, LEGACY, open_image, open_npy, open_npz, open_torch
 from hero.data.formats.tables import is_csv, open_csv, open_parquet
-from hero.data.formats.torch import LEGACY, open_torch
-from hero.data.formats.vtk import open_vtk
 from hero.data.formats.xarray import (
     CLASSIC,
     has_dimensions,
@@ -49,8 +45,6 @@ class Format:
     """True, or not empty, if the opened file has this layout."""
     read: Callable[[Path, Any, str], Recording] | str
     """(path, opened file, layout word) -> the recording; or the end of a sentence that refuses the file."""
-    join: Callable[[Sequence[Recording]], Recording] = join
-    """The recordings of several files of a folder as one."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +73,7 @@ KINDS = {
     "parquet": Kind(open_parquet, (b"PAR1",), in_folders=True),
     "vtk": Kind(open_vtk, (b"# vtk DataFile", b"<VTKFile"), in_folders=True),
     "csv": Kind(open_csv, in_folders=True),
-    "image": Kind(open_image, MAGIC_OF_IMAGES, in_folders=True),
+    "image": Kind(open_image, IMAGES, in_folders=True),
     "zip": Kind(Path),
     "pickle": Kind(Path, (b"\x80",)),
 }
@@ -166,8 +160,6 @@ def _kind_in_folder(path: Path) -> str:
 def states_of(kind: str, path: Path) -> dict[str, FileArray]:
     """The arrays of a file by name, whatever its axes are: one state of a folder of many."""
     with opened(kind, path) as content:
-        if kind == "npy":
-            return {"": content}
         if kind == "hdf5":
             return arrays_in(path, content)
         return dict(variables_of(path, content) if kind == "netcdf" else content)

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from hero.data.files.recording import SPELLINGS, Axis, Channel, Recording
-from hero.data.formats.arrays import FileArray, Sequel, Slab, axes_of, held, recording_of, space_of, time_step
+from hero.data.formats.arrays import FileArray, held
 from hero.data.formats.named import read_named
-from hero.data.formats.numpy import open_npy
+from hero.data.formats.plain import open_npy
+from hero.data.formats.slabs import Slab, axes_of, in_turn, recording_of, space_of, time_step
 from hero.errors import HeroError, unknown_name
 
 CASE = ("u", "v")
@@ -61,7 +62,7 @@ def read_split_files(path: Path, folder: Path, layout: str) -> Recording:
     files = split_files(folder)
     described = files["train"].with_name(files["train"].name.removesuffix("_train.npy") + ".json")
     facts = _json(described).get("info", {}) if described.is_file() else {}
-    arrays = {split: open_npy(file) for split, file in files.items()}
+    arrays = {split: open_npy(file)[""] for split, file in files.items()}
     return _of_splits(tuple(files.values()), arrays, facts, layout)
 
 
@@ -93,7 +94,7 @@ def read_cfdbench(path: Path, folder: Path, layout: str) -> Recording:
     """A trajectory per case: u.npy and v.npy, (time, height, width), and numbers in case.json."""
     cases = case_folders(folder)
     names = [name for name in CASE if (cases[0] / f"{name}.npy").is_file()]
-    arrays = [[open_npy(case / f"{name}.npy") for name in names] for case in cases]
+    arrays = [[open_npy(case / f"{name}.npy")[""] for name in names] for case in cases]
     for case, parts in zip(cases, arrays, strict=True):
         shapes = {part.shape for part in parts}
         if len(shapes) > 1 or len(parts[0].shape) != 3:
@@ -147,10 +148,10 @@ def in_series(series: Sequence[Recording]) -> Recording:
     runs = [one.trajectories[0] for one in series]
     lengths = [run.frames - again for run, again in zip(runs, repeated, strict=True)]
     common = [name for name in runs[0].series if all(name in run.series for run in runs)]
-    others = {name: Sequel([run.series[name] for run in runs], lengths, repeated) for name in common}
+    others = {name: in_turn([run.series[name] for run in runs], lengths, repeated) for name in common}
     note = f"{len(series)} files that continue each other are one trajectory"
     note += f"; {sum(repeated)} states that end one file and begin the next count once." if any(repeated) else "."
-    whole = Sequel([run.read for run in runs], lengths, repeated)
+    whole = in_turn([run.read for run in runs], lengths, repeated)
     return replace(
         all_of([replace(one, dt=dt) for one in series]),
         dt=dt if found else series[0].dt,

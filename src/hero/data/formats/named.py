@@ -17,24 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from hero.data.files.recording import SPELLINGS, Channel, Recording, shortened
-from hero.data.formats.arrays import (
-    COMPONENTS,
-    SPACE,
-    FileArray,
-    Slab,
-    axes_of,
-    channels_of,
-    columns_of,
-    describe,
-    fits,
-    layout_of,
-    length_of,
-    recording_of,
-    series_of,
-    space_of,
-    whole,
-)
-from hero.data.formats.views import in_cells, real_parts, unfolded
+from hero.data.formats import slabs as of
+from hero.data.formats.arrays import FileArray, describe, in_cells, real_parts, unfolded, whole
+from hero.data.formats.slabs import COMPONENTS, SPACE, Slab, fits, length_of, space_of
 from hero.errors import HeroError
 
 FORCING = "forcing"
@@ -58,20 +43,15 @@ MOST_NUMBERS = 16
 """Conditioning numbers of a trajectory in one array."""
 
 
-def read_npy(path: Path, array: FileArray, layout: str) -> Recording:
-    """A bare array: (trajectory, time, channel, *space), or as the layout says."""
-    return read_named(path, {"": array}, layout, form="npy")
-
-
 def read_named(path: Path, arrays: Mapping[str, FileArray], layout: str, *, form: str = "npz") -> Recording:
-    """The trajectories in arrays by name."""
+    """The trajectories in arrays by name; "" is the array of a file without names."""
     numeric = {name: array for name, array in arrays.items() if np.dtype(array.dtype).kind in "fiubc"}
     layout, numbers = unfolded(path, layout, numeric)
     numbers, centred = in_cells(numbers)
     coordinates = coordinates_of(numbers)
     cloud = _small(numbers, "coords") if "coords" in numbers else None
-    states, axes = _states(path, numbers, arrays, layout, coordinates, cloud)
-    shape = tuple(numbers[next(iter(states.values()))].shape)
+    states, axes = _states(path, numbers, layout, coordinates, cloud)
+    shape = numbers[next(iter(states.values()))].shape
     letters = {name: _letters(numbers[name].shape, axes, shape) for name in numbers if _is_free(name, numbers)}
     letters = {name: word for name, word in letters.items() if word} | dict.fromkeys(states.values(), axes)
     known = {*letters, *_coordinate_names(numbers), "dt", "coords", "weights"}
@@ -83,8 +63,8 @@ def read_named(path: Path, arrays: Mapping[str, FileArray], layout: str, *, form
     for split, name in states.items():
         slabs, said = _slabs(numbers, states, letters, split, space)
         notes += [note for note in said if note not in notes]
-        bare = recording_of(form, (path,), slabs, axes_of(space, coordinates), clock=coordinates.get("t"))
-        part, conditions, series = _with_others(bare, others, split, axes, tuple(numbers[name].shape))
+        bare = of.recording_of(form, (path,), slabs, of.axes_of(space, coordinates), clock=coordinates.get("t"))
+        part, conditions, series = _with_others(bare, others, split, axes, numbers[name].shape)
         parts.append(part)
         used |= conditions
         forcing |= series
@@ -94,7 +74,11 @@ def read_named(path: Path, arrays: Mapping[str, FileArray], layout: str, *, form
         notes.append(f"Not used: {describe(rest)}{only}.")
     has_dt = "dt" in numbers and math.prod(numbers["dt"].shape) == 1
     weights = _small(numbers, "weights") if cloud is not None and "weights" in numbers else None
-    _check_cloud(path, cloud, weights, tuple(space.values()))
+    shapes = [part.shape for part in (cloud, weights) if part is not None]
+    points = tuple(space.values())
+    if any(shape[:1] != points or len(shape) != 2 - place for place, shape in enumerate(shapes)):
+        told = f"coords and weights {shapes} do not fit {math.prod(points)} points"
+        raise HeroError(f"{path}: {told}; save coords (points, dimension), weights (points,).")
     return replace(
         parts[0],
         dt=float(_small(numbers, "dt").item()) if has_dt else parts[0].dt,
@@ -108,47 +92,34 @@ def read_named(path: Path, arrays: Mapping[str, FileArray], layout: str, *, form
 def _states(
     path: Path,
     numbers: Mapping[str, FileArray],
-    arrays: Mapping[str, FileArray],
     layout: str,
     coordinates: Mapping[str, np.ndarray],
     cloud: np.ndarray | None,
 ) -> tuple[dict[str, str], str]:
     """The array of states of each split, "" where the file has none, and its axes."""
+    lengths = {letter: len(values) for letter, values in coordinates.items() if cloud is None or letter == "t"}
+    lengths |= {} if cloud is None else {"p": len(cloud)}
     splits = {SPELLINGS[name]: name for name in numbers if name in SPELLINGS and len(numbers[name].shape) > 1}
-    lengths = {letter: len(values) for letter, values in coordinates.items()}
-    if cloud is not None:
-        lengths = {"p": len(cloud), **({"t": lengths["t"]} if "t" in lengths else {})}
-    if splits:
-        shapes = [tuple(numbers[name].shape) for name in splits.values()]
-        word = _word(layout, shapes[0], cloud)
-        axes = layout_of(word, shapes[0], lengths, name=next(iter(splits.values())), path=path)
+    refusal = None
+    for name in list(splits.values())[:1] or _candidates(numbers, layout, coordinates):
+        shape = numbers[name].shape
+        of_points = cloud is not None and len(shape) == 4 and shape[3] == len(cloud)
+        word = layout or ("btcp" if of_points else "")
+        try:
+            axes = of.layout_of(word, shape, lengths, name=numbers[name].name or "the array", path=path)
+        except HeroError as error:
+            refusal = refusal or error
+            continue
+        shapes = [numbers[one].shape for one in splits.values()]
         grids = {tuple(n for letter, n in zip(axes, shape, strict=False) if letter not in "bt") for shape in shapes}
         if len(grids) > 1 or any(len(shape) != len(axes) for shape in shapes):
             told = describe({name: numbers[name] for name in splits.values()})
             raise HeroError(f"{path}: {told} differ in channels or grid; save the splits on one grid.")
-        return splits, axes
-    refusal = None
-    for name in _candidates(numbers, layout, coordinates):
-        try:
-            word = _word(layout, numbers[name].shape, cloud)
-            return {"": name}, layout_of(
-                word, numbers[name].shape, lengths, name=numbers[name].name or "the array", path=path
-            )
-        except HeroError as error:
-            refusal = refusal or error
-    if refusal is not None:
-        raise refusal
-    pickled = [name for name in arrays if np.dtype(arrays[name].dtype).hasobject]
-    closed = f" (and {', '.join(pickled)}: Python objects, a pickle, not opened)" if pickled else ""
-    raise HeroError(
-        f"{path} holds {describe(numbers) or 'no array of numbers'}{closed}; name the array of states u, or the "
-        "splits train, val and test."
+        return splits or {"": name}, axes
+    raise refusal or HeroError(
+        f"{path} holds {describe(numbers) or 'no array of numbers'}; name the array of states u, or the splits train, "
+        "val and test."
     )
-
-
-def _word(layout: str, shape: Sequence[int], cloud: np.ndarray | None) -> str:
-    of_points = cloud is not None and not layout and len(shape) == 4 and shape[3] == len(cloud)
-    return "btcp" if of_points else layout
 
 
 def _candidates(numbers: Mapping[str, FileArray], layout: str, coordinates: Mapping[str, np.ndarray]) -> list[str]:
@@ -216,31 +187,28 @@ def _slabs(
 
 def _channels(name: str, count: int, alone: bool) -> tuple[Channel, ...]:
     """`u`, or `u0`, `u1`, ... of the only array; of several, `wind_0`, `wind_1`, which data.fields=wind chooses."""
-    return channels_of(name if alone or count == 1 else f"{name}_", count)
+    return of.channels_of(name if alone or count == 1 else f"{name}_", count)
 
 
-def _coordinate_names(numbers: Mapping[str, FileArray]) -> set[str]:
-    return {name for names in COORDINATES.values() for name in names if name in numbers and _is_line(numbers[name])}
-
-
-def _is_line(array: FileArray) -> bool:
-    """Whether an array has one long axis; a (1, points) or (points, 1) array is how MATLAB keeps a vector."""
-    return 1 < max(array.shape, default=0) == math.prod(array.shape)
+def _coordinate_names(arrays: Mapping[str, FileArray]) -> dict[str, str]:
+    """Letters of the arrays that are named as a coordinate and have one long axis: MATLAB keeps a vector as (1, n)."""
+    named = {name: letter for letter, names in COORDINATES.items() for name in names if name in arrays}
+    shapes = {name: arrays[name].shape for name in named}
+    return {n: named[n] for n, shape in shapes.items() if 1 < max(shape, default=0) == math.prod(shape)}
 
 
 def coordinates_of(arrays: Mapping[str, FileArray]) -> dict[str, np.ndarray]:
-    """Arrays with one long axis that are named as a coordinate, as (points,) float64."""
-    found = {}
-    for letter, names in COORDINATES.items():
-        for name in names:
-            if name in arrays and _is_line(arrays[name]) and letter not in found:
-                found[letter] = np.asarray(_small(arrays, name), dtype=np.float64).ravel()
+    """Coordinates (points,) in float64 by their letter; of several, the first name in `COORDINATES`."""
+    found: dict[str, np.ndarray] = {}
+    for name, letter in _coordinate_names(arrays).items():
+        if letter not in found:
+            found[letter] = np.asarray(_small(arrays, name), np.float64).ravel()
     return found
 
 
 def _small(arrays: Mapping[str, FileArray], name: str) -> np.ndarray:
     if math.prod(arrays[name].shape) > LARGEST_SMALL:
-        raise HeroError(f"{name} {tuple(arrays[name].shape)} is too large for a coordinate or a table; rename it.")
+        raise HeroError(f"{name} {arrays[name].shape} is too large for a coordinate or a table; rename it.")
     return whole(arrays[name])
 
 
@@ -254,19 +222,19 @@ def _with_others(
     """
     path, count = recording.files[0], len(recording.trajectories)
     meanings = {name: base_and_split(name) for name in others}
-    own = {base for base, of in meanings.values() if of == split}
+    own = {base for base, owner in meanings.values() if owner == split}
     used, forcing = set[str](), set[str]()
     table: dict[str, list[float]] = {}
     slabs, lengths = list[Slab](), [one.frames for one in recording.trajectories]
-    for name, (base, of) in meanings.items():
-        if of != split and (of or base in own):
+    for name, (base, owner) in meanings.items():
+        if owner != split and (owner or base in own):
             continue
         if base == "frames":
             used.add(name)
             lengths = _lengths(path, name, _small(others, name), lengths)
         elif _is_condition(base, others[name], count, axes, shape):
             used.add(name)
-            table |= columns_of(base, _small(others, name), count, path)
+            table |= of.columns_of(base, _small(others, name), count, path)
         elif slab := _series(base, others[name], axes, shape):
             forcing.add(name)
             slabs.append(slab)
@@ -274,7 +242,7 @@ def _with_others(
         replace(
             shortened(one, length),
             scalars={name: values[row] for name, values in table.items()},
-            series=series_of(slabs, row),
+            series=of.series_of(slabs, row),
             split=split,
         )
         for row, (one, length) in enumerate(zip(recording.trajectories, lengths, strict=True))
@@ -294,16 +262,13 @@ def base_and_split(name: str) -> tuple[str, str]:
 def _series(name: str, array: FileArray, axes: str, shape: Sequence[int]) -> Slab | None:
     """An array ([trajectory,] time[, number][, *space]); None where it is another."""
     space = space_of(axes, shape)
-    frames, rows = (length_of(letter, axes, shape) for letter in "tb")
-    for lead, wanted in (("bt", (rows, frames)), ("t", (frames,))):
-        rest = tuple(array.shape[len(lead) :])
-        if array.dtype.kind not in "fiu" or array.shape[: len(lead)] != wanted:
-            continue
-        for word, own in (("", {}), ("", space), ("c", {}), ("c", space)):
-            sizes = (*rest[: len(word)], *own.values())
-            if rest == sizes and len(rest) >= len(word) and (name != FORCING or word):
-                labels = [f"{name}_{i}" for i in range(rest[0])] if word else [name]
-                return Slab(array, f"{lead}{word}{''.join(own)}", own, tuple(map(Channel, labels)))
+    lengths, grid = {**space, **{letter: length_of(letter, axes, shape) for letter in "bt"}}, "".join(space)
+    for word in (f"{lead}{number}{places}" for lead in ("bt", "t") for number in ("", "c") for places in ("", grid)):
+        fitting = len(word) == len(array.shape) and fits(word, array.shape, lengths) and array.dtype.kind in "fiu"
+        if fitting and (name != FORCING or "c" in word):
+            count = length_of("c", word, array.shape)
+            labels = [f"{name}_{i}" for i in range(count)] if "c" in word else [name]
+            return Slab(array, word, space_of(word, array.shape), tuple(map(Channel, labels)))
     return None
 
 
@@ -327,10 +292,3 @@ def _is_condition(name: str, array: FileArray, count: int, axes: str, shape: Seq
     others = [n for letter, n in zip(axes, shape, strict=True) if letter not in ("b", *COMPONENTS)]
     rows = array.shape[0] == count or (len(long) == 1 and long[0] == count)
     return rows and count > 1 and not set(long) & set(others) and math.prod(long) <= count * MOST_NUMBERS
-
-
-def _check_cloud(path: Path, cloud: np.ndarray | None, weights: np.ndarray | None, space: tuple[int, ...]) -> None:
-    shapes = [part.shape for part in (cloud, weights) if part is not None]
-    if any(shape[:1] != space or len(shape) != 2 - place for place, shape in enumerate(shapes)):
-        told = f"coords and weights {shapes} do not fit {math.prod(space)} points"
-        raise HeroError(f"{path}: {told}; save coords (points, dimension), weights (points,).")

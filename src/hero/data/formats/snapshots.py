@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from hero.data.files.recording import Channel, Recording, Trajectory
+from hero.data.files.recording import Channel, Recording
 from hero.data.files.selection import UNNAMED
-from hero.data.formats.arrays import FileArray, fits, stacked, time_step
+from hero.data.formats.arrays import FileArray, stacked
 from hero.data.formats.folders import check_alike, join
 from hero.data.formats.named import COORDINATES, coordinates_of, read_named
 from hero.data.formats.names import NameRule
+from hero.data.formats.slabs import beside, fits, time_step
 from hero.errors import HeroError
 
 Open = Callable[[Path], Mapping[str, FileArray]]
@@ -144,7 +145,7 @@ def _in_time(recording: Recording, numbers: np.ndarray, rule: NameRule, run: str
     return replace(recording, dt=dt, times=times, time_unit="d" if rule.dated else "", notes=notes)
 
 
-def beside(folder: Path, rule: NameRule, read: Callable[[Path], Recording]) -> Recording:
+def read_channels(folder: Path, rule: NameRule, read: Callable[[Path], Recording]) -> Recording:
     """The recording of files with one channel each; the rule names trajectory and channel."""
     runs = _runs(folder, rule).values()
     whole = join([_merged([read(file) for (file,) in map(dict.values, run.values())], list(run)) for run in runs])
@@ -155,13 +156,13 @@ def _merged(recordings: Sequence[Recording], names: Sequence[str]) -> Recording:
     """Recordings of the same trajectories with other channels, side by side."""
     first = recordings[0]
     check_alike([replace(one, channels=first.channels) for one in recordings])
-    counts = {tuple(run.frames for run in one.trajectories) for one in recordings}
-    if len(counts) > 1:
+    if len({tuple(run.frames for run in one.trajectories) for one in recordings}) > 1:
         both = " and ".join(f"{one.files[0]} ({len(one.trajectories)})" for one in recordings[:2])
         raise HeroError(f"the trajectories or states of {both} differ in number; open them separately.")
     channels = [_named(one, name) for one, name in zip(recordings, names, strict=True)]
+    counts = [len(part) for part in channels]
     runs = [
-        _Beside([one.trajectories[i] for one in recordings], [len(c) for c in channels])
+        beside([(one.trajectories[i].read, count) for one, count in zip(recordings, counts, strict=True)])
         for i in range(len(first.trajectories))
     ]
     return replace(
@@ -178,16 +179,3 @@ def _named(recording: Recording, name: str) -> list[Channel]:
     if len(own) == 1:
         return [replace(own[0], name=name if generic else own[0].name)]
     return [replace(channel, name=f"{name}_{i}" if generic else channel.name) for i, channel in enumerate(own)]
-
-
-@dataclass(frozen=True)
-class _Beside:
-    """Channels of one trajectory from several files; `Trajectory.read`."""
-
-    parts: Sequence[Trajectory]
-    counts: Sequence[int]
-
-    def __call__(self, frames: slice, channels: Sequence[int]) -> np.ndarray:
-        place = [(part, i) for part, count in zip(self.parts, self.counts, strict=True) for i in range(count)]
-        blocks = [place[channel][0].read(frames, [place[channel][1]]) for channel in channels]
-        return np.concatenate(blocks, axis=1)

@@ -1,21 +1,19 @@
 """Tables of points, one row each: CSV and Parquet. Rows that fill a grid become one, others a cloud.
 
 Columns x, y and z are places, t is time; every other column of numbers is a field. A CSV file without a header is an
-array. The library reads a file whole, so the last two stay in memory.
+array.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from hero.data.formats.arrays import FileArray, kept
+from hero.data.formats.arrays import FileArray, loaded
 from hero.data.formats.claims import check_unpacked
 from hero.data.formats.named import COORDINATES
 from hero.errors import HeroError, install_hint
@@ -44,32 +42,19 @@ def _is_number(word: bytes) -> bool:
 
 def open_csv(path: Path) -> dict[str, FileArray]:
     """The fields of a CSV file by the names in its first line."""
-    return arrays_of(_read_csv, path)
+    return loaded(_read_csv, path)
 
 
 def open_parquet(path: Path) -> dict[str, FileArray]:
     """The fields of a Parquet file."""
     needs(path, "pyarrow", "parquet")
-    return arrays_of(_read_parquet, path)
+    return loaded(_read_parquet, path)
 
 
 def needs(path: Path, module: str, extra: str) -> None:
     """Refuse a file that a missing library reads."""
     if find_spec(module) is None:
         raise HeroError(f"{path} needs {module} to be read; {install_hint(extra)}.")
-
-
-Load = Callable[[Path], dict[str, np.ndarray]]
-
-
-def arrays_of(load: Load, path: Path) -> dict[str, FileArray]:
-    """The arrays that `load` finds in a file by name."""
-    found = kept(load, path)
-    return {n: FileArray(partial(_read, load), path, n, values.shape, values.dtype) for n, values in found.items()}
-
-
-def _read(load: Load, path: Path, name: str, index: Any) -> np.ndarray:
-    return np.array(kept(load, path)[name][index])
 
 
 def _read_csv(path: Path) -> dict[str, np.ndarray]:

@@ -1,6 +1,7 @@
-"""NetCDF, and Zarr as a folder or a zip file, through xarray: axes from CF attributes, packed integers decoded.
+"""NetCDF, and Zarr as a folder or a zip file, through xarray: packed integers are decoded.
 
-Zarr arrays whose dimensions have no names are arrays by name, as in .npz files.
+What a dimension means (time, space, levels, trajectories) follows from CF attributes, else from its name. Zarr arrays
+whose dimensions have no names are arrays by name, as in .npz files.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,32 +18,45 @@ import h5py
 import numpy as np
 
 from hero.data.files.handles import damage_reported
-from hero.data.files.recording import Recording
-from hero.data.formats.arrays import COMPONENTS, FileArray, Slab, recording_of
-from hero.data.formats.cf import axis_of, letters_of, level_channels, times_of
+from hero.data.files.recording import Axis, Channel, Recording
+from hero.data.formats.arrays import FileArray
 from hero.data.formats.claims import check_chunk, members
 from hero.data.formats.named import read_named
+from hero.data.formats.slabs import COMPONENTS, Slab, recording_of, time_step
 from hero.data.formats.tables import needs
+from hero.errors import HeroError
 
 PLACE = "channel"
 """The attribute of a variable that hero writes: its place among the channels."""
+PERIODIC = "periodic"
+"""The attribute of an axis that hero writes: 1 or 0."""
 PREDICTED = "hero predict"
 """The attribute `source` of a file that hero writes."""
 CLASSIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 """First bytes of NetCDF 3."""
 LEFT_OUT = "are left out, because they are not on the grid of the other variables"
 ONLY_FORCING = "are used only as forcing, where data.forcing names them"
+NAMES = {
+    "time": "time t valid_time times step",
+    "horizontal": "lat latitude lon longitude rlat rlon",
+    "vertical": "z lev level plev height depth altitude pressure_level isobaric",
+    "row": "member ensemble number realization sample samples trajectory run simulation batch b",
+    "channel": "channel channels variable component field c feature features",
+}
+STANDARD = {
+    "time": "time forecast_period",
+    "horizontal": "latitude longitude grid_latitude grid_longitude",
+    "vertical": "height depth altitude air_pressure model_level_number",
+    "row": "realization",
+}
+DEGREES = {"degrees_north", "degree_north", "degrees_east", "degree_east", "degrees_n", "degrees_e"}
+SECONDS = {"d": 86400.0, "h": 3600.0, "s": 1.0}
 
 
 def has_dimensions(file: h5py.File) -> bool:
     """Whether an HDF5 file names the dimensions of its arrays as NetCDF does."""
-    return (
-        "_NCProperties" in file.attrs
-        or is_prediction(file)
-        or any(
-            isinstance(item, h5py.Dataset) and item.attrs.get("CLASS") == b"DIMENSION_SCALE" for item in file.values()
-        )
-    )
+    datasets = [item for item in file.values() if isinstance(item, h5py.Dataset)]
+    return "_NCProperties" in file.attrs or any(one.attrs.get("CLASS") == b"DIMENSION_SCALE" for one in datasets)
 
 
 def is_prediction(file: h5py.File) -> bool:
@@ -100,33 +115,24 @@ def _store(path: Path) -> Any:
     return zarr.storage.ZipStore(path, mode="r")
 
 
-def _opened_zarr(path: Path) -> Any:
+def open_zarr(path: Path) -> Any:
+    """An xarray.Dataset, or a dict of arrays where dimensions have no names."""
     needs(path, "zarr", "xarray")
     import zarr
 
-    return zarr.open(_store(path), mode="r")
-
-
-def open_zarr(path: Path) -> Any:
-    """An xarray.Dataset, or a dict of arrays where dimensions have no names."""
-    opened = _opened_zarr(path)
-    arrays = {"": opened} if hasattr(opened, "shape") else dict(opened.arrays())
+    opened = zarr.open(_store(path), mode="r")
+    arrays = {"u": opened} if hasattr(opened, "shape") else dict(opened.arrays())
     for name, array in arrays.items():
         check_chunk(path, name, math.prod(array.chunks) * array.dtype.itemsize)
-    if arrays and all(map(_has_names, arrays.values())):
+    metadata = [(array.attrs, getattr(array.metadata, "dimension_names", None)) for array in arrays.values()]
+    if arrays and all("_ARRAY_DIMENSIONS" in attributes or names is not None for attributes, names in metadata):
         return open_dataset(path)
-    return {n or "u": FileArray(_read_zarr, path, n, array.shape, array.dtype) for n, array in arrays.items()}
 
+    def part(array: Any, index: tuple[slice, ...]) -> np.ndarray:
+        with damage_reported(path, (Exception,)):
+            return np.asarray(array[index])
 
-def _has_names(array: Any) -> bool:
-    return "_ARRAY_DIMENSIONS" in array.attrs or getattr(array.metadata, "dimension_names", None) is not None
-
-
-def _read_zarr(path: Path, name: str, index: Any) -> np.ndarray:
-    """A part of an array of a store, "" where the store is the array."""
-    with damage_reported(path, (Exception,)):
-        opened = _opened_zarr(path)
-        return np.asarray((opened[name] if name else opened)[index])
+    return {n: FileArray(partial(part, array), path, n, array.shape, array.dtype) for n, array in arrays.items()}
 
 
 def read_zarr(path: Path, content: Any, layout: str) -> Recording:
@@ -136,22 +142,22 @@ def read_zarr(path: Path, content: Any, layout: str) -> Recording:
     return read_xarray(path, content, layout)
 
 
-def _read_variable(rows: Mapping[str, int], dimensions: Sequence[str], path: Path, name: str, index: Any) -> np.ndarray:
-    """A part of a variable; where there are rows, the first place is one trajectory among all of their points."""
-    variable = open_dataset(path)[name]
-    if rows:
-        place, *index = index
-        points = map(int, np.unravel_index(place, tuple(rows.values())))
-        variable = variable.isel(dict(zip(rows, points, strict=True)), missing_dims="ignore")
-    return variable.transpose(*dimensions)[tuple(index)].values
-
-
 def _array(path: Path, variable: Any, rows: Mapping[str, int] | None = None) -> FileArray:
     """A variable whose dimensions of trajectories, where it has any, are one axis at the beginning."""
     rows = rows if rows and set(rows) & set(variable.dims) else {}
     others = [name for name in variable.dims if name not in rows]
     shape = (*([math.prod(rows.values())] if rows else []), *(variable.sizes[name] for name in others))
-    return FileArray(partial(_read_variable, rows, others), path, str(variable.name), shape, variable.dtype)
+    name = str(variable.name)
+
+    def part(index: tuple[slice, ...]) -> np.ndarray:
+        found = open_dataset(path)[name]
+        if not rows:
+            return found[index].values
+        places = np.stack(np.unravel_index(range(shape[0])[index[0]], tuple(rows.values())), axis=1).tolist()
+        runs = [found.isel(dict(zip(rows, place, strict=True)), missing_dims="ignore") for place in places]
+        return np.stack([run.transpose(*others)[index[1:]].values for run in runs])
+
+    return FileArray(part, path, name, shape, variable.dtype)
 
 
 def variables_of(path: Path, dataset: Any) -> dict[str, FileArray]:
@@ -197,3 +203,111 @@ def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
         times=times,
         notes=tuple(f"{', '.join(n[:8])} {text}." for text, n in ((LEFT_OUT, left), (ONLY_FORCING, series)) if n),
     )
+
+
+def letters_of(path: Path, dataset: Any) -> dict[str, str]:
+    """A letter for each dimension of the largest variable: b where its points are trajectories, c d e channels."""
+    kinds = {str(name): _kind_of_dimension(dataset, str(name)) for name in dataset.dims}
+    moving = [
+        variable
+        for variable in dataset.data_vars.values()
+        if variable.dtype.kind in "fiu" and any(kinds[name] == "time" for name in variable.dims) and variable.ndim > 1
+    ]
+    if not moving:
+        known = [
+            f"{n} ({', '.join(f'{d} {size}' for d, size in v.sizes.items())})" for n, v in dataset.data_vars.items()
+        ]
+        raise HeroError(
+            f"{path} holds {', '.join(known[:8]) or 'no variables'}, and none of them varies in time and space; name "
+            "the dimension of time `time`."
+        )
+    main = max(moving, key=lambda variable: (variable.ndim, variable.size))
+    of: dict[str, list[str]] = {kind: [] for kind in ("time", "horizontal", "vertical", "row", "channel", "space")}
+    for name in map(str, main.dims):
+        of[kinds[name]].append(name)
+    # Over latitude and longitude, levels are few and far apart: channels. In a box, z is the third axis.
+    levels = (of["vertical"] if of["horizontal"] else []) + of["channel"]
+    space = [str(name) for name in main.dims if str(name) not in (*of["time"], *of["row"], *levels)]
+    if not 1 <= len(space) <= 3 or len(of["time"]) != 1 or len(levels) > len(COMPONENTS):
+        raise HeroError(
+            f"{path}: of the dimensions {', '.join(map(str, main.dims))} of {main.name}, {', '.join(space) or 'none'} "
+            "are space; select 1 to 3 of space and one of time with xarray, and save that part."
+        )
+    letters = {"t": of["time"], "xyz": space, "b" * len(of["row"]): of["row"], COMPONENTS: levels}
+    return {name: letter for word, names in letters.items() for name, letter in zip(names, word, strict=False)}
+
+
+def level_channels(dataset: Any, name: str, levels: Sequence[str]) -> list[Channel]:
+    """A channel for each level of a variable."""
+    own = [level for level in levels if level in dataset[name].dims]
+    values = [dataset[level].values if level in dataset.coords else range(dataset.sizes[level]) for level in own]
+    labels = [[f"{n:g}" if np.issubdtype(type(n), np.number) else str(n) for n in line] for line in values]
+    unit = str(dataset[name].attrs.get("units", ""))
+    return [Channel("_".join([name, *place]), unit) for place in product(*labels)]
+
+
+def times_of(dataset: Any, name: str) -> tuple[float, str, tuple[np.ndarray, ...]]:
+    """(dt, its unit, `Recording.times`)."""
+    if name not in dataset.coords:
+        return 1.0, "", ()
+    times = dataset[name].values
+    if times.dtype.kind in "fiu":
+        dt, found = time_step(times)
+        return dt, str(dataset[name].attrs.get("units", "")).split(" since ")[0], found
+    if times.dtype.kind in "mM":
+        seconds = (times - np.zeros((), times.dtype)) / np.timedelta64(1, "s")
+    elif times.size and all(hasattr(one, "calendar") for one in times):  # dates as of noleap are objects of cftime
+        start = type(times[0])(1970, 1, 1)  # one for all files of a series
+        seconds = np.array([(one - start).total_seconds() for one in times])
+    else:
+        return 1.0, "", ()
+    if times.size < 2:
+        return 1.0, "h", time_step(seconds / SECONDS["h"])[1]
+    dt = time_step(seconds)[0]
+    # The largest of day, hour and second of which dt is a whole number.
+    unit = next((unit for unit, n in SECONDS.items() if dt >= n and abs(dt / n - round(dt / n)) < 1e-6), "s")
+    dt, found = time_step(seconds / SECONDS[unit])
+    return dt, unit, found
+
+
+def _kind_of_dimension(dataset: Any, name: str) -> str:
+    """time, horizontal (latitude and longitude), vertical, row (one trajectory per point), channel or space."""
+    attributes = dict(dataset[name].attrs) if name in dataset.coords else {}
+    if name in dataset.coords and dataset[name].dtype.kind in "mM":
+        return "time"
+    units = str(attributes.get("units", "")).lower()
+    for kind, names in STANDARD.items():
+        if attributes.get("standard_name") in names.split():
+            return kind
+    if attributes.get("axis") == "T" or " since " in units:
+        return "time"
+    if units in DEGREES:
+        return "horizontal"
+    if attributes.get("axis") == "Z" or "positive" in attributes:
+        return "vertical"
+    if attributes.get("axis") in ("X", "Y"):
+        return "space"
+    return next((kind for kind, names in NAMES.items() if name.lower() in names.split()), "space")
+
+
+def axis_of(dataset: Any, name: str) -> Axis:
+    """An axis of space; a longitude that goes around the globe is periodic, a latitude is not."""
+    if name not in dataset.coords or dataset[name].dtype.kind not in "fiu":
+        return Axis(name, np.arange(dataset.sizes[name], dtype=np.float64))
+    points = np.asarray(dataset[name].values, dtype=np.float64)
+    units = str(dataset[name].attrs.get("units", ""))
+    lower, standard = name.lower(), str(dataset[name].attrs.get("standard_name", ""))
+    periodic = bool(dataset[name].attrs[PERIODIC]) if PERIODIC in dataset[name].attrs else None
+    if "lat" in lower or "latitude" in standard or units.lower().endswith(("north", "_n")):
+        periodic = False
+    elif "lon" in lower or "longitude" in standard or units.lower().endswith(("east", "_e")):
+        periodic = _covers_circle(points)
+    return Axis(name, points, periodic, units)
+
+
+def _covers_circle(degrees: np.ndarray) -> bool:
+    """360 degrees, once: with or without the first meridian again at the end."""
+    if len(degrees) < 2:
+        return False
+    step, width = abs(degrees[1] - degrees[0]), abs(degrees[-1] - degrees[0])
+    return bool(abs(width + step - 360) < 0.1 * step or abs(width - 360) < 0.1 * step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import h5py
 import numpy as np
 
 from hero.data.files.handles import read_hdf5
-from hero.data.formats.arrays import COMPONENTS, FileArray
+from hero.data.formats.arrays import FileArray
+from hero.data.formats.slabs import COMPONENTS
 from hero.errors import HeroError
 
 
@@ -47,8 +49,15 @@ def datasets_in(group: h5py.Group, most: int | None = None) -> dict[str, h5py.Da
 
 def array_of(path: Path, group: h5py.Group, name: str) -> FileArray:
     """A dataset of numbers."""
-    data = dataset_of(group, name)
-    return FileArray(read_hdf5, path, posixpath.join(group.name, name), data.shape, data.dtype)
+    data, full = dataset_of(group, name), posixpath.join(group.name, name)
+    return FileArray(partial(read_hdf5, path, full), path, full, data.shape, data.dtype)
+
+
+def shortest_names(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested arrays by their last name where it is the only one."""
+    last = [posixpath.basename(name) for name in arrays]
+    names = [base if last.count(base) == 1 else name for name, base in zip(arrays, last, strict=True)]
+    return dict(zip(names, arrays.values(), strict=True))
 
 
 def arrays_of(
@@ -85,20 +94,6 @@ def coordinates(group: h5py.Group, names: Sequence[str], length: int, surplus: i
 def first_row(values: h5py.Dataset | np.ndarray) -> np.ndarray:
     """Coordinates; of the first trajectory where every trajectory has a row."""
     return np.asarray(values[(0,) * (values.ndim - 1)], np.float64)
-
-
-def differing_rows(group: h5py.Group, names: Sequence[str]) -> list[str]:
-    """Notes about coordinates that have a row per trajectory, of which the first is used; a start may differ."""
-    found = []
-    for name in names:
-        item = group.get(name)
-        if is_dataset(group, name, (2,)) and item.dtype.kind in "fiu" and item.shape[1] > 1:
-            rows = np.asarray(item[...], np.float64)
-            rows = rows - rows[:, :1]
-            if np.abs(rows - rows[0]).max() > 1e-3 * np.abs(np.diff(rows[0])).max():
-                note = f"The coordinates {name} differ between trajectories; those in the first are used for all."
-                found.append(note)
-    return found
 
 
 def numbers(attributes: Mapping[str, Any]) -> dict[str, float]:

@@ -11,7 +11,7 @@ import h5py
 from hero.data.files.recording import SPELLINGS, Recording
 from hero.data.formats.arrays import FileArray
 from hero.data.formats.folders import join
-from hero.data.formats.hdf5.datasets import array_of, datasets_in, is_dataset, numbers
+from hero.data.formats.hdf5.datasets import array_of, datasets_in, is_dataset, numbers, shortest_names
 from hero.data.formats.named import read_named
 from hero.data.formats.xarray import has_dimensions
 
@@ -44,9 +44,7 @@ def _read_group(path: Path, file: h5py.File, group: h5py.Group, layout: str) -> 
 
 def arrays_in(path: Path, group: h5py.Group) -> dict[str, FileArray]:
     """The datasets of numbers in a group and below it; nested ones go by their last name where it is the only one."""
-    found = _numeric(group)
-    last = [posixpath.basename(name) for name in found]
-    return {b if last.count(b) == 1 else n: array_of(path, group, n) for n, b in zip(found, last, strict=True)}
+    return shortest_names({name: array_of(path, group, name) for name in _numeric(group)})
 
 
 def _numeric(group: h5py.Group, deep: bool = True) -> dict[str, h5py.Dataset]:

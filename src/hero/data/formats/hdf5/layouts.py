@@ -10,20 +10,10 @@ from pathlib import Path
 import h5py
 
 from hero.data.files.recording import Channel, Recording
-from hero.data.formats.arrays import (
-    FileArray,
-    Slab,
-    axes_of,
-    channels_of,
-    layout_of,
-    length_of,
-    orders,
-    recording_of,
-    space_of,
-    without_time,
-)
+from hero.data.formats.arrays import FileArray
 from hero.data.formats.folders import join
 from hero.data.formats.hdf5 import datasets as of
+from hero.data.formats.slabs import Slab, axes_of, channels_of, layout_of, length_of, orders, recording_of, space_of
 from hero.errors import HeroError
 
 
@@ -98,7 +88,6 @@ def _read_group(form: str, row: Layout, path: Path, group: h5py.Group, word: str
             *(form, (path,), [*part, *fields], axes_of(space, given, row.axis_names)),
             clock=of.coordinates(home, row.times, frames, row.surplus),
             split=split,
-            notes=tuple(of.differing_rows(home, [row.grid.format(letter) for letter in grid])),
         )
         for part in ([[state] for state in states] if row.runs else [states])
     ]
@@ -138,11 +127,11 @@ def _order_axes(row: Layout, path: Path, home: h5py.Group, data: h5py.Dataset, w
 def _fields(row: Layout, path: Path, group: h5py.Group, states: FileArray, axes: str) -> list[Slab]:
     """The conditioning fields; a dataset of the same name with another number of axes is none."""
     found = []
-    ranks = [len(without_time(axes, rank)) for rank in (0, len(axes) - 1)]
+    words = {len(word): word for word in (axes.replace("t", ""), axes.replace("t", "").replace("c", ""))}
     for name in row.fields:
-        if of.is_dataset(group, name, ranks):
+        if of.is_dataset(group, name, tuple(words)):
             array = of.array_of(path, group, name)
-            word = without_time(axes, len(array.shape))
+            word = words[len(array.shape)]
             of.check_lengths(states, axes, array, word)
             channels = tuple(map(Channel, row.fields[name].split()))
             found.append(Slab(array, word, space_of(axes, states.shape), channels))

@@ -10,9 +10,9 @@ import h5py
 import numpy as np
 
 from hero.data.files.recording import SPELLINGS, Axis, Channel, Recording
-from hero.data.formats.arrays import axes_of
 from hero.data.formats.hdf5.datasets import dataset_of, is_dataset, words
 from hero.data.formats.hdf5.layouts import Layout, named, of_attributes
+from hero.data.formats.slabs import axes_of
 from hero.data.tasks.task import NUMERICS
 
 OURS = "btcx btcxy btcxyz"

@@ -1,0 +1,172 @@
+"""Files of arrays that say nothing of their axes: NumPy, PyTorch and images. Pickles in them stay closed.
+
+An array in a .npy file, uncompressed in a .npz file or in a file of torch.save is mapped into memory.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from numpy.lib import format as npy_format
+from PIL import Image
+
+from hero.data.files.handles import damage_reported
+from hero.data.files.recording import Recording
+from hero.data.formats.arrays import FileArray, kept, loaded
+from hero.data.formats.claims import check_stored, check_unpacked, members
+from hero.data.formats.named import read_named
+from hero.data.formats.slabs import Slab, in_turn
+from hero.errors import HeroError
+
+LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
+"""First bytes of torch.save before version 1.6."""
+IMAGES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"BM")
+"""First bytes of PNG, JPEG, TIFF and BMP."""
+GREY = ("1", "L", "I;16", "I", "F")
+"""Modes of images with one channel."""
+
+
+def open_npy(path: Path) -> dict[str, FileArray]:
+    """The array of a .npy file, which has no name."""
+    with damage_reported(path), path.open("rb") as file:
+        array = _array_at(file, 0, path, "", path.stat().st_size)
+    if array.dtype.hasobject:
+        raise HeroError(f"{path} holds Python objects, a pickle that could run code; save numbers with numpy.save.")
+    if array.dtype.kind not in "fiubc":
+        raise HeroError(f"{path} holds {array.dtype}, not numbers; save an array of floats.")
+    return {"": array}
+
+
+def open_npz(path: Path) -> dict[str, FileArray]:
+    """The arrays of a .npz file by name; none is read, and np.load reads no pickled ones."""
+    arrays = {}
+    infos = [info for info in members(path) if info.filename.endswith(".npy")]
+    with zipfile.ZipFile(path) as file, path.open("rb") as raw:
+        for info in infos:
+            name = info.filename.removesuffix(".npy")
+            # The bytes of a member begin after its local header, whose names may be longer than in the directory.
+            raw.seek(info.header_offset + 26)
+            lengths = np.frombuffer(raw.read(4), "<u2").tolist()
+            with file.open(info) as stream:
+                array = _array_at(stream, info.header_offset + 30 + sum(lengths), path, name, info.file_size)
+            in_one_piece = info.compress_type == zipfile.ZIP_STORED and not array.dtype.hasobject
+            arrays[name] = array if in_one_piece else replace(array, read=partial(_part_of_member, path, name))
+    return arrays
+
+
+def _part_of_member(path: Path, name: str, index: tuple[slice, ...]) -> np.ndarray:
+    return np.array(kept(_member, path, name)[index])
+
+
+def _member(path: Path, name: str) -> np.ndarray:
+    with np.load(path, allow_pickle=False) as arrays:
+        return arrays[name]
+
+
+def _array_at(stream: IO[bytes], start: int, path: Path, name: str, size: int) -> FileArray:
+    """The array whose header and numbers are the `size` bytes of `stream`, which begins at `start` of the file."""
+    try:
+        version = npy_format.read_magic(stream)
+        read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+        shape, fortran, dtype = read(stream)
+    except (ValueError, EOFError, SyntaxError, MemoryError) as error:
+        raise HeroError(f"{path}: the header of {name or 'the array'} is damaged ({error}); save it again.") from error
+    left, wanted = size - stream.tell(), math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or (left < wanted and not dtype.hasobject):
+        raise HeroError(f"{path}: {name} {shape} needs {wanted:,} bytes and has {left:,}, cut off; copy it again.")
+    offset, order = start + stream.tell(), "F" if fortran else "C"
+
+    def part(index: tuple[slice, ...]) -> np.ndarray:
+        if 0 in shape:
+            return np.zeros(shape, dtype)[index]
+        return np.array(np.memmap(path, dtype, "r", offset, shape, order)[index])  # type: ignore[call-overload]
+
+    return FileArray(part, path, name, shape, dtype)
+
+
+def open_image(path: Path) -> dict[str, FileArray]:
+    """An image as one state, (row, column) in grey or (row, column, colour)."""
+    return loaded(_read_image, path)
+
+
+def _read_image(path: Path) -> dict[str, np.ndarray]:
+    with Image.open(path) as image:
+        check_unpacked(path, "the image", math.prod(image.size))
+        return {"": np.asarray(image if image.mode in GREY else image.convert("RGB"))}
+
+
+def open_torch(path: Path) -> dict[str, FileArray]:
+    """The tensors by name, "u" where the file is the tensor; left in the file."""
+    content = kept(_content, path)
+    if not isinstance(content, Mapping):
+        raise HeroError(f"{path} holds a {type(content).__name__}; save a tensor or a dict of tensors.")
+    tensors = {
+        name: _tensor(path, name, tensor)
+        for name, tensor in content.items()
+        if isinstance(name, str)
+        and isinstance(tensor, torch.Tensor)
+        and tensor.layout == torch.strided
+        and not tensor.is_quantized
+    }
+    if not tensors:
+        raise HeroError(f"{path} holds no tensor but {', '.join(map(str, content)) or 'nothing'}; save tensors.")
+    return tensors
+
+
+def _content(path: Path) -> Any:
+    """The object in a file, a bare tensor as {"u": tensor}; `weights_only`, so that a pickle inside cannot run code."""
+    check_stored(path)
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except Exception as error:  # torch raises many kinds for a pickle that it refuses or cannot read
+        raise HeroError(
+            f"{path} holds more than tensors, or is damaged, and is not opened because a pickle can run code; "
+            "save a tensor or a dict of tensors with torch.save."
+        ) from error
+    return {"u": content} if isinstance(content, torch.Tensor) else content
+
+
+def _tensor(path: Path, name: str, like: torch.Tensor) -> FileArray:
+    def array(tensor: torch.Tensor) -> np.ndarray:
+        tensor = tensor.detach()
+        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).resolve_conj().resolve_neg().numpy()
+
+    def part(index: tuple[slice, ...]) -> np.ndarray:
+        return np.array(array(kept(_content, path)[name][index]))
+
+    return FileArray(part, path, name, tuple(like.shape), array(like.new_empty(0)).dtype)
+
+
+def is_neuralop(tensors: Mapping[str, FileArray]) -> bool:
+    """Whether there are inputs x (N, *space) and solutions y."""
+    return {"x", "y"} <= set(tensors) and len(tensors["x"].shape) > 1 and len(tensors["y"].shape) > 1
+
+
+def read_neuralop(path: Path, tensors: Mapping[str, FileArray], layout: str) -> Recording:
+    """x (N, *space) are initial states, y (N, T, *space) the solutions, `visc` one number or one per trajectory."""
+    x, y = tensors["x"], tensors["y"]
+    dims = len(x.shape) - 1
+    if len(y.shape) != dims + 2 or y.shape[0] != x.shape[0] or y.shape[2:] != x.shape[1:] or dims > 3:
+        raise HeroError(
+            f"{path} holds pairs x {x.shape} and y {y.shape}, not trajectories: y must be (N, time, *space) on the "
+            "grid of x (N, *space)."
+        )
+    others = {name: tensor for name, tensor in tensors.items() if name not in ("x", "y")}
+    recording = read_named(path, {"u": y, **others}, "bt" + "xyz"[:dims], form="neuralop")
+    runs, note = list(recording.trajectories), "The first frame of y equals x, so y alone is read."
+    first = Slab(x, "b" + "xyz"[:dims], dict(zip("xyz", recording.space, strict=False)))
+    starts = [partial(first.read, row) for row in range(len(runs))]
+    both = [(start(slice(1), [0]), one.read(slice(1), [0])) for start, one in zip(starts[:4], runs, strict=False)]
+    if not all(np.array_equal(*pair) for pair in both):
+        note = "x differs from the first frame of y and is put before it, as the state one dt earlier."
+        reads = [in_turn((start, one.read), (1, one.frames), (0, 0)) for start, one in zip(starts, runs, strict=True)]
+        runs = [replace(one, frames=one.frames + 1, read=read) for one, read in zip(runs, reads, strict=True)]
+    return replace(recording, trajectories=runs, notes=(*recording.notes, note))
