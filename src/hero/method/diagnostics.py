@@ -51,11 +51,10 @@ class Truth:
 class TrajectoryErrors:
     """A trajectory τ = (v_1, .., v_K) against the truth; e_k, D and the spectrum are computed once, when first read."""
 
-    def __init__(self, states: Tensor, truth: Truth) -> None:
+    def __init__(self, states: Tensor, truth: Truth, e: Tensor | None = None, D: Tensor | None = None) -> None:
         self.states, self.truth = states, truth  # (batch, K, channel, *space)
         self.measured = truth.domain.norm.scaled(states)
-        self._e: Tensor | None = None
-        self._D: Tensor | None = None
+        self._e, self._D = e, D
 
     @property
     def e(self) -> Tensor:

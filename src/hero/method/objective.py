@@ -196,22 +196,23 @@ class Hero:
         generator: Generator | None = None,
         unroll: Unroll = unroll,
         rank: Rank = rank,
+        rolled: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]] | None = None,
     ) -> tuple[Tensor, HeroState, RelativeTerm | None]:
         """L_total of one batch, the state of the next update, and the comparison, None without a relative term.
 
         `context` is a `Context` or a state (batch, channel, *space), `truth` its future (batch, K, channel, *space).
         `index` numbers the windows of a finite training set (int64, on the CPU); with it, results that depend on a
-        window alone are computed once per refresh. `unroll` and `rank` may be compiled forms of the functions in
-        `rollout` and `diagnostics`.
+        window alone are computed once per refresh. `unroll`, `rank` and `rolled` may be compiled forms of the functions
+        in `rollout`, `diagnostics` and here.
         """
         context = checked_context(context, truth, index, self.domain)
         since = state.step - self.start
         if self.compares and since >= 0 and (state.lagged is None or self.refresh(since)):
             state = state.refreshed(model)  # stage 1
 
-        tau = TrajectoryErrors(unroll(model, context, truth.shape[1]), Truth(truth, self.domain, state.cache, index))
-        d_cur = bounded(tau.D)  # with gradient, before the diagnostics read the same numbers without
-        loss = tau.D.mean() if self.absolute is None else self.absolute(tau.states, truth)  # L_roll
+        true = Truth(truth, self.domain, state.cache, index)
+        states, e, D, loss = (rolled or rolled_errors)(model, context, true, unroll, self.absolute)
+        tau, d_cur = TrajectoryErrors(states, true, e, D.detach()), bounded(D)
         following = replace(state, step=state.step + 1)
         if self.relative is None or since < 0:
             return loss, following, None
@@ -226,6 +227,22 @@ class Hero:
         rel, alpha = self.relative(d_cur, d_cur if reference is None else reference.d_fail)  # stage 5
         comparison = RelativeTerm(rel, alpha, d_cur.detach(), reference, self.weight(since))
         return loss + comparison.weight * rel.mean(), following, comparison
+
+
+def rolled_errors(
+    model: nn.Module,
+    context: Context,
+    truth: Truth,
+    unroll: Unroll,
+    absolute: Callable[[Tensor, Tensor], Tensor] | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """τ_θ and e_k without gradient, D and L_roll with it.
+
+    One function, so that compiled code need not hand over the gradient of a whole trajectory: that takes twice as long.
+    """
+    tau = TrajectoryErrors(unroll(model, context, truth.states.shape[1]), truth)
+    loss = tau.D.mean() if absolute is None else absolute(tau.states, truth.states)
+    return tau.states.detach(), tau.e.detach(), tau.D, loss
 
 
 def checked_context(context: Context | Tensor, truth: Tensor, index: Tensor | None, domain: Domain) -> Context:

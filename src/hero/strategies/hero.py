@@ -18,7 +18,7 @@ from hero.errors import HeroError
 from hero.method.candidates import CANDIDATES, PAPER_CANDIDATES, FailureReference
 from hero.method.diagnostics import DIAGNOSTICS, PAPER_DIAGNOSTICS, rank
 from hero.method.domain import Domain
-from hero.method.objective import Every, FixedWeight, Hero, Margin, Ramp
+from hero.method.objective import Every, FixedWeight, Hero, Margin, Ramp, rolled_errors
 from hero.strategies.base import Compiler, Loss, Setup, Strategy
 
 
@@ -69,7 +69,7 @@ class RelativeStrategy(Strategy[Any]):
         domain = Domain(self.geometry.weights, norm=self.norm)
         self.hero = Hero(settings.start, weight=schedule, domain=domain, absolute=absolute)
         self.state = self.hero.init()
-        self.rank = self.compile(rank)
+        self.rank, self.rolled = self.compile(rank), self.compile(rolled_errors)
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         value, self.state, comparison = self.hero(
@@ -81,6 +81,7 @@ class RelativeStrategy(Strategy[Any]):
             generator=batch.generator,
             unroll=self.unroll,
             rank=self.rank,
+            rolled=self.rolled,
         )
         return Loss(value, {} if comparison is None else comparison.statistics())
 

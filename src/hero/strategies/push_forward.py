@@ -40,6 +40,8 @@ class PushForward(Strategy[PushForwardSettings]):
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         settings, steps = self.settings, batch.truth.shape[1]
+        if settings.variant == "full":
+            return Loss(self.rolled_loss(model, batch.context, batch.truth), {})
         if settings.variant == "original":
             return Loss(self.original(model, batch), {})
         every = {"cut": 1, "truncated": settings.cut_every}.get(settings.variant, steps)
@@ -65,7 +67,7 @@ class PushForward(Strategy[PushForwardSettings]):
         if r > 0:
             with torch.no_grad():
                 context = context.advance(self.unroll(model, context, r))
-        return self.absolute(self.unroll(model, context, bundle), batch.truth[:, r : r + bundle])
+        return self.rolled_loss(model, context, batch.truth[:, r : r + bundle])
 
     @property
     def has_variable_length(self) -> bool:
@@ -100,5 +102,4 @@ class Recurrent(Strategy[RecurrentSettings]):
         return self.settings.starts == "first"
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
-        tau = self.unroll(model, batch.context, batch.truth.shape[1])
-        return Loss(self.absolute(tau, batch.truth), {})
+        return Loss(self.rolled_loss(model, batch.context, batch.truth), {})
