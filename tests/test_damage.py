@@ -294,17 +294,15 @@ def test_temporary_data_files_of_killed_processes_are_removed_and_of_living_ones
     assert [path.name for path in tmp_path.glob("*.lock")] == ["kdv-train-0b.lock"]
 
 
-def test_a_process_that_waits_for_data_says_for_which_and_whom(tmp_path: Path) -> None:
+def test_a_process_that_waits_for_data_says_for_which(tmp_path: Path) -> None:
     config = tiny()
     path = split_path(config.source.task, config.split("train"), tmp_path)
     with path.with_suffix(".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        held.write("4711")
-        held.flush()
         process = fork_hero("data", "make", "burgers", "--data", tmp_path, *options())
         wait_until(lambda: "waiting" in process.printed(), process)
     out, _ = process.communicate(timeout=60)
-    assert f"waiting for {path}, which process 4711 is making" in out
+    assert f"waiting for {path}" in out
     assert process.returncode == 0
     assert path.is_file()
     assert list(tmp_path.glob("*.lock")) == []

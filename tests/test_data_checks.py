@@ -14,7 +14,7 @@ import pytest
 from hero.data.files import checks
 from hero.data.files.checks import UnfitError, tidy
 from hero.data.files.recording import Axis, Channel, Recording, Trajectory
-from hero.data.files.selection import Selection
+from hero.data.files.selection import selected
 from hero.data.files.settings import FileSettings
 
 ALL = slice(None)
@@ -174,7 +174,8 @@ def test_lengths_are_cut_within_a_split() -> None:
 
 
 def problems(recording: Recording, **settings: Any) -> list[UnfitError]:
-    return list(checks.problems(Selection(recording, FileSettings(**settings))))
+    chosen = FileSettings(**settings)
+    return list(checks.problems(selected(recording, chosen), chosen))
 
 
 def found_in(arrays: Sequence[np.ndarray], **more: Any) -> list[UnfitError]:

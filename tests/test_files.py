@@ -14,10 +14,11 @@ import pytest
 import foreign
 from conftest import Call, assert_refused
 from hero.data import Files, FileSettings, formats, load_trajectories
-from hero.data.files import checks, opening
-from hero.data.files.opening import opened
+from hero.data.files import checks
+from hero.data.files import settings as file_settings
 from hero.data.files.recording import Axis, Channel, Recording, Trajectory
-from hero.data.files.splits import divided, rollouts
+from hero.data.files.selection import Part, divided, rollouts, selected
+from hero.data.files.settings import opened
 from hero.data.formats import open_recording
 from hero.errors import HeroError
 from hero.report.figures.runs import run_figures
@@ -88,7 +89,7 @@ def test_a_command_opens_tidies_and_samples_its_file_once(
         monkeypatch.setattr(owner, name, counted)
 
     once = ("_recognised", "tidy", "sample", "_looked_at")
-    for owner, name in zip((formats, opening, checks, checks), once, strict=True):
+    for owner, name in zip((formats, file_settings, checks, checks), once, strict=True):
         count(owner, name)
     count(Files, "load")
     count(Strategy, "__init__")
@@ -191,6 +192,10 @@ def chosen(**values: Any) -> FileSettings:
     return FileSettings.model_validate({"path": "memory", **values})
 
 
+def parts_of(recording: Recording, **values: Any) -> dict[str, list[Part]]:
+    return divided(selected(recording, chosen(**values)), chosen(**values))
+
+
 class TestSplits:
     """Which states are trained on."""
 
@@ -221,7 +226,7 @@ class TestSplits:
         assert list(rollouts(parts["train"], 40)) == parts["train"]
 
     def test_the_stride_counts_states_that_are_used(self) -> None:
-        parts = divided(recording_of(waves(4, 10, 1, 8)), chosen(stride=3))
+        parts = parts_of(recording_of(waves(4, 10, 1, 8)), stride=3)
         assert parts["train"][0].frames == 4
 
     @pytest.mark.parametrize(
@@ -234,7 +239,7 @@ class TestSplits:
     )
     def test_refused(self, values: dict[str, Any], words: str) -> None:
         with pytest.raises(HeroError, match=words):
-            divided(recording_of(waves(4, 10, 1, 8)), chosen(**values))
+            parts_of(recording_of(waves(4, 10, 1, 8)), **values)
 
     def test_a_short_single_trajectory_is_refused(self) -> None:
         with pytest.raises(HeroError, match="too few to split in time"):

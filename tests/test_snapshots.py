@@ -15,7 +15,7 @@ from conftest import Call, assert_refused
 from foreign import refused
 from foreign_arrays import states
 from hero.analysis.doctor import diagnose
-from hero.data.files.resampling import resampled
+from hero.data.files.recording import resampled
 from hero.data.formats import open_recording
 from hero.data.formats.names import find_rule
 from hero.results import Result

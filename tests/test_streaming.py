@@ -16,10 +16,9 @@ from hero.config import Facts
 from hero.data.files import trajectories
 from hero.data.files.handles import KEPT, close_hdf5
 from hero.data.files.recording import Axis, Channel, Recording, Trajectory
+from hero.data.files.selection import Part
 from hero.data.files.settings import FileSettings
-from hero.data.files.source import Files
-from hero.data.files.splits import Part
-from hero.data.files.trajectories import FileTrajectories, Reading
+from hero.data.files.trajectories import Files, FileTrajectories
 from hero.data.windows import AHEAD, Batches, Trajectories
 from hero.errors import HeroError
 from hero.method.metrics import rollout_errors
@@ -194,8 +193,7 @@ class Counted:
             [self.trajectory(number) for number in range(count)],
             field_names=("mask",),
         )
-        settings = FileSettings(path=str(path), space=(points,), channels=("u",), condition=("mask",), fingerprint="x")
-        return FileTrajectories(Reading(recording, settings), tuple(Part(n, 0, frames) for n in range(count)))
+        return FileTrajectories(recording, [Part(n, 0, frames) for n in range(count)], ["mask"])
 
 
 def test_fields_are_read_with_their_windows_and_never_more_than_a_few_batches_ahead(tmp_path: Path) -> None:

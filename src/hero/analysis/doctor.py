@@ -23,11 +23,9 @@ from hero.analysis.scan import Scan, scan
 from hero.config import parse_override
 from hero.config.settings import words
 from hero.data.files.checks import fitted, not_finite, spread
-from hero.data.files.opening import examined
 from hero.data.files.recording import Recording
-from hero.data.files.selection import length_of
-from hero.data.files.settings import FileSettings
-from hero.data.files.splits import divided
+from hero.data.files.selection import divided, length_of
+from hero.data.files.settings import FileSettings, examined
 from hero.errors import HeroError
 from hero.parts import RECOMMENDED
 from hero.records import Record

@@ -10,10 +10,8 @@ import torch
 from hero.analysis.scan import Scan, read_block
 from hero.data.files.checks import spread
 from hero.data.files.recording import Recording
-from hero.data.files.selection import length_of
+from hero.data.files.selection import divided, length_of, selected
 from hero.data.files.settings import FileSettings
-from hero.data.files.splits import divided
-from hero.data.files.trajectories import Reading
 from hero.method.domain import PointCloud, quadrature_weights
 from hero.method.domain.transform import shell_power
 from hero.method.metrics import HORIZON, baseline_errors
@@ -101,19 +99,20 @@ def measure_baselines(recording: Recording, found: Scan, settings: FileSettings)
     """
     if found.mean_state is None:
         return None
-    reading, parts = Reading(recording, settings), divided(recording, settings)["test"]
+    chosen = selected(recording, settings)
+    parts = divided(chosen, settings)["test"]
     steps = sorted({1, min(HORIZON, parts[0].frames - 1)})
-    values = math.prod(recording.space) * len(reading.channels) * (1 + len(steps))
+    values = math.prod(recording.space) * len(chosen.channels) * (1 + len(steps))
     rollouts = [parts[j] for j in spread(len(parts), max(1, ROLLOUT_VALUES // values))]
-    states = [
-        np.concatenate([reading.states(one.trajectory, one.first + n, 1) for n in (0, *steps)]) for one in rollouts
-    ]
+    blocks = [[(one.trajectory, one.first + n, one.first + n + 1) for n in (0, *steps)] for one in rollouts]
+    states = np.stack([np.concatenate([read_block(chosen, block) for block in some]) for some in blocks])
     norm = Norm(point_weights(recording), by_channel=True)
     mean_state = found.mean_state.reshape(-1, *recording.space)
     arrays = {"mean": found.mean, "std": found.std, "mean_state": mean_state}
     arrays |= {} if recording.mask is None else {"mask": recording.mask}
-    norm.load({name: values[reading.channels] for name, values in arrays.items()})
-    errors = baseline_errors(torch.from_numpy(np.stack(states)), len(steps), 1, norm)
+    kept = [c for c, channel in enumerate(recording.channels) if channel in chosen.channels]
+    norm.load({name: values[kept] for name, values in arrays.items()})
+    errors = baseline_errors(torch.from_numpy(states.astype(np.float32)), len(steps), 1, norm)
     curves = {name: tuple(one["vrmse"].mean(dim=0).tolist()) for name, one in errors.items()}
     return Baselines(steps=tuple(steps), **curves)
 

@@ -47,21 +47,15 @@ SAMPLED = 2**16
 
 
 @dataclass(frozen=True, eq=False)
-class Series:
-    """Numbers of one trajectory, each (states, channel), float64: over valid points, with their quadrature."""
+class Survey:
+    """Numbers of trajectories, (trajectory, state, channel), over valid points with their quadrature; and of each
+    channel, (channel,)."""
 
     mean: np.ndarray
     norm: np.ndarray
     """Root mean square of u - mean."""
     change: np.ndarray
-    """Root mean square of the change to the next state, (states - 1, channel)."""
-
-
-@dataclass(frozen=True, eq=False)
-class Survey:
-    """The series of all trajectories, and numbers of each channel, (channel,)."""
-
-    series: Sequence[Series]
+    """Root mean square of the change to the next state, (trajectory, states - 1, channel)."""
     low: np.ndarray
     high: np.ndarray
     at_low: np.ndarray
@@ -76,20 +70,20 @@ class Survey:
         return np.maximum(ROUNDING * np.maximum(np.abs(self.low), np.abs(self.high)), self.quantum)
 
     @property
-    def scale(self) -> np.ndarray:
-        """The largest norm of each channel."""
-        return np.max([one.norm.max(axis=0) for one in self.series], axis=0)
+    def roundings(self) -> int:
+        """How often a number may have been rounded on the way to the last state."""
+        return SLACK + self.mean.shape[1]
 
     @property
-    def steps(self) -> int:
-        """Steps of all trajectories together."""
-        return sum(len(one.mean) - 1 for one in self.series)
+    def scale(self) -> np.ndarray:
+        """The largest norm of each channel."""
+        return self.norm.max(axis=(0, 1))
 
     @property
     def step_change(self) -> float:
         """Mean size of the change per step relative to the next state about its mean: persistence's error at step 1."""
-        ratios = [one.change / np.maximum(one.norm[1:], TINY * self.scale) for one in self.series]
-        return float(np.mean([ratio.mean() for ratio in ratios])) if self.steps else math.inf
+        ratios = self.change / np.maximum(self.norm[:, 1:], TINY * self.scale)
+        return float(np.mean([ratio.mean() for ratio in ratios])) if ratios.size else math.inf
 
 
 def survey(parts: Iterable[np.ndarray], weights: np.ndarray | None = None) -> Survey:
@@ -97,8 +91,7 @@ def survey(parts: Iterable[np.ndarray], weights: np.ndarray | None = None) -> Su
 
     `weights` (channel, *space) weigh the points of a mean over space, 0 where masked; None: all equal.
     """
-    series: list[Series] = []
-    lows, highs, samples = [], [], []
+    series, lows, highs, samples = [], [], [], []
     for part in parts:
         u = np.asarray(part, dtype=np.float64)
         axes = tuple(range(2, u.ndim))
@@ -106,8 +99,8 @@ def survey(parts: Iterable[np.ndarray], weights: np.ndarray | None = None) -> Su
         w = w / w.sum(axis=tuple(range(1, w.ndim)), keepdims=True)
         mean = (u * w).sum(axis=axes)
         centred = u - mean.reshape(*mean.shape, *(1,) * len(axes))
-        change = np.sqrt((np.square(np.diff(u, axis=0)) * w).sum(axis=axes))
-        series.append(Series(mean, np.sqrt((np.square(centred) * w).sum(axis=axes)), change))
+        norm, change = (np.sqrt((np.square(one) * w).sum(axis=axes)) for one in (centred, np.diff(u, axis=0)))
+        series.append((mean, norm, change))
         values = [u[:, c][:, w[c] > 0].ravel() for c in range(u.shape[1])]
         lows.append([v.min() for v in values])
         highs.append([v.max() for v in values])
@@ -116,8 +109,11 @@ def survey(parts: Iterable[np.ndarray], weights: np.ndarray | None = None) -> Su
     chosen = samples[:: max(1, len(samples) * 2048 // SAMPLED)]
     taken = [np.concatenate([one[c] for one in chosen]) for c in range(len(low))]
     near = ROUNDING * np.maximum(np.abs(low), np.abs(high))
+    mean, norm, change = (np.stack(column) for column in zip(*series, strict=True))
     return Survey(
-        series,
+        mean,
+        norm,
+        change,
         low,
         high,
         np.array([np.mean(v <= low[c] + near[c]) for c, v in enumerate(taken)]),
@@ -182,12 +178,10 @@ class Invariant:
             return "it changes alike in every trajectory; name the forcing with data.forcing"
         if self.kind in ("low", "high"):
             return "no value is beyond it"
+        if self.kept and self.kind == "norm_cap":
+            return "no state exceeds the one before"
         if self.kept:
-            return (
-                "no state exceeds the one before"
-                if self.kind == "norm_cap"
-                else f"the data keep it to {self.violation:.1g}"
-            )
+            return f"the data keep it to {self.violation:.1g}"
         nearly = "holds only nearly" if self.violation < NEARLY else "does not hold"
         return f"{nearly}: it changes by {self.violation:.2g}, and the data are precise to {self.tolerance:.1g}"
 
@@ -211,32 +205,29 @@ def find_invariants(found: Survey, names: Sequence[str]) -> list[Invariant]:
     return invariants
 
 
-def roundings(found: Survey) -> int:
-    """How often a number may have been rounded on the way to the last state."""
-    return SLACK + max(len(one.mean) for one in found.series)
-
-
 def mean_kept(
     found: Survey, columns: tuple[int, ...], names: tuple[str, ...], kind: Literal["mean", "total"] = "mean"
 ) -> Invariant:
     """The mean of a channel, or the sum of several."""
     size = float(found.scale[list(columns)].max())
-    change = max(float(np.abs(m - m[:1]).max()) for m in (one.mean[:, columns].sum(axis=1) for one in found.series))
-    tolerance = roundings(found) * float(found.rounding[list(columns)].sum())
+    total = found.mean[..., columns].sum(axis=-1)
+    change = float(np.abs(total - total[:, :1]).max())
+    tolerance = found.roundings * float(found.rounding[list(columns)].sum())
     return Invariant(kind, names, change / size, tolerance / size, change <= tolerance)
 
 
 def norm_kept(found: Survey, c: int, name: str) -> list[Invariant]:
     """The norm about the mean: kept, or never growing."""
-    rows = [one.norm[:, c] for one in found.series]
-    if min(float(n[0]) for n in rows) <= 0:
+    first = found.norm[:, :1, c]
+    if first.min() <= 0:
         return []
-    tolerance = roundings(found) * float(found.rounding[c]) / min(float(n[0]) for n in rows)
-    change = max(float(np.abs(n / n[0] - 1).max()) for n in rows)
+    tolerance = found.roundings * float(found.rounding[c]) / float(first.min())
+    n = found.norm[..., c] / first
+    change = float(np.abs(n - 1).max())
     kept = Invariant("norm", (name,), change, tolerance, change <= tolerance)
-    if kept.kept or found.steps < FEWEST:
+    if kept.kept or found.change[..., c].size < FEWEST:
         return [kept]
-    growth = max(float(np.max(n[1:] / n[0] - n[:-1] / n[0], initial=0)) for n in rows)
+    growth = float(np.max(n[:, 1:] - n[:, :-1], initial=0))
     cap = Invariant("norm_cap", (name,), growth, tolerance, growth <= tolerance)
     return [kept, cap] if cap.violation < NEARLY else [kept]
 
@@ -258,11 +249,9 @@ def bounds(found: Survey, c: int, name: str) -> list[Invariant]:
 
 def follows_clock(found: Survey, c: int) -> bool:
     """Whether the mean changes by the same amounts in all of at least three trajectories."""
-    if len(found.series) < 3:
-        return False
-    length = min(len(one.mean) for one in found.series)
-    changes = np.stack([one.mean[:length, c] - one.mean[0, c] for one in found.series])
-    return float(np.ptp(changes, axis=0).max()) <= 2 * roundings(found) * float(found.rounding[c])
+    changes = found.mean[..., c] - found.mean[:, :1, c]
+    apart = float(np.ptp(changes, axis=0).max())
+    return len(changes) > 2 and apart <= 2 * found.roundings * float(found.rounding[c])
 
 
 def keep_words(invariants: Sequence[Invariant], step_change: float = 0.0) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import torch
 
 from hero.config.registry import Registry
 from hero.data.files.settings import FOUND, FileSettings
-from hero.data.files.source import Files
+from hero.data.files.trajectories import Files
 from hero.data.source import Source
 from hero.data.tasks.store import SCORED, SPLITS, DataSettings, Split, data_summary, generate, load_split, split_path
 from hero.data.tasks.task import Task

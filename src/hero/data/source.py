@@ -14,7 +14,7 @@ from hero.data.files.recording import Axis
 from hero.errors import HeroError
 
 if TYPE_CHECKING:
-    from hero.data.files.source import Files
+    from hero.data.files.trajectories import Files
     from hero.data.tasks.task import Task
 
 
@@ -80,13 +80,17 @@ class Source:
     def coordinates(self) -> tuple[np.ndarray, ...]:
         """The points of each axis; where they are unevenly spaced, the file has them."""
         if self.files is not None and self.files.settings.uneven:
-            return self.files.coordinates()
+            return tuple(axis.coordinates for axis in self.files.recording.axes)
         axes = zip(self.extents, self.space, self.periodic, strict=True)
         return tuple(np.arange(n) * extent / max(1, n if wraps else n - 1) for extent, n, wraps in axes)
 
     def points(self) -> tuple[np.ndarray, np.ndarray | None] | None:
         """Coordinates (points, d) and quadrature weights of scattered points; None on a grid."""
-        return self.files.points() if self.cloud and self.files is not None else None
+        if not self.cloud or self.files is None:
+            return None
+        recording = self.files.recording
+        assert recording.points is not None
+        return recording.points, recording.weights
 
     def settings(self) -> dict[str, Any]:
         """Coefficients and numerics of a benchmark, or what was found in the file; ready for JSON."""

@@ -17,10 +17,9 @@ from torch import Tensor
 from hero.config import Facts
 from hero.data import Files, FileSettings, Source, get_task, load_trajectories
 from hero.data.files.checks import are_equal_steps, tidy, time_steps
-from hero.data.files.resampling import resampled
-from hero.data.files.selection import matched_channels, with_positions
-from hero.data.files.splits import Part
-from hero.data.files.trajectories import FileTrajectories, Reading
+from hero.data.files.recording import resampled
+from hero.data.files.selection import Part, matched_channels, selected
+from hero.data.files.trajectories import FileTrajectories
 from hero.data.formats import open_recording
 from hero.data.trajectories import Trajectories
 from hero.deploy.card import ModelCard
@@ -90,7 +89,7 @@ def first_of(data: Trajectories, count: int, name: object) -> Trajectories:
     if not 1 <= count <= len(data):
         raise HeroError(f"`trajectories` {count} is not within the {len(data)} of {name}; use 1 to {len(data)}.")
     if isinstance(data, FileTrajectories):
-        return FileTrajectories(data.reading, data.kept[:count])
+        return data.only(slice(count))
     return data[:count]
 
 
@@ -100,8 +99,6 @@ def from_recording(path: Path, card: ModelCard) -> GivenStates:
     chosen = own.files.settings if own.files else FileSettings(path=str(path))
     given = open_recording(path, chosen.layout)
     recording = tidy(resampled(given, chosen.resample if given.times else 0.0))
-    if recording.points is not None:
-        recording = with_positions(recording)
     if recording.space == card.grid:  # such as a prediction, which is on the grid of the operator
         chosen = chosen.model_copy(update={"crop": (), "coarsen": 1})
     if math.isclose(recording.dt, card.dt, rel_tol=1e-6):
@@ -109,48 +106,40 @@ def from_recording(path: Path, card: ModelCard) -> GivenStates:
     known = {channel.name for channel in recording.channels}
     names = chosen.fields if chosen.fields and set(chosen.fields) <= known else card.channel_names
     fields = matched_channels(recording, names or ("u",) * card.channels, path, f"run {card.run}")
+    positions = () if recording.points is None else tuple("xyz"[: recording.points.shape[1]])
+    fixed = (*recording.scalar_names, *recording.field_names, *positions)
     there_in_time = {*(channel.name for channel in recording.channels), *recording.series_names}
-    missing = [n for n in card.conditioning if n not in (*recording.scalar_names, *recording.field_names)]
+    missing = [n for n in card.conditioning if n not in fixed]
     missing += [name for name in card.forcing if name not in there_in_time]
     if missing:
-        there = ", ".join((*recording.scalar_names, *recording.field_names, *recording.series_names)) or "none"
+        there = ", ".join((*fixed, *recording.series_names)) or "none"
         raise HeroError(
             f"{path} has no {', '.join(missing)} (its conditioning: {there}), which run {card.run} needs; "
             f"add {'it' if len(missing) == 1 else 'them'} to the file."
         )
-    settings = chosen.model_copy(
-        update={
-            "path": str(path),
-            "fields": fields,
-            "channels": fields,
-            "condition": card.conditioning,
-            "forcing": card.forcing,
-            "space": card.grid,
-        }
-    )
-    reading = Reading(recording, settings)
-    space = tuple(len(range(*cut.indices(n))) for cut, n in zip(reading.cuts, recording.space, strict=True))
-    if space != card.grid:
-        found, needed = (" x ".join(map(str, grid)) for grid in (space, card.grid))
+    known_dt = recording.dt != 1
+    recording = selected(recording, chosen.model_copy(update={"fields": fields, "forcing": card.forcing}))
+    if recording.space != card.grid:
+        found, needed = (" x ".join(map(str, grid)) for grid in (recording.space, card.grid))
         raise HeroError(
             f"{path} has states on {found} points and run {card.run} needs {needed}; resample it to that grid."
         )
-    if reading.mask is not None and bool(card.measured().without_masked((~reading.mask).float()).any()):
+    frames = min(trajectory.frames for trajectory in recording.trajectories)
+    parts = [Part(i, 0, frames) for i in range(len(recording.trajectories))]
+    data = FileTrajectories(recording, parts, card.conditioning)
+    if data.mask is not None and bool(card.measured().without_masked((~data.mask).float()).any()):
         raise HeroError(f"{path} has only NaN at points where run {card.run} needs values; fill them.")
-    frames = min(-(-trajectory.frames // settings.stride) for trajectory in recording.trajectories)
     if frames < card.history:
         raise HeroError(
             f"{path} has {frames} state{'s' * (frames != 1)} per trajectory and run {card.run} starts from "
             f"{card.history}; use a longer file."
         )
-    parts = tuple(Part(i, 0, frames) for i in range(len(recording.trajectories)))
-    notes = []
-    dt = recording.dt * settings.stride
-    if recording.dt != 1 and not math.isclose(dt, card.dt, rel_tol=1e-3):
+    notes, dt = [], recording.dt
+    if known_dt and not math.isclose(dt, card.dt, rel_tol=1e-3):
         notes.append(f"{path.name} has dt = {dt:g} and the run {card.dt:g}: the truth is compared state by state.")
-    if not are_equal_steps(time_steps(recording, settings.stride)):
+    if not are_equal_steps(time_steps(recording)):
         notes.append(f"the time steps in {path.name} differ: the truth is compared state by state.")
-    return GivenStates(FileTrajectories(reading, parts), tuple(notes))
+    return GivenStates(data, tuple(notes))
 
 
 def array_of_states(path: Path, card: ModelCard) -> Trajectories | None:

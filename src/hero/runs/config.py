@@ -26,7 +26,7 @@ from hero.config.parse import dotted
 from hero.config.registry import trust
 from hero.config.settings import flagged
 from hero.data import FOUND, SCORED, DataSettings, Files, FileSettings, Source, Split, get_task
-from hero.data.files.opening import fingerprint
+from hero.data.files.settings import fingerprint
 from hero.data.formats import open_recording
 from hero.data.invariants import parse_keep
 from hero.data.windows import Batches, Trajectories
@@ -258,7 +258,7 @@ def names_another_file(stored: Mapping[str, Any], typed: Mapping[str, Any]) -> b
     known, path = stored.get("data.fingerprint"), typed.get("data.path")
     if not known or path is None:
         return False
-    return fingerprint(open_recording(Path(path), stored.get("data.layout", "")).files) != known
+    return fingerprint(open_recording(Path(path), stored.get("data.layout", ""))) != known
 
 
 def implied_preset(names: Iterable[str]) -> str:

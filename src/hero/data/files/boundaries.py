@@ -6,14 +6,14 @@ at the boundary change in time: the zeros at two fixed walls are equal as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from hero.data.files.recording import Axis, Recording, Trajectory
+from hero.data.files.recording import Axis, Recording, on_grid
 
 UNEVEN = 1e-3
 """Differences of the spacing, relative to it, that are taken for rounding of the coordinates."""
@@ -127,25 +127,13 @@ def _with_axis(recording: Recording, place: int, axis: Axis) -> Recording:
 
 def _without_last(recording: Recording, place: int) -> Recording:
     axis, mask = recording.axes[place], recording.mask
+    index: Any = (..., slice(None, -1), *(slice(None),) * (len(recording.axes) - place - 1))
 
-    def shorter(values: np.ndarray, leading: int) -> np.ndarray:
-        return values[(slice(None),) * (leading + place) + (slice(None, -1),)]
-
-    def series(read: Callable[[slice], np.ndarray], frames: slice) -> np.ndarray:
-        values = read(frames)
-        return shorter(values, 1) if values.ndim > 1 else values
-
-    def trajectory(whole: Trajectory) -> Trajectory:
-        fields = whole.fields
-        return replace(
-            whole,
-            read=lambda frames, channels: shorter(whole.read(frames, channels), 2),
-            fields=None if fields is None else lambda: shorter(fields(), 1),
-            series={name: partial(series, read) for name, read in whole.series.items()},
-        )
+    def shorter(values: np.ndarray) -> np.ndarray:
+        return values[index]
 
     return replace(
         _with_axis(recording, place, replace(axis, coordinates=axis.coordinates[:-1], periodic=True)),
-        trajectories=[trajectory(one) for one in recording.trajectories],
-        mask=None if mask is None else shorter(mask, 1),
+        trajectories=[on_grid(one, shorter) for one in recording.trajectories],
+        mask=None if mask is None else shorter(mask),
     )

@@ -1,7 +1,7 @@
 """Checks after reading: lengths, masks, doubled end points and periodic axes, and what cannot be trained on.
 
     recording = tidy(open_recording(path))
-    for problem in problems(Selection(recording, settings)):
+    for problem in problems(selected(recording, settings), settings):
         raise problem
 
 `tidy` reads a few states of a few trajectories, so that it takes seconds on files of any size. `problems` is the one
@@ -16,13 +16,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hero.data.files.boundaries import decide_boundaries, is_even
 from hero.data.files.recording import Recording, Trajectory, shortened
-from hero.data.files.selection import Selection
 from hero.errors import HeroError
+
+if TYPE_CHECKING:
+    from hero.data.files.settings import FileSettings
 
 SAMPLED_VALUES = 1 << 23
 """Numbers that are read, if three states are not more."""
@@ -166,30 +169,32 @@ def fitted(recording: Recording) -> tuple[Recording, list[UnfitError]]:
     return replace(recording, axes=axes), [problem]
 
 
-def problems(chosen: Selection) -> Iterator[UnfitError]:
-    """Reasons to refuse what is chosen of a tidy recording; where the user says `dt`, its times do not matter."""
-    recording, channels, cuts = chosen.recording, chosen.channels, chosen.cuts
-    yield from too_short(recording, chosen.settings.stride)
-    if not chosen.settings.dt:
-        yield from uneven_times(recording, chosen.settings.stride)
-    if math.prod(chosen.space) < 2:
-        yield UnfitError(
-            "grid", named(recording), "its states have one point", "name a file of fields, or keep more points"
-        )
+def problems(recording: Recording, settings: FileSettings) -> Iterator[UnfitError]:
+    """Reasons to refuse what settings chose of a tidy recording; where the user says `dt`, its times do not matter."""
+    yield from too_short(recording, settings.stride)
+    if not settings.dt:
+        yield from uneven_times(recording, settings.stride)
+    if math.prod(recording.space) < 2:
+        text = "its states have one point"
+        yield UnfitError("grid", named(recording), text, "name a file of fields, or keep more points")
     if recording.points is None:
-        yield from bad_coordinates(chosen)
-    empty = [c for c in channels if recording.mask is not None and not recording.mask[c][cuts].any()]
+        yield from bad_coordinates(recording)
+    mask, names = recording.mask, [channel.name for channel in recording.channels]
+    empty = [name for c, name in enumerate(names) if mask is not None and not mask[c].any()]
     if empty:
-        yield empty_channel(recording, channels, empty)
-    if len(empty) < len(channels):
-        kept = tuple(cut.indices(n) for cut, n in zip(cuts, recording.space, strict=True))
-        unfit = bad_states(recording, tuple(c for c in channels if c not in empty), kept)
+        text = f"it has no value of {', '.join(empty)}, only NaN"
+        left = {"data.fields": ",".join(name for name in names if name not in empty)}
+        others = len(empty) < len(names)
+        remedy = "leave it out" if others else "choose other points or another file"
+        yield UnfitError("empty channel", named(recording), text, remedy, left if others else {})
+    if len(empty) < len(names):
+        unfit = bad_states(recording)
         yield from [unfit] if unfit else []
 
 
 def too_short(recording: Recording, stride: int = 1) -> Iterator[UnfitError]:
     """Fewer states than a step and its continuation need."""
-    frames = min(-(-trajectory.frames // stride) for trajectory in recording.trajectories)
+    frames = min(trajectory.frames for trajectory in recording.trajectories)
     if frames < SHORTEST:
         states = f"{frames} state{'s' * (frames != 1)}"
         names = ", ".join(channel.name for channel in recording.channels[:6])
@@ -216,8 +221,8 @@ def dt_at(recording: Recording, stride: int) -> float:
 
 
 def uneven_times(recording: Recording, stride: int = 1) -> Iterator[UnfitError]:
-    """Times of frames in the file that are not evenly spaced; a stride may skip the frames that are too many."""
-    steps = time_steps(recording, stride)
+    """Times of states that are not evenly spaced; a larger stride may skip the frames that are too many."""
+    steps = time_steps(recording)
     if are_equal_steps(steps):
         return
     forward, unit = bool((steps > 0).all()), f" {recording.time_unit}" if recording.time_unit else ""
@@ -225,8 +230,8 @@ def uneven_times(recording: Recording, stride: int = 1) -> Iterator[UnfitError]:
     text += f" (the longest after frame {int(steps.argmax()) * stride})" if len(recording.trajectories) == 1 else ""
     frames = min(trajectory.frames for trajectory in recording.trajectories)
     least = STRIDED_FRAMES if len(recording.trajectories) > 2 else SPLIT_FRAMES
-    strides = range(stride + 1, (frames - 1) // (least - 1) + 1)
-    every = next((n for n in strides if are_equal_steps(time_steps(recording, n))), 0)
+    strides = range(2, (frames - 1) // (least - 1) + 1)
+    every = stride * next((n for n in strides if are_equal_steps(time_steps(recording, n))), 0)
     if every:
         remedy, settings = f"take one frame in {every}, which makes them equal", {"data.stride": str(every)}
     else:
@@ -236,43 +241,32 @@ def uneven_times(recording: Recording, stride: int = 1) -> Iterator[UnfitError]:
     yield UnfitError("time step", named(recording), text if forward else "its times do not increase", remedy, settings)
 
 
-def bad_coordinates(chosen: Selection) -> Iterator[UnfitError]:
+def bad_coordinates(recording: Recording) -> Iterator[UnfitError]:
     """Axes on which no integral can be computed."""
-    file, periodic = named(chosen.recording), chosen.periodic
-    for place, (axis, x) in enumerate(zip(chosen.recording.axes, chosen.coordinates, strict=True)):
-        gaps = np.diff(x)
+    file = named(recording)
+    for place, axis in enumerate(recording.axes):
+        gaps = np.diff(axis.coordinates)
         if not ((gaps > 0).all() or (gaps < 0).all()):
             text = f"the coordinates of {axis.name} neither rise nor fall throughout"
             yield UnfitError("coordinates", file, text, "sort its points, and the states with them")
-        elif periodic[place] and chosen.whole[place] and not is_even(gaps):
+        elif axis.periodic and not is_even(gaps):
             text = f"{axis.name} is periodic and its points are not evenly spaced"
-            around = [str(wraps and i != place).lower() for i, wraps in enumerate(periodic)]
+            around = [str(bool(one.periodic) and i != place).lower() for i, one in enumerate(recording.axes)]
             remedy = "interpolate the states to an even grid, or declare the axis as not periodic"
             yield UnfitError("coordinates", file, text, remedy, {"data.periodic": f"[{','.join(around)}]"})
 
 
-def empty_channel(recording: Recording, channels: Sequence[int], empty: Sequence[int]) -> UnfitError:
-    """A channel without any value."""
-    left = [recording.channels[c].name for c in channels if c not in empty]
-    text = f"it has no value of {', '.join(recording.channels[c].name for c in empty)}, only NaN"
-    if not left:
-        return UnfitError("empty channel", named(recording), text, "choose other points or another file")
-    return UnfitError("empty channel", named(recording), text, "leave it out", {"data.fields": ",".join(left)})
-
-
 @lru_cache(maxsize=8)
-def bad_states(
-    recording: Recording, channels: tuple[int, ...], cuts: tuple[tuple[int, int, int], ...]
-) -> UnfitError | None:
+def bad_states(recording: Recording) -> UnfitError | None:
     """States that are not finite in float32, as training reads them, or the same at all times; looked for once."""
-    steady, kept = True, [slice(*cut) for cut in cuts]
-    for part in _looked_at(recording, channels):
+    steady = True
+    for part in _looked_at(recording):
         with np.errstate(over="ignore"):
-            values = part.values[(slice(None), slice(None), *kept)].astype(np.float32)
+            values = part.values.astype(np.float32)
         broken = ~np.isfinite(values)
         if broken.any():
             frame, channel = (int(places[0]) for places in np.nonzero(broken)[:2])
-            return not_finite(recording, part.trajectory, part.frames[frame], channels[channel])
+            return not_finite(recording, part.trajectory, part.frames[frame], channel)
         steady = steady and len(values) > 1 and bool((values == values[:1]).all())
     if steady:
         text = "steady, all states of a trajectory are equal, so there is nothing to predict"
@@ -280,12 +274,12 @@ def bad_states(
     return None
 
 
-def _looked_at(recording: Recording, channels: Sequence[int]) -> Iterator[Sampled]:
+def _looked_at(recording: Recording) -> Iterator[Sampled]:
     """All states of a small file, the sample of a larger one."""
+    channels = range(len(recording.channels))
     frames = sum(trajectory.frames for trajectory in recording.trajectories)
     if frames * len(channels) * math.prod(recording.space) > SAMPLED_VALUES:
-        for part in sample(recording):
-            yield replace(part, values=part.values[:, list(channels)])
+        yield from sample(recording)
         return
     for i, one in enumerate(recording.trajectories):
         yield Sampled(i, range(one.frames), one.read(slice(0, one.frames), channels))

@@ -1,114 +1,104 @@
-"""What settings choose of a recording: channels, conditioning, and the part of each axis."""
+"""What settings choose of a recording: channels, conditioning, forcing, states, the part of each axis; and which states
+of which trajectories are trained on, validated on and tested on."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from hero.data.files.recording import Recording, Trajectory
+from hero.data.files.checks import SPLIT_FRAMES, UnfitError, dt_at, too_short
+from hero.data.files.recording import UNNAMED, Axis, Recording, Trajectory, on_grid, strided
+from hero.data.tasks.store import SCORED, SPLITS
 from hero.errors import HeroError, unknown_name
 
 if TYPE_CHECKING:
     from hero.data.files.settings import FileSettings
 
-
-@dataclass(eq=False)
-class Selection:
-    """What settings choose of a recording."""
-
-    recording: Recording
-    settings: FileSettings
-
-    @property
-    def names(self) -> list[str]:
-        """Of all channels of the recording."""
-        return [channel.name for channel in self.recording.channels]
-
-    @cached_property
-    def channels(self) -> list[int]:
-        """The numbers of the named channels, by default of all that are no forcing; a vector's name means its parts."""
-        names = self.names
-        if self.settings.fields:
-            return [names.index(name) for name in _named("field", self.settings.fields, names, self.recording)]
-        found = [i for i, name in enumerate(names) if name not in self.forcing_names]
-        if not found:
-            raise HeroError(f"data.forcing={','.join(self.settings.forcing)} leaves no channel to predict; name fewer.")
-        return found
-
-    @cached_property
-    def forcing_names(self) -> tuple[str, ...]:
-        """Channels and series that are known in advance."""
-        return chosen_forcing(self.recording, self.settings.forcing)
-
-    @cached_property
-    def cuts(self) -> tuple[slice, ...]:
-        """The part of each axis that is kept."""
-        axes, settings = self.recording.axes, self.settings
-        texts = each_axis("crop", settings.crop, len(axes)) or (":",) * len(axes)
-        cuts = []
-        for text, axis in zip(texts, axes, strict=True):
-            bounds = re.fullmatch(r"(\d*):(\d*)", text)
-            start, stop = (int(bounds[1] or 0), int(bounds[2] or axis.points)) if bounds else (0, 0)
-            if not 0 <= start < stop <= axis.points:
-                raise HeroError(
-                    f"data.crop={text!r} is not a part of axis {axis.name} with {axis.points} points; write "
-                    f"START:STOP, as in 0:{axis.points // 2}."
-                )
-            cuts.append(slice(start, stop, settings.coarsen))
-        return tuple(cuts)
-
-    @property
-    def whole(self) -> tuple[bool, ...]:
-        """Whether each axis is kept from end to end."""
-        pairs = zip(self.cuts, self.recording.space, strict=True)
-        return tuple(cut.indices(points)[:2] == (0, points) for cut, points in pairs)
-
-    @property
-    def periodic(self) -> tuple[bool, ...]:
-        """Whether each axis is: as the user says, or the recording does of a whole one."""
-        given = each_axis("periodic", self.settings.periodic, len(self.recording.axes))
-        axes = zip(self.recording.axes, self.whole, strict=True)
-        return given or tuple(bool(axis.periodic) and whole for axis, whole in axes)
-
-    @property
-    def coordinates(self) -> tuple[np.ndarray, ...]:
-        """The points of each axis."""
-        return tuple(axis.coordinates[cut] for axis, cut in zip(self.recording.axes, self.cuts, strict=True))
-
-    @property
-    def space(self) -> tuple[int, ...]:
-        """Points of each axis."""
-        return tuple(map(len, self.coordinates))
-
-    @cached_property
-    def mask(self) -> Tensor | None:
-        """True where there is a value, (channel, *space); None: everywhere."""
-        if self.recording.mask is None:
-            return None
-        mask = self.recording.mask[self.channels][(slice(None), *self.cuts)]
-        return None if mask.all() else torch.from_numpy(np.ascontiguousarray(mask))
+LONGEST_ROLLOUT = 200
+"""Steps of validation and test rollouts unless set; longer trajectories give several of them."""
 
 
-def with_positions(recording: Recording) -> Recording:
-    """A point cloud whose coordinates are conditioning fields: a network knows of points by their values alone."""
-    assert recording.points is not None
-    positions = recording.points.T  # (d, points)
-    names = tuple("xyz"[: len(positions)])
+def selected(recording: Recording, settings: FileSettings) -> Recording:
+    """The recording with the channels, states and grid points that settings choose, and the forcing as its series."""
+    names, axes = [channel.name for channel in recording.channels], recording.axes
+    forcing = chosen_forcing(recording, settings.forcing)
+    fields = _named("field", settings.fields, names, recording) or [name for name in names if name not in forcing]
+    if not fields:
+        raise HeroError(f"data.forcing={','.join(settings.forcing)} leaves no channel to predict; name fewer.")
+    if both := [name for name in fields if name in forcing]:
+        raise HeroError(f"{both[0]} is in data.fields and in data.forcing; it is either predicted or known.")
+    texts = each_axis("crop", settings.crop, len(axes)) or (":",) * len(axes)
+    cuts = tuple((*_bounds(text, axis), settings.coarsen) for text, axis in zip(texts, axes, strict=True))
+    whole = [cut[:2] == (0, axis.points) for cut, axis in zip(cuts, axes, strict=True)]
+    given = each_axis("periodic", settings.periodic, len(axes))
+    periodic = given or tuple(bool(axis.periodic) and all_ for axis, all_ in zip(axes, whole, strict=True))
+    return _selected(recording, tuple(names.index(name) for name in fields), forcing, settings.stride, cuts, periodic)
 
-    def fields(trajectory: Trajectory) -> np.ndarray:
-        own = () if trajectory.fields is None else trajectory.fields()
-        return np.stack([*own, *positions])
 
-    trajectories = [replace(t, fields=partial(fields, t)) for t in recording.trajectories]
-    return replace(recording, field_names=(*recording.field_names, *names), trajectories=trajectories)
+def _bounds(text: str, axis: Axis) -> tuple[int, int]:
+    bounds = re.fullmatch(r"(\d*):(\d*)", text)
+    start, stop = (int(bounds[1] or 0), int(bounds[2] or axis.points)) if bounds else (0, 0)
+    if not 0 <= start < stop <= axis.points:
+        raise HeroError(
+            f"data.crop={text!r} is not a part of axis {axis.name} with {axis.points} points; write START:STOP, as in "
+            f"0:{axis.points // 2}."
+        )
+    return start, stop
+
+
+@lru_cache(maxsize=8)
+def _selected(
+    recording: Recording,
+    channels: tuple[int, ...],
+    forcing: tuple[str, ...],
+    stride: int,
+    cuts: tuple[tuple[int, int, int], ...],
+    periodic: tuple[bool, ...],
+) -> Recording:
+    """The same object for the same choices, since whether it is fit is looked for once for each."""
+    names = [channel.name for channel in recording.channels]
+    grid: tuple[Any, ...] = tuple(slice(*cut) for cut in cuts)
+    mask = None if recording.mask is None else recording.mask[list(channels)][:, *grid]
+    points, weights = (None if part is None else part[grid[0]] for part in (recording.points, recording.weights))
+    positions = () if points is None else tuple(points.T)
+
+    def chosen(whole: Trajectory) -> Trajectory:
+        def channel(place: int, frames: slice) -> np.ndarray:
+            return whole.read(frames, [place])[:, 0]
+
+        def fields() -> np.ndarray:
+            """A network knows of scattered points by their values alone, so their positions condition it."""
+            return np.stack([*(() if cut.fields is None else cut.fields()), *positions])
+
+        series = {n: whole.series[n] if n in whole.series else partial(channel, names.index(n)) for n in forcing}
+        cut = on_grid(strided(replace(whole, series=series), stride), lambda values: values[..., *grid])
+        return replace(
+            cut,
+            read=lambda frames, wanted: cut.read(frames, [channels[c] for c in wanted]),
+            fields=fields if positions else cut.fields,
+        )
+
+    return replace(
+        recording,
+        channels=tuple(recording.channels[c] for c in channels),
+        axes=tuple(
+            replace(axis, coordinates=axis.coordinates[cut], periodic=wraps)
+            for axis, cut, wraps in zip(recording.axes, grid, periodic, strict=True)
+        ),
+        dt=dt_at(recording, stride),
+        times=tuple(times[..., ::stride] for times in recording.times),
+        trajectories=[chosen(one) for one in recording.trajectories],
+        field_names=(*recording.field_names, *"xyz"[: len(positions)]),
+        mask=None if mask is None or mask.all() else mask,
+        points=points,
+        weights=weights,
+    )
 
 
 def chosen_forcing(recording: Recording, names: Sequence[str]) -> tuple[str, ...]:
@@ -173,10 +163,6 @@ def last_point(length: float, points: int, periodic: bool) -> float:
     return length * (points - 1) / points if periodic else length
 
 
-UNNAMED = ("hero", "npy", "npz", "splits", "array", "torch", "neuralop", "matlab", "matlab73", "zarr", "apebench")
-"""Formats whose channels are not named."""
-
-
 def matched_channels(recording: Recording, names: Sequence[str], path: Path, owner: str) -> tuple[str, ...]:
     """The recording's own names of the channels `names`: equal ones, else in order where either has no real names."""
     found = [channel.name for channel in recording.channels]
@@ -189,3 +175,74 @@ def matched_channels(recording: Recording, names: Sequence[str], path: Path, own
         f"{path} has the channels {', '.join(found)} and {owner} needs {', '.join(names)}; "
         "use a file with these channels."
     )
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive states of one trajectory."""
+
+    trajectory: int
+    first: int
+    frames: int
+
+
+def divided(recording: Recording, settings: FileSettings) -> dict[str, list[Part]]:
+    """The parts of each split: the file's own splits where it has them, whole trajectories by share otherwise.
+
+    Fewer than three trajectories are split in time. Validation and test trajectories are cut into rollouts.
+    """
+    for problem in too_short(recording, settings.stride):
+        raise problem
+    if settings.train_share + settings.val_share >= 1:
+        raise HeroError(
+            f"data.train_share={settings.train_share:g} and data.val_share={settings.val_share:g} leave nothing for "
+            "the test set; lower one."
+        )
+    whole = whole_parts(recording, settings)
+    if settings.train_trajectories:
+        whole["train"] = whole["train"][: settings.train_trajectories]
+    shortest = min(part.frames for name in SCORED for part in whole[name]) - 1
+    steps = settings.rollout or settings.test_steps or min(shortest, LONGEST_ROLLOUT)
+    if steps > shortest:
+        raise HeroError(f"data.rollout={steps} is longer than the {shortest} steps that there are; lower it.")
+    return whole | {name: list(rollouts(whole[name], steps)) for name in SCORED}
+
+
+def whole_parts(recording: Recording, settings: FileSettings) -> dict[str, list[Part]]:
+    """The trajectories, or parts in time, of each split."""
+    labels, lengths = zip(*((one.split, one.frames) for one in recording.trajectories), strict=True)
+    count, frames = len(labels), min(lengths)
+    if count < 3 and not {"train", "test"} <= set(labels):
+        cuts = [0, round(frames * settings.train_share)]
+        cuts += [cuts[1] + round(frames * settings.val_share), frames]
+        if min(np.diff(cuts)) < 2:
+            runs = "trajectory" if count == 1 else "trajectories"
+            states = f"{count} {runs} of {frames} states, too few to split in time"
+            longer = "lower data.stride" if settings.stride > 1 else "name a file with more"
+            remedy = f"at least {SPLIT_FRAMES} states or 3 trajectories are needed, so {longer}"
+            raise UnfitError("split", settings.path, states, remedy)
+        bounds = zip(SPLITS, cuts[:-1], cuts[1:], strict=True)
+        return {name: [Part(i, a, b - a) for i in range(count)] for name, a, b in bounds}
+    order = np.random.default_rng(settings.split_seed).permutation(count)
+    groups: dict[str, list[int]] = {name: [i for i in range(count) if labels[i] == name] for name in SPLITS}
+    if not groups["train"]:
+        groups["train"] = [int(i) for i in order if labels[i] not in SPLITS]
+    for name, share in (("test", 1 - settings.train_share - settings.val_share), ("val", settings.val_share)):
+        if not groups[name]:
+            taken = max(1, round(share * count))
+            left = set(groups["train"])
+            pool = [int(i) for i in order if i in left]
+            groups[name], groups["train"] = sorted(pool[:taken]), sorted(pool[taken:])
+    if not groups["train"]:
+        labels_of = ", ".join(f"{labels.count(name)} for {name or 'any split'}" for name in dict.fromkeys(labels))
+        text = f"{count} trajectories ({labels_of}) leave none to train on"
+        raise UnfitError("split", settings.path, text, "add trajectories, or raise data.train_share")
+    shortest = {name: min(lengths[i] for i in groups[name]) for name in SPLITS}
+    return {name: [Part(i, 0, shortest[name]) for i in groups[name]] for name in SPLITS}
+
+
+def rollouts(parts: Sequence[Part], steps: int) -> Iterator[Part]:
+    """Each part cut into stretches of `steps` steps; the last state of one is the first of the next."""
+    for part in parts:
+        for start in range(0, part.frames - steps, steps):
+            yield Part(part.trajectory, part.first + start, steps + 1)

@@ -1,4 +1,4 @@
-"""Settings of data from files: what a user may say, and what is found in the file.
+"""Settings of data from files: what a user may say, and what is found in the file when it is opened.
 
 A stored configuration holds everything that was found, so a run can be opened, exported and rolled out where the file
 is not.
@@ -6,7 +6,9 @@ is not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -16,12 +18,24 @@ from pydantic import BeforeValidator
 from hero.config import Facts, Settings, setting
 from hero.config.settings import Words, flagged
 from hero.data.files.boundaries import is_even
-from hero.data.files.checks import dt_at
-from hero.data.files.opening import fingerprint, opened
-from hero.data.files.selection import Selection, chosen_conditioning, each_axis, last_point, length_of, renamed
-from hero.data.files.splits import LONGEST_ROLLOUT, divided
+from hero.data.files.checks import UnfitError, fitted, problems, tidy
+from hero.data.files.recording import Recording, resampled
+from hero.data.files.selection import (
+    LONGEST_ROLLOUT,
+    chosen_conditioning,
+    divided,
+    each_axis,
+    last_point,
+    length_of,
+    renamed,
+    selected,
+)
+from hero.data.formats import open_recording
 from hero.data.tasks.store import SPLITS, Split
 from hero.errors import HeroError
+
+HASHED = 2**20
+"""Bytes at either end of a file that its fingerprint covers, in addition to its size."""
 
 
 def one_or_list(value: Any) -> tuple[Any, ...]:
@@ -111,20 +125,12 @@ class FileSettings(GivenSettings):
     def found(self) -> Self:
         """The settings with everything that the file says."""
         recording = opened(self)
-        chosen, axes = Selection(recording, self), recording.axes
-        channels = [recording.channels[i] for i in chosen.channels]
-        coordinates, periodic = chosen.coordinates, chosen.periodic
+        axes, names = recording.axes, tuple(channel.name for channel in recording.channels)
         lengths = each_axis("extent", self.extent, len(axes))
-        extent = lengths or tuple(length_of(x, wraps) for x, wraps in zip(coordinates, periodic, strict=True))
+        ends = [(float(axis.coordinates[0]), float(axis.coordinates[-1])) for axis in axes]
         if lengths:  # from 0 on, in the direction of the file
-            ends = [(0.0, last_point(*one)) for one in zip(lengths, chosen.space, periodic, strict=True)]
-            ends = [end if x[0] <= x[-1] else end[::-1] for end, x in zip(ends, coordinates, strict=True)]
-        else:
-            ends = [(float(x[0]), float(x[-1])) for x in coordinates]
-        both = [channel.name for channel in channels if channel.name in chosen.forcing_names]
-        if both:
-            raise HeroError(f"{both[0]} is in data.fields and in data.forcing; it is either predicted or known.")
-        names = tuple(channel.name for channel in channels)
+            last = [last_point(n, axis.points, bool(axis.periodic)) for n, axis in zip(lengths, axes, strict=True)]
+            ends = [(0.0, x) if low <= high else (x, 0.0) for x, (low, high) in zip(last, ends, strict=True)]
         parts = divided(recording, self)
         sizes = {f"{name}_trajectories": len(parts[name]) for name in SPLITS}
         sizes |= {f"{name}_steps": parts[name][0].frames - 1 for name in SPLITS}
@@ -134,22 +140,22 @@ class FileSettings(GivenSettings):
                 "format": recording.format,
                 "fields": names,
                 "channels": renamed(self.channels, names),
-                "units": tuple(channel.unit for channel in channels),
+                "units": tuple(channel.unit for channel in recording.channels),
                 "time_unit": "" if self.dt else recording.time_unit,
                 "axes": tuple(axis.name for axis in axes),
                 "axis_units": tuple(axis.unit for axis in axes),
                 "axis_first": tuple(first for first, _ in ends),
                 "axis_last": tuple(last for _, last in ends),
-                "space": chosen.space,
-                "extent": extent,
-                "periodic": periodic,
+                "space": recording.space,
+                "extent": lengths or tuple(length_of(axis.coordinates, bool(axis.periodic)) for axis in axes),
+                "periodic": tuple(bool(axis.periodic) for axis in axes),
                 "condition": chosen_conditioning(recording, self.condition),
-                "forcing": chosen.forcing_names,
-                "dt": self.dt or dt_at(recording, self.stride),
+                "forcing": recording.series_names,
+                "dt": self.dt or recording.dt,
                 "cloud": recording.points is not None,
-                "uneven": not all(is_even(np.diff(x)) for x in coordinates),
-                "masked": chosen.mask is not None,
-                "fingerprint": fingerprint(recording.files),
+                "uneven": not all(is_even(np.diff(axis.coordinates)) for axis in axes),
+                "masked": recording.mask is not None,
+                "fingerprint": fingerprint(open_recording(Path(self.path), self.layout)),
                 **sizes,
             }
         )
@@ -161,3 +167,62 @@ class FileSettings(GivenSettings):
 
 FOUND = flagged(FileSettings, "found")
 """Settings that are taken from the file again when others of a stored configuration change."""
+
+
+def opened(settings: FileSettings) -> Recording:
+    """What the settings choose of the recording that they name: tidied, and fit for training.
+
+    HeroError if it is not, or has changed since the settings were found in it.
+    """
+    given = open_recording(Path(settings.path), settings.layout)
+    recording, unfit = examined(resampled(given, settings.resample), settings)
+    for problem in unfit:
+        raise problem
+    if settings.fingerprint and fingerprint(given) != settings.fingerprint:
+        raise HeroError(
+            f"{settings.path} is not the file that this run was trained on (its fingerprint differs); restore it, or "
+            "train again."
+        )
+    return selected(recording, settings)
+
+
+def examined(given: Recording, settings: FileSettings) -> tuple[Recording, Iterator[UnfitError]]:
+    """The tidy recording, and every reason to refuse what the settings choose of it: training raises the first of
+    them, and `hero doctor` shows them all."""
+    recording, misfit = tidied(given)
+
+    def unfit() -> Iterator[UnfitError]:
+        yield from misfit
+        chosen = selected(recording, settings)
+        yield from problems(chosen, settings)
+        try:
+            divided(chosen, settings)
+        except UnfitError as problem:
+            yield problem
+
+    return recording, unfit()
+
+
+@lru_cache(maxsize=2)
+def tidied(given: Recording) -> tuple[Recording, list[UnfitError]]:
+    """The recording with one length, a mask and boundaries; and why its coordinates do not fit its states, if so.
+
+    Done once for each, since states are read for it.
+    """
+    fit, misfit = fitted(given)
+    return tidy(fit), misfit
+
+
+@lru_cache(maxsize=2)
+def fingerprint(recording: Recording) -> str:
+    """A hash of the sizes of the files and of their first and last MiB."""
+    digest = hashlib.sha256()
+    for path in filter(Path.is_file, recording.files):
+        size = path.stat().st_size
+        digest.update(str(size).encode())
+        with path.open("rb") as file:
+            digest.update(file.read(HASHED))
+            if size > HASHED:
+                file.seek(max(HASHED, size - HASHED))
+                digest.update(file.read(HASHED))
+    return digest.hexdigest()[:16]

@@ -1,23 +1,32 @@
-"""Trajectories that stay in their file: windows and μ are read when they are asked for."""
+"""Files as a source of data. A file is needed for training and evaluation only, and must not have changed.
+
+Trajectories that are too large for the memory stay in their file: windows and μ are read when they are asked for.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hero.console import progress_bar
+from hero.data.files.arrays import is_as_given
 from hero.data.files.checks import not_finite, tidy
-from hero.data.files.selection import Selection, chosen_conditioning, chosen_forcing
-from hero.data.files.settings import FileSettings
-from hero.data.files.splits import Part
+from hero.data.files.recording import Axis, Recording, Trajectory
+from hero.data.files.selection import Part, chosen_conditioning, divided, last_point, selected
+from hero.data.files.settings import FileSettings, opened
 from hero.data.formats import open_recording
+from hero.data.source import Source
 from hero.data.trajectories import Statistics, Trajectories
 from hero.errors import HeroError
 from hero.parallel import from_first
@@ -25,112 +34,111 @@ from hero.parallel import from_first
 CHECK_SECONDS = 1.0
 
 
-@dataclass(eq=False)
-class Reading(Selection):
-    """Reads what the settings choose from a recording: channels, stride, crop, grid points."""
+@dataclass(frozen=True)
+class Files:
+    """The trajectories of a file or folder, by everything that was found in it."""
 
-    def __post_init__(self) -> None:
-        self.stamps, self.checked = self.current_stamps(), time.monotonic()
+    settings: FileSettings
 
-    def current_stamps(self) -> list[tuple[int, int]]:
-        """Size and time of change of every file."""
-        found = [path.stat() for path in self.recording.files if path.is_file()]
+    def source(self) -> Source:
+        """What is known of them without opening the file."""
+        found = self.settings
+        stem = Path(found.path).stem
+        return Source(
+            name=re.sub(r"[^A-Za-z0-9_]+", "_", stem).strip("_")[:40] or "data",
+            title=stem,
+            dt=found.dt,
+            space=found.space,
+            extents=found.extent,
+            periodic=found.periodic,
+            channel_names=found.channels,
+            units=found.units,
+            conditioning=found.condition,
+            forcing=found.forcing,
+            axes=tuple(self._axis(i) for i in range(len(found.axes))),
+            time_unit=found.time_unit,
+            cloud=found.cloud,
+            masked=found.masked,
+            files=self,
+        )
+
+    def _axis(self, i: int) -> Axis:
+        found = self.settings
+        ends = 0.0, last_point(found.extent[i], found.space[i], found.periodic[i])
+        if found.axis_first and found.axis_last:  # earlier versions did not store them
+            ends = found.axis_first[i], found.axis_last[i]
+        x = np.linspace(*ends, found.space[i])
+        x[1:-1] = np.nan if found.uneven else x[1:-1]
+        return Axis(found.axes[i], x, found.periodic[i], found.axis_units[i] if found.axis_units else "")
+
+    @property
+    def recording(self) -> Recording:
+        """What the settings choose of the file, which must be the one that the run was made with."""
+        recording = opened(self.settings)
+        for path in recording.files:
+            if not is_as_given(path):
+                raise HeroError(
+                    f"{path} is damaged (its checksum differs); repeat the call that handed its arrays over."
+                )
+        return recording
+
+    def is_streamed(self, name: str) -> bool:
+        """Whether a split stays in its file, because it is larger than data.memory."""
+        split, found = self.settings.split(name), self.settings
+        size = 4 * split.trajectories * (split.steps + 1) * len(found.channels) * math.prod(found.space)
+        return size > found.memory * 1e9
+
+    def load(self, name: str) -> Trajectories:
+        """The split `train`, `val` or `test`: in memory if it is small enough, else read as it is asked for."""
+        recording = self.recording
+        parts = divided(recording, self.settings)[name]
+        trajectories = FileTrajectories(watched(recording), parts, self.settings.condition)
+        return trajectories if self.is_streamed(name) else trajectories.in_memory(f"reading {name}")
+
+
+def watched(recording: Recording) -> Recording:
+    """The recording, which refuses to read once somebody has written to its files; looked at once a second."""
+
+    def stamps() -> list[tuple[int, int]]:
+        found = [path.stat() for path in recording.files if path.is_file()]
         return [(status.st_size, status.st_mtime_ns) for status in found]
 
-    def check_unchanged(self) -> None:
-        """HeroError where somebody has written to the files since training began; looked at once a second."""
-        if time.monotonic() - self.checked > CHECK_SECONDS:
-            if self.current_stamps() != self.stamps:
-                raise HeroError(f"{self.settings.path} changed while it was read; train again when it is complete.")
-            self.checked = time.monotonic()
+    before, checked = stamps(), time.monotonic()
 
-    def frames(self, first: int, count: int) -> slice:
-        """The frames of the file that are `count` states."""
-        stride = self.settings.stride
-        return slice(first * stride, (first + count - 1) * stride + 1, stride)
+    def read(whole: Trajectory, frames: slice, channels: Sequence[int]) -> np.ndarray:
+        nonlocal checked
+        if time.monotonic() - checked > CHECK_SECONDS:
+            if stamps() != before:
+                raise HeroError(f"{recording.files[0]} changed while it was read; train again when it is complete.")
+            checked = time.monotonic()
+        return whole.read(frames, channels)
 
-    def states(self, trajectory: int, first: int, count: int) -> np.ndarray:
-        """(time, channel, *space), float32."""
-        self.check_unchanged()
-        frames = self.frames(first, count)
-        found = self.recording.trajectories[trajectory].read(frames, self.channels)
-        return np.ascontiguousarray(found[(slice(None), slice(None), *self.cuts)], dtype=np.float32)
-
-    def forcing(self, trajectory: int, first: int, count: int) -> np.ndarray:
-        """(time, q), or (time, q, *space) if there are fields, float32."""
-        one, frames, cuts = (
-            self.recording.trajectories[trajectory],
-            self.frames(first, count),
-            (slice(None), *self.cuts),
-        )
-        parts = []
-        for name in self.settings.forcing:
-            if name in one.series:
-                values = np.asarray(one.series[name](frames), dtype=np.float32)
-                values = values[cuts] if values.ndim > 1 else values
-            else:
-                values = one.read(frames, [self.names.index(name)])[:, 0][cuts].astype(np.float32)
-            if not np.isfinite(values).all():
-                frame = frames.start + int(np.nonzero(~np.isfinite(values))[0][0]) * frames.step
-                raise HeroError(
-                    f"the forcing {name} of trajectory {trajectory} in {self.settings.path} is not finite at frame "
-                    f"{frame}; fill it."
-                )
-            parts.append(values)
-        if any(part.ndim > 1 for part in parts):
-            ones = (1,) * len(self.settings.space)
-            shape = (count, *self.settings.space)
-            parts = [np.broadcast_to(p if p.ndim > 1 else p.reshape(-1, *ones), shape) for p in parts]
-        return np.stack(parts, axis=1)
-
-    def conditioning(self, trajectories: Sequence[int]) -> Tensor | None:
-        """μ of each: numbers (trajectories, p), or fields (trajectories, p, *space) if there are fields."""
-        names, recording = self.settings.condition, self.recording
-        if not names:
-            return None
-        fields = [name for name in names if name in recording.field_names]
-        rows = []
-        for number in trajectories:
-            trajectory = recording.trajectories[number]
-            values = {name: np.float32(trajectory.scalars[name]) for name in names if name not in fields}
-            if fields:
-                assert trajectory.fields is not None
-                found = self.filled(trajectory.fields()[(slice(None), *self.cuts)], number)
-                values |= {name: found[recording.field_names.index(name)] for name in fields}
-                rows.append(np.stack([np.broadcast_to(values[name], self.settings.space) for name in names]))
-            else:
-                rows.append(np.array([values[name] for name in names]))
-        return torch.from_numpy(np.stack(rows).astype(np.float32))
-
-    def filled(self, fields: np.ndarray, trajectory: int) -> np.ndarray:
-        """Conditioning fields with their mean where no channel has a value; HeroError where others are not finite."""
-        outside = np.zeros(fields.shape[1:], bool) if self.mask is None else ~self.mask.numpy().any(axis=0)
-        fields = fields.astype(np.float32)
-        for name in set(self.settings.condition) & set(self.recording.field_names):
-            field = fields[self.recording.field_names.index(name)]
-            if not np.isfinite(field[~outside]).all():
-                raise HeroError(
-                    f"the field {name} of trajectory {trajectory} in {self.settings.path} is not finite where states "
-                    "have values; fill it, or leave it out with data.condition."
-                )
-            field[outside & ~np.isfinite(field)] = field[~outside].mean()
-        return fields
+    return replace(recording, trajectories=[replace(one, read=partial(read, one)) for one in recording.trajectories])
 
 
 class FileTrajectories(Trajectories):
     """Trajectories that stay in their file: windows and μ are read when they are asked for."""
 
-    reading: Reading
+    recording: Recording
     kept: tuple[Part, ...]
+    condition: tuple[str, ...]
     target: torch.device
 
-    def __init__(self, reading: Reading, parts: tuple[Part, ...], target: str | torch.device = "cpu") -> None:
-        vars(self).update(reading=reading, kept=parts, target=torch.device(target), mask=reading.mask)
+    def __init__(
+        self,
+        recording: Recording,
+        parts: Sequence[Part],
+        condition: Sequence[str] = (),
+        target: str | torch.device = "cpu",
+    ) -> None:
+        """`condition` names numbers and fields of the recording; its series are the forcing."""
+        mask = None if recording.mask is None else torch.from_numpy(np.ascontiguousarray(recording.mask))
+        device = torch.device(target)
+        vars(self).update(recording=recording, kept=tuple(parts), condition=tuple(condition), target=device, mask=mask)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        settings = self.reading.settings
-        return (len(self.kept), self.kept[0].frames, len(settings.channels), *settings.space)
+        return (len(self.kept), self.kept[0].frames, len(self.recording.channels), *self.recording.space)
 
     @property
     def is_in_memory(self) -> bool:
@@ -138,7 +146,7 @@ class FileTrajectories(Trajectories):
 
     @property
     def is_conditioned(self) -> bool:
-        return bool(self.reading.settings.condition or self.reading.settings.forcing)
+        return bool(self.condition or self.recording.series_names)
 
     @property
     def forced_states(self) -> int:
@@ -149,7 +157,11 @@ class FileTrajectories(Trajectories):
         return self.target
 
     def __getitem__(self, part: slice) -> Trajectories:
-        return FileTrajectories(self.reading, self.kept[part], self.target).in_memory()
+        return self.only(part).in_memory()
+
+    def only(self, part: slice) -> FileTrajectories:
+        """Some of the trajectories, in their file."""
+        return FileTrajectories(self.recording, self.kept[part], self.condition, self.target)
 
     def frames(self, part: slice) -> Tensor:
         first, stop, _ = part.indices(self.shape[1])
@@ -160,17 +172,57 @@ class FileTrajectories(Trajectories):
         return self._ready(self.read(list(zip(trajectory.tolist(), start.tolist(), strict=True)), count))
 
     def conditioning(self, trajectory: Tensor) -> Tensor | None:
-        """On the host as well."""
-        mu = self.reading.conditioning([self.kept[row].trajectory for row in trajectory.tolist()])
-        return None if mu is None else self._ready(mu)
+        """Numbers (trajectories, p), or fields (trajectories, p, *space) if there are fields; on the host as well."""
+        if not self.condition:
+            return None
+        rows = [self._conditioning(self.kept[row].trajectory) for row in trajectory.tolist()]
+        return self._ready(torch.from_numpy(np.stack(rows).astype(np.float32)))
+
+    def _conditioning(self, number: int) -> np.ndarray:
+        trajectory, names = self.recording.trajectories[number], self.recording.field_names
+        values: dict[str, Any] = dict(trajectory.scalars)
+        if not set(self.condition) & set(names):
+            return np.array([values[name] for name in self.condition])
+        assert trajectory.fields is not None
+        fields = dict(zip(names, trajectory.fields().astype(np.float32), strict=True))
+        values |= {name: self._filled(fields[name], name, number) for name in self.condition if name in names}
+        return np.stack([np.broadcast_to(values[name], self.recording.space) for name in self.condition])
+
+    def _filled(self, field: np.ndarray, name: str, number: int) -> np.ndarray:
+        """A field with its mean where no channel has a value; HeroError where other values are not finite."""
+        mask = self.recording.mask
+        outside = np.zeros(field.shape, bool) if mask is None else ~mask.any(axis=0)
+        if not np.isfinite(field[~outside]).all():
+            raise HeroError(
+                f"the field {name} of trajectory {number} in {self.recording.files[0]} is not finite where states have "
+                "values; fill it, or leave it out with data.condition."
+            )
+        return np.where(outside & ~np.isfinite(field), field[~outside].mean(), field)
 
     def forcing_at(self, trajectory: Tensor, start: Tensor, count: int) -> Tensor | None:
         """On the host as well."""
-        if not self.reading.settings.forcing:
+        if not self.recording.series_names:
             return None
         rows = [(self.kept[row], first) for row, first in zip(trajectory.tolist(), start.tolist(), strict=True)]
-        found = [self.reading.forcing(part.trajectory, part.first + first, count) for part, first in rows]
+        found = [self._forcing(part.trajectory, part.first + first, count) for part, first in rows]
         return self._ready(torch.from_numpy(np.stack(found)))
+
+    def _forcing(self, number: int, first: int, count: int) -> np.ndarray:
+        """(time, q), or (time, q, *space) if there are fields."""
+        parts, space = [], self.recording.space
+        for name, read in self.recording.trajectories[number].series.items():
+            values = np.asarray(read(slice(first, first + count)), dtype=np.float32)
+            if not np.isfinite(values).all():
+                frame = first + int(np.nonzero(~np.isfinite(values))[0][0])
+                raise HeroError(
+                    f"the forcing {name} of trajectory {number} in {self.recording.files[0]} is not finite at frame "
+                    f"{frame}; fill it."
+                )
+            parts.append(values)
+        if any(part.ndim > 1 for part in parts):
+            wide = [part.reshape(count, *part.shape[1:] or (1,) * len(space)) for part in parts]
+            parts = [np.broadcast_to(part, (count, *space)) for part in wide]
+        return np.stack(parts, axis=1)
 
     def _ready(self, found: Tensor) -> Tensor:
         return found.pin_memory() if self.target.type == "cuda" else found
@@ -179,13 +231,12 @@ class FileTrajectories(Trajectories):
         """`count` states from each (row, first state), on the host."""
         found = np.empty((len(rows), count, *self.shape[2:]), np.float32)
         for i in sorted(range(len(rows)), key=rows.__getitem__):  # in the order of the file
-            row, first = rows[i]
-            part = self.kept[row]
-            found[i] = self.reading.states(part.trajectory, part.first + first, count)
+            part, first = self.kept[rows[i][0]], self.kept[rows[i][0]].first + rows[i][1]
+            trajectory = self.recording.trajectories[part.trajectory]
+            found[i] = trajectory.read(slice(first, first + count), range(self.shape[2]))
             if not np.isfinite(found[i]).all():
                 frame, channel = (int(places[0]) for places in np.nonzero(~np.isfinite(found[i]))[:2])
-                place = (part.first + first + frame) * self.reading.settings.stride
-                raise not_finite(self.reading.recording, part.trajectory, place, self.reading.channels[channel])
+                raise not_finite(self.recording, part.trajectory, first + frame, channel)
         return torch.from_numpy(found)
 
     def in_memory(self, title: str = "") -> Trajectories:
@@ -203,7 +254,7 @@ class FileTrajectories(Trajectories):
                 advance(1)
 
     def to(self, device: torch.device | str) -> Trajectories:
-        return FileTrajectories(self.reading, self.kept, device)
+        return FileTrajectories(self.recording, self.kept, self.condition, device)
 
     def statistics(self) -> Statistics:
         return from_first(super().statistics)  # one process reads the whole file
@@ -217,15 +268,7 @@ class FileTrajectories(Trajectories):
 
 def all_trajectories(path: Path, forcing: Sequence[str] = ()) -> Trajectories:
     """Every trajectory of a file with all of its channels, its conditioning and the named forcing, in memory."""
-    recording = tidy(open_recording(path))
-    forced = chosen_forcing(recording, forcing)
-    settings = FileSettings(
-        path=str(path),
-        channels=tuple(channel.name for channel in recording.channels if channel.name not in forced),
-        condition=chosen_conditioning(recording, ()),
-        forcing=forced,
-        space=recording.space,
-    )
+    recording = selected(tidy(open_recording(path)), FileSettings(path=str(path), forcing=tuple(forcing)))
     frames = min(trajectory.frames for trajectory in recording.trajectories)
-    parts = tuple(Part(i, 0, frames) for i in range(len(recording.trajectories)))
-    return FileTrajectories(Reading(recording, settings), parts).in_memory()
+    parts = [Part(i, 0, frames) for i in range(len(recording.trajectories))]
+    return FileTrajectories(recording, parts, chosen_conditioning(recording, ())).in_memory()

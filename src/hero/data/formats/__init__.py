@@ -9,9 +9,7 @@ A format is an entry of `FORMATS`; to add one is one line, also from outside:
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +66,11 @@ def _are_states(first: Path, rule: NameRule, pattern: str, axes: str) -> bool:
     kind = kinds_of(first)[-1]
     if pattern or axes or (rule.sure and kind in BARE):
         return True
-    if kind == "hdf5":
-        with _matched(first) as (form, _):
-            if form is not FORMATS["array"]:
-                return False
     try:
-        return max(one.frames for one in _recognised(first, "").trajectories) < 2
+        found = _recognised(first, "")
     except HeroError:
         return True
+    return (kind != "hdf5" or found.format == "array") and max(one.frames for one in found.trajectories) < 2
 
 
 def _always(content: Any) -> bool:
@@ -131,68 +126,41 @@ FORMATS: Registry[Format] = Registry(
 OURS = frozenset(FORMATS)
 
 
-KEPT = 2
-"""Recordings that were opened last; a command asks for its file many times."""
-_kept: dict[tuple[Path, str], tuple[Recording, object]] = {}
-
-
 def open_recording(path: Path, layout: str = "") -> Recording:
     """The trajectories of a file or folder; `layout` names the axes of a bare array, as in "btcxy".
 
-    The recording is the same object as before as long as none of its files has changed.
+    The recording is the same object as before as long as no file has changed: a command asks for its file many times.
     """
-    key = Path(path).absolute(), layout
-    recording, versions = _kept.pop(key, (None, None))
-    if recording is None or versions is None or _versions(key[0], recording.files) != versions:
-        recording = _recognised(Path(path), layout)
-        versions = _versions(key[0], recording.files)
-    _kept[key] = recording, versions
-    while len(_kept) > KEPT:
-        del _kept[next(iter(_kept))]
-    return recording
+    places = sorted(path.rglob("*")) if path.is_dir() else [path]
+    found = [place.stat() for place in places if place.is_file()]
+    return _kept(path, layout, tuple((state.st_ino, state.st_size, state.st_mtime_ns) for state in found))
 
 
-def _versions(path: Path, files: Sequence[Path]) -> object:
-    """Sizes and times that change with a file, or where one is added; None where a change may not show, as in Zarr."""
-    folders = {path} if path.is_dir() else set[Path]()
-    folders |= {file.parent for file in files if folders and path in file.absolute().parents}
-    if not files or not all(file.is_file() for file in files):
-        return None
-    found = [(place, place.stat()) for place in sorted({path, *files, *folders})]
-    return [(place, state.st_ino, state.st_size, state.st_mtime_ns) for place, state in found]
+@lru_cache(maxsize=2)
+def _kept(path: Path, layout: str, versions: tuple[tuple[int, ...], ...]) -> Recording:
+    return _recognised(path, layout)
 
 
-@contextlib.contextmanager
-def _matched(path: Path) -> Iterator[tuple[Format | None, Any]]:
-    """The first format that recognises a file, and the opened file; of none, what the file holds in words."""
+def _recognised(path: Path, layout: str) -> Recording:
+    """The recording that the first format makes of a file that recognises it.
+
+    HeroError where it is refused, or claims more than the file or the memory can hold.
+    """
     contents = "no arrays"
     for kind in kinds_of(path):
         with opened(kind, path) as content:
             for form in (FORMATS[name] for name in sorted(FORMATS, key=OURS.__contains__)):
-                if form.container == kind and form.recognises(content):
-                    yield form, content
-                    return
+                if form.container != kind or not form.recognises(content):
+                    continue
+                if isinstance(form.read, str):
+                    raise HeroError(f"{path} {form.read}")
+                try:
+                    return check_claim(form.read(path, content, layout))
+                except MemoryError:
+                    raise HeroError(f"{path} describes more than the memory can hold; save a part of it.") from None
             if kind == "hdf5":
                 contents = describe(datasets_in(content, LISTED + 1)) or "no datasets"
-    yield None, contents
-
-
-def _recognised(path: Path, layout: str) -> Recording:
-    """The recording that the first format makes of a file that recognises it."""
-    with _matched(path) as (form, content):
-        if form is not None:
-            return _checked(form, path, content, layout)
     raise HeroError(
-        f"{path} has a layout that is not known ({content}); save its states as one array, with numpy.save or as the "
+        f"{path} has a layout that is not known ({contents}); save its states as one array, with numpy.save or as the "
         "only dataset, and name the axes with `--set data.layout=btcxy`."
     )
-
-
-def _checked(form: Format, path: Path, content: Any, layout: str) -> Recording:
-    """The recording of a file; HeroError where it is refused or claims more than the file or the memory can hold."""
-    if isinstance(form.read, str):
-        raise HeroError(f"{path} {form.read}")
-    try:
-        return check_claim(form.read(path, content, layout))
-    except MemoryError:
-        raise HeroError(f"{path} describes more than the memory can hold; save a part of it.") from None

@@ -8,17 +8,18 @@ A rule is a pattern and nothing else, so a user corrects a wrong guess by typing
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from os.path import splitext
 
 from hero.data.files.recording import SPELLINGS
 from hero.errors import HeroError
 
 TIMES = "t time step timestep frame snap snapshot iter iteration it out output state dump cycle ts"
 RUNS = "traj trajectory sim simulation run case sample seed ic member ens ensemble exp experiment"
+"""Words before a number that is a time, or a trajectory."""
 QUANTITIES = (
     "u v w p h q x y z vx vy vz ux uy uz bx by bz rho temp temperature pressure velocity density vorticity height "
     "depth wind energy phi psi omega theta salinity concentration potential momentum streamfunction real imag"
@@ -90,20 +91,13 @@ def follow(pattern: str, names: Sequence[str]) -> NameRule:
         raise HeroError(f"no file fits data.layout={pattern!r}, such as {names[0]}; correct the pattern.")
     dates = {name: _date(found["t"]) for name, found in fitting.items()} if "t" in letters else {}
     dated = bool(dates) and None not in dates.values()
-    places = {
-        name: Place(
-            found.get("b", ""),
-            found.get("c", ""),
-            (dates[name] if dated else float(found["t"])) if "t" in found and _is_time(found["t"], dated) else None,
-        )
-        for name, found in fitting.items()
-    }
+    places: dict[str, Place] = {}
+    for name, found in fitting.items():
+        number = re.fullmatch(NUMBER, found.get("t", ""))
+        time = dates[name] if dated else float(number[0]) if number else None
+        places[name] = Place(found.get("b", ""), found.get("c", ""), time)
     order = sorted(places, key=lambda name: (natural(places[name].run), places[name].field, places[name].time or 0))
     return NameRule(pattern, {n: places[n] for n in order}, dated, tuple(n for n in names if n not in places))
-
-
-def _is_time(text: str, dated: bool) -> bool:
-    return dated or re.fullmatch(NUMBER, text) is not None
 
 
 def _date(text: str) -> float | None:
@@ -129,7 +123,7 @@ def find_rule(names: Sequence[str]) -> NameRule | None:
     folders = sorted({folder for folder, _, _ in split})
     if any("/" in folder or folder in SPELLINGS for folder in folders) or len(names) < 2:
         return None
-    if len({os.path.splitext(name)[1] for name in names}) > 1:
+    if len({splitext(name)[1] for name in names}) > 1:
         return None
     found = _file_pattern([stem for _, _, stem in split], in_folders=len(folders) > 1)
     if found is None:
@@ -149,7 +143,7 @@ def find_rule(names: Sequence[str]) -> NameRule | None:
     known = {re.split(r"[_\-. ]", field)[-1] for field in fields} <= set(QUANTITIES.split())
     if rule.left or fields & set(SPELLINGS) or ("{c}" in pattern and not known and not re.search("{[bt]}", pattern)):
         return None
-    return NameRule(rule.pattern, rule.places, rule.dated, rule.left, sure)
+    return replace(rule, sure=sure)
 
 
 def _folder_pattern(folders: Sequence[str], pattern: str) -> str | None:
@@ -181,8 +175,8 @@ def _file_pattern(names: Sequence[str], in_folders: bool) -> tuple[str, bool] | 
     if texts:
         before, after = _around(columns[texts[0]])
         shown[texts[0]] = f"{before}{{c}}{after}"
-    words = [re.findall(r"[^\W\d_]+", columns[i - 1][0])[-1:] for i in numbers]
-    kinds = [_meaning(word[0].lower()) if word else "" for word in words]
+    words = [["", *re.findall(r"[^\W\d_]+", columns[i - 1][0].lower())][-1] for i in numbers]
+    kinds = ["t" if word in TIMES.split() else "b" if word in RUNS.split() else "" for word in words]
     if len(numbers) == 2:
         letters = ["t", "b"] if kinds[0] == "t" and kinds[1] != "t" else ["b", "t"]
     else:
@@ -191,10 +185,6 @@ def _file_pattern(names: Sequence[str], in_folders: bool) -> tuple[str, bool] | 
     for i, letter in zip(numbers, letters, strict=True):
         shown[i] = f"{{{letter}}}"
     return "".join(shown) + ending, sure
-
-
-def _meaning(word: str) -> str:
-    return "t" if word in TIMES.split() else "b" if word in RUNS.split() else ""
 
 
 def _around(texts: Sequence[str]) -> tuple[str, str]:

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hero.data.files.recording import Channel, Recording
-from hero.data.files.selection import UNNAMED
+from hero.data.files.recording import UNNAMED, Channel, Recording
 from hero.data.formats.arrays import FileArray, stacked
 from hero.data.formats.folders import check_alike, join
 from hero.data.formats.named import COORDINATES, coordinates_of, read_named
@@ -34,15 +33,41 @@ def read_snapshots(folder: Path, rule: NameRule, axes: str, opened: Open) -> Rec
     runs = _runs(folder, rule)
     first = {field: dict(opened(next(iter(states.values())))) for field, states in next(iter(runs.values())).items()}
     word = axes or _state_axes(first, folder)
+
+    def state(like: FileArray, name: str, file: Path) -> FileArray:
+        arrays = opened(file)
+        if name not in arrays or arrays[name].shape != like.shape:
+            told = f"{name or 'a state'} {arrays[name].shape}" if name in arrays else f"no {name}"
+            raise HeroError(
+                f"{file} has {told} and other states {like.shape}; files of one recording have one shape: remove it, "
+                "or name the others with a pattern in data.layout."
+            )
+        return arrays[name]
+
+    def in_time(fields: Mapping[str, Mapping[float, Path]]) -> dict[str, FileArray]:
+        """The arrays of a trajectory with time first; coordinates, numbers and points are those of the first state."""
+        found: dict[str, FileArray] = {}
+        for field, states in fields.items():
+            numeric = {name: array for name, array in first[field].items() if array.dtype.kind in "fiubc"}
+            moving = {name: array for name, array in numeric.items() if not _is_fixed(name, array)}
+            fixed = {name: numeric[name] for name in numeric if name not in (*moving, *COORDINATES["t"])}
+            found = {**fixed, **found}
+            for name, array in moving.items():
+                shown = name if not field else field if len(moving) == 1 else f"{field}_{name}"
+                found[shown] = stacked(partial(state, array, name), list(states.values()), array)
+        return found
+
     parts = []
-    for run, fields in runs.items():
-        arrays = _stacked(first, fields, opened)
-        times = np.array(list(next(iter(fields.values()))))
-        parts.append(_in_time(read_named(folder, arrays, f"t{word}", form="snapshots"), times, rule, run))
+    for fields in runs.values():
+        numbers = np.array(list(next(iter(fields.values()))))
+        parts.append(_with_times(read_named(folder, in_time(fields), f"t{word}", form="snapshots"), numbers, rule))
     whole = join(parts)
-    files = tuple(folder / name for name in rule.places)
-    _check_last(files[-1], rule, first, opened)
-    return replace(whole, files=files, notes=(f"Names are read as {rule.sentence()}", *whole.notes))
+    last, place = list(rule.places.items())[-1]
+    for name, array in first[place.field].items():
+        if not _is_fixed(name, array):
+            state(array, name, folder / last)
+    notes = (f"Names are read as {rule.sentence()}", *whole.notes)
+    return replace(whole, files=tuple(folder / name for name in rule.places), notes=notes)
 
 
 def _runs(folder: Path, rule: NameRule) -> dict[str, dict[str, dict[float, Path]]]:
@@ -90,52 +115,12 @@ def _state_axes(first: Mapping[str, Mapping[str, FileArray]], folder: Path) -> s
     )
 
 
-def _stacked(
-    first: Mapping[str, Mapping[str, FileArray]],
-    fields: Mapping[str, Mapping[float, Path]],
-    opened: Open,
-) -> dict[str, FileArray]:
-    """The arrays of a trajectory with time first; coordinates, numbers and points are those of the first state."""
-    found: dict[str, FileArray] = {}
-    for field, states in fields.items():
-        files = list(states.values())
-        kept = {n: a for n, a in first[field].items() if np.dtype(a.dtype).kind in "fiubc"}
-        changing = [n for n in kept if not _is_fixed(n, kept[n])]
-        for name, array in kept.items():
-            if name not in changing:
-                if name not in COORDINATES["t"]:
-                    found.setdefault(name, array)
-                continue
-            shown = name if not field else field if len(changing) == 1 else f"{field}_{name}"
-            found[shown] = stacked(partial(_state, opened, name, tuple(array.shape)), files, array)
-    return found
-
-
 def _is_fixed(name: str, array: FileArray) -> bool:
     size, named = math.prod(array.shape), any(name in names for names in COORDINATES.values())
     return (named and max(array.shape, default=1) == size) or name in ("coords", "weights", "dt") or size == 1
 
 
-def _state(opened: Open, name: str, shape: tuple[int, ...], file: Path) -> FileArray:
-    arrays = opened(file)
-    found = tuple(arrays[name].shape) if name in arrays else None
-    if found != shape:
-        told = f"{name or 'a state'} {found}" if found else f"no {name}"
-        raise HeroError(
-            f"{file} has {told} and other states {shape}; files of one recording have one shape: remove it, or name "
-            "the others with a pattern in data.layout."
-        )
-    return arrays[name]
-
-
-def _check_last(file: Path, rule: NameRule, first: Mapping[str, Mapping[str, FileArray]], opened: Open) -> None:
-    field = list(rule.places.values())[-1].field
-    for name, array in first[field].items():
-        if not _is_fixed(name, array):
-            _state(opened, name, tuple(array.shape), file)
-
-
-def _in_time(recording: Recording, numbers: np.ndarray, rule: NameRule, run: str) -> Recording:
+def _with_times(recording: Recording, numbers: np.ndarray, rule: NameRule) -> Recording:
     """The recording with the times that its names say: dates in days, fractions as they are, counters as steps of 1."""
     counted = rule.counted and not rule.dated and bool((numbers == np.round(numbers)).all())
     step = float(np.diff(numbers).min()) if len(numbers) > 1 else 1.0
@@ -159,23 +144,16 @@ def _merged(recordings: Sequence[Recording], names: Sequence[str]) -> Recording:
     if len({tuple(run.frames for run in one.trajectories) for one in recordings}) > 1:
         both = " and ".join(f"{one.files[0]} ({len(one.trajectories)})" for one in recordings[:2])
         raise HeroError(f"the trajectories or states of {both} differ in number; open them separately.")
-    channels = [_named(one, name) for one, name in zip(recordings, names, strict=True)]
-    counts = [len(part) for part in channels]
-    runs = [
-        beside([(one.trajectories[i].read, count) for one, count in zip(recordings, counts, strict=True)])
-        for i in range(len(first.trajectories))
-    ]
+    channels = []  # by the name of the file where the file has no names of its own
+    for one, name in zip(recordings, names, strict=True):
+        several = len(one.channels) > 1
+        labels = [Channel(f"{name}_{i}" if several else name, own.unit) for i, own in enumerate(one.channels)]
+        channels.append(labels if one.format in UNNAMED else list(one.channels))
+    rows = range(len(first.trajectories))
+    runs = [beside([(one.trajectories[i].read, len(one.channels)) for one in recordings]) for i in rows]
     return replace(
         first,
         files=tuple(path for one in recordings for path in one.files),
         channels=tuple(channel for part in channels for channel in part),
         trajectories=[replace(run, read=read) for run, read in zip(first.trajectories, runs, strict=True)],
     )
-
-
-def _named(recording: Recording, name: str) -> list[Channel]:
-    """Channels by the name of the file where the file has no names of its own."""
-    own, generic = list(recording.channels), recording.format in UNNAMED
-    if len(own) == 1:
-        return [replace(own[0], name=name if generic else own[0].name)]
-    return [replace(channel, name=f"{name}_{i}" if generic else channel.name) for i, channel in enumerate(own)]

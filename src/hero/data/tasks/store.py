@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -17,7 +16,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 import h5py
 import numpy as np
@@ -125,10 +124,10 @@ def generate(task: Task, split: Split, device: torch.device | str = "cpu") -> Te
                 return
             snapshot = u.to("cpu", torch.float32)  # rounded at once, to bound the memory
             if not bool(torch.isfinite(snapshot).all()):
+                step = f"step {i - task.warmup}" if i >= task.warmup else f"warm-up step {i} of {task.warmup}"
                 raise HeroError(
-                    f"the solution of task {task.name!r} (split {split.name!r}) left the finite range at "
-                    f"{_step_name(i, task.warmup)}; raise task.substeps (now {task.substeps}), or check the "
-                    "coefficients if you changed them."
+                    f"the solution of task {task.name!r} (split {split.name!r}) left the finite range at {step}; raise "
+                    f"task.substeps (now {task.substeps}), or check the coefficients if you changed them."
                 )
             if i >= task.warmup:
                 data[part, i - task.warmup] = snapshot
@@ -173,10 +172,6 @@ def _worker_threads() -> Iterator[ThreadPoolExecutor]:
         torch.set_num_threads(threads)
 
 
-def _step_name(frame: int, warmup: int) -> str:
-    return f"step {frame - warmup}" if frame >= warmup else f"warm-up step {frame} of {warmup}"
-
-
 def data_summary(path: Path) -> dict[str, Any]:
     """The provenance and shape of a stored split."""
     with _opened(path) as file:
@@ -187,33 +182,18 @@ def data_summary(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, data: Tensor, task: Task, split: Split) -> None:
-    """Where a disk fills up under HDF5, the process dies: HDF5 writes the header alone, and we the trajectories."""
     u = data.contiguous().numpy()
     with replacing(path) as temporary:
-        reserve(temporary, HEADER_BYTES + u.nbytes)
-        try:
-            with h5py.File(temporary, "w") as file:
-                start = _allocated(file, "u", u)
-                mu = task.coefficients(split.trajectories, split.seed)
-                if mu is not None:
-                    file.create_dataset("mu", data=mu.numpy()).attrs["names"] = list(task.ranges)
-                file.attrs.update({**_provenance(task, split), FIELD: UNSEALED})
-        except RuntimeError as error:  # how HDF5 reports a disk that fills up while a file is closed
-            raise OSError(str(error)) from error
+        reserve(temporary, HEADER_BYTES + u.nbytes)  # where a disk fills up under HDF5, the process dies
+        crash_point(f"half-hdf5 {path.name}", lambda: temporary.write_bytes(u.tobytes()[: u.nbytes // 2]))
+        with h5py.File(temporary, "w") as file:
+            file["u"] = u
+            mu = task.coefficients(split.trajectories, split.seed)
+            if mu is not None:
+                file.create_dataset("mu", data=mu.numpy()).attrs["names"] = list(task.ranges)
+            file.attrs.update({**_provenance(task, split), FIELD: UNSEALED})
         with temporary.open("r+b") as raw:
-            raw.seek(start)
-            crash_point(f"half-hdf5 {path.name}", lambda: os.pwrite(raw.fileno(), u.ravel()[: u.size // 2].data, start))
-            raw.write(u.data)
             seal(raw)
-
-
-def _allocated(file: h5py.File, name: str, values: np.ndarray) -> int:
-    """Make a dataset for `values` with nothing in it; returns where in the file their bytes belong."""
-    layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-    layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-    made = file.create_dataset(name, values.shape, values.dtype, dcpl=layout)
-    return int(made.id.get_offset())
 
 
 def _provenance(task: Task, split: Split) -> dict[str, str | int]:
@@ -267,21 +247,12 @@ def _locked(path: Path) -> Iterator[None]:
     name = path.with_suffix(".lock")
     with open_lock(name) as file:
         if not lock(file, wait=False):
-            say(f"waiting for {path}, which {_holder(file)} is making", style="dim")
+            say(f"waiting for {path}, which another process is making", style="dim")
             lock(file, wait=True)
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
         try:
             yield
         finally:
             name.unlink(missing_ok=True)
-
-
-def _holder(file: IO[str]) -> str:
-    file.seek(0)
-    pid = file.read(20)
-    return f"process {pid}" if pid.isdigit() else "another process"
 
 
 def remove_leftovers(directory: Path) -> None:
