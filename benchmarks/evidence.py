@@ -256,7 +256,7 @@ def write_evidence(run: Run, found: Metrics, key: Key, results: Path, commit: st
         machine=machine,
     )
     folder, name = ("repeats", f"{run.name}-{machine.replace('=', '-')}") if machine else ("runs", run.name)
-    line = json_line({"version": Evidence.version, **evidence.plain()})  # a file of one line, not of 300
+    line = json_line({"version": Evidence.version, **evidence.model_dump()})  # a file of one line, not of 300
     write_atomic(results / folder / f"{name}.json", line.strip().encode())
     kept = key.arm in KEPT and config.seed == FIRST_FRESH_SEED and not machine and config.source.dims == 1
     if kept and (rollout := run.rollout):

@@ -62,7 +62,7 @@ def arm_config(kind: str, arm: str, updates: int, seed: int, folder: Path) -> Ru
 
 def description(kind: str, config: RunConfig, arm: str) -> dict[str, Any]:
     """The columns that name a row; `more` has the settings of the arm that are neither width, depth nor modes."""
-    backbone = config.backbone.plain()
+    backbone = config.backbone.model_dump()
     named = ("backbone.name", "backbone.width", "backbone.depth", "backbone.modes")
     more = [word for word in arm.split() if not word.startswith(tuple(f"{name}=" for name in named))]
     return {

@@ -344,7 +344,7 @@ def test_every_task_has_a_backbone_of_the_paper() -> None:
     for task in TASKS:
         for backbone in BACKBONES:
             settings = make_config(overrides={"task.name": task, "backbone.name": backbone}).backbone
-            assert None not in settings.plain().values()
+            assert None not in settings.model_dump().values()
 
 
 class Stateful(nn.Module):

@@ -62,10 +62,10 @@ def test_a_start_that_fails_leaves_no_run_folder(tmp_path: Path, data_dir: Path,
 
 
 REFUSED = {
-    "train.steps=1e300": "not a whole number",
-    "data.train_seed=1e30": "not a whole number",
-    "train.ema=1": "below 1",
-    "train.ema=1.5": "below 1",
+    "train.steps=1e300": "integer",
+    "data.train_seed=1e30": "integer",
+    "train.ema=1": "less than 1",
+    "train.ema=1.5": "less than 1",
     "train.clip=1e-31": "0 for no clipping",
     "train.warmup=20": "not below train.steps=20",
     "data.test_seed=0": "data.train_seed=0 is also data.test_seed",

@@ -347,7 +347,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = fake_run(tmp_path_factory.mktemp("template"), config, *fake_rollout(), error_array())
     run_metrics(config=config).write(folder / "metrics.json")
     log = logged()
-    lines = [json_line(record.plain()) for record in (*log.training, *log.validation)]
+    lines = [json_line(record.model_dump()) for record in (*log.training, *log.validation)]
     (folder / "log.jsonl").write_text("".join(lines), encoding="utf-8")
     return folder
 

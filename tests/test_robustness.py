@@ -54,7 +54,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     [
         (["train", "burger"], ("unknown task 'burger'", "'burgers'")),
         (["train", "burgers", "--set", "train.stepz=3"], ("train.stepz", "'train.steps'")),
-        (["train", "burgers", "--set", "train.steps=few"], ("train.steps='few'", "whole number")),
+        (["train", "burgers", "--set", "train.steps=few"], ("train.steps='few'", "integer")),
         (["train", "burgers", "--set", "train.steps"], ("KEY=VALUE",)),
         (["train", "burgers", "--strategy", "heros"], ("'heros'", "'hero'")),
         (["train", "burgers", "--preset", "draft"], ("'draft'", "paper, quick, recipe")),

@@ -49,10 +49,11 @@ def is_bomb(unpacked: int, size: int) -> bool:
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path next to `path`; on success it is flushed to the disk and renamed into place."""
-    temporary = _temporary(path)
+    ours = f".{path.name}.{platform.node()}."
+    temporary = path.with_name(f"{ours}{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for leftover in path.parent.glob(glob.escape(f".{path.name}.{platform.node()}.") + "*.tmp"):
+        for leftover in path.parent.glob(f"{glob.escape(ours)}*.tmp"):
             if not _is_alive(leftover.name.split(".")[-2]):
                 leftover.unlink(missing_ok=True)
         yield temporary
@@ -68,11 +69,6 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-
-
-def _temporary(path: Path) -> Path:
-    """The name under which this process of this machine writes `path`."""
-    return path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.tmp")
 
 
 def _is_alive(process: str) -> bool:
@@ -98,20 +94,11 @@ def write_atomic(path: Path, data: bytes, previous: Path | None = None) -> Path:
     with replacing(path) as temporary:
         crash_point(f"half-write {path.name}", lambda: temporary.write_bytes(data[: len(data) // 2]))
         temporary.write_bytes(data)
-        if previous:
-            _link(path, previous)
+        if previous and path.exists():
+            previous.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a file system without links
+                os.link(path, previous)
     return path
-
-
-def _link(path: Path, other: Path) -> None:
-    """Give the file `path` a second name, which replaces `other`; nothing without it, or where there are no links."""
-    temporary = _temporary(other)
-    with contextlib.suppress(OSError):
-        try:
-            os.link(path, temporary)
-            os.replace(temporary, other)
-        finally:
-            temporary.unlink(missing_ok=True)  # still there if `other` was a link to the same file already
 
 
 def reserve(path: Path, size: int) -> None:
@@ -141,9 +128,9 @@ def _add(path: Path, text: str) -> None:
 
 def write_json(path: Path, content: Any) -> Path:
     """Write JSON for people and any parser, an object with a checksum."""
-    if not isinstance(content, dict):
-        return write_atomic(path, (json_text(content) + "\n").encode())
-    return write_atomic(path, sealed((json_text({**content, FIELD: UNSEALED}) + "\n").encode()))
+    if isinstance(content, dict):
+        return write_atomic(path, sealed((json_text({**content, FIELD: UNSEALED}) + "\n").encode()))
+    return write_atomic(path, (json_text(content) + "\n").encode())
 
 
 def json_text(content: Any) -> str:
@@ -248,15 +235,15 @@ def seal(file: IO[bytes]) -> None:
     file.write(digits)
 
 
-def is_whole(data: bytes | IO[bytes]) -> bool:
-    """Whether there is a checksum, and the bytes around it are those that it was computed from."""
-    file = io.BytesIO(data) if isinstance(data, bytes) else data
-    at = _place(file)
-    if at < 0:  # in a block that was lost
-        return False
-    file.seek(at + len(MARK))
-    stored = file.read(DIGITS)
-    return stored == _digits(file, at)
+def is_whole(data: bytes | Path) -> bool:
+    """Whether bytes, or a file, hold a checksum and are those that it was computed from."""
+    with io.BytesIO(data) if isinstance(data, bytes) else reading(data) as file:
+        at = _place(file)
+        if at < 0:  # in a block that was lost
+            return False
+        file.seek(at + len(MARK))
+        stored = file.read(DIGITS)
+        return stored == _digits(file, at)
 
 
 @contextlib.contextmanager
@@ -267,12 +254,6 @@ def reading(path: Path) -> Iterator[io.BufferedReader]:
             yield file
     except PermissionError:
         raise NoPermissionError(path) from None
-
-
-def is_whole_file(path: Path) -> bool:
-    """Checksum of a file, which is read in blocks."""
-    with reading(path) as file:
-        return is_whole(file)
 
 
 def _place(file: IO[bytes]) -> int:
@@ -302,13 +283,10 @@ def crash_point(name: str, leave: Callable[[], object] | None = None) -> None:
 
     `leave` is called before, to leave a half-written file. Without the variable this is one look into a dictionary.
     """
-    if FAULT in os.environ:
-        _crash(os.environ[FAULT], name, leave)
-
-
-def _crash(wanted: str, name: str, leave: Callable[[], object] | None) -> None:
     global _passed
-    pattern, _, count = wanted.partition(":")
+    if FAULT not in os.environ:
+        return
+    pattern, _, count = os.environ[FAULT].partition(":")
     _passed += fnmatch.fnmatchcase(name, pattern)
     if _passed == int(count or 1):
         if leave:

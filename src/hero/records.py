@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -16,7 +16,7 @@ from hero.errors import HeroError
 from hero.files import is_whole, reading, write_json
 
 LARGEST_FILE = 2**28
-"""Bytes of a record: hundreds of times as many as a study of thousands of runs writes."""
+"""Bytes that are read of a record: hundreds of times as many as a study of thousands of runs writes."""
 
 
 class Record(BaseModel):
@@ -35,11 +35,9 @@ class Record(BaseModel):
         remedy = cls.remedy.format(folder=path.parent.name)
         try:
             with reading(path) as file:
-                text = file.read(LARGEST_FILE + 1)
+                text = file.read(LARGEST_FILE)
         except OSError as error:
             raise HeroError(f"cannot read {path} ({error.strerror or error}); {remedy}") from None
-        if len(text) > LARGEST_FILE:
-            raise HeroError(f"{path} has more than {LARGEST_FILE >> 20} MB, so hero did not write it; {remedy}")
         if not is_whole(text):
             raise HeroError(f"{path} is damaged (its checksum differs or is lost); {remedy}")
         try:
@@ -57,9 +55,4 @@ class Record(BaseModel):
             raise HeroError(f"{path} is damaged ({where}: {found['msg'].lower()}); {remedy}") from None
 
     def write(self, path: Path) -> Path:
-        """Write the record atomically."""
-        return write_json(path, {"version": self.version, **self.plain()})
-
-    def plain(self) -> dict[str, Any]:
-        """Nested plain values."""
-        return self.model_dump(mode="python")
+        return write_json(path, {"version": self.version, **self.model_dump()})

@@ -72,8 +72,8 @@ def read_runs(folder: Path) -> "tuple[list[ListedRun], list[str]]":
 
 def as_plain(run: "ListedRun") -> dict[str, object]:
     """A run for `--json`: what the table says, and all its metrics."""
-    metrics = run.metrics.plain() if run.metrics else None
-    return {"run": run.name, **run.label.plain(), "status": run.status, "metrics": metrics}
+    metrics = run.metrics.model_dump() if run.metrics else None
+    return {"run": run.name, **run.label.model_dump(), "status": run.status, "metrics": metrics}
 
 
 def remove(

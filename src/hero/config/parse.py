@@ -34,7 +34,17 @@ def parse_override(text: str) -> tuple[str, Any]:
 def read_toml(path: Path) -> dict[str, Any]:
     """A configuration file as dotted keys."""
     try:
-        tree = tomllib.loads(read_text(path))
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+    except FileNotFoundError:
+        raise HeroError(f"no configuration file {path}; check the path.") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise HeroError(f"cannot read the configuration {path} ({reason}); check the path and permissions.") from None
+    if len(content) > LARGEST_FILE:
+        raise HeroError(f"{path} has more than {LARGEST_FILE >> 20} MB, which no configuration needs; name another.")
+    try:
+        tree = tomllib.loads(content.decode("utf-8-sig"))
     except RecursionError:
         raise HeroError(f"{path} is not a TOML file (too many brackets); correct it or leave it out.") from None
     except ValueError as error:  # not UTF-8, not TOML, or a number of thousands of digits
@@ -48,18 +58,3 @@ def dotted(tree: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in tree.items():
         found |= {f"{key}.{name}": one for name, one in value.items()} if isinstance(value, dict) else {key: value}
     return found
-
-
-def read_text(path: Path) -> str:
-    """The text of a configuration file; HeroError where there is none, or none that may be read."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_FILE + 1)
-    except FileNotFoundError:
-        raise HeroError(f"no configuration file {path}; check the path.") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise HeroError(f"cannot read the configuration {path} ({reason}); check the path and permissions.") from None
-    if len(content) > LARGEST_FILE:
-        raise HeroError(f"{path} has more than {LARGEST_FILE >> 20} MB, which no configuration needs; name another.")
-    return content.decode("utf-8-sig")

@@ -11,6 +11,7 @@ afterwards.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -116,32 +117,22 @@ class Flags:
     """Whether it may name a class as package.module:Class."""
 
 
-FLAGS = tuple(Flags.__dataclass_fields__)
-
-
 def setting(default: Any, doc: str = "", **more: Any) -> Any:
     """A documented field: `setting(default, doc, ge=, gt=, lt=, le=, identity=, ..)`, or `setting(doc)` if derived.
 
     The keywords are bounds of the value, and `Flags`.
     """
-    flags = {name: more.pop(name) for name in FLAGS if name in more}
-    if flags:
-        more["json_schema_extra"] = {"flags": flags}
+    flags = {name: more.pop(name) for name in vars(Flags()) if name in more}
     if not doc:
         default, doc = None, default
-    return Field(default=default, description=doc, **more)
-
-
-def flags_of(field: FieldInfo) -> Flags:
-    """The flags of a field."""
-    extra = field.json_schema_extra
-    return Flags(**extra.get("flags", {})) if isinstance(extra, dict) else Flags()  # type: ignore[arg-type]
+    return Field(default=default, description=doc, json_schema_extra=flags, **more)
 
 
 @cache
 def flagged(settings: type[Settings], flag: str, value: bool = True) -> tuple[str, ...]:
     """The names of the settings of a section whose flag has this value."""
-    return tuple(name for name, field in settings.model_fields.items() if getattr(flags_of(field), flag) == value)
+    flags = {name: field.json_schema_extra or {} for name, field in settings.model_fields.items()}
+    return tuple(name for name, given in flags.items() if getattr(Flags(**given), flag) == value)  # type: ignore[arg-type]
 
 
 class Settings(BaseModel):
@@ -170,17 +161,14 @@ class Settings(BaseModel):
     def check(self, space: tuple[int, ...]) -> None:
         """Refuse values that do not fit the grid `space` of the data."""
 
-    def plain(self) -> dict[str, Any]:
-        """Nested plain values, ready for TOML."""
-        return self.model_dump(mode="python")
-
     def identity(self, facts: Facts) -> dict[str, Any]:
         """The values that decide a number and are not their defaults, so that a new setting changes no id."""
-        values, found = self.plain(), {}
-        for name, field in type(self).model_fields.items():
+        values, found = self.model_dump(), {}
+        for name in flagged(type(self), "identity"):
+            field = type(self).model_fields[name]
             rule = derivation(field)
             default = field.get_default(call_default_factory=True) if rule is None else rule.value(facts, values)
-            if flags_of(field).identity and values[name] != default:
+            if values[name] != default:
                 found[name] = values[name]
         return found
 
@@ -201,21 +189,6 @@ def default_text(field: FieldInfo) -> str:
     return str(field.get_default(call_default_factory=True)) if rule is None else rule.text
 
 
-def one_of(names: Iterable[str]) -> Callable[[Any], tuple[str, ...]]:
-    """A validator for a list of known words, or the same separated by commas; in the order of `names`, read late."""
-
-    def checked(value: Any) -> tuple[str, ...]:
-        given, choices = words(value), ", ".join(names)
-        if not isinstance(value, str | list | tuple) or not given:
-            raise ValueError(f"is not a list of words; choose from: {choices}.")
-        for word in given:
-            if not isinstance(word, str) or word not in names:
-                raise ValueError(f"contains {word!r}; choose from: {choices}.")
-        return tuple(word for word in names if word in given)
-
-    return checked
-
-
 def known(names: Iterable[str]) -> Callable[[str], str]:
     """A validator for one known word; `names` is read late."""
 
@@ -223,6 +196,18 @@ def known(names: Iterable[str]) -> Callable[[str], str]:
         if value not in names:
             raise ValueError(f"is not possible; choose one of: {', '.join(names)}.")
         return value
+
+    return checked
+
+
+def one_of(names: Iterable[str]) -> Callable[[Any], tuple[str, ...]]:
+    """A validator for a list of known words, or the same separated by commas; in the order of `names`, read late."""
+
+    def checked(value: Any) -> tuple[str, ...]:
+        given = words(value)
+        if not given or any(word not in list(names) for word in given):
+            raise ValueError(f"is not a list of known words; choose from: {', '.join(names)}.")
+        return tuple(word for word in names if word in given)
 
     return checked
 
@@ -238,73 +223,37 @@ Words = Annotated[tuple[str, ...], BeforeValidator(words)]
 """A list of words, or the same separated by commas."""
 
 
-def positive_numbers(value: Any) -> tuple[int, ...]:
-    """One positive whole number, a list of them, or the same separated by commas."""
-    numbers = tuple(int(part) if isinstance(part, str) and part.isdecimal() else part for part in words(value))
-    if not numbers or any(type(number) is not int or number < 1 for number in numbers):
-        raise ValueError("must be one positive whole number or a list of them.")
-    return numbers
-
-
-def shares(value: Any) -> tuple[float, ...]:
-    """One number from 0 to 1, a list of them, or the same separated by commas."""
-    numbers = words(value)
+def numbers(value: Any, kind: type, low: float, high: float = math.inf) -> tuple[Any, ...]:
+    """One number of this type from `low` to `high`, a list of them, or the same separated by commas."""
     try:
-        found = tuple(map(float, numbers))
-    except (TypeError, ValueError):
+        found = tuple(kind(one) if isinstance(one, str) else one for one in words(value))
+    except ValueError:
         found = ()
-    if not found or any(isinstance(n, bool) for n in numbers) or not all(0 <= n <= 1 for n in found):
-        raise ValueError("must be one number from 0 to 1 or a list of them.")
-    return found
+    types = (int,) if kind is int else (int, float)
+    if not found or not all(type(one) in types and low <= one <= high for one in found):
+        raise ValueError(f"must be one {kind.__name__} from {low:g} to {high:g} or a list of them.")
+    return tuple(map(kind, found))
 
 
 def _plain_type(field: FieldInfo | None, value: Any) -> Any:
-    """`value` where its type loses nothing: 1e4 as an integer, 1 as a float, true as the word that a choice has."""
-    if field is None or (isinstance(value, bool) and field.annotation is bool):
-        return value
-    if isinstance(value, bool):
-        return str(value).lower() if "'true'" in str(field.annotation) else value
-    if field.annotation is int and isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST_INT:
-        return int(value)
-    return float(value) if field.annotation is float and isinstance(value, int) else value
-
-
-KINDS = {
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "string_type": "a word",
-    "bool_type": "true or false",
-    "mapping_type": "a table of values",
-    "dict_type": "a table of values",
-}
+    """`value` where its type loses nothing: 1e4 as an integer, true as the word that a choice has."""
+    kind = field.annotation if field else None
+    if isinstance(value, bool) and "'true'" in str(kind):
+        return str(value).lower()
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST_INT
+    return int(value) if kind is int and is_whole else value
 
 
 def _sentence(cls: type[Settings], section: str, error: ValidationError) -> str:
     """The first error of pydantic as one sentence."""
     found = error.errors(include_url=False)[0]
     name = str(found["loc"][0]) if found["loc"] else ""
-    key = f"{section}.{name}" if section else name
-    value, kind, limits = found["input"], found["type"], found.get("ctx", {})
-    start = f"{key}={value!r}"
-    if kind == "extra_forbidden":
-        prefix = f"{section}." if section else ""
-        return str(unknown_name("setting", key, [f"{prefix}{known}" for known in cls.model_fields]))
-    if kind == "value_error":
-        text = str(limits["error"])
-        return text if text.startswith(section) and section else f"{start} {text}"
-    if kind == "greater_than_equal":
-        return f"{start} is too small; it must be at least {limits['ge']:g}."
-    if kind == "greater_than":
-        return f"{start} is too small; it must be above {limits['gt']:g}."
-    if kind == "less_than":
-        return f"{start} is too large; it must be below {limits['lt']:g}."
-    if kind == "less_than_equal":
-        return f"{start} is too large; it must be at most {limits['le']:g}."
-    if kind == "finite_number":
-        return f"{start} must be finite."
-    if kind == "literal_error":
-        choices = limits["expected"].replace("'", "").replace(" or ", ", ")
-        return f"{start} is not possible; choose one of: {choices}."
-    doc = cls.model_fields[name].description if name in cls.model_fields else found["msg"]
-    return f"{start} is not {KINDS.get(kind, 'possible')}; {doc}"
+    prefix = f"{section}." if section else ""
+    if found["type"] == "extra_forbidden":
+        return str(unknown_name("setting", prefix + name, [f"{prefix}{known}" for known in cls.model_fields]))
+    start = f"{prefix}{name}={found['input']!r}"
+    if found["type"] == "value_error":
+        text = str(found["ctx"]["error"])
+        return text if prefix and text.startswith(prefix) else f"{start} {text}"
+    doc = cls.model_fields[name].description if name in cls.model_fields else "correct it."
+    return f"{start} {found['msg'].removeprefix('Input ')}; {doc}"

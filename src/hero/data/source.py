@@ -95,5 +95,5 @@ class Source:
     def settings(self) -> dict[str, Any]:
         """Coefficients and numerics of a benchmark, or what was found in the file; ready for JSON."""
         if self.files is not None:
-            return self.files.settings.plain()
+            return self.files.settings.model_dump()
         return {} if self.task is None else self.task.settings()

@@ -209,7 +209,7 @@ class FolderConfig(Record):
             card=card,
             config=config,
             test=metrics.test if metrics else {},
-            trained={**metrics.training.plain(), "parameters": metrics.parameters} if metrics else {},
+            trained={**metrics.training.model_dump(), "parameters": metrics.parameters} if metrics else {},
             versions=metrics.versions if metrics else versions(),
         )
 

@@ -121,7 +121,7 @@ def other_source(
             raise HeroError(f"task.{next(iter(task))} is for benchmarks; data from files have no coefficients.")
         files = other_files(config.data, data) if data else config.data
         return Files(files).source() if isinstance(files, FileSettings) else own, files.split(split)
-    sizes = config.data.plain() if isinstance(config.data, DataSettings) else {}
+    sizes = config.data.model_dump() if isinstance(config.data, DataSettings) else {}
     part = DataSettings.from_values("data", {**sizes, **data}, Facts()).split(split)
     if own.task and task.get("name", own.name) == own.name:
         changed = {key: value for key, value in task.items() if key != "name"}

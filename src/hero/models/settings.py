@@ -18,11 +18,10 @@ from hero.config.settings import (
     Words,
     facts_of,
     in_words,
+    numbers,
     per_dims,
     per_size,
-    positive_numbers,
     setting,
-    shares,
     words,
 )
 from hero.models.fno import added_points
@@ -231,7 +230,7 @@ class FNOSettings(SizedSettings):
     @field_validator("modes", mode="before")
     @classmethod
     def _one_per_axis(cls, value: Any, info: ValidationInfo) -> tuple[int, ...]:
-        modes, dims = positive_numbers(value), facts_of(info).dims
+        modes, dims = numbers(value, int, low=1), facts_of(info).dims
         modes = modes * dims if len(modes) == 1 else modes
         if len(modes) != dims:
             raise ValueError(f"has {len(modes)} numbers for {dims} axes; use one or {dims}.")
@@ -240,7 +239,7 @@ class FNOSettings(SizedSettings):
     @field_validator("padding", mode="before")
     @classmethod
     def _one_share_per_axis(cls, value: Any, info: ValidationInfo) -> tuple[float, ...]:
-        padding, facts = shares(value), facts_of(info)
+        padding, facts = numbers(value, float, low=0, high=1), facts_of(info)
         if len(padding) == 1 and not all(facts.periodic):
             return tuple(0.0 if wraps else padding[0] for wraps in facts.periodic)
         padding = padding * facts.dims if len(padding) == 1 else padding

@@ -269,7 +269,7 @@ def probe(
             elif steps or step == possible[-1]:
                 raise HeroError(
                     f"run {run.name} has no lagged operator at step {step}: it begins after "
-                    f"hero.start={config.method.plain()['start']}; probe a later checkpoint."
+                    f"hero.start={config.method.model_dump()['start']}; probe a later checkpoint."
                 )
             advance()
     found = theory.Probe(run=run.name, horizon=horizon, checkpoints=tuple(rows))

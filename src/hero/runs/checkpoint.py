@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from hero.data.formats.claims import check_stored
 from hero.errors import HeroError, NoPermissionError
-from hero.files import FIELD, UNSEALED, is_whole, is_whole_file, reading, sealed, sealed_archive, write_atomic
+from hero.files import FIELD, UNSEALED, is_whole, reading, sealed, sealed_archive, write_atomic
 
 PREVIOUS = "previous.pt"
 """The checkpoint before the last one."""
@@ -102,7 +102,7 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
 def load_state(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Undo `save_state`; only tensors and plain values are read."""
     try:
-        if not is_whole_file(path):
+        if not is_whole(path):
             raise ValueError("its checksum differs")
         check_stored(path)
         with warnings.catch_warnings(action="ignore"):  # torch warns of foreign pickles, which we refuse

@@ -31,7 +31,7 @@ from hero.data.formats import open_recording
 from hero.data.invariants import parse_keep
 from hero.data.windows import Batches, Trajectories
 from hero.errors import HeroError
-from hero.files import UNSEALED, is_whole_file, reading, sealed
+from hero.files import UNSEALED, is_whole, reading, sealed
 from hero.method.losses import get_loss
 from hero.method.metrics import HORIZON, Scoring
 from hero.models import BACKBONES, BackboneSettings, build_backbone
@@ -48,11 +48,8 @@ SIZED = tuple(
     f"backbone.{name}" for name in ("width", "depth", "modes", "lifting", "projection", "coordinates", "spectral_bias")
 )
 """Settings that follow from backbone.size unless they are set."""
-
-
-RETIRED = ("hero.single_candidate", "train.on_divergence", "refiner.form=pdearena")
-"""Settings of earlier versions that decide nothing any more, or only had one value left; stored files may hold them."""
-
+RETIRED = ("train.on_divergence", "refiner.form=pdearena")
+"""Settings of version 0.2 that decide nothing any more, or only had one value left."""
 OF_RUN = "# run "
 """Before the id and the checksum in the first line of a stored configuration."""
 
@@ -146,9 +143,10 @@ class RunConfig:
     @property
     def sections(self) -> dict[str, Settings]:
         """The sections by name, but for the task's."""
-        shared = {"data": self.data, "backbone": self.backbone, "train": self.train}
         return {
-            **shared,
+            "data": self.data,
+            "backbone": self.backbone,
+            "train": self.train,
             "loss": self.loss,
             "optimizer": self.optimizer,
             STRATEGIES[self.strategy].section: self.method,
@@ -156,10 +154,9 @@ class RunConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Nested plain values."""
-        sections = {name: part.plain() for name, part in self.sections.items()}
         task = {"name": self.task.name, **self.task.settings}
-        top = {"strategy": self.strategy, "seed": self.seed, "task": task}
-        return top | {name: values for name, values in sections.items() if values}
+        sections = {name: values for name, part in self.sections.items() if (values := part.model_dump())}
+        return {"strategy": self.strategy, "seed": self.seed, "task": task, **sections}
 
     def flagged(self, flag: str, value: bool = True) -> set[str]:
         """The dotted settings of this run whose flag has this value."""
@@ -182,9 +179,8 @@ class RunConfig:
     @property
     def recipe_name(self) -> str:
         """What tables add to the strategy: whether all, or all but the strategy, is as in the preset we recommend."""
-        flat = {"strategy": self.strategy, **dotted({"train": self.train.plain(), "backbone": self.backbone.plain()})}
-        plain = {key: tuple(value) if isinstance(value, list) else value for key, value in flat.items()}
-        other = {key for key, value in PRESETS[RECOMMENDED].items() if plain.get(key) != value}
+        values = self.flat()
+        other = {key for key, value in PRESETS[RECOMMENDED].items() if values.get(key) != value}
         return "" if other - {"strategy"} else f"else {RECOMMENDED}" if other else RECOMMENDED
 
     def code_names(self) -> tuple[str, str, str]:
@@ -218,7 +214,7 @@ def stored_config(path: Path) -> RunConfig:
     with reading(path) as file:
         first = file.readline(1000).decode(errors="replace").split()
     is_sealed = first[:2] == OF_RUN.split() and len(first) > 2
-    if is_sealed and is_whole_file(path):
+    if is_sealed and is_whole(path):
         return make_config(file=path)
     reason = ""
     try:

@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from hero.errors import HeroError
-from hero.files import FIELD, is_bomb, is_whole, is_whole_file, sealed_archive, write_atomic
+from hero.files import FIELD, is_bomb, is_whole, sealed_archive, write_atomic
 from hero.method.metrics import Scoring, by_channel, channel_vrmse, evaluated, scoring_of, summarise
 from hero.records import Record
 
@@ -383,7 +383,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> Path:
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of a .npz file; ValueError if its checksum differs."""
-    if not is_whole_file(path):
+    if not is_whole(path):
         raise ValueError
     with zipfile.ZipFile(path) as archive:
         if is_bomb(sum(info.file_size for info in archive.infolist()), path.stat().st_size):

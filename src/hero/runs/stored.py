@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from hero.config.parse import read_toml
 from hero.errors import HeroError
-from hero.files import file_hash, is_whole_file
+from hero.files import file_hash, is_whole
 from hero.records import Record
 from hero.runs.records import Before, Errors, Log, Metrics
 
@@ -52,7 +52,7 @@ class StoredRun:
     def updates(self) -> int:
         """The updates that its configuration asks for."""
         found = read_toml(self.config_file).get("train.steps")
-        if not is_whole_file(self.config_file):  # damaged or edited: its id tells, which takes torch
+        if not is_whole(self.config_file):  # damaged or edited: its id tells, which takes torch
             from hero.runs.config import stored_config
 
             return stored_config(self.config_file).train.steps

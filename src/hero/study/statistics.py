@@ -96,7 +96,7 @@ def paired_tests(groups: Sequence[Group], metric: str, baseline: str, direction:
     for (group, row, reference, seeds, pairs), corrected in zip(found, holm([x[-1].p for x in found]), strict=True):
         tests.append(
             PairedTest(
-                **pairs.plain(),
+                **pairs.model_dump(),
                 group=group.title,
                 label=row.label,
                 method=row.method,

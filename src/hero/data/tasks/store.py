@@ -30,7 +30,7 @@ from hero.data.formats.claims import memory
 from hero.data.tasks.solver import SOLVER_NAME, SOLVER_VERSION, frames
 from hero.data.tasks.task import Task
 from hero.errors import DISTRIBUTION, HeroError
-from hero.files import FIELD, UNSEALED, crash_point, is_whole_file, lock, open_lock, replacing, reserve, seal
+from hero.files import FIELD, UNSEALED, crash_point, is_whole, lock, open_lock, replacing, reserve, seal
 
 HEADER_BYTES = 2**16  # more than everything in a file but the trajectories
 CHUNK_POINTS = 2**15  # grid points stepped at once by a CPU thread: its working set then stays in cache
@@ -233,7 +233,7 @@ def _opened(path: Path) -> Iterator[h5py.File]:
     if not Path(path).is_file():
         raise HeroError(f"there is no data file {path}; create it with `hero data make`.")
     try:
-        if not is_whole_file(path):
+        if not is_whole(path):
             raise ValueError("its checksum differs")
         with h5py.File(path, "r") as file:
             yield file

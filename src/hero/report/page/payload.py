@@ -188,7 +188,7 @@ def _players(panels: Sequence[Panel]) -> tuple[list[Data], Data, list[str]]:
 
 def _data_of(run: ReportedRun) -> str:
     """The task or file of a run, with its settings."""
-    return repr((run.config.task.name, run.config.task.settings, run.config.data.plain()))
+    return repr((run.config.task.name, run.config.task.settings, run.config.data.model_dump()))
 
 
 def _training(panels: Sequence[Panel], named: Sequence[str]) -> tuple[list[Data], list[str]]:

@@ -133,7 +133,7 @@ def describe(config: RunConfig) -> Description:
         **config.identity(),
         settings={
             name: list(value) if isinstance(value, tuple) else value
-            for name, value in config.backbone.plain().items()
+            for name, value in config.backbone.model_dump().items()
             if name != "name"
         },
         parameters=count_parameters(model),
@@ -160,7 +160,7 @@ SHAPE = ("width", "depth", "levels", "modes", "heads", "slices")
 
 def network_sentence(config: RunConfig) -> str:
     """The network of a configuration, its parameters and the FLOPs of an update, the mean over the run."""
-    found, settings = describe(config), config.backbone.plain()
+    found, settings = describe(config), config.backbone.model_dump()
     shape = [f"{name} {numbers(settings[name])}" for name in SHAPE if name in settings]
     size = f" of size {settings['size']}" if "size" in settings else ""
     return (
