@@ -32,7 +32,7 @@ from hero.method import metrics
 from hero.paper.landscape import Landscape
 from hero.paper.theory import Probe
 from hero.records import Record
-from hero.runs.checkpoint import load_weights
+from hero.runs.checkpoint import put_weights, read_weights
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run, load_data
 from hero.runs.records import Metrics, write_arrays
@@ -356,7 +356,7 @@ def verify_weights(results: Path, data_dir: Path) -> Iterator[Outcome]:
         decided = {name: value for name, value in decided.items() if value is not None}  # by the training data
         config = make_config(preset, overrides={**changes, **decided, "seed": evidence.seed})
         model = config.build_operator()
-        load_weights(path, model)
+        put_weights(read_weights(path)[0], model, path)
         test = load_data(config, "test", data_dir, "cpu")
         size = test.states.double().flatten(2).norm(dim=2).numpy()
         rounding = ROUNDING * (size[:, :1] / size[:, 1:]).mean(axis=0)

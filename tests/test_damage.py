@@ -96,16 +96,6 @@ def test_metrics_of_other_weights_are_not_those_of_the_run(call: Call, run: Path
     assert after.test != before.test
 
 
-def test_metrics_of_an_earlier_version_count_if_they_are_newer_than_the_weights(run: Path) -> None:
-    stored = json.loads((run / "metrics.json").read_text())
-    del stored["weights"]
-    write_json(run / "metrics.json", stored)
-    os.utime(run / "model.safetensors", ns=(0, (run / "metrics.json").stat().st_mtime_ns - 1))
-    assert Run(run).status == "finished"
-    os.utime(run / "model.safetensors", ns=(0, (run / "metrics.json").stat().st_mtime_ns + 1))
-    assert Run(run).status == "not evaluated"
-
-
 def test_results_are_kept_without_the_weights(run: Path) -> None:
     (run / "model.safetensors").unlink()
     assert Run(run).status == "finished"

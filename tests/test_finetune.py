@@ -206,7 +206,7 @@ def test_the_command_improves_a_one_step_operator_and_says_so(folder: Path, runs
 
     (run.path / "before_errors.npz").write_bytes(b"")
     assert call("report", run.name, "--runs", runs_dir, "--out", runs_dir / "page.html")[0] == 0
-    assert "delete it and repeat `hero finetune`" in (runs_dir / "page.html").read_text()
+    assert "before.json and repeat `hero finetune`" in (runs_dir / "page.html").read_text()
 
 
 def test_a_run_that_got_worse_is_told(folder: Path, runs_dir: Path, call: Call) -> None:
@@ -285,7 +285,7 @@ def test_a_prefix_selects_a_part_of_a_file(folder: Path, tmp_path: Path) -> None
 def test_a_submodule_called_model_keeps_its_name() -> None:
     net = nn.Sequential()
     net.add_module("model", nn.Linear(2, 2))
-    assert Start.of(dict(net.state_dict()), net).misfits == 0
+    assert Start.of(dict(net.state_dict()), net, ()).difference == ""
 
 
 def write_lightning(net: nn.Module, path: Path) -> Path:

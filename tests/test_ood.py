@@ -23,7 +23,7 @@ from hero.files import write_atomic
 from hero.paper import shifts as ood
 from hero.paper.numbers import published_row
 from hero.paper.shifts import SHIFTS, Shift, shifted
-from hero.runs.checkpoint import load_weights, read_weights, save_weights
+from hero.runs.checkpoint import read_weights, save_weights
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run
 from hero.training.loop import train
@@ -85,7 +85,7 @@ def test_the_shift_reaches_the_truth(run: Path, data_dir: Path) -> None:
     result = shifted(run, data_dir, WEAKER)
     other = tiny(**WITH_HISTORY, task__viscosity=1e-3)
     model = other.build_operator()
-    load_weights(run / "model.safetensors", model)
+    model.load_state_dict(read_weights(run / "model.safetensors")[0])
     truth = load_split(other.source.task, other.split("test"), data_dir)
     with torch.no_grad():
         u = model.eval()(truth[:, :2].flatten(1, 2))

@@ -249,9 +249,10 @@ def test_checkpoints_asked_for_later_are_made_in_the_same_folder(runs_dir: Path,
 
 @pytest.mark.parametrize("kind", ["cuda", "mps", "xpu"])
 def test_auto_takes_any_accelerator(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hero.runs.folder.is_available", lambda found: found == kind)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(kind))
     assert choose_device("auto").type == kind
-    monkeypatch.setattr("hero.runs.folder.is_available", lambda found: False)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     assert choose_device("auto").type == "cpu"
 
 

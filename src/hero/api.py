@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from hero.config.given import give
-from hero.config.near import did_you_mean, near_settings
+from hero.config.near import near_settings
 from hero.data import TASKS
 from hero.data.files.arrays import STATES, as_array, is_array, store_arrays
 from hero.data.files.handed import has_named_axes, store_dataset, unpacked, with_forcing
@@ -251,7 +251,7 @@ def named(values: Mapping[str, Any], settings: Mapping[str, Any] | None, more: M
     for key in more:
         if "__" not in key:
             near = [name.replace(".", "__") for name in near_settings(key, (name for name, _ in all_settings()))]
-            hint = did_you_mean(near) if near else "`hero settings` lists all, as in train__lr=1e-3."
+            hint = f"did you mean {' or '.join(near)}?" if near else "`hero settings` lists all, as in train__lr=1e-3."
             raise HeroError(f"unknown argument {key!r}; {hint}")
     keywords = {key.replace("__", "."): value for key, value in more.items()}
     merged = {**values, **(settings or {}), **keywords}

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -35,8 +33,6 @@ SILENT = timedelta(minutes=30)
 """How long a process waits for a number of another one; a process that ends is noticed at once."""
 WORKING = timedelta(days=7)
 """How long the others wait while the first one solves, measures or validates."""
-STUCK_SECONDS = 25
-"""After a signal; torchrun kills after 30."""
 STORE = "HERO_STORE"
 """The variable with the file at which processes of one machine meet, in the place of an open port."""
 LOST = "another process of this run has ended or is out of reach; repeat the command to continue from its checkpoint."
@@ -146,7 +142,6 @@ def combined(parameters: Iterable[Tensor], statistics: Mapping[str, Tensor | flo
     """Combine the gradients of all shares, in place; returns the combined statistics, of which tensors are means."""
     if _share is None:
         return dict(statistics)
-    names = [name for name, value in statistics.items() if isinstance(value, Tensor)]
     found = {name: value.detach().clone() for name, value in statistics.items() if isinstance(value, Tensor)}
     by_type: dict[torch.dtype, list[Tensor]] = {}
     for tensor in [*(p.grad for p in parameters if p.grad is not None), *found.values()]:
@@ -156,7 +151,7 @@ def combined(parameters: Iterable[Tensor], statistics: Mapping[str, Tensor | flo
         flat = summed(_share.weigh(torch.cat([tensor.reshape(-1) for tensor in tensors])))
         parts = flat.split([tensor.numel() for tensor in tensors])
         torch._foreach_copy_(tensors, [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)])
-    return {name: found[name] if name in names else value for name, value in statistics.items()}
+    return {**statistics, **found}
 
 
 def summed(tensor: Tensor) -> Tensor:
@@ -233,14 +228,16 @@ def joined(device: torch.device) -> Iterator[None]:
     if RANKS.count == 1:
         yield
         return
-    with lost_noticed(), leaving_when_stuck():
+    with lost_noticed():
         try:
             connect(device)
             yield
             wait_for_first()
             summed(torch.zeros(1))  # nobody leaves while another still listens
         except BaseException:
-            finish_telling()
+            if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+                with suppress(ValueError):  # signals are for the main thread
+                    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun ends survivors, who are to say why
             is_first_to_tell()  # before this process ends, which the others will notice
             raise
 
@@ -252,17 +249,8 @@ def connect(device: torch.device) -> None:
         torch.cuda.set_device(device)
     torch.manual_seed(torch.initial_seed() + RANKS.rank)  # for dropout, which draws without our generators
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    if STORE in os.environ:
-        place = FileStore(os.environ[STORE], RANKS.count)
-        dist.init_process_group(backend, timeout=SILENT, store=place, rank=RANKS.rank, world_size=RANKS.count)
-    else:
-        dist.init_process_group(backend, timeout=SILENT)
-
-
-def finish_telling() -> None:
-    """From here on this process ends by itself: torchrun's signal to the survivors must not cut off why."""
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    store = FileStore(os.environ[STORE], RANKS.count) if STORE in os.environ else None
+    dist.init_process_group(backend, timeout=SILENT, store=store, rank=RANKS.rank, world_size=RANKS.count)
 
 
 @contextmanager
@@ -275,32 +263,6 @@ def lost_noticed() -> Iterator[None]:
         if not isinstance(error, dist.DistError) and not any(word in str(error) for word in words):
             raise
         raise HeroError(LOST) from error
-
-
-@contextmanager
-def leaving_when_stuck() -> Iterator[None]:
-    """End this process some time after a signal, if it hangs in a call that no signal reaches: its peers are gone."""
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    previous = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    done = threading.Event()
-
-    def guard() -> None:
-        if os.read(reading, 1) and not done.wait(STUCK_SECONDS):
-            if is_first_to_tell():
-                print(f"hero: {LOST}", file=sys.stderr, flush=True)
-            os._exit(2)
-
-    thread = threading.Thread(target=guard, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        signal.set_wakeup_fd(previous)
-        os.close(writing)
-        thread.join()
-        os.close(reading)
 
 
 @cache

@@ -27,11 +27,9 @@ class Ranks:
 
 def ranks_of_environment() -> Ranks:
     """The variables that torchrun sets; one process where they are not there."""
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-    values = [os.environ.get(name, "") for name in names]
-    if not all(value.isdecimal() for value in values) or "MASTER_ADDR" not in os.environ:
-        return Ranks()
-    return Ranks(*map(int, values)) if int(values[1]) > 1 else Ranks()
+    values = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")]
+    is_ours = "MASTER_ADDR" in os.environ and all(value.isdecimal() for value in values)
+    return Ranks(*map(int, values)) if is_ours and int(values[1]) > 1 else Ranks()
 
 
 RANKS = ranks_of_environment()

@@ -30,27 +30,20 @@ SHOWN = 3
 
 def near_settings(key: str, known: Iterable[str]) -> list[str]:
     """The settings of `known` that `key` is likely to mean, the best first; none where it is like no other."""
-    names: dict[str, list[str]] = {}
-    for one in known:
-        names.setdefault(last_word(one), []).append(one)
-    keys = {one for same in names.values() for one in same}
+    names = {one: last_word(one) for one in known}
     word = last_word(key)
-    if near := difflib.get_close_matches(key.lower(), keys, n=1, cutoff=0.9):
+    if near := difflib.get_close_matches(key.lower(), names, n=1, cutoff=0.9):
         return near
-    if word in names:  # in another section, or without one
-        return sorted(names[word], key=lambda one: not one.startswith("train."))[:SHOWN]
-    for other in difflib.get_close_matches(word, OTHER_WORDS, n=1, cutoff=0.85):
-        if OTHER_WORDS[other] in keys:
-            return [OTHER_WORDS[other]]
-    return [one for name in difflib.get_close_matches(word, names, n=1, cutoff=0.75) for one in names[name]][:SHOWN]
+    if word not in names.values():
+        other = difflib.get_close_matches(word, OTHER_WORDS, n=1, cutoff=0.85)
+        if other and OTHER_WORDS[other[0]] in names:
+            return [OTHER_WORDS[other[0]]]
+        word = next(iter(difflib.get_close_matches(word, names.values(), n=1, cutoff=0.75)), word)
+    same = [one for one in names if names[one] == word]  # in another section, or without one
+    return sorted(same, key=lambda one: not one.startswith("train."))[:SHOWN]
 
 
 def last_word(key: str) -> str:
     """The name without its section, in small letters, with _ for - and with American endings."""
     name = key.lower().replace("-", "_").rpartition(".")[2]
     return re.sub(r"is(e|ed|er|ation)$", r"iz\1", name)
-
-
-def did_you_mean(found: Iterable[str]) -> str:
-    """A question for the end of a sentence."""
-    return f"did you mean {' or '.join(found)}?"

@@ -83,12 +83,6 @@ _all_trusted = False
 _is_command = False
 
 
-def trusted_modules() -> set[str]:
-    """The modules in $HERO_IMPORT, and the modules of names that the user typed or allowed."""
-    named = {name.partition(":")[0] for name in _typed | _allowed}
-    return named | set(os.environ.get("HERO_IMPORT", "").replace(",", " ").split())
-
-
 def trust(*names: object, typed: bool = True) -> None:
     """Allow the import of each `package.module:Class` in this process; a command line remembers those `typed`."""
     (_typed if typed else _allowed).update(name for name in map(str, names) if PART_NAME.fullmatch(name))
@@ -101,9 +95,11 @@ def trust_stored_code() -> None:
 
 
 def is_named(name: str) -> bool:
-    """Whether this command allows the import of the module of `package.module:Class`, or did it already."""
+    """Whether the module of `package.module:Class` is loaded, or this command or $HERO_IMPORT allows its import."""
     module = name.partition(":")[0]
-    return _all_trusted or module in sys.modules or module in trusted_modules()
+    trusted = {one.partition(":")[0] for one in _typed | _allowed}
+    trusted.update(os.environ.get("HERO_IMPORT", "").replace(",", " ").split())
+    return _all_trusted or module in sys.modules or module in trusted
 
 
 def is_trusted(name: str) -> bool:

@@ -231,7 +231,8 @@ def numbers(value: Any, kind: type, low: float, high: float = math.inf) -> tuple
         found = ()
     types = (int,) if kind is int else (int, float)
     if not found or not all(type(one) in types and low <= one <= high for one in found):
-        raise ValueError(f"must be one {kind.__name__} from {low:g} to {high:g} or a list of them.")
+        name = "whole number" if kind is int else "number"
+        raise ValueError(f"must be one {name} from {low:g} to {high:g} or a list of them.")
     return tuple(map(kind, found))
 
 

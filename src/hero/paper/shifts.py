@@ -22,7 +22,7 @@ from hero.evaluation.measure import Trained
 from hero.files import file_hash
 from hero.method.metrics import Scoring, summarise
 from hero.runs.folder import Run
-from hero.runs.records import UNREADABLE, RunIdentity, read_arrays
+from hero.runs.records import RunIdentity, read_arrays
 from hero.study.collect import Places, PlannedGroup, RunNumbers, group_of, paper_of, read_row
 from hero.study.records import Group, MetricColumn
 
@@ -106,7 +106,7 @@ def read_result(path: Path, identity: Mapping[str, Any], scoring: Scoring) -> Sh
             return None
         arrays = read_arrays(path.with_suffix(".npz"))
         test = summarise({name: torch.from_numpy(values) for name, values in arrays.items()}, scoring)
-    except (*UNREADABLE, LookupError, TypeError, HeroError):
+    except (ValueError, LookupError, TypeError, HeroError):
         return None
     return result.model_copy(update={"test": test})
 

@@ -32,13 +32,6 @@ def save_weights(path: Path, weights: dict[str, Tensor], about: dict[str, Any]) 
     write_atomic(path, sealed(data))
 
 
-def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
-    """Put the stored weights into `model`; returns the facts stored with them. HeroError for other weights."""
-    weights, about = read_weights(path)
-    put_weights(weights, model, path)
-    return about
-
-
 def put_weights(weights: dict[str, Tensor], model: nn.Module, path: Path) -> None:
     """Put the weights of the file `path` into `model`; HeroError if they are of another one."""
     try:

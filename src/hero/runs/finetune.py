@@ -37,40 +37,30 @@ def finetune_config(
     given = {**of_preset, **merge_settings("paper", file, overrides)}
     if is_run(checkpoint):
         run = read_toml(StoredRun(checkpoint).config_file)
-        refuse_another_size(run, given)
+        size = given.get("backbone.size")
+        if size is not None and size != run.get("backbone.size"):
+            raise HeroError(
+                f"backbone.size={size} is for new networks, and these weights have their shape; leave it out."
+            )
         inherited = handed_on(run, given)
     else:
-        require_named(checkpoint, given)
+        if "backbone.name" not in given:
+            raise HeroError(
+                f"{checkpoint} holds weights without their module; name it with `backbone`, as package.module:Class."
+            )
+        if not given.keys() & {"data.path", "task.name"}:
+            raise HeroError(f"{checkpoint} holds weights without data; name a benchmark or a file with `data`.")
         inherited = {"train.normalise": False}
     return build({**defaults(given), **inherited, **given, "train.init": str(checkpoint), "train.init_hash": ""})
 
 
 def handed_on(run: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a run that belong to its operator and, unless other data are given, to its data."""
-    sections = (
-        {"backbone"} if given.get("backbone.name", run.get("backbone.name")) == run.get("backbone.name") else set()
-    )
-    if not given.keys() & {"data.path", "task.name"}:
-        sections |= {"task", "data"}
+    sections = set() if given.keys() & {"data.path", "task.name"} else {"task", "data"}
+    if given.get("backbone.name", run.get("backbone.name")) == run.get("backbone.name"):
+        sections.add("backbone")
     kept = {"seed", *(f"train.{name}" for name in flagged(TrainSettings, "inherited"))}
     return {key: value for key, value in run.items() if key in kept or key.partition(".")[0] in sections}
-
-
-def refuse_another_size(run: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Refuse a size of a network whose weights are there."""
-    size = given.get("backbone.size")
-    if size is not None and size != run.get("backbone.size"):
-        raise HeroError(f"backbone.size={size} is for new networks, and these weights have their shape; leave it out.")
-
-
-def require_named(checkpoint: Path, given: Mapping[str, Any]) -> None:
-    """Refuse a file of weights without its module or data."""
-    if "backbone.name" not in given:
-        raise HeroError(
-            f"{checkpoint} holds weights without their module; name it with `backbone`, as package.module:Class."
-        )
-    if not given.keys() & {"data.path", "task.name"}:
-        raise HeroError(f"{checkpoint} holds weights without data; name a benchmark or a file with `data`.")
 
 
 def defaults(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from hero.models.wrappers import Masked
 from hero.ranks import RANKS
 from hero.runs.checkpoint import last_state, read_weights
 from hero.runs.config import RunConfig, stored_config
-from hero.runs.records import UNREADABLE, read_arrays, write_arrays
+from hero.runs.records import read_arrays, write_arrays
 from hero.runs.rollouts import FIRST_FILE, Rollout, read_rollout
 from hero.runs.stored import StoredRun
 from hero.strategies.base import norm_of
@@ -31,15 +31,9 @@ class Run(StoredRun):
 
     @cached_property
     def config(self) -> RunConfig:
-        """Configuration of the run."""
         if not self.config_file.is_file():
             raise HeroError(f"{self.path} is not a run folder (it has no config.toml); `hero runs` lists the runs.")
         return stored_config(self.config_file)
-
-    @property
-    def updates(self) -> int:
-        """The updates that its configuration asks for."""
-        return self.config.train.steps
 
     @property
     def rollout(self) -> Rollout | None:
@@ -48,7 +42,7 @@ class Run(StoredRun):
 
     @property
     def first_rollout(self) -> Rollout | None:
-        """The rollout of the first test trajectory; None if an earlier version has evaluated the run."""
+        """The rollout of the first test trajectory; None if the run has not been evaluated."""
         return read_rollout(self.path, FIRST_FILE, self._drawn_shape)
 
     @property
@@ -81,8 +75,8 @@ class Run(StoredRun):
     def norm(self, data_dir: Path, baselines: bool = False) -> Norm:
         """The norm of the run, with the mean state of its training data for `baselines`.
 
-        Statistics that are not stored, as in runs of earlier versions, are computed from the training data where they
-        are needed: the paper's norm has none.
+        Version 0.2 stored no statistics: they are computed from the training data where they are needed. The paper's
+        norm has none.
         """
         source = self.config.source
         norm = norm_of(source, self.config.train)
@@ -90,7 +84,7 @@ class Run(StoredRun):
             return norm
         try:
             norm.load(read_arrays(self.statistics_file))
-        except (*UNREADABLE, KeyError):
+        except (ValueError, KeyError):
             norm.fit(load_data(self.config, "train", data_dir, choose_device(self.config.train.device)))
             with suppress(OSError):  # a folder that may only be read
                 write_statistics(self.path, norm)
@@ -98,11 +92,11 @@ class Run(StoredRun):
 
     @property
     def band(self) -> tuple[tuple[float, float], ...]:
-        """The smallest and the largest value of each channel in its training data; empty in earlier versions."""
+        """The smallest and the largest value of each channel in its training data; empty in version 0.2."""
         try:
             stored = read_arrays(self.statistics_file)
             return tuple(zip(stored["low"].tolist(), stored["high"].tolist(), strict=True))
-        except (*UNREADABLE, KeyError):
+        except (ValueError, KeyError):
             return ()
 
     @property
@@ -142,7 +136,8 @@ def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device
 def choose_device(name: str) -> torch.device:
     """The device called `name`; `auto` takes an accelerator (CUDA, Apple's MPS, Intel's XPU) if there is one."""
     if name == "auto":
-        return own_device(torch.device(next((kind for kind in ("cuda", "mps", "xpu") if is_available(kind)), "cpu")))
+        found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        return own_device(found or torch.device("cpu"))
     try:
         device = torch.device(name)
         if float(torch.zeros(1, device=device)) or device.type == "meta":  # which has no numbers
@@ -171,12 +166,6 @@ def own_device(device: torch.device) -> torch.device:
             "device, or set train.device=cpu."
         )
     return torch.device("cuda", RANKS.local)
-
-
-def is_available(kind: str) -> bool:
-    """Whether this machine has an accelerator of that kind."""
-    module = torch.backends.mps if kind == "mps" else getattr(torch, kind, None)
-    return module is not None and bool(module.is_available())
 
 
 def versions() -> dict[str, str]:

@@ -6,9 +6,7 @@ import io
 import json
 import math
 import re
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,25 +15,13 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from hero.errors import HeroError
+from hero.errors import HeroError, NoPermissionError
 from hero.files import FIELD, is_bomb, is_whole, sealed_archive, write_atomic
-from hero.method.metrics import Scoring, by_channel, channel_vrmse, evaluated, scoring_of, summarise
+from hero.method.metrics import Scoring, by_channel, channel_vrmse, scoring_of, summarise
 from hero.records import Record
 
 BASELINES = ("persistence", "mean")
 """Predictions that need no operator: the first state, and the mean state of the training data."""
-UNREADABLE = (
-    OSError,
-    MemoryError,
-    ValueError,
-    EOFError,
-    RuntimeError,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-"""What reading a missing or damaged .npz file raises."""
-
 SCORE = re.compile(r"val_((?:vrmse_)?gm[1-9]\d*)")
 
 
@@ -100,7 +86,7 @@ class Metrics(RunIdentity):
     parameters: int
     best_step: int
     weights: str | None = None
-    """SHA-256 of the model.safetensors that was measured; None in files of earlier versions."""
+    """SHA-256 of the model.safetensors that was measured."""
     trajectories: int
     val: dict[str, float]
     test: Annotated[dict[str, float], AfterValidator(_complete)]
@@ -110,34 +96,30 @@ class Metrics(RunIdentity):
     left_out: tuple[str, ...] = ()
     """Channels of weight 0, which no score and no warning counts."""
     baselines: dict[str, Baseline] = Field(default_factory=dict)
-    """The errors of doing nothing on the test set: `persistence` and `mean`; empty in files of earlier versions."""
+    """The errors of doing nothing on the test set: `persistence` and `mean`; empty in version 0.2."""
 
     @property
     def scoring(self) -> Scoring:
         """How the rollouts were scored."""
         return scoring_of(self.val)
 
-    def channels_over(self, scoring: Scoring, errors: Errors | None) -> dict[str, dict[str, float]]:
-        """Errors of each channel on the test set in a scoring, as far as they are known."""
+    def over(self, scoring: Scoring, errors: Errors | None) -> Metrics:
+        """The same in another scoring, from `errors`; without numbers where they are not there or measure otherwise."""
         if scoring == self.scoring:
-            return self.channels
-        return by_channel(errors.test, list(self.channels), scoring) if errors else {}
-
-    def baseline_over(self, name: str, scoring: Scoring, errors: Errors | None) -> Baseline:
-        """The numbers of a baseline on the test set in a scoring, as far as they are known."""
-        if scoring == self.scoring and name in self.baselines:
-            return self.baselines[name]
-        if errors is None or errors.measure != scoring.measure or name not in errors.baselines:
-            return Baseline(test={})
-        single = {channel_vrmse.name: errors.channel_baselines[name]} if name in errors.channel_baselines else {}
-        test = evaluated(scoring.metrics(), {scoring.measure: errors.baselines[name]})
-        return Baseline(test=test, channels=by_channel(single, list(self.channels), scoring))
-
-    def over(self, scoring: Scoring, errors: Errors | None) -> dict[str, dict[str, float]]:
-        """The numbers of both splits in a scoring, from the errors where it was another in the evaluation."""
-        if scoring == self.scoring:
-            return {"val": self.val, "test": self.test}
-        return errors.summaries(scoring) if errors else {"val": {}, "test": {}}
+            return self
+        if errors is None or errors.measure != scoring.measure:
+            return self.model_copy(update={"val": {}, "test": {}, "channels": {}, "baselines": {}})
+        names, single = list(self.channels), errors.channel_baselines
+        baselines = {
+            name: Baseline(
+                test=summarise({errors.measure: values}, scoring),
+                channels=by_channel({channel_vrmse.name: single[name]} if name in single else {}, names, scoring),
+            )
+            for name, values in errors.baselines.items()
+        }
+        val, test = (summarise(found, scoring) for found in ({errors.measure: errors.val}, errors.test))
+        channels = by_channel(errors.test, names, scoring)
+        return self.model_copy(update={"val": val, "test": test, "channels": channels, "baselines": baselines})
 
     @property
     def shortfalls(self) -> list[Shortfall]:
@@ -246,7 +228,9 @@ class Log:
             if line is not None and "stopped_early" in line:
                 stopped = True
                 continue
-            kind = kind_of(line or {})
+            found = line or {}
+            is_spectra, is_validation = "spectra" in found, "val_diverged" in found
+            kind = ValidationRecord if is_validation else SpectraRecord if is_spectra else TrainingRecord
             try:
                 kinds[kind].append(kind.model_validate(line))
             except ValidationError:
@@ -266,13 +250,6 @@ class Log:
         return max((record.step for record in (*self.training, *self.validation)), default=0)
 
 
-def kind_of(line: Mapping[str, Any]) -> type[LogRecord]:
-    """The record that a line of a log holds."""
-    if "val_diverged" in line:
-        return ValidationRecord
-    return SpectraRecord if "spectra" in line else TrainingRecord
-
-
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The lines of a log that are whole."""
     return [line for _, line in numbered_lines(path) if line is not None]
@@ -285,21 +262,15 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     except OSError as error:
         raise HeroError(f"cannot read {path} ({error.strerror or error}); check its permissions.") from None
     for number, line in enumerate(lines, start=1):
-        found = parse_line(line)
-        if found is not None or number < len(lines):
+        try:
+            found = json.loads(line) if is_whole(line) else None
+        except (ValueError, RecursionError):
+            found = None
+        if isinstance(found, dict) and type(found.get("step")) is int:
+            found.pop(FIELD, None)
             yield number, found
-
-
-def parse_line(line: bytes) -> dict[str, Any] | None:
-    """The content of a line of a log; None if it is damaged or foreign."""
-    try:
-        found = json.loads(line) if is_whole(line) else None
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(found, dict) or type(found.get("step")) is not int:
-        return None
-    found.pop(FIELD, None)
-    return found
+        elif number < len(lines):
+            yield number, None
 
 
 @dataclass(frozen=True)
@@ -338,7 +309,7 @@ class Errors:
         return self.test["correlation" if self.measure == "nrmse" else "anomaly_correlation"]
 
     @classmethod
-    def read(cls, path: Path) -> Self:
+    def read(cls, path: Path, remedy: str = "") -> Self:
         """The arrays of `path`; HeroError if it is missing or damaged."""
         try:
             arrays = {name: np.asarray(values, dtype=np.float64) for name, values in read_arrays(path).items()}
@@ -349,10 +320,9 @@ class Errors:
             found = cls(arrays, val, baselines, measure, single)
             if found.score.ndim != 2 or found.correlation.ndim != 2 or any(not x.size for x in arrays.values()):
                 raise ValueError
-        except (*UNREADABLE, KeyError):
-            raise HeroError(
-                f"{path} is missing or damaged; `hero evaluate {path.parent.name}` writes it again."
-            ) from None
+        except (ValueError, KeyError):
+            remedy = remedy or f"`hero evaluate {path.parent.name}` writes it again."
+            raise HeroError(f"{path} is missing or damaged; {remedy}") from None
         return found
 
     def write(self, path: Path) -> Path:
@@ -360,13 +330,6 @@ class Errors:
         baselines = {f"{name}_{self.measure}": values for name, values in self.baselines.items()}
         baselines |= {_of_channels(name): values for name, values in self.channel_baselines.items()}
         return write_arrays(path, {f"val_{self.measure}": self.val, **baselines, **self.test})
-
-    def summaries(self, scoring: Scoring) -> dict[str, dict[str, float]]:
-        """The metrics of both splits in a scoring; of validation only metrics of the score."""
-        if scoring.measure != self.measure:
-            return {"val": {}, "test": {}}
-        val: dict[str, Any] = {self.measure: self.val}
-        return {"val": evaluated(scoring.metrics(), val), "test": summarise(self.test, scoring)}
 
 
 def _of_channels(baseline: str) -> str:
@@ -382,11 +345,15 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> Path:
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a .npz file; ValueError if its checksum differs."""
-    if not is_whole(path):
-        raise ValueError
-    with zipfile.ZipFile(path) as archive:
-        if is_bomb(sum(info.file_size for info in archive.infolist()), path.stat().st_size):
-            raise ValueError
-        members = {name.removesuffix(".npy"): io.BytesIO(archive.read(name)) for name in archive.namelist()}
-    return {name: np.lib.format.read_array(content, allow_pickle=False) for name, content in members.items()}
+    """The arrays of a .npz file; ValueError if it is missing or damaged."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(info.file_size for info in archive.infolist())
+        if not is_whole(path) or is_bomb(unpacked, path.stat().st_size):
+            raise ValueError(f"{path} is not as it was written")
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: np.asarray(values) for name, values in arrays.items()}
+    except PermissionError:
+        raise NoPermissionError(path) from None
+    except Exception as error:  # what a file that misleads zipfile and numpy may raise
+        raise ValueError(f"{path} is missing or damaged") from error

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hero.errors import HeroError
 from hero.method.domain.transform import shell_power
-from hero.runs.records import UNREADABLE, read_arrays, write_arrays
+from hero.runs.records import read_arrays, write_arrays
 
 FILE, FIRST_FILE = "rollout.npz", "rollout_first.npz"
 
@@ -59,36 +59,29 @@ def write_rollout(
 
 
 def read_rollout(run: Path, file: str = FILE, shape: tuple[int, ...] | None = None) -> Rollout | None:
-    """A drawn rollout of a run, or None if the run was evaluated before there was such a file, or not at all.
-
-    `shape` is (channel, *space) of its states, if it is known.
-    """
+    """A drawn rollout of a run, or None if the run was not evaluated; its states are of `shape` (channel, *space)."""
     path = run / file
     if not path.is_file():
         return None
     try:
         stored = read_arrays(path)
-        rollout = Rollout(
+        spectra = [stored[f"{name}_spectrum"] for name in ("truth", "prediction")]
+        found = Rollout(
             stored["initial"],
             stored["truth"],
             stored["prediction"],
             int(stored["trajectory"]),
             int(stored["slice"]) if "slice" in stored else None,
-            _by_channel(stored["truth_spectrum"]),
-            _by_channel(stored["prediction_spectrum"]),
+            *(x[:, None] if x.ndim == 2 else x for x in spectra),  # version 0.2 kept the first channel alone
         )
-    except (*UNREADABLE, KeyError, TypeError):
-        raise _damaged(path) from None
-    fields, spectra = (rollout.truth, rollout.prediction), (rollout.truth_spectrum, rollout.prediction_spectrum)
-    fitting = all(x.ndim in (3, 4) and len(x) and x.shape[1:] == rollout.initial.shape for x in fields)
-    fitting = fitting and rollout.initial.shape == (shape or rollout.initial.shape)
-    if not fitting or len({x.shape[:2] for x in (*fields, *spectra)}) > 1:
-        raise _damaged(path)
-    return rollout
-
-
-def _damaged(path: Path) -> HeroError:
-    return HeroError(f"{path} is damaged; `hero evaluate {path.parent.name}` writes it again.")
+        states = shape or found.initial.shape
+        fields, spectra = [found.truth, found.prediction], [found.truth_spectrum, found.prediction_spectrum]
+        fitting = all(x.ndim in (3, 4) and len(x) and x.shape[1:] == found.initial.shape == states for x in fields)
+        if not fitting or len({x.shape[:2] for x in (*fields, *spectra)}) > 1:
+            raise ValueError("its arrays do not belong together")
+    except (ValueError, KeyError, TypeError):
+        raise HeroError(f"{path} is damaged; `hero evaluate {run.name}` writes it again.") from None
+    return found
 
 
 def radial_spectra(trajectory: np.ndarray, valid: np.ndarray) -> np.ndarray:
@@ -104,8 +97,3 @@ def radial_spectra(trajectory: np.ndarray, valid: np.ndarray) -> np.ndarray:
         power, count = shell_power(np.where(valid, np.where(lost, 0, state), mean), (True,) * len(space))
         found.append(np.where(lost.reshape(-1, 1), np.inf, power / np.maximum(count, 1))[:, 1:])
     return np.stack(found)
-
-
-def _by_channel(spectrum: np.ndarray) -> np.ndarray:
-    """Earlier versions stored the spectrum of the first channel alone."""
-    return spectrum[:, None] if spectrum.ndim == 2 else spectrum

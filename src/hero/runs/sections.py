@@ -8,7 +8,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from hero.config import Facts, Settings, setting
-from hero.config.near import did_you_mean, near_settings
+from hero.config.near import near_settings
 from hero.config.settings import LARGEST_INT, flagged
 from hero.data import DataSettings, FileSettings
 from hero.errors import HeroError
@@ -109,7 +109,7 @@ def check_names(values: Mapping[str, Any], strategy: type[Strategy[Any]], backbo
             )
         if key not in every:
             near = [repr(one) for one in near_settings(key, every)]
-            hint = did_you_mean(near) if near else "`hero settings` lists all."
+            hint = f"did you mean {' or '.join(near)}?" if near else "`hero settings` lists all."
             raise HeroError(f"unknown setting {key!r}; {hint}")
 
 

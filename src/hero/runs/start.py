@@ -15,8 +15,8 @@ import pickle
 import tarfile
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +138,7 @@ def read_start(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
 
 
 def weights_hash(weights: Mapping[str, Tensor]) -> str:
-    """SHA-256 of names, types, shapes and bytes: the same weights in another kind of file are the same start."""
+    """SHA-256 of names, types, shapes and values, whatever file or wrapper they are in."""
     digest = hashlib.sha256()
     for name, tensor in sorted((bare(name), tensor) for name, tensor in weights.items()):
         flat = tensor.detach().cpu().contiguous().reshape(-1)
@@ -164,40 +164,31 @@ class Start:
 
     target: nn.Module
     found: dict[str, Tensor]
-    missing: tuple[str, ...]
-    unexpected: tuple[str, ...]
-    misshapen: tuple[str, ...]
-    """Names with both shapes."""
-    left_out: tuple[str, ...] = ()
+    misfits: dict[str, list[str]]
+    """Names that do not match, by kind."""
+    left_out: tuple[str, ...]
     """Names of what is not a tensor."""
 
     @classmethod
-    def of(cls, weights: Mapping[str, Tensor], target: nn.Module) -> Start:
+    def of(cls, weights: Mapping[str, Tensor], target: nn.Module, left_out: tuple[str, ...]) -> Start:
         """Match by name and shape."""
-        wanted = weights_of(target)
-        fitting = {name: x for name, x in weights.items() if name in wanted and x.shape == wanted[name].shape}
-        misshapen = tuple(
-            f"{name} {tuple(x.shape)} instead of {tuple(wanted[name].shape)}"
-            for name, x in weights.items()
-            if name in wanted and name not in fitting
-        )
-        missing = tuple(name for name in wanted if name not in weights)
-        return cls(target, fitting, missing, tuple(name for name in weights if name not in wanted), misshapen)
-
-    @property
-    def misfits(self) -> int:
-        """Names that do not match."""
-        return len(self.missing) + len(self.unexpected) + len(self.misshapen)
+        wanted = {name: tuple(x.shape) for name, x in weights_of(target).items()}
+        shapes = {name: tuple(x.shape) for name, x in weights.items()}
+        misfits = {
+            "missing": [name for name in wanted if name not in shapes],
+            "unexpected": [name for name in shapes if name not in wanted],
+            "wrongly shaped": [
+                f"{name} {shape} instead of {wanted[name]}"
+                for name, shape in shapes.items()
+                if wanted.get(name, shape) != shape
+            ],
+        }
+        return cls(target, {n: x for n, x in weights.items() if wanted.get(n) == shapes[n]}, misfits, left_out)
 
     @property
     def difference(self) -> str:
         """The names that do not match, in words: "2 missing (a, b), 1 unexpected (c)"."""
-        kinds = {"missing": self.missing, "unexpected": self.unexpected, "wrongly shaped": self.misshapen}
-        return ", ".join(f"{len(names)} {kind} ({first_of(names)})" for kind, names in kinds.items() if names)
-
-    def put(self) -> None:
-        """Copy the tensors into the module."""
-        self.target.load_state_dict(self.found, strict=False)
+        return ", ".join(f"{len(names)} {kind} ({first_of(names)})" for kind, names in self.misfits.items() if names)
 
 
 def open_start(model: nn.Module, train: TrainSettings, backbone: str) -> Start:
@@ -210,15 +201,16 @@ def open_start(model: nn.Module, train: TrainSettings, backbone: str) -> Start:
         cut = len(train.init_prefix)
         weights = {name[cut:]: x for name, x in weights.items() if name.startswith(train.init_prefix)}
     targets = dict.fromkeys((model, own_module(model)))
-    start = min((Start.of(named, t) for named in renamings(weights) for t in targets), key=lambda start: start.misfits)
-    if start.misfits and (train.init_strict or not start.found):
+    starts = [Start.of(named, target, others) for named in renamings(weights) for target in targets]
+    start = min(starts, key=lambda start: sum(map(len, start.misfits.values())))
+    if start.difference and (train.init_strict or not start.found):
         raise HeroError(
             f"{path} does not fit backbone {backbone}: of {len(weights_of(start.target))} tensors, {start.difference}; "
             "give backbone.kwargs and settings as it was trained with, name a common prefix with "
             "train.init_prefix=PREFIX, or allow differences with train.init_strict=false."
         )
-    start.put()
-    return replace(start, left_out=others)
+    start.target.load_state_dict(start.found, strict=False)
+    return start
 
 
 def renamings(weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
@@ -258,7 +250,7 @@ def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
 def start_notes(model: nn.Module, train: TrainSettings, start: Start | None) -> Iterator[str]:
     """Sentences on the weights that a run starts from and on the parameters that it leaves as they are."""
     if start is not None:
-        differs = f"; {start.difference}" if start.misfits else ""
+        differs = f"; {start.difference}" if start.difference else ""
         others = f"; left out, not being tensors: {first_of(start.left_out)}" if start.left_out else ""
         yield f"starting from {len(start.found)} tensors of {train.init}{differs}{others}"
     if train.freeze or train.lora:
@@ -269,6 +261,6 @@ def start_notes(model: nn.Module, train: TrainSettings, start: Start | None) -> 
         yield f"training {trained:,} of {total:,} parameters{adapters}{frozen}"
 
 
-def first_of(names: tuple[str, ...]) -> str:
+def first_of(names: Sequence[str]) -> str:
     """The first few names."""
     return ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")

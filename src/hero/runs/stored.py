@@ -107,13 +107,9 @@ class StoredRun:
         if training.steps != updates and not training.stopped_early:
             return f"run {self.name} was measured at step {training.steps} of {updates}"
         weights = self.weights_file
-        if not weights.is_file():  # results without weights: nothing contradicts them
+        if not weights.is_file() or metrics.weights == file_hash(weights):  # without weights nothing contradicts them
             return None
-        if metrics.weights is None:  # as earlier versions wrote it
-            measured = self.metrics_file.stat().st_mtime_ns >= weights.stat().st_mtime_ns
-        else:
-            measured = metrics.weights == file_hash(weights)
-        return None if measured else f"run {self.name} was measured with other weights than it has now"
+        return f"run {self.name} was measured with other weights than it has now"
 
     @property
     def before(self) -> Before | None:
@@ -123,12 +119,7 @@ class StoredRun:
     @property
     def before_errors(self) -> Errors:
         """Errors of that checkpoint."""
-        try:
-            return Errors.read(self.before_errors_file)
-        except HeroError:
-            raise HeroError(
-                f"the errors next to {self.before_file} are damaged; delete it and repeat `hero finetune`."
-            ) from None
+        return Errors.read(self.before_errors_file, f"delete {self.before_file} and repeat `hero finetune`.")
 
     @property
     def errors(self) -> Errors:

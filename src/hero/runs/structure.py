@@ -6,7 +6,6 @@ what was found, so that the operator is built alike everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,23 +32,14 @@ FEW = 4
 class Structure:
     """Findings in the training trajectories of a run."""
 
-    invariants: tuple[Invariant, ...]
     survey: Survey
-
-    @property
-    def step_change(self) -> float:
-        """Mean change per step relative to the state about its mean."""
-        return self.survey.step_change
-
-    @property
-    def predicts_change(self) -> bool:
-        """Whether states change so little per step that the change is the easier target."""
-        return self.step_change < SMALL_CHANGE
-
-    @property
-    def kept(self) -> tuple[str, ...]:
-        """The words of what an operator should keep."""
-        return keep_words(self.invariants, self.step_change)
+    invariants: tuple[Invariant, ...]
+    step_change: float
+    """Mean change per step relative to the state about its mean."""
+    predicts_change: bool
+    """Whether states change so little per step that the change is the easier target."""
+    kept: tuple[str, ...]
+    """The words of what an operator should keep."""
 
 
 def find_structure(config: RunConfig, data: Trajectories) -> Structure:
@@ -57,8 +47,11 @@ def find_structure(config: RunConfig, data: Trajectories) -> Structure:
     norm, names = norm_of(config.source, config.train), config.source.channel_names
     norm.mask = data.mask
     weights = norm.point_weights(torch.ones(1, *data.shape[2:], dtype=torch.float64))
-    found = survey(sampled(data), None if weights is None else weights.expand(data.shape[2:]).numpy())
-    return Structure(tuple(find_invariants(found, names)), found)
+    count = min(len(data), max(8, SURVEYED // max(1, 4 * int(np.prod(data.shape[1:])))))
+    trajectories = (data[row : row + 1].states[0].cpu().numpy() for row in spread(len(data), count))
+    found = survey(trajectories, None if weights is None else weights.expand(data.shape[2:]).numpy())
+    invariants, change = tuple(find_invariants(found, names)), found.step_change
+    return Structure(found, invariants, change, change < SMALL_CHANGE, keep_words(invariants, change))
 
 
 def sample_data(config: RunConfig, data_dir: Path) -> Trajectories:
@@ -68,14 +61,6 @@ def sample_data(config: RunConfig, data_dir: Path) -> Trajectories:
         few = replace(split, trajectories=min(FEW, split.trajectories))
         return Trajectories(generate(task, few))
     return load_data(config, "train", data_dir, "cpu")
-
-
-def sampled(data: Trajectories) -> Iterator[np.ndarray]:
-    """Trajectories (states, channel, *space), evenly spread over the split."""
-    size = 4 * int(np.prod(data.shape[1:]))
-    count = min(len(data), max(8, SURVEYED // max(1, size)))
-    for row in spread(len(data), count):
-        yield data[row : row + 1].states[0].cpu().numpy()
 
 
 def with_structure(config: RunConfig, data: Trajectories) -> RunConfig:

@@ -10,7 +10,7 @@ from hero.errors import HeroError
 from hero.method.metrics import Scoring, diverged
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
-from hero.runs.records import Errors, Metrics, Shortfall
+from hero.runs.records import Baseline, Errors, Metrics, Shortfall
 from hero.study.records import Group, MethodRow, MetricColumn, Published, RunEntry, SeedCell, Status, best_marked
 from hero.study.registries import differences, published_row
 
@@ -92,12 +92,13 @@ def numbers_of(
     metrics: Metrics, errors: Errors | None, columns: Sequence[MetricColumn], scoring: Scoring
 ) -> RunNumbers:
     """The numbers of one run in a scoring."""
-    splits, channels = metrics.over(scoring, errors), metrics.channels_over(scoring, errors)
+    found = metrics.over(scoring, errors)
+    splits = {"val": found.val, "test": found.test}
     return RunNumbers(
         {c.key: splits[c.split][c.metric] for c in columns if c.split and c.metric in splits[c.split]},
         diverged(errors.score) if errors else 0,
         len(errors.score) if errors else 0,
-        at_last(channels, scoring),
+        at_last(found.channels, scoring),
         tuple(metrics.shortfalls),
     )
 
@@ -111,7 +112,7 @@ def persistence_of(
     metrics: Metrics, errors: Errors | None, columns: Sequence[MetricColumn], scoring: Scoring
 ) -> dict[str, dict[str, float]]:
     """The fields of a group with the numbers of keeping the first state on the test set of a run."""
-    baseline = metrics.baseline_over("persistence", scoring, errors)
+    baseline = metrics.over(scoring, errors).baselines.get("persistence", Baseline(test={}))
     found = {c.key: baseline.test[c.metric] for c in columns if c.split == "test" and c.metric in baseline.test}
     return {"persistence": found, "persistence_channels": at_last(baseline.channels, scoring)} if found else {}
 
