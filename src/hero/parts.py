@@ -11,24 +11,11 @@ from typing import Any
 
 from hero.config.registry import Registry
 
-TASKS: Registry[Any] = Registry(
-    "task",
-    dict.fromkeys(
-        (
-            "dispersion",
-            "burgers",
-            "kdv",
-            "kuramoto_sivashinsky",
-            "anisotropic_diffusion",
-            "kolmogorov_flow",
-            "decaying_turbulence",
-            "swift_hohenberg",
-            "unbalanced_advection",
-            "kdv_difficulty",
-        ),
-        "hero.data.tasks.benchmarks:BY_NAME",
-    ),
-)
+BENCHMARKS = """
+dispersion burgers kdv kuramoto_sivashinsky anisotropic_diffusion kolmogorov_flow decaying_turbulence swift_hohenberg
+unbalanced_advection kdv_difficulty
+"""
+TASKS: Registry[Any] = Registry("task", dict.fromkeys(BENCHMARKS.split(), "hero.data.tasks.benchmarks:BY_NAME"))
 STRATEGIES: Registry[Any] = Registry(
     "strategy",
     {

@@ -117,8 +117,8 @@ class Metrics(RunIdentity):
             )
             for name, values in errors.baselines.items()
         }
-        val, test = (summarise(found, scoring) for found in ({errors.measure: errors.val}, errors.test))
-        channels = by_channel(errors.test, names, scoring)
+        val = summarise({errors.measure: errors.val}, scoring)
+        test, channels = summarise(errors.test, scoring), by_channel(errors.test, names, scoring)
         return self.model_copy(update={"val": val, "test": test, "channels": channels, "baselines": baselines})
 
     @property
@@ -262,15 +262,21 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     except OSError as error:
         raise HeroError(f"cannot read {path} ({error.strerror or error}); check its permissions.") from None
     for number, line in enumerate(lines, start=1):
-        try:
-            found = json.loads(line) if is_whole(line) else None
-        except (ValueError, RecursionError):
-            found = None
-        if isinstance(found, dict) and type(found.get("step")) is int:
-            found.pop(FIELD, None)
+        found = parse_line(line)
+        if found is not None or number < len(lines):
             yield number, found
-        elif number < len(lines):
-            yield number, None
+
+
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """The content of a line of a log; None if it is damaged or foreign."""
+    try:
+        found = json.loads(line) if is_whole(line) else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or type(found.get("step")) is not int:
+        return None
+    found.pop(FIELD, None)
+    return found
 
 
 @dataclass(frozen=True)

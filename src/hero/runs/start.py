@@ -190,6 +190,10 @@ class Start:
         """The names that do not match, in words: "2 missing (a, b), 1 unexpected (c)"."""
         return ", ".join(f"{len(names)} {kind} ({first_of(names)})" for kind, names in self.misfits.items() if names)
 
+    def put(self) -> None:
+        """Copy the tensors into the module."""
+        self.target.load_state_dict(self.found, strict=False)
+
 
 def open_start(model: nn.Module, train: TrainSettings, backbone: str) -> Start:
     """Put the weights of `train.init` into the operator `model`, or into the backbone inside its wrappers."""
@@ -209,7 +213,7 @@ def open_start(model: nn.Module, train: TrainSettings, backbone: str) -> Start:
             "give backbone.kwargs and settings as it was trained with, name a common prefix with "
             "train.init_prefix=PREFIX, or allow differences with train.init_strict=false."
         )
-    start.target.load_state_dict(start.found, strict=False)
+    start.put()
     return start
 
 

@@ -32,6 +32,7 @@ class StoredRun:
 
     def __init__(self, path: Path) -> None:
         self.path = path = Path(path)
+        self.name = path.name  # the id
         self.config_file = path / CONFIG
         self.log_file = path / "log.jsonl"
         self.weights_file = path / "model.safetensors"
@@ -42,11 +43,6 @@ class StoredRun:
         self.label_file = path / "label.json"
         self.before_file = path / "before.json"
         self.before_errors_file = path / "before_errors.npz"
-
-    @property
-    def name(self) -> str:
-        """The id, which is the name of the folder."""
-        return self.path.name
 
     @property
     def updates(self) -> int:
@@ -87,7 +83,6 @@ class StoredRun:
 
     @property
     def log(self) -> Log:
-        """Log of the run so far."""
         return Log.read(self.log_file)
 
     @property
