@@ -14,8 +14,7 @@ from torch import Tensor
 
 from conftest import Call, assert_refused, tiny
 from hero.analysis import anatomy as module
-from hero.analysis.anatomy import Anatomy, Carried, driven_errors, one_step_shares, shares
-from hero.analysis.subject import Subject
+from hero.analysis.anatomy import Anatomy, Carried, Subject, driven_errors, one_step_shares, shares
 from hero.data import Task, get_task
 from hero.data.tasks.solver import solve
 from hero.data.trajectories import Context, Trajectories
@@ -27,7 +26,7 @@ from hero.report import write_run_page
 from hero.runs.records import Metrics
 from hero.training.loop import train
 
-SPACES = [(7,), (8,), (5, 6), (6, 5), (8, 8), (4, 5, 6), (5, 4, 7)]
+SPACES = [(7,), (8,), (5, 6), (8, 8), (4, 5, 6)]
 STEPS = 6
 
 
@@ -40,7 +39,7 @@ def project_all(bands: GridBands, u: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("space", SPACES)
-@pytest.mark.parametrize("kept", [None, 1, 2, 3])
+@pytest.mark.parametrize("kept", [None, 2, 3])
 def test_bands_are_orthogonal_projections_that_sum_to_the_identity(space: tuple[int, ...], kept: int | None) -> None:
     bands = split_modes(space, None if kept is None else [min(kept, n // 2) for n in space])
     assert len(bands.limits) == len(bands.masks)
@@ -150,7 +149,7 @@ def naive_projection(e: Tensor, mask: np.ndarray) -> Tensor:
     return torch.stack([torch.from_numpy(np.fft.ifftn(mask * np.fft.fftn(channel.numpy())).real) for channel in e])
 
 
-@pytest.mark.parametrize(("dims", "history", "bundle"), [(1, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 2), (2, 1, 3)])
+@pytest.mark.parametrize(("dims", "history", "bundle"), [(1, 1, 1), (2, 2, 2), (2, 1, 3)])
 @pytest.mark.parametrize("with_solver", [True, False])
 def test_naive_twin(dims: int, history: int, bundle: int, with_solver: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BATCH_VALUES", 700)  # several batches, cut across bands
@@ -219,14 +218,14 @@ def record(one_step: list[float], errors: list[float], own: float, **more: Any) 
     limits = ((0, 0), (1, 1), (2, 3), (4, None))
     given = {"data": Carried(errors=tuple(errors)), "solver": None, "solver_alone": None, "loss": "relative"}
     given |= {"optimizer": "adamw"} | more
-    return Anatomy(run="r", split="val", trajectories=2, steps=100, strategy="push_forward", limits=limits,
+    return Anatomy(run="r", split="val", trajectories=2, steps=100, limits=limits,
                    one_step=tuple(one_step), own=own, **given)  # fmt: skip
 
 
 def test_the_advice_follows_from_the_numbers() -> None:
     weighed = record([0.08, 0, 0, 0.92], [0.01, 0.3, 0.2, 0.02], 0.35).advice
     assert "100 % of the one-step error is in modes that make less than 1 %" in weighed
-    assert "k = 1-3 make 100 % of it" in weighed
+    assert "|k| = 1, 2-3 make 100 % of it" in weighed
     assert weighed.endswith("train with train.loss=balanced under train.optimizer=soap.")
     balanced = record([0.08, 0, 0, 0.92], [0.01, 0.3, 0.2, 0.02], 0.35, loss="balanced").advice
     assert balanced.endswith("its loss weighs modes already.")
@@ -236,7 +235,7 @@ def test_the_advice_follows_from_the_numbers() -> None:
     assert "interplay" in record([0.5, 0.5, 0, 0], [0.01, 0.01, 0, 0], math.inf).advice
     assert "nothing to compare" in record([math.nan] * 4, [0, 0, 0, 0], 0).advice
     apart = record([0, 0, 1, 0], [0.5, 0.0, 0.0, 0.5], 0.7).advice
-    assert "k = 0 and modes beyond the operator's make 100 %" in apart
+    assert "|k| = 0, beyond the operator's modes make 100 %" in apart
 
 
 def test_the_notes_tell_of_correction_and_of_a_solver_that_misses_the_data() -> None:
@@ -247,10 +246,9 @@ def test_the_notes_tell_of_correction_and_of_a_solver_that_misses_the_data() -> 
     assert notes[-1].startswith("warning")
 
 
-@pytest.mark.parametrize(("history", "bundle"), [(1, 1), (2, 1), (1, 2)])
-def test_the_command_on_a_trained_run(history: int, bundle: int, runs_dir: Path, data_dir: Path, call: Call) -> None:
-    long = {"data__val_steps": 101, "data__test_steps": 101} if history > 1 else {}
-    config = tiny(strategy="push_forward", train__history=history, train__bundle=bundle, train__unroll=4, **long)
+def test_the_command_on_a_trained_run(runs_dir: Path, data_dir: Path, call: Call) -> None:
+    long = {"data__val_steps": 101, "data__test_steps": 101}
+    config = tiny(strategy="push_forward", train__history=2, train__bundle=2, train__unroll=4, **long)
     run = train(config, runs_dir, data_dir)
     folders = ("--runs", runs_dir, "--data", data_dir)
     code, out, err = call("anatomy", run.name, "--steps", 20, *folders)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
+import importlib.util
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -21,9 +20,8 @@ import hero
 from conftest import TINY, Call, assert_refused, tiny
 from hero.config import registry
 from hero.config.given import fingerprint_of, give
-from hero.data.files.arrays import as_array
 from hero.data.windows import Context
-from hero.deploy.model_folder import Hub, write_folder
+from hero.deploy.model_folder import write_folder
 from hero.errors import HeroError
 from hero.files import write_json
 from hero.method.rollout import rollout
@@ -118,7 +116,7 @@ def test_predict_takes_and_gives_what_the_caller_has(result: hero.Result) -> Non
     np.testing.assert_array_equal(tensor.numpy(), array)
     np.testing.assert_array_equal(hero.predict(result.path, states, 5), array)
     np.testing.assert_array_equal(hero.predict(result.model, states[:, None], 5), array)
-    one = result.stepper(hero.Context(torch.from_numpy(states[:, None]).float()))
+    one = result.model.step(hero.Context(torch.from_numpy(states[:, None]).float()))
     np.testing.assert_allclose(one.detach().numpy(), array[:, 0], rtol=1e-6, atol=1e-6)
     with pytest.raises(HeroError, match=r"states of shape \(3, 1, 20\) do not fit run .* use \(batch, 1, 24\)"):
         result.predict(states[..., :20], 5)
@@ -173,13 +171,6 @@ def test_functions_as_loss_optimizer_and_metric(folders: dict[str, Path]) -> Non
     worst = np.mean([abs(learned**n - 1) for n in range(1, test + 1)])
     peaks = [float(part.abs().max()) for part in data]
     assert min(abs(trained.metrics.largest - worst * peak) for peak in peaks) < 1e-3 * trained.metrics.largest
-    again = hero.train(
-        waves(), Roll(0.5), "one_step", steps=3, loss=squares, optimizer=partial(torch.optim.SGD, lr=0.01),
-        metrics={"mean_of": lambda a, b: (a - b).flatten(1).mean(1)}, train__normalise=False, train__warmup=0,
-        train__clip=0, train__batch=1000, **folders,
-    )  # fmt: skip
-    assert again.path == trained.path
-    assert "mean_of" in again.metrics
 
 
 @pytest.mark.parametrize(
@@ -284,17 +275,16 @@ def test_a_comparison_is_a_table_a_figure_and_a_page(folders: dict[str, Path]) -
     assert [row["strategy"] for row in compared.table] == ["one_step", "push_forward"]
     assert [row["seeds"] for row in compared.table] == [2, 2]
     assert all(row["test_vrmse_gm11"] > 0 and row["test_vrmse_gm11_std"] is not None for row in compared.table)
-    assert compared.table.to_markdown().count("\n") == 4
     assert "push_forward" in compared.to_markdown()
-    assert compared.failed == {}
+    assert compared.study.failed == {}
     assert compared.plot().axes
     assert "<table" in compared._repr_html_()
     with pytest.raises(HeroError, match=r"given:Net-\w+ is known in this process alone; use workers=0"):
         hero.compare(waves(), ["one_step"], model=Net(), workers=1, **folders)
 
 
-def test_a_fresh_process_without_the_hub_opens_model_folders_to_the_same_bits(
-    result: hero.Result, folders: dict[str, Path], tmp_path: Path, call: Call
+def test_model_folders_open_to_the_same_bits_without_the_hub_and_in_another_session(
+    result: hero.Result, folders: dict[str, Path], tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a registered backbone as it is; of a network that was handed over, with a network of the same class."""
     code, out, err = call(
@@ -303,48 +293,31 @@ def test_a_fresh_process_without_the_hub_opens_model_folders_to_the_same_bits(
     )  # fmt: skip
     assert (code, err) == (0, "")
     assert "model folder:" in out
-    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
-        "README.md", "config.json", "model.safetensors",
-    ]  # fmt: skip
+    names = ["README.md", "config.json", "model.safetensors"]
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == names
     given = hero.train(waves(), Net(), "one_step", steps=4, settings={"train.batch": 5}, **folders)
     given.save(tmp_path / "given")
     result.model.save_pretrained(tmp_path / "mixin")
     states = waves(4, 3, seed=5)[:, 0]
-    rollouts = {"model": result.predict(states, 20), "given": given.predict(states, 20)}
-    np.savez(tmp_path / "expected.npz", states=states, **rollouts)
-    (tmp_path / "somebody.py").write_text("import torch\nfrom torch import Tensor, nn\n" + inspect.getsource(Net))
-    program = f"""
-import sys
-sys.modules["huggingface_hub"] = None  # as if it were not installed
-import numpy as np, hero
-expected = np.load("expected.npz")
-operator = hero.load("model")
-assert np.array_equal(operator.rollout(expected["states"], 20), expected["model"])
-assert operator.card.dt == 0.5 and not operator.training
-from somebody import Net
-for path in ("given", {str(given.path)!r}):
-    try:
-        hero.load(path)
-    except hero.HeroError as error:
-        assert "load it with hero.load(path, model=net)" in str(error), error
-    else:
-        raise SystemExit("opened without its network")
-    assert np.array_equal(hero.load(path, model=Net()).rollout(expected["states"], 20), expected["given"])
-operator = hero.Operator.from_pretrained("mixin")
-assert not hasattr(operator, "push_to_hub")
-operator.save_pretrained("plain")
-assert np.array_equal(hero.load("plain").rollout(expected["states"], 20), expected["model"])
-try:
-    hero.Operator.from_pretrained("nobody/nothing")
-except hero.HeroError as error:
-    assert "hero-operators[hub]" in str(error)
-else:
-    raise SystemExit("opened what is not there")
-"""
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    for name in ("config.json", "model.safetensors", "README.md"):
+    expected, of_given = result.predict(states, 20), given.predict(states, 20)
+
+    monkeypatch.setattr("hero.config.given._given", {})
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # as if it were not installed
+    spec = importlib.util.find_spec("hero.deploy.model_folder")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    operator = module.open_model(tmp_path / "model")
+    assert np.array_equal(operator.rollout(states, 20), expected)
+    assert (operator.card.dt, operator.training, hasattr(operator, "push_to_hub")) == (0.5, False, False)
+    for path in (tmp_path / "given", given.path):
+        with pytest.raises(HeroError, match=r"load it with hero\.load\(path, model=net\)"):
+            module.open_model(path)
+        assert np.array_equal(module.open_model(path, model=Net()).rollout(states, 20), of_given)
+    module.Operator.from_pretrained(tmp_path / "mixin").save_pretrained(tmp_path / "plain")
+    for name in names:
         assert (tmp_path / "plain" / name).read_bytes() == (tmp_path / "mixin" / name).read_bytes()
+    with pytest.raises(HeroError, match=r"hero-operators\[hub\]"):
+        module.Operator.from_pretrained("nobody/nothing")
 
 
 def test_the_card_says_where_the_model_comes_from(result: hero.Result, tmp_path: Path) -> None:
@@ -361,7 +334,7 @@ def test_the_card_says_where_the_model_comes_from(result: hero.Result, tmp_path:
     assert hero.load(tmp_path / "model").about.license == "cc-by-4.0"
 
 
-def test_a_loaded_operator_is_trained_further(result: hero.Result, tmp_path: Path) -> None:
+def test_a_loaded_operator_is_trained_further_and_saved_with_the_hub(result: hero.Result, tmp_path: Path) -> None:
     operator = hero.load(result.path)
     data = torch.from_numpy(waves()).float()
     optimizer = torch.optim.Adam(operator.parameters(), lr=1e-2)
@@ -373,18 +346,11 @@ def test_a_loaded_operator_is_trained_further(result: hero.Result, tmp_path: Pat
         optimizer.step()
     after = operator.rollout(data[:, 0], 2)
     assert not torch.equal(before, after)
-    operator.save_pretrained(tmp_path / "further")
-    assert torch.equal(hero.load(tmp_path / "further").rollout(data[:, 0], 2), after)
-
-
-def test_save_and_from_pretrained_with_the_hub(result: hero.Result, tmp_path: Path) -> None:
     hub = pytest.importorskip("huggingface_hub")
     assert issubclass(hero.Operator, hub.PyTorchModelHubMixin)
-    assert issubclass(hero.Operator, Hub)
-    states = waves(2, 3)[:, 0]
-    result.model.save_pretrained(tmp_path / "mixin")
-    opened = hero.Operator.from_pretrained(tmp_path / "mixin")
-    np.testing.assert_array_equal(opened.rollout(states, 4), result.predict(states, 4))
+    operator.save_pretrained(tmp_path / "further")
+    assert torch.equal(hero.load(tmp_path / "further").rollout(data[:, 0], 2), after)
+    assert torch.equal(hero.Operator.from_pretrained(tmp_path / "further").rollout(data[:, 0], 2), after)
 
 
 def test_code_of_others_is_not_run_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -480,10 +446,6 @@ def test_names_of_given_objects_follow_their_content() -> None:
     assert fingerprint_of(partial(torch.optim.SGD, lr=0.1)) != fingerprint_of(partial(torch.optim.SGD, lr=0.2))
 
 
-def test_the_version() -> None:
-    assert hero.__version__.count(".") >= 1
-
-
 def test_a_loaded_refiner_draws_the_numbers_of_its_run(folders: dict[str, Path], tmp_path: Path) -> None:
     """Its random numbers continue from step to step of a rollout; drawn again at each step they would repeat."""
     refined = hero.train(waves(), "fno", "refiner", steps=2, settings=SMALL, **folders)
@@ -499,20 +461,12 @@ def test_a_loaded_refiner_draws_the_numbers_of_its_run(folders: dict[str, Path],
     "wrong",
     [
         lambda net, states: hero.rollout(hero.as_stepper(net), states, 3),
-        lambda net, states: hero.rollout(hero.as_stepper(net), hero.Context(states[:, None]), 0),
         lambda net, states: hero.Operator(net),
         lambda net, states: hero.evaluate(states, np.zeros((4, 9, 1, 8), np.float32)),
         lambda net, states: hero.predict(states, states, 3),
         lambda net, states: hero.load(3),
-        lambda net, states: hero.train(torch.zeros(4, 9, 1, 8, device="meta")),
     ],
 )
 def test_a_mix_up_of_arguments_is_one_sentence(wrong: Callable[[nn.Module, Tensor], object]) -> None:
     with pytest.raises(HeroError):
         wrong(nn.Conv1d(1, 1, 3, padding=1), torch.zeros(2, 1, 8))
-
-
-def test_coarse_floats_are_the_numbers_that_they_are() -> None:
-    for kind in (torch.bfloat16, torch.float16, torch.float8_e4m3fn):
-        given = torch.linspace(-2, 2, 9).to(kind)
-        assert np.array_equal(as_array(given), given.float().numpy())

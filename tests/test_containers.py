@@ -183,8 +183,8 @@ def test_from_a_dataset_to_predictions_as_netcdf_and_zarr(tmp_path: Path, call: 
             for part in ("height", "speed", "time", "x"):
                 assert opened[part].attrs.get("units") == expected[part].attrs.get("units"), part
             assert opened.attrs["run"] == result.path.name
-        score = score_files(out, tmp_path / "truth.nc")
-        np.testing.assert_allclose(score.errors["vrmse"], whole.errors, rtol=1e-4)
+        _, errors = score_files(out, tmp_path / "truth.nc")
+        np.testing.assert_allclose(errors["vrmse"], whole.errors, rtol=1e-4)
     assert not diagnose(open_recording(tmp_path / "u.nc"), "u.nc").problems
 
 

@@ -11,11 +11,12 @@ import pytest
 
 from conftest import parse
 from hero import CANDIDATES, DIAGNOSTICS, LOSSES, STRATEGIES
-from hero.cli.options import Configuration, key_of
+from hero.cli.options import Configuration
 from hero.data import TASKS
 from hero.data.formats import FORMATS
 from hero.method.metrics import METRICS
 from hero.models import BACKBONES
+from hero.parts import key_of
 
 REGISTRIES: tuple[dict[str, Any], ...] = (
     *(CANDIDATES, DIAGNOSTICS, LOSSES, STRATEGIES),

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 import torch
@@ -18,11 +17,10 @@ from torch import Tensor
 
 from conftest import Call, assert_refused, tiny
 from hero.analysis import scan as doctor_scan
+from hero.analysis.anatomy import Subject
 from hero.analysis.doctor import Diagnosis, diagnose
 from hero.analysis.doctor_run import RunDiagnosis, examine
 from hero.analysis.findings import Finding
-from hero.analysis.measures import shell_power
-from hero.analysis.subject import Subject
 from hero.console import console
 from hero.data import SPLITS, load_trajectories
 from hero.data.files import checks
@@ -33,7 +31,7 @@ from hero.data.trajectories import Context, Trajectories
 from hero.evaluation.evaluate import evaluate
 from hero.method.domain import Box
 from hero.method.domain.bands import Bands, GridBands, OneBand, split_modes
-from hero.method.rollout import as_stepper
+from hero.method.domain.transform import shell_power
 from hero.report import doctor as tables
 from hero.report.figures.doctor import figures, run_figure
 from hero.runs.checkpoint import read_weights, save_weights
@@ -109,19 +107,6 @@ def test_clean_waves_are_fit_and_every_question_is_answered_with_ok() -> None:
     assert found.energy == pytest.approx(np.square((u - u.mean()) / u.std()).mean(axis=(0, 2, 3)))
 
 
-def test_the_numbers_do_not_depend_on_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    u = np.concatenate([waves() + 1e4, 1e-3 * waves(seed=1)], axis=2)
-    whole = diagnose(recorded(u), "x")
-    monkeypatch.setattr(doctor_scan, "BLOCK_BYTES", 7 * 2 * POINTS * 8)
-    parts = diagnose(recorded(u), "x")
-    for a, b, values in zip(whole.channels, parts.channels, u.swapaxes(0, 2), strict=True):
-        assert a.std == pytest.approx(values.std(), rel=1e-9)
-        assert b.std == pytest.approx(values.std(), rel=1e-9)
-    assert parts.change == pytest.approx(whole.change)
-    assert parts.findings == whole.findings
-    assert parts.baselines == whole.baselines
-
-
 def twin(u: np.ndarray, mask: np.ndarray) -> dict[str, Any]:
     """The numbers of `u` (trajectory, time, channel, *space) on valid points, written the slow way."""
     numbers: dict[str, Any] = {name: [] for name in ("low", "high", "mean", "std")}
@@ -163,57 +148,6 @@ def test_numbers_are_those_of_valid_points_about_the_mean_of_each_channel(monkey
     assert [row.cells[-1].text for row in shown.rows] == [f"17 of {POINTS}", f"3 of {POINTS}"]
 
 
-def test_an_offset_and_a_scale_change_no_advice() -> None:
-    slow = waves(frames=120, speed=0.002)
-    plain, kelvin = diagnose(recorded(slow), "x"), diagnose(recorded(20 * slow + 290), "x")
-    assert kelvin.settings == plain.settings == {"data.stride": "5"}
-    assert kelvin.change == pytest.approx(plain.change)
-    assert kelvin.baselines is not None
-    assert plain.baselines is not None
-    assert kelvin.baselines.persistence == pytest.approx(plain.baselines.persistence, rel=1e-4)
-    assert [one.mark for one in kelvin.findings] == [one.mark for one in plain.findings]
-
-
-def hourly_temperature(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Temperature in K on land, 55 % of the points sea: a map, a day and some weather; (states, land)."""
-    rng = np.random.default_rng(0)
-    lat, lon, hours = np.linspace(60, 41, 20), np.linspace(0, 47, 48), np.arange(24 * 12)
-    land = rng.permutation(20 * 48).reshape(20, 48) < 0.45 * 20 * 48
-    day = 5 * np.cos(2 * np.pi * (hours[:, None, None] - lon / 15 - 14) / 24)
-    weather = 4 * np.sin(2 * np.pi * (lon / 30 + lat[:, None] / 20 - hours[:, None, None] / 100))
-    height = 8 * np.sin(lat[:, None] / 3) * np.cos(lon / 5)
-    u = 285 - 0.3 * (lat[:, None] - 50) + height + day + weather
-    xarray = pytest.importorskip("xarray")
-    times = np.datetime64("2020-01-01", "ns") + hours * np.timedelta64(3600 * 10**9, "ns")
-    dims = ("time", "latitude", "longitude")
-    variable = xarray.Variable(dims, np.where(land, u, np.nan).astype("f4"), {"units": "K"})
-    coords = {"time": times, "latitude": lat, "longitude": lon}
-    xarray.Dataset({"t2m": variable}, coords).to_netcdf(path, engine="h5netcdf")
-    return u, land
-
-
-def test_hourly_temperature_on_land(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    u, land = hourly_temperature(Path("land.nc"))
-    code, out, err = call("doctor", "land.nc", "--json", "land.json")
-    assert code == 0, err
-    found = Diagnosis.read(Path("land.json"))
-    (channel,) = found.channels
-    values = u[:, land]
-    assert [channel.mean, channel.std] == pytest.approx([values.mean(), values.std()], rel=1e-5)
-    assert [channel.low, channel.high] == pytest.approx([values.min(), values.max()], rel=1e-6)
-    assert channel.masked == (~land).sum() == 0.55 * 960
-    assert found.change == pytest.approx(np.sqrt(np.square(np.diff(values, axis=0)).mean(1)).mean() / values.std())
-    assert int(found.settings.get("data.stride", 1)) <= 6  # a day keeps four frames
-    assert found.command in out
-    # The error of keeping a state, on land: RMSE over the std of the true state, over the test part in time.
-    first, second = values[-29], values[-28]
-    assert found.baselines is not None
-    assert found.baselines.persistence[0] == pytest.approx(
-        np.sqrt(np.square(second - first).mean()) / second.std(), rel=1e-3
-    )
-
-
 def test_a_large_file_is_sampled_evenly_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_scan, "BLOCK_BYTES", 10 * POINTS * 8)
     monkeypatch.setattr(doctor_scan, "READ_BYTES", 120 * POINTS * 4)
@@ -235,134 +169,82 @@ def test_nan_is_located() -> None:
     assert all(words in found.text for words in ("trajectory 3", "u1", "frame 7", "2 frames in all"))
 
 
-def with_constant_channel() -> Recording:
-    u = waves()
-    return recorded(np.concatenate([u, np.full_like(u, 3.0)], axis=2))
-
-
-def off_by_one() -> Recording:
-    return recorded(waves(), coordinates=[np.linspace(0, 1, POINTS + 1)])
-
-
 def doubled() -> Recording:
-    u = waves()
-    return recorded(
-        np.concatenate([u, u[..., :1]], axis=-1), periodic=None, coordinates=[np.linspace(0, 1, POINTS + 1)]
-    )
+    u = np.concatenate([waves(), waves()[..., :1]], axis=-1)
+    return recorded(u, periodic=None, coordinates=[np.linspace(0, 1, POINTS + 1)])
 
 
-def with_jump() -> Recording:
-    u = waves(frames=60, speed=0.02)
-    return recorded(np.delete(u, range(20, 45), axis=1))
+def shaped(envelope: float) -> Recording:
+    return recorded(waves() * np.exp(envelope * np.arange(30))[:, None, None])
 
 
-def decaying() -> Recording:
-    return recorded(waves() * np.exp(-0.3 * np.arange(30))[:, None, None])
+CONSTANT = np.concatenate([waves(), np.full_like(waves(), 3.0)], axis=2)
+NOISY = waves() + 0.3 * np.random.default_rng(0).normal(size=waves().shape)
+UNLIKE = waves(trajectories=12 * 30).reshape(12, 30, 30, 1, POINTS)[:, :, 0]  # frames without relation to each other
+GAP = np.delete(waves(frames=60, speed=0.02), range(20, 45), axis=1)
 
-
-def growing() -> Recording:
-    return recorded(waves() * np.exp(0.3 * np.arange(30))[:, None, None])
-
-
-def with_mixed_scales() -> Recording:
-    return recorded(np.concatenate([waves(), 1e3 * waves(seed=1)], axis=2))
-
-
-def noisy() -> Recording:
-    return recorded(waves() + 0.3 * np.random.default_rng(0).normal(size=waves().shape))
-
-
-def unlike() -> Recording:
-    """Frames without relation to each other."""
-    return recorded(waves(trajectories=12 * 30).reshape(12, 30, 30, 1, POINTS)[:, :, 0])
-
-
-CASES: dict[str, tuple[str, str, Callable[[], Recording], str]] = {
-    "constant channel": ("constant channel", "note", with_constant_channel, "data.fields=u0"),
-    "all constant": ("steady", "problem", lambda: recorded(np.ones((12, 9, 1, 8))), ""),
-    "steady": ("steady", "problem", lambda: recorded(waves(speed=0)), ""),
-    "one steady": ("steady", "note", lambda: recorded([*waves(11), waves(1, seed=3, speed=0)[0]]), ""),
-    "most steady": ("steady", "warning", lambda: recorded([*waves(4), *waves(8, seed=3, speed=0)]), ""),
-    "off by one": ("coordinates", "problem", off_by_one, ""),
-    "uneven grid": ("coordinates", "note", lambda: recorded(waves(), periodic=False, coordinates=[SQUEEZED]), ""),
-    "uneven periodic grid": ("coordinates", "problem", lambda: recorded(waves(), coordinates=[SQUEEZED]), ""),
-    "unsorted grid": ("coordinates", "problem", lambda: recorded(waves(), coordinates=[np.roll(SQUEEZED, 5)]), ""),
-    "doubled": ("end points", "note", doubled, ""),
-    "jump": ("jump", "warning", with_jump, ""),
-    "two frames": ("length", "problem", lambda: recorded(waves(frames=2)), ""),
-    "unequal": ("length", "note", lambda: recorded([*waves(11), waves(1, 20, seed=3)[0]]), ""),
-    "decay": ("decay", "note", decaying, ""),
-    "growth": ("decay", "note", growing, ""),
-    "few": ("trajectories", "note", lambda: recorded(waves(3)), ""),
-    "one": ("trajectories", "note", lambda: recorded(waves(1)), ""),
-    "noise": ("resolution", "note", noisy, ""),
-    "slow": ("step size", "note", lambda: recorded(waves(frames=120, speed=0.002)), "data.stride=5"),
-    "far apart": ("step size", "note", unlike, ""),
+CASES: dict[str, tuple[str, str, Callable[[], Recording]]] = {
+    "data.fields=u0": ("constant channel", "note", lambda: recorded(CONSTANT)),
+    "one steady": ("steady", "note", lambda: recorded([*waves(11), waves(1, seed=3, speed=0)[0]])),
+    "most steady": ("steady", "warning", lambda: recorded([*waves(4), *waves(8, seed=3, speed=0)])),
+    "off by one": ("coordinates", "problem", lambda: recorded(waves(), coordinates=[np.arange(POINTS + 1.0)])),
+    "uneven grid": ("coordinates", "note", lambda: recorded(waves(), periodic=False, coordinates=[SQUEEZED])),
+    "uneven periodic grid": ("coordinates", "problem", lambda: recorded(waves(), coordinates=[SQUEEZED])),
+    "jump": ("jump", "warning", lambda: recorded(GAP)),
+    "decay": ("decay", "note", lambda: shaped(-0.3)),
+    "growth": ("decay", "note", lambda: shaped(0.3)),
+    "few": ("trajectories", "note", lambda: recorded(waves(3))),
+    "one": ("trajectories", "note", lambda: recorded(waves(1))),
+    "noise": ("resolution", "note", lambda: recorded(NOISY)),
+    "data.stride=5": ("step size", "note", lambda: recorded(waves(frames=120, speed=0.002))),
+    "far apart": ("step size", "note", lambda: recorded(UNLIKE)),
 }
+"""Named by the setting that is advised, if there is one."""
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_each_finding(case: str) -> None:
-    kind, mark, make, setting = CASES[case]
+    kind, mark, make = CASES[case]
     found = diagnose(make(), "waves.h5")
     (one,) = [finding for finding in found.findings if finding.kind == kind]
     assert one.mark == mark, one
     assert one.advice
     assert bool(found.problems) == (mark == "problem")
-    if setting:
-        key, _, value = setting.partition("=")
-        assert found.settings[key] == value
-        assert f"hero train waves.h5 --set {setting}" in one.advice
+    if "=" in case:
+        assert found.settings == dict([case.split("=")])
+        assert f"hero train waves.h5 --set {case}" in one.advice
 
 
-@pytest.mark.parametrize(
-    "make", [with_mixed_scales, lambda: recorded(waves() + 100), lambda: recorded(waves(frames=4))]
-)
-def test_what_training_does_by_default_is_no_remedy(make: Callable[[], Recording]) -> None:
-    """Channels are scaled one by one, and a short trajectory is unrolled as far as it goes."""
-    found = diagnose(make(), "waves.h5")
-    assert {one.mark for one in found.findings} == {"ok"}
-    assert found.command == "hero train waves.h5"
+SPLIT = ["train"] * 10 + ["test"] * 2
 
 
 def test_duplicates_are_a_warning_without_splits_and_a_note_within_one() -> None:
     u = waves()
     u[7] = u[2]
     assert asked(recorded(u), "duplicates").mark == "warning"
-    assert "7 is 2" in asked(recorded(u), "duplicates").text
-    split = ["train"] * 10 + ["test"] * 2
-    assert asked(recorded(u, split), "duplicates").mark == "note"
-    assert asked(recorded(u, split), "leakage").mark == "ok"
-    u[7, -1] += 1e-3  # equal at first, different at the end
-    assert asked(recorded(u), "duplicates").mark == "ok"
+    assert "7 shares 30 frames with 2" in asked(recorded(u), "duplicates").text
+    assert asked(recorded(u, SPLIT), "duplicates").mark == "note"
+    assert asked(recorded(u, SPLIT), "leakage").mark == "ok"
 
 
 def test_leakage_across_splits() -> None:
-    split = ["train"] * 10 + ["test"] * 2
-    same = waves()
-    same[11] = same[4]
-    found = asked(recorded(same, split), "leakage")
-    assert found.mark == "warning"
-    assert "11 (test) is 4 (train)" in found.text
     long = waves(frames=55)
     cut = [*long[:10, :30], long[3, 25:], waves(1, seed=5)[0]]
-    found = asked(recorded(cut, split), "leakage")
+    found = asked(recorded(cut, SPLIT), "leakage")
     assert found.mark == "warning"
     assert "10 (test) shares 5 frames with 3 (train), whose frame 25 is its frame 0" in found.text
 
 
-def test_one_initial_state_with_other_parameters_is_only_noted() -> None:
+@pytest.mark.parametrize("common", ["initial", "constant in space"])
+def test_states_in_common_that_are_no_leak(common: str) -> None:
+    """Runs from one state with other parameters, and states that any two runs may share."""
     u = waves()
-    u[10, 0] = u[3, 0]
-    found = diagnose(recorded(u, ["train"] * 10 + ["test"] * 2), "x")
-    assert not {one.mark for one in found.findings} & {"problem", "warning"}
-    assert [one.kind for one in found.findings if one.mark == "note"] == ["overlap"]
-
-
-def test_states_that_are_constant_in_space_are_no_leak() -> None:
-    u = waves()
-    u[:, 0] = 0
-    assert asked(recorded(u, ["train"] * 10 + ["test"] * 2), "leakage").mark == "ok"
+    if common == "initial":
+        u[10, 0] = u[3, 0]
+    else:
+        u[:, 0] = 0
+    found = diagnose(recorded(u, SPLIT), "x")
+    assert {one.mark for one in found.findings if one.kind in ("leakage", "duplicates")} == {"ok"}
 
 
 @pytest.mark.parametrize("periodic", [True, False])
@@ -390,7 +272,7 @@ def test_periodicity_is_read_from_the_data_where_the_file_says_nothing() -> None
     assert axis.periodic
     found = diagnose(recorded(ramp, periodic=None), "x")
     assert not found.axes[0].periodic
-    assert (found.backbone, found.command) == ("fno", "hero train x")  # an FNO pads an axis with ends
+    assert found.command == "hero train x"  # an FNO pads an axis with ends
     found = diagnose(doubled(), "x")
     assert (found.axes[0].periodic, found.axes[0].points, found.axes[0].known) == (True, POINTS, False)
     assert found.axes[0].extent == pytest.approx(1)
@@ -434,78 +316,20 @@ def moving_mask() -> np.ndarray:
     return u
 
 
-def hdf5(times: np.ndarray) -> Callable[[Path], Path]:
-    """A file in the layout of PDEBench."""
-
-    def write(folder: Path) -> Path:
-        with h5py.File(folder / "a.h5", "w") as file:
-            file["tensor"], file["t-coordinate"] = waves()[:, :, 0], times
-            file["x-coordinate"] = np.arange(float(POINTS))
-        return folder / "a.h5"
-
-    return write
-
-
-def netcdf(times: np.ndarray) -> Callable[[Path], Path]:
-    """One trajectory with dates."""
-
-    def write(folder: Path) -> Path:
-        xarray = pytest.importorskip("xarray")
-        u = waves(1, len(times))[0, :, 0]
-        dataset = xarray.Dataset({"u": (("time", "x"), u)}, {"time": times, "x": np.arange(float(POINTS))})
-        dataset.to_netcdf(folder / "a.nc", engine="h5netcdf")
-        return folder / "a.nc"
-
-    return write
-
-
-def well(times: np.ndarray, frames: int = 30) -> Callable[[Path], Path]:
-    """A trajectory or two in the layout of The Well, with a row of times for each."""
-
-    def write(folder: Path) -> Path:
-        with h5py.File(folder / "a.hdf5", "w") as file:
-            file.attrs["n_trajectories"] = len(times)
-            file["dimensions/time"], file["dimensions/x"] = times[:, :frames], np.arange(float(POINTS))
-            file["dimensions"].attrs["spatial_dims"] = ["x"]
-            file["t0_fields/u"] = waves(len(times), frames)[:, :, 0]
-            file["t0_fields"].attrs["field_names"] = ["u"]
-        return folder / "a.hdf5"
-
-    return write
-
-
-T = np.arange(30.0)
 UNEVEN = np.cumsum(np.random.default_rng(0).uniform(0.5, 1.5, 31))
 ALTERNATING = np.cumsum([0.0, *[0.1, 0.2] * 15])
-MONTHS = np.arange("2001-01", "2005-01", dtype="datetime64[M]").astype("datetime64[ns]")
-HOURS = np.datetime64("2020-01-01", "ns") + np.arange(60) * np.timedelta64(3600 * 10**9, "ns")
 
 FILES: dict[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     "clean": (npz(), ()),
-    "an offset": (npz(u=waves() + 300), ()),
-    "times": (npz(t=0.1 * T), ()),
-    "splits": (npz(u=None, train=waves(8), test=waves(4, seed=5)), ()),
     "a constant channel": (changed((slice(None), slice(None), 1), 3.0), ()),
     "slow": (npz(u=waves(frames=120, speed=0.002)), ()),
-    "copies": (changed((7,), waves()[2]), ()),
     "a mask": (changed((..., slice(5, 9)), np.nan), ()),
-    "a mask in one channel": (changed((slice(None), slice(None), 1, slice(5, 9)), np.nan), ()),
-    "four frames": (npz(u=waves(frames=4)), ()),
-    "three frames": (npz(u=waves(frames=3)), ()),
-    "twenty frames of one": (npz(u=waves(1, 20)), ()),
-    "hdf5": (hdf5(np.arange(31.0)), ()),
-    "netcdf": (netcdf(HOURS), ()),
-    "well": (well(np.arange(30) + np.array([[0.0], [3.5]])), ()),
     "two frames": (npz(u=waves(frames=2)), ("length",)),
     "fifteen frames of one": (npz(u=waves(1, 15)), ("split",)),
     "one to train": (npz(u=None, train=waves(1), test=waves(1, seed=5)), ("split",)),
     "none to train": (npz(u=None, test=waves()), ("split",)),
-    "well, too few frames": (well(np.arange(30) * np.ones((2, 1)), 10), ("split",)),
     "steady": (npz(u=waves(speed=0)), ("steady",)),
     "stray NaN": (changed((3, 7, 1, 5), np.nan), ("finite",)),
-    "infinity": (changed((11, 29, 0, 31), np.inf), ("finite",)),
-    "beyond float32": (changed((3, 7, 1, 5), 1e300), ("finite",)),
-    "NaN trajectory": (changed((3,), np.nan), ("finite",)),
     "an empty channel": (changed((slice(None), slice(None), 1), np.nan), ("empty channel",)),
     "nothing": (changed((...,), np.nan), ("empty channel",)),
     "a mask that moves": (npz(u=moving_mask()), ("mask",)),
@@ -513,18 +337,11 @@ FILES: dict[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     "a mask with a hole": (changed((..., slice(5, 9)), np.nan, (4, 11, 0, 6), 1.0), ("mask",)),
     "unsorted": (npz(x=np.roll(np.arange(float(POINTS)), 5)), ("coordinates",)),
     "uneven times": (npz(t=UNEVEN[:30]), ("time step",)),
-    "uneven times and dt": (npz(t=UNEVEN[:30], dt=0.1), ("time step",)),
     "alternating times": (npz(t=ALTERNATING[:30]), ("time step",)),
-    "times of zero": (npz(t=0 * T), ("time step",)),
     "uneven times, empty channel": (
         npz(u=np.concatenate([waves(), np.full_like(waves(), np.nan)], axis=2), t=ALTERNATING[:30]),
         ("time step", "empty channel"),
     ),
-    "uneven hdf5": (hdf5(UNEVEN), ("time step",)),
-    "alternating hdf5": (hdf5(ALTERNATING), ("time step",)),
-    "months": (netcdf(MONTHS), ("time step",)),
-    "a gap in netcdf": (netcdf(np.delete(HOURS, [20, 21])), ("time step",)),
-    "well, one dt each": (well(np.arange(30) * np.array([[1.0], [1.5]])), ("time step",)),
 }
 
 
@@ -560,15 +377,6 @@ def test_a_file_is_fit_exactly_if_training_takes_it(case: str, tmp_path: Path) -
         begin(path, options[1::2])
 
 
-def test_the_time_between_states_that_a_stride_keeps(tmp_path: Path) -> None:
-    path = npz(t=ALTERNATING[:30])(tmp_path)
-    assert make_config(overrides={"data.path": str(path), "data.stride": 2}).source.dt == pytest.approx(0.3)
-    assert make_config(overrides={"data.path": str(path), "data.dt": 0.15}).source.dt == 0.15
-    found = diagnose(open_recording(path), str(path))
-    (one,) = found.problems
-    assert one.advice.endswith(f"hero train {path} --set data.stride=2")
-
-
 def test_what_a_full_reading_alone_finds_stops_training_before_its_first_update(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -583,7 +391,7 @@ def test_what_a_full_reading_alone_finds_stops_training_before_its_first_update(
     assert refused.value.text in one.text
 
 
-@pytest.mark.parametrize("case", ["a mask", "slow", "a constant channel", "four frames", "hdf5"])
+@pytest.mark.parametrize("case", ["a mask", "slow"])
 def test_the_last_line_trains_and_its_baselines_are_those_of_the_run(
     case: str, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -629,18 +437,11 @@ def test_the_command_prints_draws_and_exits_by_the_problems(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     u = waves()
-    np.save("good.npy", u)
-    code, out, err = call("doctor", "good.npy", "--json", "good.json")
-    assert code == 0, err
-    assert "fit for training" in out
-    assert out.rstrip().endswith("hero train good.npy")
-    assert {path.stem for path in Path("doctor-good").iterdir()} == {"fields", "energy", "spectrum"}
-    assert Diagnosis.read(Path("good.json")).trajectories == 12
     np.save("swapped.npy", u.transpose(0, 3, 1, 2))
     code, out, err = call("doctor", "swapped.npy", "--layout", "bxtc", "--out", "pictures")
     assert code == 0, err
     assert out.rstrip().endswith("hero train swapped.npy --set data.layout=bxtc")
-    assert Path("pictures/fields.png").is_file()
+    assert {path.stem for path in Path("pictures").iterdir()} == {"fields", "energy", "spectrum"}
     u[2, 3] = math.nan
     np.save("bad.npy", u)
     code, out, _ = call("doctor", "bad.npy")
@@ -669,7 +470,7 @@ def tiny_as_one(text: str) -> str:
     return re.sub(r"[0-9.]+e-0[5-9]", "~", text)
 
 
-@pytest.mark.parametrize("space", [(16,), (12, 10), (8, 6, 10)])
+@pytest.mark.parametrize("space", [(16,), (8, 6, 10)])
 def test_pictures_of_every_dimension(space: tuple[int, ...]) -> None:
     u = np.random.default_rng(0).normal(size=(3, 8, 2, *space))
     u[0, 3, 0] = math.nan
@@ -679,12 +480,12 @@ def test_pictures_of_every_dimension(space: tuple[int, ...]) -> None:
     drawn["fields"].canvas.draw()  # the others are the same in every dimension, and the command saves them
 
 
-def test_a_point_cloud_has_no_spectrum_and_its_own_backbone() -> None:
+def test_a_point_cloud_has_no_spectrum() -> None:
     points = np.random.default_rng(0).uniform(size=(POINTS, 2))
     recording = dataclasses.replace(recorded(waves()), axes=(Axis("point", np.arange(POINTS)),), points=points)
     found = diagnose(recording, "cloud.h5")
     assert found.spectrum is None
-    assert (found.backbone, found.command) == ("transolver", "hero train cloud.h5")
+    assert found.command == "hero train cloud.h5"
     figures(found, recording)["fields"].canvas.draw()
 
 
@@ -703,9 +504,9 @@ def linear(growth: float, defect: float = 0.0, wave: int = 3) -> tuple[Subject, 
     return Subject(step, Trajectories(data)), bands
 
 
-def examined(subject: Subject, bands: Bands, model: torch.nn.Module | None = None) -> RunDiagnosis:
+def examined(subject: Subject, bands: Bands) -> RunDiagnosis:
     """The diagnosis of an operator that a run with an unroll of two steps would have trained."""
-    return examine(subject, model or torch.nn.Identity(), bands, "operator", tiny(train__unroll=2).train, ["u"])
+    return examine(subject, bands, "operator", tiny(train__unroll=2).train, ["u"])
 
 
 def test_an_operator_that_amplifies_one_wave_is_said_to_blow_up_there() -> None:
@@ -720,7 +521,6 @@ def test_an_operator_that_amplifies_one_wave_is_said_to_blow_up_there() -> None:
     # The split is exact for a linear map: the carried part is the old error of one wave times its growth.
     assert found.carried[0] == pytest.approx(0, abs=1e-6)
     assert found.carried[-1] > 100 * found.defects[0]
-    assert not found.idle
 
 
 def test_an_operator_that_only_adds_defects_drifts_by_new_ones() -> None:
@@ -757,22 +557,6 @@ def test_a_rollout_that_overflows_at_once_is_told_as_well() -> None:
     assert tables.run_table(found).rows
 
 
-def test_parameters_without_gradient_are_named() -> None:
-    class Part(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.used, self.unused = torch.nn.Conv1d(1, 1, 1), torch.nn.Conv1d(1, 1, 1)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.used(x) + 0 * self.unused(x)
-
-    trained, bands = linear(1.0)
-    model = Part()
-    found = examined(dataclasses.replace(trained, step=as_stepper(model)), bands, model)
-    assert found.idle == ("unused.weight", "unused.bias")
-    assert "2 parameters have no gradient (unused.weight, unused.bias)" in found.verdict
-
-
 def test_the_command_on_a_run_and_on_one_with_scaled_weights(runs_dir: Path, data_dir: Path, call: Call) -> None:
     run = train(tiny(strategy="push_forward"), runs_dir, data_dir)
     folders = ("--runs", runs_dir, "--data", data_dir)
@@ -780,7 +564,6 @@ def test_the_command_on_a_run_and_on_one_with_scaled_weights(runs_dir: Path, dat
     assert code == 0, err
     found = RunDiagnosis.read(run / "doctor.json")
     assert found.verdict in out
-    assert not found.idle
     assert len(found.errors) == 100
     assert (run / "figures" / "doctor.png").is_file()
 

@@ -25,13 +25,12 @@ from hero.cli.finetune import find_checkpoint
 from hero.cli.options import Folders
 from hero.config import read_toml
 from hero.errors import HeroError
-from hero.evaluation.evaluate import evaluate
-from hero.evaluation.finetune import measure_before
+from hero.evaluation.evaluate import evaluate, measure_before
 from hero.runs.checkpoint import read_weights
 from hero.runs.config import RunConfig, make_config
 from hero.runs.finetune import finetune_config
 from hero.runs.folder import Run, load_data
-from hero.runs.start import Start, freeze, open_start, read_start, start_notes, weights_hash
+from hero.runs.start import freeze, open_start, read_start, start_notes, weights_hash
 from hero.training.loop import resume, train
 from hero.training.schedule import unroll_length
 from test_docs import ROOT, blocks
@@ -244,15 +243,6 @@ def test_patterns_that_freeze_nothing_or_all_are_refused(folder: Path, patterns:
         freeze(stranger(), patterns)
 
 
-def test_patterns_are_names_of_the_module_inside_its_wrappers(folder: Path) -> None:
-    model = config_of(folder, train__normalise=True, backbone__residual=True).build_operator()
-    freeze(model, ("encoder.*",))
-    assert [name for name, p in model.named_parameters() if p.requires_grad] == [
-        "backbone.backbone.decoder.weight",
-        "backbone.backbone.decoder.bias",
-    ]
-
-
 def test_names_that_do_not_match_are_counted_and_named(folder: Path, tmp_path: Path) -> None:
     weights = read_start(folder / "net.pt")[0]
     weights["head.weight"] = weights.pop("decoder.weight")
@@ -280,12 +270,6 @@ def test_a_prefix_selects_a_part_of_a_file(folder: Path, tmp_path: Path) -> None
     both = {f"ema.{name}": x + 1 for name, x in weights.items()} | {f"net.{name}": x for name, x in weights.items()}
     torch.save({"model": both}, tmp_path / "both.pth")
     assert_equal(weights_at_start(config_of(folder, str(tmp_path / "both.pth"), train__init_prefix="net.")), weights)
-
-
-def test_a_submodule_called_model_keeps_its_name() -> None:
-    net = nn.Sequential()
-    net.add_module("model", nn.Linear(2, 2))
-    assert Start.of(dict(net.state_dict()), net, ()).difference == ""
 
 
 def write_lightning(net: nn.Module, path: Path) -> Path:
@@ -420,13 +404,6 @@ def test_no_code_in_a_file_is_run(folder: Path, tmp_path: Path, monkeypatch: pyt
         with pytest.raises(HeroError, match=r"torch\.save\(model\.state_dict\(\)|zip bomb"):
             read_start(Path(name))
     assert not Path("ran").exists()
-
-
-def test_a_folder_with_several_files_of_weights_is_refused(folder: Path, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        shutil.copy(folder / "net.pt", tmp_path / f"{name}_state_dict.pt")
-    with pytest.raises(HeroError, match=r"holds 2 files of weights; name one of them, such as .*a_state_dict\.pt"):
-        config_of(folder, str(tmp_path))
 
 
 def test_a_resumed_run_has_the_same_bits_and_needs_no_file(folder: Path, tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from hero.training.loop import train
 
 NEURALOP: dict[str, dict[str, Any]] = {
     "neuralop.models:FNO": {"n_modes": [6], "hidden_channels": 4, "n_layers": 2},
-    "neuralop.models:TFNO": {"n_modes": [6], "hidden_channels": 4, "n_layers": 2, "rank": 0.5},
     "neuralop.models:UNO": {
         "hidden_channels": 4,
         "uno_out_channels": [4, 4, 4],
@@ -64,14 +63,6 @@ class Short(Net):
     def forward(self, u):
         return super().forward(u)[..., 1:]
 
-class Last(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.map = nn.Linear(1, 1)
-
-    def forward(self, u):
-        return self.map(u)
-
 class Half(Net):
     def forward(self, u):
         return super().forward(u).bfloat16()
@@ -112,7 +103,6 @@ def test_a_class_in_the_current_folder_from_the_command_line(call: Call, runs_di
         ("my_own_models:Nett", ("my_own_models has no 'Nett'", "package.module:Class")),
         ("my_own_models:function", ("no nn.Module called 'function'",)),
         ("my_own_models:Short", ("(2, 1, 32) to (2, 1, 31)", "not to (2, 1, 32)")),
-        ("my_own_models:Last", ("fails on an input of shape (2, 1, 32)",)),
         ("my_own_models:Two", ("tuple",)),
         ("my_own_models:Half", ("bfloat16", "float32")),
     ],
@@ -158,7 +148,7 @@ def foreign_module(name: str, dims: int) -> nn.Module:
     return getattr(models, name)(in_channels=1, out_channels=1, **own)
 
 
-@pytest.mark.parametrize(("name", "dims"), [("FNO", 1), ("FNO", 2), ("UNO", 1), ("slices", 2)])
+@pytest.mark.parametrize(("name", "dims"), [("FNO", 2), ("UNO", 1), ("slices", 2)])
 def test_a_program_with_complex_numbers_has_a_real_twin(name: str, dims: int) -> None:
     torch.manual_seed(0)
     model = foreign_module(name, dims).eval().requires_grad_(False)

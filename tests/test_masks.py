@@ -291,28 +291,13 @@ def test_predictions_of_an_uneven_grid_score_as_its_run(tmp_path: Path, call: Ca
         assert f"{numbers[f'vrmse@{step}']:.4g}" in out
 
 
-def test_python_takes_a_mask(folder: Path, tmp_path: Path) -> None:
-    """NaN in the array and `mask` say the same; a mask of space alone is one of every channel."""
+def test_python_takes_nan_for_a_mask(tmp_path: Path) -> None:
     places: dict[str, Any] = {"runs": tmp_path / "runs", "data_dir": tmp_path / "data"}
     more = {key: value for key, value in SMALL.items() if key != "strategy"}
-    given: dict[str, Any] = {"strategy": "push_forward", "channels": ["h", "T"], "settings": more, **places}
-    one = hero.train(masked(waves()), **given)
-    other = hero.train(waves(), mask=~OUTSIDE, **given)
-    assert one.path == other.path
-    assert torch.equal(other.run.mask, VALID)
-    everywhere = ~OUTSIDE.any(axis=0)
-    both = hero.train(torch.from_numpy(waves()), mask=torch.from_numpy(everywhere), **given)
-    assert torch.equal(both.run.mask, torch.from_numpy(everywhere).expand(2, -1))
-    made = hero.predict(both.path, waves(2, 1)[:, 0], 3)
-    assert np.array_equal(np.isnan(made), np.broadcast_to(~everywhere, made.shape))
-    splits = {"train": waves(8), "val": waves(2), "test": waves(2)}
-    apart = hero.train(splits, mask=everywhere, **given)
-    assert torch.equal(apart.run.mask, torch.from_numpy(everywhere).expand(2, -1))
-    for wrong in (np.ones(5, bool), np.ones((3, POINTS), bool)):
-        with pytest.raises(HeroError, match=r"`mask` of shape .* does not fit `data` of shape"):
-            hero.train(waves(), mask=wrong, **given)
-    with pytest.raises(HeroError, match="`mask` is for arrays"):
-        hero.train(str(folder / "sea.npy"), mask=everywhere, **given)
+    found = hero.train(masked(waves()), strategy="push_forward", channels=["h", "T"], settings=more, **places)
+    assert torch.equal(found.run.mask, VALID)
+    made = hero.predict(found.path, waves(2, 1)[:, 0], 3)
+    assert np.array_equal(np.isnan(made), np.broadcast_to(OUTSIDE, made.shape))
 
 
 def test_python_evaluates_on_masked_arrays(run: Run) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from conftest import Call, assert_refused, tiny
 from hero.data import Split
+from hero.data.files.recording import Axis
 from hero.data.files.settings import FileSettings
 from hero.data.formats import open_recording
 from hero.data.windows import Context, Trajectories
@@ -22,11 +23,10 @@ from hero.deploy import outputs
 from hero.deploy import predict as module
 from hero.deploy.card import ModelCard
 from hero.deploy.export import Exported
-from hero.deploy.header import RolloutHeader
-from hero.deploy.model_folder import Operator, write_folder
-from hero.deploy.outputs import create
+from hero.deploy.model_folder import Operator
+from hero.deploy.outputs import RolloutHeader, create
 from hero.deploy.predict import Rolling, block_sizes, predict
-from hero.deploy.starts import GivenStates
+from hero.errors import HeroError
 from hero.files import write_atomic
 from hero.method.metrics import rollout_errors
 from hero.method.rollout import rollout
@@ -69,7 +69,7 @@ def at_once(run: Path, data_dir: Path, steps: int, contiguous: bool = False) -> 
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("name", ["u.h5", "u.hdf5", "u.nc", "u.zarr", "u.npz", "u.npy"])
+@pytest.mark.parametrize("name", ["u.h5", "u.nc", "u.zarr", "u.npz", "u.npy"])
 def test_blocks_are_the_rollout(name: str, run: Path, data_dir: Path, tmp_path: Path) -> None:
     """20 steps are no multiple of the 6 of a block, nor these of the 3 steps that a call makes."""
     assert block_sizes((2, 20, 1, 32), 3) == (6, 6)
@@ -114,7 +114,7 @@ def card(**changes: Any) -> ModelCard:
         "run": "r",
         "step": 0,
         "task": "burgers",
-        "settings": {},
+        "settings": {"resolution": 8, "cutoff": 1},
         "test": vars(Split("test", 2, 10, 0)),
         "grid": (8,),
         "dt": 0.5,
@@ -132,9 +132,8 @@ def growing(context: Context) -> Tensor:
 
 
 def rolled(states: Tensor, steps: int, path: Path, step: Any = growing) -> module.Prediction:
-    return Rolling(
-        Operator(torch.nn.Identity(), file=Exported(card(), step)), GivenStates(Trajectories(states[:, None])), steps
-    ).into(path)
+    operator = Operator(torch.nn.Identity(), file=Exported(card(), step))
+    return Rolling(operator, Trajectories(states[:, None]), steps).into(path)
 
 
 def test_rollouts_that_leave_the_range_of_the_training_data_are_counted(tmp_path: Path) -> None:
@@ -149,7 +148,7 @@ def test_rollouts_that_leave_the_range_of_the_training_data_are_counted(tmp_path
         exported = Exported(card(channels=2, channel_names=("a", "b"), band=band), step)
         operator = Operator(torch.nn.Identity(), file=exported)
         for steps, count in zip((9, 10, 11, 16), outside, strict=True):
-            found = Rolling(operator, GivenStates(Trajectories(start[:, None])), steps).into(tmp_path / "u.npy")
+            found = Rolling(operator, Trajectories(start[:, None]), steps).into(tmp_path / "u.npy")
             assert found.outside == count
 
 
@@ -184,7 +183,7 @@ def test_nothing_is_written_if_the_first_step_diverges(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize("name", ["u.h5", "u.zarr", "u.npz"])
+@pytest.mark.parametrize("name", ["u.h5", "u.npz"])
 def test_an_interrupt_keeps_the_blocks_before_it(name: str, tmp_path: Path) -> None:
     made = 0
 
@@ -217,7 +216,7 @@ def test_memory_does_not_grow_with_the_steps(tmp_path: Path, monkeypatch: pytest
     peaks = []
     for steps in (80, 4000):
         tracemalloc.start()
-        with create(tmp_path / "u.h5", (1, steps, 1, 512), about(), 8) as output:
+        with create(tmp_path / "u.h5", (1, steps, 1, 512), about(512), 8) as output:
             for _ in range(0, steps, 8):
                 output.append(np.zeros((1, 8, 1, 512), np.float32))
         peaks.append(tracemalloc.get_traced_memory()[1])
@@ -230,14 +229,14 @@ def test_memory_does_not_grow_with_the_steps(tmp_path: Path, monkeypatch: pytest
         assert block % chunk == 0
 
 
-def about(**changes: Any) -> RolloutHeader:
-    values: dict[str, Any] = {"run": "r", "channels": ("u",), "axes": ("x",), "extent": (1.0,), "periodic": (False,)}
-    return RolloutHeader(**values | {"dt": 0.5, "history": 1} | changes)
+def about(points: int, length: float = 1.0, periodic: bool = False, **changes: Any) -> RolloutHeader:
+    axis = Axis("x", np.linspace(0, length, points, endpoint=not periodic), periodic)
+    return RolloutHeader(**{"run": "r", "channels": ("u",), "axes": (axis,), "dt": 0.5, "history": 1} | changes)
 
 
 def test_names_and_conditioning_survive_the_file(tmp_path: Path) -> None:
     mu = np.array([[1.5, 2.5], [3.5, 4.5]], np.float32)
-    described = about(channels=("density", "x"), conditioning=("Re", "nu"), mu=mu)
+    described = about(5, channels=("density", "x"), conditioning=("Re", "nu"), mu=mu)
     block = np.random.default_rng(0).standard_normal((2, 3, 2, 5)).astype(np.float32)
     for name in ("u.h5", "u.nc", "u.zarr"):
         with create(tmp_path / name, block.shape, described, 1) as output:
@@ -277,7 +276,7 @@ def flow(path: Path, scalars: bool = True, seed: int = 0, points: int = 16) -> n
     phases = np.array([0.0, 1.0])[:, None]
     u = np.stack([np.sin(x - m * t + phases) for m in mu[:, 0]]).astype(np.float32)
     named = {"conditioning": ("speed",), "mu": mu} if scalars else {}
-    described = about(channels=("rho", "v"), extent=(2 * np.pi,), periodic=(True,), dt=0.1, **named)
+    described = about(points, 2 * np.pi, True, channels=("rho", "v"), dt=0.1, **named)
     with create(path, u.shape, described, 1) as output:
         output.append(u)
     return u
@@ -320,6 +319,8 @@ def test_a_recording_is_read_with_the_settings_of_the_run(
         assert np.array_equal(file["u"][:], expected)
     errors = rollout_errors(step, Trajectories(states, mu), 28, "cpu", 2)
     assert torch.equal(result.errors["nrmse"], errors["nrmse"])
+    with pytest.raises(HeroError, match=r"`trajectories` 5 is not within the 4 of .*flow\.h5"):
+        predict(str(run), tmp_path, data_dir, source, 40, tmp_path / "u.h5", trajectories=5)
     # A prediction is on the grid and at the dt of the run: it can start another one.
     again = predict(str(run), tmp_path, data_dir, tmp_path / "u.h5", 3, tmp_path / "v.h5")
     assert again.shape == (3, 3, 2, 8)
@@ -357,8 +358,6 @@ def broken(path: Path) -> None:
         (cut, ("1 state per trajectory", "starts from 2")),
         (lambda path: flow(path, points=20), ("10 points", "needs 8")),
         (broken, ("not finite", "trajectory 2")),
-        (lambda path: path.write_bytes(b"text"), ("begins with",)),
-        (lambda path: path.unlink(), ("there is no file",)),
     ],
 )
 def test_files_that_do_not_fit_are_refused(
@@ -368,12 +367,6 @@ def test_files_that_do_not_fit_are_refused(
     change(path)
     assert_refused(call("predict", file_run[0], "--from", path, "--out", tmp_path / "u.h5"), "other.h5", *words)
     assert not (tmp_path / "u.h5").exists()
-
-
-def test_more_trajectories_than_there_are(file_run: tuple[Path, np.ndarray], tmp_path: Path, call: Call) -> None:
-    source = file_run[0].parent / "flow.h5"
-    result = call("predict", file_run[0], "--from", source, "--trajectories", 5, "--out", tmp_path / "u.h5")
-    assert_refused(result, "--trajectories 5", "1 to 4")
 
 
 def test_a_longer_array_is_a_recording_with_its_truth(run: Path, data_dir: Path, tmp_path: Path) -> None:
@@ -387,9 +380,3 @@ def test_a_longer_array_is_a_recording_with_its_truth(run: Path, data_dir: Path,
     torch.testing.assert_close(first.errors["nrmse"], second.errors["nrmse"], rtol=1e-5, atol=0)
     np.save(tmp_path / "states.npy", test[:, :2])
     assert predict(str(run), tmp_path, data_dir, tmp_path / "states.npy", 2, tmp_path / "u.npy").errors == {}
-
-
-def test_a_model_folder_predicts_as_its_run(run: Path, data_dir: Path, tmp_path: Path) -> None:
-    write_folder(run, tmp_path / "model")
-    predict(str(tmp_path / "model"), tmp_path, data_dir, steps=8, out=tmp_path / "u.npy")
-    assert np.array_equal(np.load(tmp_path / "u.npy"), at_once(run, data_dir, 8))

@@ -69,7 +69,7 @@ def test_draws_stay_in_the_range_and_depend_on_seed_and_index_alone() -> None:
     assert Range(-1.0, 100.0).at(0.5) == 49.5
 
 
-@pytest.mark.parametrize("name", ["burgers", "kuramoto_sivashinsky"])
+@pytest.mark.parametrize("name", ["kuramoto_sivashinsky"])
 def test_a_range_of_one_value_gives_the_data_of_that_value(name: str) -> None:
     own = get_task(name, {"resolution": 32, "warmup": 2})
     coefficient = next(iter(own.parameters))
@@ -120,7 +120,7 @@ def test_there_is_no_solver_for_all_and_no_shift(tmp_path: Path) -> None:
 
 ABLE = [name for name in STRATEGIES if name != "diverted_chain"]
 CASES = [(strategy, "fno", "history") for strategy in ABLE]
-CASES += [("push_forward", backbone, "bundle") for backbone in BACKBONES]
+CASES += [("push_forward", backbone, "bundle") for backbone in BACKBONES if backbone != "fno"]
 
 
 @pytest.mark.parametrize(("strategy", "backbone", "memory"), CASES)

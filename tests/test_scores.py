@@ -28,7 +28,7 @@ from test_predict import FILE_RUN, about, flow, untrained
 
 def stored(path: Path, u: np.ndarray, **changes: Any) -> Path:
     """Trajectories (trajectory, time, channel, x) in a file that names its channels."""
-    with create(path, u.shape, about(**changes), 1) as output:
+    with create(path, u.shape, about(u.shape[-1], **changes), 1) as output:
         output.append(u)
     return path
 
@@ -75,7 +75,7 @@ def test_two_files_are_scored_as_by_hand(
 ) -> None:
     monkeypatch.setattr(foreign, "BLOCK_VALUES", block * 14)
     made_file, truth_file, made, truth = pair
-    found = score_files(made_file, truth_file).score
+    found = score_files(made_file, truth_file)[0]
     expected = naive(made[:, 1:], truth[:, 1:])
     assert (found.trajectories, found.steps, found.horizon) == (3, 11, 11)
     assert not {"gm11", "stable_step_from_0"} & found.metrics.keys()
@@ -94,19 +94,19 @@ def test_two_files_are_scored_as_by_hand(
 
 def test_where_a_prediction_begins(pair: tuple[Path, Path, np.ndarray, np.ndarray], tmp_path: Path) -> None:
     made_file, truth_file, made, truth = pair
-    whole = score_files(made_file, truth_file).score.metrics
+    whole = score_files(made_file, truth_file)[0].metrics
     assert 0 < whole["skilful_step"] <= 11
     # One state less: it begins at step 1, as a rollout of `hero predict` does.
     later = stored(tmp_path / "later.h5", made[:, 1:], channels=("a", "b"))
-    assert score_files(later, truth_file).score.metrics == whole
+    assert score_files(later, truth_file)[0].metrics == whole
     # Equal lengths and another first state: every state is predicted.
     other = stored(tmp_path / "other.h5", made[:, 1:], channels=("a", "b"))
     cut = stored(tmp_path / "cut.h5", truth[:, 1:], channels=("a", "b"))
     # Without the state before there is no persistence to compare with.
-    assert score_files(other, cut).score.metrics == {k: v for k, v in whole.items() if k != "skilful_step"}
+    assert score_files(other, cut)[0].metrics == {k: v for k, v in whole.items() if k != "skilful_step"}
     # Other lengths need the place.
     short = stored(tmp_path / "short.h5", made[:, 3:7], channels=("a", "b"))
-    found = score_files(short, truth_file, offset=3).score
+    found = score_files(short, truth_file, offset=3)[0]
     assert found.steps == 4
     assert found.metrics["nrmse@4"] == pytest.approx(naive(made[:, 3:7], truth[:, 3:7])["nrmse@4"], rel=1e-9)
 
@@ -119,25 +119,12 @@ def test_masks_and_divergence(tmp_path: Path) -> None:
     made[1, 3, 0, 5] = np.nan
     truth[..., :2] = np.nan
     files = stored(tmp_path / "m.h5", made[:, 1:]), stored(tmp_path / "t.h5", truth)
-    score = score_files(*files).score
+    score = score_files(*files)[0]
     assert score.metrics["diverged"] == 1
     expected = naive(made[:, 1:3, :, 2:], truth[:, 1:3, :, 2:])
     assert score.score[1] == pytest.approx(expected["vrmse@2"], rel=1e-6)
     assert score.metrics["nrmse@1"] == pytest.approx(expected["nrmse@1"], rel=1e-6)
     assert score.score[2] == math.inf
-
-
-def test_the_command_prints_a_table_and_writes_numbers_and_a_curve(
-    pair: tuple[Path, Path, np.ndarray, np.ndarray], tmp_path: Path, call: Call
-) -> None:
-    arguments = ("evaluate", "--prediction", pair[0], "--truth", pair[1], "--json", tmp_path / "s.json")
-    code, out, err = call(*arguments, "--figure", tmp_path / "e.png")
-    assert (code, err) == (0, "")
-    expected = score_files(pair[0], pair[1]).score
-    assert Score.read(tmp_path / "s.json") == expected
-    assert f"{expected.metrics['vrmse_gm11']:.4g}" in out
-    assert "0 of 3" in out
-    assert (tmp_path / "e.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_prediction_of_a_run_scores_as_its_evaluation(tmp_path: Path, data_dir: Path) -> None:
@@ -147,7 +134,7 @@ def test_a_prediction_of_a_run_scores_as_its_evaluation(tmp_path: Path, data_dir
     test = load_data(config, "test", data_dir, "cpu")
     np.save(tmp_path / "truth.npy", test.states.numpy())
     errors = rollout_errors(Run(run).stepper(Run(run).operator("cpu")), test, 100, "cpu", norm=Norm(by_channel=True))
-    found = score_files(tmp_path / "u.h5", tmp_path / "truth.npy").score
+    found = score_files(tmp_path / "u.h5", tmp_path / "truth.npy")[0]
     expected = summarise(errors, Scoring(100, "vrmse"))
     assert {name: value for name, value in found.metrics.items() if name != "skilful_step"} == expected
     plain = rollout_errors(Run(run).stepper(Run(run).operator("cpu")), test, 100, "cpu")
@@ -157,8 +144,8 @@ def test_a_prediction_of_a_run_scores_as_its_evaluation(tmp_path: Path, data_dir
 @pytest.mark.parametrize(
     ("u", "changes", "words"),
     [
-        (np.zeros((3, 12, 2, 8)), {"channels": ("a", "b")}, ("8 points", "on 7", "resample")),
-        (np.zeros((2, 12, 2, 7)), {"channels": ("a", "b")}, ("2 trajectories", "has 3")),
+        (np.zeros((3, 12, 2, 8)), {"channels": ("a", "b")}, ("has 8", "has 7 points", "resample")),
+        (np.zeros((2, 12, 2, 7)), {"channels": ("a", "b")}, ("has 2", "has 3 trajectories")),
         (np.zeros((3, 12, 2, 7)), {"channels": ("a", "c")}, ("channels a, c", "needs a, b")),
         (np.zeros((3, 12, 1, 7)), {}, ("channels u", "needs a, b")),
         (np.zeros((3, 5, 2, 7)), {"channels": ("a", "b")}, ("5 states", "has 12", "--offset")),
@@ -176,9 +163,7 @@ def test_files_that_do_not_fit(
     assert_refused(call("evaluate", "--prediction", other, "--truth", pair[1]), "other.h5", "truth.h5", *words)
 
 
-def test_options_that_do_not_belong_together(
-    pair: tuple[Path, Path, np.ndarray, np.ndarray], tmp_path: Path, call: Call
-) -> None:
+def test_the_command_on_two_files(pair: tuple[Path, Path, np.ndarray, np.ndarray], tmp_path: Path, call: Call) -> None:
     files = ("--prediction", pair[0], "--truth", pair[1])
     assert_refused(call("evaluate", "--prediction", pair[0]), "--truth")
     assert_refused(call("evaluate", *files, "--offset", 12), "--offset 12", "count them from 0")
@@ -188,6 +173,13 @@ def test_options_that_do_not_belong_together(
     assert_refused(call("evaluate", "run", "--offset", 1), "--offset")
     assert_refused(call("evaluate", "run", "--steps", 1), "--steps")
     assert_refused(call("evaluate", "--model", "a:b"), "needs data", "hero evaluate flow.h5 --model")
+    code, out, err = call("evaluate", *files, "--json", tmp_path / "s.json", "--figure", tmp_path / "e.png")
+    assert (code, err) == (0, "")
+    expected = score_files(pair[0], pair[1])[0]
+    assert Score.read(tmp_path / "s.json") == expected
+    assert f"{expected.metrics['vrmse_gm11']:.4g}" in out
+    assert "0 of 3" in out
+    assert (tmp_path / "e.png").read_bytes().startswith(b"\x89PNG")
 
 
 CODE = """
@@ -225,15 +217,15 @@ SMALL |= {"data.test_steps": 100, "data.val_steps": 100}
 @pytest.mark.usefixtures("stranger")
 def test_any_function_or_module_is_scored(data_dir: Path, tmp_path: Path, call: Call) -> None:
     test = load_data(tiny(), "test", data_dir, "cpu").states.numpy()
-    found = score_model("stranger_model:still", SMALL, data_dir, steps=20).score
+    found = score_model("stranger_model:still", SMALL, data_dir, steps=20)[0]
     expected = naive(np.repeat(test[:, :1], 20, axis=1), test[:, 1:21])
     for name, value in expected.items():
         if not name.startswith("vrmse"):
             assert found.metrics[name] == pytest.approx(value, rel=1e-9), name
-    half = score_model("stranger_model:Half", SMALL, data_dir, steps=3).score
+    half = score_model("stranger_model:Half", SMALL, data_dir, steps=3)[0]
     factors = 0.5 ** np.arange(1, 4)[:, None, None]
     assert half.metrics["nrmse@3"] == pytest.approx(naive(test[:, :1] * factors, test[:, 1:4])["nrmse@3"], rel=1e-6)
-    two = score_model("stranger_model:still", SMALL, data_dir, steps=5, history=2).score
+    two = score_model("stranger_model:still", SMALL, data_dir, steps=5, history=2)[0]
     assert two.metrics["nrmse@5"] == pytest.approx(
         naive(np.repeat(test[:, 1:2], 5, axis=1), test[:, 2:7])["nrmse@5"], rel=1e-9
     )
@@ -246,32 +238,14 @@ def test_any_function_or_module_is_scored(data_dir: Path, tmp_path: Path, call: 
 
 
 @pytest.mark.usefixtures("stranger")
-def test_a_function_is_scored_on_the_test_split_of_a_file(tmp_path: Path, data_dir: Path, call: Call) -> None:
-    u = flow(tmp_path / "flow.h5", scalars=False)
-    config = make_config(overrides={**FILE_RUN, "data.path": str(tmp_path / "flow.h5"), "data.fields": "rho"})
-    test = load_data(config, "test", data_dir, "cpu").states.numpy()
-    assert any(np.array_equal(test[0, 0, 0], row[0, 0]) for row in u)
-    settings = ("--set", "data.fields=rho", "--split", "test", "--json", tmp_path / "s.json")
-    result = call("evaluate", tmp_path / "flow.h5", "--model", "stranger_model:still", "--data", data_dir, *settings)
-    assert result[::2] == (0, "")
-    found = json.loads((tmp_path / "s.json").read_text())["metrics"]
-    count = test.shape[1] - 1
-    expected = naive(np.repeat(test[:, :1], count, axis=1), test[:, 1:])
-    assert found[f"vrmse_gm{count}"] == pytest.approx(expected[f"vrmse_gm{count}"], rel=1e-6)
-    assert found[f"nrmse@{count}"] == pytest.approx(expected[f"nrmse@{count}"], rel=1e-9)
-
-
-@pytest.mark.usefixtures("stranger")
 @pytest.mark.parametrize(
     ("name", "words"),
     [
         ("stranger_model:fails", ("fails on states of shape (2, 1, 32)", "no such thing")),
-        ("stranger_model:wrong", ("(2, 1, 3), not to (2, 1, 32)",)),
-        ("stranger_model:none", ("NoneType, not to",)),
+        ("stranger_model:wrong", ("(2, 1, 3)", "not the next state", "(2, 1, 32)")),
+        ("stranger_model:none", ("None and not the next state",)),
         ("stranger_model:number", ("is int", "cannot be called")),
         ("stranger_model:Needs", ("without arguments", "width")),
-        ("stranger_model:other", ("has no 'other'",)),
-        ("no_such_module_anywhere:f", ("cannot be imported",)),
         ("stranger_model", ("package.module:name",)),
     ],
 )

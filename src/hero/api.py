@@ -9,8 +9,7 @@ Objects that a configuration cannot hold, such as a network, are known in it by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -22,30 +21,29 @@ from torch import Tensor, nn
 
 from hero.config.given import give
 from hero.config.near import near_settings
-from hero.data import TASKS
-from hero.data.files.arrays import STATES, as_array, is_array, store_arrays
+from hero.data.files.arrays import as_array, is_array, store_arrays
 from hero.data.files.handed import has_named_axes, store_dataset, unpacked, with_forcing
 from hero.data.files.trajectories import all_trajectories
 from hero.data.formats.named import FORCING
 from hero.data.trajectories import Context, Trajectories, masked_trajectories, states_of
-from hero.deploy.export import FORMATS
-from hero.deploy.model_folder import Operator, open_model
+from hero.deploy.model_folder import Operator, find_model, open_model
 from hero.errors import HeroError, check_number, shown
+from hero.evaluation.check import evaluating
 from hero.evaluation.evaluate import evaluate as evaluate_run
+from hero.evaluation.foreign import opened_data, step_of
 from hero.evaluation.measure import measure
 from hero.method import metrics as measures
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper, rollout
 from hero.models.user import given_module
-from hero.parts import RECOMMENDED
+from hero.parts import RECOMMENDED, key_of
 from hero.ranks import RANKS
 from hero.results import Comparison, Evaluation, Result
 from hero.runs.config import RunConfig, implied_preset, make_config, merge_settings
-from hero.runs.folder import Run, load_data
+from hero.runs.folder import Run
 from hero.runs.records import Metrics
 from hero.runs.sections import all_settings
-from hero.runs.stored import find_run, is_run
-from hero.strategies.base import norm_of
+from hero.runs.stored import is_run
 from hero.study.compare import plan_comparison
 from hero.study.run import run as run_study
 from hero.study.worker import Workers
@@ -75,7 +73,6 @@ def train(
     extent: float | Sequence[float] | None = None,
     periodic: bool | Sequence[bool] | None = None,
     channels: Sequence[str] | None = None,
-    mask: Any = None,
     forcing: Any = None,
     settings: Mapping[str, Any] | None = None,
     **more: Any,
@@ -85,7 +82,7 @@ def train(
     `data`: an array or tensor (trajectory, time, channel, *space), a list, a torch Dataset or a DataLoader of
     trajectories (time, channel, *space), a dictionary of these for the splits train, val and test, an xarray Dataset or
     DataArray, a pandas DataFrame, a file or folder, or a benchmark. `dt`, `extent`, `periodic` and `channels` say what
-    an array does not; `mask` (*space) or (channel, *space) is false where it has no value, as NaN in every state is.
+    an array does not; points that are NaN in every state have no value.
     `forcing` depends on time and is known in advance: an array (trajectory, time, number), or with *space, beside
     an array of states, or the names of variables of a file or Dataset. It is seen at each step and never predicted.
     `model`: a network, trained from its present weights, or the name of a backbone. `loss` (prediction, truth) ->
@@ -95,32 +92,18 @@ def train(
     A RunConfig in the place of `data` holds all of this.
     """
     added = {name: measures.given_metric(name, function) for name, function in (metrics or {}).items()}
+    own = {"strategy": strategy, "seed": seed, "train.steps": steps}
+    described = {"dt": dt, "extent": extent, "periodic": periodic, "channels": channels}
     if isinstance(data, RunConfig):
-        others = (
-            strategy,
-            steps,
-            seed,
-            preset,
-            loss,
-            optimizer,
-            dt,
-            extent,
-            periodic,
-            channels,
-            mask,
-            forcing,
-            settings,
-        )
+        others = (*own.values(), *described.values(), preset, loss, optimizer, forcing, settings)
         if model != "fno" or more or any(part is not None for part in others):
             raise HeroError(
                 "a RunConfig holds every setting; leave out the others, and name folders by `runs` and `data_dir`."
             )
         config = data
     else:
-        given = chosen(model, loss, optimizer) | {"strategy": strategy, "seed": seed, "train.steps": steps}
-        described = {"dt": dt, "extent": extent, "periodic": periodic, "channels": channels}
-        found = data_settings(with_mask(data, mask), Path(data_dir), described, forcing)
-        values = named(found | given, settings, more)
+        found = data_settings(data, Path(data_dir), described, forcing)
+        values = named(found | chosen(model, loss, optimizer) | own, settings, more)
         config = make_config(preset or implied_preset(values), overrides=values)
     if isinstance(model, nn.Module):
         config.build_operator()  # a network that does not fit is refused before there is a run folder
@@ -198,7 +181,7 @@ def evaluate(
     """
     added = {name: measures.given_metric(name, function) for name, function in (metrics or {}).items()}
     if data is None and isinstance(model, str | PathLike):
-        path = found_path(model, Path(runs))
+        path = find_model(model, Path(runs))
         if is_run(path):
             return evaluate_run(path, Path(data_dir), added)
     if data is None:
@@ -209,13 +192,13 @@ def evaluate(
     history = operator.card.history if isinstance(operator, Operator) else history
     if forcing is None and isinstance(operator, Operator) and not is_array(unpacked(data)):
         forcing = operator.card.forcing or None
-    test, norm = test_trajectories(data, Path(data_dir), named({}, settings, more), forcing)
+    test, norm = test_trajectories(data, Path(data_dir), named({}, settings, more), forcing, history)
     if isinstance(operator, Operator):
         norm.by_channel, norm.importance = operator.card.norm == "channels", operator.card.channel_weights
     if test.shape[1] <= history:
         raise HeroError(f"`data` have {test.shape[1]} states, too few for a step after {history}; give longer ones.")
-    with evaluating(operator):
-        found = measure(stepper_of(operator), test, norm, device_of(operator), history, more=added, title="evaluating")
+    with evaluating(operator) as device:
+        found = measure(stepper_of(operator), test, norm, device, history, more=added, title="evaluating")
     return Evaluation(found.summary, found.score.numpy(), found.baselines)
 
 
@@ -224,7 +207,7 @@ def load(path: Any, model: nn.Module | None = None, *, trust_code: bool = False,
 
     No code that a file names is run: `model` stands for a backbone of your own; `trust_code` imports it.
     """
-    return open_model(found_path(path, Path(runs)), model, trust_code)
+    return open_model(find_model(path, Path(runs)), model, trust_code)
 
 
 def predict(model: Any, states: Any, steps: int, mu: Any = None, forcing: Any = None, *, runs: Place = "runs") -> Any:
@@ -238,12 +221,18 @@ def predict(model: Any, states: Any, steps: int, mu: Any = None, forcing: Any = 
     if not callable(model):
         return load(model, runs=runs).rollout(states, steps, mu, forcing)
     check_number("steps", steps, low=1, whole=True)
-    device = device_of(model)
-    tensor = states_of(states, "(batch, channel, *space)", 3).to(device, torch.float32)
-    with evaluating(model), torch.no_grad():
+    with evaluating(model) as device, torch.no_grad():
+        tensor = states_of(states, "(batch, channel, *space)", 3).to(device, torch.float32)
         known = (None if part is None else torch.as_tensor(part).to(device, torch.float32) for part in (mu, forcing))
         made = rollout(stepper_of(model), Context(tensor[:, None], *known), steps)
     return made.to(states.device) if isinstance(states, Tensor) else made.cpu().numpy()
+
+
+def stepper_of(model: Any) -> Stepper:
+    """How a model makes one step."""
+    if isinstance(model, Operator):
+        return model.step
+    return step_of(model, getattr(model, "__name__", type(model).__name__))
 
 
 def named(values: Mapping[str, Any], settings: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
@@ -287,29 +276,7 @@ def data_settings(data: Any, data_dir: Path, described: Mapping[str, Any], forci
             f"`data` of type {type(data).__name__} cannot be read; give an array (trajectory, time, channel, *space), "
             "a list, a dictionary or a torch Dataset of arrays, xarray or pandas, a file, or a benchmark."
         )
-    text = str(data)
-    is_path = isinstance(data, PathLike) or Path(text).exists() or any(sign in text for sign in "/.:")
-    return ({"task.name": text} if text in TASKS or not is_path else {"data.path": text}) | more
-
-
-def with_mask(data: Any, mask: Any) -> Any:
-    """Arrays with NaN where `mask` is false."""
-    if mask is None:
-        return data
-    data = unpacked(data)
-    if not is_array(data):
-        raise HeroError("`mask` is for arrays; in a file, NaN in every state is a mask.")
-    valid = np.asarray(mask.cpu() if isinstance(mask, Tensor) else mask).astype(bool)
-
-    def masked(part: Any) -> np.ndarray:
-        array = as_array(part)
-        if array.shape[-valid.ndim :] != valid.shape or valid.ndim not in (array.ndim - 2, array.ndim - 3):
-            raise HeroError(f"`mask` of shape {valid.shape} does not fit `data` of shape {array.shape}; give (*space).")
-        return np.where(valid, array, np.float32(np.nan))
-
-    if isinstance(data, Mapping):
-        return {name: masked(part) if name in STATES else part for name, part in data.items()}
-    return masked(data)
+    return {"data.path" if isinstance(data, PathLike) else key_of(data): str(data)} | more
 
 
 def plain(value: Any) -> Any:
@@ -319,16 +286,9 @@ def plain(value: Any) -> Any:
     return float(value) if isinstance(value, int | float | np.number) else [plain(part) for part in value]
 
 
-def found_path(name: Any, runs: Path) -> Path:
-    """A file or folder, or the folder of a run by its id."""
-    if not isinstance(name, str | PathLike):
-        raise HeroError(f"{type(name).__name__} is not a model; give a run, a file, an Operator or a function.")
-    path = Path(name)
-    files = {Path(kind.file).suffix for kind in FORMATS.values()}
-    return path if path.exists() or path.suffix in files else find_run(str(name), runs)
-
-
-def test_trajectories(data: Any, data_dir: Path, values: Mapping[str, Any], forcing: Any) -> tuple[Trajectories, Norm]:
+def test_trajectories(
+    data: Any, data_dir: Path, values: Mapping[str, Any], forcing: Any, history: int
+) -> tuple[Trajectories, Norm]:
     """All of an array, `test` or `u` of several, or the test split of files and benchmarks; and their norm.
 
     The norm takes its statistics from the training split where there is one, else from the data themselves.
@@ -336,57 +296,26 @@ def test_trajectories(data: Any, data_dir: Path, values: Mapping[str, Any], forc
     data, names = unpacked(data), list[str]()
     if forcing is not None:
         data, names = with_forcing(data, forcing)
-    if has_named_axes(data):
-        found, norm = all_trajectories(store_dataset(data, data_dir), names), Norm(by_channel=True)
-        norm.fit(found)
-        return found, norm
-    if not is_array(data):
-        settings = {"strategy": "one_step", "train.unroll": 1} | data_settings(data, data_dir, {}) | dict(values)
-        settings |= {"data.forcing": names} if names else {}
-        config = make_config(overrides=settings)
-        norm = norm_of(config.source, config.train)
-        norm.fit(load_data(config, "train", data_dir, "cpu"))
-        return load_data(config, "test", data_dir, "cpu"), norm
-    arrays = dict(data) if isinstance(data, Mapping) else {"test": data}
-    name = next((name for name in ("test", "u") if name in arrays), None)
-    if name is None:
-        raise HeroError(f"`data` has the arrays {', '.join(arrays)}; name the one to evaluate on test.")
-    known = (arrays.get(f"{part}_test", arrays.get(part)) for part in ("mu", FORCING))
-    mu, forced = (None if part is None else torch.as_tensor(part).float() for part in known)
-    states = states_of(as_array(arrays[name]), "(trajectory, time, channel, *space)", 4)
-    frames = arrays.get(f"frames_{name}", arrays.get("frames"))
-    states = states if frames is None else states[:, : int(min(frames))]
-    found, norm = replace(masked_trajectories(states, mu), forcing=forced), Norm(by_channel=True)
+    if not is_array(data) and not has_named_axes(data):
+        settings = data_settings(data, data_dir, {}) | dict(values) | ({"data.forcing": names} if names else {})
+        return opened_data(settings, "test", data_dir, history=history)[:2]
+    if is_array(data):
+        found = given_trajectories(dict(data) if isinstance(data, Mapping) else {"test": data})
+    else:
+        found = all_trajectories(store_dataset(data, data_dir), names)
+    norm = Norm(by_channel=True)
     norm.fit(found)
     return found, norm
 
 
-def stepper_of(model: Any) -> Stepper:
-    """How a model makes one step."""
-    return model.step if isinstance(model, Operator) else lambda context: as_tensor(model(context.inputs()))
-
-
-def as_tensor(output: Any) -> Tensor:
-    """The output of somebody's function."""
-    if not isinstance(output, Tensor):
-        raise HeroError(f"the model returns {type(output).__name__}; return a tensor (batch, channel, *space).")
-    return output
-
-
-def device_of(model: Any) -> torch.device:
-    """Where a model computes; a function without weights on the CPU."""
-    weights = model.parameters() if isinstance(model, nn.Module) else iter(())
-    return next((p.device for p in weights), torch.device("cpu"))
-
-
-@contextmanager
-def evaluating(model: Any) -> Iterator[None]:
-    """A module in evaluation mode, and afterwards as it was."""
-    was_training = isinstance(model, nn.Module) and model.training
-    if was_training:
-        model.eval()
-    try:
-        yield
-    finally:
-        if was_training:
-            model.train()
+def given_trajectories(arrays: Mapping[str, Any]) -> Trajectories:
+    """The trajectories of the array `test` or `u`, with what belongs to them by name."""
+    name = next((name for name in ("test", "u") if name in arrays), None)
+    if name is None:
+        raise HeroError(f"`data` has the arrays {', '.join(arrays)}; name the one to evaluate on test.")
+    known = (arrays.get(f"{part}_test", arrays.get(part)) for part in ("mu", FORCING))
+    mu, forcing = (None if part is None else torch.as_tensor(part).float() for part in known)
+    states = states_of(as_array(arrays[name]), "(trajectory, time, channel, *space)", 4)
+    frames = arrays.get(f"frames_{name}", arrays.get("frames"))
+    states = states if frames is None else states[:, : int(min(frames))]
+    return replace(masked_trajectories(states, mu), forcing=forcing)

@@ -7,6 +7,7 @@ are registered as `STRATEGIES["mine"] = Mine`.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from hero.config.registry import Registry
@@ -99,3 +100,9 @@ PRESETS: Registry[dict[str, Any]] = Registry(
 )
 RECOMMENDED = "recipe"
 """The preset of `hero train TASK` where neither preset nor strategy nor file is named."""
+
+
+def key_of(data: str | None) -> str:
+    """The setting that data named by one word stand for: a path is a file, a plain word a benchmark."""
+    is_file = data is not None and data not in TASKS and (Path(data).exists() or "/" in data or "." in data)
+    return "data.path" if is_file or (data or "").startswith("apebench:") else "task.name"

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hero.deploy.header import as_dataset
 from hero.deploy.model_folder import UNLICENSED, Operator, open_model
+from hero.deploy.outputs import as_dataset
 from hero.deploy.starts import described
-from hero.method.rollout import Stepper
 from hero.report.tables import Table
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
@@ -87,11 +86,6 @@ class Result:
         """The trained operator with its best weights, in evaluation mode, on the CPU."""
         return open_model(self.path, trust_code=True)  # the session that trained it named its code
 
-    @property
-    def stepper(self) -> Stepper:
-        """Context -> next state."""
-        return self.model.step
-
     def predict(self, states: Any, steps: int, mu: Any = None, forcing: Any = None, *, as_xarray: bool = False) -> Any:
         """The rollout (batch, steps, channel, *space) from `states`: arrays in, arrays out, or an xarray.Dataset."""
         made = self.model.rollout(states, steps, mu, forcing)
@@ -127,15 +121,6 @@ class Result:
         return beside_baselines(self.metrics, idle, names, str(self.path)) + html_image(self.plot())
 
 
-class Rows(list[dict[str, Any]]):
-    """A table without a library: one dictionary per row."""
-
-    def to_markdown(self) -> str:
-        """Table and tests as Markdown."""
-        lines = [list(self[0]), ["---"] * len(self[0]), *(map(cell_text, row.values()) for row in self)] if self else []
-        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
 class Comparison:
     """Strategies trained with the same seeds."""
 
@@ -144,9 +129,9 @@ class Comparison:
         self.path = runs / study.folder
 
     @property
-    def table(self) -> Rows:
+    def table(self) -> list[dict[str, Any]]:
         """A row per strategy: mean and std over the seeds of each number, and how many seeds finished."""
-        rows = Rows()
+        rows = []
         for row in self.study.rows:
             line: dict[str, Any] = {"strategy": row.strategy, "seeds": len(row.finished)}
             for column in self.study.columns:
@@ -154,11 +139,6 @@ class Comparison:
                 line[column.key], line[f"{column.key}_std"] = (cell.mean, cell.std) if cell else (None, None)
             rows.append(line)
         return rows
-
-    @property
-    def failed(self) -> dict[str, str]:
-        """Why runs failed, by their name."""
-        return self.study.failed
 
     def to_markdown(self) -> str:
         """Tables, notes and paired tests."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,14 +22,16 @@ import torch
 from pydantic import Field, computed_field
 from torch import Tensor
 
-from hero.analysis.subject import Subject
 from hero.console import progress_bar
+from hero.data.trajectories import Context, Trajectories
 from hero.errors import HeroError
 from hero.evaluation.measure import Trained, check_split
 from hero.method.distance import EPS
 from hero.method.domain import geometry_of
 from hero.method.domain.bands import GridBands, Limits, band_label
 from hero.method.metrics import score_measure
+from hero.method.norm import Norm
+from hero.method.rollout import Stepper, steps_in
 from hero.models.once import frozen_weights
 from hero.records import Record
 
@@ -42,63 +45,83 @@ CORRECTING = 1.5
 """Times the operator's own error from which on it is said to correct its defects."""
 
 
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A trained operator, the true trajectories that it is examined on, and how its errors are measured."""
+
+    step: Stepper
+    data: Trajectories
+    history: int = 1
+    norm: Norm = field(default_factory=Norm)
+    device: torch.device | str = "cpu"
+
+    @classmethod
+    def of(cls, trained: Trained, split: str, trajectories: int) -> Subject:
+        """A run and the first trajectories of a split of its data."""
+        data = trained.data(split)[:trajectories]
+        return cls(trained.step, data, trained.history, trained.norm, trained.device)
+
+    def window(self, n: int) -> Context:
+        """The true context that ends with state n of the rollout; 0 is the initial one."""
+        return self.data.window(n, self.history).to(self.device)
+
+    def truth(self, n: int, count: int = 1) -> Tensor:
+        """The true states n, n+1, .. of the rollout, as many as there are: (trajectory, count, channel, *space)."""
+        first = n + self.history - 1
+        return self.data.states[:, first : first + count].to(self.device)
+
+    def call(self, context: Context) -> Tensor:
+        """The states that one call makes, (trajectory, steps, channel, *space)."""
+        return steps_in(self.step(context), context)
+
+    def size(self, states: Tensor, other: Tensor | None = None) -> Tensor:
+        """Norm of states (row, time, channel, *space) as they are measured, or of their difference from others.
+
+        In float64: squares of a state that blows up overflow long before the state.
+        """
+        rows = self.norm.scaled(states.double())
+        if other is not None:
+            rows = rows - self.norm.scaled(other.double())
+        return torch.linalg.vector_norm(rows.flatten(1), dim=1)
+
+
 @torch.no_grad()
 def driven_errors(
-    subject: Subject,
-    steps: int,
-    bands: GridBands,
-    masks: Tensor,
-    solver: Callable[[Tensor], Tensor] | None = None,
-    advance: Callable[[int], None] = lambda n: None,
+    subject: Subject, steps: int, bands: GridBands, masks: Tensor, solver: Callable[[Tensor], Tensor] | None = None
 ) -> Tensor:
     """The score of w_T where only the defect in `masks` drives it: (masks, trajectories), float64, on the CPU.
 
-    Without a solver the data carry the state. `advance(n)` is told of the states made. A rollout that leaves the finite
-    range has an infinite error.
+    Without a solver the data carry the state. A rollout that leaves the finite range has an infinite error. A call that
+    makes several states g_1, .., g_m from w_n has the defects g_j - S(g_{j-1}), with g_0 = w_n.
     """
-    data, norm = subject.data, subject.norm
+    data, norm, parts = subject.data, subject.norm, []
     index = torch.cartesian_prod(torch.arange(len(masks)), torch.arange(len(data)))
-    parts = []
-    with frozen_weights():
+    start = subject.window(0).each(Tensor.double)
+    title = f"band by band, the {'data' if solver is None else 'solver'} carrying"
+    with frozen_weights(), progress_bar(title, len(index) * steps) as advance:
         for rows in index.split(max(1, BATCH_VALUES // math.prod(data.shape[2:]))):
             mask, trajectory = masks[rows[:, 0].to(masks.device)], rows[:, 1]
-            w = _driven(subject, trajectory, steps, bands, mask, solver, advance)
+            context, count = start.each(itemgetter(trajectory)), 0
+            w = context.states[:, -1]
+            finite = torch.ones(len(w), dtype=torch.bool, device=w.device)
+            while count < steps:
+                before = w
+                states: list[Tensor] = []
+                for made in subject.call(context)[:, : steps - count].unbind(1):
+                    count += 1
+                    if solver is None:
+                        carried = expected = subject.truth(count)[trajectory, 0].to(w)
+                    else:
+                        carried = solver(w)
+                        expected = solver(before) if states else carried
+                    w, before = carried + bands.project(made - expected, mask), made
+                    states.append(w)
+                    finite &= w.isfinite().flatten(1).all(dim=1)
+                    advance(len(w))
+                context = context.advance(torch.stack(states, dim=1))
+            w = torch.where(finite.reshape(-1, *(1,) * (w.dim() - 1)), w, torch.nan)
             parts.append(score_measure(norm)(w[:, None].cpu(), subject.truth(steps).cpu()[trajectory], norm))
     return torch.cat(parts).reshape(len(masks), len(data))
-
-
-def _driven(
-    subject: Subject,
-    trajectory: Tensor,
-    steps: int,
-    bands: GridBands,
-    mask: Tensor,
-    solver: Callable[[Tensor], Tensor] | None,
-    advance: Callable[[int], None],
-) -> Tensor:
-    """w_T of rows with their own `trajectory` and `mask`; NaN in those that were not finite at some step.
-
-    A call that makes several states g_1, .., g_m from w_n has the defects g_j - S(g_{j-1}), with g_0 = w_n.
-    """
-    context, count = subject.window(0).each(lambda part: part[trajectory].double()), 0
-    w = context.states[:, -1]
-    finite = torch.ones(len(w), dtype=torch.bool, device=w.device)
-    while count < steps:
-        before = w
-        states: list[Tensor] = []
-        for made in subject.call(context)[:, : steps - count].unbind(1):
-            count += 1
-            if solver is None:
-                carried = expected = subject.truth(count)[trajectory, 0].to(w)
-            else:
-                carried = solver(w)
-                expected = solver(before) if states else carried
-            w, before = carried + bands.project(made - expected, mask), made
-            states.append(w)
-            finite &= w.isfinite().flatten(1).all(dim=1)
-            advance(len(w))
-        context = context.advance(torch.stack(states, dim=1))
-    return torch.where(finite.reshape(-1, *(1,) * (w.dim() - 1)), w, torch.nan)
 
 
 @torch.no_grad()
@@ -157,7 +180,6 @@ class Anatomy(Record):
     trajectories: int
     steps: int
     loss: str
-    strategy: str
     optimizer: str
     limits: Limits = Field(min_length=1)
     """Least and largest |k| of each band; None: all modes beyond the operator's own."""
@@ -173,7 +195,7 @@ class Anatomy(Record):
     @property
     def labels(self) -> list[str]:
         """The bands in words."""
-        return [band_label(low, high) for low, high in self.limits]
+        return [band_label(*limits) for limits in self.limits]
 
     @property
     def basis(self) -> Carried:
@@ -197,11 +219,14 @@ class Anatomy(Record):
         if sum(map(min, p, q)) >= AGREEING:
             return f"The one-step error has the modes of {at}: the loss already weighs modes as the long rollout does."
         needed = [i for i in range(len(q)) if q[i] > p[i]]
-        other = [i for i in range(len(q)) if q[i] <= p[i]]
+        seen, decisive = (1 - sum(values[i] for i in needed) for values in (p, q))
+        # Under AdamW weights per mode moved little: docs/howto/anatomy.md.
+        under = " under train.optimizer=soap" if self.optimizer == "adamw" else ""
+        weighed = self.loss == "balanced"
+        remedy = "its loss weighs modes already" if weighed else f"train with train.loss=balanced{under}"
         return (
-            f"{_percent(sum(p[i] for i in other))} of the one-step error is in modes that make "
-            f"{_percent(sum(q[i] for i in other))} of {at}; {_joined([self.limits[i] for i in needed])} make "
-            f"{_percent(sum(q[i] for i in needed))} of it: {_remedy(self.loss, self.optimizer)}."
+            f"{_percent(seen)} of the one-step error is in modes that make {_percent(decisive)} of {at}; "
+            f"|k| = {', '.join(self.labels[i] for i in needed)} make {_percent(1 - decisive)} of it: {remedy}."
         )
 
     @computed_field  # type: ignore[prop-decorator]
@@ -226,28 +251,6 @@ class Anatomy(Record):
 
 def _percent(share: float) -> str:
     return "less than 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
-
-
-def _joined(limits: Sequence[tuple[int, int | None]]) -> str:
-    """Bands in words, neighbours as one: k = 1-3, 8-15 and beyond the operator's modes."""
-    merged: list[tuple[int, int | None]] = []
-    for low, high in limits:
-        if merged and high is not None and merged[-1][1] == low - 1:
-            merged[-1] = (merged[-1][0], high)
-        else:
-            merged.append((low, high))
-    words = [band_label(low, high) for low, high in merged if high is not None]
-    beyond = ["modes beyond the operator's"] if merged[-1][1] is None else []
-    return " and ".join([f"k = {', '.join(words)}"] * bool(words) + beyond)
-
-
-def _remedy(loss: str, optimizer: str) -> str:
-    """What would weigh the modes, where the run does not do so yet."""
-    if loss == "balanced":
-        return "its loss weighs modes already"
-    # Under AdamW weights per mode moved little: docs/howto/anatomy.md.
-    under = " under train.optimizer=soap" if optimizer == "adamw" else ""
-    return f"train with train.loss=balanced{under}"
 
 
 def anatomy(
@@ -282,30 +285,27 @@ def anatomy(
         return replace(opened, step=lambda context: made(context.each(Tensor.float)).double())
 
     own = trained.measure(opened.data, steps=steps).score[:, -1].mean()
-    with_solver = with_solver and source.has_solver
-    nothing = torch.zeros_like(bands.masks[:1])  # no defect: the solver alone
-    total = (len(bands.masks) + with_solver * (len(bands.masks) + 1)) * len(opened.data) * steps
-    solver_errors = None
-    with progress_bar("rolling out band by band", total) as advance:
-        one_step = one_step_shares(subject(), steps, bands, config.train.loss != "mse")
-        by_data = driven_errors(subject(), steps, bands, bands.masks, None, advance).mean(1).tolist()
-        if with_solver:
-            masks, solver = torch.cat([bands.masks, nothing]), source.stepper(trained.device)
-            solver_errors = driven_errors(subject(), steps, bands, masks, solver, advance).mean(1).tolist()
+    one_step = one_step_shares(subject(), steps, bands, config.train.loss != "mse")
+    by_data = driven_errors(subject(), steps, bands, bands.masks).mean(1).tolist()
+    solver, alone = None, None
+    if with_solver and source.has_solver:
+        masks = torch.cat([bands.masks, torch.zeros_like(bands.masks[:1])])  # at last no defect: the solver alone
+        errors = driven_errors(subject(), steps, bands, masks, source.stepper(trained.device))
+        *by_solver, alone = errors.mean(1).tolist()
+        solver = Carried(errors=tuple(by_solver))
     anatomy = Anatomy(
         run=run.name,
         split=split,
         trajectories=len(opened.data),
         steps=steps,
         loss=config.train.loss,
-        strategy=config.strategy,
         optimizer=config.train.optimizer,
         limits=bands.limits,
         one_step=tuple(one_step),
         own=float(own),
         data=Carried(errors=tuple(by_data)),
-        solver=None if solver_errors is None else Carried(errors=tuple(solver_errors[:-1])),
-        solver_alone=None if solver_errors is None else solver_errors[-1],
+        solver=solver,
+        solver_alone=alone,
     )
     anatomy.write(run / "anatomy.json")
     return anatomy

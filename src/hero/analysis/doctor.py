@@ -5,34 +5,35 @@ See docs/howto/doctor.md.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import torch
 
 from hero.analysis.findings import Examined, Finding, findings, train_command
-from hero.analysis.measures import (
-    Baselines,
-    Spectrum,
-    measure_baselines,
-    measure_spectrum,
-)
-from hero.analysis.scan import Scan, scan
+from hero.analysis.scan import Scan, Spectrum, finite_mean, measure_spectrum, read_block, scan
 from hero.config import parse_override
 from hero.config.settings import words
-from hero.data.files.checks import fitted, not_finite, spread
-from hero.data.files.recording import Recording
-from hero.data.files.selection import divided, length_of
+from hero.data.files.checks import not_finite, spread
+from hero.data.files.recording import Axis, Recording
+from hero.data.files.selection import divided, length_of, selected
 from hero.data.files.settings import FileSettings, examined
 from hero.errors import HeroError
+from hero.method.domain import PointCloud, quadrature_weights
+from hero.method.metrics import HORIZON, baseline_errors
+from hero.method.norm import Norm
 from hero.parts import RECOMMENDED
 from hero.records import Record
 from hero.runs.config import make_config
 
 DRAWN = 200
 """Points of the curve of the energy."""
+ROLLOUT_VALUES = 2**25
+"""Numbers of test rollouts from which baselines are measured, if one rollout is not more."""
 
 
 class ChannelFacts(Record):
@@ -70,10 +71,20 @@ class ScalarRange(Record):
     """Different values."""
 
 
+class Baselines(Record):
+    """VRMSE of doing nothing on test rollouts, at the steps `steps`: what an operator has to beat."""
+
+    steps: tuple[int, ...]
+    persistence: tuple[float, ...]
+    """The first state stays."""
+    mean: tuple[float, ...]
+    """The mean state of the training data."""
+
+
 class Diagnosis(Record):
     """All that `hero doctor FILE` says."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     source: str
     format: str
     files: int
@@ -103,9 +114,6 @@ class Diagnosis(Record):
     findings: tuple[Finding, ...]
     settings: dict[str, str]
     """Settings of the command to type."""
-    backbone: str
-    """The default for such data."""
-    backbone_why: str
 
     @property
     def problems(self) -> list[Finding]:
@@ -120,8 +128,7 @@ class Diagnosis(Record):
 
 def diagnose(recording: Recording, source: str, layout: str = "") -> Diagnosis:
     """Read a recording and answer every question; `source` and `layout` are named in the command."""
-    plain = FileSettings(path=source, layout=layout)
-    given, _ = fitted(recording)
+    plain, given = FileSettings(path=source, layout=layout), recording.axes
     recording, refused = examined(recording, plain)
     unfit = list(refused)
     training = {} if unfit else {one.trajectory: one for one in divided(recording, plain)["train"]}
@@ -129,14 +136,18 @@ def diagnose(recording: Recording, source: str, layout: str = "") -> Diagnosis:
     if found.bad and not any(one.kind in ("finite", "mask") for one in unfit):  # beyond the states that were sampled
         unfit.append(not_finite(recording, *found.bad[0]))
     spectrum = measure_spectrum(recording, found)
-    facts = Examined(source, layout, given, recording, unfit, found, spectrum)
-    settings = ({"data.layout": layout} if layout else {}) | facts.fields | facts.stride
+    facts = Examined(source, {"data.layout": layout} if layout else {}, recording, unfit, found, spectrum)
+    settings = {**facts.layout, **facts.fields, **facts.stride}
     answers, baselines = findings(facts), None
     if not unfit:
         fields, stride = words(facts.fields.get("data.fields", "")), int(facts.stride.get("data.stride", 1))
         baselines = measure_baselines(recording, found, plain.model_copy(update={"fields": fields, "stride": stride}))
-        answers = [*(refusal(source, settings) if Path(source).exists() else []), *answers]
-    backbone, why = suggested_backbone(recording)
+    if not unfit and Path(source).exists():
+        typed = dict(parse_override("=".join(item)) for item in settings.items())
+        try:
+            make_config(RECOMMENDED, overrides={"data.path": source, **typed})
+        except HeroError as error:  # be it for the network or the protocol
+            answers.insert(0, Finding(kind="settings", mark="problem", text=str(error)))
     frames = [one.frames for one in recording.trajectories]
     energy_frames, energy = energy_curve(found)
     return Diagnosis(
@@ -155,7 +166,7 @@ def diagnose(recording: Recording, source: str, layout: str = "") -> Diagnosis:
         fields=recording.field_names,
         splits=dict(Counter(one.split for one in recording.trajectories if one.split)),
         notes=recording.notes,
-        read_share=found.frames_read / found.frames,
+        read_share=found.frames_read / sum(frames),
         energy_frames=energy_frames,
         energy=energy,
         spectrum=spectrum,
@@ -163,8 +174,6 @@ def diagnose(recording: Recording, source: str, layout: str = "") -> Diagnosis:
         baselines=baselines,
         findings=tuple(answers),
         settings=settings,
-        backbone=backbone,
-        backbone_why=why,
     )
 
 
@@ -179,7 +188,7 @@ def channel_facts(recording: Recording, found: Scan) -> tuple[ChannelFacts, ...]
     )
 
 
-def axis_facts(given: Recording, recording: Recording) -> tuple[AxisFacts, ...]:
+def axis_facts(given: Sequence[Axis], recording: Recording) -> tuple[AxisFacts, ...]:
     """Each axis as training sees it; a point cloud is one axis, as long as its longest side."""
     if recording.points is not None:
         span, points = float(np.ptp(recording.points, axis=0).max()), len(recording.points)
@@ -193,7 +202,7 @@ def axis_facts(given: Recording, recording: Recording) -> tuple[AxisFacts, ...]:
             periodic=bool(axis.periodic),
             known=before.periodic is not None,
         )
-        for before, axis in zip(given.axes, recording.axes, strict=True)
+        for before, axis in zip(given, recording.axes, strict=True)
     )
 
 
@@ -205,28 +214,41 @@ def scalar_ranges(recording: Recording) -> tuple[ScalarRange, ...]:
 
 def energy_curve(found: Scan) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Frames and mean energy at them, thinned; frames that were not read are left out."""
-    energy = found.energy()
-    finite = np.isfinite(energy)
-    known = np.flatnonzero(finite.any(axis=0))
+    mean = finite_mean(found.energy(), 0)
+    known = np.flatnonzero(np.isfinite(mean))
     kept = known[spread(len(known), DRAWN)] if len(known) else known
-    mean = np.where(finite, energy, 0).sum(axis=0)[kept] / finite.sum(axis=0)[kept]
-    return tuple(kept.tolist()), tuple(mean.tolist())
+    return tuple(kept.tolist()), tuple(mean[kept].tolist())
 
 
-def suggested_backbone(recording: Recording) -> tuple[str, str]:
-    """The backbone that `hero train` takes by default, and why it fits."""
+def measure_baselines(recording: Recording, found: Scan, settings: FileSettings) -> Baselines | None:
+    """VRMSE of keeping the first state and of the mean state, averaged over test rollouts; None without training data.
+
+    It is measured as training does, with its norm, on evenly spread rollouts.
+    """
+    if found.mean_state is None:
+        return None
+    chosen = selected(recording, settings)
+    parts = divided(chosen, settings)["test"]
+    steps = sorted({1, min(HORIZON, parts[0].frames - 1)})
+    values = math.prod(recording.space) * len(chosen.channels) * (1 + len(steps))
+    rollouts = [parts[j] for j in spread(len(parts), max(1, ROLLOUT_VALUES // values))]
+    blocks = [[(one.trajectory, one.first + n, one.first + n + 1) for n in (0, *steps)] for one in rollouts]
+    states = np.stack([np.concatenate([read_block(chosen, block) for block in some]) for some in blocks])
+    norm = Norm(point_weights(recording), by_channel=True)
+    mean_state = found.mean_state.reshape(-1, *recording.space)
+    arrays = {"mean": found.mean, "std": found.std, "mean_state": mean_state}
+    arrays |= {} if recording.mask is None else {"mask": recording.mask}
+    kept = [c for c, channel in enumerate(recording.channels) if channel in chosen.channels]
+    norm.load({name: values[kept] for name, values in arrays.items()})
+    errors = baseline_errors(torch.from_numpy(states.astype(np.float32)), len(steps), 1, norm)
+    curves = {name: tuple(one["vrmse"].mean(dim=0).tolist()) for name, one in errors.items()}
+    return Baselines(steps=tuple(steps), **curves)
+
+
+def point_weights(recording: Recording) -> torch.Tensor | None:
+    """Quadrature weights of the points; None where all are equal."""
     if recording.points is not None:
-        return "transolver", "points are scattered"
-    walls = [axis.name for axis in recording.axes if not axis.periodic]
-    return "fno", f"padded along {', '.join(walls)}, not periodic" if walls else "every axis is periodic"
-
-
-def refusal(source: str, settings: Mapping[str, str]) -> list[Finding]:
-    """A problem if `hero train` refuses these settings of a file, be it for the network or the protocol."""
-    typed = {"data.path": source, **dict(parse_override("=".join(item)) for item in settings.items())}
-    try:
-        make_config(RECOMMENDED, overrides=typed)
-    except HeroError as error:
-        text, _, remedy = str(error).rstrip(".").rpartition("; ")
-        return [Finding(kind="settings", mark="problem", text=text or remedy, advice=remedy)]
-    return []
+        weights = None if recording.weights is None else torch.from_numpy(recording.weights).float()
+        return PointCloud(torch.from_numpy(recording.points).float(), weights).weights
+    coordinates = [axis.coordinates.copy() for axis in recording.axes]  # torch wants arrays that may be written
+    return quadrature_weights(coordinates, [bool(axis.periodic) for axis in recording.axes])

@@ -11,20 +11,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from pydantic import computed_field
-from torch import Tensor, nn
+from torch import Tensor
 
-from hero.analysis.anatomy import shares
-from hero.analysis.subject import Subject
+from hero.analysis.anatomy import Subject, shares
 from hero.console import progress_bar
 from hero.data.files.checks import spread
 from hero.evaluation.measure import Trained
-from hero.method.distance import EPS, norm, trajectory_distance
+from hero.method.distance import EPS, norm
 from hero.method.domain import geometry_of
 from hero.method.domain.bands import Bands, Limits, band_label
 from hero.method.metrics import TAU, score_measure
@@ -51,14 +50,13 @@ FORGETS = 0.9
 class RunDiagnosis(Record):
     """The content of `doctor.json`."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     remedy: ClassVar[str] = "`hero doctor` writes it again."
 
     run: str
     trajectories: int
     loss: str
     unroll: int
-    normalise: bool
     noise: float
     errors: tuple[float, ...]
     """Median score over the trajectories from step 1 on; infinite once it has left the finite range."""
@@ -81,19 +79,15 @@ class RunDiagnosis(Record):
     channel_names: tuple[str, ...]
     amplification: float
     """Growth of a small difference per step along the rollout, geometric mean."""
-    idle: tuple[str, ...]
-    """Parameters without gradient."""
-    energy: float
-    """Mean square of the late states over the true ones."""
-    mean_shift: float
-    """Difference of their means, in true std."""
-    std: float
+    energy: float = math.inf
+    """Mean square of the late states over the true ones; late are those of the last quarter of the finite steps."""
+    std: float = math.inf
     """Their std over the true one."""
-    late_bands: tuple[float, ...]
+    late_bands: tuple[float, ...] = ()
     """Energy of the late states in each band, over the whole energy of the true ones."""
-    true_bands: tuple[float, ...]
+    true_bands: tuple[float, ...] = ()
     """Energy of the true states in each band, over their whole energy."""
-    change: float
+    change: float = math.inf
     """Relative change per step of the late states over the true ones."""
 
     @property
@@ -116,21 +110,13 @@ class RunDiagnosis(Record):
     @property
     def labels(self) -> list[str]:
         """The bands in words."""
-        if len(self.limits) == 1:
-            return ["all"]
-        return [band_label(*limits, beyond="beyond") for limits in self.limits]
+        return ["all"] if len(self.limits) == 1 else [band_label(*limits, beyond="beyond") for limits in self.limits]
 
     @property
     def worst_band(self) -> int:
         """The band with most of the error."""
         row = self.bands[self.explained]
         return row.index(max(row))
-
-    @property
-    def high(self) -> bool:
-        """Whether most of the error is in the upper half of the bands."""
-        parts = shares(self.bands[self.explained])
-        return sum(parts[len(parts) // 2 + 1 :]) > 0.5
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -172,11 +158,6 @@ def findings(d: RunDiagnosis) -> Iterator[str]:
             f"which the operator carries along, {100 - 100 * d.new_share:.0f} %; a small difference "
             f"{'grows' if d.amplification > 1 else 'shrinks'} to {d.amplification:.3g} of its size per step."
         )
-    if d.idle:
-        yield (
-            f"{len(d.idle)} parameters have no gradient ({', '.join(d.idle[:3])}): no training moves them, so look at "
-            "the module first."
-        )
 
 
 def remedies(d: RunDiagnosis) -> Iterator[str]:
@@ -193,7 +174,8 @@ def remedies(d: RunDiagnosis) -> Iterator[str]:
                 + ("more data and a longer train.unroll." if d.noise else "train.noise=0.01 and more data.")
             )
         yield "Whatever the cause, --set backbone.keep=auto,limit bounds the rollout by the energy of the data."
-    if (blows_up or drifts) and d.high:
+    parts = shares(d.bands[d.explained])
+    if (blows_up or drifts) and sum(parts[len(parts) // 2 + 1 :]) > 0.5:  # in the upper half of the bands
         yield "The error sits at small scales: fewer backbone.modes, or states on a finer grid."
     if static and d.amplification < FORGETS:
         yield (
@@ -201,14 +183,9 @@ def remedies(d: RunDiagnosis) -> Iterator[str]:
             "it than the next step needs (try train.history=2)."
         )
     elif static:
-        normalise = "" if d.normalise else ", and so does train.normalise=true"
-        yield (
-            "The operator has learned to copy its input: a larger data.stride makes the change per step count"
-            f"{normalise}."
-        )
+        yield "The operator has learned to copy its input: a larger data.stride makes the change per step count."
     if drifts and d.new_share >= 0.5:
-        normalise = "" if d.normalise else ", or with train.normalise=true"
-        yield f"Single steps are too inaccurate: train longer, with more data or a larger backbone{normalise}."
+        yield "Single steps are too inaccurate: train longer, with more data or a larger backbone."
     elif drifts:
         balanced = "" if d.loss == "balanced" else "train.loss=balanced under train.optimizer=soap, or "
         yield (
@@ -227,15 +204,15 @@ def doctor_run(run: Path, data_dir: Path) -> RunDiagnosis:
     config, source = trained.config, trained.config.source
     bands = geometry_of(source, config.backbone.reach).bands(trained.device)
     subject = Subject.of(trained, "val", TRAJECTORIES)
-    found = examine(subject, trained.model, bands, run.name, config.train, source.channel_names)
+    found = examine(subject, bands, run.name, config.train, source.channel_names)
     found.write(run / "doctor.json")
     return found
 
 
 def examine(
-    subject: Subject, model: nn.Module, bands: Bands, name: str, train: TrainSettings, channel_names: Sequence[str]
+    subject: Subject, bands: Bands, name: str, train: TrainSettings, channel_names: Sequence[str]
 ) -> RunDiagnosis:
-    """Roll out, split the error, and measure growth, gradients and late states."""
+    """Roll out, split the error, and measure growth and late states."""
     steps = min(STEPS, subject.data.shape[1] - subject.history)
     with torch.no_grad(), progress_bar("rolling out", 4) as advance:
         own = rollout(subject.step, subject.window(0), steps)
@@ -246,11 +223,11 @@ def examine(
         probed = [n + 1 for n in spread(max(alive, 1), PROBED)]
         defects, carried = split_error(subject, own, probed)
         scaled, true = (subject.norm.scaled(x.double()) for x in (own, truth))
-        rows, channels = error_spectrum(scaled, true, probed, bands)
+        rows, channels = error_spectrum(scaled, true, [n - 1 for n in probed], bands)
         advance(note="following a small difference")
         amplification = small_growth(subject, max(1, min(alive, steps)))
         advance(note="late states")
-        late = late_states(scaled[:, :alive], true[:, :alive], bands) if alive > 1 else Late()
+        late = late_states(scaled[:, :alive], true[:, :alive], bands) if alive > 1 else {}
         advance()
     lost = ~errors.isfinite()
     return RunDiagnosis(
@@ -258,7 +235,6 @@ def examine(
         trajectories=len(subject.data),
         loss=train.loss,
         unroll=train.unroll,
-        normalise=train.normalise,
         noise=train.noise,
         errors=tuple(errors.quantile(0.5, dim=0, interpolation="higher").tolist()),
         diverged=int(lost.any(dim=1).sum()),
@@ -271,8 +247,7 @@ def examine(
         channels=tuple(map(tuple, channels)),
         channel_names=tuple(channel_names),
         amplification=amplification,
-        idle=tuple(idle_parameters(subject, model, train.unroll)),
-        **vars(late),
+        **late,
     )
 
 
@@ -287,24 +262,23 @@ def split_error(subject: Subject, own: Tensor, steps: Sequence[int]) -> tuple[li
             own_states = path[:, n - 1 : n - 1 + subject.history]
             made, after = (subject.call(z)[:, :1] for z in (true, replace(true, states=own_states)))
             target = subject.truth(n)
-            size = subject.state_size(target) + EPS
-            defects.append(_median(subject.size(made - target) / size))
-            carried.append(_median(subject.size(after - made) / size))
+            size = subject.size(target) + EPS
+            defects.append(_median(subject.size(made, target) / size))
+            carried.append(_median(subject.size(after, made) / size))
     return defects, carried
 
 
 def error_spectrum(
-    own: Tensor, truth: Tensor, steps: Sequence[int], bands: Bands
+    own: Tensor, truth: Tensor, places: Sequence[int], bands: Bands
 ) -> tuple[list[list[float]], list[list[float]]]:
-    """For each step: energy of the error by band over the energy of the truth, and the share of each channel in it."""
-    rows, channels = [], []
-    for n in steps:
-        error, target = (own[:, n - 1] - truth[:, n - 1]).double(), truth[:, n - 1].double()
-        energy = target.flatten(1).square().sum(dim=1, keepdim=True) + EPS
-        rows.append((bands.energies(error) / energy).mean(dim=0).nan_to_num(math.inf, math.inf).tolist())
-        by_channel = error.square().flatten(2).sum(dim=2).mean(dim=0)
-        channels.append(shares(by_channel.nan_to_num(math.inf, math.inf).tolist()))
-    return rows, channels
+    """At each place: energy of the error by band over the energy of the truth, and the share of each channel in it."""
+    target = truth[:, places]  # (trajectory, place, channel, *space)
+    error = own[:, places] - target
+    energy = target.flatten(2).square().sum(dim=2, keepdim=True) + EPS
+    by_band = bands.energies(error.flatten(0, 1)).unflatten(0, error.shape[:2]) / energy
+    by_channel = error.square().flatten(3).sum(dim=3)
+    rows, channels = (x.mean(dim=0).nan_to_num(math.inf, math.inf).tolist() for x in (by_band, by_channel))
+    return rows, list(map(shares, channels))
 
 
 def small_growth(subject: Subject, steps: int) -> float:
@@ -313,26 +287,27 @@ def small_growth(subject: Subject, steps: int) -> float:
     δ begins as the operator's own first defect, and soon turns to the direction that grows most.
     """
     context = subject.window(0)
-    first = subject.call(context)[:, :1] - subject.truth(1)
-    if not bool(first.isfinite().all()) or not bool((subject.size(first) > 0).all()):
-        first = torch.randn(first.shape, generator=torch.Generator().manual_seed(0)).to(first)
-    delta = first.expand_as(context.states)
+    delta = subject.call(context)[:, :1] - subject.truth(1)
+    if not bool(delta.isfinite().all()) or not bool(subject.size(delta, torch.zeros_like(delta)).all()):
+        delta = torch.randn(delta.shape, generator=torch.Generator().manual_seed(0)).to(delta)
+    delta = delta.expand_as(context.states)
     logs: list[Tensor] = []
     count = 0
     with frozen_weights():
         while count < steps:
-            small = SMALL * subject.state_size(context.states) / (subject.size(delta) + 1e-30)
-            moved = context.states + delta * small.reshape(-1, *(1,) * (delta.dim() - 1)).to(delta)
-            near = replace(context, states=moved)
-            before = near.states - context.states
+            small = SMALL * subject.size(context.states) / (subject.size(delta, torch.zeros_like(delta)) + 1e-30)
+            near = replace(
+                context, states=context.states + delta * small.reshape(-1, *(1,) * (delta.dim() - 1)).to(delta)
+            )
+            before = subject.size(near.states[:, -1:], context.states[:, -1:])
             made, other = subject.call(context), subject.call(near)
             count += made.shape[1]
             context, near = context.advance(made), near.advance(other)
-            delta = near.states - context.states
-            rate = (subject.size(delta[:, -1:]) / subject.size(before[:, -1:])).log() / made.shape[1]
+            rate = (subject.size(near.states[:, -1:], context.states[:, -1:]) / before).log() / made.shape[1]
             if not bool(rate.isfinite().all()):
                 break
             logs.append(rate)
+            delta = near.states - context.states
     return math.exp(float(torch.stack(logs).mean())) if logs else math.inf
 
 
@@ -340,46 +315,17 @@ def _median(values: Tensor) -> float:
     return float(values.double().nan_to_num(math.inf, math.inf).quantile(0.5, interpolation="higher"))
 
 
-def idle_parameters(subject: Subject, model: nn.Module, unroll: int) -> list[str]:
-    """Names of parameters that a backward pass of the rollout's error leaves without gradient."""
-    few = replace(subject, data=subject.data[:2])
-    steps = min(max(2, unroll), subject.data.shape[1] - subject.history)
-    model.zero_grad(set_to_none=True)
-    scaled = (subject.norm.scaled(x) for x in (rollout(few.step, few.window(0), steps), few.truth(1, steps)))
-    loss = trajectory_distance(*scaled).mean()
-    if not loss.requires_grad or not bool(loss.isfinite()):
-        return []  # a stepper without gradient, or a rollout that overflows at once, tells nothing
-    loss.backward()
-    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    found = [name for name, p in named if p.grad is None or not bool(p.grad.any())]
-    model.zero_grad(set_to_none=True)
-    return found
-
-
-@dataclass(frozen=True)
-class Late:
-    """States of the last quarter of the finite steps next to the true ones."""
-
-    energy: float = math.inf
-    mean_shift: float = 0.0
-    std: float = math.inf
-    late_bands: tuple[float, ...] = ()
-    true_bands: tuple[float, ...] = ()
-    change: float = math.inf
-
-
-def late_states(own: Tensor, truth: Tensor, bands: Bands) -> Late:
+def late_states(own: Tensor, truth: Tensor, bands: Bands) -> dict[str, Any]:
     """How the distribution of late states differs from the data's."""
     first = min(own.shape[1] - 2, 3 * own.shape[1] // 4)
-    w, u = own[:, first:].double(), truth[:, first:].double()
+    w, u = own[:, first:], truth[:, first:]
     by_band = [bands.energies(x.flatten(0, 1)).mean(dim=0) for x in (w, u)]
     own_bands, true_bands = (tuple((energy / (by_band[1].sum() + EPS**2)).tolist()) for energy in by_band)
     change = [float((norm(x.diff(dim=1)) / (norm(x[:, :-1]) + EPS)).mean()) for x in (w, u)]
-    return Late(
-        energy=float(w.square().mean() / (u.square().mean() + EPS**2)),
-        mean_shift=float((w.mean() - u.mean()).abs() / (u.std() + EPS)),
-        std=float(w.std() / (u.std() + EPS)),
-        late_bands=own_bands,
-        true_bands=true_bands,
-        change=change[0] / change[1] if change[1] else math.inf,
-    )
+    return {
+        "energy": float(w.square().mean() / (u.square().mean() + EPS**2)),
+        "std": float(w.std() / (u.std() + EPS)),
+        "late_bands": own_bands,
+        "true_bands": true_bands,
+        "change": change[0] / change[1] if change[1] else math.inf,
+    }

@@ -57,7 +57,7 @@ def finetune(
     stopped.
     """
     SIZES.check(size)
-    from hero.evaluation.finetune import measure_before
+    from hero.evaluation.evaluate import measure_before
     from hero.runs.finetune import finetune_config
     from hero.runs.folder import Run
     from hero.training import loop

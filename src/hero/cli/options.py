@@ -177,7 +177,7 @@ class Configuration:
                 "`hero data list` shows the benchmarks."
             )
         check_task(named.get("task"))
-        keys = {"task": key_of(named.get("task")), "backbone": "backbone.name", "size": "backbone.size"}
+        keys = {"task": parts.key_of(named.get("task")), "backbone": "backbone.name", "size": "backbone.size"}
         given = {keys.get(name, name): value for name, value in named.items() if value is not None}
         return dict(map(parse_override, self.set or ())) | given
 
@@ -253,15 +253,9 @@ def allow_code(trusted: bool) -> None:
         trust_stored_code()
 
 
-def key_of(task: str | None) -> str:
-    """The setting that a first argument stands for: a path is a file, a plain word a benchmark."""
-    is_file = task is not None and task not in parts.TASKS and (Path(task).exists() or "/" in task or "." in task)
-    return "data.path" if is_file or (task or "").startswith("apebench:") else "task.name"
-
-
 def check_task(task: str | None) -> None:
     """Refuse an unknown benchmark before torch is loaded; a file is looked for where it is read."""
-    if task is not None and key_of(task) == "task.name":
+    if task is not None and parts.key_of(task) == "task.name":
         parts.TASKS.check(task)
 
 

@@ -17,13 +17,12 @@ from hero.cli.options import (
     argument,
     check_task,
     flag,
-    key_of,
     option,
 )
 from hero.cli.show import show, show_json, show_rows
 from hero.console import say
 from hero.errors import HeroError, unknown_name
-from hero.parts import TASKS
+from hero.parts import TASKS, key_of
 
 if TYPE_CHECKING:
     from hero.data import Task

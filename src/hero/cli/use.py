@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hero.cli.options import Folders, JsonFile, argument, flag, key_of, not_a_folder, option
+from hero.cli.options import Folders, JsonFile, argument, flag, not_a_folder, option
 from hero.cli.runs import measure, show_result
 from hero.cli.show import show_rows
 from hero.console import say
 from hero.errors import HeroError
+from hero.parts import key_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -98,10 +99,10 @@ def evaluate(
 
 def show_score(scored: "Scored", json: Path | None, figure: Path | None) -> None:
     """Print a score, and write what was asked for."""
-    score = scored.score
+    score, errors = scored
     title = f"{score.prediction} against {score.truth}: {score.trajectories} trajectories, {score.steps} steps"
     show_numbers(title, score.metrics, score.baselines, score.trajectories)
-    keep(score, scored.errors, Path(score.prediction).name, json, figure)
+    keep(score, errors, Path(score.prediction).name, json, figure)
 
 
 def show_numbers(

@@ -26,7 +26,6 @@ from hero.method.norm import Norm, importance_of
 from hero.records import Record
 from hero.runs.config import RunConfig, build
 from hero.runs.folder import Run, versions
-from hero.runs.sections import CODE
 
 UNLICENSED = "unknown"
 TAGS = ("neural-operator", "pde", "autoregressive-rollout", "pytorch")
@@ -76,6 +75,7 @@ class ModelCard(Record):
         """The card of a trained run."""
         config, source = run.config, run.config.source
         axes = geometry_of(source, None).axis_weights()
+        weights = tuple("" if axis is None else _as_text(axis.numpy().astype("<f4")) for axis in axes)
         return cls(
             run=run.path.resolve().name,
             step=run.best_step,
@@ -92,8 +92,8 @@ class ModelCard(Record):
             forcing=source.forcing,
             norm=config.train.norm,
             channel_weights=importance_of(config.train.channel_weights, source.channel_names),
-            quadrature=tuple(map(packed_weights, axes)) if any(axis is not None for axis in axes) else (),
-            mask=packed(run.mask) if source.masked else "",
+            quadrature=weights if any(weights) else (),
+            mask=_as_text(np.packbits(run.mask.cpu().numpy())) if source.masked else "",
             band=run.band,
             hero=versions()["hero"],
         )
@@ -101,10 +101,11 @@ class ModelCard(Record):
     def measured(self) -> Norm:
         """The norm by which predictions are scored: without statistics of training data."""
         norm = Norm(by_channel=self.norm == "channels", importance=self.channel_weights)
-        shape = (self.channels, *self.grid)
+        shape, weights = (self.channels, *self.grid), np.ones(())
         try:
-            if self.quadrature:
-                norm.weights = unpacked_weights(self.quadrature, self.grid)
+            for text, points in zip(self.quadrature, self.grid, strict=bool(self.quadrature)):
+                axis = np.frombuffer(base64.b64decode(text), "<f4").astype(np.float64) if text else np.ones(points)
+                weights = weights[..., None] * (axis.reshape(points) / axis.sum())
             if self.mask:
                 bits = np.unpackbits(np.frombuffer(base64.b64decode(self.mask), np.uint8), count=math.prod(shape))
                 norm.mask = torch.from_numpy(bits.reshape(shape)).bool()
@@ -112,6 +113,7 @@ class ModelCard(Record):
             raise HeroError(
                 f"the mask or the quadrature of run {self.run} does not fit its grid; export the run again."
             ) from None
+        norm.weights = torch.from_numpy(weights) if self.quadrature else None
         return norm
 
     @property
@@ -156,23 +158,8 @@ class ModelCard(Record):
         )
 
 
-def packed(mask: Tensor) -> str:
-    """A mask as text."""
-    return base64.b64encode(np.packbits(mask.cpu().numpy()).tobytes()).decode()
-
-
-def packed_weights(weights: Tensor | None) -> str:
-    """Quadrature weights along one axis as text."""
-    return "" if weights is None else base64.b64encode(weights.numpy().astype("<f4").tobytes()).decode()
-
-
-def unpacked_weights(axes: Sequence[str], grid: Sequence[int]) -> Tensor:
-    """Quadrature weights in the shape of the grid, float64 with sum 1; ValueError where they do not fit it."""
-    weights = np.ones(())
-    for text, points in zip(axes, grid, strict=True):
-        axis = np.frombuffer(base64.b64decode(text), "<f4").astype(np.float64) if text else np.ones(points)
-        weights = weights[..., None] * (axis.reshape(points) / axis.sum())
-    return torch.from_numpy(weights)
+def _as_text(array: np.ndarray) -> str:
+    return base64.b64encode(array.tobytes()).decode()
 
 
 class FolderConfig(Record):
@@ -196,10 +183,6 @@ class FolderConfig(Record):
         """The name of the backbone: of a class its own, without the module or the hash in a given one's name."""
         name = str(self.flat().get("backbone.name", "fno"))
         return name.rpartition(":")[2].rpartition("-")[0] if name.startswith(PREFIX) else name.rpartition(":")[2]
-
-    def code_names(self) -> list[object]:
-        """The parts that may be classes of the user."""
-        return [self.flat().get(key) for key in CODE]
 
     @classmethod
     def of(cls, run: Run) -> FolderConfig:
@@ -232,22 +215,21 @@ class FolderConfig(Record):
 
 def card_text(about: FolderConfig) -> str:
     """The card: a YAML header, then use, data, test numbers, provenance and limits."""
-    card = about.card
-    backbone, strategy = about.backbone, str(about.config["strategy"]).rpartition(":")[2]
-    header = {"license": about.license, "library_name": "hero", "tags": [*TAGS, backbone, strategy]}
-    grid = " × ".join(map(str, card.grid))
+    card, data = about.card, about.config["data"]
+    name, strategy = about.config["backbone"]["name"], str(about.config["strategy"]).rpartition(":")[2]
+    header = {"license": about.license, "library_name": "hero", "tags": [*TAGS, about.backbone, strategy]}
+    steps, rollouts = data["test_steps"] + 1 - card.history, data["test_trajectories"]
     parts = [
         "\n".join(["---", *(f"{name}: {json.dumps(value)}" for name, value in header.items()), "---"]),  # JSON is YAML
-        f"# {card.task}: {backbone} trained with {strategy}",
+        f"# {card.task}: {about.backbone} trained with {strategy}",
         f"A neural operator that maps a state of {card.task} to the state {card.dt:g} later, in physical units. "
         f"Channels: {', '.join(card.channel_names)}.",
         "## Load",
-        _block(
-            "import hero",
-            'operator = hero.load("PATH OF THIS FOLDER")',
-            f"trajectory = operator.rollout(states, 100)  # states: ({_sizes(about)})",
-        ),
-        *_code_note(about),
+        '```python\nimport hero\noperator = hero.load("PATH OF THIS FOLDER")\n'
+        f"trajectory = operator.rollout(states, 100)  # states: {card.given_shape}\n```",
+        f"The backbone `{name}` is not a part of hero: load with `hero.load(path, model={about.backbone}(...))`."
+        if ":" in name
+        else "",
         "## Data",
         _table(("fact", "value"), _data(about)),
         "## Test numbers",
@@ -255,26 +237,12 @@ def card_text(about: FolderConfig) -> str:
         "## Provenance",
         _table(("fact", "value"), _provenance(about)),
         "## Limits",
-        f"Trained for the grid {grid}, the time step {card.dt:g} and states like the training data; other grids are "
-        f"refused. Errors were measured over {_measured(about)} and say nothing of longer rollouts or other "
-        "coefficients. Check a rollout against your solver before you rely on it.",
+        f"Trained for the grid {' × '.join(map(str, card.grid))}, the time step {card.dt:g} and states like the "
+        f"training data; other grids are refused. Errors were measured over {steps} steps of {rollouts} test rollouts "
+        "and say nothing of longer rollouts or other coefficients. Check a rollout against your solver before you rely "
+        "on it.",
     ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _sizes(about: FolderConfig) -> str:
-    """The shape of the states that a rollout starts from."""
-    card = about.card
-    history = (f"{card.history} states",) if card.history > 1 else ()
-    return ", ".join(("batch", *history, *map(str, (card.channels, *card.grid))))
-
-
-def _code_note(about: FolderConfig) -> list[str]:
-    """How to load it where the backbone is somebody's code."""
-    name = about.config["backbone"]["name"]
-    if ":" not in name:
-        return []
-    return [f"The backbone `{name}` is not a part of hero: load with `hero.load(path, model={about.backbone}(...))`."]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _data(about: FolderConfig) -> Iterable[tuple[str, str]]:
@@ -313,15 +281,6 @@ def _provenance(about: FolderConfig) -> Iterable[tuple[str, str]]:
     yield from about.versions.items()
 
 
-def _measured(about: FolderConfig) -> str:
-    steps = about.config["data"]["test_steps"] + 1 - about.card.history
-    return f"{steps} steps of {about.config['data']['test_trajectories']} test rollouts"
-
-
 def _table(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [headings, ("---",) * len(headings), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
-
-
-def _block(*lines: str) -> str:
-    return "\n".join(["```python", *lines, "```"])

@@ -11,6 +11,7 @@ A model folder is data: opening it runs nobody's code. With `huggingface_hub` in
 from __future__ import annotations
 
 import contextlib
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,11 +32,13 @@ from hero.method.rollout import Stepper, rollout
 from hero.models import count_parameters
 from hero.runs.checkpoint import read_weights, save_weights, weights_of
 from hero.runs.folder import Run
+from hero.runs.sections import CODE
 from hero.runs.start import own_module
-from hero.runs.stored import is_run
+from hero.runs.stored import find_run, is_run
 from hero.strategies import Strategy
 
 WEIGHTS, CONFIG, README = "model.safetensors", "config.json", "README.md"
+EXPORTED = tuple(Path(kind.file).suffix for kind in FORMATS.values())
 
 
 class Hub:
@@ -74,9 +77,7 @@ class Operator(nn.Module, Hub):
         self.network, self.about, self.file = network, about, file
         self.license = about.license if about else UNLICENSED
         self.strategy = about.run_config().untrained_strategy if about else None
-        known = about or file
-        assert known is not None
-        self.card: ModelCard = known.card
+        self.card: ModelCard = (about or file).card  # type: ignore[union-attr]
 
     @property
     def backbone(self) -> nn.Module:
@@ -149,10 +150,8 @@ class Operator(nn.Module, Hub):
     def _from_pretrained(
         cls, *, model_id: str, model: nn.Module | None = None, trust_code: bool = False, **download: Any
     ) -> Operator:
-        folder = Path(model_id)
-        if not folder.is_dir():
-            folder = downloaded(model_id, download)
-        return open_folder(folder, model, trust_code)
+        folder = Path(model_id) if Path(model_id).is_dir() else downloaded(model_id, download)
+        return open_model(folder, model, trust_code)
 
 
 def write_folder(run: Path, out: Path, license: str = UNLICENSED) -> Path:
@@ -189,23 +188,26 @@ def downloaded(repository: str, options: dict[str, Any]) -> Path:
         ) from error
 
 
+def find_model(name: Any, runs: Path) -> Path:
+    """A file or folder by its path, or the folder of a run by its id."""
+    if not isinstance(name, str | PathLike):
+        raise HeroError(f"{type(name).__name__} is not a model; give a run, a file, an Operator or a function.")
+    path = Path(name)
+    return path if path.exists() or path.suffix in EXPORTED else find_run(str(name), runs)
+
+
 def open_model(path: Path, model: nn.Module | None = None, trust_code: bool = False) -> Operator:
     """A run folder, a model folder, or an exported file as an Operator on the CPU, in evaluation mode.
 
     Code that a stored configuration names is not run: `model` stands for its backbone, or `trust_code` imports it.
     """
     path = Path(path)
-    if path.suffix in {Path(kind.file).suffix for kind in FORMATS.values()}:
+    if path.suffix in EXPORTED:
         return Operator(nn.Identity(), file=load_stepper(path, trust_code)).eval()
     if is_run(path):
         if trust_code:
             trust(read_toml(Run(path).config_file).get("strategy"), typed=False)
         return assembled(FolderConfig.of(Run(path)), path, model, trust_code)
-    return open_folder(path, model, trust_code)
-
-
-def open_folder(path: Path, model: nn.Module | None = None, trust_code: bool = False) -> Operator:
-    """The operator of a model folder."""
     if not (path / CONFIG).is_file():
         raise HeroError(
             f"{path} is neither a run folder, a model folder, an .onnx nor a .pt2 file; `hero runs` lists the runs."
@@ -217,7 +219,7 @@ def assembled(about: FolderConfig, folder: Path, model: nn.Module | None, trust_
     """The operator of a configuration with the weights in `folder`."""
     name = str(about.flat().get("backbone.name", "fno"))
     if trust_code:
-        trust(*about.code_names(), typed=False)
+        trust(*(about.flat().get(key) for key in CODE), typed=False)
     if ":" in name and model is None and not is_known(name):
         if name.startswith(PREFIX):
             found("backbone", name)  # says how to load it

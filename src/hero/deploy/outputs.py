@@ -1,8 +1,8 @@
-"""Rollouts written block by block, under a temporary name that is renamed at the end.
+"""Rollouts written block by block, under a temporary name that is renamed at the end, and what they say of themselves.
 
     with create(path, shape, about, chunk) as output:
         output.append(block)        # (trajectory, some steps, channel, *space)
-        output.cut(steps)           # fewer than announced, after a stop
+        output.written = steps      # fewer than announced, after a stop
 
 HDF5, NetCDF and Zarr hold one block in memory at a time; .npz and .npy hold everything and are refused above `LARGEST`.
 """
@@ -13,16 +13,20 @@ import contextlib
 import json
 import math
 import os
+import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import h5py
 import numpy as np
 
 from hero.data.files.handles import close_hdf5
-from hero.deploy.header import Labelled, RolloutHeader
+from hero.data.files.recording import Axis
+from hero.data.files.selection import length_of
+from hero.data.formats.xarray import PERIODIC, PLACE, PREDICTED, is_zarr
 from hero.errors import HeroError, install_hint
 from hero.files import replacing
 
@@ -35,17 +39,79 @@ LARGEST = 2 * 10**9
 """Bytes of a rollout that is held in memory."""
 
 
-class Output(Protocol):
-    """A file that is being written."""
+@dataclass(frozen=True)
+class Labelled:
+    """Numbers along some dimensions, with their attributes."""
 
-    written: int
-    """Steps so far."""
+    dims: tuple[str, ...]
+    values: np.ndarray
+    attributes: dict[str, Any] = field(default_factory=dict)
 
-    def append(self, block: np.ndarray) -> None:
-        """Write the next steps, (trajectory, steps, channel, *space)."""
 
-    def cut(self, steps: int) -> None:
-        """Keep the first `steps` steps."""
+@dataclass(frozen=True)
+class RolloutHeader:
+    """The description of a rollout in its file, so that it can be read as a recording."""
+
+    run: str
+    channels: tuple[str, ...]
+    axes: tuple[Axis, ...]
+    dt: float
+    history: int
+    conditioning: tuple[str, ...] = ()
+    mu: np.ndarray | None = None
+    """Numbers of the conditioning, (trajectory, p)."""
+    units: tuple[str, ...] = ()
+    """Units of the channels."""
+    time_unit: str = ""
+    positions: np.ndarray | None = None
+    """Coordinates of a point cloud, (points, d)."""
+
+    @property
+    def dims(self) -> list[str]:
+        """The dimensions of each channel."""
+        return ["trajectory", "time", *(axis.name for axis in self.axes)]
+
+    def labels(self, trajectories: int, steps: int) -> dict[str, Labelled]:
+        """The coordinates of the dimensions, then the numbers and positions that belong to a rollout."""
+        time = self.dt * (self.history + np.arange(steps))
+        found = {"trajectory": Labelled(("trajectory",), np.arange(trajectories, dtype=np.int32))}
+        found["time"] = Labelled(("time",), time, {"units": self.time_unit} if self.time_unit else {})
+        for axis in self.axes:
+            told: dict[str, Any] = {"units": axis.unit} if axis.unit else {}
+            told |= {} if axis.periodic is None or axis.name == "point" else {PERIODIC: int(axis.periodic)}
+            found[axis.name] = Labelled((axis.name,), axis.coordinates, told)
+        own = {} if self.positions is None else dict(zip("xyz", self.positions.T, strict=False))
+        found |= {name: Labelled(("point",), values) for name, values in own.items()}
+        numbers = () if self.mu is None else zip(self.conditioning, self.mu.T, strict=True)
+        return found | {n: Labelled(("trajectory",), values) for n, values in numbers if n not in found}
+
+    def variables(self, taken: Collection[str]) -> dict[str, dict[str, Any]]:
+        """The attributes of a variable for each channel, whose name is neither a path nor one of those `taken`."""
+        names = [re.sub(r"[^\w.+-]+", "_", name) for name in self.channels]
+        units = self.units or ("",) * len(names)
+        return {
+            f"{name}_" if name in taken else name: {PLACE: place} | ({"units": unit} if unit else {})
+            for place, (name, unit) in enumerate(zip(names, units, strict=True))
+        }
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The attributes of a NetCDF file."""
+        return {"Conventions": "CF-1.8", "source": PREDICTED, "run": self.run, "history_states": self.history}
+
+
+def as_dataset(rollout: np.ndarray, about: RolloutHeader) -> Any:
+    """An xarray.Dataset of a rollout (trajectory, time, channel, *space), with a variable for each channel."""
+    try:
+        import xarray
+    except ImportError as error:
+        raise HeroError(f"`as_xarray` needs xarray; {install_hint('xarray')}.") from error
+    labels, dims = about.labels(*rollout.shape[:2]), about.dims
+    variables = zip(about.variables(labels).items(), np.moveaxis(rollout, 2, 0), strict=True)
+    data: dict[str, Any] = {name: (dims, values, told) for (name, told), values in variables}
+    data |= {n: (part.dims, part.values, part.attributes) for n, part in labels.items() if n not in dims}
+    coordinates = {name: (name, labels[name].values, labels[name].attributes) for name in dims}
+    return xarray.Dataset(data, coordinates, about.facts)
 
 
 def check_output(path: Path, shape: tuple[int, ...]) -> None:
@@ -60,8 +126,30 @@ def check_output(path: Path, shape: tuple[int, ...]) -> None:
         )
     if path.suffix == ZARR:
         _zarr(path)
-        if path.exists() and not any((path / name).is_file() for name in ("zarr.json", ".zgroup")):
+        if path.exists() and not is_zarr(path):
             raise HeroError(f"{path} exists and is not a Zarr store; use another `out`.")
+
+
+class Output:
+    """Arrays that are filled along time: one with all channels, or one for each."""
+
+    def __init__(self, arrays: list[Any], together: bool) -> None:
+        self.arrays, self.together = arrays, together
+        self.written = 0
+        """Steps that count."""
+
+    def append(self, block: np.ndarray) -> None:
+        """Write the next steps, (trajectory, steps, channel, *space)."""
+        steps = slice(self.written, self.written + block.shape[1])
+        with disk_errors():
+            for channel, array in enumerate(self.arrays):
+                array[:, steps] = block if self.together else block[:, :, channel]
+        self.written += block.shape[1]
+
+    def cut(self) -> None:
+        """Give back the room of the steps that do not count."""
+        for array in self.arrays:
+            array.resize((array.shape[0], self.written, *array.shape[2:]))
 
 
 @contextlib.contextmanager
@@ -79,49 +167,15 @@ def create(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int)
         yield from _hdf5(path, shape, about, chunk)
 
 
-class InMemory:
-    """Everything, until it is written at once."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.values, self.written = np.empty(shape, np.float32), 0
-
-    def append(self, block: np.ndarray) -> None:
-        self.values[:, self.written : self.written + block.shape[1]] = block
-        self.written += block.shape[1]
-
-    def cut(self, steps: int) -> None:
-        self.written = steps
-
-
 def _arrays(path: Path, shape: tuple[int, ...]) -> Iterator[Output]:
-    output = InMemory(shape)
+    values = np.empty(shape, np.float32)
+    output = Output([values], together=True)
     yield output
-    values = output.values[:, : output.written]
     with replacing(path) as temporary, temporary.open("wb") as file:
         if path.suffix == ".npy":
-            np.save(file, values, allow_pickle=False)
+            np.save(file, values[:, : output.written], allow_pickle=False)
         else:
-            np.savez(file, allow_pickle=False, prediction=values)
-
-
-class InStores:
-    """Arrays in a file that grow in time: one with all channels, or one for each."""
-
-    def __init__(self, arrays: list[Any], together: bool) -> None:
-        self.arrays, self.together, self.written = arrays, together, 0
-
-    def append(self, block: np.ndarray) -> None:
-        steps = slice(self.written, self.written + block.shape[1])
-        with disk_errors():
-            for channel, array in enumerate(self.arrays):
-                array[:, steps] = block if self.together else block[:, :, channel]
-        self.written += block.shape[1]
-
-    def cut(self, steps: int) -> None:
-        for array in self.arrays:
-            if array.shape[1] != steps:
-                array.resize((array.shape[0], steps, *array.shape[2:]))
-        self.written = steps
+            np.savez(file, allow_pickle=False, prediction=values[:, : output.written])
 
 
 def _hdf5(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int) -> Iterator[Output]:
@@ -133,41 +187,46 @@ def _hdf5(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int) 
             with disk_errors():
                 output = _variables_in(file, shape, about, chunk) if named else _dataset_in(file, shape, about, chunk)
             yield output
-            output.cut(output.written)
-            if named:
-                with disk_errors():
-                    _attach_scales(file, output, about.labels((*shape[:1], output.written, *shape[2:])))
+            with disk_errors():
+                output.cut()
+                if named:
+                    _attach_scales(file, output.arrays, about.dims, about.labels(shape[0], output.written))
         finally:
             with disk_errors():
                 file.close()
         close_hdf5()  # an earlier file of this name may be open for reading
 
 
-def _dataset_in(file: h5py.File, shape: tuple[int, ...], about: RolloutHeader, chunk: int) -> InStores:
+def _dataset_in(file: h5py.File, shape: tuple[int, ...], about: RolloutHeader, chunk: int) -> Output:
     """All channels in one dataset."""
     file.attrs.update({"run": about.run, "dt": about.dt, "history": about.history})
-    for name in ("channels", "axes", "extent", "periodic", "conditioning"):
-        file.attrs[name] = json.dumps(getattr(about, name))
+    told = {
+        "channels": about.channels,
+        "axes": [axis.name for axis in about.axes],
+        "extent": [length_of(axis.coordinates, bool(axis.periodic)) for axis in about.axes],
+        "periodic": [bool(axis.periodic) for axis in about.axes],
+        "conditioning": about.conditioning,
+    }
+    file.attrs.update({name: json.dumps(value) for name, value in told.items()})
     if about.mu is not None:
         file["mu"] = about.mu
     longest, chunks = (shape[0], None, *shape[2:]), (1, chunk, *shape[2:])
-    return InStores([file.create_dataset("u", shape, np.float32, maxshape=longest, chunks=chunks)], together=True)
+    return Output([file.create_dataset("u", shape, np.float32, maxshape=longest, chunks=chunks)], together=True)
 
 
-def _variables_in(file: h5py.File, shape: tuple[int, ...], about: RolloutHeader, chunk: int) -> InStores:
+def _variables_in(file: h5py.File, shape: tuple[int, ...], about: RolloutHeader, chunk: int) -> Output:
     """A variable for each channel, as in NetCDF 4."""
     file.attrs.update(about.facts)
     (rows, steps), space, arrays = shape[:2], shape[3:], []
     sizes: dict[str, Any] = {"shape": (rows, steps, *space), "maxshape": (rows, None, *space)}
-    for name, told in about.variables(about.labels(shape)).items():
+    for name, told in about.variables(about.labels(rows, steps)).items():
         arrays.append(file.create_dataset(name, dtype=np.float32, chunks=(1, chunk, *space), **sizes))
         arrays[-1].attrs.update(told)
-    return InStores(arrays, together=False)
+    return Output(arrays, together=False)
 
 
-def _attach_scales(file: h5py.File, output: InStores, labels: Mapping[str, Labelled]) -> None:
+def _attach_scales(file: h5py.File, arrays: list[Any], dims: list[str], labels: Mapping[str, Labelled]) -> None:
     """Coordinates as the dimension scales by which NetCDF names dimensions."""
-    dims = [name for name, label in labels.items() if label.dims == (name,)]
     for name, label in labels.items():
         made = file.create_dataset(name, data=label.values)
         made.attrs.update(label.attributes)
@@ -175,7 +234,7 @@ def _attach_scales(file: h5py.File, output: InStores, labels: Mapping[str, Label
             made.make_scale(name)
         else:
             made.dims[0].attach_scale(file[label.dims[0]])
-    for array in output.arrays:
+    for array in arrays:
         for place, name in enumerate(dims):
             array.dims[place].attach_scale(file[name])
 
@@ -190,44 +249,33 @@ def disk_errors() -> Iterator[None]:
 
 
 def _store(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int) -> Iterator[Output]:
-    zarr = _zarr(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    earlier = temporary.with_suffix(".old")
+    sizes = {"shape": (*shape[:2], *shape[3:]), "chunks": (1, chunk, *shape[3:]), "dtype": "float32"}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        group = zarr.open_group(temporary, mode="w")
+        group = _zarr(path).open_group(temporary, mode="w")
         group.attrs.update({**about.facts, "dt": about.dt, "channels": list(about.channels)})
-        dims = [name for name, label in about.labels(shape).items() if label.dims == (name,)]
+        variables = about.variables(about.labels(*shape[:2]))
         arrays = [
-            group.create_array(
-                variable,
-                shape=(*shape[:2], *shape[3:]),
-                chunks=(1, chunk, *shape[3:]),
-                dtype="float32",
-                dimension_names=dims,
-                attributes=told,
-            )
-            for variable, told in about.variables(about.labels(shape)).items()
+            group.create_array(name, **sizes, dimension_names=about.dims, attributes=told)
+            for name, told in variables.items()
         ]
-        output = InStores(arrays, together=False)
+        output = Output(arrays, together=False)
         yield output
-        output.cut(output.written)
-        for name, label in about.labels((*shape[:1], output.written, *shape[2:])).items():
+        output.cut()
+        for name, label in about.labels(shape[0], output.written).items():
             group.create_array(name, data=label.values, dimension_names=list(label.dims), attributes=label.attributes)
-        _replace_folder(temporary, path)
+        if path.exists():
+            os.replace(path, earlier)
+        os.replace(temporary, path)
     except OSError as error:
         raise HeroError(
             f"cannot write {path} ({error.strerror or error}); check disk space and permissions."
         ) from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _replace_folder(temporary: Path, path: Path) -> None:
-    earlier = temporary.with_suffix(".old")
-    if path.exists():
-        os.replace(path, earlier)
-    os.replace(temporary, path)
-    shutil.rmtree(earlier, ignore_errors=True)
+        for folder in (temporary, earlier):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _zarr(path: Path) -> Any:

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from hero.config.registry import trust_stored_code
 from hero.console import progress_bar
-from hero.deploy.model_folder import CONFIG, Operator, open_model
+from hero.data.trajectories import Trajectories
+from hero.deploy.model_folder import Operator, find_model, open_model
 from hero.deploy.outputs import Output, check_output, create
-from hero.deploy.starts import GivenStates, default_start, described, read_start
+from hero.deploy.starts import described, starting_states
 from hero.errors import HeroError
 from hero.evaluation.measure import StreamedErrors
 from hero.method.rollout import Stepper, counted, rollout, unroll
 from hero.runs.folder import Run, choose_device
-from hero.runs.stored import find_run
+from hero.runs.stored import is_run
 from hero.training.compile import compiled
 
 CALLED = 5
@@ -90,20 +91,15 @@ def predict(
     operator = open_operator(model, runs_dir, trust_code)
     if compile and operator.plain_network is None:
         raise HeroError(f"{model} cannot be compiled, only the plain network of a run can; leave out `compile`.")
-    card = operator.card
-    start = read_start(source, card, trajectories) if source else default_start(card, data_dir, trajectories)
-    return Rolling(operator, start, steps, compile).into(out)
+    data, notes = starting_states(operator.card, data_dir, source, trajectories)
+    return Rolling(operator, data, steps, compile, notes).into(out)
 
 
 def open_operator(name: str, runs_dir: Path, trust_code: bool = False) -> Operator:
     """An exported file or a model folder by its path, or a run by path or id, on the device of the run."""
-    path = Path(name)
-    if path.suffix in (".onnx", ".pt2") or path.is_file() or (path / CONFIG).is_file():
-        return open_model(path, trust_code=trust_code)
-    if trust_code:
-        trust_stored_code()
-    run = find_run(name, runs_dir)
-    return open_model(run).to(choose_device(Run(run).config.train.device))
+    path = find_model(name, runs_dir)
+    operator = open_model(path, trust_code=trust_code)
+    return operator.to(choose_device(Run(path).config.train.device)) if is_run(path) else operator
 
 
 class NothingToKeep(Exception):
@@ -113,16 +109,27 @@ class NothingToKeep(Exception):
 class Rolling:
     """A rollout under way: the contexts of all trajectories, and the step at which each left the finite range."""
 
-    def __init__(self, operator: Operator, start: GivenStates, steps: int, compile: bool = False) -> None:
-        self.operator, self.start, self.steps = operator, start, steps
+    def __init__(
+        self, operator: Operator, data: Trajectories, steps: int, compile: bool = False, notes: Sequence[str] = ()
+    ) -> None:
+        """From the first states of `data`; whatever follows them is the truth."""
+        self.operator, self.data, self.steps, self.notes = operator, data, steps, list(notes)
         card = operator.card
-        self.context = start.data.window(0, card.history, 1).to("cpu")
-        self.check_forcing()
+        self.context = data.window(0, card.history, 1).to("cpu")
+        known = data.forced_states - card.history + 1
+        if card.forcing and known < steps:
+            raise HeroError(
+                f"the forcing ({', '.join(card.forcing)}) is given for {known} steps, and `steps` is {steps}; "
+                "give it for every step, or ask for fewer."
+            )
         self.shape = (len(self.context.states), steps, *self.context.states.shape[2:])
         self.calls = card.bundle * (CALLED if compile else 1)
         self.chunk, self.block = block_sizes(self.shape, self.calls)
-        self.step: Stepper = compiled_steps(operator, self.calls) if compile else operator.stepper()
-        self.title = "compiling, then predicting" if compile else "predicting"
+        self.step: Stepper = operator.stepper()
+        self.title = "predicting"
+        if compile:  # which takes a minute and pays in long rollouts
+            some_steps, self.title = compiled(unroll, operator.device), "compiling, then predicting"
+            self.step = lambda context: some_steps(operator.plain_network, context, self.calls).flatten(1, 2)
         self.bad = torch.full((self.shape[0],), torch.inf)
         """The first step that is not finite."""
         self.outside = torch.zeros(self.shape[0], dtype=torch.bool)
@@ -131,26 +138,23 @@ class Rolling:
         self.reach = (0.5 + ROOM) * (band[:, 1] - band[:, 0])
         self.norm = card.measured()
         self.errors = StreamedErrors(self.norm)
-        self.notes = list(start.notes)
 
     def into(self, path: Path) -> Prediction:
         """Write the rollout to `path`."""
         check_output(path, self.shape)
         clock, interrupted, made = time.perf_counter(), False, 0
-        try:
-            with create(path, self.shape, described(self.operator.card, self.context.mu), self.chunk) as output:
-                try:
-                    with progress_bar(self.title, self.shape[0] * self.steps) as advance:
-                        self.fill(output, advance)
-                except KeyboardInterrupt:
-                    interrupted = True
-                if bool(self.bad.isfinite().all()):
-                    output.cut(int(self.bad.max()) - 1)
-                made = output.written
-                if not made:
-                    raise NothingToKeep
-        except NothingToKeep:
-            pass
+        about = described(self.operator.card, self.context.mu)
+        with suppress(NothingToKeep), create(path, self.shape, about, self.chunk) as output:
+            try:
+                with progress_bar(self.title, self.shape[0] * self.steps) as advance:
+                    self.fill(output, advance)
+            except KeyboardInterrupt:
+                interrupted = True
+            if bool(self.bad.isfinite().all()):
+                output.written = int(self.bad.max()) - 1
+            made = output.written
+            if not made:
+                raise NothingToKeep
         seconds = time.perf_counter() - clock
         shape = (self.shape[0], made, *self.shape[2:])
         diverged = int(self.bad.isfinite().sum())
@@ -173,19 +177,9 @@ class Rolling:
             self.compare(block, first)
             output.append(self.norm.hidden(block).numpy())
 
-    def check_forcing(self) -> None:
-        """HeroError where the forcing ends before the rollout does."""
-        card = self.operator.card
-        known = self.start.data.forced_states - card.history + 1
-        if card.forcing and known < self.steps:
-            raise HeroError(
-                f"the forcing ({', '.join(card.forcing)}) is given for {known} steps, and `steps` is {self.steps}; "
-                "give it for every step, or ask for fewer."
-            )
-
     def forcing(self, first: int, steps: int) -> Tensor | None:
         """The forcing of the steps after `first`; of those that a call makes too many, the last one known."""
-        data, rows = self.start.data, torch.arange(self.shape[0])
+        data, rows = self.data, torch.arange(self.shape[0])
         first += self.operator.card.history - 1
         known = min(steps, data.forced_states - first)
         found = data.forcing_at(rows, torch.full_like(rows, first), known)
@@ -216,7 +210,7 @@ class Rolling:
 
     def compare(self, block: Tensor, first: int) -> None:
         """Measure the errors of a block that begins after `first` steps, as far as the truth goes."""
-        history, data = self.operator.card.history, self.start.data
+        history, data = self.operator.card.history, self.data
         known = min(block.shape[1], data.shape[1] - history - first)
         if known < 1 or len(self.errors) != first:
             return
@@ -234,12 +228,6 @@ def block_sizes(shape: tuple[int, ...], calls: int) -> tuple[int, int]:
     block = max(calls, block // calls * calls)
     chunk = max(calls, min(CHUNK_BYTES // size, block) // calls * calls)
     return min(chunk, steps), max(chunk, block // chunk * chunk)
-
-
-def compiled_steps(operator: Operator, calls: int) -> Stepper:
-    """Some steps per call, compiled: compiling takes a minute and pays in long rollouts."""
-    some_steps = compiled(unroll, operator.device)
-    return lambda context: some_steps(operator.plain_network, context, calls).flatten(1, 2)
 
 
 def truth_steps(steps: int) -> list[int]:

@@ -129,13 +129,8 @@ def waves(points: int, kept: int, normalization: int, both: bool, dtype: torch.d
     phase = 2 * math.pi / points * torch.outer(*(torch.arange(n, dtype=torch.float64) for n in (points, kept)))
     k = torch.arange(kept)
     count = torch.where((k == 0) | (2 * k == points), 1.0, 2.0) if both else 1.0
-    factor = count * scale_of(normalization, points)
+    factor = count * (1.0, points**-0.5, 1 / points)[normalization]  # as torch counts them
     return (factor * torch.cos(phase)).to(dtype), (factor * torch.sin(phase)).to(dtype)
-
-
-def scale_of(normalization: int, points: int) -> float:
-    """The factor of a transform along one axis; torch counts none as 0, 1/√N as 1 and 1/N as 2."""
-    return (1.0, points**-0.5, 1 / points)[normalization]
 
 
 def from_real(x: Tensor, dim: list[int], normalization: int, onesided: bool) -> Complex:

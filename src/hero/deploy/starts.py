@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import zipfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,33 +24,35 @@ from hero.data.files.trajectories import FileTrajectories
 from hero.data.formats import open_recording
 from hero.data.trajectories import Trajectories
 from hero.deploy.card import ModelCard
-from hero.deploy.header import RolloutHeader
+from hero.deploy.outputs import RolloutHeader
 from hero.errors import HeroError, reason_of
-from hero.method.norm import Norm
 
 
-@dataclass(frozen=True)
-class GivenStates:
-    """Trajectories whose first H states are given, and what a user should know of them."""
+def starting_states(
+    card: ModelCard, data_dir: Path, path: Path | None = None, trajectories: int | None = None
+) -> tuple[Trajectories, list[str]]:
+    """The first `trajectories` of a file, by default of the operator's test data, which are solved if they are missing.
 
-    data: Trajectories
-    notes: tuple[str, ...] = ()
-
-
-def read_start(path: Path, card: ModelCard, trajectories: int | None = None) -> GivenStates:
-    """The first `trajectories` of a file: an array of states (batch, H, channel, *space), or a recording."""
-    bare = array_of_states(path, card) if path.suffix in (".npy", ".npz") and path.is_file() else None
-    start = GivenStates(bare) if bare is not None else from_recording(path, card)
-    data = start.data if trajectories is None else first_of(start.data, trajectories, path)
-    check_finite(data, card.history, path, card.measured())
-    return GivenStates(data, start.notes)
-
-
-def default_start(card: ModelCard, data_dir: Path, trajectories: int | None = None) -> GivenStates:
-    """The test trajectories of the operator's data, which are solved if they are missing."""
-    source = source_of(card)
-    data = load_trajectories(source, card.test, data_dir)
-    return GivenStates(data if trajectories is None else first_of(data, trajectories, source.title))
+    The file is an array of states (batch, H, channel, *space), or a recording. With them come sentences for the user.
+    """
+    notes: list[str] = []
+    if path is None:
+        source = source_of(card)
+        data, name = load_trajectories(source, card.test, data_dir), source.title
+    else:
+        bare = array_of_states(path, card) if path.suffix in (".npy", ".npz") and path.is_file() else None
+        (data, notes), name = (bare, notes) if bare is not None else from_recording(path, card), str(path)
+    if trajectories is not None:
+        if not 1 <= trajectories <= len(data):
+            raise HeroError(
+                f"`trajectories` {trajectories} is not within the {len(data)} of {name}; use 1 to {len(data)}."
+            )
+        part = slice(trajectories)
+        data = data.only(part) if isinstance(data, FileTrajectories) else data[part]  # a file keeps them
+    bad = ~card.measured().without_masked(data.frames(slice(card.history))).isfinite().flatten(1).all(dim=1)
+    if bool(bad.any()):
+        raise HeroError(f"{name} has NaN or infinite values (first in sample {int(bad.nonzero()[0])}); remove them.")
+    return data, notes
 
 
 def source_of(card: ModelCard) -> Source:
@@ -66,59 +69,46 @@ def described(card: ModelCard, mu: Tensor | None) -> RolloutHeader:
     points = source.points() if there else None
     exact = source.coordinates() if there else tuple(np.arange(n) for n in source.space)
     axes = zip(source.axes, exact, strict=True)
-    grid = [replace(axis, coordinates=x) if np.isnan(axis.coordinates).any() else axis for axis, x in axes]
     return RolloutHeader(
         run=card.run,
-        channels=card.channel_names or tuple(f"u{i}" for i in range(card.channels)),
-        axes=("point",) if source.cloud else ("x", "y", "z")[: len(card.grid)],
-        extent=source.extents,
-        periodic=source.periodic,
+        channels=card.channel_names,
+        axes=tuple(replace(axis, coordinates=x) if np.isnan(axis.coordinates).any() else axis for axis, x in axes),
         dt=card.dt,
         history=card.history,
         conditioning=card.conditioning,
         mu=mu.cpu().numpy() if mu is not None and mu.ndim == 2 else None,
         units=source.units,
         time_unit=source.time_unit,
-        grid=tuple(grid),
         positions=None if points is None else points[0],
     )
 
 
-def first_of(data: Trajectories, count: int, name: object) -> Trajectories:
-    """The first `count` trajectories; a file keeps them."""
-    if not 1 <= count <= len(data):
-        raise HeroError(f"`trajectories` {count} is not within the {len(data)} of {name}; use 1 to {len(data)}.")
-    if isinstance(data, FileTrajectories):
-        return data.only(slice(count))
-    return data[:count]
-
-
-def from_recording(path: Path, card: ModelCard) -> GivenStates:
+def from_recording(path: Path, card: ModelCard) -> tuple[Trajectories, list[str]]:
     """The trajectories of a recording with the channels, stride and grid points of the operator."""
     own = source_of(card)
     chosen = own.files.settings if own.files else FileSettings(path=str(path))
     given = open_recording(path, chosen.layout)
     recording = tidy(resampled(given, chosen.resample if given.times else 0.0))
-    if recording.space == card.grid:  # such as a prediction, which is on the grid of the operator
-        chosen = chosen.model_copy(update={"crop": (), "coarsen": 1})
-    if math.isclose(recording.dt, card.dt, rel_tol=1e-6):
-        chosen = chosen.model_copy(update={"stride": 1})
-    known = {channel.name for channel in recording.channels}
-    names = chosen.fields if chosen.fields and set(chosen.fields) <= known else card.channel_names
-    fields = matched_channels(recording, names or ("u",) * card.channels, path, f"run {card.run}")
+    in_time = {*(channel.name for channel in recording.channels), *recording.series_names}
+    names = chosen.fields if chosen.fields and set(chosen.fields) <= in_time else card.channel_names
+    fields = matched_channels(recording, names, path, f"run {card.run}")
     positions = () if recording.points is None else tuple("xyz"[: recording.points.shape[1]])
     fixed = (*recording.scalar_names, *recording.field_names, *positions)
-    there_in_time = {*(channel.name for channel in recording.channels), *recording.series_names}
-    missing = [n for n in card.conditioning if n not in fixed]
-    missing += [name for name in card.forcing if name not in there_in_time]
+    missing = [name for name in card.conditioning if name not in fixed]
+    missing += [name for name in card.forcing if name not in in_time]
     if missing:
         there = ", ".join((*fixed, *recording.series_names)) or "none"
         raise HeroError(
             f"{path} has no {', '.join(missing)} (its conditioning: {there}), which run {card.run} needs; "
             f"add {'it' if len(missing) == 1 else 'them'} to the file."
         )
+    update: dict[str, Any] = {"fields": fields, "forcing": card.forcing}
+    if recording.space == card.grid:  # such as a prediction, which is on the grid of the operator
+        update |= {"crop": (), "coarsen": 1}
+    if math.isclose(recording.dt, card.dt, rel_tol=1e-6):
+        update["stride"] = 1
     known_dt = recording.dt != 1
-    recording = selected(recording, chosen.model_copy(update={"fields": fields, "forcing": card.forcing}))
+    recording = selected(recording, chosen.model_copy(update=update))
     if recording.space != card.grid:
         found, needed = (" x ".join(map(str, grid)) for grid in (recording.space, card.grid))
         raise HeroError(
@@ -139,7 +129,7 @@ def from_recording(path: Path, card: ModelCard) -> GivenStates:
         notes.append(f"{path.name} has dt = {dt:g} and the run {card.dt:g}: the truth is compared state by state.")
     if not are_equal_steps(time_steps(recording)):
         notes.append(f"the time steps in {path.name} differ: the truth is compared state by state.")
-    return GivenStates(data, tuple(notes))
+    return data, notes
 
 
 def array_of_states(path: Path, card: ModelCard) -> Trajectories | None:
@@ -188,10 +178,3 @@ def read_array(path: Path) -> tuple[str, np.ndarray | None, dict[str, np.ndarray
             return "", None, {}
         name = "states" if "states" in names else names[0]
         return name, np.asarray(arrays[name]), {n: arrays[n] for n in ("mu", "forcing") if n in arrays}
-
-
-def check_finite(data: Trajectories, history: int, path: Path, norm: Norm) -> None:
-    """Refuse initial states that are not finite."""
-    bad = ~norm.without_masked(data.frames(slice(history))).isfinite().flatten(1).all(dim=1)
-    if bool(bad.any()):
-        raise HeroError(f"{path} has NaN or infinite values (first in sample {int(bad.nonzero()[0])}); remove them.")

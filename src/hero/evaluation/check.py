@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -17,6 +18,18 @@ from hero.method.rollout import as_stepper
 
 LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
 """The two names of one library; a callback must be of the one whose Trainer calls it."""
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[torch.device]:
+    """The device of a module, which is in evaluation mode meanwhile; of a function, the CPU."""
+    module = model if isinstance(model, nn.Module) else nn.Module()
+    was_training = module.training
+    module.eval()
+    try:
+        yield next((p.device for p in module.parameters()), torch.device("cpu"))
+    finally:
+        module.train(was_training)
 
 
 class RolloutCheck:
@@ -45,16 +58,11 @@ class RolloutCheck:
 
     def __call__(self, model: nn.Module) -> dict[str, float]:
         """Errors by name; the model is in evaluation mode meanwhile."""
-        device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        was_training = model.training
-        model.eval()
-        try:
-            measures = [MEASURES["vrmse"]]
-            errors = rollout_errors(
-                as_stepper(model), self.data, max(self.steps), device, self.history, norm=self.norm, measures=measures
-            )["vrmse"]
-        finally:
-            model.train(was_training)
+        vrmse, steps = MEASURES["vrmse"], max(self.steps)
+        with evaluating(model) as device:
+            step, norm = as_stepper(model), self.norm
+            found = rollout_errors(step, self.data, steps, device, self.history, norm=norm, measures=[vrmse])
+        errors = found["vrmse"]
         self.blown_up = not bool((errors <= self.limit).all())
         return {f"vrmse@{step}": float(errors[:, step - 1].mean()) for step in self.steps}
 

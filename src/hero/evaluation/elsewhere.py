@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -52,13 +53,6 @@ class OtherMetrics(RunIdentity):
     baselines: dict[str, dict[str, float]] = Field(default_factory=dict)
 
 
-def common_points(own: Tensor | None, other: Tensor | None) -> Tensor | None:
-    """The mask of points where a run predicts and other data have values; on another grid, the mask of the data."""
-    if own is None or (other is not None and own.shape != other.shape):
-        return other
-    return own if other is None else own & other.cpu()
-
-
 def evaluate_on(
     run: Path, data_dir: Path, settings: Mapping[str, Any] | None = None, split: str = "test"
 ) -> tuple[OtherMetrics, dict[str, Tensor]]:
@@ -78,7 +72,8 @@ def evaluate_on(
     steps = truth.shape[1] - history
     if steps < 1:
         raise HeroError(f"{source.title} has {truth.shape[1]} states, too few after {history} given; use more.")
-    norm.mask, norm.weights = common_points(norm.mask, truth.mask), geometry_of(source, None).weights
+    masks = [mask.cpu() for mask in (norm.mask, truth.mask) if mask is not None and mask.shape == truth.shape[2:]]
+    norm.mask, norm.weights = reduce(torch.logical_and, masks) if masks else None, geometry_of(source, None).weights
     scoring = replace(config.scoring, steps=min(HORIZON, steps))
     measured = trained.measure(truth, scoring=scoring, title=f"{run.name}, {name}")
     if source.files and "data.path" in values:

@@ -1,4 +1,4 @@
-"""A trained run becomes metrics, error arrays and the rollout that the page shows."""
+"""Metrics, error arrays and the shown rollout of a trained run, and metrics of the checkpoint that it starts from."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from pathlib import Path
 
 import torch
 
+from hero.data import SCORED
 from hero.data.trajectories import Trajectories
 from hero.errors import HeroError
-from hero.evaluation.measure import NO_METRICS, Trained
+from hero.evaluation.measure import NO_METRICS, Trained, measure
 from hero.files import file_hash
 from hero.method import metrics
 from hero.method.rollout import rollout
 from hero.models import count_parameters
-from hero.runs.folder import Run, versions
-from hero.runs.records import Baseline, Errors, Metrics, TrainingCost
+from hero.runs.config import RunConfig
+from hero.runs.folder import Run, choose_device, load_data, versions
+from hero.runs.records import Baseline, Before, Errors, Metrics, TrainingCost
 from hero.runs.rollouts import FILE, FIRST_FILE, write_rollout
+from hero.runs.start import open_start
 
 
 def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = NO_METRICS) -> Metrics:
@@ -32,8 +35,8 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = NO_
     val = trained.measure(trained.data("val"), more=more, baselines=False, title="validation rollouts")
     test = trained.measure(data, more=more, title="test rollouts")
 
-    idle, measure = test.idle_of, config.scoring.measure
-    errors = Errors(test.arrays, val.score.numpy(), idle(measure), measure, idle(metrics.channel_vrmse.name))
+    idle, score = test.idle_of, config.scoring.measure
+    errors = Errors(test.arrays, val.score.numpy(), idle(score), score, idle(metrics.channel_vrmse.name))
     errors.write(Run(run).errors_file)
     typical = metrics.median_trajectory(errors.score, config.scoring.steps)
     write_rollouts(trained, data, {FILE: typical, FIRST_FILE: 0})
@@ -89,3 +92,33 @@ def training_cost(run: Run) -> TrainingCost:
         threads=torch.get_num_threads(),
         stopped_early=log.stopped_early,
     )
+
+
+def measure_before(config: RunConfig, runs_dir: Path, data_dir: Path) -> Before:
+    """Roll out the weights of `train.init` as they are; writes `before.json` and its errors, once for each run."""
+    run = runs_dir / config.run_id()
+    if (found := Run(run).before) is not None:
+        return found
+    device = choose_device(config.train.device)
+    model, strategy = config.build_operator().to(device), config.make_strategy()
+    start = open_start(model, config.train, config.backbone.name)
+    strategy.begin(model, load_data(config, "train", data_dir, device))
+    start.put()  # again: statistics that came with the weights replace ours
+    step = strategy.stepper(model.eval())
+    val, test = (
+        measure(
+            step,
+            load_data(config, name, data_dir, device),
+            strategy.norm,
+            device,
+            config.train.history,
+            scoring=config.scoring,
+            baselines=False,
+            title=f"checkpoint, {name}",
+        )
+        for name in SCORED
+    )
+    Errors(test.arrays, val.score.numpy(), measure=config.scoring.measure).write(Run(run).before_errors_file)
+    before = Before(checkpoint=config.train.init, init_hash=config.train.init_hash, val=val.summary, test=test.summary)
+    before.write(Run(run).before_file)  # last: its presence says that the measurement is complete
+    return before

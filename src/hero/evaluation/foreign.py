@@ -1,13 +1,12 @@
 """Scores of what hero did not train: a file of predictions against a file of truth, or anybody's function on data.
 
-score_files(Path("mine.h5"), Path("truth.h5")).score.metrics["gm100"]
-score_model("my.module:step", {"data.path": "flow.h5"}, Path("data"))
+score, errors = score_files(Path("mine.h5"), Path("truth.h5"))
+score, errors = score_model("my.module:step", {"data.path": "flow.h5"}, Path("data"))
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,15 @@ from torch import Tensor, nn
 
 from hero.config.registry import import_part, trust
 from hero.console import progress_bar
+from hero.data import Source
 from hero.data.files.recording import Recording, Trajectory
 from hero.data.files.selection import matched_channels
 from hero.data.formats import open_recording
-from hero.errors import HeroError, reason_of
+from hero.data.trajectories import Context, Trajectories
+from hero.errors import HeroError, reason_of, shown
 from hero.evaluation.measure import RolloutErrors, StreamedErrors, check_split, measure
 from hero.method.norm import Norm
-from hero.method.rollout import Stepper, as_stepper
+from hero.method.rollout import Stepper
 from hero.records import Record
 from hero.runs.config import make_config
 from hero.runs.folder import choose_device, load_data
@@ -53,29 +54,25 @@ class Score(Record):
     baselines: dict[str, dict[str, float]] = Field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Scored:
-    """A score, and the values (trajectory, step) of each measure."""
+Scored = tuple[Score, dict[str, Tensor]]
+"""A score, and the values (trajectory, step) of each measure."""
 
-    score: Score
-    errors: dict[str, Tensor]
 
-    @classmethod
-    def of(cls, prediction: str, truth: str, found: RolloutErrors, names: Sequence[str]) -> Scored:
-        """The score of what was measured."""
-        trajectories, steps = found.score.shape
-        score = Score(
-            prediction=prediction,
-            truth=truth,
-            trajectories=trajectories,
-            steps=steps,
-            horizon=found.scoring.steps,
-            metrics=found.summary,
-            score=tuple(found.score.mean(dim=0).tolist()),
-            channels=found.channels(names),
-            baselines=found.baselines,
-        )
-        return cls(score, found.errors)
+def scored(prediction: str, truth: str, found: RolloutErrors, names: Sequence[str]) -> Scored:
+    """The score of what was measured."""
+    trajectories, steps = found.score.shape
+    score = Score(
+        prediction=prediction,
+        truth=truth,
+        trajectories=trajectories,
+        steps=steps,
+        horizon=found.scoring.steps,
+        metrics=found.summary,
+        score=tuple(found.score.mean(dim=0).tolist()),
+        channels=found.channels(names),
+        baselines=found.baselines,
+    )
+    return score, found.errors
 
 
 def score_files(prediction: Path, truth: Path, offset: int | None = None, layout: str = "") -> Scored:
@@ -86,14 +83,15 @@ def score_files(prediction: Path, truth: Path, offset: int | None = None, layout
     `layout` names the axes of bare arrays.
     """
     made, true = open_recording(prediction, layout), open_recording(truth, layout)
-    if made.space != true.space:
-        sizes = (" x ".join(map(str, recording.space)) for recording in (made, true))
-        raise _differ("{} has states on {} points and {} on {}; resample one of them.", made, true, *sizes)
-    if len(made.trajectories) != len(true.trajectories):
-        counts = len(made.trajectories), len(true.trajectories)
-        raise _differ("{} has {} trajectories and {} has {}; give the same ones.", made, true, *counts)
+    for what, ours, theirs, remedy in (
+        ("points", made.space, true.space, "resample one of them"),
+        ("trajectories", (len(made.trajectories),), (len(true.trajectories),), "give the same ones"),
+    ):
+        if ours != theirs:
+            sizes = (f"{path} has {' x '.join(map(str, n))}" for path, n in ((prediction, ours), (truth, theirs)))
+            raise HeroError(f"{' and '.join(sizes)} {what}; {remedy}.")
     names = [channel.name for channel in true.channels]
-    order = matched_channels(made, names, made.files[0], str(true.files[0]))
+    order = matched_channels(made, names, prediction, str(truth))
     channels = [[channel.name for channel in made.channels].index(name) for name in order]
     pairs = list(zip(made.trajectories, true.trajectories, strict=True))
     skipped, offset = _alignment(made, true, offset, channels)
@@ -101,29 +99,12 @@ def score_files(prediction: Path, truth: Path, offset: int | None = None, layout
     rows, still = [], []
     with progress_bar("scoring", len(pairs)) as advance:
         for one, other in pairs:
-            rows.append(_errors(one, other, channels, skipped, offset, steps))
-            if offset:  # the state before the first prediction, kept
-                still.append(
-                    _errors(_standing(other, offset - 1, steps), other, range(len(channels)), 0, offset, steps)
-                )
+            predicted, kept = _errors(one, other, channels, skipped, offset, steps)
+            rows.append(predicted)
+            still.append(kept)
             advance()
-    errors = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
-    idle = {"persistence": {name: torch.cat([row[name] for row in still]) for name in still[0]}} if still else {}
-    return Scored.of(str(prediction), str(truth), RolloutErrors.of(errors, idle), names)
-
-
-def _standing(trajectory: Trajectory, frame: int, steps: int) -> Trajectory:
-    """The trajectory that stays at one of its states."""
-
-    def read(frames: slice, channels: Sequence[int]) -> np.ndarray:
-        state = trajectory.read(slice(frame, frame + 1), channels)
-        return np.repeat(state, len(range(*frames.indices(steps))), axis=0)
-
-    return Trajectory(steps, read)
-
-
-def _differ(sentence: str, made: Recording, true: Recording, ours: object, theirs: object) -> HeroError:
-    return HeroError(sentence.format(made.files[0], ours, true.files[0], theirs))
+    errors, idle = ({name: torch.cat([row[name] for row in all]) for name in all[0]} for all in (rows, still))
+    return scored(str(prediction), str(truth), RolloutErrors.of(errors, {"persistence": idle} if offset else {}), names)
 
 
 def _alignment(made: Recording, true: Recording, offset: int | None, channels: list[int]) -> tuple[int, int]:
@@ -157,23 +138,38 @@ def _is_same(a: np.ndarray, b: np.ndarray) -> bool:
 
 def _errors(
     made: Trajectory, true: Trajectory, channels: Sequence[int], skipped: int, offset: int, steps: int
-) -> dict[str, Tensor]:
-    """The measures (1, steps) of one trajectory, read in blocks.
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The measures (1, steps) of one trajectory, read in blocks, and of the state before it, kept, if there is one.
 
     Points that are NaN in the truth from the start are a mask and count in neither.
     """
+
+    def read(one: Trajectory, first: int, stop: int, chosen: Sequence[int]) -> Tensor:
+        return torch.from_numpy(one.read(slice(first, stop), chosen).astype(np.float64))[None]
+
     every = range(len(channels))
-    outside = np.isnan(true.read(slice(offset, offset + 1), every)[0])
-    errors = StreamedErrors(Norm(mask=torch.from_numpy(~outside) if outside.any() else None, by_channel=True))
-    block = max(1, BLOCK_VALUES // outside.size)
+    inside = ~read(true, offset, offset + 1, every)[0, 0].isnan()
+    norm = Norm(mask=None if bool(inside.all()) else inside, by_channel=True)
+    errors, idle = StreamedErrors(norm), StreamedErrors(norm)
+    block = max(1, BLOCK_VALUES // inside.numel())
     for first in range(0, steps, block):
         stop = min(first + block, steps)
-        parts = (
-            made.read(slice(skipped + first, skipped + stop), channels),
-            true.read(slice(offset + first, offset + stop), every),
-        )
-        errors.add(*(torch.from_numpy(part.astype(np.float64))[None] for part in parts))
-    return errors.values
+        truth = read(true, offset + first, offset + stop, every)
+        errors.add(read(made, skipped + first, skipped + stop, channels), truth)
+        if offset:
+            idle.add(read(true, offset - 1, offset, every).expand_as(truth), truth)
+    return errors.values, idle.values
+
+
+def opened_data(
+    data: Mapping[str, Any], split: str, data_dir: Path, device: torch.device | str = "cpu", history: int = 1
+) -> tuple[Trajectories, Norm, Source]:
+    """A split of files or of a benchmark, its norm with the statistics of the training split, and what is known."""
+    settings = {"strategy": "one_step", "train.unroll": 1, "train.history": history, **data}
+    config = make_config(overrides=settings)
+    norm = norm_of(config.source, config.train)
+    norm.fit(load_data(config, "train", data_dir, device))
+    return load_data(config, split, data_dir, device), norm, config.source
 
 
 def score_model(
@@ -190,21 +186,16 @@ def score_model(
     the conditioning last, to the next state (batch, channel, *space). Naming it runs its code.
     """
     check_split(split)
-    step, device = named_model(name)
-    settings = {"strategy": "one_step", "train.unroll": 1, "train.history": history, **data}
-    config = make_config(overrides=settings)
-    truth = load_data(config, split, data_dir, device)
-    norm, source = norm_of(config.source, config.train), config.source
-    norm.fit(load_data(config, "train", data_dir, device))
+    model, device = named_model(name)
+    truth, norm, source = opened_data(data, split, data_dir, device, history)
     longest = truth.shape[1] - history
     if steps is not None and not 1 <= steps <= longest:
         raise HeroError(f"`steps` {steps} is not within the {longest} that the split {split} has; use 1 to {longest}.")
-    step = explained(step, name)
-    found = measure(step, truth, norm, device, history, steps=steps, title=f"scoring {name}")
-    return Scored.of(name, source.title, found, source.channel_names)
+    found = measure(step_of(model, name), truth, norm, device, history, steps=steps, title=f"scoring {name}")
+    return scored(name, source.title, found, source.channel_names)
 
 
-def named_model(name: str) -> tuple[Stepper, torch.device]:
+def named_model(name: str) -> tuple[Callable[[Tensor], Any], torch.device]:
     """The function or module that the user typed; modules are moved to an accelerator if there is one."""
     if ":" not in name:
         raise HeroError(f"`model` {name!r} is not a function; write it as package.module:name.")
@@ -219,27 +210,26 @@ def named_model(name: str) -> tuple[Stepper, torch.device]:
             ) from error
     if isinstance(found, nn.Module):
         device = choose_device("auto")
-        return as_stepper(found.to(device).eval()), device
+        return found.to(device).eval(), device
     if not callable(found):
         raise HeroError(f"{name} is {type(found).__name__}, which cannot be called; name a function or an nn.Module.")
-    return lambda context: found(context.inputs()), torch.device("cpu")
+    return found, torch.device("cpu")
 
 
-def explained(step: Stepper, name: str) -> Stepper:
-    """`step` whose errors and wrong outputs are told in one sentence."""
+def step_of(model: Callable[[Tensor], Any], name: str) -> Stepper:
+    """Somebody's function as a step; where it fails or returns no state, that is told in one sentence."""
 
-    def checked(context: Any) -> Tensor:
-        shape = tuple(context.inputs().shape)
-        wanted = (len(context.states), *context.states.shape[2:])
+    def step(context: Context) -> Tensor:
+        inputs = context.inputs()
+        wanted = (len(inputs), *context.states.shape[2:])
         try:
-            made = step(context)
+            made = model(inputs)
         except Exception as error:  # whatever the function raises
             raise HeroError(
-                f"{name} fails on states of shape {shape} ({reason_of(error)}); it maps them to {wanted}."
+                f"{name} fails on states of shape {tuple(inputs.shape)} ({reason_of(error)}); it maps them to {wanted}."
             ) from error
-        if not isinstance(made, Tensor) or tuple(made.shape) != wanted:
-            found = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
-            raise HeroError(f"{name} maps states of shape {shape} to {found}, not to {wanted}; return the next state.")
+        if not isinstance(made, Tensor) or made.shape[2:] != inputs.shape[2:]:
+            raise HeroError(f"{name} returns {shown(made)} and not the next state, a tensor of shape {wanted}.")
         return made
 
-    return checked
+    return step

@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from hero.analysis.anatomy import shares
-from hero.analysis.doctor import Diagnosis
+from hero.analysis.doctor import Baselines, Diagnosis
 from hero.analysis.doctor_run import RunDiagnosis
-from hero.analysis.measures import Baselines
 from hero.report.tables import Column, Number, Row, Table, Text, format_number
 from hero.study.cost.count import readable
 
@@ -77,25 +76,24 @@ def _number(value: float, std: float) -> Number:
 
 
 def findings_table(found: Diagnosis) -> Table:
-    """Each finding with its mark and its remedy."""
-    rows = [
-        Row([Text(SIGNS[one.mark], verdict=VERDICTS[one.mark]), Text(one.kind), Text(one.text), Text(one.advice)])
-        for one in found.findings
-    ]
+    """Each finding with its mark and its remedy; the last row names what was looked at and needs no word."""
+    silent = ", ".join(one.kind for one in found.findings if not one.text)
+    told = [(one.mark, one.kind, one.text, one.advice) for one in found.findings if one.text]
+    told += [("ok", "nothing found", silent, "")] if silent else []
+    rows = [Row([Text(SIGNS[mark], verdict=VERDICTS[mark]), *map(Text, words)]) for mark, *words in told]
     columns = [Column(name, words=True) for name in ("", "finding", "found", "remedy")]
     return Table("", columns, rows, sortable=False)
 
 
 def verdict(found: Diagnosis, network: str = "") -> list[str]:
-    """The last lines: fit or not, the backbone and the sentence on its size, errors to beat, the command to type."""
+    """The last lines: fit or not, errors to beat, the sentence on the network, the command to type."""
     count = len(found.problems)
     if count:
         which = ", ".join(dict.fromkeys(one.kind for one in found.problems))
         problems = "problem" if count == 1 else "problems"
         return [f"not fit for training: solve {count} {problems} first ({which})"]
     warnings = ", ".join(dict.fromkeys(one.kind for one in found.findings if one.mark == "warning"))
-    fit = f"fit for training{warnings and f', with a warning ({warnings})'}"
-    lines = [f"{fit}; backbone: {found.backbone}, the default ({found.backbone_why})"]
+    lines = [f"fit for training{warnings and f', with a warning ({warnings})'}"]
     if found.baselines is not None:
         lines.append(baseline_text(found.baselines))
     return [*lines, *filter(None, [network]), found.command]
@@ -136,7 +134,6 @@ def run_table(found: RunDiagnosis) -> Table:
         ("late energy over the true one", format_number(found.energy)),
         ("late std over the true one", format_number(found.std)),
         ("late change per step over the true one", format_number(found.change)),
-        ("parameters without gradient", ", ".join(found.idle[:4]) or "none"),
     ]
     rows = [Row([Text(fact), Text(value)]) for fact, value in facts]
     columns = [Column("measurement", words=True), Column("value", words=True)]
