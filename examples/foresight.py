@@ -93,7 +93,7 @@ def sensitivity(
     power = modes.shell_power(relative[:, : max(1, horizon - LEFT_OUT)])
     finite = (power < torch.finfo(power.dtype).max / power.numel()).flatten(1).all(dim=1)  # NaN is not below either
     power = torch.where(finite[:, None, None, None], power, 0.0)
-    g = power.mean(dim=1).sum(dim=0) / finite.sum().clamp(min=1) / modes.tables(power)[1]
+    g = power.mean(dim=1).sum(dim=0) / finite.sum().clamp(min=1) / modes.tables(power).sizes
     return torch.where(finite.any(), g / g.mean().clamp(min=torch.finfo(g.dtype).tiny), torch.ones_like(g))
 
 
@@ -124,9 +124,9 @@ class Foresight(Strategy[ForesightSettings]):
 
     def __init__(self, setup: Setup, compile_with: Compiler | None = None) -> None:
         super().__init__(setup, compile_with)
-        if not isinstance(self.absolute_loss, Balanced):
+        if not isinstance(self.absolute, Balanced):
             raise HeroError("the strategy foresight multiplies weights of the balanced loss; set train.loss=balanced.")
-        self.balanced = self.absolute_loss
+        self.balanced = self.absolute
         self.measures = self.settings.adjoint != "none" and self.settings.power > 0
         if self.measures and self.settings.start >= self.train.steps:
             raise HeroError(

@@ -15,8 +15,8 @@ from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.method.rollout import unroll
 from hero.models import BACKBONES, FNO, build_backbone, count_parameters, spectral
+from hero.models.build import check_shapes
 from hero.models.spectral import SpectralConv, dft_matrices, truncated_inverse, truncated_transform
-from hero.models.user import check_shapes
 from hero.models.wrappers import MixedPrecision
 from hero.runs.config import make_config
 from hero.training.compile import compiled

@@ -233,7 +233,7 @@ def test_frozen_bits_stay_and_have_no_optimizer_state(
 @pytest.mark.parametrize(
     ("patterns", "words"),
     [
-        (("lifting.*",), r"train\.freeze=lifting\.\* matches no parameter.*encoder\.weight, encoder\.bias"),
+        (("lifting.*",), r"train\.freeze=lifting\.\* matches nothing.*encoder\.weight, encoder\.bias"),
         (("encoder.*", "decodr.*"), r"train\.freeze=decodr"),
         (("*",), r"train\.freeze=\* leaves no parameter to train"),
     ],

@@ -201,7 +201,7 @@ def test_g_lags_multiplies_the_weights_and_travels_in_the_state() -> None:
     descend(strategy, model, windows, range(2, 4))
     g = strategy.state_dict()["g"]
     assert g.shape == (1, 7)
-    assert torch.equal(strategy.absolute_loss.gain, g)
+    assert torch.equal(strategy.absolute.gain, g)
     descend(strategy, model, windows, range(4, 5))
     assert strategy.state_dict()["g"] is g
     again = config.make_strategy()

@@ -65,7 +65,7 @@ def test_an_axis_without_end_is_refused_at_once(values: range) -> None:
 def test_a_strategy_by_its_path_is_a_strategy(name: str) -> None:
     with pytest.raises(HeroError, match="is not a subclass of hero"):
         make_config(overrides=[f"strategy={name}"])
-    assert STRATEGIES["hero.strategies.one_step:OneStep"] is STRATEGIES["one_step"]
+    assert STRATEGIES["hero.strategies.absolute:OneStep"] is STRATEGIES["one_step"]
 
 
 def test_numbers_cannot_be_written_over_a_folder(call: Call, tmp_path: Path) -> None:

@@ -28,8 +28,7 @@ from hero.method.domain import (
     quadrature_weights,
 )
 from hero.method.domain.cloud import MAX_DENSE
-from hero.method.domain.transform import cosine_basis, fourier_amplitudes
-from hero.method.loss_settings import SpectralSettings
+from hero.method.domain.transform import FOURIER, cosine_basis
 from hero.method.losses import LOSSES, Balanced, MeanSquare, Relative
 from hero.method.norm import Norm
 
@@ -135,7 +134,7 @@ def test_the_transform_is_the_known_one_and_its_inverse_is_exact(wraps: tuple[bo
 def test_a_periodic_grid_keeps_its_spectrum_and_noise_bit_for_bit() -> None:
     domain = Box((6, 8)).domain(0.02)
     assert domain.weights is None
-    assert domain.spectrum == fourier_amplitudes
+    assert domain.spectrum == FOURIER.amplitudes
     assert domain.perturbation == SpectralNoise(0.02)
 
 
@@ -215,28 +214,10 @@ def test_too_many_cosines_are_refused() -> None:
         cosine_modes((8,), (9,))
 
 
-@pytest.mark.parametrize(
-    ("facts", "basis"),
-    [
-        (Facts(dims=2), "fourier"),
-        (Facts(dims=2, periodic=(True, True)), "fourier"),
-        (Facts(dims=2, periodic=(True, False)), "mixed"),
-        (Facts(dims=2, periodic=(False, False)), "cosine"),
-        (Facts(cloud=True), "graph"),
-    ],
-)
-def test_the_basis_follows_the_boundary(facts: Facts, basis: str) -> None:
-    assert SpectralSettings.from_values("loss", {}, facts).basis == basis
-    assert SpectralSettings.from_values("loss", {"basis": "cosine"}, facts).basis == "cosine"
-
-
-def test_a_basis_reaches_as_far_as_the_backbone() -> None:
-    walls = Box((16, 16), periodic=(True, False))
-    assert walls.modes("mixed", (3, 4)).wavenumber.numel() == (2 * 3 - 1) * 8
-    assert walls.modes("cosine", (3, 12)).wavenumber.numel() == 6 * 16
-    for basis, geometry in (("graph", walls), ("fourier", Cloud(cloud()))):
-        with pytest.raises(HeroError, match=f"loss.basis={basis} does not fit the data"):
-            geometry.modes(basis)
+def test_modes_follow_the_boundary_and_reach_as_far_as_the_backbone() -> None:
+    assert Box((16, 16)).modes((3, 4)).wavenumber.numel() == 2 * 3 * 4
+    assert Box((16, 16), periodic=(True, False)).modes((3, 4)).wavenumber.numel() == (2 * 3 - 1) * 8
+    assert Box((16, 16), periodic=(False, False)).modes((3, 12)).wavenumber.numel() == 6 * 16
 
 
 def cloud() -> PointCloud:
@@ -246,7 +227,7 @@ def cloud() -> PointCloud:
 @pytest.mark.parametrize("name", [*GEOMETRIES, "cloud"])
 def test_every_loss_and_hero_work_on_every_boundary(name: str) -> None:
     geometry = GEOMETRIES[name] if name in GEOMETRIES else Cloud(cloud())
-    facts = Facts(dims=len(geometry.space), periodic=getattr(geometry, "periodic", ()), cloud=name == "cloud")
+    facts = Facts(dims=len(geometry.space), periodic=getattr(geometry, "periodic", ()))
     truth = states(*geometry.space)
     tau = (truth + 0.1 * truth.roll(1, -1)).requires_grad_()
     for cls in LOSSES.values():

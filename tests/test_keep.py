@@ -16,7 +16,7 @@ from hero.data.invariants import Survey, find_invariants, keep_words, limit_word
 from hero.data.windows import Context
 from hero.errors import HeroError
 from hero.method.rollout import rollout, unroll
-from hero.models.keep import Kept
+from hero.models.wrappers import Kept
 from hero.runs.config import make_config
 from hero.runs.folder import Run, load_data
 from hero.runs.structure import find_structure, sample_data, with_structure

@@ -12,11 +12,10 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from hero.config import Facts, Settings, setting
+from hero.config import Settings, setting
 from hero.data.windows import Batch, Context
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.domain import (
-    Box,
     Geometry,
     Modes,
     PointCloud,
@@ -31,16 +30,7 @@ from hero.runs.config import RunConfig, make_config
 from hero.strategies import STRATEGIES
 from hero.training.update import Trainee, update
 
-SPACES = [(8,), (7,), (6, 4), (5, 7), (4, 5), (4, 2, 6), (3, 5, 4)]
-KEPT = {
-    (8,): (3,),
-    (7,): (4,),
-    (6, 4): (2, 3),
-    (5, 7): (2, 2),
-    (4, 5): (1, 2),
-    (4, 2, 6): (1, 1, 3),
-    (3, 5, 4): (1, 2, 2),
-}
+KEPT = {(8,): (3,), (7,): (4,), (6, 4): (2, 3), (4, 5): (1, 2), (4, 2, 6): (1, 1, 3)}
 
 
 def fields(space: tuple[int, ...], channels: int = 1, batch: int = 3, steps: int = 2) -> tuple[Tensor, Tensor]:
@@ -119,7 +109,7 @@ def value_and_gradient(loss: Callable[[Tensor], Tensor], tau: Tensor) -> tuple[T
 @pytest.mark.parametrize("with_gain", [False, True])
 @pytest.mark.parametrize("reach", ["kept", "all"])
 @pytest.mark.parametrize("channels", [1, 2])
-@pytest.mark.parametrize("space", SPACES, ids=str)
+@pytest.mark.parametrize("space", KEPT, ids=str)
 def test_balanced_equals_its_naive_twin(space: tuple[int, ...], channels: int, reach: str, with_gain: bool) -> None:
     kept = KEPT[space] if reach == "kept" else None
     for w_max, spectrum in [(1000.0, "error"), (3.0, "data")]:
@@ -145,7 +135,7 @@ def test_the_reach_of_a_run_is_the_reach_of_its_backbone() -> None:
     error = 1e-2 * (1 + torch.cos(x)) + 1e-5 * torch.cos(7 * x)  # k = 7 is out of reach
     steep = []
     for reach in ({}, {"loss.reach": "all"}):
-        loss = make_config(overrides={**small, "train.loss": "balanced", **reach}).make_strategy().absolute_loss
+        loss = make_config(overrides={**small, "train.loss": "balanced", **reach}).make_strategy().absolute
         assert isinstance(loss, Balanced)
         assert (int(loss.modes.shell_wavenumbers.max()) < 7) == (not reach)
         gradient = value_and_gradient(lambda v, loss=loss: loss(v, truth), truth + error)[1]
@@ -153,7 +143,7 @@ def test_the_reach_of_a_run_is_the_reach_of_its_backbone() -> None:
         steep.append(float(mode[7] / mode[0]) / (1e-5 / 2 / 1e-2))
     assert steep[0] < 1.0 + 1e-9 < 5.0 < steep[1]
     one_dimensional = make_config(overrides={"train.loss": "balanced", "backbone.modes": 3, "task.resolution": 32})
-    loss = one_dimensional.make_strategy().absolute_loss
+    loss = one_dimensional.make_strategy().absolute
     assert isinstance(loss, Balanced)
     assert len(loss.modes.shell_wavenumbers) == 17
 
@@ -217,34 +207,6 @@ def test_weights_turn_the_gradient_and_keep_the_size_of_the_error(basis: str) ->
     assert 1.5 < float(loss.found.weights.max()) <= 50.0
 
 
-@pytest.mark.parametrize("name", ["relative", "h1", "balanced"])
-@pytest.mark.parametrize("space", [(8,), (6, 4)], ids=str)
-def test_losses_know_neither_units_nor_the_origin(space: tuple[int, ...], name: str) -> None:
-    tau, truth = fields(space, channels=2)
-    for kept in {"relative": [None], "h1": [None], "balanced": [None, KEPT[space]]}[name]:
-        cls = LOSSES[name]
-        settings = cls.Settings.from_values("loss", {}, Facts(10, 2))  # reach=kept
-        loss = cls.of(settings, Box(space, kept), lambda function: function)
-        expected = loss(tau, truth)
-        for s in (1e-6, 1e6):
-            torch.testing.assert_close(loss(s * tau, s * truth), expected, rtol=1e-5, atol=0)
-        shift = tuple(range(1, 1 + len(space)))
-        axes = tuple(range(3, 3 + len(space)))
-        torch.testing.assert_close(loss(tau.roll(shift, axes), truth.roll(shift, axes)), expected, rtol=1e-12, atol=0)
-
-
-def test_a_gain_multiplies_the_weights() -> None:
-    tau, truth = fields((8,))
-    loss = Balanced(fourier_modes((8,)), w_max=1e9)
-    loss(tau, truth)
-    assert loss.found is not None
-    plain = loss.found.weights
-    loss.gain = torch.tensor([[1.0, 2, 3, 4, 5]], dtype=torch.float64)
-    loss(tau, truth)
-    expected = plain * loss.gain
-    torch.testing.assert_close(loss.found.weights, expected / expected.min())
-
-
 def all_losses(space: tuple[int, ...]) -> Iterator[tuple[str, AbsoluteLoss]]:
     yield from [("relative", Relative()), ("mse", MeanSquare()), ("h1", Sobolev(fourier_modes(space)))]
     yield from [("balanced", Balanced(fourier_modes(space))), ("kept", Balanced(fourier_modes(space, KEPT[space])))]
@@ -296,19 +258,6 @@ def test_a_number_that_is_none_makes_the_loss_one_and_raises_nothing(broken: flo
         assert math.isnan(value) or not math.isnan(broken), name
 
 
-def test_an_error_in_a_single_mode_a_single_window_and_a_single_step() -> None:
-    x = torch.arange(16, dtype=torch.float64) * 2 * math.pi / 16
-    truth = torch.cos(x)[None, None, None]
-    loss = Balanced(fourier_modes((16,)), w_max=1000.0)
-    value, gradient = value_and_gradient(lambda v: loss(v, truth), truth + 0.1 * torch.cos(3 * x))
-    assert float(value) == pytest.approx(0.1, rel=1e-9)
-    assert bool(gradient.isfinite().all())
-    assert loss.found is not None
-    # S is one mode; the mean over nine shells adds 10⁻³ S_3 / 9 to every shell.
-    assert int(loss.found.weights.argmin()) == 3
-    assert float(loss.found.weights[0, 0]) == pytest.approx(math.sqrt((9 + FLOOR) / FLOOR), rel=1e-9)
-
-
 def test_h1_of_sines_is_exact() -> None:
     """|a_j| √(1 + j²) / √(1 + k²), with waves of a periodic box and half waves between walls."""
     n = 32
@@ -343,17 +292,6 @@ def test_h1_equals_its_naive_twin(space: tuple[int, ...]) -> None:
     torch.testing.assert_close(ours, value_and_gradient(twin, tau), rtol=1e-9, atol=1e-12)
 
 
-def test_h1_agrees_with_neuraloperator_up_to_its_finite_differences() -> None:
-    """Its derivatives are central differences, so that the two agree on smooth fields of a fine grid, to O(h²)."""
-    losses = pytest.importorskip("neuralop.losses", reason="needs `pip install neuraloperator`")
-    x = torch.arange(512, dtype=torch.float64) * 2 * math.pi / 512
-    truth = (torch.sin(x) + 0.5 * torch.cos(2 * x))[None, None]
-    tau = truth + 0.1 * torch.cos(3 * x) + 0.02
-    theirs = losses.H1Loss(d=1, measure=2 * math.pi).rel(tau, truth)
-    ours = Sobolev(fourier_modes((512,)))(tau[:, None], truth[:, None])
-    assert float(ours) == pytest.approx(float(theirs.squeeze()), rel=2e-3)
-
-
 def small_run(strategy: str, loss: str, dims: int, **others: Any) -> RunConfig:
     return make_config(
         overrides={
@@ -382,12 +320,10 @@ def batch_of(config: RunConfig, step: int) -> Batch:
     return Batch(Context(data[:, :1]), data[:, 1:], step, None, Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("dims", [1, 2])
-@pytest.mark.parametrize("loss", sorted(LOSSES))
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
-def test_every_strategy_updates_under_every_loss(strategy: str, loss: str, dims: int) -> None:
-    values = []
-    for name in (loss, "relative"):
+def test_every_strategy_updates_under_every_loss(strategy: str) -> None:
+    values = {}
+    for name, dims in (("relative", 1), ("mse", 1), ("h1", 1), ("balanced", 1), ("balanced", 2)):
         config = small_run(strategy, name, dims)
         model = config.build_operator()
         before = [p.detach().clone() for p in model.parameters()]
@@ -398,11 +334,9 @@ def test_every_strategy_updates_under_every_loss(strategy: str, loss: str, dims:
         assert 0 < float(statistics["grad_norm"]) < math.inf
         assert all(bool(p.isfinite().all()) for p in model.parameters())
         assert any(not torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
-        values.append(float(statistics["loss"]))
-    if strategy == "refiner":  # its target is noise, for which the mean square is part of the method
-        assert values[0] == values[1]
-    elif loss in ("mse", "h1"):
-        assert values[0] != values[1]
+        values[name, dims] = float(statistics["loss"])
+    # The target of the refiner is noise, for which the mean square is part of the method.
+    assert len({values["relative", 1], values["mse", 1], values["h1", 1]}) == (1 if strategy == "refiner" else 3)
 
 
 def test_compiled_losses_are_the_same_and_are_traced_once() -> None:

@@ -7,8 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from hero.errors import HeroError
 from hero.method import metrics
@@ -69,16 +67,6 @@ def test_summaries_against_naive_loops() -> None:
     assert metrics.apebench_gmean(errors) == pytest.approx(math.exp(log_mean), rel=1e-12)
 
 
-def test_closed_forms_of_geometric_growth() -> None:
-    a, b = [0.001, 0.002, 0.006], 1.05
-    errors = geometric(a, b, 200)
-    torch.testing.assert_close(metrics.gm(errors), torch.tensor(a, dtype=torch.float64) * b**50.5)
-    assert metrics.apebench_gmean(errors) == pytest.approx(0.003 * b**50.5, rel=1e-12)
-    assert metrics.nrmse_at(errors, 100) == pytest.approx(0.003 * b**100, rel=1e-12)
-    expected = [min(100, math.floor(math.log(0.1 / x) / math.log(b))) for x in a]
-    assert metrics.stable_step(errors).tolist() == expected
-
-
 def test_stable_step_does_not_resume_and_includes_the_threshold() -> None:
     errors = torch.tensor([[0.1, 0.1, 0.2, 0.0], [0.2, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
     assert metrics.stable_step(errors, horizon=4).tolist() == [2, 0, 4]
@@ -118,30 +106,13 @@ def test_measures_of_one_rollout_are_those_of_single_calls() -> None:
     prediction = torch.stack([0.9**t * data[:, 0] for t in range(1, 5)], dim=1)
     for one in (metrics.nrmse, metrics.correlation, metrics.apebench_nrmse):
         torch.testing.assert_close(errors[one.name], one(prediction, data[:, 1:]), rtol=1e-6, atol=1e-6)
-
-
-@settings(max_examples=30, deadline=None)
-@given(scale=st.floats(1e-4, 1e4), sign=st.sampled_from([-1.0, 1.0]), seed=st.integers(0, 100))
-def test_scaling_both_fields_changes_nothing(scale: float, sign: float, seed: int) -> None:
-    prediction, truth = (x.double() for x in pair((2, 3, 2, 6), seed))
-    for metric in (metrics.nrmse, metrics.apebench_nrmse, metrics.correlation):
-        torch.testing.assert_close(
-            metric(sign * scale * prediction, sign * scale * truth), metric(prediction, truth), rtol=1e-7, atol=1e-12
-        )
+    assert metrics.nrmse(torch.full((1, 2, 1, 4), 1e38), torch.ones(1, 2, 1, 4)).isfinite().all()  # in float64
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e12])
 def test_the_unit_of_the_data_changes_no_error(scale: float) -> None:
     prediction, truth = (x.double() for x in pair((2, 3, 2, 6), 0))
     torch.testing.assert_close(metrics.nrmse(scale * prediction, scale * truth), metrics.nrmse(prediction, truth))
-
-
-@settings(max_examples=30, deadline=None)
-@given(amplitude=st.floats(-3.0, 3.0), seed=st.integers(0, 100))
-def test_error_of_a_rescaled_truth(amplitude: float, seed: int) -> None:
-    truth = pair((2, 3, 2, 6), seed)[1].double()
-    errors = metrics.nrmse(amplitude * truth, truth)
-    torch.testing.assert_close(errors, torch.full_like(errors, abs(amplitude - 1)), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -173,12 +144,6 @@ def test_a_norm_that_overflows_has_diverged() -> None:
     assert metrics.correlation(prediction, truth).tolist() == [[1.0, 0.0, 0.0]]
 
 
-def test_float32_states_near_the_limit_do_not_overflow() -> None:
-    truth = torch.ones(1, 2, 1, 4)
-    errors = metrics.nrmse(torch.full_like(truth, 1e38), truth)
-    assert errors.isfinite().all()
-
-
 def test_perfect_prediction() -> None:
     truth = pair((3, 200, 2, 8))[1]
     errors, correlations = metrics.nrmse(truth, truth), metrics.correlation(truth, truth)
@@ -188,20 +153,6 @@ def test_perfect_prediction() -> None:
     assert summary["stability_horizon_200"] == summary["correlation_time"] == 200
     assert summary["gm100"] == pytest.approx(metrics.EPS)
     assert summary["nrmse@200"] == summary["diverged"] == summary["apebench_gmean_mean_nrmse"] == 0
-
-
-def test_the_true_operator_scores_zero() -> None:
-    """Advection by a whole number of cells is exact: rolling the operator out must reproduce the analytic solution."""
-    x = torch.arange(32, dtype=torch.float64) * 2 * math.pi / 32
-    shift = 2 * math.pi * 3 / 32
-    truth = torch.stack([torch.sin(x - shift * t) + torch.cos(2 * (x - shift * t)) for t in range(1, 101)])
-    state, rollout = torch.sin(x) + torch.cos(2 * x), []
-    for _ in range(100):
-        state = state.roll(3)
-        rollout.append(state)
-    errors = metrics.nrmse(torch.stack(rollout)[None, :, None], truth[None, :, None])
-    assert errors.max() < 1e-13
-    assert metrics.stable_step(errors).item() == 100
 
 
 def test_fields_that_vanish() -> None:
@@ -228,13 +179,16 @@ def test_a_truth_that_vanishes_is_said_once(capsys: pytest.CaptureFixture[str]) 
     assert metrics.nrmse_at(errors, 2) == 0
 
 
-@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
-def test_a_truth_that_is_not_finite_is_refused(bad: float) -> None:
-    truth = torch.ones(1, 2, 1, 4)
-    truth[0, 1, 0, 0] = bad
-    for measure in (metrics.nrmse, metrics.apebench_nrmse, metrics.correlation):
-        with pytest.raises(HeroError, match="not finite"):
-            measure(torch.ones_like(truth), truth)
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+def test_bad_input_is_a_user_error(bad: float) -> None:
+    prediction, truth = pair((2, 3, 1, 8))
+    with pytest.raises(HeroError, match="cannot be compared"):
+        metrics.nrmse(prediction[:, :2], truth)
+    truth[1, 0, 0, 0] = bad
+    with pytest.raises(HeroError, match="truth of trajectory 1 is not finite"):
+        metrics.nrmse(prediction, truth)
+    with pytest.raises(HeroError, match="not \\(batch, time\\)"):
+        metrics.gm(torch.ones(100))
 
 
 @pytest.mark.parametrize(("value", "scale"), [(0.0, 1.0), (2.0, 1.0), (-3.0, 0.5), (1e-30, 1.0)])
@@ -286,14 +240,3 @@ def test_summary_names_what_the_table_defines() -> None:
 def test_beyond_the_rollout_is_a_user_error(ask) -> None:
     with pytest.raises(HeroError, match="outside the rollout of 50 steps"):
         ask(torch.ones(2, 50))
-
-
-def test_bad_input_is_a_user_error() -> None:
-    prediction, truth = pair((2, 3, 1, 8))
-    with pytest.raises(HeroError, match="cannot be compared"):
-        metrics.nrmse(prediction[:, :2], truth)
-    truth[1, 0, 0, 0] = math.nan
-    with pytest.raises(HeroError, match="truth of trajectory 1"):
-        metrics.nrmse(prediction, truth)
-    with pytest.raises(HeroError, match="not \\(batch, time\\)"):
-        metrics.gm(torch.ones(100))

@@ -20,7 +20,7 @@ from hero.errors import HeroError
 from hero.method.cache import LIMIT, WindowTable, is_cacheable
 from hero.method.candidates import Cached, CandidateInputs, lag
 from hero.method.diagnostics import WORST, TrajectoryErrors, rank
-from hero.method.distance import energy, norm, state_distance, trajectory_distance
+from hero.method.distance import norm, state_distance, trajectory_distance
 from hero.method.domain import SpectralNoise
 from hero.method.objective import Every, FixedWeight, HeroState, Margin, Ramp, RelativeTerm
 from hero.method.rollout import unroll
@@ -64,7 +64,7 @@ def trained(hero: Hero, steps: int, dims: int = 1) -> tuple[list[Tensor], HeroSt
 
 def uncached(hero: Hero) -> Hero:
     """The same with every candidate measured at every update."""
-    candidates = {name: c.candidate if isinstance(c, Cached) else c for name, c in hero.reference.candidates.items()}
+    candidates = {name: Candidate(c.title, c.rollout) for name, c in hero.reference.candidates.items()}
     return replace(hero, reference=replace(hero.reference, candidates=candidates))
 
 
@@ -170,7 +170,7 @@ def test_a_candidate_is_cached_for_what_it_is_and_not_for_its_name() -> None:
         calls["frozen"] += 1
         return lag(inputs)
 
-    candidates = {"lag": Candidate("noise", noisy), "frozen": Cached(Candidate("frozen", frozen))}
+    candidates = {"lag": Candidate("noise", noisy), "frozen": Cached("frozen", frozen)}
     hero = replace(EARLY, start=0, refresh=Every(100), reference=FailureReference(candidates))
     window, state, seen = data(5, 5), hero.init(), []
     for _ in range(4):
@@ -374,8 +374,8 @@ def test_quadrature_weights() -> None:
     w[:-1] += x.diff() / 2
     w[1:] += x.diff() / 2
     u = torch.sin(2 * torch.pi * x)[None, None, None]
-    assert abs(energy(u, w).item() - 0.5) < 1e-3
-    torch.testing.assert_close(energy(u, torch.full_like(x, 1 / 401)), energy(u))
+    assert abs(norm(u, w).square().item() - 0.5) < 1e-3
+    torch.testing.assert_close(norm(u, torch.full_like(x, 1 / 401)), norm(u))
     v = u + 0.1
     naive = ((v - u) ** 2 * w).sum().sqrt() / ((u**2 * w).sum().sqrt() + 1e-12)
     torch.testing.assert_close(state_distance(v, u, w)[0, 0], naive)

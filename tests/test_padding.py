@@ -120,7 +120,7 @@ def test_transolver_wraps_around_where_every_axis_does(periodic: tuple[bool, ...
 def test_transolver_on_scattered_points_knows_no_order_of_them() -> None:
     """Coordinates come as conditioning channels; permuted points give permuted values."""
     made = TransolverSettings.from_values(
-        "backbone", {"name": "transolver", "width": 8, "heads": 2, "slices": 4}, Facts(cloud=True)
+        "backbone", {"name": "transolver", "width": 8, "heads": 2, "slices": 4}, Facts()
     )
     model = build_backbone(made, (30,), 3, 1, seed=0, cloud=True).double()
     assert isinstance(model, Transolver)

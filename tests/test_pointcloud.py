@@ -216,7 +216,7 @@ def test_fields_keep_their_type_and_the_cloud_that_of_its_coordinates() -> None:
         (lambda: PointCloud(torch.ones(60, 2, dtype=torch.int64)), ["int64", "floats"]),
         (lambda: PointCloud(torch.rand(8, 2)), ["8 points", "8 neighbours", "more points"]),
         (lambda: PointCloud(scattered(), neighbours=0), ["0 neighbours", "at least 1"]),
-        (lambda: PointCloud(scattered(), modes=0), ["modes is 0", "at least 1"]),
+        (lambda: PointCloud(scattered(), modes=0), ["modes=0", "at least 1"]),
         (lambda: PointCloud(scattered().index_fill(0, torch.tensor([7]), math.nan)), ["point 7", "not finite"]),
         (lambda: PointCloud(scattered().index_fill(0, torch.tensor([3, 9]), 0.5)), ["point 3", "point 9", "merge"]),
         (lambda: PointCloud(scattered(), weights=torch.ones(59)), ["(59,)", "60 points"]),

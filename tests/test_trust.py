@@ -14,10 +14,10 @@ import torch
 
 from conftest import Call, options, tiny
 from hero.config import registry
+from hero.config.registry import import_part
 from hero.config.remembered import Finder
 from hero.deploy.export import export_run
 from hero.errors import HeroError
-from hero.models.user import import_class
 from hero.runs.config import make_config
 from hero.study.plans import plan
 from hero.training.loop import train
@@ -176,7 +176,7 @@ def test_a_damaged_memory_is_none(content: str, folder: Path, monkeypatch: pytes
 def test_what_is_typed_in_python_is_not_remembered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
     registry.trust("stranger:Net")
-    assert import_class("stranger:Net").__name__ == "Net"
+    assert import_part("backbone", "stranger:Net").__name__ == "Net"
     assert not (folder / "state").exists()
 
 
@@ -187,11 +187,11 @@ def test_a_class_in_a_package_without_init_is_remembered(folder: Path, monkeypat
     name = "their_nets.deep.nets:Net"
     registry.trust(name)
     with registry.command_line():
-        assert import_class(name).__name__ == "Net"
+        assert import_part("backbone", name).__name__ == "Net"
     for module in ("their_nets", "their_nets.deep", "their_nets.deep.nets"):
         monkeypatch.delitem(sys.modules, module)
     forget(monkeypatch)
-    assert import_class(name).__name__ == "Net"
+    assert import_part("backbone", name).__name__ == "Net"
     (folder / "their_nets" / "deep" / "more.py").write_text("raise SystemExit")
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("their_nets.deep.more")
@@ -210,7 +210,7 @@ def test_a_class_that_is_imported_already_makes_nothing_else_importable(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
-    assert import_class("torch.nn:Identity") is torch.nn.Identity
+    assert import_part("backbone", "torch.nn:Identity") is torch.nn.Identity
     with pytest.raises(ImportError):
         importlib.import_module("stranger")
 

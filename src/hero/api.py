@@ -35,7 +35,6 @@ from hero.evaluation.measure import measure
 from hero.method import metrics as measures
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper, rollout
-from hero.models.user import given_module
 from hero.parts import RECOMMENDED, key_of
 from hero.ranks import RANKS
 from hero.results import Comparison, Evaluation, Result
@@ -254,7 +253,7 @@ def chosen(
     if not isinstance(model, nn.Module | str):
         raise HeroError(f"`model` is {shown(model)}; give an instance of nn.Module or the name of a backbone.")
     return {
-        "backbone.name": given_module(model) if isinstance(model, nn.Module) else model,
+        "backbone.name": give(model) if isinstance(model, nn.Module) else model,
         "train.loss": give(loss) if callable(loss) else loss,
         "train.optimizer": give(optimizer) if callable(optimizer) else optimizer,
     }

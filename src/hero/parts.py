@@ -20,10 +20,10 @@ TASKS: Registry[Any] = Registry("task", dict.fromkeys(BENCHMARKS.split(), "hero.
 STRATEGIES: Registry[Any] = Registry(
     "strategy",
     {
-        "one_step": "hero.strategies.one_step:OneStep",
-        "push_forward": "hero.strategies.push_forward:PushForward",
-        "recurrent": "hero.strategies.push_forward:Recurrent",
-        "diverted_chain": "hero.strategies.diverted_chain:DivertedChain",
+        "one_step": "hero.strategies.absolute:OneStep",
+        "push_forward": "hero.strategies.absolute:PushForward",
+        "recurrent": "hero.strategies.absolute:Recurrent",
+        "diverted_chain": "hero.strategies.absolute:DivertedChain",
         "hero": "hero.strategies.hero:HeroStrategy",
         "fixed_weight": "hero.strategies.hero:FixedWeightStrategy",
         "refiner": "hero.strategies.refiner:Refiner",

@@ -29,7 +29,7 @@ from hero.evaluation.measure import Trained, check_split
 from hero.method.distance import EPS
 from hero.method.domain import geometry_of
 from hero.method.domain.bands import GridBands, Limits, band_label
-from hero.method.metrics import score_measure
+from hero.method.metrics import MEASURES
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper, steps_in
 from hero.models.once import frozen_weights
@@ -120,7 +120,7 @@ def driven_errors(
                     advance(len(w))
                 context = context.advance(torch.stack(states, dim=1))
             w = torch.where(finite.reshape(-1, *(1,) * (w.dim() - 1)), w, torch.nan)
-            parts.append(score_measure(norm)(w[:, None].cpu(), subject.truth(steps).cpu()[trajectory], norm))
+            parts.append(MEASURES[norm.measure](w[:, None].cpu(), subject.truth(steps).cpu()[trajectory], norm))
     return torch.cat(parts).reshape(len(masks), len(data))
 
 

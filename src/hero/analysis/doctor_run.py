@@ -26,7 +26,7 @@ from hero.evaluation.measure import Trained
 from hero.method.distance import EPS, norm
 from hero.method.domain import geometry_of
 from hero.method.domain.bands import Bands, Limits, band_label
-from hero.method.metrics import TAU, score_measure
+from hero.method.metrics import MEASURES, TAU
 from hero.method.rollout import rollout
 from hero.models.once import frozen_weights
 from hero.records import Record
@@ -217,7 +217,7 @@ def examine(
     with torch.no_grad(), progress_bar("rolling out", 4) as advance:
         own = rollout(subject.step, subject.window(0), steps)
         truth = subject.truth(1, steps)
-        errors = score_measure(subject.norm)(own.cpu(), truth.cpu(), subject.norm)  # (trajectory, step)
+        errors = MEASURES[subject.norm.measure](own.cpu(), truth.cpu(), subject.norm)  # (trajectory, step)
         advance(note="splitting the error")
         alive = int(errors.isfinite().all(dim=0).sum())  # steps that every trajectory survives
         probed = [n + 1 for n in spread(max(alive, 1), PROBED)]

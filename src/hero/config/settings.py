@@ -38,8 +38,6 @@ class Facts:
     """The class of the strategy."""
     periodic: tuple[bool, ...] = ()
     """Whether each axis of space is periodic; empty: all are."""
-    cloud: bool = False
-    """Whether the data lie on scattered points instead of a grid."""
     space: tuple[int, ...] = ()
     """Grid points per axis; empty: enough for every default."""
     normalise: bool = False

@@ -4,7 +4,7 @@
     keep_words(found)          # ("mean:density", "norm_cap:u"), as in `backbone.keep`
 
 A quantity is kept if its largest change along any trajectory is no more than the precision of the data explains: one
-rounding r = max(ε max|u|, q) for each state, with ε of float32 and q the step of quantised data. `models/keep.py`
+rounding r = max(ε max|u|, q) for each state, with ε of float32 and q the step of quantised data. `models/wrappers.py`
 builds the operator that keeps it.
 """
 

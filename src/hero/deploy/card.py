@@ -21,6 +21,7 @@ from hero.data import SPLITS, Split
 from hero.data.trajectories import Context
 from hero.errors import HeroError
 from hero.method.domain import geometry_of
+from hero.method.domain.transform import axis_weights
 from hero.method.metrics import metric_named, scoring_of
 from hero.method.norm import Norm, importance_of
 from hero.records import Record
@@ -74,7 +75,7 @@ class ModelCard(Record):
     def of(cls, run: Run) -> ModelCard:
         """The card of a trained run."""
         config, source = run.config, run.config.source
-        axes = geometry_of(source, None).axis_weights()
+        axes = axis_weights(geometry_of(source).weights, source.space)
         weights = tuple("" if axis is None else _as_text(axis.numpy().astype("<f4")) for axis in axes)
         return cls(
             run=run.path.resolve().name,

@@ -234,7 +234,7 @@ def check(
             "it was not written, try the other format."
         )
     away = state_distance(scaled(free), scaled(reference), weights).nan_to_num(nan=torch.inf).amax(dim=0)
-    score = metrics.score_measure(measured)
+    score = metrics.MEASURES[measured.measure]
     errors = [metrics.nrmse_at(score(rolled, truth, measured), steps) for rolled in (free, reference)]
     shown = sorted({k for k in (1, 10, steps) if k <= steps})
     title = metrics.Scoring(measure="vrmse" if measured.by_channel else "nrmse").title

@@ -116,23 +116,16 @@ class Candidate:
         return inputs.errors(self.rollout(inputs))
 
 
-@dataclass(frozen=True)
-class Cached:
+class Cached(Candidate):
     """A candidate that follows from the window and the lagged operator alone: measured once per window and refresh."""
-
-    candidate: Candidate
-
-    @property
-    def title(self) -> str:
-        return self.candidate.title
 
     def measured(self, inputs: CandidateInputs) -> TrajectoryErrors | Tensor:
         """Row of a window in the cache, or the rollout where windows are not numbered."""
-        truth, rollout = inputs.tau.truth, self.candidate.rollout
+        truth = inputs.tau.truth
         if truth.index is None or not inputs.cacheable:
-            return inputs.errors(rollout(inputs))
+            return super().measured(inputs)
         table = truth.cache.lagged[self, truth.states.shape[1]]
-        return table.get(truth.index, lambda: measure(inputs.errors(rollout(inputs)), inputs.diagnostics))
+        return table.get(truth.index, lambda: measure(inputs.errors(self.rollout(inputs)), inputs.diagnostics))
 
 
 def lag(inputs: CandidateInputs) -> Tensor:
@@ -156,10 +149,10 @@ def self_candidate(inputs: CandidateInputs) -> Tensor:
     return inputs.current
 
 
-CANDIDATES: Registry[Candidate | Cached] = Registry(
+CANDIDATES: Registry[Candidate] = Registry(
     "candidate",
     {
-        "lag": Cached(Candidate("lagged operator", lag)),
+        "lag": Cached("lagged operator", lag),
         "perturbed": Candidate("perturbed input", perturbed),
         "self": Candidate("current rollout", self_candidate),
     },
@@ -189,7 +182,7 @@ class Reference:
 class FailureReference:
     """Stages 2 to 4: the worst of the candidates, as the diagnostics rank them."""
 
-    candidates: Mapping[str, Candidate | Cached] = field(default_factory=lambda: CANDIDATES.only(*PAPER_CANDIDATES))
+    candidates: Mapping[str, Candidate] = field(default_factory=lambda: CANDIDATES.only(*PAPER_CANDIDATES))
     diagnostics: Mapping[str, Diagnostic] = field(default_factory=lambda: DIAGNOSTICS.only(*PAPER_DIAGNOSTICS))
     select: Select = worst  # E -> j*
 

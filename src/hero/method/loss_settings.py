@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from hero.config.settings import Derived, Facts, Settings, per_dims, setting
-from hero.method.losses import basis_of
+from hero.config.settings import Settings, per_dims, setting
 
 
-def basis_by_boundary(facts: Facts, given: Mapping[str, Any]) -> str:
-    """The basis that the data have."""
-    return "graph" if facts.cloud else basis_of(facts.periodic)
-
-
-class SpectralSettings(Settings):
-    """The modes of a loss."""
-
-    basis: Annotated[
-        Literal["fourier", "cosine", "mixed", "graph"],
-        Derived(basis_by_boundary, "fourier where every axis is periodic, cosine where none is, else mixed"),
-    ] = setting(
-        "fourier on a periodic grid, cosine between walls, mixed for axes of both kinds, graph on scattered points."
-    )
-
-
-class BalancedSettings(SpectralSettings):
+class BalancedSettings(Settings):
     """The balanced loss."""
 
     w_max: float = setting(100.0, "Largest weight of a mode; the smallest is 1.", ge=1)

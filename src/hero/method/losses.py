@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -27,12 +27,13 @@ from hero.data.trajectories import masked_trajectories
 from hero.errors import HeroError, shown
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.domain import Box, Geometry, Modes
+from hero.method.domain.modes import Tables
 from hero.method.norm import Norm
 from hero.parallel import batch_mean
 
 if TYPE_CHECKING:
     from hero.config.settings import Settings
-    from hero.method.loss_settings import BalancedSettings, SpectralSettings
+    from hero.method.loss_settings import BalancedSettings
 
 FLOOR = 1e-3
 """Share of the mean that is added to the spectrum, so that an empty mode is not lifted without bound."""
@@ -80,43 +81,34 @@ class MeanSquare(Relative):
         return norm(error, self.norm.weights).square().mean() / out.shape[2]
 
 
-def basis_of(periodic: Sequence[bool]) -> str:
-    """The basis of a grid by its axes."""
-    return "fourier" if all(periodic) else "mixed" if any(periodic) else "cosine"
-
-
-class Sobolev:
+class Sobolev(Relative):
     """The relative distance in H1: mean of ‖e‖_H1 / ‖u‖_H1 with ‖e‖²_H1 = Σ_k (1 + |k|²) P_k(e).
 
     |k| is the wavenumber of the shell: waves per box, or half waves of cosines, rounded to a whole number.
     """
 
-    Settings: ClassVar[Any] = Placed("hero.method.loss_settings:SpectralSettings")
-
     def __init__(
         self, modes: Modes, compile_with: Callable[..., Any] = lambda function: function, norm: Norm | None = None
     ) -> None:
-        self.modes, self.norm = modes, norm or Norm()
+        super().__init__(norm)
+        self.modes = modes
         self.weights = 1 + modes.shell_wavenumbers.square()
         self.distance = compile_with(sobolev_distance)
 
     @classmethod
-    def of(cls, settings: SpectralSettings, geometry: Geometry, compile_with: Callable[..., Any]) -> Sobolev:
-        return cls(geometry.modes(settings.basis), compile_with, geometry.norm)
+    def of(cls, settings: Any, geometry: Geometry, compile_with: Callable[..., Any]) -> Sobolev:
+        return cls(geometry.modes(), compile_with, geometry.norm)
 
-    def __call__(self, tau: Tensor, truth: Tensor) -> Tensor:
-        tau, truth = self.norm.scaled(tau), self.norm.scaled(truth)
+    def __call__(self, out: Tensor, y: Tensor, **_: Any) -> Tensor:
+        tau, truth, modes = self.norm.scaled(out), self.norm.scaled(y), self.modes
         self.weights = self.weights.to(tau)  # whole numbers, exact in either type
-        modes = self.modes
-        loss: Tensor = self.distance(tau, truth, self.weights, modes, modes.tables(tau), modes.weights_like(tau))
+        loss: Tensor = self.distance(tau, truth, self.weights, modes, modes.tables(tau))
         return loss
 
 
-def sobolev_distance(
-    tau: Tensor, truth: Tensor, weights: Tensor, modes: Modes, tables: list[Tensor], quadrature: Tensor | None
-) -> Tensor:
+def sobolev_distance(tau: Tensor, truth: Tensor, weights: Tensor, modes: Modes, tables: Tables) -> Tensor:
     """H1 with a weight per shell."""
-    scale = norm(truth, quadrature) + EPS
+    scale = norm(truth, tables.quadrature) + EPS
     per_state = (..., *(None,) * (tau.dim() - 2))
     error = modes.shell_power((tau - truth) / scale[per_state], tables) @ weights
     size = modes.shell_power(truth / scale[per_state], tables) @ weights
@@ -124,15 +116,14 @@ def sobolev_distance(
     return (error.sum(-1).clamp(min=TINY).sqrt() / size.sum(-1).clamp(min=TINY).sqrt()).mean()
 
 
-@dataclass(frozen=True)
-class Balance:
+class Balance(NamedTuple):
     """S and the weights w of the last call, each (channel, shell), detached."""
 
     spectrum: Tensor
     weights: Tensor
 
 
-class Balanced:
+class Balanced(Relative):
     """The balanced loss; `gain` (channel, shell) is g, None for 1."""
 
     Settings: ClassVar[Any] = Placed("hero.method.loss_settings:BalancedSettings")
@@ -145,15 +136,15 @@ class Balanced:
         compile_with: Callable[..., Any] = lambda function: function,
         norm: Norm | None = None,
     ) -> None:
-        self.modes, self.w_max, self.spectrum, self.norm = modes, w_max, spectrum, norm or Norm()
+        super().__init__(norm)
+        self.modes, self.w_max, self.spectrum = modes, w_max, spectrum
         self.gain: Tensor | None = None
         self.found: Balance | None = None
         self.distance = compile_with(balanced_distance)
 
     @classmethod
     def of(cls, settings: BalancedSettings, geometry: Geometry, compile_with: Callable[..., Any]) -> Balanced:
-        reach = geometry.reach if settings.reach == "kept" else None
-        modes = geometry.modes(settings.basis, reach)
+        modes = geometry.modes(geometry.reach if settings.reach == "kept" else None)
         return cls(modes, settings.w_max, settings.spectrum, compile_with, geometry.norm)
 
     @classmethod
@@ -172,57 +163,41 @@ class Balanced:
         standard deviation, without the points that are NaN in every state, as `hero train FILE` does. `kept` are the
         modes per axis whose weight may rise, such as those of an FNO; by default all.
         """
-        try:
-            shape = tuple(grid)
-        except TypeError:
-            shape = ()
+        shape = tuple(grid) if isinstance(grid, Sequence) else ()
         if not shape or not all(isinstance(points, int) and points > 0 for points in shape):
             raise HeroError(f"`grid` is {shown(grid)}; give the points of each axis, as in (64, 64).")
         wraps = (periodic,) * len(shape) if isinstance(periodic, bool) else tuple(periodic)
         norm = Norm(by_channel=data is not None)
         if data is not None:
             norm.fit(masked_trajectories(torch.as_tensor(data)))
-        domain = Box(shape, periodic=wraps, norm=norm)
-        return cls(domain.modes(basis_of(wraps), None if kept is None else tuple(kept)), w_max, norm=norm)
+        modes = Box(shape, periodic=wraps, norm=norm).modes(None if kept is None else tuple(kept))
+        return cls(modes, w_max, norm=norm)
 
     def __call__(self, out: Tensor, y: Tensor, **_: Any) -> Tensor:
-        tau, truth = self.norm.scaled(out), self.norm.scaled(y)
-        gain = self.gain if self.gain is not None else tau.new_ones(())
-        tables = self.modes.tables(tau)
-        gain = gain.expand(tau.shape[2], len(tables[1])).contiguous()  # one layout: code is compiled once
-        quadrature = self.modes.weights_like(tau)
-        loss, *found = self.distance(tau, truth, gain, self.w_max, self.spectrum, self.modes, tables, quadrature)
+        tau, truth, modes = self.norm.scaled(out), self.norm.scaled(y), self.modes
+        tables = modes.tables(tau)
+        gain = tau.new_ones(()) if self.gain is None else self.gain
+        gain = gain.expand(tau.shape[2], len(tables.sizes)).contiguous()  # one layout: code is compiled once
+        loss, *found = self.distance(tau, truth, gain, self.w_max, self.spectrum, modes, tables)
         self.found = Balance(*found)
         return loss
 
 
 def balanced_distance(
-    tau: Tensor,
-    truth: Tensor,
-    gain: Tensor,
-    w_max: float,
-    spectrum: str,
-    modes: Modes,
-    tables: list[Tensor],
-    quadrature: Tensor | None,
+    tau: Tensor, truth: Tensor, gain: Tensor, w_max: float, spectrum: str, modes: Modes, tables: Tables
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The loss, S and w."""
-    scale = (norm(truth, quadrature) + EPS)[(..., *(None,) * (tau.dim() - 2))]
+    """The loss, S and w; w is 1 where there is no error."""
+    scale = (norm(truth, tables.quadrature) + EPS)[(..., *(None,) * (tau.dim() - 2))]
     error = (tau - truth) / scale
-    total = norm(error, quadrature).square()  # (batch, time)
+    total = norm(error, tables.quadrature).square()  # (batch, time)
     power = modes.shell_power(error, tables)  # (batch, time, channel, shell)
     measured = power if spectrum == "error" else modes.shell_power(truth / scale, tables)
-    s = batch_mean(measured.detach().mean(dim=(0, 1))) / tables[1]  # a mean over the modes of a shell
-    w = mode_weights(s, gain, w_max)
+    s = batch_mean(measured.detach().mean(dim=(0, 1))) / tables.sizes  # a mean over the modes of a shell
+    w = (s / s.mean().clamp(min=torch.finfo(s.dtype).tiny) + FLOOR).rsqrt() * gain
+    w = (w / w.min()).clamp(max=w_max)
     weighted = total + (power * (w - 1)).sum(dim=(2, 3))
     c = batch_mean(total.detach().mean()) / batch_mean(weighted.detach().mean()).clamp(min=TINY)
     return (c * weighted).clamp(min=TINY).sqrt().mean(), s, w
-
-
-def mode_weights(s: Tensor, gain: Tensor, w_max: float) -> Tensor:
-    """(S + 10⁻³ mean S)^-½ g, scaled to min 1 and cut off at w_max; 1 where there is no error."""
-    w = (s / s.mean().clamp(min=torch.finfo(s.dtype).tiny) + FLOOR).rsqrt() * gain
-    return (w / w.min()).clamp(max=w_max)
 
 
 LOSSES: Registry[type[AbsoluteLoss]] = Registry(

@@ -19,7 +19,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, partial, reduce
 from typing import TYPE_CHECKING, Literal
 
 from hero.config.registry import Registry
@@ -88,10 +88,8 @@ class Scoring:
 
     def metrics(self) -> dict[str, Metric]:
         """The metrics of a run by name: the standard ones, and the registered ones of `METRICS`."""
-        if self == Scoring():
-            return dict(METRICS)
-        added = {name: metric for name, metric in METRICS.items() if name not in _STANDARD}
-        return (_paper_metrics if self.measure == "nrmse" else _channel_metrics)(self.steps) | added
+        added = {name: metric for name, metric in METRICS.items() if name not in STANDARD or self == Scoring()}
+        return standard_metrics(self) | added
 
 
 @dataclass(frozen=True)
@@ -102,17 +100,11 @@ class Measure:
     """
 
     name: str
-    of_trajectory: Callable[[Tensor, Tensor, Norm], Tensor] | None
-    """None: made of other measures, where these are known."""
+    of_trajectory: Callable[[Tensor, Tensor, Norm], Tensor]
     diverged: float  # the value from divergence on
 
     def __call__(self, prediction: Tensor, truth: Tensor, norm: Norm | None = None) -> Tensor:
         return measured([self], prediction, truth, norm)[self.name]
-
-    def value(self, u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
-        """`of_trajectory` of a measure that has one."""
-        assert self.of_trajectory is not None
-        return self.of_trajectory(u_hat, u, norm)
 
 
 def measure(diverged: float) -> Callable[[Callable[[Tensor, Tensor, Norm], Tensor]], Measure]:
@@ -136,20 +128,24 @@ def nrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
 def channel_vrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     """VRMSE_{t,c} = (⟨|û_{t,c} − u_{t,c}|²⟩ / (⟨|u_{t,c} − ⟨u_{t,c}⟩|²⟩ + 10⁻⁷σ_c²))^½, ⟨·⟩ over the valid points.
 
-    (time, channel). 1 is the error of a prediction that is the mean of the true state at every point.
+    (time, channel). 1 is the error of a prediction that is the mean of the true state at every point. σ_c is the
+    standard deviation in the training data, or of the true state where none are known.
     """
+    from hero.method.norm import spread
+
     mean = norm.channel_means(u)
     centred = u - mean.reshape(*mean.shape, *(1,) * (u.dim() - 2))
     variance = norm.channel_means(centred.square())
-    floor = VARIANCE_FLOOR * norm.spread_squared(mean, variance)
-    return (norm.channel_means((u_hat - u).square()) / (variance + floor)).sqrt()
+    sigma = spread(mean, variance.sqrt()) if norm.std is None else norm.std.to(variance)
+    return (norm.channel_means((u_hat - u).square()) / (variance + VARIANCE_FLOOR * sigma.square())).sqrt()
 
 
 @measure(diverged=math.inf)
 def vrmse(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     """The mean of VRMSE over the channels, weighed as the user asks."""
-    shares = norm.shares(u.shape[1])
-    return channel_vrmse.value(u_hat, u, norm).where(shares > 0, 0.0) @ shares  # 0 times infinity is 0 here
+    weights = _float64(norm.importance or (1.0,) * u.shape[1])
+    errors = channel_vrmse.of_trajectory(u_hat, u, norm).where(weights > 0, 0.0)  # 0 times infinity is 0 here
+    return errors @ (weights / weights.sum())
 
 
 @measure(diverged=math.inf)
@@ -187,20 +183,14 @@ def anomaly_correlation(u_hat: Tensor, u: Tensor, norm: Norm) -> Tensor:
     """
     mean = norm.channel_means(u) if norm.mean is None else norm.mean.to(u)
     origin = mean.reshape(*mean.shape, *(1,) * (u.dim() - 2))
-    return correlation.value(u_hat - origin, u - origin, norm)
+    return correlation.of_trajectory(u_hat - origin, u - origin, norm)
 
 
-skill_ratio = Measure("skill_ratio", None, math.inf)
-"""VRMSE over the VRMSE of the better baseline, from `baseline_errors`."""
-
+skill_ratio = Measure("skill_ratio", vrmse.of_trajectory, math.inf)
+"""VRMSE, which `with_skill` divides by the VRMSE of the better baseline."""
 
 MEASURES = {"nrmse": nrmse, "vrmse": vrmse}
-"""The measures that rollouts are scored by."""
-
-
-def score_measure(norm: Norm | None) -> Measure:
-    """The measure that rollouts are scored by under this norm."""
-    return MEASURES["nrmse" if norm is None else norm.measure]
+"""The measures that rollouts are scored by, see `Norm.measure`."""
 
 
 def scored_by(errors: Mapping[str, object]) -> Literal["nrmse", "vrmse"]:
@@ -264,13 +254,16 @@ class Metric:
     """Length of rollout without which the metric is left out."""
 
 
-def _gm_metric(h: int, measure: Measure = nrmse) -> Metric:
-    name, title = ("the relative error", f"GM{h}") if measure is nrmse else ("VRMSE", f"GM{h} of VRMSE")
-    definition = f"Geometric mean of {name} over steps 1 to {h} of a rollout, averaged over trajectories."
-    return Metric(title, "lower", definition, partial(gm, steps=h), measure, steps=h)
-
-
-def _step_metric(t: int, measure: Measure = nrmse) -> Metric:
+def numbered_metric(name: str) -> Metric | None:
+    """A geometric mean or the error at a step, whose name says the steps: gm40, vrmse_gm40, nrmse@40, vrmse@40."""
+    numbered = _NUMBERED.fullmatch(name)
+    if numbered is None:
+        return None
+    t, measure = int(numbered[2]), vrmse if name.startswith("vrmse") else nrmse
+    if numbered[1].endswith("gm"):
+        of, title = ("the relative error", f"GM{t}") if measure is nrmse else ("VRMSE", f"GM{t} of VRMSE")
+        definition = f"Geometric mean of {of} over steps 1 to {t} of a rollout, averaged over trajectories."
+        return Metric(title, "lower", definition, partial(gm, steps=t), measure, t)
     after = f"after {t} autoregressive {'step' if t == 1 else 'steps'}"
     definition = f"Relative error ‖û−u‖₂/‖u‖₂ {after}, averaged over trajectories."
     if measure is vrmse:
@@ -278,115 +271,103 @@ def _step_metric(t: int, measure: Measure = nrmse) -> Metric:
             f"RMSE over the standard deviation of the true state {after}, mean over channels, averaged over "
             "trajectories; 1 is as good as the mean of the true state."
         )
-    return Metric(f"{TITLES[measure.name]}@{t}", "lower", definition, partial(nrmse_at, t=t), measure, steps=t)
+    return Metric(f"{TITLES[measure.name]}@{t}", "lower", definition, partial(nrmse_at, t=t), measure, t)
 
 
-_NUMBERED_METRICS: dict[str, Callable[[int], Metric]] = {
-    "gm": _gm_metric,
-    "nrmse@": _step_metric,
-    "vrmse_gm": partial(_gm_metric, measure=vrmse),
-    "vrmse@": partial(_step_metric, measure=vrmse),
-}
+def standard_metrics(scoring: Scoring) -> dict[str, Metric]:
+    """The metrics of benchmarks, scored by nRMSE, or of files, scored by VRMSE, over the steps of a scoring.
 
-
-def _diverged_metric(measure: Measure) -> Metric:
-    definition = "Number of rollouts that left the finite range at any step, or differ from a truth that is all zero."
-    return Metric("Diverged", "lower", definition, diverged, measure)
-
-
-def _apebench_metric(h: int) -> Metric:
-    definition = (
-        "Relative error summed over channels and averaged over trajectories at each step, then the geometric mean "
-        f"over steps 1 to {h}: the aggregation of APEBench."
+    Titles name any number of steps but the usual one.
+    """
+    h, own = scoring.steps, MEASURES[scoring.measure]
+    plain, steps = h == HORIZON, sorted({*REPORTED_STEPS, h})
+    relative = {f"nrmse@{t}": numbered_metric(f"nrmse@{t}") for t in steps}
+    if own is nrmse:
+        found = {
+            scoring.gm: numbered_metric(scoring.gm),
+            **relative,
+            "stable_step": Metric(
+                "Stable step" if plain else f"Stable step ({h})",
+                "higher",
+                f"Last step, of the first {h}, up to which the relative error stays at or below {TAU} without "
+                "interruption, averaged over trajectories. As in the paper the least value is 1, also where the first "
+                "step exceeds the threshold.",
+                partial(stable_step, horizon=h, floor=1),
+                steps=h,
+            ),
+            "stable_step_from_0": Metric(
+                "Stable step (from 0)" if plain else f"Stable step ({h}, from 0)",
+                "higher",
+                "The stable step, 0 for a trajectory whose first step already exceeds the threshold.",
+                partial(stable_step, horizon=h),
+                steps=h,
+            ),
+            "stability_horizon_200": Metric(
+                "Stability horizon (200)",
+                "higher",
+                f"The stable step, at least 1, counted over the first 200 steps instead of {h}.",
+                partial(stable_step, horizon=200, floor=1),
+                steps=200,
+            ),
+            "correlation_time": Metric(
+                "Correlation time",
+                "higher",
+                "Number of steps before the cosine similarity of prediction and truth first falls below "
+                f"{CORRELATION_THRESHOLD}, averaged over trajectories.",
+                correlation_time,
+                correlation,
+            ),
+        }
+    else:
+        found = {
+            scoring.gm: numbered_metric(scoring.gm),
+            **{scoring.at(t): numbered_metric(scoring.at(t)) for t in steps},
+            "skilful_step": Metric(
+                "Skilful steps",
+                "higher",
+                f"Steps, of the first {h}, before VRMSE first reaches the VRMSE of a baseline: the first state kept, "
+                "or the mean state of the training data; averaged over trajectories.",
+                lambda ratios: _uninterrupted(_float64(ratios)[:, :h] < 1),
+                skill_ratio,
+            ),
+            "anomaly_correlation_time": Metric(
+                "Anomaly correlation time",
+                "higher",
+                "Number of steps before the correlation of prediction and truth, both about each channel's mean in the "
+                f"training data, first falls below {CORRELATION_THRESHOLD}, averaged over trajectories.",
+                correlation_time,
+                anomaly_correlation,
+            ),
+        }
+    found["diverged"] = Metric(
+        "Diverged",
+        "lower",
+        "Number of rollouts that left the finite range at any step, or differ from a truth that is all zero.",
+        diverged,
+        own,
     )
-    value = partial(apebench_gmean, steps=h)
-    return Metric("APEBench gmean of mean nRMSE", "lower", definition, value, apebench_nrmse, h)
+    found |= relative  # which files have after their own
+    found["apebench_gmean_mean_nrmse"] = Metric(
+        "APEBench gmean of mean nRMSE",
+        "lower",
+        "Relative error summed over channels and averaged over trajectories at each step, then the geometric mean "
+        f"over steps 1 to {h}: the aggregation of APEBench.",
+        partial(apebench_gmean, steps=h),
+        apebench_nrmse,
+        h,
+    )
+    return {name: metric for name, metric in found.items() if metric is not None}
 
 
-def _paper_metrics(h: int) -> dict[str, Metric]:
-    """The metrics of rollouts that are scored by nRMSE over `h` steps; titles name any `h` but the usual one."""
-    plain = h == HORIZON
-    return {
-        f"gm{h}": _gm_metric(h),
-        **{f"nrmse@{t}": _step_metric(t) for t in sorted({*REPORTED_STEPS, h})},
-        "stable_step": Metric(
-            "Stable step" if plain else f"Stable step ({h})",
-            "higher",
-            f"Last step, of the first {h}, up to which the relative error stays at or below {TAU} without "
-            "interruption, averaged over trajectories. As in the paper the least value is 1, also where the first "
-            "step exceeds the threshold.",
-            partial(stable_step, horizon=h, floor=1),
-            steps=h,
-        ),
-        "stable_step_from_0": Metric(
-            "Stable step (from 0)" if plain else f"Stable step ({h}, from 0)",
-            "higher",
-            "The stable step, 0 for a trajectory whose first step already exceeds the threshold.",
-            partial(stable_step, horizon=h),
-            steps=h,
-        ),
-        "stability_horizon_200": Metric(
-            "Stability horizon (200)",
-            "higher",
-            f"The stable step, at least 1, counted over the first 200 steps instead of {h}.",
-            partial(stable_step, horizon=200, floor=1),
-            steps=200,
-        ),
-        "correlation_time": Metric(
-            "Correlation time",
-            "higher",
-            "Number of steps before the cosine similarity of prediction and truth first falls below "
-            f"{CORRELATION_THRESHOLD}, averaged over trajectories.",
-            correlation_time,
-            measure=correlation,
-        ),
-        "diverged": _diverged_metric(nrmse),
-        "apebench_gmean_mean_nrmse": _apebench_metric(h),
-    }
-
-
-def _channel_metrics(h: int) -> dict[str, Metric]:
-    """The metrics of rollouts that are scored by VRMSE over `h` steps: people's data."""
-    steps = sorted({*REPORTED_STEPS, h})
-    return {
-        f"vrmse_gm{h}": _gm_metric(h, vrmse),
-        **{f"vrmse@{t}": _step_metric(t, vrmse) for t in steps},
-        "skilful_step": Metric(
-            "Skilful steps",
-            "higher",
-            f"Steps, of the first {h}, before VRMSE first reaches the VRMSE of a baseline: the first state kept, "
-            "or the mean state of the training data; averaged over trajectories.",
-            lambda ratios: _uninterrupted(_float64(ratios)[:, :h] < 1),
-            measure=skill_ratio,
-        ),
-        "anomaly_correlation_time": Metric(
-            "Anomaly correlation time",
-            "higher",
-            "Number of steps before the correlation of prediction and truth, both about each channel's mean in the "
-            f"training data, first falls below {CORRELATION_THRESHOLD}, averaged over trajectories.",
-            correlation_time,
-            measure=anomaly_correlation,
-        ),
-        "diverged": _diverged_metric(vrmse),
-        **{f"nrmse@{t}": _step_metric(t) for t in steps},
-        "apebench_gmean_mean_nrmse": _apebench_metric(h),
-    }
-
-
-METRICS: Registry[Metric] = Registry("metric", _paper_metrics(HORIZON))
+METRICS: Registry[Metric] = Registry("metric", standard_metrics(Scoring()))
 """The metrics of benchmarks at the usual horizon, and registered ones, which every scoring has."""
-_STANDARD = frozenset(METRICS)
+STANDARD = frozenset(METRICS)
 
 
 def metric_named(name: str, scoring: Scoring | None = None) -> Metric:
     """The metric of this name in a scoring; a GM and the error at a step say their steps themselves, as gm40 does."""
-    known, numbered = (scoring or Scoring()).metrics(), _NUMBERED.fullmatch(name)
-    if name in known:
-        return known[name]
-    if numbered:
-        return _NUMBERED_METRICS[numbered[1]](int(numbered[2]))
-    others = _channel_metrics(HORIZON)
-    return others[name] if name in others else METRICS[name]  # which refuses an unknown name
+    known, others = (scoring or Scoring()).metrics(), standard_metrics(Scoring(measure="vrmse"))
+    return known.get(name) or numbered_metric(name) or others.get(name) or METRICS[name]  # refuses an unknown name
 
 
 def metric_at(name: str, scoring: Scoring) -> str:
@@ -508,12 +489,11 @@ def baseline_errors(
 
 def with_skill(errors: dict[str, Tensor], baselines: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """`errors` with the ratio of VRMSE to the better baseline at each step, where it is measured."""
-    import torch
-
     if vrmse.name not in errors or not baselines:
         return errors
-    least = torch.stack([found[vrmse.name] for found in baselines.values()]).amin(dim=0)
-    ratio = torch.where(errors[vrmse.name] == 0, 0.0, errors[vrmse.name] / least)
+    own, *others = (found[vrmse.name] for found in (errors, *baselines.values()))
+    least = reduce(lambda a, b: a.minimum(b), others)
+    ratio = (own / least).masked_fill(own == 0, 0.0)
     return errors | {skill_ratio.name: ratio.nan_to_num(nan=math.inf, posinf=math.inf)}
 
 
@@ -565,7 +545,7 @@ def measured(
         finite = u_hat.isfinite().flatten(1).all(1) & u_hat.flatten(1).norm(dim=1).isfinite()
         within = finite.cummin(0).values
         for measure in measures:
-            values = measure.value(u_hat, u, norm)
+            values = measure.of_trajectory(u_hat, u, norm)
             good = within.reshape(-1, *(1,) * (values.dim() - 1))
             rows[measure.name].append(torch.where(good, values, measure.diverged))
     return {name: torch.stack(values) for name, values in rows.items()}
@@ -594,7 +574,7 @@ def _checked(errors: Values, steps: int) -> Tensor:
     return errors.where(~errors.isnan(), math.inf)
 
 
-def _float64(values: Values | float) -> Tensor:
+def _float64(values: Values | float | Sequence[float]) -> Tensor:
     """`values` as a float64 tensor."""
     import torch
 

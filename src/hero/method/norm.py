@@ -70,19 +70,18 @@ class Norm:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What `load` takes back."""
-        parts = {"mean": self.mean, "std": self.std, "mean_state": self.mean_state, "mask": self.mask}
-        parts |= {"low": self.low, "high": self.high}
-        return {name: part.cpu().numpy() for name, part in parts.items() if part is not None}
+        names = ("mean", "std", "mean_state", "mask", "low", "high")
+        return {name: getattr(self, name).cpu().numpy() for name in names if getattr(self, name) is not None}
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Take statistics that were stored."""
-        mean, std = (torch.from_numpy(np.array(arrays[name])).double() for name in ("mean", "std"))
-        self.mean, self.mean_state = mean, torch.from_numpy(np.array(arrays["mean_state"])).float()
-        self.std = spread(mean, std)
-        if "low" in arrays:
-            self.low, self.high = (torch.from_numpy(np.array(arrays[name])).double() for name in ("low", "high"))
-        if "mask" in arrays:
-            self.mask = torch.from_numpy(np.array(arrays["mask"])).bool()
+        found = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+        self.mean, self.mean_state = found["mean"].double(), found["mean_state"].float()
+        self.std = spread(self.mean, found["std"].double())
+        if "low" in found:
+            self.low, self.high = found["low"].double(), found["high"].double()
+        if "mask" in found:
+            self.mask = found["mask"].bool()
         self._tables.clear()
 
     def scaled(self, u: Tensor) -> Tensor:
@@ -103,46 +102,31 @@ class Norm:
         """m and the factor of `scaled`, made once for each type and device."""
         key = (u.device, u.dtype)
         if key not in self._tables:
-            one = torch.ones(u.shape[2], dtype=torch.float64)
-            fitted = self.by_channel and self.mean is not None
-            origin, scale = (self.mean, self.std) if fitted else (0 * one, one)
-            assert origin is not None
-            assert scale is not None
             shape = (-1, *(1,) * (u.dim() - 3))
-            table = self.counting(u.shape[2], u.dim() - 3) / scale.reshape(shape)
-            self._tables[key] = origin.reshape(shape).to(u.device, u.dtype), table.to(u.device, u.dtype)
+            origin, factor = torch.zeros(u.shape[2]), self.counting(u.shape[2], u.dim() - 3)
+            if self.by_channel and self.mean is not None and self.std is not None:
+                origin, factor = self.mean, factor / self.std.reshape(shape)
+            self._tables[key] = origin.reshape(shape).to(u), factor.to(u)
         return self._tables[key]
 
     def counting(self, channels: int, dims: int) -> Tensor:
         """mask √(a / V), (channel, *space) or with axes of length 1, float64."""
         shape = (-1, *(1,) * dims)
         table = torch.tensor(self.importance or (1.0,) * channels, dtype=torch.float64).sqrt().reshape(shape)
-        return table if self.mask is None else table * self.mask / self.valid_share().sqrt().reshape(shape)
+        return table if self.mask is None else table * self.mask / self.valid()[1].sqrt().reshape(shape)
 
     def counted(self, error: Tensor) -> Tensor:
         """Differences (.., channel, *space) that have their scale already: mask √(a / V) e."""
         if self.mask is None and not self.importance:
             return error
-        dims = error.dim() - 2
-        return error * self.counting(error.shape[1], dims).to(error.device, error.dtype)
+        return error * self.counting(error.shape[1], error.dim() - 2).to(error)
 
-    def valid_share(self) -> Tensor:
-        """V of each channel, float64."""
+    def valid(self) -> tuple[Tensor, Tensor]:
+        """mask ω, (channel, *space), and its sum V, (channel,); float64."""
         assert self.mask is not None
-        return (self.mask * self.quadrature()).flatten(1).sum(1)
-
-    def quadrature(self) -> Tensor:
-        """ω at the points of the mask, float64."""
-        assert self.mask is not None
-        if self.weights is None:
-            return torch.full(self.mask.shape[1:], 1 / self.mask[0].numel(), dtype=torch.float64)
-        return self.weights.double().cpu()
-
-    def spread_squared(self, mean: Tensor, variance: Tensor) -> Tensor:
-        """σ² of each channel in the training data; of states with this mean and variance where none are known."""
-        if self.std is not None:
-            return self.std.to(variance).square()
-        return spread(mean, variance.sqrt()).square()
+        equal = torch.full(self.mask.shape[1:], 1 / self.mask[0].numel(), dtype=torch.float64)
+        omega = self.mask * (equal if self.weights is None else self.weights.double().cpu())
+        return omega, omega.flatten(1).sum(1)
 
     def channel_means(self, values: Tensor) -> Tensor:
         """Mean over the valid points with their weights: (time, channel, *space) -> (time, channel)."""
@@ -155,8 +139,8 @@ class Norm:
         """ω mask / V of each channel, (channel, *space); None where all points weigh the same."""
         if self.mask is None:
             return None if self.weights is None else self.weights.to(values)[None]
-        share = self.valid_share().reshape(-1, *(1,) * (self.mask.dim() - 1))
-        return (self.mask * self.quadrature() / share).to(values)
+        omega, share = self.valid()
+        return (omega / share.reshape(-1, *(1,) * (omega.dim() - 1))).to(values)
 
     def physical(self, u: Tensor) -> Tensor:
         """States (time, channel, *space) in their own units, 0 at masked points and weighted by √(ω N) elsewhere."""
@@ -166,11 +150,6 @@ class Norm:
     def without_masked(self, u: Tensor) -> Tensor:
         """States (.., channel, *space) with 0 at masked points, whatever stands there."""
         return u if self.mask is None else torch.where(self.mask.to(u.device), u, 0.0)
-
-    def shares(self, channels: int) -> Tensor:
-        """a_c / Σ a, by which the errors of the channels are averaged, float64."""
-        weights = torch.tensor(self.importance or (1.0,) * channels, dtype=torch.float64)
-        return weights / weights.sum()
 
     def hidden(self, u: Tensor) -> Tensor:
         """States (.., channel, *space) with NaN at masked points, as they are handed out."""

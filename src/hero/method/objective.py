@@ -119,10 +119,9 @@ class RelativeTerm:
         if reference is None:
             return {"lambda": self.weight}
         columns = torch.stack([self.loss.detach(), self.alpha, reference.d_fail - self.d_cur])
-        _, mean = torch.std_mean(columns, dim=1, correction=0)
         pairs = [f"{candidate}.{q}" for candidate in reference.candidates for q in reference.diagnostics]
         names = ["relative_loss", "alpha", "margin", *reference.candidates, *pairs]
-        values = zip(names, (*mean.unbind(), *reference.means.unbind()), strict=True)
+        values = zip(names, (*columns.mean(dim=1).unbind(), *reference.means.unbind()), strict=True)
         return {"lambda": self.weight, "alpha_std": batch_std(self.alpha), **dict(values)}
 
 

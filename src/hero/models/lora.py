@@ -6,6 +6,7 @@ The deployed operator is the plain architecture: nothing but training knows of a
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -35,26 +36,32 @@ def adapt(backbone: nn.Module, rank: int, layers: tuple[str, ...], full: tuple[s
     """Train adapters of the layers that match a pattern, and the parameters that match `full`, and nothing else."""
     found = {name: module for name, module in backbone.named_modules() if is_adapted(module)}
     parameters = dict(backbone.named_parameters())
-    for key, patterns, names in (("lora_layers", layers, found), ("lora_full", full, parameters)):
-        for pattern in patterns:
-            if not fnmatch.filter(names, pattern):
-                raise HeroError(
-                    f"train.{key}={pattern} matches nothing; there are {', '.join(list(names)[:3]) or 'none'}, …"
-                )
     if not found:
         raise HeroError("the backbone has no linear layer or convolution for train.lora; leave it out.")
+    trained = {name for pattern in full for name in matching("lora_full", pattern, parameters)}
+    adapted = {name for pattern in layers for name in matching("lora_layers", pattern, found)} or found.keys()
     for name, parameter in parameters.items():
-        parameter.requires_grad_(any(fnmatch.fnmatch(name, pattern) for pattern in full))
+        parameter.requires_grad_(name in trained)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for name, module in found.items():
-            if any(fnmatch.fnmatch(name, pattern) for pattern in layers or ("*",)):
+            if name in adapted:
                 parametrize.register_parametrization(module, "weight", LowRank(module.weight, rank))
 
 
 def is_adapted(module: nn.Module) -> bool:
     """Whether adapters know this layer."""
     return isinstance(module, ADAPTED) and module.weight.is_floating_point() and not parametrize.is_parametrized(module)
+
+
+def matching(setting: str, pattern: str, names: Iterable[str]) -> list[str]:
+    """The names of parameters or layers that match a pattern, as `encoder.*`, of a setting of `train`; at least one."""
+    names = list(names)
+    if not (found := fnmatch.filter(names, pattern)):
+        raise HeroError(
+            f"train.{setting}={pattern} matches nothing in the backbone; its names are like {', '.join(names[:3])}."
+        )
+    return found
 
 
 def has_adapters(model: nn.Module) -> bool:

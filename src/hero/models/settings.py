@@ -5,9 +5,8 @@ Apart from the networks, which need torch alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import ValidationInfo, field_validator
 
@@ -111,67 +110,50 @@ class SizedSettings(BackboneSettings):
         return {name: value for name, value in super().own().items() if name != "size"}
 
 
-PLAIN: dict[str, Any] = {"lifting": 0, "projection": 0, "coordinates": False, "spectral_bias": False}
 APEBENCH: dict[int, dict[str, Any]] = {
-    1: {"width": 28, "depth": 1, "modes": 28, **PLAIN},
-    2: {"width": 20, "depth": 1, "modes": 8, **PLAIN},
-    3: {"width": 4, "depth": 5, "modes": 8, **PLAIN},
+    1: {"width": 28, "depth": 1, "modes": 28},
+    2: {"width": 20, "depth": 1, "modes": 8},
+    3: {"width": 4, "depth": 5, "modes": 8},
 }
+"""The paper's table of backbones in APEBench's layout: as many modes each way; 102,881 parameters in 2D."""
 PAPER_COUNT: dict[str, Any] = {"width": 20, "depth": 1, "modes": 4, "lifting": 128, "projection": 64}
 PAPER_COUNT |= {"coordinates": True, "spectral_bias": True}
-
-
-def apebench(facts: Facts) -> dict[str, Any]:
-    """The paper's table of backbones in APEBench's layout: as many modes each way; 102,881 parameters in 2D."""
-    return APEBENCH[facts.dims]
-
-
-def paper_count(facts: Facts) -> dict[str, Any]:
-    """The 30,541 parameters of the paper's table of costs, in 2D: as many modes in all. See docs/method/paper.md."""
-    if facts.dims != 2:
-        raise ValueError(f"backbone.size=paper_count exists in 2D only; leave it out for {facts.dims}D data.")
-    return PAPER_COUNT
-
-
-FOR_FILES: dict[str, dict[int, dict[str, Any]]] = {
+"""The 30,541 parameters of the paper's table of costs, in 2D: as many modes in all. See docs/method/paper.md."""
+PLAIN = {"lifting": 0, "projection": 0, "coordinates": False, "spectral_bias": False}
+"""Settings that no other size has."""
+SIZES: dict[str, dict[int, dict[str, Any]]] = {
+    "small": APEBENCH,
     "base": {
-        1: {"width": 32, "depth": 2, "modes": 32, **PLAIN},
-        2: {"width": 20, "depth": 2, "modes": 8, **PLAIN},
-        3: {"width": 8, "depth": 4, "modes": 8, **PLAIN},
+        1: {"width": 32, "depth": 2, "modes": 32},
+        2: {"width": 20, "depth": 2, "modes": 8},
+        3: {"width": 8, "depth": 4, "modes": 8},
     },
     "large": {
-        1: {"width": 64, "depth": 4, "modes": 48, **PLAIN},
-        2: {"width": 40, "depth": 4, "modes": 12, **PLAIN},
-        3: {"width": 16, "depth": 4, "modes": 8, **PLAIN},
+        1: {"width": 64, "depth": 4, "modes": 48},
+        2: {"width": 40, "depth": 4, "modes": 12},
+        3: {"width": 16, "depth": 4, "modes": 8},
     },
+    "apebench": APEBENCH,
+    "paper_count": {2: PAPER_COUNT},
 }
-
-
-def for_files(size: str, facts: Facts) -> dict[str, Any]:
-    """A network for people's data: a second block helps most (docs/reference/backbones.md), channels ask for width."""
-    found = FOR_FILES[size][facts.dims]
-    return {**found, "width": max(found["width"], 2 * facts.channels)}
-
-
-SIZES: dict[str, Callable[[Facts], dict[str, Any]]] = {
-    "small": apebench,
-    "base": partial(for_files, "base"),
-    "large": partial(for_files, "large"),
-    "apebench": apebench,
-    "paper_count": paper_count,
-}
-"""Settings of each size by name; `small` is the paper's network on anybody's data."""
+"""Settings of each size by space dimensions. `base` and `large` are for people's data, where a second block helps most
+(docs/reference/backbones.md) and channels ask for width."""
 
 
 def by_size(name: str) -> Derived:
     """The value of a setting in the chosen size."""
 
     def value(facts: Facts, given: Mapping[str, Any]) -> Any:
-        return SIZES.get(str(given.get("size")), apebench)(facts)[name]  # an unknown name is refused elsewhere
+        size = str(given.get("size"))
+        numbers = SIZES.get(size, APEBENCH).get(facts.dims)  # an unknown name is refused elsewhere
+        if numbers is None:
+            raise ValueError(f"backbone.size={size} exists in 2D only; leave it out for {facts.dims}D data.")
+        found = (PLAIN | numbers)[name]
+        return max(found, 2 * facts.channels) if name == "width" and size in ("base", "large") else found
 
-    values = {dims: size[name] for dims, size in APEBENCH.items()}
-    same = len(set(values.values())) == 1
-    return Derived(value, f"{values[1]}" if same else f"by size; apebench: {in_words(values)}")
+    if name in PLAIN:
+        return Derived(value, str(PLAIN[name]))
+    return Derived(value, f"by size; apebench: {in_words({dims: size[name] for dims, size in APEBENCH.items()})}")
 
 
 def fitting_modes() -> Derived:
@@ -179,12 +161,21 @@ def fitting_modes() -> Derived:
     rule = by_size("modes")
 
     def value(facts: Facts, given: Mapping[str, Any]) -> tuple[int, ...]:
-        modes = rule.value(facts, given)
-        modes = modes if isinstance(modes, tuple) else (modes,) * facts.dims
-        largest = most_modes(facts.space) or modes
-        return tuple(map(min, modes, largest))
+        modes = (rule.value(facts, given),) * facts.dims
+        return tuple(map(min, modes, most_modes(facts.space) or modes))
 
     return Derived(value, rule.text)
+
+
+Share = TypeVar("Share", int, float)
+
+
+def per_axis(values: tuple[Share, ...], dims: int) -> tuple[Share, ...]:
+    """One value for each axis; ValueError where there are more or fewer."""
+    values = values * dims if len(values) == 1 else values
+    if len(values) != dims:
+        raise ValueError(f"has {len(values)} numbers for {dims} axes; use one or {dims}.")
+    return values
 
 
 PADDING = 0.25
@@ -230,11 +221,7 @@ class FNOSettings(SizedSettings):
     @field_validator("modes", mode="before")
     @classmethod
     def _one_per_axis(cls, value: Any, info: ValidationInfo) -> tuple[int, ...]:
-        modes, dims = numbers(value, int, low=1), facts_of(info).dims
-        modes = modes * dims if len(modes) == 1 else modes
-        if len(modes) != dims:
-            raise ValueError(f"has {len(modes)} numbers for {dims} axes; use one or {dims}.")
-        return modes
+        return per_axis(numbers(value, int, low=1), facts_of(info).dims)
 
     @field_validator("padding", mode="before")
     @classmethod
@@ -242,10 +229,7 @@ class FNOSettings(SizedSettings):
         padding, facts = numbers(value, float, low=0, high=1), facts_of(info)
         if len(padding) == 1 and not all(facts.periodic):
             return tuple(0.0 if wraps else padding[0] for wraps in facts.periodic)
-        padding = padding * facts.dims if len(padding) == 1 else padding
-        if len(padding) != facts.dims:
-            raise ValueError(f"has {len(padding)} numbers for {facts.dims} axes; use one or {facts.dims}.")
-        return padding
+        return per_axis(padding, facts.dims)
 
     @property
     def reach(self) -> tuple[int, ...]:

@@ -100,8 +100,7 @@ class UNet(nn.Module):
         space = tuple(u.shape[2:])
         check_levels(self.levels, space)
         missing = [-n % 2**self.levels for n in space]
-        v = self.extended(u, missing) if any(missing) else u
-        v = self.stem(v)
+        v = self.stem(self.extended(u, missing))
         skips = []
         for down_blocks, down in zip(self.down_blocks, self.down, strict=True):
             v = down_blocks(v)
@@ -112,17 +111,16 @@ class UNet(nn.Module):
             v = up(interpolate(v, scale_factor=2.0, mode="nearest"))
             v = up_blocks(torch.cat([v, skip], dim=1))
         result: Tensor = self.head(v)
-        if any(missing):
-            parts = [slice(more // 2, more // 2 + n) for more, n in zip(missing, space, strict=True)]
-            result = result[(slice(None), slice(None), *parts)]
-        return result
+        parts = [slice(more // 2, more // 2 + n) for more, n in zip(missing, space, strict=True)]
+        return result[(slice(None), slice(None), *parts)] if any(missing) else result
 
     def extended(self, u: Tensor, missing: list[int]) -> Tensor:
         """`u` with so many points more on each axis, half of them in front."""
         around = [more if wraps else 0 for more, wraps in zip(missing, self.periodic, strict=True)]
         u = pad_periodic(u, [more // 2 for more in around], [more - more // 2 for more in around])
         zeros = [more - wrapped for more, wrapped in zip(missing, around, strict=True)]
-        return pad(u, [side for more in reversed(zeros) for side in (more // 2, more - more // 2)])
+        sides = [side for more in reversed(zeros) for side in (more // 2, more - more // 2)]
+        return pad(u, sides) if any(sides) else u
 
 
 def check_levels(levels: int, space: tuple[int, ...]) -> None:

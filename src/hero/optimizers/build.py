@@ -9,6 +9,7 @@ import fnmatch
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,8 +17,9 @@ from torch import nn
 
 from hero.config import Registry, Settings, setting
 from hero.config.given import found, is_given, is_known
-from hero.config.registry import check_part_name, import_part
+from hero.config.registry import check_part_name, import_subclass
 from hero.errors import HeroError, unknown_name
+from hero.models.lora import matching
 from hero.optimizers.soap import SOAP
 
 __all__ = [
@@ -26,7 +28,6 @@ __all__ = [
     "OptimizerPart",
     "OptimizerSettings",
     "get_optimizer",
-    "make_optimizer",
     "scale_groups",
 ]
 
@@ -110,32 +111,23 @@ class UserOptimizerSettings(OptimizerSettings):
 
 def get_optimizer(name: str) -> OptimizerPart:
     """A registered optimizer, a class of torch.optim in any case, or package.module:Class, imported when it is made."""
+    lower, title = name.lower(), name.rpartition(":")[2]
     if is_given(name):
-        return given_optimizer(name)
+        return given_optimizer(name, title)
     if ":" in name:
         check_part_name("optimizer", name)
-        return part_of_class(name.rpartition(":")[2], 1e-3, name, lambda: import_class(name))
+        find = partial(import_subclass, "optimizer", name, torch.optim.Optimizer)
+        return OptimizerPart(title, 1e-3, UserOptimizerSettings, partial(make_of_class, name, find))
     known = {registered.lower(): registered for registered in OPTIMIZERS}
-    if name.lower() in known:
-        return OPTIMIZERS[known[name.lower()]]
-    if name.lower() in TORCH_NAMES:
-        title = TORCH_NAMES[name.lower()]
-        cls = getattr(torch.optim, title)
-        return part_of_class(title, float(inspect.signature(cls).parameters["lr"].default), title, lambda: cls)
+    if lower in known:
+        return OPTIMIZERS[known[lower]]
+    if lower in TORCH_NAMES:
+        cls = getattr(torch.optim, TORCH_NAMES[lower])
+        make = partial(make_of_class, cls.__name__, lambda: cls)
+        lr = float(inspect.signature(cls).parameters["lr"].default)
+        return OptimizerPart(cls.__name__, lr, UserOptimizerSettings, make)
     torch_names = [torch_name for lower, torch_name in TORCH_NAMES.items() if lower not in known]
     raise unknown_name("optimizer", name, [*OPTIMIZERS, *torch_names, "package.module:Class"])
-
-
-def make_optimizer(
-    name: str,
-    settings: OptimizerSettings,
-    model: nn.Module,
-    lr: float,
-    weight_decay: float,
-    compile_with: Compiler | None = None,
-) -> torch.optim.Optimizer:
-    """The optimizer of all parameters of `model`; `compile_with` compiles its functions, if it has any to compile."""
-    return get_optimizer(name).make(settings, model, lr, weight_decay, compile_with)
 
 
 def scale_groups(optimizer: torch.optim.Optimizer, model: nn.Module, factors: Mapping[str, float]) -> None:
@@ -144,11 +136,7 @@ def scale_groups(optimizer: torch.optim.Optimizer, model: nn.Module, factors: Ma
         return
     names = dict(model.named_parameters())
     for pattern in factors:
-        if not fnmatch.filter(names, pattern):
-            raise HeroError(
-                f"train.lr_scale={pattern} matches no parameter of the backbone; its names are like "
-                f"{', '.join(list(names)[:3])}."
-            )
+        matching("lr_scale", pattern, names)
     of = {
         id(parameter): next((factor for pattern, factor in factors.items() if fnmatch.fnmatch(name, pattern)), 1.0)
         for name, parameter in names.items()
@@ -161,33 +149,30 @@ def scale_groups(optimizer: torch.optim.Optimizer, model: nn.Module, factors: Ma
     ]
 
 
-def part_of_class(title: str, lr: float, name: str, find: Callable[[], Any]) -> OptimizerPart:
-    """A class that is found when it is made, with lr, weight_decay where it takes that, and `optimizer.kwargs`."""
-
-    def make(settings: UserOptimizerSettings, model: nn.Module, lr: float, decay: float, _: Any) -> Any:
-        cls = find()
-        decays = {"weight_decay": decay} if "weight_decay" in inspect.signature(cls).parameters else {}
-        own = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.kwargs.items()}
-        kwargs = {"lr": lr, **decays, **own}
-        try:
-            return cls(model.parameters(), **kwargs)
-        except Exception as error:  # whatever the constructor may raise is about its arguments
-            raise HeroError(
-                f"optimizer {name} refuses {kwargs} ({error}); set its arguments with optimizer.kwargs.NAME=VALUE."
-            ) from error
-
-    return OptimizerPart(title, lr, UserOptimizerSettings, make)
-
-
-def import_class(name: str) -> type[torch.optim.Optimizer]:
-    """The torch.optim.Optimizer subclass called `package.module:Class`, also from the current folder."""
-    part = import_part("optimizer", name)
-    if not (isinstance(part, type) and issubclass(part, torch.optim.Optimizer)):
-        raise HeroError(f"{name} is not a torch.optim.Optimizer; give train.optimizer as package.module:Class.")
-    return part
+def make_of_class(
+    name: str,
+    find: Callable[[], Any],
+    settings: UserOptimizerSettings,
+    model: nn.Module,
+    lr: float,
+    weight_decay: float,
+    compile_with: Compiler | None,
+) -> torch.optim.Optimizer:
+    """The class that `find` gives, with lr, weight_decay where it takes that, and `optimizer.kwargs`."""
+    cls = find()
+    decays = {"weight_decay": weight_decay} if "weight_decay" in inspect.signature(cls).parameters else {}
+    own = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.kwargs.items()}
+    kwargs = {"lr": lr, **decays, **own}
+    try:
+        made: torch.optim.Optimizer = cls(model.parameters(), **kwargs)
+    except Exception as error:  # whatever the constructor may raise is about its arguments
+        raise HeroError(
+            f"optimizer {name} refuses {kwargs} ({error}); set its arguments with optimizer.kwargs.NAME=VALUE."
+        ) from error
+    return made
 
 
-def given_optimizer(name: str) -> OptimizerPart:
+def given_optimizer(name: str, title: str) -> OptimizerPart:
     """A function of the parameters that was handed over; the learning rate that it sets is the default of train.lr."""
 
     def made(parameters: Any) -> torch.optim.Optimizer:
@@ -196,10 +181,7 @@ def given_optimizer(name: str) -> OptimizerPart:
             raise HeroError(f"optimizer {name} returns {type(optimizer).__name__}; return a torch.optim.Optimizer.")
         return optimizer
 
-    def make(settings: Any, model: nn.Module, *unused: Any) -> torch.optim.Optimizer:
-        return made(model.parameters())
-
     lr = 1e-3
     if is_known(name):
         lr = float(made([nn.Parameter(torch.zeros(2, 2))]).param_groups[0].get("lr", lr))
-    return OptimizerPart(name.rpartition(":")[2], lr, OptimizerSettings, make)
+    return OptimizerPart(title, lr, OptimizerSettings, lambda settings, model, *unused: made(model.parameters()))

@@ -19,16 +19,16 @@ Work = tuple[Tensor, Tensor, Tensor, Tensor, list[Tensor], list[Tensor], list[in
 """Tensors of one parameter: w, g, mean, square, q, c and the axes of the latter two."""
 
 
-def is_spectral(p: Tensor) -> bool:
-    """Whether `p` is a complex matrix for each mode: complex (in, out, *modes), or real (2, in, out, *modes)."""
-    return p.dim() >= 3 if p.is_complex() else p.dim() >= 4 and p.shape[0] == 2
-
-
 def rotated_axes(p: Tensor, longest: int) -> list[int]:
-    """The axes that get a basis: all of a matrix, none of a vector, in and out of a spectral weight."""
+    """The axes that get a basis: all of a matrix, none of a vector, in and out of a spectral weight.
+
+    That is a matrix for each mode: complex (in, out, *modes), or real (2, in, out, *modes).
+    """
     axes = range(p.dim()) if p.dim() > 1 else range(0)
-    if is_spectral(p):
-        axes = range(2) if p.is_complex() else range(1, 3)
+    if p.is_complex() and p.dim() >= 3:
+        axes = range(2)
+    elif not p.is_complex() and p.dim() >= 4 and p.shape[0] == 2:
+        axes = range(1, 3)
     return [axis for axis in axes if 1 < p.shape[axis] <= longest]
 
 
@@ -59,18 +59,6 @@ def rotate(x: Tensor, bases: list[Tensor], axes: list[int], back: bool = False) 
             matrices = x.reshape(-1, len(q), math.prod(x.shape[axis + 1 :]))
             x = torch.bmm(q.T.expand(len(matrices), -1, -1), matrices).view(x.shape)
     return x
-
-
-def first_basis(c: Tensor) -> Tensor:
-    """Eigenvectors of `c` by falling eigenvalue; not a number where `c` is not finite, on which eigh would raise."""
-    return torch.linalg.eigh(c.nan_to_num(0, 0, 0)).eigenvectors.flip(-1).contiguous() + 0 * c
-
-
-def refresh(q: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    """The basis after one power iteration, and the order of its columns by falling estimated eigenvalue."""
-    power = c @ q
-    order = (q * power).sum(0).argsort(descending=True)
-    return torch.linalg.qr(power[:, order]).Q.contiguous(), order
 
 
 class SOAP(torch.optim.Optimizer):
@@ -130,7 +118,9 @@ class SOAP(torch.optim.Optimizer):
         state["step"], state["mean"], state["square"] = 0, torch.zeros_like(g), torch.zeros_like(g)
         axes = rotated_axes(p, group["longest_axis"])
         state["c"] = [(1 - group["betas"][1]) * gram(g, axis) for axis in axes]
-        state["q"] = [first_basis(c) for c in state["c"]]
+        # Eigenvectors by falling eigenvalue; NaN where c is not finite, on which eigh would raise.
+        vectors = (torch.linalg.eigh(c.nan_to_num(0, 0, 0)).eigenvectors for c in state["c"])
+        state["q"] = [v.flip(-1).contiguous() + 0 * c for v, c in zip(vectors, state["c"], strict=True)]
 
     def advance(self, parameters: list[Tensor], step: int, group: dict[str, Any]) -> None:
         """Update `parameters`, which have seen `step` updates after this one."""
@@ -162,9 +152,11 @@ def update(work: list[Work], size: Tensor, kept: Tensor, beta1: float, beta2: fl
 
 
 def turn(state: dict[str, Any], axes: list[int]) -> None:
-    """Refresh the bases of a parameter and bring its moments into them."""
+    """Refresh the bases of a parameter by one power iteration, and bring its moments into them."""
     mean = rotate(state["mean"], state["q"], axes, back=True)
     for i, axis in enumerate(axes):
-        state["q"][i], order = refresh(state["q"][i], state["c"][i])
+        power = state["c"][i] @ state["q"][i]
+        order = (state["q"][i] * power).sum(0).argsort(descending=True)  # by falling estimated eigenvalue
+        state["q"][i] = torch.linalg.qr(power[:, order]).Q.contiguous()
         state["square"] = state["square"].index_select(axis, order)
     state["mean"] = rotate(mean, state["q"], axes)

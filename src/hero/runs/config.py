@@ -35,7 +35,7 @@ from hero.files import UNSEALED, is_whole, reading, sealed
 from hero.method.losses import get_loss
 from hero.method.metrics import HORIZON, Scoring
 from hero.models import BACKBONES, BackboneSettings, build_backbone
-from hero.models.keep import Kept
+from hero.models.wrappers import Kept
 from hero.optimizers import OptimizerSettings, get_optimizer
 from hero.parts import PRESETS, RECOMMENDED
 from hero.runs.checkpoint import other_model, put_weights, read_weights
@@ -48,7 +48,7 @@ SIZED = tuple(
     f"backbone.{name}" for name in ("width", "depth", "modes", "lifting", "projection", "coordinates", "spectral_bias")
 )
 """Settings that follow from backbone.size unless they are set."""
-RETIRED = ("train.on_divergence", "refiner.form=pdearena")
+RETIRED = ("train.on_divergence", "refiner.form=pdearena", "loss.basis")
 """Settings of version 0.2 that decide nothing any more, or only had one value left."""
 OF_RUN = "# run "
 """Before the id and the checksum in the first line of a stored configuration."""
@@ -296,7 +296,6 @@ def build(values: Mapping[str, Any]) -> RunConfig:
         source.dims,
         strategy,
         source.periodic,
-        source.cloud,
         source.space,
         normalise=bool(files or source.conditioning),
         norm="channels" if files else "joint",

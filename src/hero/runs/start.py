@@ -8,7 +8,6 @@ same run.
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import io
 import pickle
@@ -27,11 +26,10 @@ from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from hero.data.formats.claims import check_stored
 from hero.errors import HeroError, NoPermissionError
-from hero.models.keep import Kept
-from hero.models.wrappers import Masked, MixedPrecision, Normalised, Residual
+from hero.models.lora import matching
+from hero.models.wrappers import Wrapper
 from hero.runs.checkpoint import read_safetensors, weights_of
 from hero.strategies import TrainSettings
-from hero.strategies.refiner import RefinedOperator
 
 NESTED = ("state_dict", "model_state_dict", "model")
 """Where checkpoints of other libraries keep their tensors."""
@@ -230,7 +228,7 @@ def renamings(weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
 
 def own_module(model: nn.Module) -> nn.Module:
     """The backbone inside the wrappers that make it the operator."""
-    while isinstance(model, Kept | Normalised | Masked | Residual | MixedPrecision | RefinedOperator):
+    while isinstance(model, Wrapper):
         model = model.backbone
     return model
 
@@ -239,13 +237,7 @@ def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
     """Keep the backbone's parameters that match a pattern, as in `encoder.*`, out of training."""
     parameters = dict(own_module(model).named_parameters())
     for pattern in patterns:
-        matching = fnmatch.filter(parameters, pattern)
-        if not matching:
-            raise HeroError(
-                f"train.freeze={pattern} matches no parameter of the backbone; its names are like "
-                f"{first_of(tuple(parameters))}."
-            )
-        for name in matching:
+        for name in matching("freeze", pattern, parameters):
             parameters[name].requires_grad_(False)
     if not any(p.requires_grad for p in model.parameters()):
         raise HeroError(f"train.freeze={','.join(patterns)} leaves no parameter to train; freeze fewer.")

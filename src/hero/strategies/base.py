@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -13,12 +13,11 @@ from hero.config import Settings as BaseSettings
 from hero.data import Source
 from hero.data.windows import Batch, Context, Trajectories
 from hero.errors import HeroError
-from hero.method.domain import geometry_of
+from hero.method.domain import Geometry, geometry_of
 from hero.method.losses import AbsoluteLoss, Balanced, get_loss
 from hero.method.norm import Norm, importance_of
 from hero.method.rollout import Stepper, Unroll, as_stepper, recomputed_unroll, unroll
-from hero.models.keep import Kept
-from hero.models.wrappers import Masked, Normalised, Residual
+from hero.models.wrappers import Kept, Masked, Normalised, Residual
 from hero.strategies.settings import TrainSettings
 
 S = TypeVar("S", bound=BaseSettings)
@@ -79,8 +78,8 @@ class Strategy(Generic[S]):
         self.settings: S = setup.settings  # type: ignore[assignment]
         self.compile: Compiler = compile_with or (lambda function: function)
         self.norm = norm_of(setup.source, setup.train)
-        self.geometry = geometry_of(setup.source, setup.reach).measured_by(self.norm)
-        self.absolute_loss: AbsoluteLoss = get_loss(setup.train.loss).of(setup.loss, self.geometry, self.compile)
+        self.geometry: Geometry = replace(geometry_of(setup.source, setup.reach), norm=self.norm)  # type: ignore[type-var]
+        self.absolute: AbsoluteLoss = get_loss(setup.train.loss).of(setup.loss, self.geometry, self.compile)
         self.unroll: Unroll = self.compile(recomputed_unroll if setup.train.recompute else unroll)
         self._rolled_loss = self.compile(rolled_loss)
 
@@ -123,13 +122,9 @@ class Strategy(Generic[S]):
         """How the trained model makes one step at test time."""
         return as_stepper(model)
 
-    def absolute(self, tau: Tensor, truth: Tensor) -> Tensor:
-        """The absolute loss of train.loss, averaged over the batch."""
-        return self.absolute_loss(tau, truth)
-
     def rolled_loss(self, model: nn.Module, context: Context, truth: Tensor) -> Tensor:
         """The absolute loss of a rollout as long as `truth`, in one function: compiled, it is twice as fast as two."""
-        loss: Tensor = self._rolled_loss(model, context, truth, self.unroll, self.absolute_loss)
+        loss: Tensor = self._rolled_loss(model, context, truth, self.unroll, self.absolute)
         return loss
 
     def spectra(self) -> dict[str, Tensor]:
@@ -137,7 +132,7 @@ class Strategy(Generic[S]):
 
         Logged at every validation, with the wavenumber of the shells in one row; empty where nothing is weighed.
         """
-        loss = self.absolute_loss
+        loss = self.absolute
         if not isinstance(loss, Balanced) or loss.found is None:
             return {}
         wavenumber = loss.modes.shell_wavenumbers[None]

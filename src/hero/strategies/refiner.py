@@ -18,8 +18,7 @@ from hero.config import Settings, setting
 from hero.data.windows import Batch, Context, Trajectories
 from hero.errors import HeroError
 from hero.method.rollout import Stepper
-from hero.models.keep import Kept
-from hero.models.wrappers import Masked
+from hero.models.wrappers import Kept, Masked, Normalised, per_channel
 from hero.parallel import draw
 from hero.seeding import seed_of
 from hero.strategies.base import Compiler, Loss, Setup, Strategy
@@ -76,18 +75,14 @@ def noise_like(like: Tensor, generator: Generator | None) -> Tensor:
     return draw(torch.randn, like.shape, generator=generator, device=like.device, dtype=like.dtype)
 
 
-class RefinedOperator(nn.Module):
+class RefinedOperator(Normalised):
     """G_θ(z_n) = u_n + w ŷ, with ŷ from K + 1 calls of the backbone, whose input is [states | guess | k/K].
 
     The index k enters as one constant input channel, the minimum any backbone accepts.
     Without `difference` the mean of the states, 0 unless they are normalised, is in the place of u_n.
     """
 
-    mean: Tensor
-    std: Tensor
     w: Tensor
-    mu_mean: Tensor
-    mu_std: Tensor
 
     def __init__(
         self,
@@ -96,30 +91,19 @@ class RefinedOperator(nn.Module):
         channels: int,
         history: int = 1,
         difference: bool = True,
-        normalise: bool = False,
+        scaled: bool = False,
         conditioning: int = 0,
     ) -> None:
-        super().__init__()
-        self.backbone, self.diffusion, self.steps = backbone, diffusion, len(diffusion.beta) - 1
-        self.channels, self.history, self.difference, self.normalise = channels, history, difference, normalise
-        self.register_buffer("mean", torch.zeros(channels))
-        self.register_buffer("std", torch.ones(channels))
+        super().__init__(backbone, channels, history, conditioning)
+        self.diffusion, self.difference, self.scaled = diffusion, difference, scaled
         self.register_buffer("w", torch.ones(channels))
-        if conditioning:
-            self.register_buffer("mu_mean", torch.zeros(conditioning))
-            self.register_buffer("mu_std", torch.ones(conditioning))
 
     def fit(self, data: Trajectories | Tensor) -> None:
         """Take the scales from the training data: w is the standard deviation of y w."""
         data = Trajectories.of(data)
-        mean, std = data.statistics()[:2]
-        self.w.copy_((data.step_std() if self.difference else std).clamp(min=1e-12))
-        if self.normalise:
-            self.mean.copy_(mean)
-            self.std.copy_(std.clamp(min=1e-12))
-            if data.is_conditioned:
-                for buffer, values in zip((self.mu_mean, self.mu_std), data.mu_moments(), strict=True):
-                    buffer.copy_(values)
+        self.w.copy_((data.step_std() if self.difference else data.statistics()[1]).clamp(min=1e-12))
+        if self.scaled:
+            super().fit(data)
 
     def forward(self, x: Tensor, generator: Generator | None = None) -> Tensor:
         """One step (batch, H*channels, *space) -> (batch, channels, *space); without a generator, torch's own draws."""
@@ -142,32 +126,23 @@ class RefinedOperator(nn.Module):
 
     def origin(self, x: Tensor) -> Tensor:
         """What y is counted from, (batch, channels, *space)."""
-        newest = x[:, (self.history - 1) * self.channels : self.history * self.channels]
-        return newest if self.difference else per_channel(self.mean, x).expand_as(newest)
+        return x[:, self.newest] if self.difference else per_channel(self.mean, x).expand_as(x[:, self.newest])
 
     def conditioned(self, x: Tensor, guess: Tensor, k: Tensor) -> Context:
         """The input of the backbone as a context: the states normalised, guess and index follow μ."""
-        states, mu = x.tensor_split([self.history * self.channels], dim=1)
-        states = states.unflatten(1, (self.history, self.channels))
-        states = (states - per_channel(self.mean, x)) / per_channel(self.std, x)
-        if self.normalise and mu.shape[1]:
-            mu = (mu - per_channel(self.mu_mean, x)) / per_channel(self.mu_std, x)
-        index = (k.to(x.dtype) / self.steps).reshape(-1, *(1,) * (x.dim() - 1)).expand_as(guess[:, :1])
+        states, mu = self.normalise(x)
+        last = len(self.diffusion.beta) - 1
+        index = (k.to(x.dtype) / last).reshape(-1, *(1,) * (x.dim() - 1)).expand_as(guess[:, :1])
         if isinstance(self.backbone, Masked):
             guess = torch.where(self.backbone.mask, guess, 0.0)
-        return Context(states, torch.cat([mu, guess, index], dim=1))
-
-
-def per_channel(values: Tensor, x: Tensor) -> Tensor:
-    """`values` (channels,) to be multiplied with states on the grid of `x` (batch, .., *space)."""
-    return values.reshape(-1, *(1,) * (x.dim() - 2))
+        return Context(states.unflatten(1, (self.history, self.channels)), torch.cat([mu, guess, index], dim=1))
 
 
 class RefinerSettings(Settings):
     """PDE-Refiner."""
 
     steps: int = setting(3, "K, refinements per predicted step; the network is called K + 1 times.", ge=1, stated=False)
-    noise: float = setting(4e-7, "Minimum noise, a variance.", gt=0, stated=False)
+    noise: float = setting(4e-7, "Minimum noise, a variance, to which it falls from 1.", gt=0, lt=1, stated=False)
     difference: bool = setting(
         True, "Refine the change of the state, scaled by its std in the training data.", stated=False
     )
@@ -195,11 +170,6 @@ class Refiner(Strategy[RefinerSettings]):
                 f"train.bundle={self.train.bundle} is not for the strategy refiner, which refines one step at a "
                 "time; leave it at 1."
             )
-        if self.settings.noise >= 1:
-            raise HeroError(
-                f"refiner.noise={self.settings.noise:g} is too large, the noise must fall from 1 to it; "
-                "give less than 1."
-            )
 
     def operator(self, backbone: Callable[[int, int], nn.Module], channels: int) -> nn.Module:
         train, refiner, source = self.train, self.settings, self.setup.source
@@ -207,19 +177,8 @@ class Refiner(Strategy[RefinerSettings]):
         network = backbone((train.history + 1) * channels + conditioning + 1 + masks, channels)
         if source.masked:
             network = Masked(network, channels, source.space, train.history, train.mask_input)
-        return RefinedOperator(
-            network,
-            Diffusion(refiner.steps, refiner.noise),
-            channels,
-            train.history,
-            refiner.difference,
-            train.normalise,
-            conditioning,
-        )
-
-    def begin(self, model: nn.Module, data: Trajectories) -> None:
-        super().begin(model, data)
-        refined(model).fit(data)
+        diffusion, scaled = Diffusion(refiner.steps, refiner.noise), train.normalise
+        return RefinedOperator(network, diffusion, channels, train.history, refiner.difference, scaled, conditioning)
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         """The mean squared error whatever train.loss says: a distance relative to a target that is noise means nothing.

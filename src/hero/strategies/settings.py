@@ -20,11 +20,6 @@ SMALLEST_CLIP = 1e-30
 """Smaller gradients lose their digits in float32."""
 
 
-def default_lr(given: Mapping[str, Any]) -> float:
-    """The peak learning rate of the optimizer in `given`."""
-    return get_optimizer(str(given.get("optimizer", "adamw"))).lr
-
-
 def stage_lengths(stages: Sequence[str]) -> list[tuple[int, int]]:
     """Length of the unroll and updates of each stage, from words such as 2:1000."""
     found = [re.fullmatch(r"\s*([1-9][0-9]{0,17}):([1-9][0-9]{0,17})\s*", str(stage)) for stage in stages]
@@ -78,18 +73,18 @@ def known_loss(name: str) -> str:
 
 def scales(words: Sequence[str]) -> dict[str, float]:
     """Factors by pattern, from words such as head.*:10; ValueError for others."""
-    found = {pattern: float(factor) for pattern, _, factor in (word.rpartition(":") for word in words)}
-    if not all(pattern and math.isfinite(factor) and factor >= 0 for pattern, factor in found.items()):
-        raise ValueError
+    try:
+        found = {pattern: float(factor) for pattern, _, factor in (word.rpartition(":") for word in words)}
+    except ValueError:
+        found = {"": 0.0}
+    if not all(pattern and 0 <= factor < math.inf for pattern, factor in found.items()):
+        raise ValueError("is not PATTERN:FACTOR for each; write it as in head.*:10,encoder.*:0.1.")
     return found
 
 
 def checked_scales(words: tuple[str, ...]) -> tuple[str, ...]:
     """A validator for factors by pattern."""
-    try:
-        scales(words)
-    except ValueError:
-        raise ValueError("is not PATTERN:FACTOR for each; write it as in head.*:10,encoder.*:0.1.") from None
+    scales(words)
     return words
 
 
@@ -174,9 +169,9 @@ class TrainSettings(Settings):
     optimizer: str = setting(
         "adamw", "adamw, soap, a class of torch.optim, or package.module:Class; section optimizer.", code=True
     )
-    lr: Annotated[float, Derived(lambda facts, given: default_lr(given), "by optimizer")] = setting(
-        "Peak learning rate.", gt=0
-    )
+    lr: Annotated[
+        float, Derived(lambda facts, given: get_optimizer(str(given.get("optimizer", "adamw"))).lr, "by optimizer")
+    ] = setting("Peak learning rate.", gt=0)
     warmup: Annotated[int, share(0.2)] = setting("Updates of linear warm-up, before a cosine to zero.", ge=0)
     weight_decay: float = setting(0.01, "Decoupled weight decay.", ge=0, stated=False)
     clip: Annotated[float, AfterValidator(usable_clip)] = setting(

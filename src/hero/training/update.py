@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hero.data.windows import Batch
 from hero.errors import HeroError
 from hero.models.lora import adapt, has_adapters
-from hero.optimizers import make_optimizer, scale_groups
+from hero.optimizers import get_optimizer, scale_groups
 from hero.parallel import combined, drawing
 from hero.runs.config import RunConfig
 from hero.runs.start import freeze, own_module
@@ -39,7 +39,8 @@ class Trainee:
         add_adapters(config, model)
         freeze(model, train.freeze)
         strategy, average = config.make_strategy(compile_with), AveragedWeights(model, train.ema)
-        optimizer = make_optimizer(train.optimizer, config.optimizer, model, train.lr, train.weight_decay, compile_with)
+        make = get_optimizer(train.optimizer).make
+        optimizer = make(config.optimizer, model, train.lr, train.weight_decay, compile_with)
         scale_groups(optimizer, own_module(model), scales(train.lr_scale))
         return cls(model, optimizer, strategy, average, train)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -21,27 +20,17 @@ def band_label(low: int, high: int | None, beyond: str = "beyond the operator's 
     return beyond if high is None else f"{low}" if low == high else f"{low}-{high}"
 
 
-class Bands(ABC):
-    """A split of fields."""
-
-    limits: Limits
-
-    @abstractmethod
-    def energies(self, u: Tensor) -> Tensor:
-        """‖B_b u‖² of states (rows, channel, *space), norms over channels and space: (rows, bands)."""
-
-
-class OneBand(Bands):
+class OneBand:
     """Everything in one band, for points without wavenumbers."""
 
-    limits = ((0, None),)
+    limits: Limits = ((0, None),)
 
     def energies(self, u: Tensor) -> Tensor:
         return u.flatten(1).square().sum(dim=1, keepdim=True)
 
 
 @dataclass(frozen=True, eq=False)
-class GridBands(Bands):
+class GridBands:
     """The coefficients of a grid, each in one band."""
 
     limits: Limits
@@ -54,11 +43,15 @@ class GridBands(Bands):
         return self.transform.inverse(self.transform.forward(u[None]) * mask[None, :, None], u[None])[0]
 
     def energies(self, u: Tensor) -> Tensor:
+        """‖B_b u‖² of states (rows, channel, *space), norms over channels and space: (rows, bands)."""
         coefficients = self.transform.forward(u[None])
         waves = math.prod(u[None].shape[axis] for axis in self.transform.wave_axes(u[None]))
         power = coefficients.abs().square().sum(dim=2, keepdim=True) / (waves * waves / math.prod(self.space))
         power = self.transform.counted_twice(power, u[None])[0, :, 0]
         return power.flatten(1) @ self.masks.flatten(1).T.to(power.dtype)
+
+
+Bands = GridBands | OneBand
 
 
 def split_modes(

@@ -14,22 +14,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor
 
 from hero.data.trajectories import Context
 from hero.errors import HeroError, check_number
-from hero.method.distance import EPS
-from hero.method.domain.bands import Bands, OneBand
-from hero.method.domain.base import Domain, Geometry
-from hero.method.domain.modes import Modes
+from hero.method.distance import EPS, cast
+from hero.method.domain.bands import OneBand
+from hero.method.domain.geometry import Domain, Geometry
+from hero.method.domain.modes import Modes, product_power
 from hero.method.norm import Norm
 from hero.parallel import draw
-
-if TYPE_CHECKING:
-    from hero.data import Source
 
 MAX_DENSE = 10_000
 """Most points for which the graph spectrum is computed: a dense P x P matrix of 800 MB, and minutes of work."""
@@ -43,8 +39,7 @@ class PointCloud:
 
     `weights` may be cell volumes or nodal areas. Without them ω_i is proportional to r_i^d, with r_i the distance to
     the k-th neighbour: the volume that a point has to itself. That is too large at a boundary, where half of the
-    neighbourhood lies outside, so give the true weights of a mesh. Either way they are scaled to Σ_i ω_i = 1: a norm is
-    a mean over the domain, as with 1/N_x on a grid, and the measure cancels in everything that HERO computes.
+    neighbourhood lies outside, so give the true weights of a mesh. Either way they are scaled to Σ_i ω_i = 1.
 
     `period` is the length of a periodic box, one number or one per axis; distances then go the short way round.
     `modes` is how many eigenvectors of the graph Laplacian, the smoothest first, make up the spectrum.
@@ -61,10 +56,9 @@ class PointCloud:
         modes: int = 64,
     ) -> None:
         _check_coords(coords, neighbours)
+        check_number("modes", modes, low=1, whole=True)
         self.coords = coords.detach()  # (P, d)
         self.period = _checked_period(period, self.coords)
-        if modes < 1:
-            raise HeroError(f"modes is {modes}; give the number of eigenvectors in the spectrum, at least 1.")
         self.modes = min(modes, len(self))
         distances, self.neighbours = nearest_neighbours(self.coords.double(), neighbours, self.period)  # (P, k) both
         self.distances = distances.to(coords.dtype)
@@ -74,7 +68,6 @@ class PointCloud:
         if weights is None:
             weights = distances[:, -1] ** coords.shape[1]
         self.weights = _checked_weights(weights, len(self)).to(coords)  # (P,)
-        self._casts: dict[tuple[str, torch.device, torch.dtype], Tensor] = {}
 
     def __len__(self) -> int:
         return self.coords.shape[0]
@@ -86,20 +79,20 @@ class PointCloud:
 
     def norm(self, u: Tensor) -> Tensor:
         """(Σ_i ω_i u_i²)^½ over the last axis."""
-        return (self.like("weights", u) * u.square()).sum(-1).sqrt()
+        return (cast(self.weights, u) * u.square()).sum(-1).sqrt()
 
     def neighbour_mean(self, u: Tensor) -> Tensor:
         """Σ_j ω_j u_j / Σ_j ω_j over the neighbours j of each point: (.., P) -> (.., P)."""
-        index = self.like("neighbours", u)
-        omega = self.like("weights", u)[index]
+        index = cast(self.neighbours, u)
+        omega = cast(self.weights, u)[index]
         return (u[..., index] * omega).sum(-1) / omega.sum(-1)
 
-    @cached_property
+    @property
     def eigenvalues(self) -> Tensor:
         """λ_m of the graph Laplacian, ascending from λ_0 = 0: (modes,)."""
         return self._spectrum[0]
 
-    @cached_property
+    @property
     def basis(self) -> Tensor:
         """φ_m(x_i), orthonormal in the weighted inner product, Σ_i ω_i φ_m φ_n = δ_mn, and φ_0 = 1: (P, modes)."""
         return self._spectrum[1]
@@ -140,7 +133,7 @@ class PointCloud:
     def coefficients(self, u: Tensor) -> Tensor:
         """c_m = Σ_i ω_i φ_m(x_i) u_i: (.., P) -> (.., modes)."""
         self.check(u)
-        return (u * self.like("weights", u)) @ self.like("basis", u)
+        return (u * cast(self.weights, u)) @ cast(self.basis, u)
 
     def amplitudes(self, u: Tensor) -> Tensor:
         """|c_m| in the graph basis, in place of |F u|: (batch, time, channel, P) -> (batch, time, channel*modes)."""
@@ -148,7 +141,7 @@ class PointCloud:
 
     def synthesis(self, c: Tensor) -> Tensor:
         """Σ_m c_m φ_m: (.., modes) -> (.., P)."""
-        return c @ self.like("basis", c).T
+        return c @ cast(self.basis, c).T
 
     def perturbed(self, context: Context, states: Tensor) -> Context:
         """`context` with its states replaced by `states`, each rescaled to the weighted norm it had; μ as it is."""
@@ -161,14 +154,6 @@ class PointCloud:
                 f"a field of shape {tuple(u.shape)} does not fit a cloud of {len(self)} points; its last axis must "
                 "run over the points."
             )
-
-    def like(self, name: str, u: Tensor) -> Tensor:
-        """The tensor of that name on the device of `u` and, if it is not an index, in its type; converted once."""
-        source: Tensor = getattr(self, name)
-        key = (name, u.device, u.dtype)
-        if key not in self._casts:
-            self._casts[key] = source.to(u.device, u.dtype if source.is_floating_point() else None)
-        return self._casts[key]
 
 
 @dataclass(frozen=True)
@@ -201,7 +186,7 @@ class NeighbourhoodJitter(CloudPerturbation):
     def __call__(self, context: Context, generator: Generator) -> Context:
         u = context.states  # (batch, H, channel, P)
         self.cloud.check(u)
-        index = self.cloud.like("neighbours", u)  # (P, k)
+        index = cast(self.cloud.neighbours, u)  # (P, k)
         shape = (u.shape[0], len(self.cloud), 1)
         pick = draw(partial(torch.randint, index.shape[1]), shape, generator=generator, device=u.device)
         j = index.expand(u.shape[0], -1, -1).gather(2, pick)[:, None, None, :, 0]  # (batch, 1, 1, P)
@@ -225,20 +210,6 @@ class Cloud(Geometry):
 
     points: PointCloud
     norm: Norm = field(default_factory=Norm)
-    bases = ("graph",)
-
-    def __post_init__(self) -> None:
-        if self.norm.weights is None:
-            self.norm.weights = self.weights
-
-    @classmethod
-    def of(cls, source: Source, reach: tuple[int, ...] | None) -> Cloud | None:
-        found = source.points()
-        if found is None:
-            return None
-        points, weights = (None if part is None else torch.from_numpy(part).float() for part in found)
-        assert points is not None
-        return cls(PointCloud(points, weights))
 
     @property
     def space(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -254,11 +225,10 @@ class Cloud(Geometry):
             return Domain(self.weights, None, LocalSmoothing(self.points, scale), self.norm)
         return Domain(self.weights, self.points.amplitudes, GraphSpectralNoise(self.points, scale), self.norm)
 
-    def modes(self, basis: str, reach: tuple[int, ...] | None = None) -> Modes:
-        self.check_basis(basis)
+    def modes(self, reach: tuple[int, ...] | None = None) -> Modes:
         return graph_modes(self.points)
 
-    def bands(self, device: torch.device | str = "cpu") -> Bands:
+    def bands(self, device: torch.device | str = "cpu") -> OneBand:
         return OneBand()
 
 
@@ -267,12 +237,7 @@ def graph_modes(cloud: PointCloud) -> Modes:
     matrix = cloud.weights.double()[:, None] * cloud.basis.double()
     first = cloud.eigenvalues[min(1, cloud.modes - 1)].clamp(min=1e-12)
     wavenumber = (cloud.eigenvalues.double().clamp(min=0) / first).sqrt()
-    return Modes(graph_power, (matrix,), wavenumber, torch.ones_like(wavenumber), cloud.weights)
-
-
-def graph_power(u: Tensor, matrices: Sequence[Tensor]) -> Tensor:
-    """c_m² of the kept eigenvectors."""
-    return (u @ matrices[0]).square()
+    return Modes(product_power, (matrix,), wavenumber, torch.ones_like(wavenumber), cloud.weights)
 
 
 def nearest_neighbours(coords: Tensor, k: int, period: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +24,15 @@ from hero.models.spectral import dft_matrices, frequencies, truncated_transform
 
 Project = Callable[[Tensor, Sequence[Tensor]], Tensor]
 """(field (batch, channel, *space), matrices) -> power (batch, channel, modes); it sums to at most ‖u‖²."""
+
+
+class Tables(NamedTuple):
+    """Tensors of `Modes` in one type and place."""
+
+    members: Tensor  # 1 where a mode is in a shell, (modes, shells)
+    sizes: Tensor  # (shells,)
+    quadrature: Tensor | None
+    matrices: list[Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +50,7 @@ class Modes:
     """Quadrature weights of the norm; None on a regular grid."""
     width: float = 1.0
     """Width of a shell; ½ where waves and half waves meet."""
-    _casts: dict[tuple[torch.device, torch.dtype], list[Tensor]] = field(default_factory=dict)
-    _weights: dict[tuple[torch.device, torch.dtype], Tensor] = field(default_factory=dict)
+    _casts: dict[tuple[torch.device, torch.dtype], Tables] = field(default_factory=dict)
 
     @property
     def shells(self) -> Tensor:
@@ -53,27 +62,20 @@ class Modes:
         """|k| of each shell."""
         return torch.unique((self.wavenumber / self.width).round()) * self.width
 
-    def tables(self, like: Tensor) -> list[Tensor]:
-        """[members (modes, shells), sizes (shells,), *matrices] in the type and place of `like`, converted once."""
+    def tables(self, like: Tensor) -> Tables:
+        """Made once for each type and place, in a dictionary, which a compiler can read."""
         key = (like.device, like.dtype)
         if key not in self._casts:
             members = torch.nn.functional.one_hot(self.shells).double()
             sizes = self.multiplicity.double() @ members
-            self._casts[key] = [t.to(like) for t in (members, sizes, *self.matrices)]
+            quadrature = None if self.weights is None else self.weights.to(like)
+            matrices = [matrix.to(like) for matrix in self.matrices]
+            self._casts[key] = Tables(members.to(like), sizes.to(like), quadrature, matrices)
         return self._casts[key]
 
-    def weights_like(self, u: Tensor) -> Tensor | None:
-        """The weights in the type and place of `u`, converted once."""
-        if self.weights is None:
-            return None
-        key = (u.device, u.dtype)
-        if key not in self._weights:
-            self._weights[key] = self.weights.to(u)
-        return self._weights[key]
-
-    def shell_power(self, u: Tensor, tables: Sequence[Tensor] | None = None) -> Tensor:
+    def shell_power(self, u: Tensor, tables: Tables | None = None) -> Tensor:
         """The power in each shell: (batch, time, channel, *space) -> (batch, time, channel, shells)."""
-        members, _, *matrices = self.tables(u) if tables is None else tables
+        members, _, _, matrices = self.tables(u) if tables is None else tables
         power = self.project(u.flatten(0, 1), matrices).unflatten(0, u.shape[:2])
         return power if members.shape[0] == members.shape[1] else power @ members
 
@@ -85,15 +87,12 @@ def fourier_modes(
     if kept is None:
         kept = (*(n // 2 for n in space[:-1]), space[-1] // 2 + 1)
     forward, _ = dft_matrices(kept, space)
-    axes = [frequencies(m, axis == len(space) - 1) for axis, m in enumerate(kept)]
-    grids = torch.meshgrid(*reversed(axes), indexing="ij")  # the axis order of the transform
-    last = grids[0].flatten()
-    multiplicity = torch.where((last == 0) | (2 * last == space[-1]), 1.0, 2.0)
     forward = [matrix / n for matrix, n in zip(forward, space, strict=True)]
-    half = frequencies(kept[-1], True)
-    count = torch.where((half == 0) | (2 * half == space[-1]), 1.0, 2.0).double().sqrt().repeat(2)
-    forward[-1] = forward[-1] * count
-    wavenumber = radius(list(reversed(axes)), list(reversed(axis_scales(extents, len(space)))))
+    axes = [frequencies(m, axis == len(space) - 1) for axis, m in enumerate(kept)][::-1]  # as the transform has them
+    count = torch.where((axes[0] == 0) | (2 * axes[0] == space[-1]), 1.0, 2.0)
+    forward[-1] = forward[-1] * count.double().sqrt().repeat(2)
+    wavenumber = radius(axes, axis_scales(extents, len(space))[::-1])
+    multiplicity = count.repeat_interleave(len(wavenumber) // len(count))
     return Modes(fourier_power, tuple(forward), wavenumber, multiplicity)
 
 
@@ -147,11 +146,11 @@ def mixed_modes(
         axes.append(k)
     wavenumber = radius(axes, axis_scales(extents, len(space)))
     quadrature = None if all(omega is None for omega in omegas) else weights
-    return Modes(cosine_power, tuple(matrices), wavenumber, torch.ones_like(wavenumber), quadrature, 0.5)
+    return Modes(product_power, tuple(matrices), wavenumber, torch.ones_like(wavenumber), quadrature, 0.5)
 
 
-def cosine_power(u: Tensor, matrices: Sequence[Tensor]) -> Tensor:
-    """c_k² of the kept products."""
+def product_power(u: Tensor, matrices: Sequence[Tensor]) -> Tensor:
+    """c_k² of the kept products of functions of each axis."""
     for axis, matrix in enumerate(matrices, start=2):
         u = (u.movedim(axis, -1) @ matrix).movedim(-1, axis)
     return u.square().flatten(2)

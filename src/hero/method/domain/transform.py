@@ -19,7 +19,7 @@ from torch import Generator, Tensor
 from hero.data.files.boundaries import is_even
 from hero.data.trajectories import Context
 from hero.errors import HeroError, check_number
-from hero.method.distance import EPS, root_weights
+from hero.method.distance import EPS, cast
 from hero.parallel import draw
 
 Amplitudes = Callable[[Tensor], Tensor]
@@ -37,7 +37,7 @@ class Transform:
     """Whether each axis is periodic; None: all are."""
     weights: Tensor | None = None
     """Quadrature weights in the shape of space; None: all equal."""
-    _casts: dict[tuple[torch.device, torch.dtype], list[tuple[int, Tensor, Tensor]]] = field(default_factory=dict)
+    _bases: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def wave_axes(self, u: Tensor) -> tuple[int, ...]:
         """The periodic axes of `u`; the transform holds the non-negative half of the last of them."""
@@ -45,18 +45,15 @@ class Transform:
         return tuple(axes) if self.periodic is None else tuple(a for a in axes if self.periodic[a - 3])
 
     def matrices(self, u: Tensor) -> list[tuple[int, Tensor, Tensor]]:
-        """(axis, analysis, synthesis) of each axis with ends, in the type and place of `u`, made once."""
-        key = (u.device, u.dtype)
+        """(axis, analysis, synthesis) of each axis with ends, in the type and place of `u`."""
         if self.periodic is None or all(self.periodic):
             return []
-        if key not in self._casts:
-            found, space = [], tuple(u.shape[3:])
-            for axis, (n, omega) in enumerate(zip(space, axis_weights(self.weights, space), strict=True)):
+        if not self._bases:
+            for axis, (n, omega) in enumerate(zip(u.shape[3:], axis_weights(self.weights, u.shape[3:]), strict=True)):
                 if not self.periodic[axis]:
                     basis = cosine_basis(n, n, omega)
-                    found.append((3 + axis, analysis_of(basis, omega).to(u), basis.T.to(u)))
-            self._casts[key] = found
-        return self._casts[key]
+                    self._bases[3 + axis] = analysis_of(basis, omega), basis.T
+        return [(axis, cast(analysis, u), cast(synthesis, u)) for axis, (analysis, synthesis) in self._bases.items()]
 
     def forward(self, u: Tensor) -> Tensor:
         """The coefficients: as many as points, of the last periodic axis the non-negative half."""
@@ -100,7 +97,6 @@ class Transform:
 
 
 FOURIER = Transform()
-fourier_amplitudes: Amplitudes = FOURIER.amplitudes
 
 
 @dataclass(frozen=True)
@@ -124,7 +120,7 @@ class SpectralNoise:
         xi = draw(torch.randn, c.shape, generator=generator, device=u.device, dtype=u.dtype)
         xi.flatten(3)[..., 0] = 0
         noisy = self.transform.inverse(c * (1 + self.scale * xi), u)
-        weighed = (u, noisy) if weights is None else (root_weights(weights, u) * x for x in (u, noisy))
+        weighed = (u, noisy) if weights is None else (cast(weights, u, root=True) * x for x in (u, noisy))
         axes = tuple(range(3, u.dim()))
         before, after = (torch.linalg.vector_norm(x, dim=axes, keepdim=True) for x in weighed)
         return replace(context, states=noisy * (before / (after + EPS)))

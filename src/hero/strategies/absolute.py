@@ -1,21 +1,31 @@
-"""Push-forward: absolute supervision of the model's own rollout, in the variants that share the name.
-
-The paper's is `full`, L_roll = ℓ over a K-step rollout, back-propagated through all of it: supervised unrolling. The
-trick that first bore the name (Brandstetter et al. 2022) is `original`: a random number of steps without gradient, then
-one with it.
-"""
+"""Absolute supervision of the model's own rollout: one step, push-forward, recurrent, and the diverted chain."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from hero.config import Settings, setting
-from hero.data.windows import Batch
+from hero.data.windows import Batch, Context
 from hero.seeding import seed_of
-from hero.strategies.base import Loss, Strategy
+from hero.strategies.base import Compiler, Loss, Setup, Strategy, require_solver
+
+
+class OneStep(Strategy[Settings]):
+    """Teacher forcing: L = ℓ(G_θ(z_n), u_{n+1}) on the first transition of each window.
+
+    It draws the same windows as the others, so that seeds pair.
+    """
+
+    title: ClassVar[str] = "One-step"
+    suffix: ClassVar[str | None] = ""
+    unrolls: ClassVar[bool] = False
+
+    def loss(self, model: nn.Module, batch: Batch) -> Loss:
+        return Loss(self.rolled_loss(model, batch.context, batch.truth[:, :1]), {})
 
 
 class PushForwardSettings(Settings):
@@ -31,7 +41,12 @@ class PushForwardSettings(Settings):
 
 
 class PushForward(Strategy[PushForwardSettings]):
-    """ℓ(τ_θ, τ_*) with τ_θ a K-step rollout; the variant decides where gradients flow and which steps count."""
+    """ℓ(τ_θ, τ_*) with τ_θ a K-step rollout; the variant decides where gradients flow and which steps count.
+
+    The paper's is `full`, L_roll = ℓ over the rollout, back-propagated through all of it: supervised unrolling. The
+    trick that first bore the name (Brandstetter et al. 2022) is `original`: a random number of steps without gradient,
+    then one with it.
+    """
 
     title: ClassVar[str] = "Push-forward"
     suffix: ClassVar[str | None] = "-PF"
@@ -45,19 +60,13 @@ class PushForward(Strategy[PushForwardSettings]):
         if settings.variant == "original":
             return Loss(self.original(model, batch), {})
         every = {"cut": 1, "truncated": settings.cut_every}.get(settings.variant, steps)
-        tau = self.cut_rollout(model, batch, every)
-        kept = slice(-1, None) if settings.variant == "last" else slice(None)
-        return Loss(self.absolute(tau[:, kept], batch.truth[:, kept]), {})
-
-    def cut_rollout(self, model: nn.Module, batch: Batch, every: int) -> Tensor:
-        """The rollout with the gradient stopped after every `every` steps."""
-        context, steps, parts = batch.context, batch.truth.shape[1], []
-        if every >= steps:
-            return self.unroll(model, context, steps)
+        context, parts = batch.context, []
         for first in range(0, steps, every):
             parts.append(self.unroll(model, context, min(every, steps - first)))
-            context = context.advance(parts[-1].detach())
-        return torch.cat(parts, dim=1)
+            context = context.advance(parts[-1].detach()) if first + every < steps else context
+        tau = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+        kept = slice(-1, None) if settings.variant == "last" else slice(None)
+        return Loss(self.absolute(tau[:, kept], batch.truth[:, kept]), {})
 
     def original(self, model: nn.Module, batch: Batch) -> Tensor:
         """ℓ(G_θ(sg û_{n+r}), u_{n+r+1}) with r drawn uniformly from {0, ..., K-1}, the same for the whole batch."""
@@ -103,3 +112,39 @@ class Recurrent(Strategy[RecurrentSettings]):
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         return Loss(self.rolled_loss(model, batch.context, batch.truth), {})
+
+
+class DivertedChainSettings(Settings):
+    """Targets from the solver at the model's own states."""
+
+    through_solver: bool = setting(True, "Back-propagate through the solver as well; false cuts the gradient there.")
+
+
+class DivertedChain(Strategy[DivertedChainSettings]):
+    """L = (1/K) Σ_k ℓ(û_k, S(û_{k-1})) with û_0 = u_n, û_k = G_θ(û_{k-1}) and S one step of the solver.
+
+    A rollout (`div` of APEBench) is compared with the solver's step from the model's own states, not with data that it
+    has left behind. No error of earlier steps is held against a later one, and no future beyond the first state of a
+    window is read.
+    """
+
+    title: ClassVar[str] = "Diverted chain"
+    suffix: ClassVar[str | None] = "-div"
+    section: ClassVar[str] = "diverted_chain"
+    Settings: ClassVar[type[Settings]] = DivertedChainSettings
+
+    def __init__(self, setup: Setup, compile_with: Compiler | None = None) -> None:
+        super().__init__(setup, compile_with)
+        require_solver(setup.source, "diverted_chain")
+        self.solver = cache(setup.source.stepper)  # S, built once per device
+
+    def loss(self, model: nn.Module, batch: Batch) -> Loss:
+        tau = self.unroll(model, batch.context, batch.truth.shape[1])
+        return Loss(self.absolute(tau, self.targets(batch.context, tau)), {})
+
+    def targets(self, context: Context, tau: Tensor) -> Tensor:
+        """(S(û_0), .., S(û_{K-1})): (batch, K, channel, *space), in one call because all û are there."""
+        previous = torch.cat([context.states[:, -1:], tau[:, :-1]], dim=1)
+        if not self.settings.through_solver:
+            previous = previous.detach()
+        return self.solver(tau.device)(previous.flatten(0, 1)).unflatten(0, previous.shape[:2])

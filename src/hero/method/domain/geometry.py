@@ -1,24 +1,69 @@
-"""Grids whose axes are periodic or end at walls, evenly spaced or not."""
+"""What a discretisation owns (`Geometry`), what HERO asks of it (`Domain`), and grids (`Box`)."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from hero.data.files.boundaries import is_even
 from hero.errors import HeroError
-from hero.method.domain.bands import GridBands, split_modes
-from hero.method.domain.base import Domain, Geometry
+from hero.method.domain.bands import Bands, GridBands, split_modes
 from hero.method.domain.modes import Modes, cosine_modes, fourier_modes, mixed_modes
-from hero.method.domain.transform import FOURIER, SpectralNoise, Transform
+from hero.method.domain.transform import FOURIER, Amplitudes, Perturbation, SpectralNoise, Transform
 from hero.method.norm import Norm
 
-if TYPE_CHECKING:
-    from hero.data import Source
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """Quadrature weights ω in the shape of space (None: a regular grid), |F u| (None: no spectral basis), and P_ζ."""
+
+    weights: Tensor | None = None
+    spectrum: Amplitudes | None = FOURIER.amplitudes
+    perturbation: Perturbation = field(default_factory=SpectralNoise)
+    norm: Norm = field(default_factory=Norm)
+    """The channels and points that count, and their scales."""
+
+    def __post_init__(self) -> None:
+        if self.weights is not None and not bool((self.weights >= 0).all() & self.weights.isfinite().all()):
+            raise HeroError("the quadrature weights hold negative or non-finite numbers; give weights of zero or more.")
+
+    def amplitudes(self, u: Tensor) -> Tensor:
+        """|F u| of measured states; `Hero` checks that there is a spectral basis where a diagnostic asks for it."""
+        assert self.spectrum is not None
+        return self.spectrum(u)
+
+
+class Geometry(ABC):
+    """A discretisation of space: the points at which states are given, and functions on them. A frozen dataclass."""
+
+    space: tuple[int, ...]
+    weights: Tensor | None
+    """Quadrature weights in the shape of space with sum 1; None: all equal."""
+    norm: Norm
+    """How errors are measured."""
+    reach: tuple[int, ...] | None = None
+    """The modes per axis that the backbone keeps; None: all, or not known."""
+
+    def __post_init__(self) -> None:
+        if self.norm.weights is None:
+            self.norm.weights = self.weights
+
+    @abstractmethod
+    def domain(self, scale: float = 0.01) -> Domain:
+        """Norm, spectrum and perturbation of size `scale`."""
+
+    @abstractmethod
+    def modes(self, reach: tuple[int, ...] | None = None) -> Modes:
+        """The modes of a loss: all, or those with fewer than `reach` waves along each axis."""
+
+    @abstractmethod
+    def bands(self, device: torch.device | str = "cpu") -> Bands:
+        """Bands of wavenumbers, by which errors are split."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +78,9 @@ class Box(Geometry):
     extents: tuple[float, ...] | None = None
     """Length of each axis; None: all equal."""
     norm: Norm = field(default_factory=Norm)
-    bases = ("fourier", "cosine", "mixed")
 
     def __post_init__(self) -> None:
-        if self.norm.weights is None:
-            self.norm.weights = self.weights
+        super().__post_init__()
         for name, given in (("periodic", self.periodic), ("extents", self.extents)):
             if given is not None and len(given) != len(self.space):
                 raise HeroError(f"{name} is {given} on a grid of {len(self.space)} axes; give one value per axis.")
@@ -45,13 +88,6 @@ class Box(Geometry):
             raise HeroError(
                 f"quadrature weights {tuple(self.weights.shape)} do not fit the space {self.space}; give one per point."
             )
-
-    @classmethod
-    def of(cls, source: Source, reach: tuple[int, ...] | None) -> Box:
-        extents = source.extents if len(set(source.extents)) > 1 else None
-        weights = quadrature_weights(source.coordinates(), source.periodic)
-        periodic = None if all(source.periodic) else source.periodic
-        return cls(source.space, reach, periodic, None if weights is None else weights.float(), extents)
 
     @property
     def wraps(self) -> tuple[bool, ...]:
@@ -66,23 +102,20 @@ class Box(Geometry):
         transform = self.transform()
         return Domain(self.weights, transform.amplitudes, SpectralNoise(scale, transform), self.norm)
 
-    def modes(self, basis: str, reach: tuple[int, ...] | None = None) -> Modes:
-        self.check_basis(basis)
-        if basis == "fourier":
+    def modes(self, reach: tuple[int, ...] | None = None) -> Modes:
+        if all(self.wraps):
             return fourier_modes(self.space, reach, self.extents)
-        wraps = (False,) * len(self.space) if basis == "cosine" else self.wraps
         # A wave is two half waves, which cosines count.
         kept = reach and tuple(
-            m if wrap else min(2 * m, n) for m, n, wrap in zip(reach, self.space, wraps, strict=True)
+            m if wraps else min(2 * m, n) for m, n, wraps in zip(reach, self.space, self.wraps, strict=True)
         )
-        if basis == "cosine":
+        if not any(self.wraps):
             return cosine_modes(self.space, kept, self.extents, self.weights)
-        return mixed_modes(self.space, wraps, kept, self.extents, self.weights)
+        return mixed_modes(self.space, self.wraps, kept, self.extents, self.weights)
 
     def bands(self, device: torch.device | str = "cpu") -> GridBands:
         """Bands of points that count the same, as states are shown."""
-        transform = FOURIER if all(self.wraps) else Transform(self.wraps)
-        return split_modes(self.space, self.reach, device, transform, self.extents)
+        return split_modes(self.space, self.reach, device, Transform(self.wraps), self.extents)
 
 
 def quadrature_weights(coordinates: Sequence[Any], periodic: Sequence[bool]) -> Tensor | None:
