@@ -5,7 +5,7 @@
         top: float = setting(0.02, "Largest weight.", ge=0)
 
 A value that depends on others is declared with its rule in the annotation (`share`, `per_dims`, `per_size`,
-`from_strategy`) and is computed on construction, so a Settings object holds every number and nothing is None
+`per_source`, `from_strategy`) and is computed on construction, so a Settings object holds every number and nothing is None
 afterwards.
 """
 
@@ -40,16 +40,12 @@ class Facts:
     """Whether each axis of space is periodic; empty: all are."""
     space: tuple[int, ...] = ()
     """Grid points per axis; empty: enough for every default."""
-    normalise: bool = False
-    """Whether channels come in different scales, as in files and in conditioning."""
-    norm: str = "joint"
-    """How errors are measured unless set: `channels` for files."""
-    size: str = "apebench"
-    """Size of the FNO unless set: `base` for files."""
     channels: int = 1
     """Channels of a state."""
-    states: int = 0
-    """States to train on, of all trajectories together; 0: enough for every default."""
+    conditioned: bool = False
+    """Whether the operator sees quantities besides the states."""
+    from_files: bool = False
+    """Whether the data are a user's files instead of a benchmark."""
     train_steps: int = 0
     """Steps of a training trajectory of a file; 0: enough for every default."""
 
@@ -88,6 +84,12 @@ def per_size(values: Mapping[str, Any]) -> Derived:
 def in_words(values: Mapping[int, Any]) -> str:
     """28 in 1D, 20 in 2D, 4 in 3D."""
     return ", ".join(f"{value} in {dims}D" for dims, value in values.items())
+
+
+def per_source(files: Any, benchmarks: Any) -> Derived:
+    """One value for users' files, another for benchmarks."""
+    text = f"{files} for files, {benchmarks} for benchmarks"
+    return Derived(lambda facts, given: files if facts.from_files else benchmarks, text)
 
 
 def from_strategy(attribute: str) -> Derived:

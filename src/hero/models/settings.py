@@ -192,7 +192,9 @@ class FNOSettings(SizedSettings):
 
     size: Annotated[
         Literal["small", "base", "large", "apebench", "paper_count"],
-        Derived(lambda facts, given: facts.size, "base for files, apebench for benchmarks"),
+        Derived(
+            lambda facts, given: "base" if facts.from_files else "apebench", "base for files, apebench for benchmarks"
+        ),
     ] = setting(
         "Defaults of the settings below: for your data (small, base, large), or the paper's (apebench, and "
         "paper_count, which has its 30,541 parameters in 2D)."

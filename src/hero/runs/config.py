@@ -297,11 +297,10 @@ def build(values: Mapping[str, Any]) -> RunConfig:
         strategy,
         source.periodic,
         source.space,
-        normalise=bool(files or source.conditioning),
-        norm="channels" if files else "joint",
+        source.channels,
+        conditioned=bool(source.conditioning),
+        from_files=files is not None,
         train_steps=files.train_steps if files else 0,
-        size="base" if files else "apebench",
-        channels=source.channels,
     )
     train = TrainSettings.from_values("train", given_train, facts)
     losses, optimizer = get_loss(train.loss).Settings, get_optimizer(train.optimizer).Settings

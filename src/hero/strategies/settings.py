@@ -97,12 +97,15 @@ class TrainSettings(Settings):
         setting("K, the steps of a training window; all strategies draw the same windows.", ge=1)
     )
     history: int = setting(1, "H, the most recent states that the operator sees.", ge=1, inherited=True)
-    normalise: Annotated[bool, Derived(lambda facts, given: facts.normalise, "true for files and conditioning")] = (
-        setting("Scale each channel by its mean and std in the training data.", inherited=True)
-    )
+    normalise: Annotated[
+        bool,
+        Derived(lambda facts, given: facts.from_files or facts.conditioned, "true for files and conditioning"),
+    ] = setting("Scale each channel by its mean and std in the training data.", inherited=True)
     norm: Annotated[
         Literal["joint", "channels"],
-        Derived(lambda facts, given: facts.norm, "channels for files, joint for benchmarks"),
+        Derived(
+            lambda facts, given: "channels" if facts.from_files else "joint", "channels for files, joint for benchmarks"
+        ),
     ] = setting(
         "How errors are measured: each channel from its mean in units of its std (channels), or all together in "
         "physical units, as in the paper (joint).",
