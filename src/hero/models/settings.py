@@ -20,6 +20,7 @@ from hero.config.settings import (
     numbers,
     per_dims,
     per_size,
+    per_source,
     setting,
     words,
 )
@@ -190,14 +191,11 @@ def by_boundary(facts: Facts, given: Mapping[str, Any]) -> tuple[float, ...]:
 class FNOSettings(SizedSettings):
     """Fourier neural operator."""
 
-    size: Annotated[
-        Literal["small", "base", "large", "apebench", "paper_count"],
-        Derived(
-            lambda facts, given: "base" if facts.from_files else "apebench", "base for files, apebench for benchmarks"
-        ),
-    ] = setting(
-        "Defaults of the settings below: for your data (small, base, large), or the paper's (apebench, and "
-        "paper_count, which has its 30,541 parameters in 2D)."
+    size: Annotated[Literal["small", "base", "large", "apebench", "paper_count"], per_source("base", "apebench")] = (
+        setting(
+            "Defaults of the settings below: for your data (small, base, large), or the paper's (apebench, and "
+            "paper_count, which has its 30,541 parameters in 2D)."
+        )
     )
     width: Annotated[int, by_size("width")] = setting("Channels inside.", ge=1)
     depth: Annotated[int, by_size("depth")] = setting("Blocks.", ge=1, le=1000)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
-from hero.config import Derived, Facts, Settings, from_strategy, setting, share
+from hero.config import Derived, Facts, Settings, from_strategy, per_source, setting, share
 from hero.config.given import is_given
 from hero.config.settings import Words, known, words
 from hero.errors import HeroError
@@ -101,12 +101,7 @@ class TrainSettings(Settings):
         bool,
         Derived(lambda facts, given: facts.from_files or facts.conditioned, "true for files and conditioning"),
     ] = setting("Scale each channel by its mean and std in the training data.", inherited=True)
-    norm: Annotated[
-        Literal["joint", "channels"],
-        Derived(
-            lambda facts, given: "channels" if facts.from_files else "joint", "channels for files, joint for benchmarks"
-        ),
-    ] = setting(
+    norm: Annotated[Literal["joint", "channels"], per_source("channels", "joint")] = setting(
         "How errors are measured: each channel from its mean in units of its std (channels), or all together in "
         "physical units, as in the paper (joint).",
         inherited=True,
