@@ -84,7 +84,6 @@ def _is_alive(process: str) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Flush a file to the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 

@@ -44,7 +44,6 @@ def is_given(name: str) -> bool:
 
 
 def is_known(name: str) -> bool:
-    """Whether it is known here."""
     return name in _given
 
 

@@ -1,8 +1,8 @@
 """Classes that the user named on the command line, remembered for the folder where that was.
 
 The memory is a file of the user's, outside of all run folders. An entry holds the digest of every source file of that
-folder which importing the class read, and of the class's own file. A remembered class is imported from exactly these
-files: neither a file that changed or appeared since, nor a compiled one beside it, is run because of the memory.
+folder which importing the class read. A remembered class is imported from exactly these files, or as it is installed:
+neither a file that changed or appeared in the folder since, nor a compiled one, is run because of the memory.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
-import itertools
 import json
 import os
 import sys
@@ -25,7 +24,7 @@ from hero.errors import HeroError
 from hero.files import folder_of_user, replacing
 
 Sources = dict[str, tuple[str, str]]
-"""Path and digest of the source of each module; both empty for a folder without `__init__.py`."""
+"""Path and digest of the source of each module."""
 LARGEST = 2**22
 """Bytes of the memory; a larger file is not ours."""
 
@@ -48,7 +47,6 @@ def memory() -> dict[str, Any]:
 
 
 def digest(source: bytes) -> str:
-    """SHA-256 of a source file."""
     return hashlib.sha256(source).hexdigest()
 
 
@@ -56,16 +54,16 @@ def recall(name: str) -> Sources | None:
     """The sources of a class that was named in this folder; None if it was not, or if one of them is another now."""
     try:
         found = {module: (str(path), str(known)) for module, (path, known) in memory()[os.getcwd()][name].items()}
-        same = all(digest(Path(path).read_bytes()) == known for path, known in found.values() if path)
+        same = all(digest(Path(path).read_bytes()) == known for path, known in found.values())
     except (OSError, LookupError, TypeError, ValueError, AttributeError):
         return None
     return found if same else None
 
 
 def remember(name: str) -> None:
-    """Keep the sources of an imported class for this folder, if all are plain files and the memory can be written."""
+    """Keep the sources of an imported class for this folder, if all are source files and the memory can be written."""
     with contextlib.suppress(OSError, RuntimeError, HeroError):
-        folder, sources, known = os.getcwd(), sources_of(name.partition(":")[0]), memory()
+        folder, sources, known = os.getcwd(), sources_here(), memory()
         if sources is None or recall(name) == sources:
             return
         text = json.dumps({**known, folder: {**known.get(folder, {}), name: sources}}, indent=1)
@@ -76,34 +74,22 @@ def remember(name: str) -> None:
             temporary.write_text(text)
 
 
-def sources_of(module: str) -> Sources | None:
-    """The sources of a loaded module, its packages, and all loaded modules of this folder; None if one is no source."""
+def sources_here() -> Sources | None:
+    """The sources of all loaded modules of this folder; None if one of them is another kind of file."""
+    here = os.path.join(os.getcwd(), "")
     installed = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "purelib", "platlib"))
-    names = {module}
-    for name in sys.modules:
-        file = origin(name)
-        if is_here(file) and not file.startswith(installed) and name.partition(".")[0] not in ("hero", "__main__"):
-            names.add(name)
     found: Sources = {}
-    families = [list(itertools.accumulate(name.split("."), "{}.{}".format)) for name in names]
-    # Code that a compiler made has a name in a package that was never imported; nothing imports it again.
-    for name in sorted({name for family in families if all(one in sys.modules for one in family) for name in family}):
-        file = origin(name)
-        if not (file.endswith(".py") or (not file and hasattr(sys.modules[name], "__path__"))):
+    for name, module in list(sys.modules.items()):
+        spec, parent = getattr(module, "__spec__", None), name.rpartition(".")[0]
+        file = os.path.abspath(spec.origin) if spec is not None and spec.has_location else ""
+        if not file.startswith(here) or file.startswith(installed) or name.partition(".")[0] in ("hero", "__main__"):
+            continue
+        if parent and parent not in sys.modules:  # made by a compiler: nothing imports it again
+            continue
+        if not file.endswith(".py"):
             return None
-        found[name] = (file, digest(Path(file).read_bytes())) if file else ("", "")
+        found[name] = file, digest(Path(file).read_bytes())
     return found
-
-
-def origin(name: str) -> str:
-    """The file that a loaded module is from; none for a folder of modules, or for what is built in."""
-    spec = getattr(sys.modules[name], "__spec__", None)
-    return os.path.abspath(spec.origin) if spec is not None and spec.has_location else ""
-
-
-def is_here(path: str) -> bool:
-    """Whether a file is below the current folder."""
-    return path.startswith(os.path.join(os.getcwd(), ""))
 
 
 class KnownSource(SourceFileLoader):
@@ -119,18 +105,17 @@ class KnownSource(SourceFileLoader):
 
 
 class Finder(MetaPathFinder):
-    """Finds remembered modules, and in their packages nothing of this folder that was not remembered."""
+    """Finds remembered modules, and in their packages nothing that was not remembered."""
 
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name not in self.sources:
-            return None
+            is_folder = any(module.startswith(f"{name}.") for module in self.sources)  # without `__init__.py`
+            return ModuleSpec(name, None, is_package=True) if is_folder else None
         file, known = self.sources[name]
-        if not file:
-            return ModuleSpec(name, None, is_package=True)
         loader = KnownSource(name, file)
         loader.known = known
-        inside = None if os.path.basename(file) != "__init__.py" else [] if is_here(file) else [os.path.dirname(file)]
+        inside: list[str] | None = [] if os.path.basename(file) == "__init__.py" else None
         return importlib.util.spec_from_file_location(name, file, loader=loader, submodule_search_locations=inside)

@@ -174,17 +174,14 @@ class Settings(BaseModel):
 
 
 def facts_of(info: ValidationInfo) -> Facts:
-    """The facts that a section is validated with."""
     return info.context if isinstance(info.context, Facts) else Facts()
 
 
 def derivation(field: FieldInfo) -> Derived | None:
-    """The rule of a derived field, None for others."""
     return next((item for item in field.metadata if isinstance(item, Derived)), None)
 
 
 def default_text(field: FieldInfo) -> str:
-    """The default of a field in words."""
     rule = derivation(field)
     return str(field.get_default(call_default_factory=True)) if rule is None else rule.text
 

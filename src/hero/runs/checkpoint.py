@@ -41,7 +41,6 @@ def put_weights(weights: dict[str, Tensor], model: nn.Module, path: Path) -> Non
 
 
 def other_model(path: Path) -> HeroError:
-    """The error for weights that do not fit a configuration."""
     return HeroError(f"{path} holds the weights of another model; use the configuration it was trained with.")
 
 

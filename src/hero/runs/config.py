@@ -94,11 +94,9 @@ class RunConfig:
 
     @property
     def scoring(self) -> Scoring:
-        """How rollouts are scored."""
         return Scoring(self.horizon, "vrmse" if self.train.norm == "channels" else "nrmse")
 
     def windows(self, data: Trajectories | Tensor) -> Batches:
-        """The training windows of `data`."""
         first_only, train = self.untrained_strategy.first_windows_only, self.train
         return Batches(data, train.unroll, train.batch, self.seed, train.history, first_only=first_only)
 
@@ -153,7 +151,6 @@ class RunConfig:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Nested plain values."""
         task = {"name": self.task.name, **self.task.settings}
         sections = {name: values for name, part in self.sections.items() if (values := part.model_dump())}
         return {"strategy": self.strategy, "seed": self.seed, "task": task, **sections}
@@ -164,7 +161,6 @@ class RunConfig:
         return {f"{name}.{key}".lstrip(".") for name, part in parts.items() for key in flagged(part, flag, value)}
 
     def flat(self) -> dict[str, Any]:
-        """Every setting by its dotted key."""
         return dotted(self.to_dict())
 
     def to_toml(self) -> str:
@@ -214,14 +210,14 @@ def stored_config(path: Path) -> RunConfig:
     with reading(path) as file:
         first = file.readline(1000).decode(errors="replace").split()
     is_sealed = first[:2] == OF_RUN.split() and len(first) > 2
-    if is_sealed and is_whole(path):
-        return make_config(file=path)
-    reason = ""
+    is_unchanged, reason = is_sealed and is_whole(path), ""
     try:
         config = make_config(file=path)
-        if is_sealed and first[2] == config.run_id():
+        if is_unchanged or (is_sealed and first[2] == config.run_id()):
             return config
     except HeroError as error:
+        if is_unchanged:
+            raise
         reason = f" ({str(error).partition(';')[0].rstrip('.')})"
     raise HeroError(
         f"{path} is damaged or was edited{reason}; repeat the command that started run {path.parent.name}, which "
@@ -239,10 +235,8 @@ def merge_settings(preset: str, file: Path | None, overrides: Mapping[str, Any] 
         values.pop("train.init_hash", None)  # of other weights
     if "backbone.size" in typed:
         values = {key: value for key, value in values.items() if key not in SIZED}  # of another size
-    is_chosen_again = any(
-        key.startswith("data.") and key.removeprefix("data.") in flagged(FileSettings, "identity") for key in typed
-    )
-    if is_chosen_again or names_another_file(values, typed):
+    deciding = {f"data.{name}" for name in flagged(FileSettings, "identity")}
+    if deciding & typed.keys() or names_another_file(values, typed):
         values = {key: value for key, value in values.items() if key.removeprefix("data.") not in FOUND}
     merged = {spelled(key): value for key, value in (values | typed).items()}
     trust(*(value for key, value in typed.items() if spelled(key) in CODE))
@@ -370,19 +364,14 @@ def check_fit(config: RunConfig, space: tuple[int, ...]) -> None:
         raise HeroError(
             f"train.{name}={value:g} is not for data.forcing, which belongs to single steps; leave it at 1."
         )
-    if isinstance(data, DataSettings):
-        check_seeds(data)
-    if config.backbone.is_found:
-        parse_keep(config.backbone.kept, config.source.channel_names)
-    _ = config.untrained_strategy  # a strategy refuses at construction what it cannot use
-
-
-def check_seeds(data: DataSettings) -> None:
-    """Refuse splits that begin at the same states: an equal seed draws equal ones."""
-    for first, second in itertools.combinations(("train", "val", "test"), 2):
-        seed = data.split(first).seed
-        if seed == data.split(second).seed:
+    seeded = itertools.combinations(("train", "val", "test") if isinstance(data, DataSettings) else (), 2)
+    for first, second in seeded:
+        seed = config.split(first).seed
+        if seed == config.split(second).seed:  # which draws equal states
             raise HeroError(
                 f"data.{first}_seed={seed} is also data.{second}_seed, so both splits would hold the same "
                 "trajectories; change one of them."
             )
+    if config.backbone.is_found:
+        parse_keep(config.backbone.kept, config.source.channel_names)
+    _ = config.untrained_strategy  # a strategy refuses at construction what it cannot use

@@ -62,7 +62,6 @@ class Run(StoredRun):
 
     @property
     def best_step(self) -> int:
-        """The update of the best weights."""
         return int(read_weights(self.weights_file)[1]["step"])
 
     def operator(self, device: torch.device | str | None = None) -> nn.Module:
@@ -105,7 +104,6 @@ class Run(StoredRun):
         return next(part.mask for part in self.operator("cpu").modules() if isinstance(part, Masked))
 
     def stepper(self, model: nn.Module) -> Stepper:
-        """How the trained operator `model` makes one step."""
         return self.config.untrained_strategy.stepper(model)
 
 
@@ -169,7 +167,6 @@ def own_device(device: torch.device) -> torch.device:
 
 
 def versions() -> dict[str, str]:
-    """The software that produced a result."""
     names = {"hero": DISTRIBUTION, "torch": "torch", "numpy": "numpy"}
     packages = {name: importlib.metadata.version(package) for name, package in names.items()}
     return packages | {"python": platform.python_version(), "platform": platform.platform()}

@@ -100,7 +100,6 @@ class Metrics(RunIdentity):
 
     @property
     def scoring(self) -> Scoring:
-        """How the rollouts were scored."""
         return scoring_of(self.val)
 
     def over(self, scoring: Scoring, errors: Errors | None) -> Metrics:
@@ -164,7 +163,6 @@ class LogRecord(Record):
 
     @property
     def statistics(self) -> dict[str, float]:
-        """The numbers that the strategy reports."""
         return {name: float(value) for name, value in (self.model_extra or {}).items()}
 
 
@@ -246,12 +244,10 @@ class Log:
 
     @property
     def steps(self) -> int:
-        """Updates done so far."""
         return max((record.step for record in (*self.training, *self.validation)), default=0)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a log that are whole."""
     return [line for _, line in numbered_lines(path) if line is not None]
 
 
@@ -302,7 +298,6 @@ class Errors:
 
     @property
     def has_channels(self) -> bool:
-        """Whether channels are measured one by one."""
         return channel_vrmse.name in self.test
 
     def of_channel(self, channel: int) -> np.ndarray:
@@ -311,7 +306,6 @@ class Errors:
 
     @property
     def correlation(self) -> np.ndarray:
-        """Correlation of the test rollouts with the truth."""
         return self.test["correlation" if self.measure == "nrmse" else "anomaly_correlation"]
 
     @classmethod
@@ -332,14 +326,12 @@ class Errors:
         return found
 
     def write(self, path: Path) -> Path:
-        """Write the arrays atomically."""
         baselines = {f"{name}_{self.measure}": values for name, values in self.baselines.items()}
         baselines |= {_of_channels(name): values for name, values in self.channel_baselines.items()}
         return write_arrays(path, {f"val_{self.measure}": self.val, **baselines, **self.test})
 
 
 def _of_channels(baseline: str) -> str:
-    """The name of the array with the errors of each channel."""
     return f"{baseline}_{channel_vrmse.name}"
 
 

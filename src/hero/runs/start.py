@@ -146,7 +146,6 @@ def weights_hash(weights: Mapping[str, Tensor]) -> str:
 
 
 def bare(name: str) -> str:
-    """`name` without any prefix of a wrapper."""
     shorter = without_prefix(name)
     return name if shorter == name else bare(shorter)
 
@@ -169,7 +168,6 @@ class Start:
 
     @classmethod
     def of(cls, weights: Mapping[str, Tensor], target: nn.Module, left_out: tuple[str, ...]) -> Start:
-        """Match by name and shape."""
         wanted = {name: tuple(x.shape) for name, x in weights_of(target).items()}
         shapes = {name: tuple(x.shape) for name, x in weights.items()}
         misfits = {
@@ -189,7 +187,6 @@ class Start:
         return ", ".join(f"{len(names)} {kind} ({first_of(names)})" for kind, names in self.misfits.items() if names)
 
     def put(self) -> None:
-        """Copy the tensors into the module."""
         self.target.load_state_dict(self.found, strict=False)
 
 
@@ -258,5 +255,4 @@ def start_notes(model: nn.Module, train: TrainSettings, start: Start | None) -> 
 
 
 def first_of(names: Sequence[str]) -> str:
-    """The first few names."""
     return ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")

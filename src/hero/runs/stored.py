@@ -62,7 +62,6 @@ class StoredRun:
 
     @property
     def kept_steps(self) -> list[int]:
-        """The steps of all kept checkpoints, in order."""
         names = (path.stem.removeprefix("step-") for path in (self.path / "checkpoints").glob("step-*.safetensors"))
         return sorted(int(name) for name in names if name.isdecimal())
 
@@ -113,12 +112,10 @@ class StoredRun:
 
     @property
     def before_errors(self) -> Errors:
-        """Errors of that checkpoint."""
         return Errors.read(self.before_errors_file, f"delete {self.before_file} and repeat `hero finetune`.")
 
     @property
     def errors(self) -> Errors:
-        """Errors per test trajectory and step."""
         return Errors.read(self.errors_file)
 
     @property
@@ -135,7 +132,6 @@ class StoredRun:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a path is the folder of a run."""
     return (path / CONFIG).is_file()
 
 
@@ -156,7 +152,6 @@ def find_run(name: str, runs_dir: Path) -> Path:
 
 
 def is_called(run: Path, name: str) -> bool:
-    """Whether a person gave this name to the run."""
     with contextlib.suppress(HeroError):  # a damaged label names nothing
         return StoredRun(run).label.name == name != ""
     return False
