@@ -1,6 +1,6 @@
-"""Random values for settings, options, configuration files and the Python API: each is taken, or refused in a sentence.
+"""Random values for settings, options and configuration files: each is taken, or refused in a sentence.
 
-    python tests/fuzz.py --values 20000 --options 1000 --files 2000 --calls 3000 --seconds 3600
+    python tests/fuzz.py --values 20000 --options 1000 --files 2000 --seconds 3600
 
 The cases follow from the seed alone. They run in this process, which limits its own memory; exit code 1 and a list
 where one of them ends in another way than exit code 0, or 2 with one sentence.
@@ -62,7 +62,7 @@ KEYS = words("""
 a a.b .a a. . .. train train. .steps train.steps.x trian.steps task task. task.x task.name
 task.extent task.dt task.viscosity task.resolution task.substeps task.warmup task.cutoff
 task.convection backbone.kwargs.a backbone.kwargs.width backbone.kwargs. optimizer.kwargs.lr
-optimizer.kwargs.a optimiser.kwargs train.optimiser hero.single_candidate data.path.x loss.x 中 a[b]
+optimizer.kwargs.a optimiser.kwargs train.optimiser data.path.x loss.x 中 a[b]
 [/]
 """)
 BASES = [
@@ -146,25 +146,6 @@ class Fuzzer:
             return code, ""
         return code, "" if code == 0 else f"exit code {code}: {err.getvalue()[-300:]!r}"
 
-    def called(self, call: Callable[[], Any]) -> tuple[int, str]:
-        """The exit code that a call from Python would have as a command, and what is wrong with the way it ended."""
-        from hero.errors import HeroError
-
-        signal.setitimer(signal.ITIMER_PROF, CASE_SECONDS)
-        try:
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                call()
-        except HeroError as error:
-            told = "\n" not in str(error) and str(error).endswith((".", "?"))
-            return 2, "" if told else f"not one sentence: {error!r}"
-        except Exception as error:
-            frames = traceback.format_exception(error)
-            is_theirs = any("/torch/nn/modules/" in frame for frame in frames)  # a network that does not fit says why
-            return (2, "") if is_theirs else (-1, "".join(frames[-4:]))
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
-        return 0, ""
-
     def run(self, cases: Iterator[Any], count: int) -> int:
         """Try up to `count` cases; how many were tried before the time was over."""
         for tried in range(count):
@@ -172,12 +153,8 @@ class Fuzzer:
                 print(f"{tried} tried, {len(self.failures)} failed so far", flush=True)
             if time.process_time() > self.deadline:
                 return tried
-            case = next(cases)
-            if isinstance(case, tuple):
-                arguments, (code, problem) = case[0], self.called(case[1])
-            else:
-                arguments = [self.filled(text) for text in case]
-                code, problem = self.outcome(arguments)
+            arguments = [self.filled(text) for text in next(cases)]
+            code, problem = self.outcome(arguments)
             self.taken += code in (0, 1)
             self.refused += code == 2
             if problem:
@@ -312,93 +289,12 @@ def files(rng: random.Random, folder: Path, filled: Callable[[str], str]) -> Ite
         yield ["settings", "--config", str(path)]
 
 
-def objects(rng: random.Random, run: str) -> dict[str, Any]:
-    """Things that people hand to a function, good and bad, by a name that a failure shows."""
-    import numpy as np
-    import torch
-    from torch import nn
-
-    import hero
-
-    shape = tuple(rng.choice((0, 1, 2, 3, 8, 16)) for _ in range(rng.randrange(7)))
-    states = torch.randn(4, 9, 1, 16, generator=torch.Generator().manual_seed(0))
-    conv = nn.Conv1d(1, 1, 3, padding=1, padding_mode="circular")
-    kinds = [torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn]
-    return {
-        "states": states,
-        "array": states.numpy(),
-        "first states": states[:, 0],
-        f"tensor {shape}": torch.zeros(shape),
-        "tensor of another kind": states.to(rng.choice(kinds)),
-        "meta tensor": states.to("meta"),
-        "sparse": torch.eye(4).to_sparse(),
-        "nan": torch.full_like(states, math.nan),
-        "inf": np.full((4, 9, 1, 16), np.inf, np.float32),
-        "large": 1e30 * states,
-        "constant": torch.ones_like(states),
-        "objects": np.array([None, "a"], dtype=object),
-        "list": [states.numpy()] * 2,
-        "dict": {"x": 1},
-        "network": conv,
-        "identity": nn.Identity(),
-        "wrong network": nn.Linear(3, 2),
-        "lambda": lambda u: u,
-        "lambda of None": lambda u: None,
-        "lambda of nothing": lambda: 1,
-        "class": nn.Conv1d,
-        "run": run,
-        "path": Path(run),
-        "bytes": b"abc",
-        "task": hero.get_task("burgers"),
-        **{
-            repr(value): value
-            for value in (None, True, 0, 1, 3, -1, 10**9, 0.5, math.nan, "", "burgers", "\x00", (), [])
-        },
-    }
-
-
-FAILING_BY_THEMSELVES = ("wrong network", "lambda of nothing", "class", "task")
-"""Callables that raise whatever they are given: a traceback into somebody's own code is what they want to see."""
-
-
-def calls(rng: random.Random, run: str, folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Calls of the public Python API with one thing out of place, or more."""
-    import hero
-
-    quick = {
-        name: value for name, _, value in (text.partition("=") for text in TINY) if name.startswith(("train", "backb"))
-    }
-    places = {"runs": folder / "runs", "data_dir": folder / "data", "settings": quick}
-    signatures: dict[str, tuple[Callable[..., Any], tuple[str, ...], dict[str, Any]]] = {
-        "train": (hero.train, ("states", "network"), places),
-        "evaluate": (hero.evaluate, ("network", "states"), {}),
-        "compare": (hero.compare, ("states",), {**places, "seeds": 1, "strategies": ["one_step"]}),
-        "load": (hero.load, ("run",), {}),
-        "predict": (hero.predict, ("network", "first states", "3"), {}),
-        "rollout": (hero.rollout, ("lambda", "first states", "3"), {}),
-        "unroll": (hero.unroll, ("network", "first states", "3"), {}),
-        "Operator": (hero.Operator, ("network",), {}),
-        "Windows": (hero.Windows, ("states", "3"), {}),
-        "Balanced.on": (hero.Balanced.on, ("()",), {}),
-        "get_task": (hero.get_task, ("'burgers'",), {}),
-        "make_config": (hero.make_config, ("None",), {}),
-    }
-    while True:
-        name = rng.choice(list(signatures))
-        function, usual, more = signatures[name]
-        things = objects(rng, run)
-        ours = [kind for kind in things if kind not in FAILING_BY_THEMSELVES]
-        chosen = [rng.choice(ours) if rng.random() < 0.6 else kind for kind in usual]
-        given = [things[kind] for kind in chosen]
-        yield f"hero.{name}({', '.join(chosen)})", lambda f=function, g=given, m=more: f(*g, **m)  # type: ignore[misc]
-
-
 def too_slow(*_: Any) -> None:
     raise RuntimeError(f"it takes more than {CASE_SECONDS} s")
 
 
 def fuzz(
-    values_count: int, files_count: int, options_count: int, calls_count: int, seconds: float, seed: int = 0
+    values_count: int, files_count: int, options_count: int, seconds: float, seed: int = 0
 ) -> tuple[str, list[str]]:
     """Try so many of each kind, or as many as the time allows: a sentence with the counts, and what failed."""
     from hero.cli import plan
@@ -413,30 +309,24 @@ def fuzz(
         fuzzer.deadline = time.process_time() + seconds
         kinds = {
             "values of settings": (values(random.Random(f"{seed} values")), values_count),
-            "configuration files": (
-                files(random.Random(f"{seed} files"), Path(name), fuzzer.filled),
-                files_count,
-            ),
+            "configuration files": (files(random.Random(f"{seed} files"), Path(name), fuzzer.filled), files_count),
             "options": (options(random.Random(f"{seed} options"), fuzzer.where()), options_count),
-            "calls": (calls(random.Random(f"{seed} calls"), fuzzer.names["RUN"], Path(name)), calls_count),
         }
         plan.show_rows = lambda *_: None  # drawing the table of all settings takes most of the time
         tried = {kind: fuzzer.run(*given) for kind, given in kinds.items()}
         os.chdir("/")
     counts = ", ".join(f"{count} {kind}" for kind, count in tried.items())
-    return (
-        f"{counts}: {fuzzer.taken} taken, {fuzzer.refused} refused, {len(fuzzer.failures)} failed",
-        fuzzer.failures,
-    )
+    outcome = f"{fuzzer.taken} taken, {fuzzer.refused} refused, {len(fuzzer.failures)} failed"
+    return f"{counts}: {outcome}", fuzzer.failures
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("values", "files", "options", "calls", "seed"):
+    for name in ("values", "files", "options", "seed"):
         parser.add_argument(f"--{name}", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=3600)
     given = parser.parse_args()
-    counts, failures = fuzz(given.values, given.files, given.options, given.calls, given.seconds, given.seed)
+    counts, failures = fuzz(given.values, given.files, given.options, given.seconds, given.seed)
     print(counts)
     return int(bool(failures))
 

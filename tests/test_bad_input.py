@@ -93,6 +93,18 @@ def test_a_batch_above_the_windows_is_said(tmp_path: Path, data_dir: Path, capsy
 
 
 REFUSED_COMMANDS = {
+    "train": ("hero train burgers",),
+    "train burger": ("unknown task 'burger'", "'burgers'"),
+    "train burgers --set train.steps": ("KEY=VALUE",),
+    "train burgers --set train.device=tpu9": ("train.device='tpu9'", "cpu"),
+    "train burgers --preset draft": ("'draft'", "paper, quick, recipe"),
+    "train burgers --config absent.toml": ("absent.toml",),
+    "train burgers --resume x": ("--resume", "own settings"),
+    "train --resume nothing": ("'nothing'", "hero runs"),
+    "evaluate nothing": ("'nothing'", "hero runs"),
+    "data show burger": ("'burger'", "'burgers'"),
+    "data make burgers --set task.dt=0": ("task.dt",),
+    "settings burger": ("'burger'", "'burgers'"),
     "fly": ("unknown command 'fly'", "evaluate, export"),
     "trian": ("unknown command 'trian'", "did you mean 'train'?"),
     "--verison": ("unknown option '--verison'", "did you mean '--version'?"),

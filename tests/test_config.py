@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -105,17 +104,13 @@ def test_the_stored_form_holds_every_setting() -> None:
     assert {key for key, _ in all_settings()} <= found | files
 
 
-def test_nothing_is_left_to_be_derived_later() -> None:
-    for task in TASKS:
-        for strategy in STRATEGIES:
-            assert None not in make_config(overrides={"task.name": task, "strategy": strategy}).flat().values()
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("task", TASKS)
-def test_toml_round_trip_gives_the_same_configuration_and_id(task: str, strategy: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("task", "strategy"), [*((task, "hero") for task in TASKS), *(("burgers", strategy) for strategy in STRATEGIES)]
+)
+def test_the_stored_form_is_complete_and_gives_the_same_id(task: str, strategy: str, tmp_path: Path) -> None:
     overrides = {"task.name": task, "strategy": strategy, "seed": 3, "train.lr": 3e-4, "hero.margin": 0.1}
     config = make_config("quick", overrides=overrides)
+    assert None not in config.flat().values()  # nothing is left to be derived later
     path = tmp_path / "config.toml"
     path.write_text(config.to_toml(), encoding="utf-8")
     again = make_config(file=path)
@@ -260,21 +255,27 @@ def test_sections_of_parts_that_are_not_chosen_are_checked_and_left_out() -> Non
         ("lr", "'train.lr'"),
         ("learning_rate", "'train.lr'"),
         ("train.leraning_rate", "'train.lr'"),
-        ("optimizer", "'train.optimizer'"),
         ("optimiser", "'train.optimizer'"),
         ("normalize", "'train.normalise'"),
         ("backbone.batch_size", "'train.batch'"),
         ("steps", "'train.steps' or 'refiner.steps'"),
-        ("hero.strat", "'hero.start'"),
+        ("training.steps", "'train.steps' or 'refiner.steps'"),
+        ("train.stepz", "'train.steps'"),
+        ("sead", "'seed'"),
+        ("hero.lamda_max", "'hero.lambda_max'"),
+        ("backbone.mode", "'backbone.modes'"),
         ("temperature", None),
         ("train.x", None),
     ],
 )
-def test_a_wrong_name_leads_to_the_setting_that_is_meant_and_only_then(given: str, meant: str | None) -> None:
+def test_a_wrong_name_leads_to_the_setting_that_is_meant_and_only_then(
+    given: str, meant: str | None, tmp_path: Path
+) -> None:
+    section, _, name = given.rpartition(".")
+    (tmp_path / "x.toml").write_text(f"[{section}]\n{name} = 1" if section else f"{name} = 1", encoding="utf-8")
     hint = f"did you mean {meant}?" if meant else "`hero settings` lists all."
-    with pytest.raises(HeroError) as refused:
-        make_config(overrides={given: 1})
-    assert str(refused.value).endswith(f"; {hint}")
+    for message in (refusal(overrides={given: 1}), refusal(file=tmp_path / "x.toml")):
+        assert message.endswith(f"; {hint}")
 
 
 def test_words_of_other_libraries_mean_settings_that_exist() -> None:
@@ -362,28 +363,9 @@ def test_the_hero_section_counts_only_for_strategies_that_read_it(strategy: str)
 
 
 @pytest.mark.parametrize(
-    ("key", "nearest"),
-    [
-        ("train.stepz", "'train.steps'"),
-        ("training.steps", "'train.steps'"),
-        ("sead", "'seed'"),
-        ("hero.lamda_max", "'hero.lambda_max'"),
-        ("task.viscosty", "'viscosity'"),
-        ("backbone.mode", "'backbone.modes'"),
-    ],
-)
-def test_an_unknown_setting_names_the_nearest(key: str, nearest: str, tmp_path: Path) -> None:
-    for message in (refusal(overrides={key: 1}), refusal(overrides=[f"{key}=1"])):
-        assert nearest in message
-        assert key.removeprefix("task.") in message
-    section, _, name = key.rpartition(".")
-    (tmp_path / "x.toml").write_text(f"[{section}]\n{name} = 1" if section else f"{name} = 1", encoding="utf-8")
-    assert nearest in refusal(file=tmp_path / "x.toml")
-
-
-@pytest.mark.parametrize(
     ("overrides", "words"),
     [
+        ({"task.viscosty": 1}, ("viscosty", "'viscosity'")),
         ({"task.name": "burger"}, ("unknown task 'burger'", "'burgers'")),
         ({"task.name": "zzz"}, ("unknown task 'zzz'", "choose one of", "kolmogorov_flow")),
         ({"strategy": "heroo"}, ("unknown strategy 'heroo'", "'hero'")),
@@ -433,11 +415,3 @@ def test_unknown_presets_and_malformed_sources_are_refused(tmp_path: Path) -> No
     for content in (b"steps = = 3", b"\xff\xfe\x00", b"[train\n"):
         broken.write_bytes(content)
         assert "not a TOML file" in refusal(file=broken).replace("\n", " ")
-
-
-@given(text=st.text(max_size=30))
-@settings(max_examples=200, deadline=None)
-def test_no_override_whatever_its_text_ends_in_anything_but_a_sentence(text: str) -> None:
-    for candidate in (text, f"train.steps={text}", f"{text}=1", f"train.lr={text}", f"task.dt={text}"):
-        with contextlib.suppress(HeroError):
-            make_config(overrides=[candidate])

@@ -16,14 +16,13 @@ from typing import Any
 
 import h5py
 import pytest
-import safetensors.torch
 import torch
 
 from conftest import Call, assert_refused, fork_hero, hero, options, tiny, wait_until
 from hero.data import Split, generate, get_task, load_split, split_path
 from hero.evaluation.evaluate import evaluate
-from hero.files import UNSEALED, json_line, sealed, write_json
-from hero.runs.checkpoint import load_state, read_weights, save_state, save_weights
+from hero.files import json_line, write_json
+from hero.runs.checkpoint import read_weights, save_weights
 from hero.runs.folder import Run
 from hero.training.journal import Progress
 from hero.training.loop import train
@@ -167,32 +166,7 @@ def test_a_standing_clock_ends_no_training(
     assert (run / "model.safetensors").read_bytes() == (measured / "model.safetensors").read_bytes()
 
 
-METADATA = ["[]", "3", "null", "word", "{}", '{"step": "x"}', '{"step": null}']
-
-
-@pytest.mark.parametrize("text", METADATA)
-def test_foreign_metadata_of_weights_are_damage(text: str, call: Call, run: Path, data_dir: Path) -> None:
-    path, weights = run / "model.safetensors", read_weights(run / "model.safetensors")[0]
-    path.write_bytes(sealed(safetensors.torch.save(weights, metadata={"hero": text, "more": UNSEALED})))
-    folders = ("--runs", run.parent, "--data", data_dir)
-    assert_refused(call("evaluate", run.name, *folders), str(path), "damaged")
-    assert call("runs", *folders[:2])[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("step", "x"), ("step", None), ("best", None), ("best", {"step": "x", "val_gm100": 1.0, "weights": None})],
-)
-def test_foreign_fields_of_a_state_are_damage(field: str, value: Any, call: Call, run: Path, data_dir: Path) -> None:
-    path = run / "last" / "state.pt"
-    save_state(path, {**load_state(path), field: value})
-    path.with_name("previous.pt").unlink()
-    folders = ("--runs", run.parent, "--data", data_dir)
-    assert_refused(call("train", "--resume", run.name, *folders), str(path), "delete the folder")
-    assert call("runs", *folders[:2])[0] == 0
-
-
-@pytest.mark.parametrize("content", [b"\xff\x00", b"", b"strategy = 3\n", b"[[[", b"# run x\n"])
+@pytest.mark.parametrize("content", [b"\xff\x00", b"strategy = 3\n", b"# run x\n"])
 def test_a_damaged_configuration_is_named_with_its_run(content: bytes, call: Call, run: Path) -> None:
     (run / "config.toml").write_bytes(content)
     assert_refused(
@@ -254,9 +228,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
-@pytest.mark.parametrize("room", [0, 70_000])
-def test_a_full_disk_while_data_are_stored_is_one_sentence(room: int, small_disk: Path) -> None:
-    (small_disk / "other").write_bytes(bytes(98_000 - room))
+def test_a_full_disk_while_data_are_stored_is_one_sentence(small_disk: Path) -> None:
+    (small_disk / "other").write_bytes(bytes(28_000))
     settings = options(data__train_trajectories=20, data__train_steps=50)
     ended = hero("data", "make", "burgers", "--data", small_disk, *settings)
     assert_refused(ended, str(small_disk), "No space left on device")

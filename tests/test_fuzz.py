@@ -21,7 +21,7 @@ from hero.study.plans import MOST_VALUES, check_values
 
 
 def test_strange_values_are_taken_or_refused_in_one_sentence() -> None:
-    counts, failures = in_fork(fuzz, 150, 60, 12, 60, 10.0)
+    counts, failures = in_fork(fuzz, 150, 60, 12, 8.0)
     assert failures == [], counts
     assert not counts.startswith("0 values")
 
