@@ -18,13 +18,12 @@ from pydantic import ValidationError
 
 from conftest import TINY, tiny
 from hero.config import parse_override
-from hero.config.near import OTHER_WORDS
 from hero.data import TASKS, FileSettings
 from hero.errors import HeroError
 from hero.method.losses import LOSSES
 from hero.optimizers import OPTIMIZERS
 from hero.runs.config import PRESETS, make_config
-from hero.runs.sections import all_settings, json_schema
+from hero.runs.sections import OTHER_WORDS, all_settings, json_schema
 from hero.strategies import STRATEGIES
 
 

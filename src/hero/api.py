@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from hero.config.given import give
-from hero.config.near import near_settings
 from hero.data.files.arrays import as_array, is_array, store_arrays
 from hero.data.files.handed import has_named_axes, store_dataset, unpacked, with_forcing
 from hero.data.files.trajectories import all_trajectories
@@ -41,7 +40,7 @@ from hero.results import Comparison, Evaluation, Result
 from hero.runs.config import RunConfig, implied_preset, make_config, merge_settings
 from hero.runs.folder import Run
 from hero.runs.records import Metrics
-from hero.runs.sections import all_settings
+from hero.runs.sections import all_settings, near_settings
 from hero.runs.stored import is_run
 from hero.study.compare import plan_comparison
 from hero.study.run import run as run_study

@@ -41,21 +41,14 @@ def shown(value: object) -> str:
 
 
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> HeroError:
-    """An error for `name` that is not one of the `valid` names of its `kind`; it suggests the nearest."""
+    """An error for `name` that is not one of the `valid` names; it suggests the one that it begins or resembles."""
     if not isinstance(name, str):
         return HeroError(f"{kind}={shown(name)} is not a word; name a {kind}.")
-    names = sorted(valid)
-    near = likely(name, names)
-    hint = f"did you mean {near!r}?" if near else f"choose one of: {', '.join(names)}."
-    return HeroError(f"unknown {kind} {name!r}; {hint}")
-
-
-def likely(name: str, valid: Iterable[str]) -> str | None:
-    """The valid name that `name` begins, or is like but for a letter or two; None if there is no such name."""
-    lower = {valid_name.lower(): valid_name for valid_name in valid}
+    lower = {valid_name.lower(): valid_name for valid_name in sorted(valid)}
     begun = [one for one in lower if len(name) > 2 and one.startswith(name.lower())]
     near = begun if len(begun) == 1 else difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.66)
-    return lower[near[0]] if near else None
+    hint = f"did you mean {lower[near[0]]!r}?" if near else f"choose one of: {', '.join(lower.values())}."
+    return HeroError(f"unknown {kind} {name!r}; {hint}")
 
 
 def reason_of(error: BaseException) -> str:

@@ -119,7 +119,7 @@ def settings(
 
 def settings_about(word: str, known: Iterable[str]) -> list[str]:
     """The settings of the section `word`, or with it in their name; none for a task, a file, or another word."""
-    from hero.config.near import near_settings
+    from hero.runs.sections import near_settings
 
     known = list(known)
     if word == "task":

@@ -144,9 +144,7 @@ def check_part_name(kind: str, name: str) -> None:
 
 def user_module(name: str, part: str, here: bool = True) -> ModuleType:
     """A module of the user, with `here` also from the current folder; `part` is named in an error."""
-    if name in sys.modules:  # a file may name it: nothing of the current folder becomes importable by that
-        return sys.modules[name]
-    if here and "" not in sys.path:
+    if here and name not in sys.modules and "" not in sys.path:
         sys.path.insert(0, "")  # as `python -c` does: a file in the current folder is a module
     try:
         return importlib.import_module(name)
@@ -156,21 +154,22 @@ def user_module(name: str, part: str, here: bool = True) -> ModuleType:
 
 
 def import_part(kind: str, name: str) -> Any:
-    """The object called `package.module:Class`; HeroError where only a file names it."""
+    """The object called `package.module:Class`, also of the current folder; HeroError where only a file names it."""
     check_part_name(kind, name)
     module_name, _, part_name = name.partition(":")
-    if not is_trusted(name):
-        raise HeroError(
-            f"the {kind} {name} is code that a stored configuration names, which is not run unasked; "
-            f"use `trust_code` or set HERO_IMPORT={module_name} if you trust it."
-        )
     if not is_named(name):
-        sys.meta_path.insert(0, Finder(recall(name) or {}))
-    found = getattr(user_module(module_name, f"{kind} {name}", is_named(name)), part_name, None)
+        sources = recall(name)
+        if sources is None:
+            raise HeroError(
+                f"the {kind} {name} is code that a stored configuration names, which is not run unasked; "
+                f"use `trust_code` or set HERO_IMPORT={module_name} if you trust it."
+            )
+        sys.meta_path.insert(0, Finder(sources))
+    module = user_module(module_name, f"{kind} {name}", is_named(name))
     remember_typed()
-    if found is None:
+    if not hasattr(module, part_name):
         raise HeroError(f"{module_name} has no {part_name!r}; name the {kind} as package.module:Class.")
-    return found
+    return getattr(module, part_name)
 
 
 def import_subclass(kind: str, name: str, base: type) -> Any:

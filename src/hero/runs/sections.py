@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic.fields import FieldInfo
 
 from hero.config import Facts, Settings, setting
-from hero.config.near import near_settings
 from hero.config.settings import LARGEST_INT, flagged
 from hero.data import DataSettings, FileSettings
 from hero.errors import HeroError
@@ -31,6 +32,8 @@ CODE = tuple(
     for name in flagged(part, "code")
 )
 """Settings that may name a class as package.module:Class."""
+OTHER_WORDS = {"batch_size": "train.batch", "epochs": "train.steps", "learning_rate": "train.lr"}
+"""What other libraries call our settings."""
 
 
 def sections(
@@ -119,3 +122,24 @@ def check_unread(section: str, given: Mapping[str, Any], facts: Facts) -> None:
         known = {key: value for key, value in given.items() if key in part.model_fields}
         if name == section and known:
             part.from_values(section, known, facts)
+
+
+def near_settings(key: str, known: Iterable[str]) -> list[str]:
+    """The settings of `known` that `key` is likely to mean, the best first; none where it is like no other."""
+    names = {one: last_word(one) for one in known}
+    word = last_word(key)
+    if near := difflib.get_close_matches(key.lower(), names, n=1, cutoff=0.9):
+        return near
+    if word not in names.values():
+        other = difflib.get_close_matches(word, OTHER_WORDS, n=1, cutoff=0.85)
+        if other and OTHER_WORDS[other[0]] in names:
+            return [OTHER_WORDS[other[0]]]
+        word = next(iter(difflib.get_close_matches(word, names.values(), n=1, cutoff=0.75)), word)
+    same = [one for one in names if names[one] == word]  # in another section, or without one
+    return sorted(same, key=lambda one: not one.startswith("train."))[:3]
+
+
+def last_word(key: str) -> str:
+    """The name without its section, in small letters, with _ for - and with American endings."""
+    name = key.lower().replace("-", "_").rpartition(".")[2]
+    return re.sub(r"is(e|ed|er|ation)$", r"iz\1", name)
