@@ -23,7 +23,7 @@ from hero.errors import HeroError
 from hero.method.losses import LOSSES
 from hero.optimizers import OPTIMIZERS
 from hero.runs.config import PRESETS, make_config
-from hero.runs.sections import OTHER_WORDS, all_settings, json_schema
+from hero.runs.sections import OTHER_WORDS, all_settings
 from hero.strategies import STRATEGIES
 
 
@@ -298,16 +298,6 @@ def test_the_size_of_the_backbone_changes_the_id() -> None:
 
 def test_checkpoints_kept_for_analysis_change_no_number_and_so_not_the_id() -> None:
     assert make_config(overrides={"train.keep_every": 100}).run_id() == make_config().run_id()
-
-
-def test_the_schema_lists_every_setting_with_its_meaning() -> None:
-    schema = json_schema()
-    json.dumps(schema)
-    for key, field in all_settings():
-        section, _, name = key.rpartition(".")
-        places = schema["properties"][section] if section else schema
-        found = [place["properties"].get(name) for place in places.get("anyOf", [places])]
-        assert field.description in [place["description"] for place in found if place], key
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
-import platform
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -172,16 +169,6 @@ def test_a_damaged_configuration_is_named_with_its_run(content: bytes, call: Cal
     assert_refused(
         call("evaluate", run.name, "--runs", run.parent), f"{run / 'config.toml'} is damaged", f"run {run.name}"
     )
-
-
-def test_temporary_files_of_killed_writers_are_removed_by_the_next(tmp_path: Path) -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    dead, alive = (tmp_path / f".x.json.{platform.node()}.{pid}.tmp" for pid in (ended.pid, os.getppid()))
-    for path in (dead, alive):
-        path.write_bytes(b"half")
-    write_json(tmp_path / "x.json", {})
-    assert sorted(path.name for path in tmp_path.iterdir()) == [alive.name, "x.json"]
 
 
 def with_word(stored: dict[str, Any]) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import functools
-import glob
 import hashlib
 import io
 import json
@@ -49,13 +48,9 @@ def is_bomb(unpacked: int, size: int) -> bool:
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path next to `path`; on success it is flushed to the disk and renamed into place."""
-    ours = f".{path.name}.{platform.node()}."
-    temporary = path.with_name(f"{ours}{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for leftover in path.parent.glob(f"{glob.escape(ours)}*.tmp"):
-            if not _is_alive(leftover.name.split(".")[-2]):
-                leftover.unlink(missing_ok=True)
         yield temporary
         sync(temporary)
         crash_point(f"before-rename {path.name}")
@@ -69,18 +64,6 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-
-
-def _is_alive(process: str) -> bool:
-    """Whether a process of this machine has this number; True where asking is not possible."""
-    try:
-        if os.name == "posix":  # elsewhere signal 0 is one that ends it
-            os.kill(int(process), 0)
-    except (ProcessLookupError, OverflowError, ValueError):
-        return False
-    except OSError:  # of another user
-        pass
-    return True
 
 
 def sync(path: Path) -> None:

@@ -1,7 +1,6 @@
 """Commands before training: `hero data`, `hero settings` and `hero describe`."""
 
 from collections.abc import Iterable
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +15,6 @@ from hero.cli.options import (
     allow_code,
     argument,
     check_task,
-    flag,
     option,
 )
 from hero.cli.show import show, show_json, show_rows
@@ -79,18 +77,14 @@ def settings(
         list[str] | None,
         argument("TASK|FILE|SECTION|NAME", "Data, of which the values are shown, and parts of the list.", "topic"),
     ] = None,
-    schema: Annotated[bool, flag("--schema", "Print the JSON schema of configuration files instead.")] = False,
     as_json: AsJson = False,
     trust_code: TrustCode = False,
 ) -> None:
     """Print every setting, its default and its meaning, or a part of the list; for a TASK, the values."""
     from hero.config.settings import default_text
-    from hero.runs.sections import all_settings, json_schema
+    from hero.runs.sections import all_settings
 
     allow_code(trust_code)
-    if schema:
-        print(dumps(json_schema(), indent=2))
-        return
     fields = dict(all_settings())
     topics = {word: about for word in words or () if (about := settings_about(word, fields))}
     sources = [word for word in words or () if word not in topics]

@@ -62,19 +62,6 @@ def all_settings(
     yield from found.items()
 
 
-def json_schema() -> dict[str, Any]:
-    """The JSON schema of a configuration, with the sections of all registered backbones and strategies."""
-    parts: dict[str, dict[type[Settings], None]] = {}
-    for section, settings in sections():
-        parts.setdefault(section, {})[settings] = None  # strategies may share a class
-    schema = TopSettings.model_json_schema()
-    for section in filter(None, parts):
-        found = [cls.model_json_schema() for cls in parts[section]]
-        schema["properties"][section] = found[0] if len(found) == 1 else {"anyOf": found}
-    schema["properties"]["task"] = {"type": "object", "properties": {"name": {"type": "string"}}}
-    return {**schema, "title": "hero run configuration"}
-
-
 def by_section(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Dotted keys by section; the section of a key without a dot is empty."""
     sections: dict[str, dict[str, Any]] = {}
