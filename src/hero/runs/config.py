@@ -265,9 +265,6 @@ def spelled(key: str) -> str:
 
 def build(values: Mapping[str, Any]) -> RunConfig:
     """Dotted keys to a configuration; refuses unknown names, wrong types and combinations that cannot work."""
-    for key in ("task.name", "backbone.name"):  # looked up before their section is checked
-        if not isinstance(values.get(key, ""), str):
-            raise HeroError(f"{key}={values[key]!r} is not a word; `hero settings` shows what to choose from.")
     sections = by_section(values)
     given_top = sections.pop("", {})
     top = TopSettings.from_values("", {k: v for k, v in given_top.items() if k in TopSettings.model_fields}, Facts())

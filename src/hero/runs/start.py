@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+import re
 import tarfile
 import warnings
 import zipfile
@@ -35,7 +36,8 @@ NESTED = ("state_dict", "model_state_dict", "model")
 """Where checkpoints of other libraries keep their tensors."""
 IN_FOLDER = ("model.safetensors", "*.safetensors", "pytorch_model.bin", "*_state_dict.pt")
 """Files of weights in folders of runs, Accelerate, Hugging Face and neuralop; the first that there is counts."""
-PREFIXES = ("module.", "model.")
+PREFIX = r"(?:module|model)\."
+WRAPPED = re.compile(f"^(?:{PREFIX})+")
 COMPILED = "_orig_mod."
 """In names of modules that torch.compile has wrapped, at any place."""
 NAMED = 3
@@ -138,21 +140,11 @@ def read_start(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
 def weights_hash(weights: Mapping[str, Tensor]) -> str:
     """SHA-256 of names, types, shapes and values, whatever file or wrapper they are in."""
     digest = hashlib.sha256()
-    for name, tensor in sorted((bare(name), tensor) for name, tensor in weights.items()):
+    for name, tensor in sorted((WRAPPED.sub("", name), tensor) for name, tensor in weights.items()):
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
     return digest.hexdigest()
-
-
-def bare(name: str) -> str:
-    shorter = without_prefix(name)
-    return name if shorter == name else bare(shorter)
-
-
-def without_prefix(name: str) -> str:
-    """`name` without its first prefix of a wrapper."""
-    return next((name.removeprefix(prefix) for prefix in PREFIXES if name.startswith(prefix)), name)
 
 
 @dataclass(frozen=True)
@@ -217,7 +209,7 @@ def renamings(weights: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
     named = dict(weights)
     while True:
         yield named
-        shorter = {without_prefix(name): x for name, x in named.items()}
+        shorter = {re.sub(f"^{PREFIX}", "", name): x for name, x in named.items()}
         if shorter.keys() == named.keys() or len(shorter) < len(named):  # nothing to remove, or names would meet
             return
         named = shorter
