@@ -36,27 +36,20 @@ OTHER_WORDS = {"batch_size": "train.batch", "epochs": "train.steps", "learning_r
 """What other libraries call our settings."""
 
 
-def sections(
-    strategy: type[Strategy[Any]] | None = None, backbone: type[BackboneSettings] | None = None
-) -> Iterator[tuple[str, type[Settings]]]:
-    """Every section with each class that may read it: of one strategy and backbone, or of all that are registered.
-
-    SGD stands for the optimizers that take keyword arguments.
-    """
+def sections() -> Iterator[tuple[str, type[Settings]]]:
+    """Every section with each registered class that may read it; SGD stands for the optimizers of torch."""
     yield from (("", TopSettings), ("data", DataSettings), ("data", FileSettings))
-    yield from (("backbone", part) for part in ([backbone] if backbone else [b.Settings for b in BACKBONES.values()]))
+    yield from (("backbone", part.Settings) for part in BACKBONES.values())
     yield "train", TrainSettings
-    yield from ((part.section, part.Settings) for part in ([strategy] if strategy else STRATEGIES.values()))
+    yield from ((part.section, part.Settings) for part in STRATEGIES.values())
     yield from (("loss", part.Settings) for part in LOSSES.values())
     yield from (("optimizer", part.Settings) for part in (*OPTIMIZERS.values(), get_optimizer("SGD")))
 
 
-def all_settings(
-    strategy: type[Strategy[Any]] | None = None, backbone: type[BackboneSettings] | None = None
-) -> Iterator[tuple[str, FieldInfo]]:
-    """Every dotted key with its field, once: of one strategy and backbone, or of all that are registered."""
+def all_settings() -> Iterator[tuple[str, FieldInfo]]:
+    """Every dotted key with its field, once."""
     found: dict[str, FieldInfo] = {}
-    for section, settings in sections(strategy, backbone):
+    for section, settings in sections():
         for name, declared in settings.model_fields.items():
             found.setdefault(f"{section}.{name}".lstrip("."), declared)
     yield from found.items()
@@ -84,21 +77,19 @@ def by_section(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def check_names(values: Mapping[str, Any], strategy: type[Strategy[Any]], backbone: type[BackboneSettings]) -> None:
     """Refuse unknown settings, naming the nearest, and settings of another backbone."""
-    known = {key for key, _ in all_settings(strategy, backbone)}
+    known = {"task.name", *(key for key, _ in all_settings())}
+    known |= {f"{strategy.section}.{name}" for name in strategy.Settings.model_fields}
+    own = {f"backbone.{name}" for name in backbone.model_fields}
     for key in values:
         section, _, name = key.partition(".")
-        name = name.partition(".")[0] if section in ("backbone", "optimizer") else name
-        if section == "task" or f"{section}.{name}".rstrip(".") in known:
-            continue
-        every = sorted(known | {key for key, _ in all_settings()} | {"task.name"})
-        if section == "backbone" and key in every:
-            own = ", ".join(sorted(backbone.model_fields))
+        whole = f"{section}.{name.partition('.')[0]}" if section in ("backbone", "optimizer") else key
+        if whole in known and section == "backbone" and whole not in own:
             raise HeroError(
-                f"{key} does not apply to the backbone {values.get('backbone.name', 'fno')} (its settings: {own}); "
-                "remove it."
+                f"{key} does not apply to the backbone {values.get('backbone.name', 'fno')} (its settings: "
+                f"{', '.join(sorted(backbone.model_fields))}); remove it."
             )
-        if key not in every:
-            near = [repr(one) for one in near_settings(key, every)]
+        if section != "task" and whole not in known | own:
+            near = [repr(one) for one in near_settings(key, sorted(known | own))]
             hint = f"did you mean {' or '.join(near)}?" if near else "`hero settings` lists all."
             raise HeroError(f"unknown setting {key!r}; {hint}")
 
