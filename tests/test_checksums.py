@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,22 +72,29 @@ def bits(value: Any) -> Any:
     return [bits(part) for part in value] if isinstance(value, list | tuple) else value
 
 
+def flips(path: Path) -> Iterator[int]:
+    """Bits of a file, one of which is flipped at a time."""
+    whole, draw = path.read_bytes(), random.Random(0)
+    for bit in (draw.randrange(8 * len(whole)) for _ in range(40)):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        yield bit
+    path.write_bytes(whole)
+
+
 @pytest.mark.parametrize("kind", READERS)
 def test_no_flipped_bit_loads_as_another_value(kind: str, run: Path) -> None:
     place, read = READERS[kind]
-    path, draw, refused = place(run), random.Random(0), 0
-    whole, values = path.read_bytes(), bits(read(run))
-    for _ in range(40):
-        damaged = bytearray(whole)
-        bit = draw.randrange(8 * len(whole))
-        damaged[bit // 8] ^= 1 << bit % 8
-        path.write_bytes(damaged)
+    path, refused = place(run), 0
+    values = bits(read(run))
+    for bit in flips(path):
         try:
             assert bits(read(run)) == values, f"bit {bit}"
         except HeroError as error:
             refused += kind == "config" or path.name in str(error)
     assert refused > 30  # most bits carry values, and sentences name the file
-    path.write_bytes(whole.replace(MARK, b"?" * len(MARK)))
+    path.write_bytes(path.read_bytes().replace(MARK, b"?" * len(MARK)))
     if kind == "config":
         assert bits(read(run)) == values  # it also has the id
     else:
@@ -96,14 +103,9 @@ def test_no_flipped_bit_loads_as_another_value(kind: str, run: Path) -> None:
 
 
 def test_a_flipped_bit_of_a_log_costs_a_line_at_most(run: Path) -> None:
-    path, draw = run / "log.jsonl", random.Random(0)
-    whole, log = path.read_bytes(), Run(run).log
+    log = Run(run).log
     records = [*log.training, *log.validation]
-    for _ in range(40):
-        damaged = bytearray(whole)
-        bit = draw.randrange(8 * len(whole))
-        damaged[bit // 8] ^= 1 << bit % 8
-        path.write_bytes(damaged)
+    for _ in flips(run / "log.jsonl"):
         found = Run(run).log
         kept = [*found.training, *found.validation]
         assert all(record in records for record in kept)
