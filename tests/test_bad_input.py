@@ -24,10 +24,6 @@ def test_the_id_of_a_run_is_a_plain_name(name: str, tmp_path: Path) -> None:
     assert (tmp_path / identity).resolve().parent == tmp_path.resolve()
 
 
-def test_ids_of_before_are_kept() -> None:
-    assert re.fullmatch(r"burgers-fno-hero-s3-[0-9a-f]{8}", tiny(seed=3).run_id())
-
-
 @pytest.mark.parametrize("name", ["[red]x[/]", "[/]", "[bold", ":smile:", "a[0]", "\\[x]"])
 def test_names_are_printed_as_they_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     say(f"run {name}")

@@ -168,13 +168,6 @@ def test_damaged_best_weights_are_written_again_from_the_last_checkpoint(call: C
     assert Run(run).status == "finished"
 
 
-def test_a_lost_block_of_data_is_noticed(run: Path) -> None:
-    path = data_of(run)
-    path.write_bytes(path.read_bytes()[:-512] + bytes(512))
-    with pytest.raises(HeroError, match="is damaged"):
-        READERS["data"][1](run)
-
-
 @pytest.mark.parametrize("several", [False, True])
 def test_arrays_of_a_session_are_verified_to_the_last_and_stored_again(several: bool, tmp_path: Path) -> None:
     u = np.random.default_rng(0).normal(size=(4, 12, 1, 16384)).astype(np.float32)  # more than a fingerprint covers

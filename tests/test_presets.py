@@ -34,13 +34,6 @@ def test_without_words_the_recommended_preset_is_trained_and_named_and_the_publi
         assert config.train.optimizer == ("adamw" if words else "soap")
 
 
-def test_the_paper_preset_is_the_paper() -> None:
-    config = make_config("paper")
-    train = config.train
-    assert (config.strategy, train.optimizer, train.lr, train.loss) == ("hero", "adamw", 1e-3, "relative")
-    assert (train.steps, train.batch, train.unroll) == (10_000, 20, 5)
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_the_recipe_is_one_set_of_numbers_for_every_task(task: str) -> None:
     config = make_config("recipe", overrides={"task.name": task})

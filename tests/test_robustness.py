@@ -23,10 +23,7 @@ import torch
 from conftest import TINY, Call, assert_refused, hero, options, tiny
 from hero.data import TASKS, split_path
 from hero.data.windows import Batch
-from hero.errors import HeroError
-from hero.evaluation.evaluate import evaluate
-from hero.files import UNSEALED, seal, sealed, sealed_archive, write_atomic
-from hero.report import write_run_page
+from hero.files import UNSEALED, seal, sealed, sealed_archive
 from hero.runs.checkpoint import load_state, save_state
 from hero.runs.folder import load_data
 from hero.runs.records import read_lines
@@ -245,16 +242,6 @@ def test_no_room_for_a_line_of_the_log(
     assert [r["step"] for r in read_lines(run / "log.jsonl") if "loss" in r] == list(range(1, 21))
 
 
-def test_a_failed_write_keeps_the_old_file_and_leaves_no_other(tmp_path: Path, file_size_limit: Any) -> None:
-    path = write_atomic(tmp_path / "x", b"old")
-    file_size_limit(100)
-    with pytest.raises(HeroError, match="File too large"):
-        write_atomic(path, b"new" * 1000)
-    file_size_limit(resource.RLIM_INFINITY)
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 @pytest.mark.parametrize("checkpoint_every", [1, 7])
 def test_training_that_blows_up_says_so_and_keeps_a_finite_checkpoint(
     checkpoint_every: int, call: Call, runs_dir: Path, data_dir: Path
@@ -319,15 +306,6 @@ def test_every_task_trains_and_resumes(
     stopped = tmp_path / "parts" / config.run_id()
     assert load_state(stopped / "last" / "state.pt")["step"] == 4
     assert_same_run(train(config, tmp_path / "parts", data_dir), whole)
-
-
-def test_a_run_in_three_dimensions_is_evaluated_and_drawn(tmp_path: Path, data_dir: Path) -> None:
-    changes = {"task__name": "unbalanced_advection", "task__resolution": 16, "backbone__modes": 3}
-    run = train(tiny(**changes, train__steps=2, train__validate_every=2), tmp_path, data_dir)
-    metrics = evaluate(run, data_dir)
-    assert metrics.task == "unbalanced_advection"
-    write_run_page(run)
-    assert (run / "report.html").stat().st_size > 1000
 
 
 MEMORY_MODELS = """

@@ -238,11 +238,10 @@ def test_checkpoints_asked_for_later_are_made_in_the_same_folder(runs_dir: Path,
     assert (run / "last" / "state.pt").stat().st_mtime_ns == written
 
 
-@pytest.mark.parametrize("kind", ["cuda", "mps", "xpu"])
-def test_auto_takes_any_accelerator(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_takes_any_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(kind))
-    assert choose_device("auto").type == kind
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("xpu"))
+    assert choose_device("auto").type == "xpu"
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     assert choose_device("auto").type == "cpu"
 
