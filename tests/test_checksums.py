@@ -14,7 +14,7 @@ import torch
 
 from conftest import Call, assert_refused, tiny
 from hero.data import load_split, split_path
-from hero.data.files.arrays import store_arrays
+from hero.data.files.handed import store_arrays
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
 from hero.files import DIGITS, MARK, NEAR, UNSEALED, is_whole, sealed

@@ -16,6 +16,7 @@ from hero.data.files.checks import UnfitError, tidy
 from hero.data.files.recording import Axis, Channel, Recording, Trajectory
 from hero.data.files.selection import selected
 from hero.data.files.settings import FileSettings
+from hero.errors import HeroError
 
 ALL = slice(None)
 
@@ -257,6 +258,8 @@ def test_what_is_not_chosen_may_be_damaged() -> None:
 
 def test_refusals() -> None:
     random = np.random.default_rng(0)
+    with pytest.raises(HeroError, match="correct the coordinates"):
+        tidy(recording_of([random.standard_normal((9, 1, 16))], [Axis("x", np.arange(17.0))]))
     (short,) = found_in([random.standard_normal((2, 1, 16))])
     assert short.kind == "length"
     assert "2 states per trajectory, of u0 on (16,)" in short.text

@@ -187,7 +187,6 @@ CASES: dict[str, tuple[str, str, Callable[[], Recording]]] = {
     "data.fields=u0": ("constant channel", "note", lambda: recorded(CONSTANT)),
     "one steady": ("steady", "note", lambda: recorded([*waves(11), waves(1, seed=3, speed=0)[0]])),
     "most steady": ("steady", "warning", lambda: recorded([*waves(4), *waves(8, seed=3, speed=0)])),
-    "off by one": ("coordinates", "problem", lambda: recorded(waves(), coordinates=[np.arange(POINTS + 1.0)])),
     "uneven grid": ("coordinates", "note", lambda: recorded(waves(), periodic=False, coordinates=[SQUEEZED])),
     "uneven periodic grid": ("coordinates", "problem", lambda: recorded(waves(), coordinates=[SQUEEZED])),
     "jump": ("jump", "warning", lambda: recorded(GAP)),

@@ -15,8 +15,7 @@ import foreign
 from conftest import Call, assert_refused
 from hero.data import Files, FileSettings, formats, load_trajectories
 from hero.data.files import checks
-from hero.data.files import settings as file_settings
-from hero.data.files.recording import Axis, Channel, Recording, Trajectory
+from hero.data.files.recording import Recording
 from hero.data.files.selection import Part, divided, rollouts, selected
 from hero.data.files.settings import opened
 from hero.data.formats import open_recording
@@ -27,6 +26,7 @@ from hero.runs.config import make_config
 from hero.runs.folder import Run
 from hero.strategies import Strategy
 from hero.training import loop
+from test_data_checks import recording_of
 
 SMALL = ["train.steps=3", "train.batch=4", "train.unroll=2", "train.compile=false", "data.rollout=4"]
 FNO = ["backbone.width=2", "backbone.modes=2"]
@@ -57,22 +57,6 @@ def settings(*texts: str) -> list[str]:
     return [part for text in texts for part in ("--set", text)]
 
 
-def test_a_surrogate_with_conditioning_becomes_onnx(tmp_path: Path, call: Call) -> None:
-    write_pdearena(tmp_path / "a.h5")
-    places = ("--runs", tmp_path / "runs", "--data", tmp_path / "data")
-    assert call("train", tmp_path / "a.h5", *settings(*SMALL, *FNO), *places)[0] == 0
-    (run,) = (tmp_path / "runs").iterdir()
-    assert Run(run).config.source.conditioning == ("buo_y",)
-    code, _, err = call("export", run.name, *places)
-    assert code == 0, err
-    rolled = []
-    for source in (run.name, run / "export" / "model.onnx", run / "export" / "model.pt2"):
-        assert call("predict", source, "--steps", 3, "--out", tmp_path / "out.npy", "--trust-code", *places)[0] == 0
-        rolled.append(np.load(tmp_path / "out.npy"))
-    np.testing.assert_allclose(rolled[1], rolled[0], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(rolled[2], rolled[0], rtol=1e-4, atol=1e-5)
-
-
 def test_a_command_opens_tidies_and_samples_its_file_once(
     tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,8 +72,8 @@ def test_a_command_opens_tidies_and_samples_its_file_once(
 
         monkeypatch.setattr(owner, name, counted)
 
-    once = ("_recognised", "tidy", "sample", "_looked_at")
-    for owner, name in zip((formats, file_settings, checks, checks), once, strict=True):
+    once = ("_recognised", "_equal_lengths", "sample", "_looked_at")
+    for owner, name in zip((formats, checks, checks, checks), once, strict=True):
         count(owner, name)
     count(Files, "load")
     count(Strategy, "__init__")
@@ -136,14 +120,6 @@ def test_a_grid_with_walls_and_conditioning(tmp_path: Path, call: Call) -> None:
     assert set(source.conditioning) == {"number", "density", "mask"}
 
 
-def test_strategies_that_need_a_solver_are_refused(tmp_path: Path, call: Call) -> None:
-    np.save(tmp_path / "a.npy", waves(6, 8, 1, 12))
-    few = settings(*SMALL, *FNO)
-    words = ("train", tmp_path / "a.npy", "--strategy", "diverted_chain", *few, "--runs", tmp_path / "runs")
-    assert_refused(call(*words), "solver", "has none")
-    assert not (tmp_path / "runs").exists()
-
-
 def test_a_comparison_on_a_file(tmp_path: Path, call: Call) -> None:
     foreign.pdebench(tmp_path / "flow.hdf5", waves(10, 8, 1, 12))
     places = ("--runs", tmp_path / "runs", "--data", tmp_path / "data")
@@ -152,9 +128,6 @@ def test_a_comparison_on_a_file(tmp_path: Path, call: Call) -> None:
     assert code == 0, err
     assert "flow, FNO" in out
     assert "VRMSE@4" in out
-    for command in (("describe",), ("describe", "--updates", 1)):
-        code, out, err = call(*command, tmp_path / "flow.hdf5", *settings(*SMALL, *FNO), *places)
-        assert code == 0, err
 
 
 def test_a_run_opens_where_its_file_is_not(tmp_path: Path, call: Call) -> None:
@@ -175,17 +148,6 @@ def test_a_run_opens_where_its_file_is_not(tmp_path: Path, call: Call) -> None:
         make_config(overrides=[*SMALL, *FNO, f"data.path={moved}"]).run_id().rpartition("-")[2]
         == (make_config(overrides=[*SMALL, *FNO, f"data.path={moved}", "data.memory=1"]).run_id().rpartition("-")[2])
     )
-
-
-def recording_of(u: np.ndarray, splits: list[str] | None = None) -> Recording:
-    """Trajectories in memory."""
-    trajectories = [
-        Trajectory(len(run), lambda frames, channels, run=run: run[frames][:, list(channels)], split=label)
-        for run, label in zip(u, splits or [""] * len(u), strict=True)
-    ]
-    axes = tuple(Axis(name, np.arange(float(n)), True) for name, n in zip("xyz", u.shape[3:], strict=False))
-    names = tuple(Channel(name) for name in "abcd"[: u.shape[2]])
-    return Recording("test", (Path("memory"),), names, axes, 1.0, trajectories)
 
 
 def chosen(**values: Any) -> FileSettings:
@@ -210,7 +172,7 @@ class TestSplits:
 
     def test_the_files_own_splits_are_kept(self) -> None:
         labels = ["test"] * 2 + ["train"] * 6
-        parts = divided(recording_of(waves(8, 9, 1, 8), labels), chosen())
+        parts = divided(recording_of(waves(8, 9, 1, 8), splits=labels), chosen())
         assert [part.trajectory for part in parts["test"]] == [0, 1]
         assert len(parts["val"]) == 1
         assert {part.trajectory for name in ("train", "val") for part in parts[name]} == set(range(2, 8))

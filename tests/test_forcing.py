@@ -290,38 +290,3 @@ def test_what_cannot_have_forcing_says_so(changes: dict[str, Any], words: str, t
     values = {"data.path": str(path), "data.forcing": "hour", "backbone.modes": 1, "train.unroll": 2, **changes}
     with pytest.raises(HeroError, match=words):
         hero.make_config(overrides=values)
-
-
-def heat(count: int = 8, states: int = 20, points: int = 16) -> tuple[np.ndarray, np.ndarray]:
-    """u_t = ν u_xx + a(t) g(x), solved exactly for an a that is constant within a step and random; and a(t) g(x)."""
-    rng = np.random.default_rng(0)
-    x, k, dt, nu = np.arange(points) * 2 * np.pi / points, np.fft.rfftfreq(points, 1 / points), 0.1, 0.02
-    decay = np.exp(-nu * k**2 * dt)
-    gain = np.where(k > 0, (1 - decay) / np.maximum(nu * k**2, 1e-30), dt)
-    g = 5 * (np.exp(np.cos(x - 1)) - np.exp(np.cos(x - 1)).mean())
-    f = rng.normal(size=(count, states, 1)) * g
-    u = [(rng.normal(size=(count, 3, 1)) * np.sin(np.arange(1, 4)[:, None] * x)).mean(1)]
-    for n in range(states - 1):
-        u.append(np.fft.irfft(np.fft.rfft(u[-1]) * decay + gain * np.fft.rfft(f[:, n]), points))
-    return np.stack(u, 1)[:, :, None].astype(np.float32), f[:, :, None].astype(np.float32)
-
-
-class Linear(nn.Module):
-    """u + a convolution of all inputs, which can be exact."""
-
-    def __init__(self, inputs: int) -> None:
-        super().__init__()
-        self.change = nn.Conv1d(inputs, 1, 9, padding=4, padding_mode="circular", bias=False)
-        nn.init.zeros_(self.change.weight)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x[:, :1] + self.change(x)
-
-
-def test_with_its_source_the_heat_equation_is_learned_ten_times_better(tmp_path: Path) -> None:
-    u, f = heat()
-    settings = PLAIN | {"train.batch": 32, "train.unroll": 2, "train.lr": 3e-2}
-    common: dict[str, Any] = {"strategy": "push_forward", "steps": 60, "periodic": True, "settings": settings}
-    without = hero.train(u, Linear(1), **common, **folders(tmp_path))
-    known = hero.train(u, Linear(2), forcing=f, **common, **folders(tmp_path))
-    assert known.metrics.vrmse_gm19 < 0.1 * without.metrics.vrmse_gm19

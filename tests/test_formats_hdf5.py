@@ -178,14 +178,6 @@ def test_well(tmp_path: Path, complete: bool, keep_axes: bool) -> None:
     assert "y" in wall
 
 
-def test_well_without_a_mask_of_numbers(tmp_path: Path) -> None:
-    write_well(tmp_path / "a.h5", well_states())
-    with h5py.File(tmp_path / "a.h5", "r+") as file:
-        del file["boundary_conditions/y_wall/mask"]
-        file["boundary_conditions/y_wall/mask"] = "both"
-    assert [axis.periodic for axis in open_recording(tmp_path / "a.h5").axes] == [True, False]
-
-
 def test_well_as_its_own_loader_reads_it(tmp_path: Path) -> None:
     the_well = pytest.importorskip("the_well.data")
     write_well(tmp_path / "toy/data/train/a.hdf5", well_states())
@@ -249,17 +241,6 @@ def test_dedalus_sets_follow_each_other(tmp_path: Path) -> None:
         np.testing.assert_array_equal(recording.trajectories[0].read(frames, [2]), run[frames, 2:])
 
 
-def test_times_of_dedalus_are_those_of_all_sets(tmp_path: Path) -> None:
-    for number, start in enumerate((0, 4)):
-        path = tmp_path / f"snapshots_s{number}.h5"
-        foreign.dedalus(path, states((4, 3, 8, 6), dtype="f8"), start)
-        with h5py.File(path, "r+") as file:
-            file["scales/sim_time"][1] += 0.1
-    (times,) = open_recording(tmp_path).times
-    np.testing.assert_allclose(times, foreign.times(8) + 0.1 * (np.arange(8) % 4 == 1))
-    assert is_uneven(tmp_path)
-
-
 def test_own_file(tmp_path: Path) -> None:
     task, split = get_task("burgers", {"resolution": 16, "viscosity": [1e-3, 1e-2]}), Split("val", 2, 3, seed=0)
     u = load_split(task, split, tmp_path).numpy()
@@ -286,13 +267,6 @@ def test_matlab73(tmp_path: Path) -> None:
         check(recording, u[None, :, None], "u")
         assert recording.dt == T_STEP
         handles.close_hdf5()
-
-
-def test_an_array_without_a_layout_is_named(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["deep/inside"] = states((5, 6, 8))
-    refused(tmp_path / "a.h5", "deep/inside", "data.layout=")
-    refused(tmp_path / "a.h5", "'xbcdefg'", layout="xbcdefg")
 
 
 def test_order_of_axes_comes_from_lengths(tmp_path: Path) -> None:

@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conftest import Call, assert_refused, options, tiny
+from conftest import options, tiny
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
 from hero.method import metrics
 from hero.method.metrics import METRICS, Metric, Scoring, metric_at, metric_named, scoring_of
 from hero.paper.numbers import differences
 from hero.report.content import metrics_table
-from hero.report.figures.runs import run_figures
-from hero.report.inputs import ReportInputs, gather
+from hero.report.inputs import ReportInputs
 from hero.report.listing import ListedRun, runs_table
 from hero.report.panels import results_of
 from hero.report.sentences import main_column, summary_sentence
@@ -40,23 +39,8 @@ def compared(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
     runs = tmp_path_factory.mktemp("short")
     settings = options(**SHORT, train__steps=10, train__keep_every=5, hero__start=2)
     strategies = ("--preset", "paper", "--strategies", "push_forward,hero", "--seeds", "2", "--workers", "0")
-    assert (
-        main(
-            [
-                "compare",
-                "burgers",
-                "--preset",
-                "paper",
-                *strategies,
-                *settings,
-                "--runs",
-                str(runs),
-                "--data",
-                str(data_dir),
-            ]
-        )
-        == 0
-    )
+    folders = ("--runs", str(runs), "--data", str(data_dir))
+    assert main(["compare", "burgers", *strategies, *settings, *folders]) == 0
     return runs
 
 
@@ -213,66 +197,6 @@ def test_a_comparison_on_short_data_is_complete(compared: Path) -> None:
     assert "GM100" not in text
     assert "@100" not in text
     assert (folder / "curves-burgers-fno.png").is_file()
-
-
-def test_pages_and_figures_of_short_data(compared: Path, run: Run, tmp_path: Path, call: Call, data_dir: Path) -> None:
-    folders = ("--runs", compared, "--data", data_dir)
-    page = tmp_path / "page.html"
-    code, _, err = call("report", run.name, "--out", page, *folders)
-    assert code == 0, err
-    text = page.read_text()
-    assert "Validation GM20" in text
-    assert "the one with median GM20" in text
-    assert "GM100" not in text
-    figures = dict(run_figures(gather([run.name], compared).runs[run.name]))
-    assert {"error", "fields", "spectrum", "training"} <= figures.keys()
-    assert [axes.get_title() for axes in figures["spectrum"].axes] == ["step 1", "step 25"]
-    assert "median GM20" in figures["fields"].get_suptitle()
-    assert "Validation GM20" in [axes.get_title() for axes in figures["training"].axes]
-    (comparison,) = compared.glob("compare-*")
-    code, out, err = call("report", comparison.name, "--out", page, *folders)
-    assert code == 0, err
-    assert "nRMSE@20" in page.read_text()
-    assert "GM100" not in page.read_text()
-    code, out, err = call("runs", *folders)
-    assert code == 0, err
-    assert "GM20" in out
-    code, out, err = call("animate", run.name, "--steps", 3, "--out", tmp_path / "rollout.gif", *folders)
-    assert code == 0, err
-
-
-def test_analyses_of_short_data(compared: Path, run: Run, call: Call, data_dir: Path) -> None:
-    folders = ("--runs", compared, "--data", data_dir)
-    code, out, err = call("anatomy", run.name, "--trajectories", 1, *folders)
-    assert code == 0, err
-    assert "error at step 20" in out
-    assert_refused(call("anatomy", run.name, "--steps", 21, *folders), "between 1 and the 20 steps")
-    code, out, err = call("landscape", run.name, *folders)
-    assert code == 0, err
-    assert "rollout step" in out
-    code, out, err = call("probe", run.name, "--windows", 4, *folders)
-    assert code == 0, err
-    assert json.loads((run.path / "probe.json").read_text())["horizon"] == 20
-    assert_refused(call("probe", run.name, "--horizon", 21, *folders), "the 20 steps that validation trajectories")
-    code, out, err = call("export", run.name, "--format", "torch", *folders)
-    assert code == 0, err
-    assert "free rollout, step 25" in out
-    assert "test nRMSE@25 of the original" in out
-
-
-def test_studies_on_short_data(tmp_path: Path, data_dir: Path, call: Call) -> None:
-    changes = {**SHORT, "train__steps": 20, "data__train_trajectories": 2, "task__resolution": 16, "backbone__modes": 4}
-    folders = ("--runs", tmp_path, "--data", data_dir)
-    more = ("--tasks", "burgers", "--seeds", 1, "--workers", 0, *options(**changes), *folders)
-    for name, keys in (("rollout_figure", ["val_gm20", "test_gm20", "nrmse@1", "nrmse@20", "stable_step"]),
-                       ("landscape", ["nrmse@1", "nrmse@20"])):  # fmt: skip
-        code, _, err = call("study", name, *more)
-        assert code == 0, err
-        (folder,) = tmp_path.glob(f"study-{name}-*")
-        result = StudyResult.read(folder / FILE)
-        assert [column.key for column in result.columns] == keys
-        assert all(cell is not None for row in result.rows for cell in row.cells.values())
-        assert list(folder.glob("*.png"))
 
 
 def test_runs_of_different_horizons_are_compared_over_the_shortest(

@@ -75,12 +75,6 @@ def test_quantised_data_keep_their_invariants() -> None:
     assert keep_words(find_invariants(found, "a")) == ("mean:a", "norm:a")
 
 
-def test_data_of_few_large_values_are_not_taken_for_quantised() -> None:
-    u = waves(states=50)
-    u[:, 1:] *= 1e-3
-    assert surveyed(u).quantum[0] == 0
-
-
 def test_means_are_over_valid_points_with_their_weights() -> None:
     u = waves()
     mask = np.ones((1, 64))
@@ -309,24 +303,3 @@ def test_old_configurations_keep_nothing_and_their_ids() -> None:
     assert config.backbone.kept == ()
     assert not isinstance(config.build_operator(), Kept)
     assert tiny(backbone__residual=False).run_id() == config.run_id()
-
-
-@pytest.mark.parametrize("strategy", ["hero", "refiner"])
-def test_strategies_train_an_operator_that_keeps(strategy: str, tmp_path: Path) -> None:
-    run = Run(train(tiny(strategy=strategy, backbone__keep="mean"), tmp_path / "runs", tmp_path / "data"))
-    test = load_data(run.config, "test", tmp_path / "data", "cpu")
-    with torch.no_grad():
-        tau = rollout(run.stepper(run.operator("cpu")), test.first(1), 20)
-    mean = tau.mean(dim=-1)
-    torch.testing.assert_close(mean, test.states[:, :1].mean(dim=-1).expand_as(mean), rtol=0, atol=1e-5)
-
-
-def test_an_exported_operator_keeps_and_says_so(tmp_path: Path) -> None:
-    from hero.deploy.export import export_run, load_stepper
-
-    run = train(tiny(backbone__keep="mean,norm_cap"), tmp_path / "runs", tmp_path / "data")
-    export_run(run, tmp_path / "data", formats=("onnx",))
-    operator = load_stepper(run / "export" / "model.onnx")
-    u = torch.randn(2, 1, 1, 32)
-    made = operator(Context(u))
-    torch.testing.assert_close(made.mean(dim=-1), u[:, 0].mean(dim=-1), rtol=0, atol=1e-6)

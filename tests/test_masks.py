@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from conftest import Call, assert_refused
 from foreign import pdebench_cfd
 from hero.data.files.checks import tidy
 from hero.data.formats import open_recording
-from hero.data.windows import Batch, Context, Trajectories
+from hero.data.windows import Context, Trajectories
 from hero.deploy.card import ModelCard
 from hero.deploy.export import FORMATS, export_run, load_stepper
 from hero.errors import HeroError
@@ -118,16 +117,6 @@ def test_masked_input_has_no_influence(history: int, bundle: int, as_input: bool
     gradients = [p.grad for p in model.parameters()]
     assert all(g is not None and bool(g.isfinite().all()) for g in gradients)
     assert any(g is not None and bool(g.any()) for g in gradients)
-
-
-@pytest.mark.parametrize("as_input", [True, False])
-def test_masked_output_does_not_depend_on_the_network(as_input: bool) -> None:
-    one, other = (operator(as_input=as_input, seed=seed) for seed in (0, 1))
-    outputs = [model(inputs(2)).unflatten(1, (2, 2)) for model in (one, other)]
-    assert torch.equal(outputs[0][..., ~VALID], outputs[1][..., ~VALID])
-    assert not torch.equal(outputs[0][..., VALID], outputs[1][..., VALID])
-    for c in range(2):
-        assert bool((outputs[0][:, :, c, OUTSIDE[c]] == one.mean[c]).all())
 
 
 def test_the_operator_equals_its_naive_twin() -> None:
@@ -249,14 +238,6 @@ def test_predictions_have_nan_at_masked_points(
         assert f"{numpy_vrmse(made[:, step - 1], start[:, 1 + step]):.4g}"[:5] in out
 
 
-def test_start_states_with_nan_elsewhere_are_refused(run: Run, folder: Path, tmp_path: Path, call: Call) -> None:
-    start = masked(waves(3, 2))
-    start[1, 0, 0, 12] = np.nan
-    np.save(tmp_path / "start.npy", start)
-    arguments = ("predict", run.path, "--input", tmp_path / "start.npy", "--data", folder / "data", "--steps", 2)
-    assert_refused(call(*arguments, "--out", tmp_path / "made.npz"), "NaN or infinite values (first in sample 1)")
-
-
 def test_a_card_carries_mask_weights_and_quadrature(run: Run) -> None:
     card = ModelCard.of(run)
     norm = ModelCard.model_validate_json(card.model_dump_json()).measured()
@@ -268,27 +249,6 @@ def test_a_card_carries_mask_weights_and_quadrature(run: Run) -> None:
         card.model_copy(update={"mask": card.mask[:2]}).measured()
     with pytest.raises(HeroError, match="does not fit its grid"):
         card.model_copy(update={"quadrature": ("AAAA",)}).measured()
-
-
-def test_predictions_of_an_uneven_grid_score_as_its_run(tmp_path: Path, call: Call) -> None:
-    """Quadrature and channel weights go with the model: `hero predict` prints what `hero evaluate` stores."""
-    x = np.cumsum(np.linspace(1, 2, POINTS))
-    np.savez(tmp_path / "sea.npz", u=masked(waves()), x=x)
-    more = {"data.path": str(tmp_path / "sea.npz"), "train.channel_weights": "h:0.25"}
-    config = make_config(overrides=settings(tmp_path, **more))
-    found = train(config, tmp_path / "runs", tmp_path / "data")
-    numbers = evaluate(found, tmp_path / "data").test
-    norm = Run(found).norm(tmp_path / "data")
-    assert norm.weights is not None
-    card = ModelCard.of(Run(found)).measured()
-    assert card.weights is not None
-    torch.testing.assert_close(card.weights.float(), norm.weights.float(), rtol=1e-6, atol=0)
-    assert card.importance == norm.importance == (0.25, 1.0)
-    code, out, err = call("predict", found, "--data", tmp_path / "data", "--steps", 11, "--out", tmp_path / "made.npz")
-    assert (code, err) == (0, "")
-    for step in (1, 10, 11):
-        assert f"VRMSE@{step}" in out
-        assert f"{numbers[f'vrmse@{step}']:.4g}" in out
 
 
 def test_python_takes_nan_for_a_mask(tmp_path: Path) -> None:
@@ -314,111 +274,9 @@ def test_python_evaluates_on_masked_arrays(run: Run) -> None:
         hero.evaluate(lambda x: x, stray)
 
 
-def refiner(folder: Path, **more: Any) -> tuple[Any, Any]:
-    config = make_config(overrides=settings(folder, strategy="refiner", **{"refiner.steps": 2, **more}))
-    torch.manual_seed(0)
-    return config.make_strategy(), config.build_operator()
-
-
-def refiner_batch(fill: float | None) -> Batch:
-    states = training_data().states
-    if fill is not None:
-        states = torch.where(VALID, states, fill)
-    return Batch(Context(states[:5, :1]), states[:5, 1:2], 0, None, Generator().manual_seed(5))
-
-
-def test_the_refiner_leaves_masked_points_out(folder: Path) -> None:
-    strategy, model = refiner(folder)
-    strategy.begin(model, Trajectories(training_data().states, None, VALID))
-    value = strategy.loss(model, refiner_batch(None)).value
-    assert torch.equal(strategy.loss(model, refiner_batch(1e4)).value, value)
-    value.backward()
-    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
-    with torch.no_grad():
-        made = [strategy.stepper(model)(refiner_batch(fill).context) for fill in (None, -77.0, math.nan)]
-    for one in made[1:]:
-        assert torch.equal(one[..., VALID], made[0][..., VALID])
-    assert bool(made[0][..., VALID].isfinite().all())
-
-
-def test_the_refiner_weighs_channels(folder: Path) -> None:
-    """The mean square over valid points of each channel, times its weight."""
-    values = []
-    for words in ("h:1,T:0", "h:0,T:1", "h:0.5,T:2"):
-        strategy, model = refiner(folder, **{"train.channel_weights": words})
-        strategy.begin(model, Trajectories(training_data().states, None, VALID))
-        values.append(float(strategy.loss(model, refiner_batch(None)).value))
-    assert values[2] == pytest.approx(0.5 * values[0] + 2 * values[1], rel=1e-5)
-
-
 def write_hdf5(path: Path, u: np.ndarray) -> tuple[Path, str]:
     pdebench_cfd(path / "a.hdf5", np.concatenate([u, u[:, :, :1]], axis=2))
     return path / "a.hdf5", ""
-
-
-def write_netcdf(path: Path, u: np.ndarray) -> tuple[Path, str]:
-    """One trajectory of two variables, on one axis of space."""
-    xarray = pytest.importorskip("xarray")
-    axes = {"time": ("time", np.arange(u.shape[1]) * 0.5), "x": ("x", np.arange(POINTS) * 0.1)}
-    dims = ("member", "time", "x")
-    variables = {"h": (dims, u[:, :, 0]), "T": (dims, u[:, :, 1], {"units": "K"})}
-    xarray.Dataset(variables, axes).to_netcdf(path / "a.nc", engine="h5netcdf")
-    return path / "a.nc", ""
-
-
-WRITERS: dict[str, Callable[[Path, np.ndarray], tuple[Path, str]]] = {
-    "hdf5": write_hdf5,
-    "netcdf": write_netcdf,
-}
-
-
-@pytest.mark.parametrize("kind", WRITERS)
-def test_every_reader_finds_a_fixed_mask(kind: str, tmp_path: Path) -> None:
-    u = waves()
-    path, layout = WRITERS[kind](tmp_path, masked(u))
-    recording = tidy(open_recording(path, layout))
-    assert recording.mask is not None
-    np.testing.assert_array_equal(recording.mask[:2], ~OUTSIDE)
-    read = np.stack([one.read(slice(None), [0, 1]) for one in recording.trajectories])
-    np.testing.assert_array_equal(np.where(OUTSIDE, 0, read), np.where(OUTSIDE, 0, u))
-    assert np.isfinite(read).all()
-    for c in range(2):
-        assert np.ptp(read[:, :, c, OUTSIDE[c]]) == 0  # one number, the mean of sampled values
-        inside = u[:, :, c, ~OUTSIDE[c]]
-        assert abs(read[0, 0, c, OUTSIDE[c]][0] - inside.mean()) < inside.std()
-    (note,) = [note for note in recording.notes if "mask" in note]
-    share = recording.mask.size - recording.mask.sum()
-    assert f"{share / recording.mask.size:.1%} of the points are NaN in every state" in note
-
-
-def read_all(path: Path, layout: str) -> None:
-    """Every state of every split, as training and evaluation read them."""
-    given = {"data.layout": layout} if layout else {}
-    config = make_config(overrides={**SMALL, "data.path": str(path), **given})
-    for split in ("train", "val", "test"):
-        load_data(config, split, path.parent, "cpu")
-
-
-@pytest.mark.parametrize("kind", WRITERS)
-def test_a_moving_mask_and_a_stray_nan_are_refused(kind: str, tmp_path: Path) -> None:
-    """With trajectory, frame and channel, whether the states that are looked at first show it or not."""
-    names = {"netcdf": ("h", "T"), "hdf5": ("density", "pressure")}[kind]
-    for place, (trajectory, frame, channel, x), value in (
-        ("first", (0, 0, 1, 12), np.nan),
-        ("moving", (0, 1, 1, 5), 1.0),
-        ("stray", (4, 7, 0, 12), np.nan),
-        ("later", (4, 7, 1, 6), 1.0),
-    ):
-        (tmp_path / place).mkdir()
-        u = masked(waves(6, 15))
-        u[trajectory, frame, channel, x] = value
-        path, layout = WRITERS[kind](tmp_path / place, u)
-        with pytest.raises(HeroError) as refused:
-            read_all(path, layout)
-        words = str(refused.value)
-        assert names[channel] in words, words
-        assert "trajectory" in words
-        assert f"frame {frame}" in words or f"step {frame}" in words, words
 
 
 def test_a_doubled_end_point_keeps_the_mask(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_evaluated_exported_and_predicted(tmp_path: Path) -> None:
     run = train(config, tmp_path / "runs", tmp_path / "data")
     assert isinstance(Run(run).operator("cpu"), Normalised)
     assert evaluate(run, tmp_path / "data").trajectories == 2
-    checks = export_run(run, tmp_path / "data", formats=["torch"])  # ONNX with conditioning: test_files
+    checks = export_run(run, tmp_path / "data", formats=["torch"])  # ONNX with such an input: test_forcing
     stored = split_path(config.source.task, config.split("test"), tmp_path / "data")
     found = []
     for model in (str(run), str(checks["torch"].path)):

@@ -1,7 +1,5 @@
 """Data larger than `data.memory` stay in their file: the same numbers, read ahead by a thread, in bounded memory."""
 
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -12,13 +10,11 @@ import torch
 from safetensors.torch import load_file
 
 from foreign import pdebench
-from hero.config import Facts
 from hero.data.files import trajectories
 from hero.data.files.handles import KEPT, close_hdf5
 from hero.data.files.recording import Axis, Channel, Recording, Trajectory
 from hero.data.files.selection import Part
-from hero.data.files.settings import FileSettings
-from hero.data.files.trajectories import Files, FileTrajectories
+from hero.data.files.trajectories import FileTrajectories
 from hero.data.windows import AHEAD, Batches, Trajectories
 from hero.errors import HeroError
 from hero.method.metrics import rollout_errors
@@ -229,19 +225,6 @@ def test_whatever_a_library_raises_becomes_one_sentence(tmp_path: Path) -> None:
     assert not threads()
 
 
-@pytest.mark.parametrize("storage", [{}, {"chunks": (2, 3, 4)}, {"chunks": True, "compression": "gzip"}])
-def test_every_storage_is_read_alike(tmp_path: Path, storage: dict[str, object]) -> None:
-    u, path = waves(), tmp_path / "waves.h5"
-    pdebench(path, u)
-    with h5py.File(path, "r+") as file:
-        del file["tensor"]
-        file.create_dataset("tensor", data=u[:, :, 0].astype(">f8"), **storage)
-    for stride in (1, 2):
-        settings = FileSettings.from_values("data", {"path": str(path), "stride": stride}, Facts())
-        data = Files(settings).load("test")
-        assert torch.equal(data.states, torch.from_numpy(u[:1, ::stride]))
-
-
 def test_described_memory_is_that_of_the_parts_in_use(file: Path) -> None:
     lazy, whole = (describe(config_of(file, memory)) for memory in (LAZY, WHOLE))
     assert lazy.streamed == ("train", "val", "test")
@@ -250,36 +233,3 @@ def test_described_memory_is_that_of_the_parts_in_use(file: Path) -> None:
     batch = 4 * 4 * 3 * 16  # windows of 3 states
     assert lazy.memory["training data"] == (AHEAD + 1) * batch + KEPT * 2**20
     assert lazy.memory["validation data"] == lazy.files["val"]  # one part holds all of it
-
-
-SCRIPT = """
-import sys
-from pathlib import Path
-from hero.method.metrics import rollout_errors
-from hero.runs.config import make_config
-from hero.runs.folder import load_data
-from hero.training.memory import peak_memory
-
-before = peak_memory()
-for memory in ("0.005", "4"):
-    config = make_config(overrides=["data.path=" + sys.argv[1], "data.memory=" + memory, "strategy=one_step"])
-    data = load_data(config, "train", Path("."), "cpu")
-    data.statistics()
-    with config.windows(data).ahead(range(50)) as batches:
-        total = sum(float(batch.truth.sum()) for batch in batches)
-    rollout_errors(lambda z: z.states[:, -1], load_data(config, "val", Path("."), "cpu"), 3, "cpu")
-    print(peak_memory() - before)
-"""
-
-
-def test_a_streamed_run_never_holds_the_whole_file(tmp_path: Path) -> None:
-    path = tmp_path / "large.h5"
-    with h5py.File(path, "w") as file:
-        file["tensor"] = np.random.default_rng(0).random((100, 101, 2048), np.float32)  # 83 MB
-        file["t-coordinate"], file["x-coordinate"] = np.arange(102) / 10, np.arange(2048) / 2048
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(path)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    streamed, whole = map(int, done.stdout.split())
-    size = path.stat().st_size
-    assert whole > 0.75 * size  # the measurement sees data that are held
-    assert streamed < 0.5 * size

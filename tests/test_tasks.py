@@ -18,8 +18,6 @@ import torch
 from hero.data import TASKS, Split, data_summary, generate, get_task, load_split, split_path
 from hero.data.tasks import store as store_module
 from hero.errors import HeroError
-from hero.report.figures.fields import split_figure
-from hero.report.figures.style import save
 
 SMALL = Split("train", 3, 4, seed=0)
 
@@ -269,9 +267,3 @@ def test_two_that_want_the_same_file_at_once_make_it_once(tmp_path: Path, monkey
     assert len(results) == 3
     assert all(torch.equal(r, results[0]) for r in results)
     assert [p.suffix for p in tmp_path.iterdir()] == [".h5"]
-
-
-def test_a_picture_is_drawn(tmp_path: Path) -> None:
-    task = get_task("kolmogorov_flow", {"resolution": 24, "warmup": 0})
-    save(split_figure(generate(task, SMALL), task.source()), tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").read_bytes()[:4] == b"\x89PNG"

@@ -20,8 +20,15 @@ import torch
 from torch import Tensor, nn
 
 from hero.config.given import give
-from hero.data.files.arrays import as_array, is_array, store_arrays
-from hero.data.files.handed import has_named_axes, store_dataset, unpacked, with_forcing
+from hero.data.files.handed import (
+    as_array,
+    has_named_axes,
+    is_array,
+    store_arrays,
+    store_dataset,
+    unpacked,
+    with_forcing,
+)
 from hero.data.files.trajectories import all_trajectories
 from hero.data.formats.named import FORCING
 from hero.data.trajectories import Context, Trajectories, masked_trajectories, states_of

@@ -21,7 +21,7 @@ from hero.config.settings import words
 from hero.data.files.checks import not_finite, spread
 from hero.data.files.recording import Axis, Recording
 from hero.data.files.selection import divided, length_of, selected
-from hero.data.files.settings import FileSettings, examined
+from hero.data.files.settings import FileSettings, tidied, unfit
 from hero.errors import HeroError
 from hero.method.domain import PointCloud, quadrature_weights
 from hero.method.metrics import HORIZON, baseline_errors
@@ -129,20 +129,20 @@ class Diagnosis(Record):
 def diagnose(recording: Recording, source: str, layout: str = "") -> Diagnosis:
     """Read a recording and answer every question; `source` and `layout` are named in the command."""
     plain, given = FileSettings(path=source, layout=layout), recording.axes
-    recording, refused = examined(recording, plain)
-    unfit = list(refused)
-    training = {} if unfit else {one.trajectory: one for one in divided(recording, plain)["train"]}
+    recording = tidied(recording)
+    refused = list(unfit(recording, plain))
+    training = {} if refused else {one.trajectory: one for one in divided(recording, plain)["train"]}
     found = scan(recording, {i: range(one.first, one.first + one.frames) for i, one in training.items()})
-    if found.bad and not any(one.kind in ("finite", "mask") for one in unfit):  # beyond the states that were sampled
-        unfit.append(not_finite(recording, *found.bad[0]))
+    if found.bad and not any(one.kind in ("finite", "mask") for one in refused):  # beyond the states that were sampled
+        refused.append(not_finite(recording, *found.bad[0]))
     spectrum = measure_spectrum(recording, found)
-    facts = Examined(source, {"data.layout": layout} if layout else {}, recording, unfit, found, spectrum)
+    facts = Examined(source, {"data.layout": layout} if layout else {}, recording, refused, found, spectrum)
     settings = {**facts.layout, **facts.fields, **facts.stride}
     answers, baselines = findings(facts), None
-    if not unfit:
+    if not refused:
         fields, stride = words(facts.fields.get("data.fields", "")), int(facts.stride.get("data.stride", 1))
         baselines = measure_baselines(recording, found, plain.model_copy(update={"fields": fields, "stride": stride}))
-    if not unfit and Path(source).exists():
+    if not refused and Path(source).exists():
         typed = dict(parse_override("=".join(item)) for item in settings.items())
         try:
             make_config(RECOMMENDED, overrides={"data.path": source, **typed})

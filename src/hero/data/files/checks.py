@@ -87,16 +87,18 @@ def spread(count: int, most: int) -> list[int]:
 
 def tidy(recording: Recording) -> Recording:
     """The recording with trajectories of one length, its mask, and every axis periodic or not; noted."""
-    refuse_empty(recording)
-    recording = _equal_lengths(recording)
-    recording, states = _masked(recording, [part.values for part in sample(recording)])
-    return recording if recording.points is not None else decide_boundaries(recording, states)
-
-
-def refuse_empty(recording: Recording) -> None:
-    """Refuse a recording in which there is nothing to look at."""
     if not recording.trajectories or not all(trajectory.frames for trajectory in recording.trajectories):
         raise HeroError(f"{named(recording)} holds no trajectory, or one without states; name another file.")
+    recording = _equal_lengths(recording)
+    sampled = [part.values for part in sample(recording)]
+    found, announced = sampled[0].shape[1:], (len(recording.channels), *recording.space)
+    if found != announced:
+        raise HeroError(
+            f"{named(recording)} has states of shape {found}, but its channels and coordinates say {announced}; "
+            "correct the coordinates, or name the order of its axes."
+        )
+    recording, states = _masked(recording, sampled)
+    return recording if recording.points is not None else decide_boundaries(recording, states)
 
 
 def _equal_lengths(recording: Recording) -> Recording:
@@ -143,30 +145,6 @@ def _masked(recording: Recording, sampled: Sequence[np.ndarray]) -> tuple[Record
     note = f"{', '.join(names)}: {outside.mean():.1%} of the points are NaN in every state and are left out (a mask)."
     recording = replace(recording, trajectories=trajectories, mask=~outside, notes=(*recording.notes, note))
     return recording, [filled(part, range(len(fill))).astype(np.float64) for part in sampled]
-
-
-def fitted(recording: Recording) -> tuple[Recording, list[UnfitError]]:
-    """The recording with as many coordinates as its states have points, and what did not fit."""
-    refuse_empty(recording)
-    state = recording.trajectories[0].read(slice(0, 1), range(len(recording.channels)))
-    space = state.shape[2:]
-    if space == recording.space:
-        return recording, []
-    if len(space) != len(recording.space) or state.shape[1] != len(recording.channels):
-        raise HeroError(
-            f"the first state of {named(recording)} has the shape {state.shape[1:]}, but the file announces "
-            f"{len(recording.channels)} channels on a grid of {recording.space}; name the order of its axes."
-        )
-    pairs = list(zip(recording.axes, space, strict=True))
-    text = "; ".join(
-        f"{axis.name} has {axis.points} coordinates for {points} points"
-        + (" (off by one: edges of cells?)" if abs(axis.points - points) == 1 else "")
-        for axis, points in pairs
-        if axis.points != points
-    )
-    axes = tuple(a if a.points == n else replace(a, coordinates=np.arange(float(n))) for a, n in pairs)
-    problem = UnfitError("coordinates", named(recording), text, "correct the coordinates in the file")
-    return replace(recording, axes=axes), [problem]
 
 
 def problems(recording: Recording, settings: FileSettings) -> Iterator[UnfitError]:

@@ -27,7 +27,7 @@ LONGEST_ROLLOUT = 200
 def selected(recording: Recording, settings: FileSettings) -> Recording:
     """The recording with the channels, states and grid points that settings choose, and the forcing as its series."""
     names, axes = [channel.name for channel in recording.channels], recording.axes
-    forcing = chosen_forcing(recording, settings.forcing)
+    forcing = tuple(_named("forcing", settings.forcing, [*names, *recording.series_names], recording))
     fields = _named("field", settings.fields, names, recording) or [name for name in names if name not in forcing]
     if not fields:
         raise HeroError(f"data.forcing={','.join(settings.forcing)} leaves no channel to predict; name fewer.")
@@ -99,12 +99,6 @@ def _selected(
         points=points,
         weights=weights,
     )
-
-
-def chosen_forcing(recording: Recording, names: Sequence[str]) -> tuple[str, ...]:
-    """Channels and series that are known in advance; HeroError where there is no such name."""
-    possible = [*(channel.name for channel in recording.channels), *recording.series_names]
-    return tuple(_named("forcing", names, possible, recording))
 
 
 def _named(what: str, names: Sequence[str], possible: Sequence[str], recording: Recording) -> list[str]:

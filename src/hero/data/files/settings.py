@@ -18,7 +18,7 @@ from pydantic import BeforeValidator
 from hero.config import Facts, Settings, setting
 from hero.config.settings import Words, flagged
 from hero.data.files.boundaries import is_even
-from hero.data.files.checks import UnfitError, fitted, problems, tidy
+from hero.data.files.checks import UnfitError, problems, tidy
 from hero.data.files.recording import Recording, resampled
 from hero.data.files.selection import (
     LONGEST_ROLLOUT,
@@ -49,8 +49,8 @@ Ints = Annotated[tuple[int, ...], BeforeValidator(one_or_list)]
 Bools = Annotated[tuple[bool, ...], BeforeValidator(one_or_list)]
 
 
-class GivenSettings(Settings):
-    """What a user may say of a file; those marked as found are taken from it unless they are set."""
+class FileSettings(Settings):
+    """Trajectories from files: what a user may say of them, then what is found; `hero doctor FILE` shows it."""
 
     path: str = setting("", "File or folder of trajectories.", identity=False)
     layout: str = setting(
@@ -77,11 +77,6 @@ class GivenSettings(Settings):
     memory: float = setting(
         4.0, "GB of a split held in memory; a larger one is read from the file as needed.", gt=0, identity=False
     )
-
-
-class FileSettings(GivenSettings):
-    """Trajectories from files; `hero doctor FILE` shows what is in them."""
-
     format: str = setting("", "Found: the layout of the file.", found=True)
     channels: Words = setting((), "Found: the names of the channels; set them to rename.", carried=True, found=True)
     units: Texts = setting((), "Found: their units.", found=True)
@@ -175,8 +170,8 @@ def opened(settings: FileSettings) -> Recording:
     HeroError if it is not, or has changed since the settings were found in it.
     """
     given = open_recording(Path(settings.path), settings.layout)
-    recording, unfit = examined(resampled(given, settings.resample), settings)
-    for problem in unfit:
+    recording = tidied(resampled(given, settings.resample))
+    for problem in unfit(recording, settings):
         raise problem
     if settings.fingerprint and fingerprint(given) != settings.fingerprint:
         raise HeroError(
@@ -186,31 +181,19 @@ def opened(settings: FileSettings) -> Recording:
     return selected(recording, settings)
 
 
-def examined(given: Recording, settings: FileSettings) -> tuple[Recording, Iterator[UnfitError]]:
-    """The tidy recording, and every reason to refuse what the settings choose of it: training raises the first of
-    them, and `hero doctor` shows them all."""
-    recording, misfit = tidied(given)
-
-    def unfit() -> Iterator[UnfitError]:
-        yield from misfit
-        chosen = selected(recording, settings)
-        yield from problems(chosen, settings)
-        try:
-            divided(chosen, settings)
-        except UnfitError as problem:
-            yield problem
-
-    return recording, unfit()
+def unfit(recording: Recording, settings: FileSettings) -> Iterator[UnfitError]:
+    """Every reason to refuse what the settings choose of a tidy recording: training raises the first of them, and `hero
+    doctor` shows them all."""
+    chosen = selected(recording, settings)
+    yield from problems(chosen, settings)
+    try:
+        divided(chosen, settings)
+    except UnfitError as problem:
+        yield problem
 
 
-@lru_cache(maxsize=2)
-def tidied(given: Recording) -> tuple[Recording, list[UnfitError]]:
-    """The recording with one length, a mask and boundaries; and why its coordinates do not fit its states, if so.
-
-    Done once for each, since states are read for it.
-    """
-    fit, misfit = fitted(given)
-    return tidy(fit), misfit
+tidied = lru_cache(maxsize=2)(tidy)
+"""The recording as training sees it; done once for each, since states are read for it."""
 
 
 @lru_cache(maxsize=2)

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from hero.console import progress_bar
-from hero.data.files.arrays import is_as_given
 from hero.data.files.checks import not_finite, tidy
+from hero.data.files.handed import is_as_given
 from hero.data.files.recording import Axis, Recording, Trajectory
 from hero.data.files.selection import Part, chosen_conditioning, divided, last_point, selected
 from hero.data.files.settings import FileSettings, opened

@@ -9,26 +9,169 @@ A format is an entry of `FORMATS`; to add one is one line, also from outside:
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import h5py
+
 from hero.config.registry import Registry
+from hero.data.files.handles import damage_reported, opened_hdf5
 from hero.data.files.recording import Recording
-from hero.data.formats import folders, matlab, meshes, plain, xarray
-from hero.data.formats.arrays import LISTED, describe
-from hero.data.formats.claims import check_claim
-from hero.data.formats.containers import Format, files_of, kinds_of, opened, states_of
-from hero.data.formats.hdf5 import fields, groups
-from hero.data.formats.hdf5.datasets import datasets_in
+from hero.data.formats import folders, matlab, meshes, plain, tables, xarray
+from hero.data.formats.arrays import LISTED, FileArray, describe, loaded
+from hero.data.formats.claims import check_claim, check_hdf5, zip_kind
+from hero.data.formats.hdf5 import datasets, groups
 from hero.data.formats.hdf5.layouts import read_layout
 from hero.data.formats.hdf5.table import LAYOUTS, is_particles
 from hero.data.formats.named import read_named
-from hero.data.formats.names import NameRule, find_rule, follow, split_pattern
+from hero.data.formats.names import NameRule, find_rule, follow, natural, split_pattern
 from hero.data.formats.snapshots import read_channels, read_snapshots
 from hero.errors import HeroError
 
 __all__ = ["FORMATS", "Format", "open_recording"]
+
+
+@dataclass(frozen=True)
+class Format:
+    """An entry of the registry."""
+
+    title: str
+    """Display name."""
+    container: str
+    """Kind of file: a key of `OPEN`."""
+    recognises: Callable[[Any], object]
+    """True, or not empty, if the opened file has this layout."""
+    read: Callable[[Path, Any, str], Recording] | str
+    """(path, opened file, layout word) -> the recording; or the end of a sentence that refuses the file."""
+
+
+OPEN: dict[str, Callable[[Path], Any]] = {
+    "xdmf": Path,  # which says what the HDF5 files beside it hold
+    "hdf5": opened_hdf5,
+    "name": str,
+    "folder": Path,
+    "zarr": xarray.open_zarr,
+    "npy": plain.open_npy,
+    "npz": plain.open_npz,
+    "torch": plain.open_torch,  # the older ones begin as a pickle does
+    "mat": partial(loaded, matlab.read_mat),
+    "netcdf": xarray.open_dataset,
+    "parquet": partial(loaded, tables.read_parquet),
+    "vtk": partial(loaded, meshes.read_vtk),
+    "csv": partial(loaded, tables.read_csv),
+    "image": partial(loaded, plain.read_image),
+    "zip": Path,
+    "pickle": Path,
+}
+"""Kinds of files, and what opens them for `Format.recognises`; nothing but HDF5 has to be closed.
+
+The most telling first: one kind of a folder's files is read.
+"""
+MAGIC = {
+    "npy": (b"\x93NUMPY",),
+    "torch": (plain.LEGACY,),
+    "mat": (b"MATLAB 5.0",),
+    "netcdf": xarray.CLASSIC,
+    "parquet": (b"PAR1",),
+    "vtk": (b"# vtk DataFile", b"<VTKFile"),
+    "image": plain.IMAGES,
+    "pickle": (b"\x80",),
+}
+"""First bytes."""
+ALONE = ("name", "folder", "zarr", "zip", "pickle")
+"""Kinds that a folder does not hold many of."""
+BARE = ("npy", "csv", "parquet", "vtk", "image")
+"""Kinds of files that do not say which axis is time."""
+LOOKED_INTO = 64
+"""Files of a folder that are all opened to know their kind; of more, the first of each ending."""
+
+
+@contextlib.contextmanager
+def _opened(kind: str, path: Path) -> Iterator[Any]:
+    """The contents of a file of a kind, for `Format.recognises`."""
+    with damage_reported(path, (Exception,)):  # a library raises what its parser meets
+        content = OPEN[kind](path)
+    with content if kind == "hdf5" else contextlib.nullcontext(content) as found:
+        yield found
+
+
+def _kinds_of(path: Path) -> list[str]:
+    """The kinds of file that this may be, in the order in which they are asked; at least one."""
+    if path.is_dir():
+        if not any(path.iterdir()):
+            raise HeroError(f"{path} is an empty folder; put files of one layout into it, or name another.")
+        return ["zarr" if xarray.is_zarr(path) else "folder"]
+    if not path.exists():
+        if not re.fullmatch(r"[a-z_]{2,}:\w+", str(path)):  # a source, such as apebench:2d_phy_kolm_flow
+            raise HeroError(f"there is no file or folder {path}; check the path.")
+        return ["name"]
+    head = _first_bytes(path)
+    if not head:
+        raise HeroError(f"{path} is empty (0 bytes); copy or download it again.")
+    if kinds := _kinds_of_file(path, head):
+        return kinds
+    raise HeroError(
+        f"{path} begins with {head[:8]!r}, which is none of HDF5, NetCDF, Zarr, MATLAB, NumPy, PyTorch, VTK, XDMF, "
+        "CSV, Parquet and images; save the array with numpy.save and name its axes with `--set data.layout=btcxy`."
+    )
+
+
+def _kinds_of_file(path: Path, head: bytes) -> list[str]:
+    if head.startswith(b"PK"):
+        return [zip_kind(path)]
+    if h5py.is_hdf5(path):
+        return _kinds_of_hdf5(path)
+    if head.startswith((b"<?xml", b"<Xdmf")):
+        return ["vtk"] * (b"<VTKFile" in head) or ["xdmf"] * (b"<Xdmf" in head)
+    known = [name for name, magic in MAGIC.items() if head.startswith(magic)]
+    return known[:1] or ["csv"] * tables.is_csv(head)
+
+
+def _kinds_of_hdf5(path: Path) -> list[str]:
+    """HDF5, and NetCDF where a file was written by its library or has its scales; damage is told when it is opened."""
+    with contextlib.suppress(OSError, RuntimeError, KeyError), h5py.File(path, "r") as file:
+        check_hdf5(path, file)
+        if xarray.is_prediction(file):
+            return ["netcdf"]
+        return ["hdf5", "netcdf"] if xarray.has_dimensions(file) else ["hdf5"]
+    return ["hdf5"]
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """The HDF5 files in a folder, data_2 before data_10, or in the folders below it; else its other files of arrays."""
+    below = [path for path in folder.rglob("*") if not path.name.startswith(".") and path.is_file()]
+    direct = [path for path in below if path.parent == folder]
+    kinds: dict[Path, str] = {}
+    for paths in (direct, below):
+        for path in paths if len(paths) <= LOOKED_INTO else {path.suffix: path for path in paths}.values():
+            is_hdf5 = h5py.is_hdf5(path)
+            kinds[path] = "hdf5" if is_hdf5 else next(iter(_kinds_of_file(path, _first_bytes(path))), "")
+    for wanted in (kind for kind in OPEN if kind not in ALONE):
+        for paths in (direct, below):
+            endings = {path.suffix for path in paths if kinds.get(path) == wanted} - {""}
+            # A file that cannot be read is not left out of files with its ending: its reader says what is wrong.
+            found = [path for path in paths if (kinds.get(path) or wanted * (path.suffix in endings)) == wanted]
+            if found:
+                return sorted(found, key=lambda path: natural(str(path)))
+    return []
+
+
+def _first_bytes(path: Path) -> bytes:
+    with damage_reported(path), path.open("rb") as file:
+        return file.read(512)
+
+
+def _states_of(kind: str, path: Path) -> dict[str, FileArray]:
+    """The arrays of a file by name, whatever its axes are: one state of a folder of many."""
+    with _opened(kind, path) as content:
+        if kind == "hdf5":
+            return datasets.arrays_in(path, content)
+        return dict(xarray.variables_of(path, content) if kind == "netcdf" else content)
 
 
 def _read_folder(path: Path, folder: Path, layout: str) -> Recording:
@@ -36,7 +179,7 @@ def _read_folder(path: Path, folder: Path, layout: str) -> Recording:
 
     A folder train, valid or test below it names a split.
     """
-    files = files_of(folder)
+    files = _files_of(folder)
     if not files:
         found = ", ".join(sorted(item.name for item in folder.iterdir())[:LISTED])
         raise HeroError(
@@ -47,8 +190,8 @@ def _read_folder(path: Path, folder: Path, layout: str) -> Recording:
     named_files = [file.relative_to(folder).as_posix() for file in files]
     rule = follow(pattern, named_files) if pattern else find_rule(named_files)
     if rule is not None and _are_states(folder / next(iter(rule.places)), rule, pattern, axes):
-        kind = kinds_of(folder / next(iter(rule.places)))[-1]
-        return read_snapshots(folder, rule, axes, partial(states_of, kind))
+        kind = _kinds_of(folder / next(iter(rule.places)))[-1]
+        return read_snapshots(folder, rule, axes, partial(_states_of, kind))
     if rule is not None and "{c}" in rule.pattern and "{t}" not in rule.pattern:
         return read_channels(folder, rule, lambda file: _recognised(file, axes))
     chosen = files if rule is None else [folder / name for name in rule.places]
@@ -63,7 +206,7 @@ def _are_states(first: Path, rule: NameRule, pattern: str, axes: str) -> bool:
     """Whether files with a time in their names hold one state each: the user says so, or the first one does."""
     if "{t}" not in rule.pattern or "t" in axes:
         return False
-    kind = kinds_of(first)[-1]
+    kind = _kinds_of(first)[-1]
     if pattern or axes or (rule.sure and kind in BARE):
         return True
     try:
@@ -85,8 +228,6 @@ FRAME = (
 PHIFLOW = {"data", "dim_names", "dim_types", "field_type"}
 """Arrays of a frame; another, `extrapolation`, is a pickle and stays closed."""
 STATE = "is one state, too short; name the folder with one such file for each time."
-BARE = ("npy", "csv", "parquet", "vtk", "image")
-"""Kinds of files that do not say which axis is time."""
 PICKLE = "is a Python pickle, which can run code when it is opened; save the array with numpy.save."
 ZIP = "is a zip file without arrays; unpack it and name the file or folder inside."
 
@@ -103,7 +244,7 @@ FORMATS: Registry[Format] = Registry(
         "matlab73": Format("MATLAB 7.3", "hdf5", matlab.is_matlab73, matlab.read_matlab73),
         "lagrangebench": Format("LagrangeBench", "hdf5", is_particles, PARTICLES),
         **{n: Format(row.title, "hdf5", row.recognises, partial(read_layout, n, row)) for n, row in LAYOUTS.items()},
-        "array": Format("HDF5 with arrays by name", "hdf5", fields.is_fields, fields.read_fields),
+        "array": Format("HDF5 with arrays by name", "hdf5", datasets.is_fields, datasets.read_fields),
         "folder": Format("folder of files", "folder", _always, _read_folder),
         "npy": Format("NumPy array", "npy", _always, partial(read_named, form="npy")),
         "phiflow": Format("PhiFlow scene", "npz", lambda arrays: set(arrays) >= PHIFLOW, FRAME),
@@ -142,24 +283,19 @@ def _kept(path: Path, layout: str, versions: tuple[tuple[int, ...], ...]) -> Rec
 
 
 def _recognised(path: Path, layout: str) -> Recording:
-    """The recording that the first format makes of a file that recognises it.
-
-    HeroError where it is refused, or claims more than the file or the memory can hold.
-    """
+    """The recording that the first format makes of a file that recognises it."""
     contents = "no arrays"
-    for kind in kinds_of(path):
-        with opened(kind, path) as content:
+    for kind in _kinds_of(path):
+        with _opened(kind, path) as content:
             for form in (FORMATS[name] for name in sorted(FORMATS, key=OURS.__contains__)):
                 if form.container != kind or not form.recognises(content):
                     continue
                 if isinstance(form.read, str):
                     raise HeroError(f"{path} {form.read}")
-                try:
+                with damage_reported(path, (Exception,)):
                     return check_claim(form.read(path, content, layout))
-                except MemoryError:
-                    raise HeroError(f"{path} describes more than the memory can hold; save a part of it.") from None
             if kind == "hdf5":
-                contents = describe(datasets_in(content, LISTED + 1)) or "no datasets"
+                contents = describe(datasets.datasets_in(content, LISTED + 1)) or "no datasets"
     raise HeroError(
         f"{path} has a layout that is not known ({contents}); save its states as one array, with numpy.save or as the "
         "only dataset, and name the axes with `--set data.layout=btcxy`."

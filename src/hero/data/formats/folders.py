@@ -19,9 +19,6 @@ from hero.data.formats.plain import open_npy
 from hero.data.formats.slabs import Slab, axes_of, in_turn, recording_of, space_of, time_step
 from hero.errors import HeroError, unknown_name
 
-CASE = ("u", "v")
-"""Arrays of a case of CFDBench."""
-
 
 def read_apebench(path: Path, name: str, layout: str) -> Recording:
     """A scenario such as `apebench:2d_phy_kolm_flow`, with its training and test trajectories, solved when opened."""
@@ -36,12 +33,9 @@ def read_apebench(path: Path, name: str, layout: str) -> Recording:
     dims, scenario_name = (int(found[1] or 1), found[2]) if found else (1, "")
     if scenario_name not in scenario_dict:
         raise unknown_name("scenario of apebench", scenario_name, scenario_dict)
-    try:
-        scenario = scenario_dict[scenario_name](num_spatial_dims=dims)
-        arrays = {"train": np.asarray(scenario.get_train_data()), "test": np.asarray(scenario.get_test_data())}
-    except (ValueError, TypeError) as error:
-        raise HeroError(f"apebench cannot solve {name} ({error}); choose another number of dimensions.") from error
-    solved = {split: held(path, split, array) for split, array in arrays.items()}
+    scenario = scenario_dict[scenario_name](num_spatial_dims=dims)
+    arrays = {"train": scenario.get_train_data(), "test": scenario.get_test_data()}
+    solved = {split: held(path, split, np.asarray(array)) for split, array in arrays.items()}
     return replace(_of_splits((path,), solved, vars(scenario), "btc" + "xyz"[:dims]), files=())
 
 
@@ -61,7 +55,7 @@ def read_split_files(path: Path, folder: Path, layout: str) -> Recording:
     """An array per split, (trajectory, time, channel, *space) or as the layout says; and the scenario's JSON."""
     files = split_files(folder)
     described = files["train"].with_name(files["train"].name.removesuffix("_train.npy") + ".json")
-    facts = _json(described).get("info", {}) if described.is_file() else {}
+    facts = json.loads(described.read_text(encoding="utf-8")).get("info", {}) if described.is_file() else {}
     arrays = {split: open_npy(file)[""] for split, file in files.items()}
     return _of_splits(tuple(files.values()), arrays, facts, layout)
 
@@ -76,14 +70,6 @@ def _of_splits(files: tuple[Path, ...], arrays: dict[str, FileArray], facts: Any
     return replace(recording, axes=tuple(axes), dt=dt)
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise HeroError(f"{path} is not JSON ({error}); delete it or write it again.") from error
-    return content if isinstance(content, dict) else {}
-
-
 def case_folders(folder: Path) -> list[Path]:
     """The folders with a case of CFDBench: this one, or below it (problem/subset/case)."""
     found = {path.parent for depth in ("", "*/", "*/*/", "*/*/*/") for path in folder.glob(f"{depth}case.json")}
@@ -93,14 +79,14 @@ def case_folders(folder: Path) -> list[Path]:
 def read_cfdbench(path: Path, folder: Path, layout: str) -> Recording:
     """A trajectory per case: u.npy and v.npy, (time, height, width), and numbers in case.json."""
     cases = case_folders(folder)
-    names = [name for name in CASE if (cases[0] / f"{name}.npy").is_file()]
+    names = [name for name in ("u", "v") if (cases[0] / f"{name}.npy").is_file()]
     arrays = [[open_npy(case / f"{name}.npy")[""] for name in names] for case in cases]
     for case, parts in zip(cases, arrays, strict=True):
         shapes = {part.shape for part in parts}
         if len(shapes) > 1 or len(parts[0].shape) != 3:
             told = ", ".join(map(str, sorted(shapes)))
             raise HeroError(f"{case} holds {told}; name a folder whose cases are (time, height, width) on one grid.")
-    facts = [_json(case / "case.json") for case in cases]
+    facts = [json.loads((case / "case.json").read_text(encoding="utf-8")) for case in cases]
     scalars = [{name: float(n) for name, n in row.items() if type(n) in (int, float)} for row in facts]
     common = [name for name in scalars[0] if all(name in row for row in scalars)]
     dropped = sorted({name for row in scalars for name in row} - set(common))
@@ -126,14 +112,12 @@ def with_split(recording: Recording, path: Path, folder: Path) -> Recording:
 
 def join(recordings: Sequence[Recording]) -> Recording:
     """One trajectory of recordings that continue each other in time, else the trajectories of all."""
-    series = sorted(recordings, key=lambda one: float(one.times[0].flat[0]) if one.times else 0.0)
-    return in_series(series) if _continue(series) else all_of(recordings)
-
-
-def _continue(series: Sequence[Recording]) -> bool:
-    """Whether each recording is one trajectory, and begins when or after the one before it ends."""
-    single = all(len(one.trajectories) == 1 and len(one.times) == 1 and one.times[0].ndim == 1 for one in series)
-    return single and len(series) > 1 and all(b.times[0][0] >= a.times[0][-1] for a, b in pairwise(series))
+    single = all(len(one.trajectories) == 1 and len(one.times) == 1 and one.times[0].ndim == 1 for one in recordings)
+    if single and len(recordings) > 1:
+        series = sorted(recordings, key=lambda one: float(one.times[0][0]))
+        if all(b.times[0][0] >= a.times[0][-1] for a, b in pairwise(series)):
+            return in_series(series)
+    return all_of(recordings)
 
 
 def in_series(series: Sequence[Recording]) -> Recording:

@@ -19,7 +19,7 @@ from scipy.io import loadmat, whosmat
 
 from hero.data.files.handles import read_hdf5
 from hero.data.files.recording import Channel, Recording
-from hero.data.formats.arrays import FileArray, loaded
+from hero.data.formats.arrays import FileArray
 from hero.data.formats.claims import check_unpacked
 from hero.data.formats.hdf5.datasets import datasets_in, shortest_names
 from hero.data.formats.named import STATES, coordinates_of, read_named
@@ -30,18 +30,14 @@ READ = 1 << 20
 """Bytes of a packed element that are looked at together."""
 
 
-def open_mat(path: Path) -> dict[str, FileArray]:
+def read_mat(path: Path) -> dict[str, np.ndarray]:
     """The arrays of numbers of a file of MATLAB 5 to 7.2 by name, also those in structs."""
     listed = whosmat(path)
     check_unpacked(path, "its arrays", 8 * sum(math.prod(shape) for _, shape, _ in listed))
     if any(kind == "struct" for *_, kind in listed):
         _check_packed(path)
-    return loaded(_read_mat, path)
-
-
-def _read_mat(path: Path) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
-    names = [name for name, _, kind in whosmat(path) if kind != "logical"]
+    names = [name for name, _, kind in listed if kind != "logical"]
     for name, value in loadmat(path, variable_names=names).items():
         for full, values in _numbers(name, value):
             last = full.rpartition(".")[2]

@@ -42,12 +42,6 @@ LARGEST_XML = 2**27
 REGULAR = ("2DCORECTMESH", "3DCORECTMESH", "2DRECTMESH", "3DRECTMESH")
 
 
-def open_vtk(path: Path) -> dict[str, FileArray]:
-    """The fields on the points of a VTK file, or in its cells where points have none."""
-    needs(path, "vtkmodules", "vtk")
-    return loaded(_read_vtk, path)
-
-
 def cases_of(folder: Path) -> list[Path]:
     """The folder where it is a case, else the cases in it; not such as are cut into parts of processors."""
     found = [case for case in (folder, *folder.iterdir()) if (case / "system" / "controlDict").is_file()]
@@ -120,7 +114,9 @@ def _check_vtk(path: Path, head: bytes) -> None:
             raise HeroError(f"{path} claims {claimed:,} points in {path.stat().st_size:,} bytes; save it again.")
 
 
-def _read_vtk(path: Path) -> dict[str, np.ndarray]:
+def read_vtk(path: Path) -> dict[str, np.ndarray]:
+    """The fields on the points of a VTK file, or in its cells where points have none."""
+    needs(path, "vtkmodules", "vtk")
     from vtkmodules.vtkCommonCore import vtkObject
     from vtkmodules.vtkIOLegacy import vtkGenericDataObjectReader
     from vtkmodules.vtkIOXML import vtkXMLGenericDataObjectReader
@@ -203,9 +199,8 @@ def read_xdmf(path: Path, content: Path, layout: str) -> Recording:
 def _places(path: Path, mesh: Element, in_cells: bool) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Coordinates by the letter of their axis, or `coords` of a cloud; and which value is at each place of the grid."""
     topology, geometry = mesh.find("Topology"), mesh.find("Geometry")
+    assert topology is not None
     assert geometry is not None
-    if topology is None:
-        raise HeroError(f"{path} has a mesh without topology; write it again.")
     kind = (topology.get("TopologyType") or topology.get("Type") or "").upper()
     parts = [_numbers(path, item) for item in geometry.findall("DataItem")]
     if kind in REGULAR:
@@ -227,9 +222,7 @@ def _places(path: Path, mesh: Element, in_cells: bool) -> tuple[dict[str, np.nda
         item = topology.find("DataItem")
         corners = _numbers(path, item).astype(np.int64) if item is not None else np.empty(0)
         if kind == "MIXED" or corners.ndim != 2:
-            raise HeroError(
-                f"{path} has fields in cells of several kinds; write them on the points, or cells of one kind."
-            )
+            raise HeroError(f"{path} has fields in cells of several kinds; write them on points or cells of one kind.")
         points = points[corners].mean(axis=1)
     found = gridded({**dict(zip("xyz", points.T, strict=False)), "number": np.arange(len(points))})
     return {name: values for name, values in found.items() if name != "number"}, found["number"]
@@ -237,21 +230,15 @@ def _places(path: Path, mesh: Element, in_cells: bool) -> tuple[dict[str, np.nda
 
 def _in_time(path: Path, name: str, fields: Sequence[Element], order: np.ndarray) -> FileArray:
     """A field with time first, read state by state."""
-    items = [field.find("DataItem") for field in fields]
-    present = [item for item in items if item is not None]
-    if len(present) < len(items) or not order.size:
-        raise HeroError(f"{path}: {name} is not there in all states; write it again.")
-    like = held(path, name, _on_grid(path, name, order, present[0]))
-    return stacked(partial(_on_grid, path, name, order), present, like)
 
+    def on_grid(field: Element) -> np.ndarray:
+        """(*space) or (*space, component)."""
+        item = field.find("DataItem")
+        assert item is not None
+        found = _numbers(path, item).reshape(order.size, -1)[order]
+        return found if found.shape[-1] > 1 else found[..., 0]
 
-def _on_grid(path: Path, name: str, order: np.ndarray, item: Element) -> np.ndarray:
-    """The values of a field in one state, (*space) or (*space, component)."""
-    values = _numbers(path, item)
-    if values.size % order.size:
-        raise HeroError(f"{path}: {name} has {values.size} numbers for {order.size} places; write it again.")
-    found = values.reshape(order.size, -1)[order]
-    return found if found.shape[-1] > 1 else found[..., 0]
+    return stacked(on_grid, fields, held(path, name, on_grid(fields[0])))
 
 
 def _is_beside(item: Element) -> bool:
@@ -278,8 +265,6 @@ def _numbers(path: Path, item: Element) -> np.ndarray:
         values = np.array((item.text or "").split(), dtype=np.float64)
     else:
         raise HeroError(f"{path} keeps arrays as {item.get('Format')}; write them with HDF5.")
-    if shape and math.prod(shape) != values.size:
-        raise HeroError(f"{path}: an array of {values.size} numbers should have the shape {shape}; write it again.")
     return values.reshape(shape) if shape else values
 
 

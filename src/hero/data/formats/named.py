@@ -221,17 +221,18 @@ def _with_others(
     of the arrays that condition, and of the series, as well.
     """
     path, count = recording.files[0], len(recording.trajectories)
-    meanings = {name: base_and_split(name) for name in others}
-    own = {base for base, owner in meanings.values() if owner == split}
+    meanings = [(name, *base_and_split(name)) for name in others]
+    names = {base: name for wanted in ("", split) for name, base, owner in meanings if owner == wanted}
     used, forcing = set[str](), set[str]()
     table: dict[str, list[float]] = {}
     slabs, lengths = list[Slab](), [one.frames for one in recording.trajectories]
-    for name, (base, owner) in meanings.items():
-        if owner != split and (owner or base in own):
-            continue
+    for base, name in names.items():
         if base == "frames":
             used.add(name)
-            lengths = _lengths(path, name, _small(others, name), lengths)
+            counts = np.asarray(_small(others, name), dtype=np.int64).ravel()
+            if counts.shape != (count,) or counts.min() < 1 or counts.max() > lengths[0]:
+                raise HeroError(f"{path}: {name} are not the states of {count} trajectories; save one for each.")
+            lengths = counts.tolist()  # trajectories were padded to one
         elif _is_condition(base, others[name], count, axes, shape):
             used.add(name)
             table |= of.columns_of(base, _small(others, name), count, path)
@@ -270,14 +271,6 @@ def _series(name: str, array: FileArray, axes: str, shape: Sequence[int]) -> Sla
             labels = [f"{name}_{i}" for i in range(count)] if "c" in word else [name]
             return Slab(array, word, space_of(word, array.shape), tuple(map(Channel, labels)))
     return None
-
-
-def _lengths(path: Path, name: str, values: np.ndarray, frames: Sequence[int]) -> list[int]:
-    """The states that each trajectory has; it is padded to as many as `frames` says."""
-    lengths = np.asarray(values, dtype=np.int64).ravel()
-    if lengths.shape != (len(frames),) or lengths.min() < 1 or lengths.max() > frames[0]:
-        raise HeroError(f"{path}: {name} are not the states of {len(frames)} trajectories; save one for each.")
-    return lengths.tolist()
 
 
 def _is_condition(name: str, array: FileArray, count: int, axes: str, shape: Sequence[int]) -> bool:

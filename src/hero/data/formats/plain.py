@@ -20,7 +20,7 @@ from PIL import Image
 
 from hero.data.files.handles import damage_reported
 from hero.data.files.recording import Recording
-from hero.data.formats.arrays import FileArray, kept, loaded
+from hero.data.formats.arrays import FileArray, kept
 from hero.data.formats.claims import check_stored, check_unpacked, members
 from hero.data.formats.named import read_named
 from hero.data.formats.slabs import Slab, in_turn
@@ -47,6 +47,10 @@ def open_npy(path: Path) -> dict[str, FileArray]:
 
 def open_npz(path: Path) -> dict[str, FileArray]:
     """The arrays of a .npz file by name; none is read, and np.load reads no pickled ones."""
+
+    def unpacked(name: str, index: tuple[slice, ...]) -> np.ndarray:
+        return np.array(kept(_member, path, name)[index])
+
     arrays = {}
     infos = [info for info in members(path) if info.filename.endswith(".npy")]
     with zipfile.ZipFile(path) as file, path.open("rb") as raw:
@@ -58,12 +62,8 @@ def open_npz(path: Path) -> dict[str, FileArray]:
             with file.open(info) as stream:
                 array = _array_at(stream, info.header_offset + 30 + sum(lengths), path, name, info.file_size)
             in_one_piece = info.compress_type == zipfile.ZIP_STORED and not array.dtype.hasobject
-            arrays[name] = array if in_one_piece else replace(array, read=partial(_part_of_member, path, name))
+            arrays[name] = array if in_one_piece else replace(array, read=partial(unpacked, name))
     return arrays
-
-
-def _part_of_member(path: Path, name: str, index: tuple[slice, ...]) -> np.ndarray:
-    return np.array(kept(_member, path, name)[index])
 
 
 def _member(path: Path, name: str) -> np.ndarray:
@@ -92,12 +92,8 @@ def _array_at(stream: IO[bytes], start: int, path: Path, name: str, size: int) -
     return FileArray(part, path, name, shape, dtype)
 
 
-def open_image(path: Path) -> dict[str, FileArray]:
+def read_image(path: Path) -> dict[str, np.ndarray]:
     """An image as one state, (row, column) in grey or (row, column, colour)."""
-    return loaded(_read_image, path)
-
-
-def _read_image(path: Path) -> dict[str, np.ndarray]:
     with Image.open(path) as image:
         check_unpacked(path, "the image", math.prod(image.size))
         return {"": np.asarray(image if image.mode in GREY else image.convert("RGB"))}

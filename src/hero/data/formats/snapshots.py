@@ -95,8 +95,8 @@ def _state_axes(first: Mapping[str, Mapping[str, FileArray]], folder: Path) -> s
     ranks = {len(array.shape) for array in fields if sum(n > 1 for n in array.shape)}
     if not ranks:
         raise HeroError(f"{folder}: {next(iter(first))} files hold no array; name the pattern of others.")
-    shape = next(array.shape for array in fields if len(array.shape) == max(ranks))
-    rank = len(shape)
+    rank = max(ranks)
+    shape = next(array.shape for array in fields if len(array.shape) == rank)
     if "coords" in arrays and rank <= 2:
         return "p" if rank == 1 else "pc" if shape[0] == arrays["coords"].shape[0] else "cp"
     if lengths:
@@ -104,10 +104,11 @@ def _state_axes(first: Mapping[str, Mapping[str, FileArray]], folder: Path) -> s
         found = [w for w in (space, f"c{space}", f"{space}c") if len(w) == rank and fits(w, shape, lengths)]
         if found:
             return found[0]
-    if rank > 1 and shape[0] < min(shape[1:]) and shape[0] <= FEW // (4 if rank == 2 else 1):
-        return "c" + "xyz"[: rank - 1]
-    if rank > 1 and shape[-1] < min(shape[:-1]) and shape[-1] <= FEW // (4 if rank == 2 else 1):
-        return "xyz"[: rank - 1] + "c"
+    few, space = FEW // 4 if rank == 2 else FEW, "xyz"[: rank - 1]
+    if rank > 1 and shape[0] < min(*shape[1:], few + 1):
+        return f"c{space}"
+    if rank > 1 and shape[-1] < min(*shape[:-1], few + 1):
+        return f"{space}c"
     if rank <= 3:
         return "xyz"[:rank]
     raise HeroError(

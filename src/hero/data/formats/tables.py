@@ -6,6 +6,7 @@ array.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -13,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-from hero.data.formats.arrays import FileArray, loaded
 from hero.data.formats.claims import check_unpacked
 from hero.data.formats.named import COORDINATES
 from hero.errors import HeroError, install_hint
@@ -40,24 +40,14 @@ def _is_number(word: bytes) -> bool:
     return True
 
 
-def open_csv(path: Path) -> dict[str, FileArray]:
-    """The fields of a CSV file by the names in its first line."""
-    return loaded(_read_csv, path)
-
-
-def open_parquet(path: Path) -> dict[str, FileArray]:
-    """The fields of a Parquet file."""
-    needs(path, "pyarrow", "parquet")
-    return loaded(_read_parquet, path)
-
-
 def needs(path: Path, module: str, extra: str) -> None:
     """Refuse a file that a missing library reads."""
     if find_spec(module) is None:
         raise HeroError(f"{path} needs {module} to be read; {install_hint(extra)}.")
 
 
-def _read_csv(path: Path) -> dict[str, np.ndarray]:
+def read_csv(path: Path) -> dict[str, np.ndarray]:
+    """The fields of a CSV file by the names in its first line."""
     check_unpacked(path, "its table", path.stat().st_size)
     with path.open("rb") as file:
         first = file.readline(1 << 16)
@@ -73,7 +63,9 @@ def _read_csv(path: Path) -> dict[str, np.ndarray]:
     return gridded(dict(zip(words, values.T, strict=True)))
 
 
-def _read_parquet(path: Path) -> dict[str, np.ndarray]:
+def read_parquet(path: Path) -> dict[str, np.ndarray]:
+    """The fields of a Parquet file."""
+    needs(path, "pyarrow", "parquet")
     import pyarrow.parquet
 
     file = pyarrow.parquet.ParquetFile(path)
@@ -91,40 +83,18 @@ def gridded(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     fields = {n: values for n, values in columns.items() if n not in places.values()}
     if "t" in known and (known["t"] == known["t"][0]).all() and len(known) > 1:
         del known["t"]  # the time of one state
-    lines = {letter: _line(values) for letter, values in known.items()}
+    lines = {letter: np.unique(values) for letter, values in known.items()}
+    lines = {n: line[np.diff(line, prepend=-np.inf) > SAME * np.ptp(line)] for n, line in lines.items()}
     lines = {letter: line for letter, line in lines.items() if len(line) > 1 or letter == "t"}
     if not lines:
         return dict(fields)
-    places_of = [np.searchsorted(line, known[n] - SAME * np.ptp(line)) for n, line in lines.items()]
-    shape = tuple(len(line) for line in lines.values())
-    if np.prod(shape) == len(places_of[0]):
-        flat = np.ravel_multi_index([np.minimum(p, n - 1) for p, n in zip(places_of, shape, strict=True)], shape)
-        if len(np.unique(flat)) == len(flat):
-            order = np.argsort(flat)
-            grid = {n: values[order].reshape(*shape, *values.shape[1:]) for n, values in fields.items()}
-            return {**dict(lines), **grid}
-    return _cloud(known, fields)
-
-
-def _cloud(known: Mapping[str, np.ndarray], fields: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Scattered points, the same at all times where the table has several."""
-    points = np.stack([values for letter, values in known.items() if letter != "t"], axis=1)
-    points = points[:, np.ptp(points, axis=0) > 0]
-    if "t" not in known:
-        return {"coords": points, **fields}
-    times, counts = np.unique(known["t"], return_counts=True)
-    order = np.lexsort([*points.T, known["t"]])
-    shape = len(times), counts[0]
-    sorted_points = points[order].reshape(*shape, -1) if len(set(counts.tolist())) == 1 else np.empty((0, 0, 0))
-    if not sorted_points.size or not np.allclose(sorted_points, sorted_points[:1]):
-        raise HeroError(
-            "the points of a table differ from time to time, and hero reads fixed points; interpolate them."
-        )
-    grid = {n: values[order].reshape(*shape, *values.shape[1:]) for n, values in fields.items()}
-    return {"t": times, "coords": sorted_points[0], **grid}
-
-
-def _line(values: np.ndarray) -> np.ndarray:
-    """Sorted coordinates, each once."""
-    found = np.unique(values)
-    return found[np.concatenate([[True], np.diff(found) > SAME * np.ptp(found)])]
+    shape = tuple(map(len, lines.values()))
+    at = [np.searchsorted(line, known[letter] - SAME * np.ptp(line)) for letter, line in lines.items()]
+    flat = np.ravel_multi_index(at, shape, mode="clip")
+    if math.prod(shape) == len(flat) == len(np.unique(flat)):
+        order = np.argsort(flat)
+        return {**lines, **{n: values[order].reshape(*shape, *values.shape[1:]) for n, values in fields.items()}}
+    if "t" in known:
+        raise HeroError("a table of several times whose points fill no grid is not read; save a file for each time.")
+    points = np.stack(list(known.values()), axis=1)
+    return {"coords": points[:, np.ptp(points, axis=0) > 0], **fields}

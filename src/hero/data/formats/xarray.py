@@ -88,7 +88,11 @@ def _dataset(path: Path, changed: int, process: int) -> Any:
         opened = xarray.open_dataset(source, **arguments)
     except ValueError:  # a calendar or a unit of time that cannot be decoded: the numbers serve as well
         opened = xarray.open_dataset(source, decode_times=False, **arguments)
-    return _ordered(opened) if engine == "zarr" else opened
+    if engine != "zarr":
+        return opened
+    # By their place, else by name: a Zarr store lists variables as its folder happens to.
+    places = {name: variable.attrs.get(PLACE) for name, variable in opened.data_vars.items()}
+    return opened[sorted(places, key=lambda name: (places[name] if isinstance(places[name], int) else 0, str(name)))]
 
 
 def _engine(path: Path) -> str:
@@ -97,12 +101,6 @@ def _engine(path: Path) -> str:
     with path.open("rb") as file:
         head = file.read(8)
     return "scipy" if head[:4] in CLASSIC else "zarr" if head.startswith(b"PK") else "h5netcdf"
-
-
-def _ordered(dataset: Any) -> Any:
-    """The variables by their place, else by name: a Zarr store lists them as its folder happens to."""
-    places = {name: variable.attrs.get(PLACE) for name, variable in dataset.data_vars.items()}
-    return dataset[sorted(places, key=lambda name: (places[name] if isinstance(places[name], int) else 0, str(name)))]
 
 
 def _store(path: Path) -> Any:
@@ -301,13 +299,7 @@ def axis_of(dataset: Any, name: str) -> Axis:
     if "lat" in lower or "latitude" in standard or units.lower().endswith(("north", "_n")):
         periodic = False
     elif "lon" in lower or "longitude" in standard or units.lower().endswith(("east", "_e")):
-        periodic = _covers_circle(points)
+        step, width = np.abs(np.diff(points[:2])).sum(), abs(points[-1] - points[0])
+        # 360 degrees, once: with or without the first meridian again at the end.
+        periodic = bool(min(abs(width + step - 360), abs(width - 360)) < 0.1 * step)
     return Axis(name, points, periodic, units)
-
-
-def _covers_circle(degrees: np.ndarray) -> bool:
-    """360 degrees, once: with or without the first meridian again at the end."""
-    if len(degrees) < 2:
-        return False
-    step, width = abs(degrees[1] - degrees[0]), abs(degrees[-1] - degrees[0])
-    return bool(abs(width + step - 360) < 0.1 * step or abs(width - 360) < 0.1 * step)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -25,15 +25,21 @@ from pydantic import Field
 from torch import Tensor
 
 from hero.config import Settings, setting
+from hero.config.registry import Registry
 from hero.console import progress_bar, say
 from hero.data.formats.claims import memory
+from hero.data.source import Source
 from hero.data.tasks.solver import SOLVER_NAME, SOLVER_VERSION, frames
 from hero.data.tasks.task import Task
+from hero.data.trajectories import Trajectories
 from hero.errors import DISTRIBUTION, HeroError
 from hero.files import FIELD, UNSEALED, crash_point, is_whole, lock, open_lock, replacing, reserve, seal
+from hero.parts import TASKS as ALL_TASKS
 
 HEADER_BYTES = 2**16  # more than everything in a file but the trajectories
 CHUNK_POINTS = 2**15  # grid points stepped at once by a CPU thread: its working set then stays in cache
+TASKS: Registry[Task] = ALL_TASKS
+"""Every task with its default settings."""
 SPLITS = ("train", "val", "test")
 SCORED = ("val", "test")
 """The splits that rollouts are scored on."""
@@ -68,6 +74,22 @@ class DataSettings(Settings):
     def split(self, name: str) -> Split:
         """The size and seed of the split `train`, `val` or `test`."""
         return Split(name, *(getattr(self, f"{name}_{part}") for part in ("trajectories", "steps", "seed")))
+
+
+def get_task(name: str, overrides: Mapping[str, object] | None = None) -> Task:
+    """The task of that name, with some of its settings changed."""
+    return TASKS[name].with_settings(overrides or {})
+
+
+def load_trajectories(
+    source: Source, split: Split, directory: Path, device: torch.device | str = "cpu"
+) -> Trajectories:
+    """A split of any source: read from its files, or solved on `device` and stored in `directory` if it is missing."""
+    if source.files is not None:
+        return source.files.load(split.name)
+    assert source.task is not None
+    mu = source.task.coefficients(split.trajectories, split.seed)
+    return Trajectories(load_split(source.task, split, directory, device), None if mu is None else mu.float())
 
 
 def split_path(task: Task, split: Split, directory: Path) -> Path:

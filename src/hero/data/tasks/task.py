@@ -52,15 +52,15 @@ class Task:
     """Coefficients: numbers, ranges of numbers, or nested tuples of numbers for vectors and matrices."""
     linear: Callable[[Task, Grid], Tensor] = field(repr=False)
     """The symbol of L on a grid."""
-    nonlinear: Callable[[Task, Grid], Nonlinearity] | None = field(repr=False)
-    """N as a map from modes to modes; None for a linear equation, which is then solved exactly."""
-    degree: int
-    """Polynomial degree of N (1 for a linear equation), which sets the modes free of aliasing."""
     extent: float
     resolution: int
     """Grid points per axis."""
     dt: float
     """Time between two snapshots."""
+    nonlinear: Callable[[Task, Grid], Nonlinearity] | None = field(default=None, repr=False)
+    """N as a map from modes to modes; None for a linear equation, which is then solved exactly."""
+    degree: int = 1
+    """Polynomial degree of N (1 for a linear equation), which sets the modes free of aliasing."""
     substeps: int = 1
     """Internal steps per snapshot."""
     warmup: int = 0

@@ -47,7 +47,9 @@ def read_well(path: Path, file: h5py.File, layout: str) -> Recording:
     names = words(dimensions.attrs.get("spatial_dims", [name for name in "xyz" if name in dimensions]))
     grids = [dataset_of(dimensions, name) for name in names]
     times = dataset_of(dimensions, "time")
-    frames, count = times.shape[-1], int(file.attrs.get("n_trajectories", 0)) or _count(file)
+    first = _listed(file["t0_fields"])
+    counted = dataset_of(file["t0_fields"], first[0]).shape[0] if first else 1
+    frames, count = times.shape[-1], int(file.attrs.get("n_trajectories", counted))
     space = {letter: grid.shape[-1] for letter, grid in zip("xyz", grids, strict=False)}
     slabs = []
     for order in range(3):
@@ -59,18 +61,13 @@ def read_well(path: Path, file: h5py.File, layout: str) -> Recording:
     if not any("t" in slab.axes for slab in slabs):
         raise HeroError(f"{path} is steady, no field varies in time; choose a file of trajectories.")
     table, notes = _scalars(file, count, frames)
-    ends = boundaries(file, names)
-    notes += [
-        f"The axis {name} is not periodic: {' and '.join(dict.fromkeys(kind or 'unknown' for kind in ends[name]))}."
-        for name in names
-        if not set(ends[name]) <= {"periodic", ""}
-    ]
-    axes = tuple(
-        Axis(name, first_row(grid), None if "" in ends[name] else set(ends[name]) == {"periodic"})
-        for name, grid in zip(names, grids, strict=True)
-    )
+    axes = []
+    for (name, kinds), grid in zip(_boundaries(file, names).items(), grids, strict=True):
+        axes.append(Axis(name, first_row(grid), kinds == {"periodic"} if kinds else None))
+        if kinds - {"periodic"}:
+            notes.append(f"The axis {name} is not periodic: {' and '.join(sorted(kinds))}.")
     return recording_of(
-        *("well", (path,), slabs, axes), count=count, clock=times[...], scalars=table, notes=tuple(notes)
+        *("well", (path,), slabs, tuple(axes)), count=count, clock=times[...], scalars=table, notes=tuple(notes)
     )
 
 
@@ -79,11 +76,6 @@ def _listed(group: Any) -> list[str]:
     if not isinstance(group, h5py.Group):
         return []
     return [name for name in words(group.attrs.get("field_names", list(group))) if name in group]
-
-
-def _count(file: h5py.File) -> int:
-    first = _listed(file["t0_fields"])
-    return dataset_of(file["t0_fields"], first[0]).shape[0] if first else 1
 
 
 def _axes(path: Path, field: h5py.Dataset, order: int, count: int, frames: int, space: Mapping[str, int]) -> str:
@@ -123,23 +115,21 @@ def _scalars(file: h5py.File, count: int, frames: int) -> tuple[dict[str, list[f
     return table, [f"The numbers {', '.join(left_out)} vary in time and are left out."] if left_out else []
 
 
-def boundaries(file: h5py.File, names: Sequence[str]) -> dict[str, list[str]]:
-    """The kind of boundary at both ends of each axis; "" where the file does not say."""
-    ends = {name: ["", ""] for name in names}
+def _boundaries(file: h5py.File, names: Sequence[str]) -> dict[str, set[str]]:
+    """The kinds of boundary at the ends of each axis, as far as the file says."""
+    kinds: dict[str, set[str]] = {name: set() for name in names}
     conditions = file.get("boundary_conditions")
     found = conditions.values() if isinstance(conditions, h5py.Group) else ()
     for condition in (item for item in found if isinstance(item, h5py.Group)):
         kind = words(condition.attrs.get("bc_type", "open"))[0].lower()
-        along = [name for name in words(condition.attrs.get("associated_dims", [])) if name in ends]
+        along = [name for name in words(condition.attrs.get("associated_dims", [])) if name in kinds]
         known = is_dataset(condition, "mask") and condition["mask"].dtype.kind in "biu"
         mask = condition["mask"][...] if known else np.ones((2,) * len(along), bool)
         for axis, name in enumerate(along):
-            for end in (0, -1):
-                edge = mask.take(end, axis=axis) if mask.ndim == len(along) else mask
-                # A wall covers the whole edge; a part that is open or periodic decides otherwise.
-                if edge.all() if kind == "wall" else edge.any():
-                    ends[name][end] = kind
-    return ends
+            edges = [mask.take(end, axis=axis) if mask.ndim == len(along) else mask for end in (0, -1)]
+            # A wall covers the whole edge; a part that is open or periodic decides otherwise.
+            kinds[name] |= {kind} if any(edge.all() if kind == "wall" else edge.any() for edge in edges) else set()
+    return kinds
 
 
 def is_dedalus(file: h5py.File) -> bool:
@@ -150,8 +140,6 @@ def is_dedalus(file: h5py.File) -> bool:
 def read_dedalus(path: Path, file: h5py.File, layout: str) -> Recording:
     """The fields on the largest grid; others, such as averages, are left out with a note."""
     tasks = {name: dataset_of(file["tasks"], name) for name in file["tasks"]}
-    if not tasks:
-        raise HeroError(f"{path} has no tasks; add the fields to the handler's tasks.")
     full = max(map(_space, tasks.values()), key=lambda space: (len(space), math.prod(space.values())))
     fields = {name: task for name, task in tasks.items() if _space(task) == full}
     grid = tuple(Axis(name, _scale(next(iter(fields.values())), name, points)) for name, points in full.items())
@@ -200,7 +188,7 @@ def read_pbdl(path: Path, file: h5py.File, layout: str) -> Recording:
     """A trajectory per simulation; its attributes are constants of the equation."""
     sims = file["sims"]
     fields = words(sims.attrs.get("Fields", []))
-    parts = {name: _parts(path, sims, name) for name in _simulations(file)}
+    parts = {name: _parts(sims, name) for name in _simulations(file)}
     first = next(iter(parts.values()))[0]
     by_frame = "/" in first
     axes = _axes_of_simulations(path, file, dataset_of(sims, first), "" if by_frame else "t", len(fields), layout)
@@ -218,13 +206,11 @@ def read_pbdl(path: Path, file: h5py.File, layout: str) -> Recording:
     return replace(runs[0], trajectories=[run for part in runs for run in part.trajectories])
 
 
-def _parts(path: Path, sims: h5py.Group, name: str) -> list[str]:
+def _parts(sims: h5py.Group, name: str) -> list[str]:
     """The datasets of a simulation: its own, or one per time."""
     if not isinstance(sims[name], h5py.Group):
         return [name]
     times = sorted((time for time in sims[name] if time.isdecimal() and is_dataset(sims[name], time)), key=int)
-    if not times:
-        raise HeroError(f"{path}: sims/{name} is a group without numbered datasets; check the file.")
     return [f"{name}/{time}" for time in times]
 
 
