@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conftest import options, tiny
+from conftest import tiny
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
 from hero.method import metrics
@@ -24,7 +24,7 @@ from hero.report.sentences import main_column, summary_sentence
 from hero.runs.checkpoint import read_weights
 from hero.runs.config import make_config
 from hero.runs.folder import Run
-from hero.study.records import FILE, ROLLOUT_COLUMNS, StudyResult, rollout_columns
+from hero.study.records import ROLLOUT_COLUMNS, rollout_columns
 from hero.study.watch import read_state
 from hero.training.loop import train
 
@@ -32,21 +32,9 @@ SHORT: dict[str, Any] = {"data__val_steps": 20, "data__test_steps": 25}
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
-    """The folder of runs of two strategies with two seeds on short data, compared by the command."""
-    from hero.cli import main
-
-    runs = tmp_path_factory.mktemp("short")
-    settings = options(**SHORT, train__steps=10, train__keep_every=5, hero__start=2)
-    strategies = ("--preset", "paper", "--strategies", "push_forward,hero", "--seeds", "2", "--workers", "0")
-    folders = ("--runs", str(runs), "--data", str(data_dir))
-    assert main(["compare", "burgers", *strategies, *settings, *folders]) == 0
-    return runs
-
-
-@pytest.fixture(scope="module")
-def run(compared: Path) -> Run:
-    (found,) = compared.glob("burgers-fno-hero-s0-*")
+def run(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Run:
+    found = train(tiny(**SHORT, train__steps=10, hero__start=2), tmp_path_factory.mktemp("short"), data_dir)
+    evaluate(found, data_dir)
     return Run(found)
 
 
@@ -181,27 +169,7 @@ def test_an_evaluation_over_the_horizon(run: Run, data_dir: Path) -> None:
     assert any("20 steps (paper: 100)" in one for one in differences(tiny(**SHORT)))
 
 
-def test_a_comparison_on_short_data_is_complete(compared: Path) -> None:
-    (folder,) = compared.glob("compare-*")
-    result = StudyResult.read(folder / FILE)
-    assert [column.key for column in result.columns] == ["test_gm20", "nrmse@1", "nrmse@20", "stable_step", "cost"]
-    assert [summary.metric for summary in result.statistics] == ["nrmse@20"]
-    for row in result.rows:
-        assert all(cell is not None and cell.n == 2 for cell in row.cells.values())
-        errors = [Run(compared / one.run).errors.score for one in row.runs]
-        cell = row.cells["test_gm20"]
-        assert cell is not None
-        assert cell.values == pytest.approx([naive_gm(one, 20) for one in errors], rel=1e-9)
-    text = (folder / "table.md").read_text()
-    assert "nRMSE@20: ratio to Push-forward" in text
-    assert "GM100" not in text
-    assert "@100" not in text
-    assert (folder / "curves-burgers-fno.png").is_file()
-
-
-def test_runs_of_different_horizons_are_compared_over_the_shortest(
-    compared: Path, run: Run, runs_dir: Path, data_dir: Path
-) -> None:
+def test_runs_of_different_horizons_are_compared_over_the_shortest(run: Run, runs_dir: Path, data_dir: Path) -> None:
     """A run with 100 steps has no gm20 in its metrics.json: it comes from its errors."""
     longer = Run(train(tiny(train__steps=5), runs_dir, data_dir))
     found = evaluate(longer.path, data_dir)

@@ -20,7 +20,7 @@ from hero.data.files.checks import tidy
 from hero.data.formats import open_recording
 from hero.data.windows import Context, Trajectories
 from hero.deploy.card import ModelCard
-from hero.deploy.export import FORMATS, export_run, load_stepper
+from hero.deploy.export import FORMATS, export_run
 from hero.errors import HeroError
 from hero.evaluation.elsewhere import evaluate_on
 from hero.evaluation.evaluate import evaluate
@@ -182,42 +182,11 @@ def test_a_run_knows_the_mask_of_its_data(run: Run, folder: Path) -> None:
         assert np.array_equal(np.isnan(states), np.broadcast_to(OUTSIDE, states.shape))
 
 
-def test_the_statistics_of_a_run_leave_masked_points_out(run: Run, folder: Path) -> None:
-    norm = run.norm(folder / "data")
-    train_data = load_data(run.config, "train", folder / "data", "cpu").states.numpy()
-    assert norm.mean is not None
-    assert norm.std is not None
-    for c in range(2):
-        values = train_data[:, :, c][..., ~OUTSIDE[c]].astype(np.float64)
-        assert float(norm.mean[c]) == pytest.approx(values.mean(), rel=1e-6, abs=1e-7)
-        assert float(norm.std[c]) == pytest.approx(values.std(ddof=1), rel=1e-5)
-        normalised = run.operator("cpu")
-        assert isinstance(normalised, Normalised)
-        assert float(normalised.mean[c]) == pytest.approx(float(norm.mean[c]))
-
-
 @pytest.fixture(scope="module")
 def exported(run: Run, folder: Path) -> dict[str, Path]:
     pytest.importorskip("onnxruntime")
     checks = export_run(run.path, folder / "data")
     return {name: check.path for name, check in checks.items()}
-
-
-@pytest.mark.parametrize("name", sorted(FORMATS))
-def test_exports_have_nan_at_masked_points_and_take_it(name: str, run: Run, folder: Path, exported: Any) -> None:
-    test = load_data(run.config, "test", folder / "data", "cpu")
-    context = test.first(2)
-    step, own = load_stepper(exported[name], trust_code=True), run.stepper(run.operator("cpu"))
-    outputs = []
-    for fill in (0.0, math.nan):
-        hidden = torch.where(VALID, context.states, fill)
-        outputs.append(step(Context(hidden)))
-        states = outputs[-1].unflatten(1, (2, 2))
-        assert torch.equal(states.isnan(), (~VALID).expand_as(states))
-    assert torch.equal(outputs[0].nan_to_num(), outputs[1].nan_to_num())
-    with torch.no_grad():
-        expected = own(context).unflatten(1, (2, 2))
-    torch.testing.assert_close(states[..., VALID], expected[..., VALID], rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("source", ["run", *sorted(FORMATS)])

@@ -235,11 +235,8 @@ def norm_kept(found: Survey, c: int, name: str) -> list[Invariant]:
 def bounds(found: Survey, c: int, name: str) -> list[Invariant]:
     """Zero where all values have one sign and come near it, and bounds that many values lie on."""
     low, high = float(found.low[c]), float(found.high[c])
-    invariants = []
-    for kind, edge, share, inside in (
-        ("low", low, found.at_low[c], low >= 0),
-        ("high", high, found.at_high[c], high <= 0),
-    ):
+    invariants, edges = [], (("low", low, found.at_low[c], low >= 0), ("high", high, found.at_high[c], high <= 0))
+    for kind, edge, share, inside in edges:
         near_zero = inside and abs(edge) <= 0.05 * max(abs(low), abs(high))
         if near_zero or share >= SATURATED:
             value = 0.0 if near_zero and share < SATURATED else edge
@@ -306,12 +303,6 @@ def parse_keep(words: Sequence[str], names: Sequence[str]) -> list[Rule]:
             )
         value = math.nan if found[3] is None else float(found[3])
         rules += [Rule(kind, numbers)] if kind == "total" else [Rule(kind, (c,), value) for c in numbers]
-    check_rules(rules, names)
-    return rules
-
-
-def check_rules(rules: Sequence[Rule], names: Sequence[str]) -> None:
-    """Refuse rules that contradict each other."""
     for c, name in enumerate(names):
         kinds = [rule.kind for rule in rules if c in rule.channels]
         norms = [kind for kind in kinds if kind in ("norm", "norm_cap", "limit")]
@@ -319,3 +310,4 @@ def check_rules(rules: Sequence[Rule], names: Sequence[str]) -> None:
             raise HeroError(f"backbone.keep has {', '.join(kinds)} for {name}; keep one of each kind.")
         if "norm" in kinds and {"low", "high"} & set(kinds):
             raise HeroError(f"backbone.keep has a norm and a bound for {name}, which contradict each other; drop one.")
+    return rules

@@ -11,14 +11,15 @@ import hashlib
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from hero.data.formats.named import FORCING
 from hero.data.formats.xarray import NAMES
@@ -133,9 +134,12 @@ def unpacked(data: Any) -> Any:
         return arrays
     if isinstance(data, Windows):
         raise HeroError("`data` are windows that overlap, which would be in several splits; give their trajectories.")
+    if isinstance(data, DataLoader) and isinstance(data.dataset, IterableDataset):
+        return unpacked(data.dataset)
     if isinstance(data, DataLoader):
-        # In the order of their numbers: a loader that shuffles must give the same data in every session.
-        return _stacked(sorted(_of_batches(data), key=lambda row: hashlib.sha256(row["u"].tobytes()).digest()))
+        # What it samples, in the order of the dataset: a loader that shuffles must give the same data in every session.
+        chosen = data.sampler if data.batch_sampler is None else chain.from_iterable(data.batch_sampler)
+        return _stacked([_of_item(data.dataset[i]) for i in sorted(chosen)])
     if isinstance(data, Dataset):
         items: Any = data if not hasattr(data, "__len__") else (data[i] for i in range(len(data)))
         return _stacked([_of_item(item) for item in items])
@@ -179,15 +183,6 @@ def _of_item(item: Any) -> dict[str, np.ndarray]:
             f"`data` gives a {found}, as pairs of input and target are, and {ITEMS}; give whole trajectories."
         )
     return {name: as_array(part) for name, part in named.items()}
-
-
-def _of_batches(loader: Iterable[Any]) -> Iterable[dict[str, np.ndarray]]:
-    """The trajectories in the batches of a loader; batch_size=None gives one at a time."""
-    single = getattr(loader, "batch_size", 1) is None and getattr(loader, "batch_sampler", None) is None
-    for batch in loader:
-        found = _of_item(batch)
-        rows = 1 if single else len(found["u"])
-        yield from ({n: part if single else part[i] for n, part in found.items()} for i in range(rows))
 
 
 def _stacked(rows: Sequence[Mapping[str, np.ndarray]]) -> Any:

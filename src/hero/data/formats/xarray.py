@@ -158,9 +158,13 @@ def _array(path: Path, variable: Any, rows: Mapping[str, int] | None = None) -> 
     return FileArray(part, path, name, shape, variable.dtype)
 
 
+def _numeric(dataset: Any) -> dict[str, Any]:
+    return {str(name): variable for name, variable in dataset.data_vars.items() if variable.dtype.kind in "fiu"}
+
+
 def variables_of(path: Path, dataset: Any) -> dict[str, FileArray]:
     """The variables of numbers by name, and the coordinates of the largest one as x, y and z."""
-    numeric = {str(name): v for name, v in dataset.data_vars.items() if v.dtype.kind in "fiu"}
+    numeric = _numeric(dataset)
     main = max(numeric.values(), key=lambda variable: variable.ndim, default=None)
     names = dict(zip("xyz", () if main is None else main.dims, strict=False))
     lines = {letter: dataset[name] for letter, name in names.items() if name in dataset.coords}
@@ -174,7 +178,7 @@ def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
     rows = {name: dataset.sizes[name] for name in letters if letters[name] == "b"}
     levels = [name for name in letters if letters[name] in COMPONENTS]
     points = {letters[name]: dataset.sizes[name] for name in space}
-    numeric = {str(name): v for name, v in dataset.data_vars.items() if v.dtype.kind in "fiu"}
+    numeric = _numeric(dataset)
     needed = {time, *space, *rows}
     states = [name for name, v in numeric.items() if needed <= set(v.dims) <= {*needed, *levels}]
     fields = [name for name, v in numeric.items() if set(v.dims) == set(space)]
@@ -206,32 +210,27 @@ def read_xarray(path: Path, dataset: Any, layout: str) -> Recording:
 def letters_of(path: Path, dataset: Any) -> dict[str, str]:
     """A letter for each dimension of the largest variable: b where its points are trajectories, c d e channels."""
     kinds = {str(name): _kind_of_dimension(dataset, str(name)) for name in dataset.dims}
-    moving = [
-        variable
-        for variable in dataset.data_vars.values()
-        if variable.dtype.kind in "fiu" and any(kinds[name] == "time" for name in variable.dims) and variable.ndim > 1
-    ]
+    numeric = _numeric(dataset).values()
+    moving = [v for v in numeric if v.ndim > 1 and any(kinds[str(name)] == "time" for name in v.dims)]
     if not moving:
-        known = [
-            f"{n} ({', '.join(f'{d} {size}' for d, size in v.sizes.items())})" for n, v in dataset.data_vars.items()
-        ]
+        sizes = {n: ", ".join(f"{d} {size}" for d, size in v.sizes.items()) for n, v in dataset.data_vars.items()}
+        known = ", ".join([f"{name} ({size})" for name, size in sizes.items()][:8]) or "no variables"
         raise HeroError(
-            f"{path} holds {', '.join(known[:8]) or 'no variables'}, and none of them varies in time and space; name "
-            "the dimension of time `time`."
+            f"{path} holds {known}, and none of them varies in time and space; name the dimension of time `time`."
         )
     main = max(moving, key=lambda variable: (variable.ndim, variable.size))
-    of: dict[str, list[str]] = {kind: [] for kind in ("time", "horizontal", "vertical", "row", "channel", "space")}
-    for name in map(str, main.dims):
-        of[kinds[name]].append(name)
+    names = [str(name) for name in main.dims]
+    time, rows = ([name for name in names if kinds[name] == kind] for kind in ("time", "row"))
     # Over latitude and longitude, levels are few and far apart: channels. In a box, z is the third axis.
-    levels = (of["vertical"] if of["horizontal"] else []) + of["channel"]
-    space = [str(name) for name in main.dims if str(name) not in (*of["time"], *of["row"], *levels)]
-    if not 1 <= len(space) <= 3 or len(of["time"]) != 1 or len(levels) > len(COMPONENTS):
+    on_globe = any(kinds[name] == "horizontal" for name in names)
+    levels = [name for kind in ["vertical"] * on_globe + ["channel"] for name in names if kinds[name] == kind]
+    space = [name for name in names if name not in (*time, *rows, *levels)]
+    if not 1 <= len(space) <= 3 or len(time) != 1 or len(levels) > len(COMPONENTS):
         raise HeroError(
-            f"{path}: of the dimensions {', '.join(map(str, main.dims))} of {main.name}, {', '.join(space) or 'none'} "
+            f"{path}: of the dimensions {', '.join(names)} of {main.name}, {', '.join(space) or 'none'} "
             "are space; select 1 to 3 of space and one of time with xarray, and save that part."
         )
-    letters = {"t": of["time"], "xyz": space, "b" * len(of["row"]): of["row"], COMPONENTS: levels}
+    letters = {"t": time, "xyz": space, "b" * len(rows): rows, COMPONENTS: levels}
     return {name: letter for word, names in letters.items() for name, letter in zip(names, word, strict=False)}
 
 
