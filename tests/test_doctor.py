@@ -33,7 +33,7 @@ from hero.method.domain import Box
 from hero.method.domain.bands import Bands, GridBands, OneBand, split_modes
 from hero.method.domain.transform import shell_power
 from hero.report import doctor as tables
-from hero.report.figures.doctor import figures, run_figure
+from hero.report.doctor import figures, run_figure
 from hero.runs.checkpoint import read_weights, save_weights
 from hero.runs.config import RECOMMENDED, make_config
 from hero.runs.folder import Run

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from conftest import Call, assert_refused, tiny
-from hero.cli.finetune import find_checkpoint
 from hero.cli.options import Folders
+from hero.cli.train import find_checkpoint
 from hero.config import read_toml
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate, measure_before

@@ -16,7 +16,7 @@ import hero
 from conftest import Call
 from hero.analysis.doctor import diagnose
 from hero.data.formats import open_recording
-from hero.report.figures.doctor import figures
+from hero.report.doctor import figures
 from hero.runs.config import make_config
 from hero.runs.folder import Run, load_data
 from test_files import FNO, SMALL, settings, waves, write_pdearena, write_well

@@ -20,7 +20,7 @@ from fakes import fake_group, fake_row, fake_study, fake_test
 from hero.evaluation.evaluate import evaluate
 from hero.files import write_json
 from hero.report.inputs import gather
-from hero.report.names import BASELINE_TITLES
+from hero.report.listing import BASELINE_TITLES
 from hero.report.page.page import write_page
 from hero.report.page.player import LEVELS
 from hero.report.tables import format_number
@@ -254,7 +254,7 @@ def test_hover_and_keys_read_the_means_of_the_errors(fresh: Watched, runs: Path)
     assert chart.locator(".reading").text_content() == ""
 
 
-def test_the_axis_is_logarithmic_or_linear_and_the_metric_can_be_chosen(fresh: Watched) -> None:
+def test_the_axis_is_logarithmic_or_linear(fresh: Watched) -> None:
     chart, switch = panel(fresh.page, "Burgers, FNO"), fresh.page.locator("#curve-scale")
 
     def ticks() -> list[float]:
@@ -269,9 +269,7 @@ def test_the_axis_is_logarithmic_or_linear_and_the_metric_can_be_chosen(fresh: W
     assert np.ptp(np.diff(logarithmic)) > 0
     assert chart.locator("path.series").first.get_attribute("d") != line
     assert chart.locator(".threshold").count() == 1
-    fresh.page.select_option("#curve-metric", label="correlation, mean over trajectories")
-    assert "correlation against rollout step, linear" in chart.locator("svg[role=img]").get_attribute("aria-label")
-    assert chart.locator(".threshold").count() == 0
+    assert "nRMSE against rollout step, linear" in chart.locator("svg[role=img]").get_attribute("aria-label")
 
 
 def test_the_legend_hides_a_series(fresh: Watched) -> None:
@@ -406,7 +404,7 @@ def test_every_chart_can_be_saved(fresh: Watched, runs: Path, tmp_path: Path) ->
             chart.get_by_role("button", name=f"Save as {kind}: Burgers, FNO").click()
         files[kind] = tmp_path / download.value.suggested_filename
         download.value.save_as(files[kind])
-    assert [path.name for path in files.values()] == ["burgers-fno-nrmse-mean.svg", "burgers-fno-nrmse-mean.csv"]
+    assert [path.name for path in files.values()] == ["burgers-fno-nrmse.svg", "burgers-fno-nrmse.csv"]
     rows = list(csv.DictReader(files["CSV"].open(encoding="utf-8")))
     assert [int(row["rollout step"]) for row in rows] == list(range(1, 101))
     for method, label in zip(METHODS, ("Push-forward", "HERO"), strict=True):
@@ -568,7 +566,7 @@ def test_the_page_of_a_study(browser: Any, runs: Path, tmp_path: Path) -> None:
     assert page.locator("h1").inner_text() == "Main results"
     lead = page.locator(".lead").inner_text()
     assert "4 finished runs, 1 failed, 1 not run; 0 of 8 rollouts diverged." in lead
-    assert "Set for all rows, so not as in the paper: train.steps = 20." in lead
+    assert "Set for all rows: train.steps = 20." in lead
     assert "Burgers, FNO: nRMSE@100 relative to FNO-push_forward (" in lead
     assert "), paired by 2 seeds, is 0.988 with FNO-hero (" in lead
     assert "; 95 % interval 0.900 to 1.05, p = 0.3: open)." in lead

@@ -12,7 +12,7 @@ import pytest
 from matplotlib import colormaps
 
 from hero.report.inputs import gather
-from hero.report.names import BASELINE_TITLES
+from hero.report.listing import BASELINE_TITLES
 from hero.report.page.page import write_page
 from hero.report.page.player import LEVELS
 from hero.report.views import GREY, SIGNED, UNSIGNED, channel_titles

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from conftest import Call, assert_refused
-from fakes import spectrum_of
+from fakes import fake_errors, spectrum_of
 from hero.data.files.recording import Axis
 from hero.evaluation.evaluate import evaluate
-from hero.report.figures.curves import curves_figure, methods_chart
-from hero.report.figures.runs import panel_figures, run_figures
+from hero.report.figures.charts import curves_figure, error_chart
+from hero.report.figures.runs import panel_chart, run_figures
 from hero.report.figures.style import save
-from hero.report.inputs import gather
-from hero.report.names import BASELINE_TITLES
+from hero.report.inputs import Curves, gather
+from hero.report.listing import BASELINE_TITLES
 from hero.report.panels import panels_of
 from hero.report.views import SIGNED, UNSIGNED, Scale, View, named
 from hero.runs.config import make_config
@@ -96,7 +96,7 @@ def errors_of(run: Path) -> dict[str, np.ndarray]:
 def test_static_figures_have_every_channel(run: Path, tmp_path: Path) -> None:
     inputs = gather([run.name], run.parent)
     figures = dict(run_figures(inputs.runs[run.name]))
-    assert {"fields_t2m", "fields_u10", "spectrum", "error"} <= figures.keys()
+    assert {"fields_t2m", "fields_u10", "spectrum"} <= figures.keys()
     top = figures["fields_u10"].axes[0]
     (image,) = top.images
     assert image.get_array()[-1].min() > 0 > image.get_array()[:-1].max()  # north is up, drawn from below
@@ -107,17 +107,17 @@ def test_static_figures_have_every_channel(run: Path, tmp_path: Path) -> None:
     assert masked.images[0].get_cmap().name == UNSIGNED
     assert np.ma.getmaskarray(masked.images[0].get_array()).sum() == (~land()).sum()
     assert [text.get_text() for text in masked.texts] == []  # nothing diverged
-    labels = [text.get_text() for text in figures["error"].legends[0].get_texts()]
-    assert labels == ["mean over channels", "t2m", "u10", *BASELINE_TITLES.values()]
-    assert figures["error"].axes[0].get_ylabel() == "VRMSE"
     assert len([axes for axes in figures["spectrum"].axes if axes.lines]) == 2 * len({1, 3})
     (drawn,) = panels_of(inputs)
-    assert [name for name, _ in panel_figures(drawn)] == [f"curves_weather_fno{end}" for end in ("", "_t2m", "_u10")]
+    for channel in ("", "t2m", "u10"):
+        chart = panel_chart(drawn, channel)
+        assert [curve.label for curve in chart.curves] == ["HERO", *BASELINE_TITLES.values()]
+        assert chart.unit == "VRMSE"
     save(figures["fields_t2m"], tmp_path / "fields.png")
 
 
 def test_ticks_of_steps_are_whole(tmp_path: Path) -> None:
-    figure = curves_figure(methods_chart("short", {"one": np.array([[[0.1, 0.2, 0.3]]])}))
+    figure = curves_figure(error_chart("short", {"one": [Curves.of(fake_errors(np.array([[0.1, 0.2, 0.3]])))]}))
     save(figure, tmp_path / "short.png")
     assert all(tick == round(tick) for tick in figure.axes[0].get_xticks())
 

@@ -190,7 +190,7 @@ def test_the_files_say_the_same(studied: Path, tmp_path: Path) -> None:
             ours = study_number(cell, row).text
             assert ours.startswith(format_number(cell.mean))
             assert (f"**{ours}**" if cell.best else ours) in text
-    assert "Set here for all rows, so not as in the paper: task.resolution = 32" in text
+    assert "Set for all rows: task.resolution = 32" in text
     figures = sorted(path.name for path in folder.glob("*.png"))
     assert figures == ["curves-burgers-fno-relative.png", "curves-dispersion-fno-relative.png", "ranks-relative.png"]
     (summary,) = result.statistics
@@ -269,7 +269,7 @@ def test_an_interrupted_study_leaves_the_table_so_far(
     assert cell.std is None
     text = (folder_of(runs_dir) / "table.md").read_text()
     assert "| FNO-HERO (1 of 2 seeds) |" in text
-    assert "2 of 4 runs are not finished; the same command resumes them." in text
+    assert "Not finished: 2 of 4 runs" in text
 
 
 def test_a_failed_run_is_shown_and_the_others_are_there(call: Call, again: Path, data_dir: Path) -> None:

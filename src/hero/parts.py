@@ -57,9 +57,9 @@ PUBLICATIONS: Registry[Any] = Registry("publication", {"paper": "hero.paper.numb
 STUDY_FIGURES: Registry[Any] = Registry(
     "kind of figures",
     {
-        "curves": "hero.report.figures.studies:curves",
-        "setting": "hero.report.figures.studies:setting",
-        "none": "hero.report.figures.studies:no_figures",
+        "curves": "hero.report.figures.runs:curves",
+        "setting": "hero.report.figures.runs:setting",
+        "none": "hero.report.figures.runs:no_figures",
         "rollout": "hero.paper.rollout:rollout_figures",
         "landscape": "hero.paper.landscape:landscape_figures",
     },

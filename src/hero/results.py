@@ -148,12 +148,12 @@ class Comparison:
 
     def plot(self) -> Figure:
         """The error of each strategy along the rollout, with every seed."""
-        from hero.report.figures.curves import curves_figure, methods_chart
-        from hero.report.figures.studies import errors_of
+        from hero.report.figures.charts import curves_figure, error_chart
+        from hero.report.figures.runs import group_curves
 
         (group,) = self.study.groups
         tests = [test for summary in self.study.statistics for test in summary.tests]
-        return curves_figure(methods_chart(group.title, *errors_of(group, self.runs)), tests)
+        return curves_figure(error_chart(group.title, group_curves(group, self.runs)), tests)
 
     def __repr__(self) -> str:
         return f"<hero comparison of {', '.join(row.strategy for row in self.study.rows)} in {self.path}>"

@@ -16,26 +16,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from hero.cli import doctor, finetune, listing, plan, runs, train, use
+from hero.cli import plan, runs, train, use
 from hero.cli.options import flat
 from hero.config.registry import command_line
 from hero.errors import DISTRIBUTION, OUT_OF_MEMORY, HeroError, is_out_of_memory, unknown_name, visible
 from hero.ranks import RANKS
 
 GROUPS: dict[str, tuple[Callable[..., Any], ...]] = {
-    "Train": (train.train, finetune.finetune, train.compare, train.study),
-    "Look at runs": (
-        use.evaluate,
-        runs.report,
-        runs.animate,
-        runs.landscape,
-        runs.probe,
-        runs.anatomy,
-    ),
-    "Use a trained operator": (runs.export, use.predict),
-    "Before training": (doctor.doctor, plan.settings, plan.describe),
+    "Train": (train.train, train.finetune, train.compare, train.study),
+    "Look at runs": (use.evaluate, runs.report, runs.animate, runs.landscape, runs.probe, runs.anatomy),
+    "Use a trained operator": (use.export, use.predict),
+    "Before training": (plan.doctor, plan.settings, plan.describe),
 }
-RUN_ACTIONS: dict[str, Callable[..., Any]] = {"rm": listing.remove, "rename": listing.rename}
+RUN_ACTIONS: dict[str, Callable[..., Any]] = {"rm": runs.remove, "rename": runs.rename}
 DATA_ACTIONS: dict[str, Callable[..., Any]] = {"list": plan.list_tasks, "make": plan.make_data, "show": plan.show_data}
 SHARED = ("train", "finetune")
 """Commands that torchrun may start."""
@@ -88,7 +81,6 @@ class Commands(Quick, TyperGroup):
 
 
 def print_version(wanted: bool) -> None:
-    """Print the version and stop."""
     if wanted:
         print(f"hero {installed_version(DISTRIBUTION)}")
         raise typer.Exit
@@ -119,7 +111,7 @@ def make_app() -> typer.Typer:
         for function in commands:
             top.command(function.__name__, cls=Command, rich_help_panel=panel)(flat(function))
     data = typer.Typer(cls=Commands, help="List, make or show the benchmark data.")
-    listed = typer.Typer(cls=Commands, callback=flat(listing.list_runs), invoke_without_command=True)
+    listed = typer.Typer(cls=Commands, callback=flat(runs.list_runs), invoke_without_command=True)
     for group, actions in ((data, DATA_ACTIONS), (listed, RUN_ACTIONS)):
         for name, function in actions.items():
             group.command(name, cls=Command)(flat(function))
@@ -168,7 +160,6 @@ def with_dashes(sentence: str) -> str:
 
 
 def options_of(command: Any) -> Iterator[str]:
-    """The options of a command and of those in it."""
     yield from (name for param in command.params for name in param.opts)
     for inner in getattr(command, "commands", {}).values():
         yield from options_of(inner)

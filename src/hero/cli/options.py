@@ -2,12 +2,11 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Collection
-from copy import copy
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,55 +17,50 @@ if TYPE_CHECKING:
     from hero.runs.config import RunConfig
     from hero.study.worker import Workers
 
-NAMES: dict[str, Collection[str]] = {
-    "task": parts.TASKS,
-    "strategy": parts.STRATEGIES,
-    "backbone": parts.BACKBONES,
-    "size": parts.SIZES,
-    "study": parts.STUDIES,
-    "preset": parts.PRESETS,
-    "logger": parts.LOGGERS,
-    "budget": parts.BUDGETS,
-    "format": parts.FORMATS,
-}
-"""The names that help and completion show, by kind."""
-
 
 def setting_names() -> list[str]:
     """Every setting, from a list that `tools/setting_names.py` writes: importing their classes would load torch."""
     return (Path(__file__).parent / "settings.txt").read_text(encoding="utf-8").split()
 
 
-def complete(kind: str) -> Callable[..., list[str]]:
-    """Completion of a name, or of the last one of several names separated by commas."""
+def run_ids(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Completion of a run."""
+    found = Path(ctx.params.get("runs") or "runs").glob(f"{incomplete}*/config.toml")
+    return sorted(path.parent.name for path in found)
 
-    def run_ids(ctx: typer.Context, incomplete: str) -> list[str]:
-        found = Path(ctx.params.get("runs") or "runs").glob(f"{incomplete}*/config.toml")
-        return sorted(path.parent.name for path in found)
 
-    def settings(incomplete: str) -> list[str]:
-        return [f"{name}=" for name in setting_names() if name.startswith(incomplete)]
+def settings(incomplete: str) -> list[str]:
+    """Completion of a setting that is given a value."""
+    return [f"{name}=" for name in setting_names() if name.startswith(incomplete)]
 
-    def topics(incomplete: str) -> list[str]:
-        sections = dict.fromkeys(name.partition(".")[0] for name in setting_names() if "." in name)
-        return [name for name in (*parts.TASKS, *sections) if name.startswith(incomplete)]
 
-    def matches(incomplete: str) -> list[str]:
-        before, comma, _ = incomplete.rpartition(",")
-        return [name for word in NAMES[kind] if (name := before + comma + word).startswith(incomplete)]
-
-    others: dict[str, Callable[..., list[str]]] = {"run": run_ids, "setting": settings, "topic": topics}
-    return others.get(kind, matches)
+def topics(incomplete: str) -> list[str]:
+    """Completion of a benchmark or a section of the settings."""
+    sections = dict.fromkeys(name.partition(".")[0] for name in setting_names() if "." in name)
+    return [name for name in (*parts.TASKS, *sections) if name.startswith(incomplete)]
 
 
 def option(
-    metavar: str, text: str, kind: str | None = None, make: Callable[..., Any] = typer.Option, **more: Any
+    metavar: str,
+    text: str,
+    names: Collection[str] | Callable[..., list[str]] = (),
+    spelled: Sequence[str] = (),
+    make: Callable[..., Any] = typer.Option,
+    **more: Any,
 ) -> Any:
-    """An option with a value; `kind` completes it from a registry, whose names replace NAMES in `text`."""
-    if kind:
-        more["autocompletion"] = complete(kind)
-        text = text.replace("NAMES", ", ".join(NAMES[kind])) if "NAMES" in text else text
-    return make(metavar=metavar, help=text, **more)
+    """An option with a value; `names`, which also replace NAMES in `text`, or a function complete it.
+
+    Of several names separated by commas the last one is completed.
+    """
+
+    def matches(incomplete: str) -> list[str]:
+        before, comma, _ = incomplete.rpartition(",")
+        return [name for word in known if (name := before + comma + word).startswith(incomplete)]
+
+    known = () if callable(names) else names
+    if names:
+        more["autocompletion"] = names if callable(names) else matches
+    return make(*spelled, metavar=metavar, help=text.replace("NAMES", ", ".join(known)), **more)
 
 
 argument = partial(option, make=typer.Argument)
@@ -77,17 +71,22 @@ def flag(name: str, text: str) -> Any:
     return typer.Option(name, help=text)
 
 
-TASK = argument("TASK|FILE", "Benchmark (`hero data list` shows all), or file or folder of your trajectories.", "task")
+TASK = argument(
+    "TASK|FILE", "Benchmark (`hero data list` shows all), or file or folder of your trajectories.", parts.TASKS
+)
 TaskName = Annotated[str | None, TASK]
 RequiredTask = Annotated[str, TASK]
-RunName = Annotated[str, argument("RUN", "Run folder, run id, or a unique part of the id.", "run")]
-Backbone = Annotated[str | None, option("NAME", "One of: NAMES, or package.module:Class (default fno).", "backbone")]
+RunName = Annotated[str, argument("RUN", "Run folder, run id, or a unique part of the id.", run_ids)]
+Backbone = Annotated[
+    str | None, option("NAME", "One of: NAMES, or package.module:Class (default fno).", parts.BACKBONES)
+]
 Size = Annotated[
     str | None,
-    option("NAME", "Size of the network: NAMES (default: base for files, as in the paper for benchmarks).", "size"),
+    option(
+        "NAME", "Size of the network: NAMES (default: base for files, as in the paper for benchmarks).", parts.SIZES
+    ),
 ]
 SEEDS = option("N|A-B|A,B", "N seeds from 0; 10-14 or 3,7 names them.")
-Open = Annotated[bool, flag("--open", "Show it in the browser.")]
 AsJson = Annotated[bool, flag("--json", "Print plain JSON instead of the table.")]
 
 
@@ -99,14 +98,13 @@ def not_a_folder(path: Path | None) -> Path | None:
 
 
 JsonFile = Annotated[Path | None, option("FILE", "Also write all numbers to this file.", callback=not_a_folder)]
-
-
 TrustCode = Annotated[
     bool, flag("--trust-code", "Allow code that a run, a file or --config names; only for sources that you trust.")
 ]
-
-
 MOST_SEEDS = 1000
+in_folders = partial(option, rich_help_panel="Folders")
+in_settings = partial(option, rich_help_panel="Settings")
+in_workers = partial(option, rich_help_panel="Where the runs are computed")
 
 
 def seed_numbers(text: str) -> list[int]:
@@ -128,9 +126,8 @@ def seed_numbers(text: str) -> list[int]:
 class Folders:
     """Where runs and data are, and whether their code may be run."""
 
-    panel: ClassVar = "Folders"
-    runs: Annotated[Path, option("DIR", "Folder of the runs.", envvar="HERO_RUNS")] = Path("runs")
-    data: Annotated[Path, option("DIR", "Folder of the data.", envvar="HERO_DATA")] = Path("data")
+    runs: Annotated[Path, in_folders("DIR", "Folder of the runs.", envvar="HERO_RUNS")] = Path("runs")
+    data: Annotated[Path, in_folders("DIR", "Folder of the data.", envvar="HERO_DATA")] = Path("data")
     trust_code: TrustCode = False
 
     def __post_init__(self) -> None:
@@ -142,7 +139,6 @@ class Folders:
             )
 
     def find(self, run: str) -> Path:
-        """The folder of a run."""
         from hero.runs.stored import find_run
 
         return find_run(run, self.runs)
@@ -152,15 +148,15 @@ class Folders:
 class Configuration:
     """A configuration: preset, then file, then single settings."""
 
-    panel: ClassVar = "Settings"
     preset: Annotated[
-        str | None, option("NAME", "Base values: NAMES (default: paper; recipe if no strategy is named).", "preset")
+        str | None,
+        in_settings("NAME", "Base values: NAMES (default: paper; recipe if no strategy is named).", parts.PRESETS),
     ] = None
-    config: Annotated[Path | None, option("FILE", "TOML file, such as config.toml of a run.")] = None
+    config: Annotated[Path | None, in_settings("FILE", "TOML file, such as config.toml of a run.")] = None
     set: Annotated[
         list[str] | None,
-        option(
-            "KEY=VALUE", "Override a setting, e.g. train.lr=1e-3 (repeatable; `hero settings` lists them).", "setting"
+        in_settings(
+            "KEY=VALUE", "Override a setting, e.g. train.lr=1e-3 (repeatable; `hero settings` lists them).", settings
         ),
     ] = None
 
@@ -182,7 +178,6 @@ class Configuration:
         return dict(map(parse_override, self.set or ())) | given
 
     def resolve(self, command: str | None = None, **named: Any) -> "RunConfig":
-        """The configuration."""
         from hero.runs.config import make_config
 
         values = self.values(command, **named)
@@ -208,11 +203,10 @@ class Configuration:
 class OneRun:
     """The names of one run."""
 
-    panel: ClassVar = None
     task: TaskName = None
     strategy: Annotated[
         str | None,
-        option("NAME", "One of: NAMES; as in the paper unless a preset is named.", "strategy"),
+        option("NAME", "One of: NAMES; as in the paper unless a preset is named.", parts.STRATEGIES),
     ] = None
     backbone: Backbone = None
     size: Size = None
@@ -229,20 +223,21 @@ class OneRun:
 class WorkerOptions:
     """Where the runs of a command are computed."""
 
-    panel: ClassVar = "Where the runs are computed"
-    workers: Annotated[int, option("N", "Runs at a time (on a cluster: per machine); 0 computes in this process.")] = 1
-    cluster: Annotated[str | None, option("ADDRESS", "Ray cluster: host:port, auto, or local to start one.")] = None
-    cpus: Annotated[float | None, option("X", "On a cluster: CPUs of each run (default: smallest machine / N).")] = None
-    gpus: Annotated[float, option("X", "On a cluster: GPUs of each run, such as 0.5 to share one.")] = 0.0
-    retries: Annotated[int, option("N", "On a cluster: further tries of a run whose worker died.")] = 3
-
-    processes: Annotated[int, option("N", "Processes that share each run; they share its CPUs and GPUs.")] = 1
+    workers: Annotated[
+        int, in_workers("N", "Runs at a time (on a cluster: per machine); 0 computes in this process.")
+    ] = 1
+    cluster: Annotated[str | None, in_workers("ADDRESS", "Ray cluster: host:port, auto, or local to start one.")] = None
+    cpus: Annotated[
+        float | None, in_workers("X", "On a cluster: CPUs of each run (default: smallest machine / N).")
+    ] = None
+    gpus: Annotated[float, in_workers("X", "On a cluster: GPUs of each run, such as 0.5 to share one.")] = 0.0
+    retries: Annotated[int, in_workers("N", "On a cluster: further tries of a run whose worker died.")] = 3
+    processes: Annotated[int, in_workers("N", "Processes that share each run; they share its CPUs and GPUs.")] = 1
 
     def build(self) -> "Workers":
-        """The workers."""
         from hero.study.worker import Workers
 
-        return Workers(self.workers, self.cluster, self.cpus, self.gpus, self.retries, self.processes)
+        return Workers(*dataclasses.astuple(self))
 
 
 def allow_code(trusted: bool) -> None:
@@ -260,7 +255,6 @@ def check_task(task: str | None) -> None:
 
 
 def split_names(text: str | None) -> list[str] | None:
-    """Names separated by commas."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
@@ -271,10 +265,7 @@ def flat(function: Callable[..., Any]) -> Callable[..., Any]:
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
         if dataclasses.is_dataclass(parameter.annotation):
             groups[name] = parameter.annotation
-            for part in inspect.signature(groups[name]).parameters.values():
-                shown = copy(part.annotation.__metadata__[0])
-                shown.rich_help_panel = groups[name].panel
-                parameters.append(part.replace(annotation=Annotated[part.annotation.__origin__, shown]))
+            parameters += inspect.signature(groups[name]).parameters.values()
         else:
             parameters.append(parameter)
 

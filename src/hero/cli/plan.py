@@ -1,4 +1,4 @@
-"""Commands before training: `hero data`, `hero settings` and `hero describe`."""
+"""Commands before training: `hero doctor`, which also explains a run, `hero data`, `hero settings`, `hero describe`."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +16,8 @@ from hero.cli.options import (
     argument,
     check_task,
     option,
+    run_ids,
+    topics,
 )
 from hero.cli.show import show, show_json, show_rows
 from hero.console import say
@@ -23,6 +25,7 @@ from hero.errors import HeroError, unknown_name
 from hero.parts import TASKS, key_of
 
 if TYPE_CHECKING:
+    from hero.analysis.doctor import Diagnosis
     from hero.data import Task
     from hero.runs.config import RunConfig
 
@@ -75,7 +78,7 @@ def settings(
     settings: Configuration,
     words: Annotated[
         list[str] | None,
-        argument("TASK|FILE|SECTION|NAME", "Data, of which the values are shown, and parts of the list.", "topic"),
+        argument("TASK|FILE|SECTION|NAME", "Data, of which the values are shown, and parts of the list.", topics),
     ] = None,
     as_json: AsJson = False,
     trust_code: TrustCode = False,
@@ -145,3 +148,84 @@ def describe(
     show(structure_table(find_structure(config, sample_data(config, where.data))))
     if json:
         found.write(json)
+
+
+def doctor(
+    name: Annotated[str, argument("FILE|FOLDER|RUN", "Trajectories in a file or folder, or a trained run.", run_ids)],
+    where: Folders,
+    layout: Annotated[
+        str, option("WORD", "Axes of an array, such as btcxy, or names of files, such as sim_{b}/{c}_{t}.npy.")
+    ] = "",
+    out: Annotated[Path | None, option("DIR", "Folder of the pictures (default: doctor-NAME).")] = None,
+    json: JsonFile = None,
+) -> int:
+    """Check whether trajectories are fit for training, or explain why the rollout of a run fails.
+
+    Exit code of a file: 0 fit for training, 1 problems to solve first, 2 unreadable.
+    """
+    folder = find_only_run(name, where)
+    if folder is None:
+        return examine_file(Path(name), layout, out or Path(f"doctor-{Path(name).resolve().stem}"), json)
+    examine_run(folder, where.data, json)
+    return 0
+
+
+def examine_file(path: Path, layout: str, out: Path, json: Path | None) -> int:
+    """Print the diagnosis of a file, draw its pictures, and return the exit code."""
+    from hero.analysis.doctor import diagnose
+    from hero.data.formats import open_recording
+    from hero.report import doctor
+    from hero.report.figures.style import save
+
+    recording = open_recording(path, layout)
+    found = diagnose(recording, str(path), layout)
+    for table in (doctor.facts_table(found), doctor.channels_table(found), doctor.findings_table(found)):
+        show(table)
+    for name, figure in doctor.figures(found, recording).items():
+        save(figure, out / f"{name}.png")
+    if json:
+        found.write(json)
+    network = "" if found.problems else show_operator(found, out)
+    say(f"pictures: {out}", style="dim")
+    say(*doctor.verdict(found, network))
+    return int(bool(found.problems))
+
+
+def show_operator(found: "Diagnosis", data_dir: Path) -> str:
+    """Print what the operator keeps that the command of a diagnosis trains; returns its network and what it costs."""
+    from hero.parts import RECOMMENDED
+    from hero.report.content import structure_table
+    from hero.runs.config import make_config
+    from hero.runs.structure import find_structure, sample_data
+    from hero.study.cost.count import network_sentence
+
+    words = [f"{key}={value}" for key, value in found.settings.items()]
+    config = make_config(RECOMMENDED, overrides=[f"data.path={found.source}", *words])
+    show(structure_table(find_structure(config, sample_data(config, data_dir))))
+    return network_sentence(config)
+
+
+def find_only_run(name: str, where: Folders) -> Path | None:
+    """The run of that name; None where it is not a run but something on the disk, or nothing at all."""
+    if Path(name).exists() and not (Path(name) / "config.toml").is_file():
+        return None
+    try:
+        return where.find(name)
+    except HeroError:
+        if Path(name).suffix or "/" in name or ":" in name:
+            return None  # a missing file: its reader says so
+        raise
+
+
+def examine_run(run: Path, data_dir: Path, json: Path | None) -> None:
+    """Print why the rollout of a run fails, and draw it."""
+    from hero.analysis.doctor_run import doctor_run
+    from hero.report.doctor import run_figure, run_table
+    from hero.report.figures.style import save
+
+    found = doctor_run(run, data_dir)
+    show(run_table(found))
+    say(f"figure: {save(run_figure(found), run / 'figures' / 'doctor.png')}", style="dim")
+    if json:
+        found.write(json)
+    say(found.verdict)

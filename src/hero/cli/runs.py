@@ -1,57 +1,133 @@
-"""Commands on one run that exists, from its report to `hero export`."""
+"""Commands on runs that exist: `hero runs`, which loads no torch, their report, pictures and analyses."""
 
+import shutil
+import sys
+import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from hero.cli.options import Folders, Open, RunName, argument, flag, option
-from hero.cli.show import show, show_file, show_rows
+import typer
+
+from hero.cli.options import AsJson, Folders, RunName, argument, flag, option, run_ids
+from hero.cli.show import show, show_json
 from hero.console import say
-from hero.errors import HeroError
+from hero.errors import HeroError, visible
 
 if TYPE_CHECKING:
     from hero.records import Record
-    from hero.runs.records import Metrics
+    from hero.report.listing import ListedRun
 
 
-def measure(run: Path, data_dir: Path) -> "Metrics":
-    """Evaluate a run and write its page."""
-    from hero.evaluation.evaluate import evaluate
-    from hero.report import write_run_page
-    from hero.runs.folder import Run
+def list_runs(
+    context: typer.Context,
+    where: Folders,
+    as_json: AsJson = False,
+) -> None:
+    """List the runs; remove or rename them."""
+    if context.invoked_subcommand:
+        if any(is_typed(context, name) for name in context.params):
+            action = context.invoked_subcommand
+            raise HeroError(f"options come after the action; write them as in `hero runs {action} RUN --runs DIR`.")
+        return
+    from hero.report.listing import runs_table
 
-    metrics = evaluate(run, data_dir)
-    opened = Run(run)
-    if opened.before:
-        from hero.report.figures.curves import finetune_figure
-        from hero.report.figures.style import save
+    listed, notices = read_runs(where.runs)
+    if as_json:
+        show_json([as_plain(run) for run in listed])
+    elif listed:
+        show(runs_table(listed))
+    else:
+        say(f"there are no runs in {where.runs} yet; `hero train burgers` starts one")
+    for notice in notices:
+        print(f"hero: {visible(notice)}", file=sys.stderr)
 
-        figure = finetune_figure(opened.before_errors, opened.errors, opened.config.source.title)
-        save(figure, run / "figures" / "finetune.png")
-    write_run_page(run)
-    return metrics
+
+def is_typed(context: typer.Context, name: str) -> bool:
+    """Whether an option stands on the command line, and not only in the environment."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
-def show_result(metrics: "Metrics", run: Path) -> None:
-    """Print the metrics of a run and the place of its page."""
-    from hero.report.content import change_table, metrics_tables
-    from hero.runs.folder import Run
+def read_runs(folder: Path) -> "tuple[list[ListedRun], list[str]]":
+    """The runs in a folder, oldest first, and what could not be read."""
+    from hero.report.listing import ListedRun
+    from hero.runs import stored
 
-    before = Run(run).before
-    tables = metrics_tables(metrics, Run(run).config)
-    for table in [change_table(before, metrics), *tables[1:]] if before else tables:
-        show(table)
-    say(f"report: {run / 'report.html'}")
+    listed: list[ListedRun] = []
+    notices: list[str] = []
+    for run in map(stored.StoredRun, stored.list_runs(folder)):
+        try:
+            label = run.label
+        except HeroError as error:
+            label = stored.Label()
+            notices.append(str(error))
+        try:
+            metrics = run.metrics
+            notice = None if metrics else run.log.notice
+            listed.append(ListedRun(run.name, metrics, "finished" if metrics else run.status, label))
+            notices += [notice] if notice else []
+        except HeroError as error:
+            listed.append(ListedRun(run.name, None, "unreadable", label))
+            notices.append(str(error))
+    return listed, notices
+
+
+def as_plain(run: "ListedRun") -> dict[str, object]:
+    """A run for `--json`: what the table says, and all its metrics."""
+    metrics = run.metrics.model_dump() if run.metrics else None
+    return {"run": run.name, **run.label.model_dump(), "status": run.status, "metrics": metrics}
+
+
+def remove(
+    names: Annotated[list[str], argument("RUN...", "Ids of runs, or unique parts of them.", run_ids)],
+    where: Folders,
+    yes: Annotated[bool, flag("--yes", "Do not ask.")] = False,
+) -> int:
+    """Delete runs with their weights and results; asks first."""
+    from hero.files import run_lock
+
+    folders = list(dict.fromkeys(map(where.find, names)))
+    for folder in folders:
+        if folder.is_symlink() or folder.resolve().parent != where.runs.resolve():
+            raise HeroError(f"{folder} is not in the folder of the runs, {where.runs}; name that with --runs.")
+    if not yes and not is_agreed(f"delete {', '.join(folder.name for folder in folders)}?"):
+        say("nothing is deleted; `--yes` deletes without asking")
+        return 1
+    for folder in folders:
+        with run_lock(folder):
+            (folder / "config.toml").unlink()  # first: what a kill leaves is not a run
+            shutil.rmtree(folder)
+        say(f"deleted: {folder}")
+    return 0
+
+
+def is_agreed(question: str) -> bool:
+    print(visible(question), "[y/N] ", end="", flush=True)
+    return bool(sys.stdin) and sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def rename(
+    run: RunName,
+    name: Annotated[str, argument("NAME", "What tables and pages call it; '' for no name.")],
+    where: Folders,
+) -> None:
+    """Give a run a name; its id and its folder stay."""
+    from hero.runs.stored import StoredRun
+
+    found = StoredRun(where.find(run))
+    found.rename(name)
+    say(f"{found.name}: {found.label.name or 'no name'}")
 
 
 def report(
     where: Folders,
     names: Annotated[
         list[str] | None,
-        argument("RUN|STUDY|COMPARISON", "Folder, id or unique part of the id (default: all finished runs).", "run"),
+        argument("RUN|STUDY|COMPARISON", "Folder, id or unique part of the id (default: all finished runs).", run_ids),
     ] = None,
     out: Annotated[Path | None, option("FILE.html", "The page (default: report.html in the folder named).")] = None,
     figures: Annotated[Path | None, option("DIR", "Also write every figure as PDF and PNG here.")] = None,
-    open: Open = False,
+    open: Annotated[bool, flag("--open", "Show it in the browser.")] = False,
 ) -> None:
     """Write one HTML page of runs, a study or a comparison."""
     from hero.report.figures.runs import write_figures
@@ -67,7 +143,7 @@ def report(
     if figures:
         say(f"figures: {len(write_figures(inputs, figures))} as PDF and PNG in {figures}")
     if open:
-        show_file(page)
+        webbrowser.open(page.resolve().as_uri())
 
 
 def animate(
@@ -77,7 +153,6 @@ def animate(
     steps: Annotated[int | None, option("N", "The first N rollout steps (default: all).")] = None,
     fps: Annotated[int, option("N", "Frames per second.")] = 12,
     channel: Annotated[str | None, option("NAME", "The channel that is drawn (default: the first).")] = None,
-    open: Open = False,
 ) -> None:
     """Draw the rollout of an evaluated run as GIF or MP4."""
     folder = where.find(run)
@@ -85,16 +160,14 @@ def animate(
 
     path = animation.animate(folder, out, steps, fps, channel)
     say(f"animation: {path} ({path.stat().st_size / 1e6:.1f} MB)")
-    if open:
-        show_file(path)
 
 
-def landscape(run: RunName, where: Folders, open: Open = False) -> None:
+def landscape(run: RunName, where: Folders) -> None:
     """Draw kept checkpoints (train.keep_every) against the final one, along the rollout."""
     folder = where.find(run)
     from hero.paper.landscape import measure_landscape
 
-    show_analysis(folder, "landscape", measure_landscape(folder, where.data), open)
+    show_analysis(folder, "landscape", measure_landscape(folder, where.data))
 
 
 def probe(
@@ -105,13 +178,12 @@ def probe(
         int | None, option("N", "Steps of the long-horizon risk (default: 50, or what the data have).")
     ] = None,
     windows: Annotated[int, option("N", "Validation windows measured.")] = 120,
-    open: Open = False,
 ) -> None:
     """Measure the quantities of HERO's theory on the checkpoints of a HERO run."""
     folder = where.find(run)
     from hero.paper import probe
 
-    show_analysis(folder, "probe", probe.probe(folder, where.data, step or [], horizon, windows), open)
+    show_analysis(folder, "probe", probe.probe(folder, where.data, step or [], horizon, windows))
 
 
 def anatomy(
@@ -123,17 +195,16 @@ def anatomy(
     trajectories: Annotated[int, option("N", "The first N trajectories.")] = 10,
     split: Annotated[str, option("NAME", "val, or test once nothing is tuned any more.")] = "val",
     without_solver: Annotated[bool, flag("--without-solver", "Do not use the solver (faster).")] = False,
-    open: Open = False,
 ) -> None:
     """Show which wavenumbers dominate the error of a trained operator at step T."""
     folder = where.find(run)
     from hero.analysis import anatomy
 
     found = anatomy.anatomy(folder, where.data, steps, trajectories, split, not without_solver)
-    show_analysis(folder, "anatomy", found, open)
+    show_analysis(folder, "anatomy", found)
 
 
-def show_analysis(run: Path, name: str, found: "Record", open: bool) -> None:
+def show_analysis(run: Path, name: str, found: "Record") -> None:
     """Print an analysis of a run, write its figure into the run folder, and name the command that makes its page."""
     from hero.report.figures.style import save
     from hero.report.registries import ANALYSES
@@ -146,32 +217,3 @@ def show_analysis(run: Path, name: str, found: "Record", open: bool) -> None:
     path = save(analysis.figure(found, Run(run).config), run / "figures" / f"{name}.png")
     say(f"figure: {path}")
     say(f"`hero report {run.name}` adds it to the report", style="dim")
-    if open:
-        show_file(path)
-
-
-def export(
-    run: RunName,
-    where: Folders,
-    format: Annotated[str, option("NAME", "One of: NAMES, both of them, or folder.", "format")] = "both",
-    out: Annotated[Path | None, option("DIR", "Folder of the files (default: RUN/export).")] = None,
-    license: Annotated[str, option("NAME", "Licence in the card of a model folder, such as mit.")] = "unknown",
-) -> None:
-    """Write a run as ONNX and torch.export files, checked along a rollout, or as a model folder to hand on."""
-    folder = where.find(run)
-    from hero.deploy.export import FORMATS, export_run
-    from hero.deploy.model_folder import write_folder
-
-    if format == "folder":
-        say(f"model folder: {write_folder(folder, out or folder / 'export' / 'model', license)}")
-        return
-    say(f"exporting {folder.name}: some seconds without progress", style="dim")
-    checks = export_run(folder, where.data, out, tuple(FORMATS) if format == "both" else (format,)).values()
-    rows = {"one step, largest along its rollout": [check.one_step for check in checks]}
-    steps, shown, title = next((check.steps, check.rollout, check.measure) for check in checks)
-    rows |= {f"free rollout, step {k}": [check.rollout[k] for check in checks] for k in shown}
-    rows[f"test {title}@{steps} of the file"] = [check.error for check in checks]
-    rows[f"test {title}@{steps} of the original"] = [check.original_error for check in checks]
-    headings = "relative difference from the original", *(check.path.name for check in checks)
-    show_rows("", headings, [(text, *(f"{x:.4g}" for x in values)) for text, values in rows.items()], numbers=True)
-    say(*(f"{check.path}: {check.path.stat().st_size / 1000:.0f} kB" for check in checks))

@@ -1,7 +1,5 @@
-"""Tables on the screen."""
+"""Tables and results on the screen."""
 
-import dataclasses
-import webbrowser
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +8,7 @@ from hero.console import console, is_plain, say
 
 if TYPE_CHECKING:
     from hero.report.tables import Table
+    from hero.runs.records import Metrics
 
 
 def show(table: "Table") -> None:
@@ -19,14 +18,9 @@ def show(table: "Table") -> None:
     if table.rows and is_plain():
         say(table.to_text())
     elif table.rows:
-        console.print(dataclasses.replace(table, title="").fitting(console.width).to_rich())
+        console.print(table.fitting(console.width).to_rich())
     say(*(f"warning: {warning}" for warning in table.warnings), style="yellow")
     say(*table.notes, style="dim")
-
-
-def show_file(path: Path) -> None:
-    """Show a page or picture in the browser."""
-    webbrowser.open(path.resolve().as_uri())
 
 
 def show_json(content: object) -> None:
@@ -41,3 +35,32 @@ def show_rows(title: str, headings: Sequence[str], rows: Iterable[Sequence[objec
     from hero.report.tables import Table
 
     show(Table.of_words(title, headings, rows, numbers))
+
+
+def measure(run: Path, data_dir: Path) -> "Metrics":
+    """Evaluate a run and write its page."""
+    from hero.evaluation.evaluate import evaluate
+    from hero.report import write_run_page
+    from hero.runs.folder import Run
+
+    metrics = evaluate(run, data_dir)
+    opened = Run(run)
+    if opened.before:
+        from hero.report.figures.runs import finetune_figure
+        from hero.report.figures.style import save
+
+        save(finetune_figure(opened), run / "figures" / "finetune.png")
+    write_run_page(run)
+    return metrics
+
+
+def show_result(metrics: "Metrics", run: Path) -> None:
+    """Print the metrics of a run and the place of its page."""
+    from hero.report.content import change_table, metrics_tables
+    from hero.runs.folder import Run
+
+    before = Run(run).before
+    tables = metrics_tables(metrics, Run(run).config)
+    for table in [change_table(before, metrics), *tables[1:]] if before else tables:
+        show(table)
+    say(f"report: {run / 'report.html'}")

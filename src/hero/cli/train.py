@@ -1,13 +1,24 @@
-"""Commands that train: `hero train`, `hero compare` and `hero study`."""
+"""Commands that train: `hero train`, `hero finetune`, `hero compare` and `hero study`."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import hero.parts as parts
 from hero.cli import options
-from hero.cli.options import Configuration, Folders, OneRun, WorkerOptions, argument, flag, option, split_names
-from hero.cli.runs import measure, show_result
-from hero.cli.show import show, show_json
+from hero.cli.options import (
+    Configuration,
+    Folders,
+    OneRun,
+    WorkerOptions,
+    argument,
+    flag,
+    in_folders,
+    option,
+    run_ids,
+    split_names,
+)
+from hero.cli.show import measure, show, show_json, show_result
 from hero.console import say
 from hero.errors import HeroError
 from hero.ranks import RANKS
@@ -18,15 +29,15 @@ if TYPE_CHECKING:
     from hero.study.records import StudyResult
     from hero.study.worker import Workers
 
-STRATEGIES = option("A,B,...", "Some of: NAMES.", "strategy")
+STRATEGIES = option("A,B,...", "Some of: NAMES.", parts.STRATEGIES)
 
 
 def train(
     run: OneRun,
     settings: Configuration,
     where: Folders,
-    resume: Annotated[str | None, option("RUN", "Continue this run; it keeps its settings.", "run")] = None,
-    log: Annotated[list[str] | None, option("NAME", "Also log to: NAMES (default $HERO_LOG).", "logger")] = None,
+    resume: Annotated[str | None, option("RUN", "Continue this run; it keeps its settings.", run_ids)] = None,
+    log: Annotated[list[str] | None, option("NAME", "Also log to: NAMES (default $HERO_LOG).", parts.LOGGERS)] = None,
 ) -> None:
     """Train, evaluate and report one run.
 
@@ -44,7 +55,7 @@ def train(
 
     if resume is None:
         config = settings.resolve("train", **vars(run))
-        say(*settings.recommendation(config, **vars(run)), *file_summary(config), *network_summary(config), style="dim")
+        say(*settings.recommendation(config, **vars(run)), *file_summary(config), style="dim")
         folder = loop.train(config, where.runs, where.data, log or None)
     else:
         folder = loop.resume(where.find(resume), where.data, log or None)
@@ -52,9 +63,89 @@ def train(
         show_result(Run(folder).metrics or measure(folder, where.data), folder)
 
 
+WEIGHT_FILES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".mdlus")
+
+
+@dataclass
+class FinetuneFolders(Folders):
+    """Where runs and benchmark data are; `--data` names the data to train on here."""
+
+    data: Annotated[
+        Path, in_folders("DIR", "Folder of the benchmark data.", spelled=["--data-dir"], envvar="HERO_DATA")
+    ] = Path("data")
+
+
+def finetune(
+    checkpoint: Annotated[
+        str,
+        argument("CHECKPOINT", "Run, or weights: .safetensors, .pt, .ckpt, .mdlus, or a folder with them.", run_ids),
+    ],
+    settings: Configuration,
+    where: FinetuneFolders,
+    on: Annotated[
+        str | None,
+        option(
+            "TASK|FILE", "Benchmark or file of trajectories (default: the data of the run).", parts.TASKS, ["--data"]
+        ),
+    ] = None,
+    backbone: Annotated[
+        str | None, option("NAME", "One of: NAMES, or package.module:Class (default: as in the run).", parts.BACKBONES)
+    ] = None,
+    size: options.Size = None,
+    strategy: Annotated[
+        str | None, option("NAME", "One of: NAMES (default: push_forward, as we recommend).", parts.STRATEGIES)
+    ] = None,
+    unroll: Annotated[
+        str | None, option("STAGES", "Steps of a window, or stages LENGTH:UPDATES, as 1:500,2:500,4:1000.")
+    ] = None,
+    seed: Annotated[int | None, option("N", "Seed of the batch order (default: of the run, or 0).")] = None,
+) -> None:
+    """Fine-tune a checkpoint along its own rollouts; compare before and after.
+
+    Weights without a run need --backbone and --data, and their module gets states as they are: train.normalise and
+    backbone.residual are off unless set.
+
+    By default 2,000 updates at a tenth of the optimizer's learning rate. The same command continues a run that was
+    stopped.
+    """
+    parts.SIZES.check(size)
+    from hero.evaluation.evaluate import measure_before
+    from hero.runs.finetune import finetune_config
+    from hero.runs.folder import Run
+    from hero.training import loop
+
+    named: dict[str, Any] = {"task": on, "strategy": strategy, "backbone": backbone, "size": size, "seed": seed}
+    if unroll is not None:
+        named["train.stages" if ":" in unroll else "train.unroll"] = unroll if ":" in unroll else whole(unroll)
+    values = settings.values(**named)
+    found = find_checkpoint(checkpoint, where)
+    config = finetune_config(found, values, settings.preset or settings.implied_preset(values), settings.config)
+    say(*settings.recommendation(config, **named), style="dim")
+    if RANKS.is_first:
+        measure_before(config, where.runs, where.data)
+    folder = loop.train(config, where.runs, where.data)
+    if RANKS.is_first:
+        show_result(Run(folder).metrics or measure(folder, where.data), folder)
+
+
+def find_checkpoint(name: str, where: Folders) -> Path:
+    if Path(name).exists():
+        return Path(name)
+    if Path(name).suffix in WEIGHT_FILES:
+        raise HeroError(f"there is not a file {name}; check the path.")
+    return where.find(name)
+
+
+def whole(text: str) -> int:
+    if not text.isdecimal() or len(text) > 18:
+        raise HeroError(f"--unroll {text} is not a number of steps or stages; write it as in 4, or 1:500,4:1500.")
+    return int(text)
+
+
 def file_summary(config: "RunConfig") -> list[str]:
-    """A line that says what was found in a file and what is made of it, and the decisions taken in reading it."""
+    """Lines that say what was found in a file, the decisions taken in reading it, and the network with its cost."""
     from hero.data import SPLITS, Files, FileSettings
+    from hero.study.cost.count import network_sentence
 
     found = config.data
     if not isinstance(found, FileSettings):
@@ -68,15 +159,8 @@ def file_summary(config: "RunConfig") -> list[str]:
         f"{Path(found.path).name}: {found.format}, {', '.join(found.channels)} on {axes}, dt {found.dt:g}{given}; "
         f"trajectories x states: {parts[0]} to train, {parts[1]} to validate, {parts[2]} to test",
         *(f"note: {note}" for note in Files(found).recording.notes),
+        network_sentence(config),
     ]
-
-
-def network_summary(config: "RunConfig") -> list[str]:
-    """A line that names the network that is trained on a file and its cost."""
-    from hero.data import FileSettings
-    from hero.study.cost.count import network_sentence
-
-    return [network_sentence(config)] if isinstance(config.data, FileSettings) else []
 
 
 def compare(
@@ -89,10 +173,10 @@ def compare(
     size: options.Size = None,
     seeds: Annotated[str, options.SEEDS] = "5",
     budget: Annotated[
-        str, option("NAME", "Equal for all: updates (steps) or measured time (compute).", "budget")
+        str, option("NAME", "Equal for all: updates (steps) or measured time (compute).", parts.BUDGETS)
     ] = "steps",
     baseline: Annotated[
-        str | None, option("NAME", "Compare with this strategy (default push_forward).", "strategy")
+        str | None, option("NAME", "Compare with this strategy (default push_forward).", parts.STRATEGIES)
     ] = None,
     json: options.JsonFile = None,
     out: Annotated[Path | None, option("DIR", "Folder of table and figure (default: RUNS/compare-ID).")] = None,
@@ -127,12 +211,14 @@ def compare(
 
 
 def study(
-    study: Annotated[str, argument("STUDY", "One of: NAMES.", "study")],
+    study: Annotated[str, argument("STUDY", "One of: NAMES.", parts.STUDIES)],
     settings: Configuration,
     where: Folders,
     workers: WorkerOptions,
-    tasks: Annotated[str | None, option("A,B,...", "Benchmarks (default: as in the paper).", "task")] = None,
-    backbones: Annotated[str | None, option("A,B,...", "Some of: NAMES, or package.module:Class.", "backbone")] = None,
+    tasks: Annotated[str | None, option("A,B,...", "Benchmarks (default: as in the paper).", parts.TASKS)] = None,
+    backbones: Annotated[
+        str | None, option("A,B,...", "Some of: NAMES, or package.module:Class.", parts.BACKBONES)
+    ] = None,
     strategies: Annotated[str | None, STRATEGIES] = None,
     seeds: Annotated[str | None, options.SEEDS] = None,
     loss: Annotated[str | None, option("NAME", "Absolute loss: relative, mse or both (default: by study).")] = None,

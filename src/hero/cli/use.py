@@ -1,4 +1,4 @@
-"""Commands that apply an operator: `hero predict` and `hero evaluate`."""
+"""Commands that apply an operator: `hero evaluate`, `hero predict` and `hero export`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,25 +6,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hero.cli.options import Folders, JsonFile, argument, flag, not_a_folder, option
-from hero.cli.runs import measure, show_result
-from hero.cli.show import show_rows
+from hero import parts
+from hero.cli.options import Folders, JsonFile, RunName, argument, flag, not_a_folder, option, run_ids
+from hero.cli.show import measure, show_result, show_rows
 from hero.console import say
 from hero.errors import HeroError
-from hero.parts import key_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from hero.deploy.predict import Prediction
-    from hero.evaluation.foreign import Scored
-    from hero.records import Record
+    from hero.evaluation.elsewhere import OtherMetrics
+    from hero.evaluation.foreign import Score
+
+READ_BY = {
+    "two files": ("--offset",),
+    "a model": ("RUN", "--model", "--split", "--steps"),
+    "a run": ("RUN", "--split"),
+}
+"""Options of `hero evaluate` by what it evaluates; others are read by all."""
 
 
 def evaluate(
     where: Folders,
     run: Annotated[
-        str | None, argument("RUN|TASK|FILE", "Run folder or id; with --model the benchmark or file.", "run")
+        str | None, argument("RUN|TASK|FILE", "Run folder or id; with --model the benchmark or file.", run_ids)
     ] = None,
     set: Annotated[
         list[str] | None, option("KEY=VALUE", "Other data: data.path=FILE, task.resolution=128; repeatable.")
@@ -50,97 +56,82 @@ def evaluate(
     """
     from hero.config import parse_override
 
-    refused = {
-        "a file is scored against another; give --prediction and --truth.": bool(prediction) != bool(truth),
-        "--prediction and --truth are scored by themselves; leave out RUN, --model and --split.": (
-            prediction and (run or model or split)
-        ),
-        "--model needs data; name a benchmark or file, as in `hero evaluate flow.h5 --model my.code:step`.": (
-            model and not run
-        ),
-        "name a RUN, or files to score; see `hero evaluate --help`.": not (prediction or run),
-        "--offset is for --prediction and --truth; leave it out.": offset is not None and not prediction,
-        "--steps is for --model; leave it out.": steps is not None and not model,
-        f"--figure {figure} cannot be drawn; name a .png or .pdf (of a run itself: `hero report`).": (
-            figure and (figure.suffix not in (".png", ".pdf") or not (prediction or model or set or split))
-        ),
-    }
-    for sentence in (sentence for sentence, applies in refused.items() if applies):
-        raise HeroError(sentence)
+    kind = "two files" if prediction or truth else "a model" if model else "a run"
+    given = {"RUN": run, "--model": model, "--split": split, "--offset": offset, "--steps": steps}
+    for name, value in given.items():
+        if value is not None and name not in READ_BY[kind]:
+            raise HeroError(f"{name} does not apply to {kind}; leave it out.")
+    if kind == "two files" and not (prediction and truth):
+        raise HeroError("a file is scored against another; give --prediction and --truth.")
+    if model and not run:
+        raise HeroError("--model needs data; name a benchmark or file: `hero evaluate flow.h5 --model my.code:step`.")
+    if figure and (figure.suffix not in (".png", ".pdf") or not (prediction or model or set or split)):
+        raise HeroError(f"--figure {figure} cannot be drawn; name a .png or .pdf (of a run itself: `hero report`).")
     values = dict(map(parse_override, set or ()))
-    if prediction and truth:
-        from hero.evaluation.foreign import score_files
-
-        unread = [key for key in values if key != "data.layout"]
-        if unread:
-            raise HeroError(f"{unread[0]} does not apply to two files; set data.layout alone.")
-        show_score(score_files(prediction, truth, offset, str(values.get("data.layout", ""))), json, figure)
-    elif model and run:
-        from hero.evaluation.foreign import score_model
-
-        data = {key_of(run): run, **values}
-        show_score(score_model(model, data, where.data, steps, history, split or "test"), json, figure)
-    elif run and (values or split):
-        from hero.evaluation.elsewhere import evaluate_on
-
-        folder = where.find(run)
-        found, errors = evaluate_on(folder, where.data, values, split or "test")
-        title = f"{found.run} on {found.data}, {found.split}"
-        show_numbers(title, found.metrics, found.baselines, found.trajectories)
-        say(f"written: {folder / 'evaluations' / found.name}.json")
-        keep(found, errors, f"{found.run}, {found.name}", json, figure)
-    elif run:
+    if not (run or prediction):
+        raise HeroError("name a RUN, or files to score; see `hero evaluate --help`.")
+    if run and not (model or values or split):
         folder = where.find(run)
         metrics = measure(folder, where.data)
         show_result(metrics, folder)
         if json:
             metrics.write(json)
+    elif run and not model:
+        from hero.evaluation.elsewhere import evaluate_on
+
+        folder = where.find(run)
+        found, errors = evaluate_on(folder, where.data, values, split or "test")
+        show_score(f"{found.run} on {found.data}, {found.split}", found, errors, json, figure)
+        say(f"written: {folder / 'evaluations' / found.name}.json")
+    else:
+        from hero.evaluation.foreign import score_files, score_model
+
+        if prediction and truth:
+            unread = [key for key in values if key != "data.layout"]
+            if unread:
+                raise HeroError(f"{unread[0]} does not apply to two files; set data.layout alone.")
+            scored = score_files(prediction, truth, offset, str(values.get("data.layout", "")))
+        else:
+            scored = score_model(
+                str(model), {parts.key_of(run): run, **values}, where.data, steps, history, split or "test"
+            )
+        score, errors = scored
+        title = f"{score.prediction} against {score.truth}: {score.trajectories} trajectories, {score.steps} steps"
+        show_score(title, score, errors, json, figure)
 
 
-def show_score(scored: "Scored", json: Path | None, figure: Path | None) -> None:
-    """Print a score, and write what was asked for."""
-    score, errors = scored
-    title = f"{score.prediction} against {score.truth}: {score.trajectories} trajectories, {score.steps} steps"
-    show_numbers(title, score.metrics, score.baselines, score.trajectories)
-    keep(score, errors, Path(score.prediction).name, json, figure)
-
-
-def show_numbers(
-    title: str, numbers: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]], trajectories: int
+def show_score(
+    title: str, record: "Score | OtherMetrics", errors: "Mapping[str, Tensor]", json: Path | None, figure: Path | None
 ) -> None:
-    """Print metrics by their titles, next to what doing nothing gives."""
-    from hero.method.metrics import scoring_of
-    from hero.report.names import BASELINE_TITLES, metric_title
+    """Print metrics by their titles, next to what doing nothing gives; write record and curve if they are asked for."""
+    from hero.method.metrics import scored_by, scoring_of
+    from hero.report.listing import BASELINE_TITLES, metric_title
 
-    scoring = scoring_of(numbers)
+    scoring = scoring_of(record.metrics)
 
     def shown(name: str, value: float | None) -> str:
         if value is None:
             return ""
-        return f"{value:.0f} of {trajectories}" if name == "diverged" else f"{value:.4g}"
+        return f"{value:.0f} of {record.trajectories}" if name == "diverged" else f"{value:.4g}"
 
-    columns = [numbers, *baselines.values()]
-    rows = [(metric_title(name, scoring), *(shown(name, column.get(name)) for column in columns)) for name in numbers]
-    show_rows(title, ("Metric", "Value", *(BASELINE_TITLES[name] for name in baselines)), rows, numbers=True)
-
-
-def keep(record: "Record", errors: "Mapping[str, Tensor]", title: str, json: Path | None, figure: Path | None) -> None:
-    """Write the record and the curve if they are asked for."""
+    columns = [record.metrics, *record.baselines.values()]
+    rows = [(metric_title(name, scoring), *(shown(name, one.get(name)) for one in columns)) for name in record.metrics]
+    show_rows(title, ("Metric", "Value", *(BASELINE_TITLES[name] for name in record.baselines)), rows, numbers=True)
     if json:
         say(f"numbers: {record.write(json)}")
     if figure:
-        from hero.method.metrics import scored_by
-        from hero.report.figures.curves import error_figure
+        from hero.report.figures.charts import curves_figure
+        from hero.report.figures.runs import errors_chart
         from hero.report.figures.style import save
         from hero.runs.records import Errors
 
         measure, arrays = scored_by(errors), {name: values.numpy() for name, values in errors.items()}
-        found = Errors(arrays, arrays[measure], measure=measure)
-        say(f"figure: {save(error_figure(found, title), figure)}")
+        chart = errors_chart(title, Errors(arrays, arrays[measure], measure=measure))
+        say(f"figure: {save(curves_figure(chart), figure)}")
 
 
 def predict(
-    model: Annotated[str, argument("RUN|FILE", "Run folder or id, model folder, .onnx or .pt2 file.", "run")],
+    model: Annotated[str, argument("RUN|FILE", "Run folder or id, model folder, .onnx or .pt2 file.", run_ids)],
     where: Folders,
     source: Annotated[
         Path | None,
@@ -194,3 +185,30 @@ def show_errors(result: "Prediction") -> None:
     errors, title = result.errors[measure], Scoring(measure=measure).title
     rows = [(f"{title}@{t}", f"{nrmse_at(errors, t):.4g}") for t in truth_steps(errors.shape[1])]
     show_rows(f"{len(errors)} trajectories against the truth", ("Metric", "Mean"), rows, numbers=True)
+
+
+def export(
+    run: RunName,
+    where: Folders,
+    format: Annotated[str, option("NAME", "One of: NAMES, both of them, or folder.", parts.FORMATS)] = "both",
+    out: Annotated[Path | None, option("DIR", "Folder of the files (default: RUN/export).")] = None,
+    license: Annotated[str, option("NAME", "Licence in the card of a model folder, such as mit.")] = "unknown",
+) -> None:
+    """Write a run as ONNX and torch.export files, checked along a rollout, or as a model folder to hand on."""
+    folder = where.find(run)
+    from hero.deploy.export import FORMATS, export_run
+    from hero.deploy.model_folder import write_folder
+
+    if format == "folder":
+        say(f"model folder: {write_folder(folder, out or folder / 'export' / 'model', license)}")
+        return
+    say(f"exporting {folder.name}: some seconds without progress", style="dim")
+    checks = export_run(folder, where.data, out, tuple(FORMATS) if format == "both" else (format,)).values()
+    rows = {"one step, largest along its rollout": [check.one_step for check in checks]}
+    steps, shown, title = next((check.steps, check.rollout, check.measure) for check in checks)
+    rows |= {f"free rollout, step {k}": [check.rollout[k] for check in checks] for k in shown}
+    rows[f"test {title}@{steps} of the file"] = [check.error for check in checks]
+    rows[f"test {title}@{steps} of the original"] = [check.original_error for check in checks]
+    headings = "relative difference from the original", *(check.path.name for check in checks)
+    show_rows("", headings, [(text, *(f"{x:.4g}" for x in values)) for text, values in rows.items()], numbers=True)
+    say(*(f"{check.path}: {check.path.stat().st_size / 1000:.0f} kB" for check in checks))

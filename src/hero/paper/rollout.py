@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from hero.data.trajectories import Trajectories
 from hero.method.metrics import median_trajectory
 from hero.method.rollout import rollout
-from hero.report.figures.curves import draw_errors, methods_chart
+from hero.report.figures.charts import draw_errors, error_chart
 from hero.report.figures.fields import draw_states
-from hero.report.figures.studies import errors_of
+from hero.report.figures.runs import group_curves
 from hero.report.figures.style import new_figure
 from hero.runs.folder import Run, choose_device, load_data
 from hero.study.records import Group, MethodRow, StudyResult
@@ -35,8 +35,8 @@ def rollout_figure(group: Group, reference: str, runs_dir: Path, data_dir: Path)
     The drawn trajectory is the median one of the method `reference`, or of the first row that was run, by the GM of its
     first seed; the state is the last that the GM reads, step 100 in the paper.
     """
-    errors, scoring, baselines = errors_of(group, runs_dir)
-    rows = {row.label: row for row in group.rows if row.label in errors}
+    curves = group_curves(group, runs_dir)
+    rows = {row.label: row for row in group.rows if row.label in curves}
     chosen = next((row for row in rows.values() if row.method == reference), next(iter(rows.values())))
     first = chosen.finished[0]
     run = Run(runs_dir / first.run)
@@ -54,8 +54,8 @@ def rollout_figure(group: Group, reference: str, runs_dir: Path, data_dir: Path)
     figure = new_figure(12.5, 5.0)
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.25))[0]
     axes = left.subplots()
-    draw_errors(axes, methods_chart("", errors, scoring, baselines))
-    draw_states(right, truth, states, numbers, source, scoring)
+    draw_errors(axes, error_chart("", curves))
+    draw_states(right, truth, states, numbers, source, config.scoring)
     by = f"the median of {chosen.label} by {config.scoring.gm_title} (seed {first.seed})"
     right.suptitle(f"step {step} of test trajectory {index}, {by}", fontsize=10)
     left.suptitle(group.title, fontsize=10)

@@ -38,7 +38,7 @@ def write_tables(out: Path, result: StudyResult) -> None:
 
 def write_study(out: Path, result: StudyResult, runs_dir: Path, data_dir: Path) -> list[Path]:
     """Write the tables and figures of a study into `out`; returns the figures."""
-    from hero.report.figures.studies import study_figures
+    from hero.report.figures.runs import study_figures
     from hero.report.figures.style import save_png_and_pdf
 
     write_tables(out, result)

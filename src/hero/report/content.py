@@ -6,40 +6,51 @@ sentences below them are in `sentences.py`.
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from hero.method.metrics import Metric, Scoring, scoring_of
-from hero.report.listing import column_of, study_number
-from hero.report.names import (
+from hero.method.metrics import scoring_of
+from hero.report.listing import (
     BASELINE_MEANINGS,
     BASELINE_TITLES,
+    column_of,
     find_metric,
     method_title,
     metric_definition,
     metric_title,
+    study_number,
 )
-from hero.report.sentences import (
-    PAPER_NOTE,
-    change_words,
-    shortfall_sentences,
-    statistics_notes,
-    study_notes,
-    study_shortfalls,
+from hero.report.sentences import numbered, run_shortfalls, statistics_notes, study_notes, study_shortfalls
+from hero.report.tables import (
+    MISSING,
+    Cell,
+    Column,
+    Number,
+    Row,
+    Table,
+    Text,
+    format_number,
+    format_p,
+    format_published,
 )
-from hero.report.tables import MISSING, Cell, Column, Number, Row, Table, Text, format_number, format_p
-from hero.report.tables import format_published as format_paper
 from hero.runs.config import RunConfig
 from hero.runs.records import Before, Metrics
 from hero.runs.structure import Structure
 from hero.study import records
 from hero.study.cost.count import Description, Measurement, readable
-from hero.study.records import Published, StudyResult, Summary, rollout_columns
+from hero.study.records import StudyResult, Summary, rollout_columns
 from hero.study.registries import differences, published_numbers
 
-VERDICTS = {"better": "better", "worse": "worse", "within": "within one std"}
+PAPER_NOTE = (
+    "The paper’s values are its published means over five seeds, on its own data; they are printed for reference. "
+    "Ratio is ours divided by the paper’s mean. ∞ means that at least one rollout diverged."
+)
+NOT_KEPT = "holds, but states change much per step, and a network that may add any constant then overfits"
 
 
 def metrics_tables(metrics: Metrics, config: RunConfig) -> list[Table]:
@@ -51,53 +62,39 @@ def metrics_tables(metrics: Metrics, config: RunConfig) -> list[Table]:
 def metrics_table(metrics: Metrics, config: RunConfig) -> Table:
     """One run: the five numbers of every table, then everything else that was measured on the test set.
 
-    A benchmark stands next to the paper's numbers and has one row for doing nothing; people's data have a column for
-    each baseline.
+    Next to them stand the baselines and, of a benchmark, the paper's numbers.
     """
     published, scoring = published_numbers(config), metrics.scoring
-    splits, shared = {"val": metrics.val, "test": metrics.test}, rollout_columns(scoring)
-    of_files = scoring.measure == "vrmse"
-    baselines = list(metrics.baselines) if of_files else []
-    rows = []
-
-    def add(label: str, name: str, split: str, shown: str = "", paper: Published | None = None) -> None:
-        idle = [metrics.baselines[b].test.get(name) if split == "test" else None for b in baselines]
-        rows.append(_metric_row(label, name, scoring, splits[split].get(name), idle, paper, shown))
-
-    for column in shared:
-        add(column.label, column.metric, column.split, paper=published.get(column.key))
+    shared, of_files = rollout_columns(scoring), scoring.measure == "vrmse"
+    lines = [(column.label, column.split, column.metric, published.get(column.key)) for column in shared]
     known = {column.metric for column in shared if column.split == "test"}
-    hidden = {name for name in metrics.test if of_files and name.startswith(("nrmse@", "apebench"))}
-    for name, value in metrics.test.items():
-        if name not in known | hidden:
-            shown = f"{value:.0f} of {metrics.trajectories}" if name == "diverged" else ""
-            add(metric_title(name, scoring), name, "test", shown)
-    if "persistence" in metrics.baselines and not of_files:
-        rows.append(_persistence_row(metrics))
+    known |= {name for name in metrics.test if of_files and name.startswith(("nrmse@", "apebench"))}
+    lines += [(metric_title(name, scoring), "test", name, None) for name in metrics.test if name not in known]
+    rows = []
+    for label, split, name, paper in lines:
+        value = {"val": metrics.val, "test": metrics.test}[split].get(name)
+        shown = f"{value:.0f} of {metrics.trajectories}" if name == "diverged" else ""
+        cells: list[Cell] = [Text(label, detail=metric_definition(name, scoring)), Number(value, shown=shown)]
+        for baseline in metrics.baselines.values():
+            cells.append(Number(baseline.test.get(name) if split == "test" else None))
+        if paper and value is not None:
+            cells.append(Number(paper.mean, shown=format_published(paper.mean, paper.std)))
+            cells.append(Number(value / paper.mean if paper.mean else None))
+        else:
+            cells += [Number(None), Number(None)]
+        rows.append(Row(cells))
     columns = [
-        Column("Metric", "metric", words=True),
-        Column("This run", "run") if of_files else Column("Ours", "ours"),
-        *(Column(BASELINE_TITLES[name], name, meaning=BASELINE_MEANINGS[name]) for name in baselines),
-        Column("Paper", "paper", optional=True),
-        Column("Ratio", "ratio", optional=True),
-        Column("Ours is", "verdict", words=True, optional=True),
+        Column("Metric", words=True),
+        Column("This run"),
+        *(Column(BASELINE_TITLES[name], meaning=BASELINE_MEANINGS[name]) for name in metrics.baselines),
+        Column("Paper", optional=True),
+        Column("Ratio", optional=True),
     ]
     title = f"{metrics.run}: {metrics.task}, {metrics.backbone}, {metrics.strategy}"
     differs = [] if of_files else differences(config)
-    note = PAPER_NOTE if published else f"The paper’s numbers are left out: {'; '.join(differs[:3])}."
-    notes = [f"Ours is this one run. {note}"] if published or differs else []
-    return Table(title, columns, rows, notes, shortfall_sentences(metrics)).compact()
-
-
-def _persistence_row(metrics: Metrics) -> Row:
-    """One line for doing nothing."""
-    scoring, idle = metrics.scoring, metrics.baselines["persistence"].test
-    steps = [step for step in (1, scoring.steps) if scoring.at(step) in idle]
-    label = f"First state kept: {', '.join(metric_title(scoring.at(step)) for step in steps)}"
-    shown = ", ".join(format_number(idle[scoring.at(step)]) for step in steps)
-    detail = BASELINE_MEANINGS["persistence"]
-    value = Number(idle[scoring.at(steps[0])], shown=shown)
-    return Row([Text(label, detail=detail), value, Number(None), Number(None), Text("")])
+    left_out = [f"The paper’s numbers are left out: {'; '.join(differs[:3])}."] if differs else []
+    notes = [PAPER_NOTE] if published else left_out
+    return Table(title, columns, rows, notes, run_shortfalls(metrics)).compact()
 
 
 def channels_table(metrics: Metrics) -> Table:
@@ -105,16 +102,15 @@ def channels_table(metrics: Metrics) -> Table:
     scoring = metrics.scoring
     steps = sorted({step for step in (1, 10, scoring.steps) if step <= scoring.steps})
     keys = [scoring.gm, *map(scoring.at, steps)]
-    idle = [(name, 1 if name == "persistence" else scoring.steps) for name in metrics.baselines]
-    columns = [Column("Channel", "channel", words=True)]
-    columns += [Column(metric_title(key, scoring), key, meaning=metric_definition(key, scoring)) for key in keys]
-    for name, step in idle:
-        label = f"{BASELINE_TITLES[name]}: {metric_title(scoring.at(step))}"
-        columns.append(Column(label, f"{name}_{scoring.at(step)}", meaning=BASELINE_MEANINGS[name]))
+    idle = [(name, scoring.at(1 if name == "persistence" else scoring.steps)) for name in metrics.baselines]
+    columns = [Column("Channel", words=True)]
+    columns += [Column(metric_title(key, scoring), meaning=metric_definition(key, scoring)) for key in keys]
+    for name, key in idle:
+        columns.append(Column(f"{BASELINE_TITLES[name]}: {metric_title(key)}", meaning=BASELINE_MEANINGS[name]))
     rows = []
     for channel, numbers in metrics.channels.items():
         own = [Number(numbers.get(key)) for key in keys]
-        base = [Number(metrics.baselines[name].channels[channel].get(scoring.at(step))) for name, step in idle]
+        base = [Number(metrics.baselines[name].channels[channel].get(key)) for name, key in idle]
         rows.append(Row([Text(channel), *own, *base]))
     return Table("Errors by channel", columns, rows)
 
@@ -127,58 +123,38 @@ def change_table(before: Before, metrics: Metrics) -> Table:
     found = {"val": (before.val, metrics.val), "test": (before.test, metrics.test)}
     rows = []
     for (split, name), label in labels.items():
-        old, new = (numbers.get(name) for numbers in found[split])
-        if old is not None and new is not None:
-            rows.append(_change_row(label, find_metric(name, scoring), old, new))
+        metric, (old, new) = find_metric(name, scoring), (numbers.get(name) for numbers in found[split])
+        if metric is None or old is None or new is None:
+            continue
+        change = new / old - 1 if old and math.isfinite(old) and math.isfinite(new) else None
+        verdict = "better" if (new < old) == (metric.direction == "lower") else "worse"
+        verdict = "" if new == old else verdict
+        percent = Number(change, shown="" if change is None else f"{change:+.1%}")
+        label_cell = Text(label, detail=metric.definition)
+        rows.append(Row([label_cell, Number(old), Number(new), percent, Text(verdict, verdict=verdict)]))
     columns = [
-        Column("Metric", "metric", words=True),
-        Column("Before", "before"),
-        Column("After", "after"),
-        Column("Change", "change", meaning="Of the value before, in percent."),
-        Column("After is", "verdict", words=True),
+        Column("Metric", words=True),
+        Column("Before"),
+        Column("After"),
+        Column("Change", meaning="Of the value before."),
+        Column("After is", words=True),
     ]
-    title = f"{metrics.run}: before and after fine-tuning"
-    helped, warning = change_words(before, metrics)
-    return Table(title, columns, rows, [*filter(None, [helped])], [*filter(None, [warning])])
-
-
-def _change_row(label: str, metric: Metric | None, old: float, new: float) -> Row:
-    ratio = new / old if old and math.isfinite(old) and math.isfinite(new) else None
-    percent = Number(None if ratio is None else 100 * (ratio - 1), shown="" if ratio is None else f"{ratio - 1:+.1%}")
-    better = metric is not None and (new < old) == (metric.direction == "lower")
-    verdict = "" if new == old or metric is None else "better" if better else "worse"
-    detail = metric.definition if metric else ""
-    return Row([Text(label, detail=detail), Number(old), Number(new), percent, Text(verdict, verdict=verdict)])
-
-
-def _metric_row(
-    label: str,
-    name: str,
-    scoring: Scoring,
-    value: float | None,
-    idle: Sequence[float | None],
-    published: Published | None,
-    shown: str = "",
-) -> Row:
-    metric = find_metric(name, scoring)
-    cells: list[Cell] = [Text(label, detail=metric.definition if metric else ""), Number(value, shown=shown)]
-    cells += map(Number, idle)
-    if metric is None or published is None or value is None:
-        return Row([*cells, Number(None), Number(None), Text("")])
-    verdict = "better" if (value < published.mean) == (metric.direction == "lower") else "worse"
-    if abs(value - published.mean) <= (published.std or 0):
-        verdict = "within"
-    paper = Number(published.mean, published.std, shown=format_paper(published.mean, published.std))
-    ratio = Number(value / published.mean if published.mean else None)
-    return Row([*cells, paper, ratio, Text(VERDICTS[verdict], verdict=verdict)])
+    old, new = before.test[scoring.gm], metrics.test[scoring.gm]
+    numbers = f"test {metric_title(scoring.gm)} {format_number(old)} before, {format_number(new)} after"
+    helped = [f"Fine-tuning helped: {numbers}."] if new < old else []
+    warnings = [
+        f"fine-tuning did not help: {numbers}; keep the checkpoint {before.checkpoint}, or try a lower train.lr, "
+        "another strategy or longer unrolls."
+    ]
+    return Table(f"{metrics.run}: before and after fine-tuning", columns, rows, helped, [] if helped else warnings)
 
 
 def study_title(result: StudyResult) -> str:
     """ "Main results (study main, preset quick, 2 seeds)"."""
-    count = len(result.seeds)
-    facts = [f"study {result.study}", f"preset {result.preset}" if result.preset else ""]
-    facts.append(f"{count} seed{'s' if count > 1 else ''}" if count else "")
-    return f"{result.title} ({', '.join(filter(None, facts))})"
+    facts = [f"study {result.study}"]
+    facts += [f"preset {result.preset}"] if result.preset else []
+    facts += [numbered(len(result.seeds), "seed")] if result.seeds else []
+    return f"{result.title} ({', '.join(facts)})"
 
 
 def study_tables(result: StudyResult) -> list[Table]:
@@ -191,31 +167,30 @@ def study_tables(result: StudyResult) -> list[Table]:
     return tables
 
 
-def group_table(groups: Sequence[records.Group], columns: Sequence[records.MetricColumn], title: str = "") -> Table:
+def group_table(groups: Sequence[records.Group], columns: Sequence[records.MetricColumn]) -> Table:
     """Groups of a study: a row per method, a column per metric, each number next to the paper's.
 
     Below them stands what keeping the first state gives, where it is measured.
     """
     scoring = scoring_of(column.metric for column in columns)
     shown = [
-        Column("Method", "method", words=True),
-        Column("Note", "note", words=True, optional=True),
+        Column("Method", words=True),
+        Column("Note", words=True, optional=True),
         *(column_of(column, scoring) for column in columns),
-        Column("Diverged", "diverged", meaning=metric_definition("diverged"), optional=True, minor=True),
+        Column("Diverged", meaning=metric_definition("diverged"), optional=True, minor=True),
     ]
     rows = []
     for group in groups:
         section = group.title if len(groups) > 1 else ""
         for row in group.rows:
             numbers = [study_number(row.cells.get(column.key), row) for column in columns]
-            lost = f"{row.diverged} of {row.rollouts}" if row.rollouts else MISSING
-            last = Number(row.diverged, n=row.rollouts, shown=lost)
-            rows.append(Row([Text(row_label(row)), Text(row.note), *numbers, last], section))
+            lost = Number(row.diverged, shown=f"{row.diverged} of {row.rollouts}" if row.rollouts else MISSING)
+            rows.append(Row([Text(row_label(row)), Text(row.note), *numbers, lost], section))
         if group.persistence:
             idle = [Number(group.persistence.get(column.key)) for column in columns]
             rows.append(Row([Text(BASELINE_TITLES["persistence"]), Text(""), *idle, Number(None)], section))
     common = groups[0].title if len(groups) == 1 else groups[0].title.partition(", ")[0]
-    return Table(title or common, shown, rows).compact()
+    return Table(common, shown, rows).compact()
 
 
 def channel_table(group: records.Group, columns: Sequence[records.MetricColumn]) -> Table:
@@ -223,7 +198,7 @@ def channel_table(group: records.Group, columns: Sequence[records.MetricColumn])
     scoring = scoring_of(column.metric for column in columns)
     rows = [row for row in group.rows if row.channels]
     names = list(rows[0].channels)
-    shown = [Column("Method", "method", words=True), *(Column(name, name, "lower") for name in names)]
+    shown = [Column("Method", words=True), *(Column(name, direction="lower") for name in names)]
     lines = [Row([Text(row_label(row)), *(study_number(row.channels.get(n), row) for n in names)]) for row in rows]
     if idle := group.persistence_channels:
         lines.append(Row([Text(BASELINE_TITLES["persistence"]), *(Number(idle.get(name)) for name in names)]))
@@ -257,11 +232,26 @@ def study_latex(result: StudyResult) -> str:
 
 
 def study_csv(result: StudyResult) -> str:
-    """All groups in one table, with unrounded numbers."""
-    table = group_table(result.groups, result.columns)
-    if len(result.groups) == 1:
-        table = replace(table, rows=[replace(row, section=result.groups[0].title) for row in table.rows])
-    return table.to_csv()
+    """All rows with unrounded numbers: for each column its mean, std, seeds, the paper's number and the ratio."""
+    lines: list[dict[str, Any]] = []
+    for group in result.groups:
+        for row in group.rows:
+            lines.append({"group": group.title, "method": row.label, "note": row.note or None})
+            for key, cell in row.cells.items():
+                if cell:
+                    mean, std = (cell.paper.mean, cell.paper.std) if cell.paper else (None, None)
+                    own = {"": cell.mean, "_std": cell.std, "_n": cell.n, "_paper": mean, "_paper_std": std}
+                    own |= {"_ratio": cell.ratio, "_best": cell.best or None}
+                    lines[-1] |= {key + suffix: number for suffix, number in own.items()}
+            lines[-1] |= {"diverged": row.diverged, "rollouts": row.rollouts} if row.rollouts else {}
+        if group.persistence:
+            lines.append({"group": group.title, "method": BASELINE_TITLES["persistence"], **group.persistence})
+    names = dict.fromkeys(name for line in lines for name, value in line.items() if value is not None)
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(names), extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return buffer.getvalue()
 
 
 def statistics_tables(summary: Summary) -> list[Table]:
@@ -273,13 +263,13 @@ def statistics_tables(summary: Summary) -> list[Table]:
 def tests_table(summary: Summary) -> Table:
     """One line per comparison: ratio to the baseline with its interval, the p of each test, and the verdict."""
     columns = [
-        Column("Method", "method", words=True),
-        Column("Ratio", "ratio", meaning="Geometric mean over seeds of the ratio to the baseline."),
-        Column("95 % interval", "interval"),
-        Column("p t-test", "t_p"),
-        Column("p sign-flip", "sign_flip_p"),
-        Column("p Holm", "p_holm", meaning="The p that decides, corrected for the number of tests."),
-        Column("Verdict", "verdict", words=True),
+        Column("Method", words=True),
+        Column("Ratio", meaning="Geometric mean over seeds of the ratio to the baseline."),
+        Column("95 % interval"),
+        Column("p t-test"),
+        Column("p sign-flip"),
+        Column("p Holm", meaning="The p that decides, corrected for the number of tests."),
+        Column("Verdict", words=True),
     ]
     rows = []
     for test in summary.tests:
@@ -287,12 +277,14 @@ def tests_table(summary: Summary) -> Table:
         lost += [f"base: {test.baseline_diverged} diverged"] * bool(test.baseline_diverged)
         cells: list[Cell] = [
             Text(test.label),
-            Number(test.ratio, n=test.n),
-            Number(None, interval=test.interval, missing=", ".join(lost) or MISSING),
+            Number(test.ratio),
+            Number(test.interval[0], shown=" to ".join(map(format_number, test.interval)))
+            if test.interval
+            else Text(", ".join(lost) or MISSING),
             *(Number(p, shown=format_p(p)) for p in (test.t_p, test.sign_flip_p, test.p_holm)),
             Text(test.verdict, verdict=test.verdict),
         ]
-        rows.append(Row(cells, section=f"{test.group}, {test.n} seed{'s' if test.n != 1 else ''}"))
+        rows.append(Row(cells, section=f"{test.group}, {numbered(test.n, 'seed')}"))
     loss = f", {summary.loss} loss" if summary.loss else ""
     return Table(f"{metric_title(summary.metric)}: ratio to {method_title(summary.baseline)}{loss}", columns, rows)
 
@@ -301,29 +293,26 @@ def wins_table(summary: Summary) -> Table:
     """Wins of the row against the column where both were run; ties count half. It is empty for a single group."""
     pairs = {(pair.method, pair.against): pair for pair in summary.wins if pair.groups + pair.left_out > 1}
     methods = list(dict.fromkeys(method for method, _ in pairs))
-    letters = [_letter(i) for i in range(len(methods))]
 
     def cell(a: str, b: str) -> Number:
         pair = pairs.get((a, b))
         if pair is None or not pair.groups:
             return Number(None)
         wins = pair.wins + pair.ties / 2
-        return Number(wins, n=pair.groups, shown=f"{wins:g}/{pair.groups}")
+        return Number(wins, shown=f"{wins:g}/{pair.groups}")
 
-    columns = [Column("Method", "method", words=True), *map(Column, letters)]
-    names = [f"{letter}: {method_title(method)}" for letter, method in zip(letters, methods, strict=True)]
-    rows = [Row([Text(name), *(cell(a, b) for b in methods)]) for name, a in zip(names, methods, strict=True)]
+    # Numbers in the place of names, so that many columns fit a narrow screen.
+    columns = [Column("Method", words=True), *(Column(str(i + 1)) for i in range(len(methods)))]
+    rows = [
+        Row([Text(f"{i}: {method_title(a)}"), *(cell(a, b) for b in methods)]) for i, a in enumerate(methods, start=1)
+    ]
     return Table("Groups won by the row against the column", columns, rows, sortable=False)
 
 
 def ranks_table(summary: Summary) -> Table:
     """The methods and their average ranks, best first."""
-    columns = [Column("Method", "method", words=True), Column("Average rank", "rank")]
-    rows = [
-        Row([Text(method_title(one.method)), Number(one.rank, shown=f"{one.rank:.2f}")])
-        for one in summary.ranks.methods
-    ]
-    return Table("Average ranks", columns, rows)
+    rows = [(method_title(one.method), f"{one.rank:.2f}") for one in summary.ranks.methods]
+    return Table.of_words("Average ranks", ("Method", "Average rank"), rows, numbers=True)
 
 
 def structure_table(found: Structure) -> Table:
@@ -344,9 +333,6 @@ def structure_table(found: Structure) -> Table:
     target = "the change of the state" if found.predicts_change else "the next state"
     note = f"A state changes by {100 * found.step_change:.2g} % per step: backbone.residual=auto predicts {target}."
     return Table("What the data keep (backbone.keep=auto)", columns, rows, [note], sortable=False)
-
-
-NOT_KEPT = "holds, but states change much per step, and a network that may add any constant then overfits"
 
 
 def description_table(found: Description) -> Table:
@@ -384,7 +370,6 @@ def description_table(found: Description) -> Table:
 
 
 def _measured_lines(found: Measurement) -> dict[str, str]:
-    """What was measured, for the table of a run."""
     lines = {
         f"one update, {phase.name}": f"{1e3 * phase.seconds:,.1f} ms, {phase.updates:,} times" for phase in found.phases
     }
@@ -397,15 +382,7 @@ def _measured_lines(found: Measurement) -> dict[str, str]:
 
 
 def schedule_table(runs: Mapping[str, str]) -> Table:
-    """The runs of a study with their state."""
-    columns = [Column("run", words=True), Column("state")]
-    if not runs:
-        return Table("", columns, [], ["This study trains nothing: it measures, about a minute for each row."])
     finished = sum(state == "finished" for state in runs.values())
-    rows = [Row([Text(run), Text(state)]) for run, state in runs.items()]
-    return Table("", columns, rows, [f"{len(runs)} runs, {finished} finished."])
-
-
-def _letter(i: int) -> str:
-    """A, B, ..., Z, AA, ...: names of columns that fit a narrow screen."""
-    return (_letter(i // 26 - 1) if i >= 26 else "") + chr(ord("A") + i % 26)
+    nothing = "This study trains nothing: it measures, about a minute for each row."
+    note = f"{len(runs)} runs, {finished} finished." if runs else nothing
+    return replace(Table.of_words("", ("run", "state"), runs.items()), notes=[note])

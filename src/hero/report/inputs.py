@@ -7,8 +7,8 @@ there and finished.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,36 +28,42 @@ from hero.study.records import FILE, StudyResult
 T = TypeVar("T")
 
 
+def tried(read: Callable[[], T], notices: list[str]) -> T | None:
+    """The result of `read`; a notice and None where it fails."""
+    try:
+        return read()
+    except HeroError as error:
+        notices.append(str(error))
+        return None
+
+
 @dataclass(frozen=True)
 class Curves:
-    """The errors of a run as the page shows them: over its trajectories at each step."""
+    """The errors of a run at each step, the mean over its trajectories.
 
-    lines: dict[str, dict[str, np.ndarray]]
-    """`mean` and `median` of the score, by the name of the channel where channels are measured one by one and of all as
-    "", and the `correlation` of all."""
+    They are of all channels as "", and of each by its name where channels are measured one by one.
+    """
+
+    scores: dict[str, np.ndarray]
+    """An error that is not a number is infinite."""
     baselines: dict[str, dict[str, np.ndarray]]
     """By channel in the same way, the mean scores of doing nothing by the name of the baseline."""
-    diverged: int
-    rollouts: int
+    lost: tuple[int, int]
+    """How many rollouts diverged, and of how many."""
     scoring: Scoring
 
     @classmethod
-    def of(cls, errors: Errors, channels: Sequence[str]) -> Curves:
-        """The curves of these arrays; an error that is not a number is infinite."""
+    def of(cls, errors: Errors, channels: Sequence[str] = ()) -> Curves:
         scores, idle = {"": errors.score}, {"": errors.baselines}
         for c, name in enumerate(channels if errors.has_channels and len(channels) > 1 else ()):
             scores[name] = errors.of_channel(c)
             idle[name] = {baseline: values[..., c] for baseline, values in errors.channel_baselines.items()}
-        scores = {name: np.where(np.isnan(score), np.inf, score) for name, score in scores.items()}
-        lines = {
-            "mean": {name: score.mean(axis=0) for name, score in scores.items()},
-            # A rank without interpolation: between a finite and an infinite value there is nothing to interpolate.
-            "median": {name: np.quantile(u, 0.5, axis=0, method="inverted_cdf") for name, u in scores.items()},
-            "correlation": {"": errors.correlation.mean(axis=0)},
-        }
-        means = {name: {one: values.mean(axis=0) for one, values in found.items()} for name, found in idle.items()}
-        scoring = Scoring(errors.score.shape[1], errors.measure)
-        return cls(lines, means, diverged(errors.score), len(errors.score), scoring)
+        return cls(
+            {name: np.where(np.isnan(score), np.inf, score).mean(axis=0) for name, score in scores.items()},
+            {name: {one: values.mean(axis=0) for one, values in found.items()} for name, found in idle.items()},
+            (diverged(errors.score), len(errors.score)),
+            Scoring(errors.score.shape[1], errors.measure),
+        )
 
 
 @dataclass(frozen=True)
@@ -69,55 +75,40 @@ class ReportedRun:
 
     run: Run
     metrics: Metrics
-    has_log: bool
     curves: Curves | None
     """None where the errors could not be read."""
     analyses: Mapping[str, Record]
     """By name, those of `ANALYSES` that were made of the run."""
-    before: Before | None = None
+    before: Before | None
     """The checkpoint that it was fine-tuned from."""
-    has_before_errors: bool = False
-    label: Label = field(default_factory=Label)
+    label: Label
     """What people call it."""
 
     @property
     def name(self) -> str:
-        """The id of the run."""
         return self.run.name
 
     @property
+    def config(self) -> RunConfig:
+        return self.run.config
+
+    @property
     def log(self) -> Log:
-        """Log of the run; an empty one if it could not be read."""
-        return self.run.log if self.has_log else Log()
+        """Log of the run; an empty one if it cannot be read."""
+        return tried(lambda: self.run.log, []) or Log()
 
     @property
     def errors(self) -> Errors | None:
-        """Errors per test trajectory and step."""
         return self.run.errors if self.curves else None
-
-    @property
-    def before_errors(self) -> Errors | None:
-        """Errors of the checkpoint that the run was fine-tuned from."""
-        return self.run.before_errors if self.has_before_errors else None
-
-    def errors_in(self, scoring: Scoring) -> Errors | None:
-        """Errors of the run, where its metrics are in another scoring and numbers must be computed from errors."""
-        return None if scoring == self.metrics.scoring else self.errors
-
-    @cached_property
-    def method(self) -> str:
-        """What it shares with the runs that differ from it in nothing but the seed."""
-        return replace(self.config, seed=0).run_id()
-
-    @property
-    def config(self) -> RunConfig:
-        """Configuration of the run."""
-        return self.run.config
 
     @property
     def weighs_error(self) -> bool:
         """Whether a balanced loss takes its weights from the error, and not, as a control, from the data."""
         return getattr(self.config.loss, "spectrum", "error") == "error"
+
+    def errors_in(self, scoring: Scoring) -> Errors | None:
+        """Errors of the run, where its metrics are in another scoring and numbers must be computed from errors."""
+        return None if scoring == self.metrics.scoring else self.errors
 
     def rollout(self, notices: list[str], first: bool = False) -> tuple[Rollout | None, np.ndarray | None]:
         """The drawn rollout, which is large and read when it is drawn, and its errors (step, channel).
@@ -131,13 +122,11 @@ class ReportedRun:
                 f"run {self.name} is on scattered points; its rollout is not drawn, for pictures show grids."
             )
             return None, None
-        try:
-            found = (self.run.first_rollout if first else None) or self.run.rollout
-        except HeroError as error:
-            notices.append(str(error))
-            return None, None
+        told = len(notices)
+        found = tried(lambda: (self.run.first_rollout if first else None) or self.run.rollout, notices)
         if found is None:
-            notices.append(f"run {self.name} has no rollout.npz; `hero evaluate {self.name}` draws its rollout.")
+            missing = f"run {self.name} has no rollout.npz; `hero evaluate {self.name}` draws its rollout."
+            notices += [missing] * (told == len(notices))
             return None, None
         errors, (steps, channels) = self.errors, found.truth.shape[:2]
         if errors is None or found.trajectory >= len(errors.score) or errors.score.shape[1] != steps:
@@ -181,28 +170,21 @@ class ReportInputs:
             if finished:
                 raise HeroError(f"{outdated}; {resume}")
             self.notices.append(f"{outdated}; {resume}")
-        log = self._read(lambda: run.log)
+        log = tried(lambda: run.log, self.notices)
         self.notices += [log.notice] if log and log.notice else []
+        before = tried(lambda: run.before, self.notices)
+        if before:
+            tried(lambda: run.before_errors, self.notices)
         stored = {name: path for name in ANALYSES if (path := folder / f"{name}.json").is_file()}
-        analyses = {name: self._read(partial(ANALYSES[name].record.read, path)) for name, path in stored.items()}
+        analyses = {name: tried(partial(ANALYSES[name].record.read, p), self.notices) for name, p in stored.items()}
         self.runs[run.name] = ReportedRun(
             run,
             metrics,
-            log is not None,
-            self._read(lambda: Curves.of(run.errors, run.config.source.channel_names)),
+            tried(lambda: Curves.of(run.errors, run.config.source.channel_names), self.notices),
             {name: found for name, found in analyses.items() if found},
-            self._read(lambda: run.before),
-            self._read(lambda: run.before_errors if run.before else None) is not None,
-            self._read(lambda: run.label) or Label(),
+            before,
+            tried(lambda: run.label, self.notices) or Label(),
         )
-
-    def _read(self, reader: Callable[[], T]) -> T | None:
-        """The result of `reader`; a notice and None where it fails."""
-        try:
-            return reader()
-        except HeroError as error:
-            self.notices.append(str(error))
-            return None
 
     def add_study(self, path: Path, runs_dir: Path) -> None:
         """A study or comparison with its finished runs; a run that is gone gives a notice."""
@@ -210,7 +192,7 @@ class ReportInputs:
         for name in (name for name, run in result.runs.items() if run.status == "finished"):
             folders = [folder / name for folder in (path.parent.parent, runs_dir) if (folder / name).is_dir()]
             if folders:
-                self._read(lambda folder=folders[0]: self.add(folder))  # type: ignore[misc]
+                tried(partial(self.add, folders[0]), self.notices)
             else:
                 self.notices.append(f"run {name} of {path.parent.name} is not in {runs_dir}; its curves are left out.")
 
@@ -225,7 +207,7 @@ def gather(names: Sequence[str], runs_dir: Path) -> ReportInputs:
         else:
             inputs.add_study(study, runs_dir)
     for run in list_runs(runs_dir) if not names else ():
-        inputs._read(lambda folder=run: inputs.add(folder, named=True))  # type: ignore[misc]
+        tried(partial(inputs.add, run, named=True), inputs.notices)
     if not (inputs.runs or inputs.studies):
         first = f" ({inputs.notices[0]})" if inputs.notices else ""
         raise HeroError(f"there are no finished runs in {runs_dir}; start one with `hero train burgers`{first}.")

@@ -1,19 +1,64 @@
-"""The table of runs, for the terminal and the page. It needs no torch: `hero runs` shows a thousand in a moment."""
+"""Names of parts and metrics, and the table of runs, for terminal and page; it needs no torch.
+
+A part carries its display name itself; one that is not registered is called by its own name. `hero runs` shows a
+thousand runs in a moment.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from hero.method.metrics import Scoring
-from hero.report.names import metric_definition
+from hero.errors import HeroError
+from hero.method.metrics import Metric, Scoring, metric_named
 from hero.report.tables import MISSING, Cell, Column, Number, Row, Table, Text
 from hero.runs.records import Metrics
 from hero.runs.stored import Label
-from hero.study import records
-from hero.study.records import rollout_columns
+from hero.study.records import MethodRow, MetricColumn, SeedCell, rollout_columns
+
+BASELINE_TITLES = {"persistence": "First state kept", "mean": "Mean state"}
+BASELINE_MEANINGS = {
+    "persistence": "The error of predicting that nothing changes: the last given state stays.",
+    "mean": "The error of predicting the mean over all training trajectories and times.",
+}
+
+
+def title_of(registry: Mapping[str, Any], name: str) -> str:
+    """The title of a registered part; of a user's own `package.module:Name` the name."""
+    return getattr(registry.get(name), "title", "") or name.rpartition(":")[2]
+
+
+def titles_of(registry: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
+    """The titles of these parts, in the order of the registry and then of the names."""
+    names = set(names)
+    ordered = [*(name for name in registry if name in names), *sorted(names - registry.keys())]
+    return {name: title_of(registry, name) for name in ordered}
+
+
+def method_title(strategy: str) -> str:
+    from hero.strategies import STRATEGIES  # which loads torch; titles of metrics need none
+
+    return title_of(STRATEGIES, strategy)
+
+
+def find_metric(name: str, scoring: Scoring | None = None) -> Metric | None:
+    """The metric `name` in a scoring; None for other columns, and for a metric that is not registered here."""
+    try:
+        return metric_named(name, scoring)
+    except HeroError:
+        return None
+
+
+def metric_title(name: str, scoring: Scoring | None = None) -> str:
+    found = find_metric(name, scoring)
+    return found.title if found else name
+
+
+def metric_definition(name: str, scoring: Scoring | None = None) -> str:
+    found = find_metric(name, scoring)
+    return found.definition if found else ""
 
 
 class ListedRun(NamedTuple):
@@ -26,20 +71,19 @@ class ListedRun(NamedTuple):
 
 
 def runs_table(runs: Iterable[ListedRun], title: str = "") -> Table:
-    """One line per run."""
     runs = list(runs)
     scorings = {run.metrics.scoring for run in runs if run.metrics}
     in_order = sorted(scorings, key=lambda one: (one.measure, -one.steps))
     measured = _measured_columns(in_order or [Scoring()])
     columns = [
-        Column("Run", "run", words=True),
-        Column("Name", "name", words=True, optional=True),
-        Column("Seed", "seed", minor=True),
-        Column("Updates", "updates", meaning="Optimiser steps that the run has made.", minor=True),
+        Column("Run", words=True),
+        Column("Name", words=True, optional=True),
+        Column("Seed", minor=True),
+        Column("Updates", meaning="Optimiser steps that the run has made.", minor=True),
         *(replace(column_of(column, of[0]), minor=not _is_main(column, of)) for column, of in measured),
-        Column("Diverged", "diverged", meaning=metric_definition("diverged"), optional=True, minor=True),
-        Column("Seconds", "seconds", meaning="Time of the training.", optional=True, minor=True),
-        Column("Status", "status", words=True, optional=True),
+        Column("Diverged", meaning=metric_definition("diverged"), optional=True, minor=True),
+        Column("Seconds", meaning="Time of the training.", optional=True, minor=True),
+        Column("Status", words=True, optional=True),
     ]
     rows = []
     for name, found, status, label in runs:
@@ -51,15 +95,15 @@ def runs_table(runs: Iterable[ListedRun], title: str = "") -> Table:
                 Number(splits[column.split].get(column.metric) if found.scoring in of else None)
                 for column, of in measured
             ]
-            cells.append(Number(lost, n=found.trajectories, shown=f"{lost:.0f} of {found.trajectories}"))
+            cells.append(Number(lost, shown=f"{lost:.0f} of {found.trajectories}"))
             cells.append(Number(found.training.seconds))
         rows.append(Row([Text(name), Text(label.name), *cells, Text(status)]))
     return Table(title, columns, rows).compact()
 
 
-def _measured_columns(scorings: Sequence[Scoring]) -> list[tuple[records.MetricColumn, list[Scoring]]]:
+def _measured_columns(scorings: Sequence[Scoring]) -> list[tuple[MetricColumn, list[Scoring]]]:
     """The columns of runs that were scored over different numbers of steps, each with the scorings that have it."""
-    found: dict[str, tuple[records.MetricColumn, list[Scoring]]] = {}
+    found: dict[str, tuple[MetricColumn, list[Scoring]]] = {}
     for same in itertools.zip_longest(*map(rollout_columns, scorings)):
         for scoring, column in zip(scorings, same, strict=True):
             if column:
@@ -67,26 +111,24 @@ def _measured_columns(scorings: Sequence[Scoring]) -> list[tuple[records.MetricC
     return list(found.values())
 
 
-def _is_main(column: records.MetricColumn, scorings: Sequence[Scoring]) -> bool:
+def _is_main(column: MetricColumn, scorings: Sequence[Scoring]) -> bool:
     """Whether a narrow screen shows the column too."""
     return any(column.key in (f"test_{scoring.gm}", scoring.last) for scoring in scorings)
 
 
-def column_of(column: records.MetricColumn, scoring: Scoring) -> Column:
-    """The column of a stored number, with the definition of its metric."""
+def column_of(column: MetricColumn, scoring: Scoring) -> Column:
     meaning = metric_definition(column.metric or column.key, scoring)
-    return Column(column.label, column.key, column.direction, meaning)
+    return Column(column.label, column.direction, meaning)
 
 
-def study_number(cell: records.SeedCell | None, row: records.MethodRow) -> Number:
+def study_number(cell: SeedCell | None, row: MethodRow) -> Number:
     """Mean and std over seeds next to the published mean; a word where there is nothing."""
     if cell is None:
         return Number(None, missing=missing_word(row))
-    mean, std = (cell.paper.mean, cell.paper.std) if cell.paper else (None, None)
-    return Number(cell.mean, cell.std, cell.n, mean, std, cell.best)
+    return Number(cell.mean, cell.std, cell.paper, cell.best)
 
 
-def missing_word(row: records.MethodRow) -> str:
+def missing_word(row: MethodRow) -> str:
     """Why a cell is empty; of several reasons the one that explains most."""
     states = {run.status for run in row.runs}
     return next((word for word in ("failed", "unfinished", "not run") if word in states), MISSING)

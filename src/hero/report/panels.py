@@ -2,7 +2,7 @@
 
 Runs are seeds of one method if their configurations differ in nothing but the seed. Where a method appears with several
 configurations, its label names the settings in which they differ. No two lines of a page have the same name: what would
-have, is told apart by a setting, by a folder or by the hash of its id. A panel is a group of a study with its runs.
+have, is told apart by a folder or an id. A panel is a group of a study with its runs.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-import numpy as np
-
 from hero.method.metrics import Scoring
 from hero.models import BACKBONES
 from hero.report.inputs import Curves, ReportedRun, ReportInputs
-from hero.report.names import method_title, title_of
+from hero.report.listing import method_title, title_of
 from hero.strategies import STRATEGIES
 from hero.study.collect import PlannedRow, RunNumbers, finished_row, numbers_of, persistence_of
 from hero.study.records import (
@@ -48,13 +46,7 @@ class Method:
 
     @property
     def curves(self) -> list[Curves]:
-        """The curves of the runs that have errors."""
         return [run.curves for run in self.runs if run.curves]
-
-    @property
-    def diverged(self) -> tuple[int, int]:
-        """How many rollouts diverged, and of how many."""
-        return sum(one.diverged for one in self.curves), sum(one.rollouts for one in self.curves)
 
     @property
     def published(self) -> dict[int, Published]:
@@ -72,7 +64,6 @@ class Panel:
 
     @property
     def curves(self) -> list[Curves]:
-        """The curves of all its runs."""
         return [curves for method in self.methods for curves in method.curves]
 
     @property
@@ -80,24 +71,6 @@ class Panel:
         """The channels that are measured one by one in every run."""
         found = [curves.baselines for curves in self.curves]
         return [name for name in found[0] if name and all(name in one for one in found)] if found else []
-
-    @property
-    def scoring(self) -> Scoring:
-        """How its rollouts are scored."""
-        return self.curves[0].scoring if self.curves else Scoring()
-
-    def baselines(self, channel: str = "") -> dict[str, np.ndarray]:
-        """The curves of doing nothing that all its runs agree on, which were then evaluated on the same data."""
-        found = [curves.baselines[channel] for curves in self.curves]
-        if not found:
-            return {}
-
-        def agreed(name: str) -> bool:
-            own = [one[name] for one in found if name in one]
-            length = min(map(len, own))
-            return len(own) == len(found) and all(np.allclose(one[:length], own[0][:length]) for one in own)
-
-        return {name: curve for name, curve in found[0].items() if agreed(name)}
 
 
 def results_of(inputs: ReportInputs) -> list[StudyResult]:
@@ -107,26 +80,16 @@ def results_of(inputs: ReportInputs) -> list[StudyResult]:
 
 
 def groups_told_apart(results: Sequence[StudyResult]) -> list[StudyResult]:
-    """The results; a group whose title another result has as well says what is different there.
-
-    "Burgers, FNO" becomes "Burgers (train.steps=300), FNO", or has the folder of the study where nothing was set.
-    """
+    """The results; a group whose title another result has as well has the folder of its study in it."""
     held = Counter(title for result in results for title in {group.title for group in result.groups})
-    twice = {title for title, count in held.items() if count > 1}
-    same = [result for result in results if any(group.title in twice for group in result.groups)]
-    told = _settings_told([result.changed for result in same])
-    if len(set(told)) < len(told):
-        told = [result.folder or "single runs" for result in same]
-    marks = iter(told)
-    return [_renamed(result, twice, next(marks)) if result in same else result for result in results]
+    return [_renamed(result, {title for title, count in held.items() if count > 1}) for result in results]
 
 
-def _renamed(result: StudyResult, titles: Container[str], mark: str) -> StudyResult:
-    """The result with a mark in these titles of its groups, also where its tests name them."""
+def _renamed(result: StudyResult, titles: Container[str]) -> StudyResult:
 
     def new(title: str) -> str:
         place, comma, rest = title.partition(", ")
-        return f"{place} ({mark}){comma}{rest}" if title in titles else title
+        return f"{place} ({result.folder or 'single runs'}){comma}{rest}" if title in titles else title
 
     groups = tuple(group.model_copy(update={"title": new(group.title)}) for group in result.groups)
     statistics = tuple(
@@ -191,9 +154,9 @@ def _row(label: str, runs: Sequence[ReportedRun], columns: Sequence[MetricColumn
 
 
 def _measured(run: ReportedRun, columns: Sequence[MetricColumn], scoring: Scoring) -> RunNumbers:
-    """The numbers of a run; its curves know how many rollouts diverged without reading the errors again."""
+    """The numbers of a run; how many rollouts diverged is known without reading the errors again."""
     found = numbers_of(run.metrics, run.errors_in(scoring), columns, scoring)
-    lost, rollouts = (run.curves.diverged, run.curves.rollouts) if run.curves else (0, 0)
+    lost, rollouts = int(run.metrics.test["diverged"]), run.metrics.trajectories
     return dataclasses.replace(found, diverged=lost, rollouts=rollouts)
 
 
@@ -211,25 +174,23 @@ def _methods(runs: Sequence[ReportedRun]) -> Iterator[tuple[str, list[ReportedRu
         settings = _settings_told([flat(seeds[0].config.to_dict()) for seeds in found])
         told = [", ".join(filter(None, (recipe, text))) for text in settings]
         titles = [method_title(strategy) + (f" ({text})" if text else "") for text in told]
-        labels += [given_name(seeds) or title for seeds, title in zip(found, titles, strict=True)]
+        for seeds, title in zip(found, titles, strict=True):
+            given = {run.label.name for run in seeds}  # a name counts if all seeds have it
+            labels.append((given.pop() if len(given) == 1 else "") or title)
         methods += found
-    yield from zip(told_apart(labels, [seeds[0].name for seeds in methods]), methods, strict=True)
-
-
-def given_name(runs: Sequence[ReportedRun]) -> str:
-    """What people call these runs, if they have given all of them one name."""
-    names = {run.label.name for run in runs}
-    return names.pop() if len(names) == 1 else ""
+    twice = {label for label, count in Counter(labels).items() if count > 1}
+    for label, seeds in zip(labels, methods, strict=True):
+        yield f"{label} ({seeds[0].name})" if label in twice else label, seeds
 
 
 def _seeds_of_methods(runs: Iterable[ReportedRun]) -> list[list[ReportedRun]]:
     """The runs that differ in nothing but the seed; a second run of the same seed, such as a copy, is apart."""
     found: dict[tuple[str, int], list[ReportedRun]] = {}
+    copies: Counter[tuple[str, int]] = Counter()
     for run in sorted(runs, key=lambda run: run.config.seed):
-        copy = 0
-        while any(other.config.seed == run.config.seed for other in found.get((run.method, copy), ())):
-            copy += 1
-        found.setdefault((run.method, copy), []).append(run)
+        method, seed = dataclasses.replace(run.config, seed=0).run_id(), run.config.seed
+        found.setdefault((method, copies[method, seed]), []).append(run)
+        copies[method, seed] += 1
     return list(found.values())
 
 
@@ -241,15 +202,3 @@ def _settings_told(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     more = ", …" if len(differing) > len(shown) else ""
     return [", ".join(f"{key}={one[key]}" if key in one else f"{key} not set" for key in shown) + more
             for one in settings]  # fmt: skip
-
-
-def told_apart(labels: Sequence[str], ids: Sequence[str]) -> list[str]:
-    """The labels; equal ones with the hash of their id, or with the whole id where the hash is equal too."""
-    twice = {label for label, count in Counter(labels).items() if count > 1}
-    marks = [name.rpartition("-")[2] for name in ids]
-    if len(set(zip(labels, marks, strict=True))) < len(labels):
-        marks = list(ids)
-    return [
-        (f"{label[:-1]}, {mark})" if label.endswith(")") else f"{label} ({mark})") if label in twice else label
-        for label, mark in zip(labels, marks, strict=True)
-    ]

@@ -1,26 +1,24 @@
-"""One table as terminal, plain text, Markdown, LaTeX, CSV and HTML, with the same columns and number texts.
+"""One table as terminal, plain text, Markdown, LaTeX and HTML, with the same columns and number texts.
 
-A `Table` holds typed cells; the text of a cell is decided here, once, and the writers only lay it out. CSV has the
-unrounded numbers behind the same columns. `content.py` says which tables there are.
+The text of a cell is decided here, once, and the writers only lay it out. `content.py` says which tables there are.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar
 
 import jinja2
 from rich import box
 from rich.console import JustifyMethod
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
+
+from hero.study.records import Published
 
 MISSING = "–"
 ARROWS = {"lower": "↓", "higher": "↑"}
@@ -63,10 +61,8 @@ def format_std(std: float | None) -> str:
     return f" ±{std:.0f}" if std >= 100 or std == 0 else f" ±{std:#.2g}".removesuffix(".")
 
 
-def format_published(mean: float | None, std: float | None = None) -> str:
+def format_published(mean: float, std: float | None = None) -> str:
     """A number of the paper as it is printed there: 0.153 ±0.007."""
-    if mean is None:
-        return ""
     return f"{mean:g}" + ("" if std is None else f" ±{std:g}")
 
 
@@ -82,8 +78,6 @@ class Column:
     """A column; `direction` says whether "lower" or "higher" numbers are better, if either is."""
 
     label: str
-    key: str = ""
-    """Name in CSV; default: the label."""
     direction: str = ""
     meaning: str = ""
     """Definition, which the page shows on demand."""
@@ -105,89 +99,52 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Text:
-    """Words in a cell."""
+class Cell:
+    """A cell: its text in every form, and what only some of them show."""
 
     text: str
+    value: float | str | None
+    """Unrounded; the page sorts by it."""
     detail: str = ""
     """Shown by the page alone, below the text."""
     verdict: str = ""
     """"better" and "worse" are coloured."""
-    # Numbers alone have these.
-    paper: ClassVar[str] = ""
-    ratio_text: ClassVar[str] = ""
-    best: ClassVar[bool] = False
-
-    @property
-    def value(self) -> str:
-        return self.text
-
-    sort_key = value
-
-
-@dataclass(frozen=True)
-class Number:
-    """A number with its std over `n` seeds, next to the paper's and the ratio of the two."""
-
-    value: float | None
-    std: float | None = None
-    n: int | None = None
-    published: float | None = None
-    published_std: float | None = None
     best: bool = False
-    interval: tuple[float, float] | None = None
-    """Shown in place of a single number."""
-    shown: str = ""
-    """Text in place of the rounded number, such as "2 of 30"."""
-    missing: str = MISSING
-    """Text where there is no value, such as "not run"."""
-    detail: str = ""
-    verdict: str = ""
-
-    @property
-    def text(self) -> str:
-        if self.shown:
-            return self.shown
-        if self.interval:
-            return " to ".join(map(format_number, self.interval))
-        if self.value is None or math.isnan(self.value):
-            return self.missing
-        return format_number(self.value) + format_std(self.std)
-
-    @property
-    def sort_key(self) -> float | None:
-        found = self.interval[0] if self.interval else self.value
-        return None if found is None or math.isnan(found) else found
-
-    @property
-    def paper(self) -> str:
-        return format_published(self.published, self.published_std)
-
-    @property
-    def ratio(self) -> float | None:
-        return self.value / self.published if self.value is not None and self.published else None
-
-    @property
-    def ratio_text(self) -> str:
-        return format_number(self.ratio) if self.paper else ""
-
-    def numbers(self) -> dict[str, float | bool | None]:
-        """The unrounded numbers by suffix of their CSV column."""
-        low, high = self.interval or (None, None)
-        return {
-            "": self.value,
-            "_low": low,
-            "_high": high,
-            "_std": self.std,
-            "_n": self.n,
-            "_paper": self.published,
-            "_paper_std": self.published_std,
-            "_ratio": self.ratio,
-            "_best": self.best or None,
-        }
+    paper: str = ""
+    ratio: str = ""
+    """The paper's number, and ours over it."""
 
 
-Cell = Text | Number
+class Text(Cell):
+    """Words in a cell."""
+
+    def __init__(self, text: str, detail: str = "", verdict: str = "") -> None:
+        super().__init__(text, text, detail, verdict)
+
+
+class Number(Cell):
+    """A number with its std over seeds, next to the paper's and the ratio of the two.
+
+    `shown` is a text in place of the rounded number, such as "2 of 30", `missing` one where there is no value, such as
+    "not run".
+    """
+
+    def __init__(
+        self,
+        value: float | None,
+        std: float | None = None,
+        published: Published | None = None,
+        best: bool = False,
+        shown: str = "",
+        missing: str = MISSING,
+    ) -> None:
+        known = None if value is None or math.isnan(value) else value
+        text = shown or (missing if known is None else format_number(known) + format_std(std))
+        paper = ratio = ""
+        if published:
+            paper = format_published(published.mean, published.std)
+            ratio = format_number(known / published.mean if known is not None and published.mean else None)
+        super().__init__(text, known, best=best, paper=paper, ratio=ratio)
 
 
 @dataclass(frozen=True)
@@ -224,17 +181,18 @@ class Table:
     def compact(self) -> Table:
         """The table without the optional columns in which no cell says anything."""
         said = [any(row.cells[i].text not in ("", MISSING) for row in self.rows) for i in range(len(self.columns))]
-        kept = [i for i, column in enumerate(self.columns) if said[i] or not column.optional]
-        rows = [replace(row, cells=[row.cells[i] for i in kept]) for row in self.rows]
-        return replace(self, columns=[self.columns[i] for i in kept], rows=rows)
+        return self._of_columns([i for i, column in enumerate(self.columns) if said[i] or not column.optional])
 
     def fitting(self, width: int) -> Table:
         """The table without as many minor columns, from the right, as `width` characters have no room for."""
         kept = list(range(len(self.columns)))
         needed = [self._narrowest(i) + 2 for i in kept]
-        for i in reversed(kept):
+        for i in reversed(range(len(self.columns))):
             if self.columns[i].minor and sum(needed[k] for k in kept) > width:
-                kept = [k for k in kept if k != i]
+                kept.remove(i)
+        return self._of_columns(kept)
+
+    def _of_columns(self, kept: Sequence[int]) -> Table:
         rows = [replace(row, cells=[row.cells[i] for i in kept]) for row in self.rows]
         return replace(self, columns=[self.columns[i] for i in kept], rows=rows)
 
@@ -249,14 +207,20 @@ class Table:
         for section, rows in itertools.groupby(self.rows, key=lambda row: row.section):
             yield section, list(rows)
 
+    def lines(self) -> Iterator[tuple[str, list[Cell]]]:
+        """The lines below the headings: sections, rows, and the paper's numbers and ratios as lines below ours."""
+        for section, rows in self.sections():
+            if section:
+                yield "section", [Text(section)]
+            for row in rows:
+                yield "row", list(row.cells)
+                if any(cell.paper for cell in row.cells):
+                    yield "paper", [Text("  paper"), *(Text(cell.paper) for cell in row.cells[1:])]
+                    yield "paper", [Text("  ratio"), *(Text(cell.ratio) for cell in row.cells[1:])]
+
     def to_rich(self) -> RichTable:
-        """For the terminal. The paper's numbers and the ratios are separate lines below ours."""
-        table = RichTable(
-            title=RichText(self.title) if self.title else None,
-            title_justify="left",
-            box=box.SIMPLE_HEAD,
-            padding=0,
-        )
+        """For the terminal, without the title."""
+        table = RichTable(box=box.SIMPLE_HEAD, padding=0)
         for i, column in enumerate(self.columns):
             # A std may move below its mean and an interval may be broken; half a number or name would be worse.
             heading = column.heading if column.words else _broken(column.heading)
@@ -265,27 +229,18 @@ class Table:
             whole = not any(" " in row.cells[i].text.strip() for row in self.rows)
             narrowest = self._narrowest(i)
             table.add_column(RichText(heading), justify=side, overflow="fold", no_wrap=whole, min_width=narrowest)
-        for section, rows in self.sections():
-            if section:
+        for kind, cells in self.lines():
+            if kind == "section":
                 table.add_section()
-                table.add_row(RichText(section, style="bold"))
-            for row in rows:
-                table.add_row(*map(_rich_cell, row.cells))
-                if any(cell.paper for cell in row.cells):
-                    table.add_row("  paper", *(cell.paper for cell in row.cells[1:]), style="dim")
-                    table.add_row("  ratio", *(cell.ratio_text for cell in row.cells[1:]), style="dim")
+            styles = ["bold" if cell.best else VERDICT_STYLES.get(cell.verdict, "") for cell in cells]
+            texts = [RichText(cell.text, style) for cell, style in zip(cells, styles, strict=True)]
+            table.add_row(*texts, style={"section": "bold", "paper": "dim"}.get(kind))
         return table
 
     def to_text(self) -> str:
         """For pipes and files: aligned columns, one line per row whatever its width, no rules."""
         lines = [[column.heading for column in self.columns]]
-        for section, rows in self.sections():
-            lines += [[section]] if section else []
-            for row in rows:
-                lines.append([cell.text for cell in row.cells])
-                if any(cell.paper for cell in row.cells):
-                    lines.append(["  paper", *(cell.paper for cell in row.cells[1:])])
-                    lines.append(["  ratio", *(cell.ratio_text for cell in row.cells[1:])])
+        lines += [[cell.text for cell in cells] for _, cells in self.lines()]
         whole = [line for line in lines if len(line) == len(self.columns)]
         widths = [max(map(len, cells)) for cells in zip(*whole, strict=True)]
 
@@ -301,7 +256,10 @@ class Table:
         for section, rows in self.sections():
             if section:
                 lines.append([f"**{section}**", *[""] * (len(self.columns) - 1)])
-            lines += [[_markdown_cell(cell) for cell in row.cells] for row in rows]
+            for cells in (row.cells for row in rows):
+                ours = [f"**{cell.text}**" if cell.best else cell.text for cell in cells]
+                papers = [f" ({cell.paper}, ×{cell.ratio})" if cell.paper else "" for cell in cells]
+                lines.append([text + paper for text, paper in zip(ours, papers, strict=True)])
         return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
     def to_latex(self) -> str:
@@ -313,37 +271,17 @@ class Table:
             rf"\caption{{{tex(self.title)}.}}",
             rf"\begin{{tabular}}{{{''.join('l' if column.words else 'r' for column in self.columns)}}}",
             r"\toprule",
-            _tex_line([column.heading for column in self.columns]),
+            " & ".join(tex(column.heading) for column in self.columns) + r" \\",
             r"\midrule",
         ]
-        for number, (section, rows) in enumerate(self.sections()):
-            if section:
-                lines += [r"\midrule"] * bool(number)
-                lines.append(rf"\multicolumn{{{len(self.columns)}}}{{l}}{{\textit{{{tex(section)}}}}} \\")
-            for row in rows:
-                cells = [rf"\textbf{{{tex(cell.text)}}}" if cell.best else tex(cell.text) for cell in row.cells]
-                lines.append(" & ".join(cells) + r" \\")
-                if any(cell.paper for cell in row.cells):
-                    lines.append(r"\quad " + _tex_line(["paper", *(cell.paper for cell in row.cells[1:])]))
-                    lines.append(r"\quad " + _tex_line(["ratio", *(cell.ratio_text for cell in row.cells[1:])]))
+        for kind, cells in self.lines():
+            if kind == "section":
+                lines += [r"\midrule"] * (lines[-1] != r"\midrule")
+                lines.append(rf"\multicolumn{{{len(self.columns)}}}{{l}}{{\textit{{{tex(cells[0].text)}}}}} \\")
+            else:
+                texts = [rf"\textbf{{{tex(cell.text)}}}" if cell.best else tex(cell.text) for cell in cells]
+                lines.append(r"\quad " * (kind == "paper") + " & ".join(texts).lstrip() + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
-
-    def to_csv(self) -> str:
-        """The unrounded numbers: a column for each kind of number that a column of the table has."""
-        lines = []
-        for row in self.rows:
-            line: dict[str, Any] = {"group": row.section or None}
-            for column, cell in zip(self.columns, row.cells, strict=True):
-                numbers = cell.numbers() if isinstance(cell, Number) else {"": cell.text}
-                line |= {(column.key or column.label) + suffix: number for suffix, number in numbers.items()}
-            lines.append(line)
-        said = {name for line in lines for name, value in line.items() if value is not None}
-        names = [name for name in lines[0] if name in said] if lines else []
-        buffer = io.StringIO()
-        writer = csv.DictWriter(buffer, names, extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
-        return buffer.getvalue()
 
     def to_html(self) -> str:
         """For the page: headings that sort, and numbers that show themselves unrounded under the mouse."""
@@ -368,20 +306,6 @@ def tex(text: str) -> str:
     return "".join(LATEX.get(sign, sign) for sign in text)
 
 
-def _tex_line(cells: Sequence[str]) -> str:
-    return " & ".join(map(tex, cells)) + r" \\"
-
-
 def _broken(heading: str) -> str:
     """A heading in short lines, for a narrow terminal."""
     return re.sub(" (?!%)", "\n", heading.replace("@", "\n@"))
-
-
-def _rich_cell(cell: Cell) -> RichText:
-    style = "bold" if cell.best else VERDICT_STYLES.get(cell.verdict, "")
-    return RichText(cell.text, style=style)
-
-
-def _markdown_cell(cell: Cell) -> str:
-    ours = f"**{cell.text}**" if cell.best else cell.text
-    return ours + (f" ({cell.paper}, ×{cell.ratio_text})" if cell.paper else "")

@@ -47,7 +47,6 @@ def named(name: str, unit: str) -> str:
 
 
 def channel_titles(source: Source) -> list[str]:
-    """The channels with their units."""
     units = source.units or ("",) * source.channels
     return [named(*channel) for channel in zip(source.channel_names, units, strict=True)]
 
@@ -192,19 +191,8 @@ class Scaled(NamedTuple):
     size: np.ndarray | None = None
     """The size of the truth at each step, if values are relative to it."""
 
-    @property
-    def parts(self) -> tuple[Picture, Picture, Picture]:
-        """Without the size."""
-        return self.truth, self.prediction, self.error
-
-    @property
-    def length(self) -> int:
-        """Steps."""
-        return len(self.truth.field)
-
 
 def scale_channel(rollout: Rollout, source: Source, channel: int, view: View) -> Scaled:
-    """One channel of a rollout as it is drawn."""
     truth, prediction = (view.arranged(u[:, channel].astype(np.float64)) for u in (rollout.truth, rollout.prediction))
     name, unit = source.channel_names[channel], (source.units or ("",) * source.channels)[channel]
     size = np.nanmax(np.abs(truth), axis=tuple(range(1, truth.ndim)), keepdims=True)

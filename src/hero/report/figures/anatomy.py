@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import StrMethodFormatter
 
 from hero.analysis.anatomy import Anatomy
 from hero.method.metrics import Scoring
-from hero.report.figures.style import BLACK, BLUE, GREY, ORANGE, VERMILION, new_figure
+from hero.report.figures.charts import BANDS, Chart, Curve, charts_figure
+from hero.report.figures.style import BLACK, BLUE, ORANGE, VERMILION
 from hero.report.registries import Analysis
 from hero.report.tables import Column, Number, Row, Table, Text
 
@@ -22,55 +21,32 @@ LEAST_SHARE = 1e-4
 DECADES = 4
 """Decades of the axis of errors below the largest."""
 HEADROOM = 1.6
-"""Upper end of an axis over its largest value; infinite bars end there."""
+"""Upper end of an axis over its largest value."""
 
 
 def anatomy_figure(found: Anatomy, subject: str, scoring: Scoring | None = None) -> Figure:
     """Shares of the bands on the left; on the right the errors at step T that each band makes alone."""
-    figure = new_figure(10.4, 4.4)
-    left, right = figure.subplots(1, 2)
     at = f"error at step {found.steps}"
-    carried = {f"{at}, {name} carries": (name, one) for name in CARRIERS if (one := getattr(found, name))}
     labels = [label.split()[0] for label in found.labels]  # "beyond the operator's modes" is too long
-    shares = {"one-step error": (BLUE, found.one_step)}
-    shares |= {label: (CARRIERS[name], one.shares) for label, (name, one) in carried.items()}
-    _bars(left, labels, shares, LEAST_SHARE, 1.0)
-    left.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
-    left.set_title("share of each band: what training sees, and what decides", fontsize=10)
-    errors = {label: (CARRIERS[name], one.errors) for label, (name, one) in carried.items()}
-    all_errors = np.array([found.own, *(error for _, values in errors.values() for error in values)])
-    top = np.max(all_errors[np.isfinite(all_errors)], initial=0) or 1.0
-    _bars(right, labels, errors, top / 10**DECADES, top)
-    right.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    if np.isfinite(found.own):
-        right.axhline(found.own, color=BLACK, linestyle="--", linewidth=1.1, label=f"{at}, its own rollout: all modes")
-    right.set_title(f"{(scoring or Scoring()).title} at step {found.steps} that a band makes alone", fontsize=10)
-    named = [pair for axes in (left, right) for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
-    handles = {label: handle for handle, label in reversed(named)}
-    order = [*shares, *(label for label in handles if label not in shares)]
-    figure.legend([handles[label] for label in order], order, loc="outside lower center", ncols=len(order), fontsize=8)
-    figure.suptitle(f"{subject}: which modes make the {at}", fontsize=11)
+    carried = {f"{at}, {name} carries": (colour, getattr(found, name)) for name, colour in CARRIERS.items()}
+    carried = {label: pair for label, pair in carried.items() if pair[1]}
+
+    def curve(label: str, numbers: Iterable[float], colour: str, style: str = "o-") -> Curve:
+        return Curve(label, labels, np.array([*numbers], dtype=np.float64), colour=colour, style=style)
+
+    shares = [curve("one-step error", found.one_step, BLUE)]
+    shares += [curve(label, one.shares, colour) for label, (colour, one) in carried.items()]
+    errors = [curve(label, one.errors, colour) for label, (colour, one) in carried.items()]
+    errors.append(curve(f"{at}, its own rollout: all modes", [found.own] * len(labels), BLACK, "--"))
+    values = np.concatenate([one.y for one in errors])
+    top = np.max(values[np.isfinite(values)], initial=0) or 1.0
+    title = f"{(scoring or Scoring()).title} at step {found.steps} that a band makes alone"
+    left = Chart("share of each band: what training sees, and what decides", shares, BANDS, log=True,
+                 range=(LEAST_SHARE, HEADROOM))  # fmt: skip
+    right = Chart(title, errors, BANDS, log=True, range=(top / 10**DECADES, HEADROOM * top))
+    figure = charts_figure(f"{subject}: which modes make the {at}", [left, right], 2, 5.2, 3.9)
+    figure.axes[0].yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
     return figure
-
-
-def _bars(
-    axes: Axes, labels: Sequence[str], groups: Mapping[str, tuple[str, Sequence[float]]], least: float, top: float
-) -> None:
-    """Bars next to each other for each band, on a logarithmic axis; an infinite one is as high as the axis."""
-    width = 0.8 / len(groups)
-    place = np.arange(len(labels))
-    axes.set_yscale("log")
-    axes.set_ylim(least, HEADROOM * top)
-    for i, (name, (colour, numbers)) in enumerate(groups.items()):
-        values = np.array(numbers, dtype=np.float64)
-        where = place + (i - (len(groups) - 1) / 2) * width
-        axes.bar(where, np.where(np.isinf(values), HEADROOM * top, values), width, color=colour, label=name)
-        for x in where[np.isinf(values)]:
-            axes.annotate("∞", (x, HEADROOM * top), ha="center", va="bottom", color=colour, annotation_clip=False)
-    axes.set_xticks(place, labels)
-    axes.set_xlabel("modes |k|")
-    axes.grid(axis="y", alpha=0.25, color=GREY)
-    axes.set_axisbelow(True)
 
 
 def anatomy_table(anatomy: Anatomy) -> Table:

@@ -1,9 +1,12 @@
-"""A chart is described once, as curves that share their axes: figures draw it by matplotlib, the page by its script."""
+"""A chart is described once, as curves that share their axes: figures draw it by matplotlib, the page by its script.
+
+Most charts show errors against the rollout step, of one method or of several over each other.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,14 +15,33 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
-from hero.report.figures.style import BLACK, BLUE, GREEN, PURPLE, VERMILION, log_scale, new_figure, whole_steps
-from hero.study.records import Published
+from hero.data.files.checks import spread
+from hero.method.metrics import TAU
+from hero.report.figures.style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    PURPLE,
+    VERMILION,
+    colours_of,
+    line_style,
+    log_scale,
+    new_figure,
+    plain,
+    whole_steps,
+)
+from hero.report.inputs import Curves
+from hero.report.listing import BASELINE_TITLES
+from hero.study.records import PairedTest, Published
 
 Data = dict[str, Any]
 """Plain data, as the page holds them in JSON."""
 EARLY_TO_LATE = LinearSegmentedColormap.from_list("early to late", [BLUE, PURPLE, VERMILION])
 ZERO_WIDTH = 0.9 * float(np.log10(2))
 """matplotlib's measure of the room for 0, the mean mode, on a logarithmic axis: as far from 1 as 2 is."""
+ERROR_RANGE = (1e-8, 1e3)
+"""An exploding rollout passes through 30 decades before it overflows; beyond a thousandfold error nothing is seen."""
 
 
 class Across(NamedTuple):
@@ -37,6 +59,7 @@ class Across(NamedTuple):
 UPDATES = Across("update", "update", whole=True)
 STEPS = Across("rollout step", "step", whole=True)
 WAVES = Across("wavenumber |k|", "k =", waves=True)
+BANDS = Across("modes |k|")
 
 
 @dataclass(frozen=True)
@@ -61,13 +84,11 @@ class Curve:
 
     @property
     def name(self) -> str:
-        """In a legend."""
         return f"{self.label} ({self.lost[0]} of {self.lost[1]} diverged)" if self.lost[0] else self.label
 
     def data(self, most: int | None = None) -> Data:
         """The curve for the page, thinned to `most` points."""
-        count = len(self.x)
-        kept = np.unique(np.linspace(0, count - 1, min(most or count, count)).round().astype(int))
+        kept = spread(len(self.x), most or len(self.x))
         lines = zip(("y", "low", "high"), (self.y, *(self.band or ())), strict=False)
         numbers = {name: [*map(finite_or_none, line[kept])] for name, line in lines}
         paper = [[x, number.mean] for x, number in self.points.items()]
@@ -89,8 +110,6 @@ class Chart:
     range: tuple[float, float] | None = None
     """The ends of the vertical axis where they are not those of the curves."""
     threshold: float | None = None
-    validates: bool = False
-    """Whether its one curve is the validation score, by which the best checkpoint is chosen."""
 
     def data(self, most: int | None = None) -> Data:
         """The options and series of a chart on the page, each thinned to `most` points."""
@@ -127,7 +146,9 @@ def draw_chart(axes: Axes, chart: Chart) -> None:
         colour, width = curve.colour, 1.0 if curve.idle else 1.6
         if curve.time is not None:
             colour, width = EARLY_TO_LATE(curve.time), 1 + curve.time
-        axes.plot(curve.x, shown(curve.y), curve.style, color=colour, linewidth=width, markersize=3, label=curve.name)
+        axes.plot(
+            curve.x, shown(curve.y), curve.style, color=colour, linewidth=width, markersize=3, label=plain(curve.name)
+        )
         if curve.band:
             least, largest = map(shown, curve.band)
             axes.fill_between(curve.x, least, largest, color=colour, alpha=0.22, linewidth=0)
@@ -138,8 +159,6 @@ def draw_chart(axes: Axes, chart: Chart) -> None:
         axes.set_ylim(low, high)
     if chart.threshold and low < chart.threshold < high:
         axes.axhline(chart.threshold, color=GREEN, linewidth=1.0, linestyle=":", label=f"τ = {chart.threshold}")
-    if chart.validates:
-        _mark_validations(axes, chart.curves[0])
     if chart.across.waves:
         axes.set_xscale("symlog", linthresh=1, linscale=ZERO_WIDTH)
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
@@ -147,7 +166,7 @@ def draw_chart(axes: Axes, chart: Chart) -> None:
         axes.margins(x=0.01)
     if chart.across.whole:
         whole_steps(axes)
-    axes.set_title(chart.title, fontsize=10)
+    axes.set_title(plain(chart.title), fontsize=10)
     axes.set_xlabel(chart.across.label, fontsize=9)
     axes.set_ylabel(chart.unit, fontsize=9)
     axes.grid(alpha=0.25)
@@ -167,19 +186,6 @@ def _mark(axes: Axes, curve: Curve, colour: Any, has_ends: bool) -> None:
                       markeredgecolor=BLACK, label="paper, mean ± std" if x == min(curve.points) else None)  # fmt: skip
 
 
-def _mark_validations(axes: Axes, curve: Curve) -> None:
-    """A star at the best validation, crosses at those with a diverged rollout."""
-    steps, finite = np.asarray(curve.x), np.isfinite(curve.y)
-    if finite.any():
-        best, least = steps[finite][curve.y[finite].argmin()], curve.y[finite].min()
-        axes.plot(best, least, "*", color=GREEN, markersize=14, markeredgecolor=BLACK, linestyle="none",
-                  label=f"best checkpoint: {least:#.3g} at update {best}")  # fmt: skip
-    if not finite.all():
-        axes.plot(steps[~finite], np.full((~finite).sum(), 0.96), "x", color=PURPLE, markersize=6,
-                  markeredgewidth=1.6, transform=axes.get_xaxis_transform(), linestyle="none",
-                  label="a rollout diverged")  # fmt: skip
-
-
 def charts_figure(title: str, charts: Sequence[Chart], columns: int, width: float, height: float) -> Figure:
     """The charts in rows of `columns`, each so many inches wide and high."""
     rows = max(1, -(-len(charts) // columns))
@@ -191,3 +197,87 @@ def charts_figure(title: str, charts: Sequence[Chart], columns: int, width: floa
         axes.set_visible(False)
     figure.suptitle(title)
     return figure
+
+
+def error_chart(
+    title: str,
+    methods: Mapping[str, Sequence[Curves]],
+    channel: str = "",
+    paper: Mapping[str, Mapping[int, Published]] = {},
+) -> Chart:
+    """The mean of each method over its seeds, with a band over all of them; grey is what doing nothing gives.
+
+    `paper` has the paper's nRMSE of a method by rollout step.
+    """
+    colours, curves = colours_of(methods), []
+    for place, (name, seeds) in enumerate(methods.items()):
+        length = min(len(one.scores[channel]) for one in seeds)
+        lines = np.stack([one.scores[channel][:length] for one in seeds])
+        band = (lines.min(axis=0), lines.max(axis=0)) if len(seeds) > 1 else None
+        lost = sum(one.lost[0] for one in seeds), sum(one.lost[1] for one in seeds)
+        curves.append(Curve(name, np.arange(1, length + 1), lines.mean(axis=0), band, colours[name],
+                            line_style(place), points=paper.get(name, {}), lost=lost))  # fmt: skip
+    every = [one for seeds in methods.values() for one in seeds]
+    idle = shared_baselines([one.baselines[channel] for one in every])
+    for number, (name, line) in enumerate(idle.items(), start=1):
+        steps, style = np.arange(1, len(line) + 1), "--" if number == 1 else ":"
+        curves.append(Curve(BASELINE_TITLES[name], steps, line, colour=GREY, style=style, idle=number))
+    scoring = every[0].scoring
+    threshold = TAU if scoring.measure == "nrmse" else None
+    return Chart(title, curves, STEPS, scoring.title, log=True, threshold=threshold)
+
+
+def shared_baselines(found: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The curves of doing nothing that all runs agree on, which were then evaluated on the same data."""
+
+    def agreed(name: str) -> bool:
+        own = [one[name] for one in found if name in one]
+        length = min(map(len, own))
+        return len(own) == len(found) and all(np.allclose(one[:length], own[0][:length]) for one in own)
+
+    return {name: curve for name, curve in found[0].items() if agreed(name)}
+
+
+def draw_errors(axes: Axes, chart: Chart) -> None:
+    """Errors on an axis that ends where nothing can be seen any more."""
+    curves = [line for one in chart.curves for line in (one.y, *(one.band or ()))]
+    published = [number.mean for one in chart.curves for number in one.points.values()]
+    values = np.concatenate([published, *curves])
+    visible = values[np.isfinite(values) & (values > 0)]
+    ends = [visible.min(), visible.max()] if visible.size else list(ERROR_RANGE)
+    low, high = max(ends[0] / 1.5, ERROR_RANGE[0]), min(ends[1] * 1.5, ERROR_RANGE[1])
+    draw_chart(axes, replace(chart, range=(min(low, ERROR_RANGE[1] / 10), max(high, 10 * ERROR_RANGE[0]))))
+
+
+def curves_figure(chart: Chart, tests: Sequence[PairedTest] = ()) -> Figure:
+    """Error curves of all methods, and next to them the ratios to the baseline that were tested."""
+    figure = new_figure(11.5 if tests else 7.5, 4.8 + 0.12 * len(chart.curves))
+    widths = [1.6, 1] if tests else [1]
+    left, *right = figure.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
+    draw_errors(left, replace(chart, title=""))
+    if tests:
+        _draw_ratios(right[0], tests, {curve.label: curve.colour for curve in chart.curves})
+    if legend := left.get_legend():
+        legend.remove()
+    figure.suptitle(plain(chart.title), fontsize=11)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
+    return figure
+
+
+def _draw_ratios(axes: Axes, tests: Sequence[PairedTest], colours: Mapping[str, str]) -> None:
+    """The geometric mean ratio of each row to the baseline with its 95 % interval, on a logarithmic axis."""
+    axes.axvline(1, color=colours.get(tests[0].baseline, BLACK), linewidth=1.5)
+    labels = []
+    for height, test in enumerate(tests):
+        ratio = test.ratio if test.ratio and np.isfinite(test.ratio) else np.nan
+        labels.append(f"{test.label} (diverged)" if np.isnan(ratio) else test.label)
+        colour = colours.get(test.label, BLACK)
+        axes.plot(test.interval or (), [height] * 2 * bool(test.interval), color=colour, linewidth=3, alpha=0.5)
+        axes.plot(ratio, height, "D", color=colour, markersize=7, markeredgecolor=BLACK)
+    axes.set_xscale("log")
+    for axis in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+        axis(StrMethodFormatter("{x:g}"))
+    axes.tick_params(axis="x", which="both", labelsize=8, labelrotation=45)
+    axes.set_yticks(range(len(tests)), labels)
+    axes.set(ylim=(len(tests) - 0.4, -0.6), xlabel=f"ratio to {tests[0].baseline}, bar: 95 % interval")
+    axes.grid(axis="x", alpha=0.25)

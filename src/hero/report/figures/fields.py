@@ -17,7 +17,9 @@ from matplotlib.image import AxesImage
 from torch import Tensor
 
 from hero.data import Source
+from hero.data.files.checks import spread
 from hero.method.metrics import Scoring
+from hero.report.figures.charts import WAVES, Chart, Curve, charts_figure
 from hero.report.figures.style import BLACK, ORANGE, STYLES, colours_of, new_figure, plain, whole_steps
 from hero.report.tables import format_number
 from hero.report.views import DECAY, GREY, Picture, Scale, Scaled, Side, View, channel_titles, scale_channel
@@ -31,28 +33,25 @@ SHORT = 100
 FIELDS_ACROSS = 4
 
 
-def draw_field(axes: Axes, picture: Picture, view: View) -> AxesImage:
-    """A field in its colours; grey where it is masked or, as is said then, has diverged."""
-    low, high, colours, _ = picture.scale
-    colour_map = colormaps[colours].with_extremes(bad=GREY)
-    image = axes.imshow(picture.field.T, origin="lower", extent=view.box, aspect=view.aspect, cmap=colour_map,
-                        norm=Normalize(low, high), interpolation="nearest")  # fmt: skip
-    axes.set_title(plain(picture.title), fontsize=10)
-    if (picture.valid & ~np.isfinite(picture.field)).any():
-        axes.text(0.98, 0.04, "grey: diverged", transform=axes.transAxes, ha="right", fontsize=8)
-    return image
-
-
 def draw_pictures(
     figure: Figure | SubFigure, rows: Sequence[Sequence[Picture]], view: View, names: Sequence[str] = ()
 ) -> tuple[np.ndarray, list[AxesImage]]:
-    """Fields in rows, which may have names; those that share a scale have one bar."""
+    """Fields in rows, which may have names; those that share a scale have one bar.
+
+    Grey is masked or, as is said then, diverged.
+    """
     assert view.up is not None
     grid = figure.subplots(len(rows), max(map(len, rows)), sharex=True, sharey=True, squeeze=False)
     images, bars = [], dict[Scale, tuple[AxesImage, list[Axes]]]()
     for line, row in zip(grid, rows, strict=True):
         for axes, picture in zip(line, row, strict=False):
-            images.append(draw_field(axes, picture, view))
+            low, high, colours, _ = picture.scale
+            look = {"cmap": colormaps[colours].with_extremes(bad=GREY), "norm": Normalize(low, high)}
+            place = {"origin": "lower", "extent": view.box, "aspect": view.aspect}
+            images.append(axes.imshow(picture.field.T, interpolation="nearest", **place, **look))
+            axes.set_title(plain(picture.title), fontsize=10)
+            if (picture.valid & ~np.isfinite(picture.field)).any():
+                axes.text(0.98, 0.04, "grey: diverged", transform=axes.transAxes, ha="right", fontsize=8)
             bars.setdefault(picture.scale, (images[-1], []))[1].append(axes)
         for axes in line[len(row) :]:
             axes.set_visible(False)
@@ -79,32 +78,24 @@ def name_axis(axes: Axes, name: str, side: Side, before: str = "") -> None:
 
 
 def draw_lines(axes: Axes, side: Side, truth: np.ndarray, lines: Mapping[str, tuple[np.ndarray, str, str]]) -> None:
-    """The truth and predictions (values, style, colour) by label over space; the truth sets the frame.
+    """The truth and predictions (values, style, colour) by label over space; masked points are gaps.
 
-    There is room for a prediction that is wrong but not lost; one that leaves the frame is noted. Masked points are
-    gaps.
+    The truth sets the frame, with room for a prediction that is wrong but not lost; one that leaves the frame is noted.
     """
     valid = np.isfinite(truth)
     low, high = truth[valid].min(), truth[valid].max()
-    middle, half = (high + low) / 2, max((high - low) / 2, 1e-30)
+    middle, reach = (high + low) / 2, 3 * max((high - low) / 2, 1e-30)
     axes.plot(side.drawn, truth, color=BLACK, linewidth=2.0, label="truth")
-    reach = half
     for label, (values, style, colour) in lines.items():
         shown = np.where(np.isfinite(values), values, np.nan)
         axes.plot(side.drawn, shown, style, color=colour, linewidth=1.6, label=label)
-        far = np.abs(values[valid] - middle)
-        reach = max(reach, min(far[np.isfinite(far)].max(initial=0.0), 3 * half))
-        if not np.isfinite(far).all():
-            _note(axes, "diverged")
-        elif far.max() > 3 * half:
-            _note(axes, f"a prediction reaches {np.abs(values[valid]).max():.1e}")
-    axes.set_ylim(middle - 1.1 * reach, middle + 1.1 * reach)
+        if not (np.abs(values[valid] - middle) <= reach).all():
+            axes.text(0.5, 0.93, "a prediction leaves the frame", transform=axes.transAxes, ha="center", va="top",
+                      backgroundcolor=GREY, fontsize=8)  # fmt: skip
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(max(bottom, middle - 1.1 * reach), min(top, middle + 1.1 * reach))
     name_axis(axes, "x", side)
     axes.grid(alpha=0.25)
-
-
-def _note(axes: Axes, text: str) -> None:
-    axes.text(0.5, 0.93, text, transform=axes.transAxes, ha="center", va="top", backgroundcolor=GREY, fontsize=8)
 
 
 def fields_figure(
@@ -129,15 +120,15 @@ def fields_figure(
 def _space_time(scaled: Scaled, said: Sequence[str], source: Source, view: View, title: str) -> Figure:
     figure = new_figure(10.0, 6.4)
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.25, 1))[:, 0]
-    over_time = view.against(f"rollout step (dt = {time_text(source, 1)})", 0.5, scaled.length + 0.5)
-    ((*maps,),) = draw_pictures(upper, [scaled.parts], over_time)[0]
+    over_time = view.against(f"rollout step (dt = {time_text(source, 1)})", 0.5, len(scaled.truth.field) + 0.5)
+    ((*maps,),) = draw_pictures(upper, [scaled[:3]], over_time)[0]
     for axes in maps:
         whole_steps(axes)
-    steps = _present(LINE_STEPS, scaled.length)
+    steps = _present(LINE_STEPS, len(scaled.truth.field))
     panels = lower.subplots(1, len(steps), sharex=True, squeeze=False)[0]
     for axes, step in zip(panels, steps, strict=True):
         size = 1.0 if scaled.size is None else scaled.size[step - 1]
-        truth, prediction = (size * part.field[step - 1] for part in scaled.parts[:2])
+        truth, prediction = (size * part.field[step - 1] for part in scaled[:2])
         draw_lines(axes, view.across, truth, {"prediction": (prediction, "--", ORANGE)})
         axes.set_title(f"step {step}: {said[step - 1]}", fontsize=10)
     panels[0].set_ylabel(plain(title))
@@ -146,16 +137,16 @@ def _space_time(scaled: Scaled, said: Sequence[str], source: Source, view: View,
 
 
 def _snapshots(scaled: Scaled, said: Sequence[str], source: Source, view: View) -> Figure:
-    steps = _present(FIELD_STEPS, scaled.length)
+    steps = _present(FIELD_STEPS, len(scaled.truth.field))
     titles = {"truth": [f"step {step}\n(t = {time_text(source, step)})" for step in steps],
               "error": [said[step - 1] for step in steps]}  # fmt: skip
     figure = new_figure(*pictures_size(view, 3, len(steps)))
     rows = [
         [part._replace(title=title, field=part.field[step - 1])
          for step, title in zip(steps, titles.get(part.title, [""] * len(steps)), strict=True)]
-        for part in scaled.parts
+        for part in scaled[:3]
     ]  # fmt: skip
-    draw_pictures(figure, rows, view, [part.title for part in scaled.parts])
+    draw_pictures(figure, rows, view, [part.title for part in scaled[:3]])
     return figure
 
 
@@ -177,28 +168,17 @@ def spectrum_figure(rollout: Rollout, names: Sequence[str] = ()) -> Figure:
     A prediction below the truth smooths, one above it adds noise.
     """
     steps, channels = _present(SPECTRUM_STEPS, len(rollout.truth)), rollout.truth.shape[1]
-    figure = new_figure(3.1 * len(steps) + 0.6, 0.6 + 2.9 * channels)
-    grid = figure.subplots(channels, len(steps), sharex=True, sharey="row", squeeze=False)
-    for c, row in enumerate(grid):
+    charts = []
+    for c in range(channels):
+        name = f"{names[c]}, " if channels > 1 and names else ""
         highest = max(rollout.truth_spectrum[0, c].max(initial=0), 1e-30)
-        low, high = highest * 1e-17, highest * 1e3
-        for axes, step in zip(row, steps, strict=True):
-            reference, power = rollout.truth_spectrum[step - 1, c], rollout.prediction_spectrum[step - 1, c]
-            axes.set(xscale="log", yscale="log", ylim=(low, high))
-            wavenumbers = np.arange(1, len(reference) + 1)
-            axes.plot(wavenumbers, np.maximum(reference, low), color=BLACK, linewidth=1.8, label="truth")
-            axes.plot(wavenumbers, np.maximum(power, low), "--", color=ORANGE, linewidth=1.8, label="prediction")
-            if power.min() > high:
-                _note(axes, "diverged" if np.isinf(power).any() else "prediction lies above the axis")
-            axes.grid(alpha=0.25)
-        name = f"{plain(names[c])}\n" if channels > 1 and names else ""
-        row[0].set_ylabel(f"{name}mean power per mode")
-    for top, bottom, step in zip(grid[0], grid[-1], steps, strict=True):
-        top.set_title(f"step {step}")
-        bottom.set_xlabel("wavenumber |k|")
-    grid[0, 0].legend(fontsize=8, loc="upper right")
-    figure.suptitle("Spectrum")
-    return figure
+        for step in steps:
+            truth, prediction = (u[step - 1, c] for u in (rollout.truth_spectrum, rollout.prediction_spectrum))
+            k = np.arange(1, len(truth) + 1)
+            curves = [Curve("truth", k, truth, colour=BLACK), Curve("prediction", k, prediction, None, ORANGE, "--")]
+            ends = highest * 1e-17, highest * 1e3
+            charts.append(Chart(f"{name}step {step}", curves, WAVES, "mean power per mode", True, range=ends))
+    return charts_figure("Spectrum", charts, len(steps), 3.3, 3.2)
 
 
 def draw_states(
@@ -252,14 +232,31 @@ def split_figure(data: Tensor, source: Source, count: int = 4) -> Figure:
         u, name = u / peak, f"{name} / max |{name}(t)|"
     limit = float(np.quantile(np.abs(u), 0.999)) or 1.0  # a few extreme values must not wash out the rest
     scale, last = Scale.of(np.clip(u, -limit, limit), name), u.shape[1] - 1
+    times = spread(last + 1, 5 if view.up else last + 1)
+    rows = {f"trajectory {i}": (v[times], scale) for i, v in enumerate(u)}
+    title = source.title if source.dims < 3 else f"{source.title}, central slice in z"
+    return states_figure(title, rows, view, ("time", last * source.dt), [f"t = {t * source.dt:g}" for t in times])
+
+
+def states_figure(
+    title: str,
+    rows: Mapping[str, tuple[np.ndarray, Scale]],
+    view: View,
+    time: tuple[str, float],
+    frames: Sequence[str],
+) -> Figure:
+    """States (frame, across[, up]) in named rows: space against `time`, a name and its end, or a field per frame."""
     if view.up:
-        times = np.unique(np.linspace(0, last, 5).round().astype(int))
-        rows = [[Picture(f"t = {t * source.dt:g}" if not i else "", v[t], scale) for t in times]
-                for i, v in enumerate(u)]  # fmt: skip
-        figure = new_figure(*pictures_size(view, len(u), len(times)))
+        figure = new_figure(*pictures_size(view, len(rows), len(frames)))
+        titles = [frames, *[[""] * len(frames)] * (len(rows) - 1)]
+        pictures = [
+            [Picture(frame, field, scale, np.isfinite(field)) for frame, field in zip(own, u, strict=True)]
+            for own, (u, scale) in zip(titles, rows.values(), strict=True)
+        ]
     else:
-        view, rows = view.against("time", 0.0, last * source.dt), [[Picture("", v, scale)] for v in u]
-        figure = new_figure(8.0, 1.0 + 1.5 * len(u))
-    draw_pictures(figure, rows, view, [f"trajectory {i}" for i in range(len(u))])
-    figure.suptitle(source.title if source.dims < 3 else f"{source.title}, central slice in z")
+        figure = new_figure(8.0, 0.8 + 1.8 * len(rows))
+        view = view.against(time[0], 0.0, time[1] or 1.0)
+        pictures = [[Picture("", u, scale, np.isfinite(u))] for u, scale in rows.values()]
+    draw_pictures(figure, pictures, view, list(rows))
+    figure.suptitle(plain(title), fontsize=11)
     return figure

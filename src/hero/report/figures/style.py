@@ -73,7 +73,6 @@ def fix_layout(figure: Figure) -> None:
 
 
 def save_png_and_pdf(figure: Figure, folder: Path, name: str, dpi: int = DPI) -> None:
-    """Write `name.png` and `name.pdf`."""
     for suffix in ("png", "pdf"):
         save(figure, folder / f"{name}.{suffix}", dpi)
 

@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from hero.data.files.checks import spread
 from hero.method.candidates import CANDIDATES
 from hero.method.diagnostics import DIAGNOSTICS
 from hero.method.metrics import metric_named
 from hero.report.figures.charts import UPDATES, WAVES, Chart, Curve, charts_figure
 from hero.report.figures.style import COLOURS, candidate_colours
-from hero.report.names import titles_of
+from hero.report.listing import titles_of
 from hero.runs.records import Log, SpectraRecord
 
 SHOWN = 5
 """Validations of which a line is drawn, the first and the last among them."""
 
-WEIGHTS = (
-    "How many times more the loss counts an error of this wavenumber than one of the least weight, by update: from the "
-    "first (blue, thin) to the last (orange, thick)."
-)
-SENSITIVITY = (
-    "Harm that a defect of this wavenumber does in later steps, by the last measurement of the adjoint before that "
-    "update: above 1 it is more than the mean over all wavenumbers, below 1 less."
-)
-ERROR = (
-    "Power of the training batch's relative error at the first and the last validation; where the dashed line, the "
-    "last one times its weights and scaled to the same sum, is above the solid one, the loss counts the wavenumber for "
-    "more than its power."
-)
+SPECTRA = {
+    "weights": (
+        "Weight by wavenumber",
+        "weight w",
+        "How many times more the loss counts an error of this wavenumber than one of the least weight, by update: from "
+        "the first (blue, thin) to the last (orange, thick).",
+    ),
+    "sensitivity": (
+        "Sensitivity by wavenumber",
+        "sensitivity g",
+        "Harm that a defect of this wavenumber does in later steps, by the last measurement of the adjoint before that "
+        "update: above 1 it is more than the mean over all wavenumbers, below 1 less.",
+    ),
+    "error": (
+        "Error by wavenumber",
+        "power per mode",
+        "Power of the training batch's relative error at the first and the last validation; where the dashed line, the "
+        "last one times its weights and scaled to the same sum, is above the solid one, the loss counts the wavenumber "
+        "for more than its power.",
+    ),
+}
+"""Title, unit and caption of the chart of each finding of a loss."""
 
 
 def series(log: Log, key: str) -> tuple[np.ndarray, np.ndarray]:
@@ -52,7 +61,7 @@ def training_charts(log: Log) -> list[Chart]:
     score = metric_named(log.validation[0].metric).title if log.validation else ""
     charts = [
         _chart(log, "Training loss", True, {"loss": "loss"}),
-        replace(_chart(log, f"Validation {score}", True, {"score": score}), validates=True),
+        _chart(log, f"Validation {score}", True, {"score": score}),
         _chart(log, "Learning rate", False, {"lr": "learning rate"}),
         _chart(log, "Relative term", False, {"alpha": "gate α", "lambda": "weight λ"}),
         _chart(log, "Margin d_fail − d_cur", False, {"margin": "margin"}),
@@ -91,91 +100,60 @@ def _chart(log: Log, title: str, is_log: bool, labels: Mapping[str, str], colour
 
 
 def training_figure(log: Log) -> Figure:
-    """All charts of a log, two in a row."""
     charts = [*training_charts(log), *diagnostic_charts(log)]
     return charts_figure("Training" if charts else "Training: nothing was logged", charts, 2, 4.75, 2.4)
 
 
-@dataclass(frozen=True)
-class Found:
-    """A record as arrays (channel, shell)."""
-
-    step: int
-    wavenumbers: np.ndarray
-    arrays: dict[str, np.ndarray]
-
-
-def spectra_charts(log: Log, has_error: bool = True, names: Sequence[str] = ()) -> list[Chart]:
+def spectra_charts(log: Log, weighs_error: bool = True, names: Sequence[str] = ()) -> list[Chart]:
     """Weights, sensitivity and error of each channel by its name; none if the loss weighs nothing.
 
-    Without `has_error` the log holds the spectrum of the data under that name, and there is no chart of the error.
+    Where the weights come from the data, the log holds their spectrum as the error, and there is no chart of it.
     """
-    records = {record.step: record for record in log.spectra}  # of an update logged twice, the last
-    found = [_found(records[step]) for step in sorted(records)]
-    channels = max((len(array) for one in found for array in one.arrays.values()), default=0)
+    by_step = {record.step: record for record in log.spectra}  # of an update logged twice, the last
+    records = [by_step[step] for step in sorted(by_step)]
+    channels = max((len(rows) for one in records for name, rows in one.spectra.items() if name in SPECTRA), default=0)
     labels = names if len(names) == channels else [f"channel {i + 1}" for i in range(channels)]
-    return [
-        Chart(
-            title + (f", {labels[channel]}" if channels > 1 else ""), shown, WAVES, unit, True, caption, range_of(shown)
-        )
-        for channel in range(channels)
-        for title, unit, caption, curves in (
-            ("Weight by wavenumber", "weight w", WEIGHTS, _over_time(found, "weights", channel)),
-            ("Sensitivity by wavenumber", "sensitivity g", SENSITIVITY, _over_time(found, "sensitivity", channel)),
-            ("Error by wavenumber", "power per mode", ERROR, _error(found, channel) if has_error else ()),
-        )
-        if (shown := [curve for curve in curves if len(curve.y)])
-    ]
+    charts = []
+    for channel in range(channels):
+        for name, (title, unit, caption) in SPECTRA.items():
+            having = [one for one in records if channel < len(one.spectra.get(name, ()))]
+            curves = _error(having, channel) if name == "error" else _over_time(having, name, channel)
+            shown = [curve for curve in curves if len(curve.y)] if weighs_error or name != "error" else []
+            if shown:
+                values = np.concatenate([curve.y for curve in shown])
+                ends = float(values.min() / 1.3), float(values.max() * 1.3)
+                where = f", {labels[channel]}" if channels > 1 else ""
+                charts.append(Chart(title + where, shown, WAVES, unit, True, caption, ends))
+    return charts
 
 
-def range_of(curves: Sequence[Curve]) -> tuple[float, float]:
-    """The ends of a logarithmic axis with some room."""
-    values = np.concatenate([curve.y for curve in curves])
-    return float(values.min() / 1.3), float(values.max() * 1.3)
-
-
-def _found(record: SpectraRecord) -> Found:
-    """The arrays that have a number for every wavenumber; numbers that are not finite are NaN."""
-    wavenumbers = next(iter(record.spectra.get("wavenumber", ())), ())
-    arrays = {
-        name: np.where(np.isfinite(rows), rows, np.nan)
-        for name, rows in record.spectra.items()
-        if name != "wavenumber" and rows and all(len(row) == len(wavenumbers) for row in rows)
-    }
-    return Found(record.step, np.array(wavenumbers), arrays)
-
-
-def _curve(one: Found, values: np.ndarray, label: str, time: float, style: str = "-") -> Curve:
+def _curve(record: SpectraRecord, values: Sequence[float] | np.ndarray, time: float, weighted: bool = False) -> Curve:
     """Values that a logarithmic axis can show."""
-    kept = (values > 0) & np.isfinite(one.wavenumbers)
-    return Curve(label, one.wavenumbers[kept], values[kept], time=time, style=style)
+    numbers, waves = np.array(values, dtype=np.float64), np.array(record.spectra["wavenumber"][0])
+    kept = (numbers > 0) & np.isfinite(numbers) & np.isfinite(waves)
+    label = f"update {record.step}{', weighted' * weighted}"
+    return Curve(label, waves[kept], numbers[kept], time=time, style="--" if weighted else "-")
 
 
-def _over_time(found: Sequence[Found], name: str, channel: int) -> Iterator[Curve]:
+def _over_time(having: Sequence[SpectraRecord], name: str, channel: int) -> list[Curve]:
     """A curve for some of the validations."""
-    having = [one for one in found if channel < len(one.arrays.get(name, ()))]
-    if not having:
-        return
-    first, last = having[0].step, having[-1].step
-    for place in np.unique(np.linspace(0, len(having) - 1, min(SHOWN, len(having))).round().astype(int)):
-        one = having[place]
-        time = (one.step - first) / max(1, last - first)
-        yield _curve(one, one.arrays[name][channel], f"update {one.step}", time)
+    chosen = [having[place] for place in spread(len(having), SHOWN)]
+    length = max(1, having[-1].step - having[0].step) if having else 1
+    return [_curve(one, one.spectra[name][channel], (one.step - having[0].step) / length) for one in chosen]
 
 
-def _error(found: Sequence[Found], channel: int) -> Iterator[Curve]:
+def _error(having: Sequence[SpectraRecord], channel: int) -> list[Curve]:
     """Before and after, and after as the loss sees it."""
-    having = [one for one in found if channel < len(one.arrays.get("error", ()))]
-    if not having:
-        return
-    first, last = having[0], having[-1]
-    if first is not last:
-        yield _curve(first, first.arrays["error"][channel], f"update {first.step}", 0.0)
-    error, weights = last.arrays["error"], last.arrays.get("weights", np.empty(0))
-    yield _curve(last, error[channel], f"update {last.step}", 1.0)
-    if weights.shape == error.shape:
-        scale = np.nansum(error) / max(np.nansum(weights * error), np.finfo(np.float64).tiny)
-        yield _curve(last, scale * (weights * error)[channel], f"update {last.step}, weighted", 1.0, "--")
+    ends = [*having[:1], *having[1:][-1:]]
+    times = (0.0, 1.0)[-len(ends) :]
+    curves = [_curve(one, one.spectra["error"][channel], time) for one, time in zip(ends, times, strict=False)]
+    found = [np.array(ends[-1].spectra.get(name, ()) if ends else ()) for name in ("error", "weights")]
+    error, weights = (np.where(np.isfinite(values), values, np.nan) for values in found)
+    if error.size and weights.shape == error.shape:
+        weighted = weights * error
+        scale = np.nansum(error) / max(np.nansum(weighted), np.finfo(np.float64).tiny)
+        curves.append(_curve(ends[-1], scale * weighted[channel], 1.0, weighted=True))
+    return curves
 
 
 def spectra_figure(charts: Sequence[Chart]) -> Figure:

@@ -52,29 +52,23 @@ function setUpSorting(table) {
 function setUpCurves() {
   const host = byId("curve-panels");
   if (!host) return;
-  const { metrics, panels } = data.curves;
-  const choice = byId("curve-metric");
+  const { panels } = data.curves;
   const channel = byId("curve-channel");
   const scale = byId("curve-scale");
   const channels = [...new Set(panels.flatMap((panel) => panel.channels))];
-  fill(choice, metrics.map(({ label }) => label));
   fill(channel, channels.map((name) => name || "mean over all channels"));
   channel.parentElement.hidden = channels.length < 2;
-  const charts = panels.map(({ charts: { mean: [first] }, styles }) => new Chart(host, { ...first, styles }));
+  const charts = panels.map(({ charts: [first], styles }) => new Chart(host, { ...first, styles }));
   const show = () => {
-    const metric = metrics[choice.value].key;
-    const error = metric !== "correlation";
-    for (const control of [scale, channel]) control.disabled = !error;
     charts.forEach((chart, i) => {
-      const { channels: own, charts: { [metric]: some }, styles } = panels[i];
-      const place = error ? Math.max(0, own.indexOf(channels[channel.value])) : 0;  // correlations are means over channels
+      const { channels: own, charts: some, styles } = panels[i];
+      const place = Math.max(0, own.indexOf(channels[channel.value]));
       const { series, ...options } = some[place];
-      const about = [error ? options.yLabel : "", metric, own[place]].join(" ");
-      chart.options = { ...options, styles, about, yLog: error && scale.getAttribute("aria-pressed") === "true" };
+      const about = `${options.yLabel} ${own[place]}`;
+      chart.options = { ...options, styles, about, yLog: scale.getAttribute("aria-pressed") === "true" };
       chart.show(series);
     });
   };
-  choice.addEventListener("change", show);
   channel.addEventListener("change", show);
   scale.addEventListener("click", () => {
     scale.setAttribute("aria-pressed", String(scale.getAttribute("aria-pressed") !== "true"));

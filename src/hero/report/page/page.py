@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,19 +19,32 @@ from typing import Any
 from markupsafe import Markup
 
 from hero.files import write_atomic
-from hero.report.content import change_table
-from hero.report.inputs import ReportInputs
-from hero.report.page.payload import image, payload
-from hero.report.tables import format_number, template
+from hero.report.content import change_table, metrics_tables, statistics_tables, study_tables
+from hero.report.figures.charts import Chart, Data
+from hero.report.figures.runs import panel_chart
+from hero.report.figures.training import spectra_charts, training_charts
+from hero.report.inputs import ReportedRun, ReportInputs
+from hero.report.listing import ListedRun, runs_table
+from hero.report.page.player import colour_tables, player
+from hero.report.panels import Panel, panels_of, results_of
+from hero.report.registries import ANALYSES
+from hero.report.sentences import lead, statistics_notes, study_notes, warnings
+from hero.report.tables import Table, format_number, template
+from hero.study.records import StudyResult
 
 SCRIPTS = ("basics.js", "chart.js", "player.js", "page.js")
 """In the order in which they need each other."""
-FOLDED_NOTICES = 6
-"""More notices than this are folded."""
+PLAYER_BYTES, ALL_PLAYERS_BYTES = 1_000_000, 25_000_000
+"""The fields of a channel of one rollout, and of all rollouts."""
+FULL_CHANNELS = 4
+"""A rollout takes so many times the bytes of a channel at most; more channels share them."""
+FOLDED_RUNS = 10
+"""Above this number of runs their table is folded: the methods above it sum them up."""
+LOG_POINTS, ALL_LOG_POINTS = 400, 40_000
+"""Points of a curve of one log, and of all logs: with very many runs each has fewer."""
 
 
 def write_page(inputs: ReportInputs, path: Path) -> Path:
-    """Write the report of all that was gathered."""
     return write_atomic(path, render(payload(inputs)).encode())
 
 
@@ -43,7 +58,6 @@ def render(data: Mapping[str, Any]) -> str:
         style=Markup(style),
         script=Markup(script),
         json=Markup(_json({key: data[key] for key in ("curves", "players", "training")})),
-        folded_notices=FOLDED_NOTICES,
         drawn=lambda run, kind: image(run.run.path / "figures" / f"{kind}.png"),
         change_table=lambda run: change_table(run.before, run.metrics),
         shown=lambda value: format_number(value) if isinstance(value, float) else str(value),
@@ -68,3 +82,169 @@ def _json(content: Any) -> str:
     """JSON that cannot end the script element around it."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def payload(inputs: ReportInputs) -> Data:
+    """Everything on the page, in the order of the page."""
+    panels, notices = list(panels_of(inputs)), list(inputs.notices)
+    players = _players(panels, notices)
+    return {
+        "title": _title(inputs),
+        "lead": lead(inputs),
+        "warnings": warnings(inputs),
+        "notices": notices,
+        "tables": result_tables(inputs),
+        "curves": _curves([panel for panel in panels if panel.curves]),
+        "players": players,
+        "training": _training(panels, inputs),
+        "analyses": [analysis for run in inputs.runs.values() for analysis in _analyses(run)],
+        "finetuned": [run for run in inputs.runs.values() if run.before],
+        "studies": [
+            (result.title, _statistics(result), images)
+            for folder, result in zip(inputs.studies, results_of(inputs), strict=False)
+            if (images := _images(folder)) or result.statistics
+        ],
+        "runs": list(inputs.runs.values()),
+    }
+
+
+def _analyses(run: ReportedRun) -> Iterator[Data]:
+    for name, found in run.analyses.items():
+        shown = ANALYSES[name]
+        table = shown.table(found) if shown.table else None
+        yield {
+            "run": run,
+            "name": name,
+            "title": f"{shown.title}: {run.name}",
+            "sentences": shown.sentences(found),
+            "caption": shown.caption,
+            "tables": [table if table.folded else replace(table, title="")] if table else [],
+        }
+
+
+def _title(inputs: ReportInputs) -> str:
+    """The titles of the studies, and how many runs were named by themselves if they are not of one study."""
+    results = results_of(inputs)
+    studies, own = results[: len(inputs.studies)], results[len(inputs.studies) :]
+    single = [result.title for result in own] if len(own) < 2 else [f"{sum(len(one.runs) for one in own)} runs"]
+    return "; ".join([*(result.title for result in studies), *single])
+
+
+def result_tables(inputs: ReportInputs) -> list[Table]:
+    """One run next to the paper; or the groups of studies and runs, and then every run."""
+    if inputs.single:
+        tables = metrics_tables(inputs.single.metrics, inputs.single.config)
+        return [replace(one, warnings=()) for one in tables]  # the page begins with them
+    tables = []
+    for result in results_of(inputs):
+        *others, last = study_tables(result)
+        tables += [*others, replace(last, notes=study_notes(result))]
+    runs = runs_table([ListedRun(name, run.metrics, label=run.label) for name, run in inputs.runs.items()], "Runs")
+    return [*tables, *([replace(runs, folded=len(inputs.runs) > FOLDED_RUNS)] if inputs.runs else [])]
+
+
+def _curves(panels: Sequence[Panel]) -> Data:
+    """The error curves of the panels: a chart for all channels, and one for each that is measured by itself.
+
+    A method has one style in all panels. `marks` says what of the legend on the page is needed.
+    """
+    found, first = [], list[Chart]()
+    places: dict[str, int] = {}
+    for panel in panels:
+        channels = ["", *panel.channels]
+        charts = [panel_chart(panel, name) for name in channels]
+        first.append(charts[0])
+        styles = [places.setdefault(curve.label, len(places)) for curve in charts[0].curves if not curve.idle]
+        data = [chart.data() for chart in charts]
+        found.append({"title": panel.title, "channels": channels, "styles": [[i, i] for i in styles], "charts": data})
+    marks = {
+        "threshold": any(chart.threshold for chart in first),
+        "baselines": any(curve.idle for chart in first for curve in chart.curves),
+        "paper": any(curve.points for chart in first for curve in chart.curves),
+    }
+    return {"panels": found, "marks": marks}
+
+
+def _labelled(panels: Sequence[Panel]) -> dict[str, str]:
+    """The label of every run, such as "Burgers, FNO: HERO, seed 0"; the title of a single panel is left out."""
+    return {
+        run.name: f"{panel.title}: " * (len(panels) > 1) + f"{method.row.label}, seed {run.config.seed}"
+        for panel in panels
+        for method in panel.methods
+        for run in method.runs
+    }
+
+
+def _players(panels: Sequence[Panel], notices: list[str]) -> Data:
+    """One player per method of a panel, of its first seed, and the truths; `notices` gets why there is none of a run.
+
+    Runs on the same data show the same trajectory, the first, and so share a truth: two of them can stand side by side.
+    """
+    chosen = {method.runs[0].name: (method.row.label, method.runs[0]) for panel in panels for method in panel.methods}
+    methods = Counter(_data_of(run) for _, run in chosen.values())
+    labels = _labelled(panels)
+    found: list[Data] = []
+    truths: dict[str, Data] = {}
+    for name, run in chosen.values():
+        shared, source = methods[_data_of(run)] > 1, run.config.source
+        rollout, errors = run.rollout(notices, first=shared)
+        if rollout is None:
+            continue
+        first = shared and rollout.trajectory == 0
+        size = min(PLAYER_BYTES * min(source.channels, FULL_CHANNELS), ALL_PLAYERS_BYTES // len(chosen))
+        data = player(rollout, errors, source, size, run.metrics.scoring, first)
+        if shared and not first:
+            data["notes"].append(
+                f"`hero evaluate {run.name}` also stores the first one, to be seen next to other runs."
+            )
+        truth = data["truth"]
+        known = next((key for key, stored in truths.items() if stored == truth), f"truth {len(truths)}")
+        truths[known] = truth
+        found.append({"run": run.name, "label": labels[run.name], "name": name, **data, "truth": known})
+    return {"colours": colour_tables() if found else {}, "runs": found, "truths": truths}
+
+
+def _data_of(run: ReportedRun) -> str:
+    """The task or file of a run, with its settings."""
+    return repr((run.config.task.name, run.config.task.settings, run.config.data.model_dump()))
+
+
+def _training(panels: Sequence[Panel], inputs: ReportInputs) -> list[Data]:
+    """The course of training of every run.
+
+    Runs that were named by themselves, not through a study, also have the charts by wavenumber.
+    """
+    labels = _labelled(panels)
+    most = min(LOG_POINTS, max(2, ALL_LOG_POINTS // max(1, len(labels))))
+    found = []
+    for name, label in labels.items():
+        run = inputs.runs[name]
+        log = run.log
+        if charts := [chart.data(most) for chart in training_charts(log)]:
+            channels = run.config.source.channel_names
+            spectra = spectra_charts(log, run.weighs_error, channels) if name in inputs.named else []
+            found.append({"label": label, "charts": charts, "spectra": [chart.data() for chart in spectra]})
+    return found
+
+
+def image(path: Path) -> str | None:
+    """A PNG as a data URI."""
+    try:
+        return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
+    except OSError:
+        return None
+
+
+def _images(folder: Path) -> dict[str, str]:
+    """The figures in the folder of a study by name, except its curves, which the page draws itself to read off."""
+    paths = [path for path in sorted(folder.glob("*.png")) if not path.stem.startswith("curves")]
+    return {path.stem.replace("_", " "): source for path in paths if (source := image(path))}
+
+
+def _statistics(result: StudyResult) -> list[Table]:
+    """The tables of the statistics, with their notes below the last of each loss."""
+    tables = []
+    for summary in result.statistics:
+        *others, last = statistics_tables(summary) or [Table("", [], [])]
+        tables += [*others, replace(last, notes=statistics_notes(summary, result.groups))]
+    return tables

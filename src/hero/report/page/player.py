@@ -15,6 +15,7 @@ from matplotlib import colormaps
 from matplotlib.colors import to_rgb
 
 from hero.data import Source
+from hero.data.files.checks import spread
 from hero.method.metrics import Scoring
 from hero.report.figures.charts import Data, finite_or_none
 from hero.report.figures.fields import time_text
@@ -22,6 +23,7 @@ from hero.report.views import ERROR, GREY, SIGNED, UNSIGNED, Scaled, Side, View,
 from hero.runs.rollouts import Rollout
 
 LARGEST_SIDE = 64
+"""A larger 2D field is averaged over blocks."""
 LEVELS = 254
 """Steps between the ends of a scale."""
 FLOOR = 1e-40
@@ -43,9 +45,9 @@ def player(
     """
     view, scoring = View.of(source.axes), scoring or Scoring()
     length = len(rollout.truth)
-    blocks = [block_size(len(side.points)) if view.up else 1 for side in _sides(view)]
+    blocks = [-(-len(side.points) // LARGEST_SIDE) if view.up else 1 for side in _sides(view)]
     points = int(np.prod([len(side.points) // block for side, block in zip(_sides(view), blocks, strict=True)]))
-    steps = kept_steps(length, frames_that_fit(points, rollout, bytes_allowed))
+    steps = 1 + np.array(spread(length, frames_that_fit(points, rollout, bytes_allowed)))
     truths, channels = [], []
     for c, (name, title) in enumerate(zip(source.channel_names, channel_titles(source), strict=True)):
         truth, found = channel_data(rollout, source, c, view, blocks, steps)
@@ -75,7 +77,7 @@ def channel_data(
     scale = scaled.truth.scale
     truth, *fields = (
         encode(quantise(averaged(part.field, blocks, part.valid)[steps - 1], part.scale.low, part.scale.high))
-        for part in scaled.parts
+        for part in scaled[:3]
     )
     truth_spectrum, spectrum = (
         encode(np.log10(np.maximum(power[steps - 1, c], FLOOR)).astype("<f4"))
@@ -92,12 +94,6 @@ def channel_data(
         "power_range": power_range(rollout.truth_spectrum[:, c]),
         "notes": channel_notes(scaled),
     }
-
-
-def size_of(data: Sequence[Data]) -> int:
-    """Characters of the fields and spectra of channels."""
-    texts = [text for one in data for text in (one.get("field", ""), one["spectrum"], *one.get("fields", ()))]
-    return sum(map(len, texts))
 
 
 def _sides(view: View) -> list[Side]:
@@ -136,16 +132,6 @@ def frames_that_fit(points: int, rollout: Rollout, bytes_allowed: int) -> int:
     return max(2, bytes_allowed * 3 // (4 * channels * (3 * points + 8 * wavenumbers)))
 
 
-def kept_steps(length: int, count: int) -> np.ndarray:
-    """At most `count` of the steps 1 .. length, evenly, the first and the last among them."""
-    return np.unique(np.linspace(1, length, min(count, length)).round().astype(int))
-
-
-def block_size(points: int) -> int:
-    """Side of the blocks over which a 2D field is averaged along an axis."""
-    return -(-points // LARGEST_SIDE)
-
-
 def averaged(field: np.ndarray, blocks: Sequence[int], valid: np.ndarray) -> np.ndarray:
     """Means over the valid points of blocks of a field (time, across, up); a rest at the far ends is left out.
 
@@ -181,18 +167,13 @@ def notes(rollout: Rollout, steps: np.ndarray, blocks: Sequence[int], scoring: S
         found.append(f"{len(steps)} of {len(rollout.truth)} steps are kept.")
     if max(blocks) > 1:
         found.append(f"Each pixel is the mean of {'×'.join(map(str, blocks))} points.")
-    return [*found, "Spectra are computed from the unrounded fields."]
+    return found
 
 
 def channel_notes(scaled: Scaled) -> list[str]:
     """How the channel is stored, and what is grey."""
-    levels = [(part.scale.high - part.scale.low) / LEVELS for part in scaled.parts[1:]]
-    found = [
-        f"Fields are stored with 255 levels: one level is {levels[0]:.2g} for truth and prediction and {levels[1]:.2g} "
-        "for the error; values beyond have the colour of the end."
-    ]
-    if scaled.size is not None:
-        found.append("The state decays far, so it is drawn relative to its largest size in the truth at each step.")
+    level = (scaled.error.scale.high - scaled.error.scale.low) / LEVELS
+    found = [f"Errors are stored in steps of {level:.2g}; values beyond have the colour of the end."]
     field, valid = scaled.prediction.field, scaled.prediction.valid
     if masked := 1 - np.mean(valid):
         found.append(f"Grey: masked points, {masked:.1%}; they count as the mean of the others in the spectrum.")
