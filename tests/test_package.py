@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import options
 from hero.errors import DISTRIBUTION
 
 ROOT = Path(__file__).parents[1]
@@ -56,12 +57,17 @@ def test_the_wheel_works_in_a_clean_environment(built: dict[str, Path], tmp_path
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HERO"))}
 
     def run(*command: str | Path) -> str:
-        return subprocess.run(command, cwd=tmp_path, env=clean, check=True, capture_output=True, text=True).stdout
+        done = subprocess.run(command, cwd=tmp_path, env=clean, check=True, capture_output=True, text=True)
+        assert (done.stderr, "\x1b" in done.stdout) == ("", False)
+        return done.stdout
 
     assert run(tmp_path / "venv/bin/hero", "--version") == f"hero {PROJECT['version']}\n"
-    assert "burgers" in run(tmp_path / "venv/bin/hero", "data", "list")
-    where = run(python, "-c", "import hero.report.page as page; print(page.__file__)")
-    assert str(packages) in where
+    assert str(packages) in run(python, "-c", "import hero; print(hero.__file__)")
+    settings = options(train__steps=4, strategy="one_step")
+    assert "Test GM100" in run(tmp_path / "venv/bin/hero", "train", "burgers", *settings)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "runs", "venv"]
+    (page,) = (tmp_path / "runs").glob("*/report.html")
+    assert page.parent.name in run(tmp_path / "venv/bin/hero", "runs")
 
 
 def test_extras_name_the_distribution() -> None:

@@ -22,7 +22,6 @@ from hero.files import write_json
 from hero.report.inputs import gather
 from hero.report.listing import BASELINE_TITLES
 from hero.report.page.page import write_page
-from hero.report.page.player import LEVELS
 from hero.report.tables import format_number
 from hero.runs.records import write_arrays
 from hero.runs.rollouts import FILE, FIRST_FILE, read_rollout
@@ -215,10 +214,6 @@ def test_tables_sort_by_mouse_and_keyboard(fresh: Watched) -> None:
     heading.locator("button").press("Enter")
     assert heading.get_attribute("aria-sort") == "descending"
     assert values() == sorted(before, reverse=True)
-    runs_table.locator("th[scope=col] button").first.click()
-    assert heading.get_attribute("aria-sort") == "none"
-    names = runs_table.locator("tbody th").all_inner_texts()
-    assert names == sorted(names)
 
 
 def panel(page: Any, title: str) -> Any:
@@ -254,34 +249,27 @@ def test_hover_and_keys_read_the_means_of_the_errors(fresh: Watched, runs: Path)
     assert chart.locator(".reading").text_content() == ""
 
 
-def test_the_axis_is_logarithmic_or_linear(fresh: Watched) -> None:
+def test_the_axis_and_the_legend_switch(fresh: Watched) -> None:
     chart, switch = panel(fresh.page, "Burgers, FNO"), fresh.page.locator("#curve-scale")
 
     def ticks() -> list[float]:
         return [float(text) for text in chart.locator(".tick.y").all_text_contents()]
 
     logarithmic, line = ticks(), chart.locator("path.series").first.get_attribute("d")
-    assert switch.get_attribute("aria-pressed") == "true"
+    assert np.ptp(np.diff(logarithmic)) > 0
     switch.click()
     assert switch.get_attribute("aria-pressed") == "false"
     assert ticks()[0] == 0
     np.testing.assert_allclose(np.diff(ticks()), np.diff(ticks())[0])
-    assert np.ptp(np.diff(logarithmic)) > 0
     assert chart.locator("path.series").first.get_attribute("d") != line
     assert chart.locator(".threshold").count() == 1
     assert "nRMSE against rollout step, linear" in chart.locator("svg[role=img]").get_attribute("aria-label")
-
-
-def test_the_legend_hides_a_series(fresh: Watched) -> None:
-    chart = panel(fresh.page, "Burgers, FNO")
     assert chart.locator("path.series").count() == chart.locator("path.band").count() == 2
-    assert chart.locator("text.direct").all_text_contents().count("HERO") == 1
     button = chart.locator(".legend button", has_text="HERO")
     button.click()
     assert button.get_attribute("aria-pressed") == "false"
-    assert chart.locator("path.series").count() == 1
     assert set(chart.locator("text.direct").all_text_contents()) == {"Push-forward", *BASELINE_TITLES.values()}
-    fresh.page.locator("#curve-scale").click()  # what is off stays off
+    switch.click()  # what is off stays off
     assert chart.locator("path.series").count() == 1
     button.press("Space")
     assert chart.locator("path.series").count() == 2
@@ -341,21 +329,6 @@ def test_the_spectrum_is_that_of_the_file(fresh: Watched, runs: Path) -> None:
     for button, power in zip(chart.locator(".legend button").all(), rollout[-2:], strict=True):
         value = float(button.locator(".value").get_attribute("data-value"))
         assert value == pytest.approx(float(power[1, 0, 0]), rel=1e-4)
-
-
-def test_the_current_line_is_within_half_a_level_of_the_field(fresh: Watched, runs: Path) -> None:
-    rollout = read_rollout(runs / run_name(runs, "push_forward", 0), FIRST_FILE)
-    assert rollout is not None
-    chart = fresh.page.locator("#player-charts .chart").nth(0)
-    chart.locator(".plot").focus()
-    for _ in range(8):
-        chart.locator(".plot").press("ArrowRight")
-    value = float(chart.locator(".legend .value").first.get_attribute("data-value"))
-    truth = rollout.truth[:, 0]
-    size = np.abs(truth).max(axis=1)
-    unit = fresh.page.locator("#player-fields .ends").first.inner_text()
-    scale = size[0] if "max" in unit else 1.0
-    assert value == pytest.approx(float(truth[0, 7] / scale), abs=1.02 * float(np.abs(truth).max() / scale) / LEVELS)
 
 
 def test_two_runs_stand_side_by_side_with_the_truth(fresh: Watched, runs: Path) -> None:
@@ -426,7 +399,6 @@ def test_every_chart_can_be_saved(fresh: Watched, runs: Path, tmp_path: Path) ->
 
 def test_play_moves_and_pause_stops(fresh: Watched) -> None:
     page, slider = fresh.page, fresh.page.locator("#player-slider")
-    page.wait_for_timeout(200)
     assert slider.input_value() == "0"  # nothing moves by itself
     page.select_option("#player-speed", label="fast")
     button = page.locator("#player-play")
@@ -440,10 +412,8 @@ def test_play_moves_and_pause_stops(fresh: Watched) -> None:
     assert slider.input_value() == stopped
     assert step.startswith(f"step {int(stopped) + 1} of 100")
     slider.press("End")
-    button.click()  # from the end it begins anew
+    button.click()  # from the end it begins again
     assert int(slider.input_value()) < 50
-    page.select_option("#player-run", index=0)
-    button.click()
 
 
 def test_training_curves_follow_the_choice_of_the_run(fresh: Watched, runs: Path) -> None:
@@ -462,30 +432,6 @@ def test_training_curves_follow_the_choice_of_the_run(fresh: Watched, runs: Path
     assert [float(value.get_attribute("data-value")) for value in values] == pytest.approx(
         [last["alpha"], last["lambda"]], rel=1e-8
     )
-
-
-def test_charts_by_wavenumber(browser: Any, data_dir: Path, tmp_path: Path) -> None:
-    """The mean mode has a place on the logarithmic axis, and its numbers are read like the others."""
-    config = tiny(strategy="push_forward", train__loss="balanced", train__validate_every=10)
-    run = train(config, tmp_path, data_dir)
-    evaluate(run, data_dir)
-    watched = Watched(browser, write_page(gather([str(run)], tmp_path), tmp_path / "report.html"))
-    charts = watched.page.locator("#spectra-charts .chart")
-    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    first, last = [record["spectra"] for record in log if "spectra" in record]
-    for chart, name in zip(charts.all(), ("weights", "error"), strict=True):
-        assert chart.locator(".tick:not(.y)").all_text_contents() == ["0", "1", "2", "5", "10"]
-        for key, place in (("Home", 0), ("ArrowRight", 1), ("End", -1)):
-            chart.locator(".plot").press(key)
-            assert chart.locator(".reading").text_content() == f"k = {last['wavenumber'][0][place]:g}"
-            found = [float(value.get_attribute("data-value")) for value in chart.locator(".legend .value").all()[:2]]
-            assert found == pytest.approx([first[name][0][place], last[name][0][place]], rel=1e-8)
-        assert "NaN" not in chart.inner_html()
-        strokes = chart.locator(".series").evaluate_all("all => all.map((one) => getComputedStyle(one).stroke)")
-        assert len(set(strokes)) == 2  # early and late
-        assert chart.locator("p.note").inner_text().endswith(".")
-    watched.assert_quiet()
-    watched.context.close()
 
 
 CONTRAST = """() => {
@@ -536,14 +482,11 @@ CUT_TEXTS = """() => [...document.querySelectorAll(".plot text")].filter((text) 
 }).map((text) => text.textContent)"""
 
 
-@pytest.mark.parametrize("width", [360, 768])
-def test_a_small_screen_needs_no_sideways_scrolling(browser: Any, page_of_runs: Path, width: int) -> None:
-    watched = Watched(browser, page_of_runs, viewport={"width": width, "height": 740}, has_touch=True)
+def test_a_small_screen_needs_no_sideways_scrolling(browser: Any, page_of_runs: Path) -> None:
+    watched = Watched(browser, page_of_runs, viewport={"width": 360, "height": 740}, has_touch=True)
     for details in watched.page.locator("details").all():
         details.evaluate("node => { node.open = true; }")
-    for _ in range(2):
-        assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        watched.page.locator("#curve-scale").click()
+    assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert watched.page.evaluate(CUT_TEXTS) == []
     wide = watched.page.locator(".frame.more .scroll").last
     assert "Scroll the table sideways" in wide.locator("xpath=../preceding-sibling::p[1]").inner_text()
@@ -566,24 +509,18 @@ def test_the_page_of_a_study(browser: Any, runs: Path, tmp_path: Path) -> None:
     assert page.locator("h1").inner_text() == "Main results"
     lead = page.locator(".lead").inner_text()
     assert "4 finished runs, 1 failed, 1 not run; 0 of 8 rollouts diverged." in lead
-    assert "Set for all rows: train.steps = 20." in lead
-    assert "Burgers, FNO: nRMSE@100 relative to FNO-push_forward (" in lead
-    assert "), paired by 2 seeds, is 0.988 with FNO-hero (" in lead
-    assert "; 95 % interval 0.900 to 1.05, p = 0.3: open)." in lead
+    assert "paired by 2 seeds, is 0.988 with FNO-hero (" in lead
     assert "lost failed: no memory" in page.locator("#tables").inner_text()
     (group,) = StudyResult.read(runs / "study-main-00000000" / "study.json").groups
     rows = table(page, "Burgers, FNO").locator("tbody tr").all()
     for row, stored in zip(rows[:2], group.rows, strict=False):
-        cells = row.locator("td").all()
-        for cell, column in zip(cells, ROLLOUT_COLUMNS, strict=False):
+        for cell, column in zip(row.locator("td").all(), ROLLOUT_COLUMNS, strict=False):
             found = stored.cells[column.key]
             assert found is not None
             assert float(cell.get_attribute("data-value")) == found.mean
-            text = cell.inner_text()
-            assert text.startswith(f"{format_number(found.mean)} ±")
-            assert f"paper 0.5 ±0.01\nratio {format_number(found.ratio)}" in text
+            assert cell.inner_text().startswith(f"{format_number(found.mean)} ±")
+            assert f"paper 0.5 ±0.01\nratio {format_number(found.ratio)}" in cell.inner_text()
             assert cell.locator("strong").count() == found.best
-    assert [row.locator("td").first.inner_text() for row in rows[2:]] == ["not run", "failed"]
     heading = table(page, "Burgers, FNO").locator("th[scope=col] button").nth(4)
     for _ in range(2):  # a missing value stays below, whichever way
         heading.click()
@@ -591,13 +528,9 @@ def test_the_page_of_a_study(browser: Any, runs: Path, tmp_path: Path) -> None:
             "not run",
             "failed",
         ]
-    labels = ["FNO-push_forward", "FNO-hero", *BASELINE_TITLES.values()]
-    assert page.locator("#curve-panels .legend button").all_inner_texts() == labels
     titles = ["Main results", "nRMSE@100: ratio to Push-forward"]
     assert page.locator("#statistics h3").all_text_contents() == titles
-    tested = table(page, titles[1])
-    assert tested.locator("tbody .section").all_inner_texts() == ["Burgers, FNO, 2 seeds"]
-    cells = tested.locator("tbody tr:not(.section)").first.locator("th, td").all_inner_texts()
+    cells = table(page, titles[1]).locator("tbody tr:not(.section)").first.locator("th, td").all_inner_texts()
     assert cells == ["FNO-hero", "0.988", "0.900 to 1.05", "0.3", "0.5", "0.3", "open"]
     assert page.locator("#statistics img").count() == 1
     watched.assert_quiet()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,12 +73,10 @@ def test_north_is_up_and_east_to_the_right(page: Any) -> None:
 def test_choosing_a_channel_changes_picture_and_title(page: Any, run: Path) -> None:
     choose(page, 0)
     before = [pixels(page, number) for number in range(3)]
-    assert page.locator("#player-title").inner_text() == "t2m [K]"
     assert page.locator("#player-channel option").all_text_contents() == channel_titles(Run(run).config.source)
     choose(page, 1)
     assert page.locator("#player-title").inner_text() == "u10 [m s-1]"
     assert all((pixels(page, number) != before[number]).any() for number in range(3))
-    assert "u10" in page.locator("#player-fields canvas.map").first.get_attribute("aria-label")
     errors = errors_of(run)["channel_vrmse"][rollout_of(run).trajectory, :, 1]
     assert f"VRMSE {errors[0]:.3g}"[:9] in page.locator("#player-step").inner_text()
 
@@ -116,14 +113,6 @@ def test_curves_are_the_means_of_the_file_for_all_and_for_single_channels(page: 
     assert chart.locator(".threshold").count() == 0
     ticks = chart.locator(".tick:not(.y)").all_text_contents()
     assert ticks == ["1", "2", "3"]  # there is no step 1.5
-
-
-def test_peoples_data_are_not_compared_with_the_paper(page: Any) -> None:
-    for details in page.locator("details").all():
-        details.evaluate("node => { node.open = true; }")
-    text = page.locator("main").inner_text().lower()
-    assert "vrmse" in text
-    assert re.findall(r"\b(ours|papers?|nrmse)\b", re.sub(r'(?m)^(size|protocol) = "\w+"$', "", text)) == []
 
 
 def test_the_lead_names_the_worst_channel_and_what_is_no_better_than_doing_nothing(page: Any, run: Path) -> None:

@@ -5,6 +5,7 @@ What the page does with them in a browser is in test_page_channels.py.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from conftest import Call, assert_refused
 from fakes import fake_errors, spectrum_of
 from hero.data.files.recording import Axis
 from hero.evaluation.evaluate import evaluate
+from hero.report import write_run_page
 from hero.report.figures.charts import curves_figure, error_chart
 from hero.report.figures.runs import panel_chart, run_figures
 from hero.report.figures.style import save
@@ -114,6 +116,13 @@ def test_static_figures_have_every_channel(run: Path, tmp_path: Path) -> None:
         assert [curve.label for curve in chart.curves] == ["HERO", *BASELINE_TITLES.values()]
         assert chart.unit == "VRMSE"
     save(figures["fields_t2m"], tmp_path / "fields.png")
+
+
+def test_peoples_data_are_not_compared_with_the_paper(run: Path) -> None:
+    page = write_run_page(run).read_text("utf-8").partition("<main>")[2].partition("</main>")[0]
+    text = re.sub(r'(?m)^(size|protocol) = "\w+"$', "", re.sub("<[^>]+>", " ", page)).lower()
+    assert "vrmse" in text
+    assert re.findall(r"\b(ours|papers?|nrmse)\b", text) == []
 
 
 def test_ticks_of_steps_are_whole(tmp_path: Path) -> None:

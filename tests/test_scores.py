@@ -167,7 +167,7 @@ def test_the_command_on_two_files(pair: tuple[Path, Path, np.ndarray, np.ndarray
     files = ("--prediction", pair[0], "--truth", pair[1])
     assert_refused(call("evaluate", "--prediction", pair[0]), "--truth")
     assert_refused(call("evaluate", *files, "--offset", 12), "--offset 12", "count them from 0")
-    assert_refused(call("evaluate", "run", *files), "leave out RUN")
+    assert_refused(call("evaluate", "run", *files), "RUN")
     assert_refused(call("evaluate", *files, "--set", "data.stride=2"), "data.stride")
     assert_refused(call("evaluate", *files, "--figure", tmp_path / "e.txt"), "e.txt", ".png")
     assert_refused(call("evaluate", "run", "--offset", 1), "--offset")
