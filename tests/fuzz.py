@@ -249,43 +249,30 @@ def options(rng: random.Random, where: list[str]) -> Iterator[list[str]]:
                 yield [*start, *rest, rng.choice(param.opts), value]
 
 
+TABLES = ["", "[a]", "[[train]]", "[train.a]", "[task]", "a.b.c=1", "[", "]", "=", "#"]
+
+
 def files(rng: random.Random, folder: Path, filled: Callable[[str], str]) -> Iterator[list[str]]:
-    """Configuration files: those of runs with lines, values and bytes changed, and random ones."""
+    """Configuration files: those of runs with lines, values and bytes changed."""
     from hero.runs.config import make_config
     from hero.runs.sections import all_settings
 
-    whole = [
-        make_config(overrides=[filled(text) for text in base]).to_toml() for base in BASES if "Conv1d" not in str(base)
-    ]
+    bases = [[filled(text) for text in base] for base in BASES if "Conv1d" not in str(base)]
+    whole = [make_config(overrides=base).to_toml().splitlines() for base in bases]
     keys = [key for key, _ in all_settings()]
     for number in range(sys.maxsize):
-        lines = rng.choice(whole).splitlines()
+        lines = list(rng.choice(whole))
         for _ in range(rng.randrange(1, 4)):
             place = rng.randrange(len(lines))
-            kind = rng.randrange(8)
-            if kind == 0:
-                del lines[place]
-            elif kind == 1:
-                lines.insert(place, rng.choice(lines))
-            elif kind == 2:
-                lines[place] = mutated(rng, lines[place])
-            elif kind == 3:
-                lines.insert(
-                    place, rng.choice(["[a]", "[[train]]", "[train.a]", "[task]", "a.b.c=1", "[", "]", "=", "#"])
-                )
-            elif kind == 4:
-                lines = [f"{rng.choice(keys).replace('.', rng.choice(['.', '']))} = {random_value(rng)}"]
-            else:
-                lines[place] = f"{lines[place].partition('=')[0]} = {random_value(rng)}"
-            lines = lines or [""]
-        content = bytearray("\n".join(filled(line) for line in lines).encode("utf-8", "surrogateescape"))
+            changed = f"{rng.choice([lines[place].partition('=')[0], rng.choice(keys)])} = {random_value(rng)}"
+            other = rng.choice([mutated(rng, lines[place]), rng.choice(lines), rng.choice(TABLES)])
+            lines[place] = rng.choice([changed, other])
+        content = "\n".join(map(filled, lines)).encode("utf-8", "surrogateescape")
         if rng.random() < 0.2:
-            for _ in range(rng.randrange(1, 6)):
-                content[rng.randrange(len(content) or 1) : rng.randrange(len(content) + 1)] = rng.randbytes(
-                    rng.randrange(3)
-                )
+            place = rng.randrange(len(content))
+            content = content[:place] + rng.randbytes(rng.randrange(3)) + content[place + rng.randrange(99) :]
         path = folder / f"fuzz{number % 50}.toml"
-        path.write_bytes(rng.choice([b"", b"", b"", b"\xef\xbb\xbf"]) + bytes(content))
+        path.write_bytes(rng.choice([b"", b"", b"", b"\xef\xbb\xbf"]) + content)
         yield ["settings", "--config", str(path)]
 
 
