@@ -104,7 +104,7 @@ def test_numbers_that_are_not_finite_leave_a_gap(runs: dict[str, Path], tmp_path
     run = Path(shutil.copytree(runs["balanced"], tmp_path / runs["balanced"].name))
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     last = [line["spectra"] for line in lines if "spectra" in line][-1]
-    last["weights"][0][:3] = [None, "nan", "inf"]
+    last["weights"][0][:3] = ["nan", "nan", "inf"]
     last["error"][0][4] = 0.0
     (run / "log.jsonl").write_text("".join(map(json_line, lines)))
     page = write_run_page(run)

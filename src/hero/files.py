@@ -92,20 +92,16 @@ def reserve(path: Path, size: int) -> None:
 
 def append(path: Path, text: str) -> None:
     """Add whole lines to a log; a kill may cut the last one short, which reading allows for."""
-    crash_point(f"half-line {path.name}", lambda: _add(path, text[: len(text) // 2]))
     try:
-        _add(path, text)
+        with path.open("a", encoding="utf-8") as file:
+            crash_point(f"half-line {path.name}", lambda: print(text[: len(text) // 2], file=file, end="", flush=True))
+            file.write(text)
     except OSError as error:
         raise HeroError(
             f"cannot write {path} ({error.strerror or error}); check disk space and permissions, "
             "then repeat the command."
         ) from error
     crash_point(f"after-line {path.name}")
-
-
-def _add(path: Path, text: str) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(text)
 
 
 def write_json(path: Path, content: Any) -> Path:

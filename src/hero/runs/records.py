@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 
 from hero.errors import HeroError, NoPermissionError
 from hero.files import FIELD, is_bomb, is_whole, sealed_archive, write_atomic
@@ -149,15 +148,11 @@ class Before(Record):
     test: dict[str, float]
 
 
-Value = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
-"""A number; null, as other tools write it for a number that is not finite, is NaN."""
-
-
 class LogRecord(Record):
     """A line of log.jsonl; statistics of the strategy are further fields."""
 
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=True)
-    __pydantic_extra__: dict[str, Value]
+    __pydantic_extra__: dict[str, float]
 
     step: int
 
@@ -202,7 +197,7 @@ class SpectraRecord(LogRecord):
     `wavenumber` has one row, the shells.
     """
 
-    spectra: dict[str, tuple[tuple[Value, ...], ...]]
+    spectra: dict[str, tuple[tuple[float, ...], ...]]
 
 
 @dataclass(frozen=True)
