@@ -32,6 +32,7 @@ from hero.deploy.export import (
     export_run,
     in_float32,
     load_stepper,
+    processor,
     trace,
 )
 from hero.errors import DISTRIBUTION, HeroError
@@ -49,9 +50,11 @@ CHANGES |= {"data__test_steps": 110, "data__val_steps": 110, "train__steps": 5}
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> tuple[Path, tuple[int, str, str]]:
-    """A run with history and normalisation, exported in both formats by the real command, and what that said."""
+    """A run with history and normalisation, exported in all formats by the real command, and what that said."""
     run = train(tiny(**CHANGES), tmp_path_factory.mktemp("runs"), data_dir)
-    return run, hero("export", run.name[-8:], "--runs", run.parent, "--data", data_dir)
+    command = ("export", run.name[-8:], "--runs", run.parent, "--data", data_dir)
+    assert hero(*command, "--format", "aot")[0] == 0
+    return run, hero(*command)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +95,17 @@ def test_the_command_shows_the_differences_and_nothing_else(exported: tuple[Path
     run, (code, out, err) = exported
     assert (code, err) == (0, "")
     assert sorted(path.name for path in (run / "export").iterdir()) == sorted(FILES)
-    for words in ("exporting", *FILES, "one step", "step 1 ", "step 10 ", "step 100", "nRMSE@100", str(run)):
+    for words in (
+        "exporting",
+        "model.onnx",
+        "model.pt2",
+        "one step",
+        "step 1 ",
+        "step 10 ",
+        "step 100",
+        "nRMSE@100",
+        str(run),
+    ):
         assert words in out
     assert len(out.splitlines()) < 20
     assert "torch.onnx" not in out
@@ -110,7 +123,7 @@ def test_predictions_of_the_run_and_of_both_files_agree(
         rolled = []
         for model in (trained.name, *(trained / "export" / name for name in FILES)):
             source = ("--input", *given) if given else ()
-            trust = ("--trust-code",) if str(model).endswith(".pt2") else ()
+            trust = () if str(model).endswith(".onnx") else ("--trust-code",)
             options = (*source, *trust, "--steps", 12, "--out", tmp_path / "out.npz")
             code, out, err = call("predict", model, *folders, *options)
             assert (code, err) == (0, "")
@@ -154,11 +167,19 @@ def test_a_file_describes_itself_and_steps_in_python(
     step = load_stepper(trained / "export" / name, trust_code=True)
     train = load_data(tiny(**CHANGES), "train", data_dir, "cpu").states
     band = ((float(train.min()), float(train.max())),)
-    assert step.card == card_of(tiny(**CHANGES), trained.name, step.card.step).model_copy(update={"band": band})
+    found = {"band": band, "processor": processor() if name == "model.aot" else ""}
+    assert step.card == card_of(tiny(**CHANGES), trained.name, step.card.step).model_copy(update=found)
     assert step.card.step == 5
     assert rollout(step, Context(torch.from_numpy(states)), 4).shape == (3, 4, 1, 32)
     with pytest.raises(HeroError, match=r"\(3, 1, 32\) do not fit .* \(batch, 2, 32\)"):
         step(Context(torch.zeros(3, 1, 1, 32)))
+
+
+def test_compiled_code_of_another_processor_is_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its instructions could end the process."""
+    monkeypatch.setattr("platform.machine", lambda: "another")
+    with pytest.raises(HeroError, match="another"):
+        load_stepper(files / "model.aot", trust_code=True)
 
 
 def test_onnx_has_no_normalisation_left_outside(trained: Path) -> None:
@@ -200,7 +221,7 @@ def test_every_backbone_exports(task: str, backbone: str) -> None:
     card, step = card_of(config), untrained(config)
     data = 0.1 * torch.randn(3, 21, 1, *card.grid, generator=torch.Generator().manual_seed(0))
     program = trace(step, card)
-    for kind in FORMATS.values():
+    for kind in (FORMATS["onnx"], FORMATS["torch"]):  # compiling takes minutes for some
         with explained("this format", "see the reason"):
             content = kind.encode(program, card.model_dump_json())
         exported = decode(content, kind, Path(kind.file))
@@ -224,7 +245,7 @@ def test_a_refused_export_leaves_the_earlier_file(
 ) -> None:
     before = (files / "model.pt2").read_bytes()
     program = trace(untrained(tiny(**CHANGES, seed=1)), card_of(tiny(**CHANGES)))
-    monkeypatch.setattr(export, "trace", lambda step, card: program)
+    monkeypatch.setattr(export, "trace", lambda *_: program)
     with pytest.raises(HeroError, match="is not the operator"):
         export_run(trained, data_dir, files, ["torch"])
     assert (files / "model.pt2").read_bytes() == before
@@ -285,7 +306,7 @@ def flip_a_bit(path: Path) -> None:
 
 
 def without_description(path: Path) -> None:
-    if path.suffix == ".pt2":
+    if path.suffix in (".pt2", ".aot"):
         torch.export.save(torch.export.export(torch.nn.Linear(2, 2), (torch.zeros(1, 2),)), path)
         return
     import onnx
@@ -368,7 +389,7 @@ def test_mistakes_in_the_options(trained: Path, data_dir: Path, tmp_path: Path, 
     assert_refused(call("predict", trained, "--out", tmp_path / "x.csv"), "x.csv", ".npz, .npy")
     assert_refused(call("predict", trained, "--input", source, "--out", source), "overwritten")
     assert_refused(call("predict", trained, "--steps", 0), "--steps 0")
-    assert_refused(call("predict", source), "an .onnx nor a .pt2")
+    assert_refused(call("predict", source), str(source))
     assert_refused(call("predict", "nothing", "--runs", tmp_path), "'nothing'", "hero runs")
     assert_refused(call("export", "nothing", "--runs", tmp_path), "'nothing'", "hero runs")
     with pytest.raises(HeroError, match="unknown format 'onx'"):

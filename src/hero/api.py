@@ -208,7 +208,7 @@ def evaluate(
 
 
 def load(path: Any, model: nn.Module | None = None, *, trust_code: bool = False, runs: Place = "runs") -> Operator:
-    """The operator of a run (folder or id), a model folder, or an .onnx or .pt2 file: a module to use or train further.
+    """The operator of a run (folder or id), a model folder or an exported file: a module to use or train further.
 
     No code that a file names is run: `model` stands for a backbone of your own; `trust_code` imports it.
     """

@@ -131,7 +131,7 @@ def show_score(
 
 
 def predict(
-    model: Annotated[str, argument("RUN|FILE", "Run folder or id, model folder, .onnx or .pt2 file.", run_ids)],
+    model: Annotated[str, argument("RUN|FILE", "Run folder or id, model folder, .onnx, .pt2 or .aot file.", run_ids)],
     where: Folders,
     source: Annotated[
         Path | None,
@@ -190,20 +190,22 @@ def show_errors(result: "Prediction") -> None:
 def export(
     run: RunName,
     where: Folders,
-    format: Annotated[str, option("NAME", "One of: NAMES, both of them, or folder.", parts.FORMATS)] = "both",
+    format: Annotated[
+        str, option("NAME", "One of: NAMES (compiled for this processor), both (onnx, torch), folder.", parts.FORMATS)
+    ] = "both",
     out: Annotated[Path | None, option("DIR", "Folder of the files (default: RUN/export).")] = None,
     license: Annotated[str, option("NAME", "Licence in the card of a model folder, such as mit.")] = "unknown",
 ) -> None:
-    """Write a run as ONNX and torch.export files, checked along a rollout, or as a model folder to hand on."""
+    """Write a run as ONNX, torch.export or compiled files, checked along a rollout, or as a model folder to hand on."""
     folder = where.find(run)
-    from hero.deploy.export import FORMATS, export_run
+    from hero.deploy.export import export_run
     from hero.deploy.model_folder import write_folder
 
     if format == "folder":
         say(f"model folder: {write_folder(folder, out or folder / 'export' / 'model', license)}")
         return
     say(f"exporting {folder.name}: some seconds without progress", style="dim")
-    checks = export_run(folder, where.data, out, tuple(FORMATS) if format == "both" else (format,)).values()
+    checks = export_run(folder, where.data, out, ("onnx", "torch") if format == "both" else (format,)).values()
     rows = {"one step, largest along its rollout": [check.one_step for check in checks]}
     steps, shown, title = next((check.steps, check.rollout, check.measure) for check in checks)
     rows |= {f"free rollout, step {k}": [check.rollout[k] for check in checks] for k in shown}

@@ -68,6 +68,8 @@ class ModelCard(Record):
     """True where there is a value, (channel, *grid), as bits in base64; empty: everywhere."""
     band: tuple[tuple[float, float], ...] = ()
     """The smallest and the largest value of each channel in the training data; empty: not known."""
+    processor: str = ""
+    """The machine that a compiled file runs on; empty: any."""
     hero: str
     """Version of this library."""
 

@@ -1,4 +1,4 @@
-"""A trained run -> one file that needs no code of hero: ONNX, or a program of torch.export.
+"""A trained run -> one file that needs no code of hero: ONNX, a program of torch.export, or one that is compiled.
 
     from hero.deploy.export import export_run, load_stepper
     export_run(run, data_dir)                          # checks each file before it is written
@@ -17,7 +17,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import json
 import logging
+import platform
+import tempfile
 import types
 import warnings
 import zipfile
@@ -39,6 +42,7 @@ from hero.method import metrics
 from hero.method.distance import EPS, norm, state_distance
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper, counted, rollout
+from hero.models.spectral import FOR_COMPILER
 from hero.models.wrappers import MixedPrecision
 from hero.runs.folder import Run, load_data
 
@@ -83,6 +87,10 @@ class ExportFormat:
     encode: Callable[[ExportedProgram, str], bytes]
     decode: Callable[[bytes], tuple[Apply, str]]
     """The program and its model card."""
+    is_data: bool = False
+    """Whether reading it can run no code."""
+    compiled: bool = False
+    """Whether its graph is compiled to machine code."""
 
 
 @dataclass(frozen=True)
@@ -139,30 +147,30 @@ def export_run(
     measured = opened.norm(data_dir)
     step = Step(model, opened.stepper(model), card.history, measured.mask)
     test = load_data(opened.config, "test", data_dir, "cpu")
-    program = trace(step, card)
-    if not has_free_batch(program):
+    programs = {compiled: trace(step, card, compiled) for compiled in {FORMATS[name].compiled for name in formats}}
+    if not all(map(has_free_batch, programs.values())):
         card = card.model_copy(update={"batch": 1})
         say("the code of the backbone fixes the size of a batch: the files take one state per call", style="dim")
     checks: dict[str, Check] = {}
     for name in formats:
         kind = FORMATS[name]
         path = (out or run / "export") / kind.file
-        with explained(f"run {run.name} cannot be exported to {kind.file}", "try the other format"):
-            data = kind.encode(program, card.model_dump_json())
+        with explained(f"run {run.name} cannot be exported to {kind.file}", "try another format"):
+            data = kind.encode(programs[kind.compiled], card.model_dump_json())
         checks[name] = check(decode(data, kind, path), opened.stepper(model), test, card.history, path, measured)
         write_atomic(path, data)
     return checks
 
 
 def load_stepper(path: Path, trust_code: bool = False) -> Exported:
-    """An exported file as a Stepper for `hero.rollout`; `.card` describes it. A .pt2 file needs `trust_code`."""
+    """An exported file as a Stepper for `hero.rollout`; `.card` describes it. Only ONNX needs no `trust_code`."""
     path = Path(path)
     kind = {Path(kind.file).suffix: kind for kind in FORMATS.values()}.get(path.suffix)
     if kind is None:
-        raise HeroError(f"{path} is neither an .onnx nor a .pt2 file; write one with `hero export RUN`.")
+        raise HeroError(f"{path} is neither an .onnx, a .pt2 nor an .aot file; write one with `hero export RUN`.")
     if not path.is_file():
         raise HeroError(f"there is no file {path}; write it with `hero export RUN`.")
-    if kind is FORMATS["torch"] and not trust_code:
+    if not kind.is_data and not trust_code:
         raise HeroError(f"loading {path} can run code that is in it; use `trust_code` if you trust its author.")
     return decode(path.read_bytes(), kind, path)
 
@@ -177,8 +185,12 @@ def in_float32(model: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def trace(step: Step, card: ModelCard) -> ExportedProgram:
-    """The graph of `step` on the grid of the run for any batch, or for one state where its code fixes the batch."""
+def trace(step: Step, card: ModelCard, compiled: bool = False) -> ExportedProgram:
+    """The graph of `step` on the grid of the run for any batch, or for one state where its code fixes the batch.
+
+    A graph that is `compiled` afterwards is written in the form that fuses best.
+    """
+    token = FOR_COMPILER.set(compiled)
     with explained(f"run {card.run} cannot be traced by torch.export", "remove shape-dependent code from its backbone"):
         step(*card.zeros(1))  # fills the caches of the model with real tensors, outside of the trace
         inputs = card.zeros(TRACED_BATCH)
@@ -187,6 +199,8 @@ def trace(step: Step, card: ModelCard) -> ExportedProgram:
             return torch.export.export(step, inputs, dynamic_shapes=shapes)
         except torch._dynamo.exc.UserError:  # a shape that is not free
             return torch.export.export(step, card.zeros(1))
+        finally:
+            FOR_COMPILER.reset(token)
 
 
 @torch.no_grad()
@@ -231,7 +245,7 @@ def check(
     if worst > BOUND:
         raise HeroError(
             f"{path} is not the operator of the run: one step differs by {worst:.2g} relative, more than {BOUND:g}; "
-            "it was not written, try the other format."
+            "it was not written, try another format."
         )
     away = state_distance(scaled(free), scaled(reference), weights).nan_to_num(nan=torch.inf).amax(dim=0)
     score = metrics.MEASURES[measured.measure]
@@ -307,18 +321,50 @@ def encode_torch(program: ExportedProgram, card: str) -> bytes:
 
 
 def decode_torch(data: bytes) -> tuple[Apply, str]:
-    # The card is read first: a file without it is refused before torch.export.load, which may run code from it.
+    return torch.export.load(io.BytesIO(data)).module(), card_of(data)
+
+
+def card_of(data: bytes) -> str:
+    """The card of an archive, read first: a file without it is refused before a loader may run code from it."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         names = [name for name in archive.namelist() if name.endswith(f"/extra/{CARD}")]
         if not names:
             raise ValueError(f"it has no {CARD}")
-        card = archive.read(names[0]).decode()
-    return torch.export.load(io.BytesIO(data)).module(), card
+        return archive.read(names[0]).decode()
+
+
+def processor() -> str:
+    """The machine that compiled code is for, such as x86_64 AVX512."""
+    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+
+
+def encode_aot(program: ExportedProgram, card: str) -> bytes:
+    """Machine code by AOTInductor, with what follows from the weights alone computed when the file is opened."""
+    options = {"aot_inductor.use_runtime_constant_folding": True}
+    ours = ModelCard.model_validate_json(card).model_copy(update={"processor": processor()})
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.pt2"
+        torch._inductor.aoti_compile_and_package(program, package_path=str(path), inductor_configs=options)
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr(f"model/extra/{CARD}", ours.model_dump_json())
+        return sealed_archive(io.BytesIO(path.read_bytes()))
+
+
+def decode_aot(data: bytes) -> tuple[Apply, str]:
+    card = card_of(data)
+    made_for = json.loads(card)["processor"]
+    if made_for != processor():  # its instructions could end the process
+        raise HeroError(f"the file was compiled for {made_for}, and this is {processor()}; export the run here.")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.pt2"
+        path.write_bytes(data)
+        return torch._inductor.aoti_load_package(str(path)), card
 
 
 FORMATS: dict[str, ExportFormat] = {
-    "onnx": ExportFormat("model.onnx", ("onnx", "onnxscript", "onnxruntime"), encode_onnx, decode_onnx),
+    "onnx": ExportFormat("model.onnx", ("onnx", "onnxscript", "onnxruntime"), encode_onnx, decode_onnx, is_data=True),
     "torch": ExportFormat("model.pt2", (), encode_torch, decode_torch),
+    "aot": ExportFormat("model.aot", (), encode_aot, decode_aot, compiled=True),
 }
 
 

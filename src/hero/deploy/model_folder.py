@@ -210,7 +210,7 @@ def open_model(path: Path, model: nn.Module | None = None, trust_code: bool = Fa
         return assembled(FolderConfig.of(Run(path)), path, model, trust_code)
     if not (path / CONFIG).is_file():
         raise HeroError(
-            f"{path} is neither a run folder, a model folder, an .onnx nor a .pt2 file; `hero runs` lists the runs."
+            f"{path} is neither a run folder, a model folder nor an exported file; `hero runs` lists the runs."
         )
     return assembled(FolderConfig.read(path / CONFIG), path, model, trust_code)
 

@@ -77,7 +77,7 @@ def predict(
     trajectories: int | None = None,
     trust_code: bool = False,
 ) -> Prediction:
-    """Roll out `model` (a run, a model folder, an .onnx or a .pt2 file) from the states in `source`.
+    """Roll out `model` (a run, a model folder, an .onnx, .pt2 or .aot file) from the states in `source`.
 
     By default it begins at the test states. The rollout ends early when every trajectory has left the finite range, and
     after Ctrl-C; `out` then holds the steps up to there. If there are none, it is not written. Code that `model` holds

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -40,9 +41,13 @@ def full_precision(u: Tensor) -> AbstractContextManager[object]:
     return torch.autocast(u.device.type, enabled=False) if autocasting(u) else nullcontext()
 
 
+FOR_COMPILER = ContextVar("for_compiler", default=False)
+"""Whether an exported program is compiled afterwards."""
+
+
 def fusing() -> bool:
-    """Whether a compiler fuses code without matrix products; an exporter and eager code gain nothing."""
-    return torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    """Whether a compiler fuses code without matrix products; other exporters and eager code gain nothing."""
+    return torch.compiler.is_compiling() and (not torch.compiler.is_exporting() or FOR_COMPILER.get())
 
 
 def frequencies(modes: int, last: bool) -> Tensor:
