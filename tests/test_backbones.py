@@ -16,7 +16,7 @@ from hero.errors import HeroError
 from hero.method.rollout import unroll
 from hero.models import BACKBONES, FNO, build_backbone, count_parameters, spectral
 from hero.models.build import check_shapes
-from hero.models.spectral import SpectralConv, dft_matrices, truncated_inverse, truncated_transform
+from hero.models.spectral import SpectralConv
 from hero.models.wrappers import MixedPrecision
 from hero.runs.config import make_config
 from hero.training.compile import compiled
@@ -147,18 +147,6 @@ def test_the_transform_is_chosen_by_counting() -> None:
     assert spectral.prefers_fft((513,), (1024,))
 
 
-def test_transform_and_inverse_are_the_truncated_fft() -> None:
-    u = torch.randn(2, 3, 8, 12, dtype=torch.float64)
-    forward, inverse = dft_matrices((3, 4), (8, 12))
-    z = truncated_transform(u, forward)  # (2, 3, 4, 2, 6): last axis first, rows 0..2 then -3..-1
-    spectrum = torch.fft.rfftn(u, dim=(2, 3))
-    kept = torch.cat([spectrum[:, :, :3, :4], spectrum[:, :, -3:, :4]], dim=2).transpose(2, 3)
-    torch.testing.assert_close(torch.complex(z[..., 0, :], z[..., 1, :]), kept)
-    filtered = torch.zeros_like(spectrum)
-    filtered[:, :, :3, :4], filtered[:, :, -3:, :4] = spectrum[:, :, :3, :4], spectrum[:, :, -3:, :4]
-    torch.testing.assert_close(truncated_inverse(z, inverse), torch.fft.irfftn(filtered, s=(8, 12), dim=(2, 3)))
-
-
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_fno_means_the_same_operator_at_every_resolution(dims: int) -> None:
     """A spectral layer maps a band-limited field to samples of the same function on any grid."""
@@ -231,10 +219,6 @@ class TestEveryBackbone:
             y.square().sum().backward()
         assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
 
-    def test_the_same_bits_every_time(self, name: str, dims: int) -> None:
-        model, u = self.build(name, dims), torch.randn(2, 2, *(8,) * dims)
-        assert torch.equal(model(u), model(u))
-
     def test_moves_between_devices(self, name: str, dims: int) -> None:
         """Nothing it keeps may stay behind; the meta device shows that without an accelerator."""
         model, u = self.build(name, dims), torch.randn(2, 2, *(8,) * dims)
@@ -276,8 +260,8 @@ class TestEveryBackbone:
         model, other = self.build(name, dims, seed=0), self.build(name, dims, seed=1)
         u = torch.randn(1, 2, *(8,) * dims)
         other.load_state_dict(model.state_dict())
-        assert torch.equal(model(u), other(u))
-        assert torch.equal(copy.deepcopy(model)(u), model(u))
+        expected = model(u)
+        assert all(torch.equal(twin(u), expected) for twin in (model, other, copy.deepcopy(model)))
 
     def test_samples_do_not_mix(self, name: str, dims: int) -> None:
         model = self.build(name, dims).double()
@@ -286,15 +270,13 @@ class TestEveryBackbone:
 
 
 @pytest.mark.parametrize("name", sorted(BACKBONES))
-@pytest.mark.parametrize("dims", [2, 3])
-def test_export_with_any_batch(name: str, dims: int) -> None:
+def test_export_with_any_batch(name: str) -> None:
     """In one dimension test_export.py has the files."""
-    model = TestEveryBackbone().build(name, dims).eval()
+    model = TestEveryBackbone().build(name, 2).eval()
     batch = torch.export.Dim("batch", min=1, max=64)
-    u = torch.randn(3, 2, *(8,) * dims)
-    program = torch.export.export(model, (u,), dynamic_shapes=({0: batch},))
+    program = torch.export.export(model, (torch.randn(3, 2, 8, 8),), dynamic_shapes=({0: batch},))
     for n in (1, 5):
-        v = torch.randn(n, 2, *(8,) * dims)
+        v = torch.randn(n, 2, 8, 8)
         torch.testing.assert_close(program.module()(v), model(v))
 
 

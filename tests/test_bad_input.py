@@ -62,7 +62,6 @@ REFUSED = {
     "data.train_seed=1e30": "integer",
     "train.ema=1": "less than 1",
     "train.ema=1.5": "less than 1",
-    "train.clip=1e-31": "0 for no clipping",
     "train.warmup=20": "not below train.steps=20",
     "data.test_seed=0": "data.train_seed=0 is also data.test_seed",
     "data.val_seed=773": "data.val_seed=773 is also data.test_seed",

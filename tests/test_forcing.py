@@ -129,7 +129,7 @@ def test_every_strategy_sees_the_forcing_of_the_time_of_its_newest_state(strateg
     """In training, in all candidates, in validation and test; the refiner's network makes no states."""
     own = {"hero": {"hero.start": 1, "hero.refresh": 2}, "fixed_weight": {"hero.start": 1}}.get(strategy, {})
     place = -3 if strategy == "refiner" else -1  # guess and index of the call follow
-    kept = {"refiner.difference": False, "refiner.steps": 1} if strategy == "refiner" else {}
+    kept = {"refiner.steps": 1} if strategy == "refiner" else {}
     net = Clock(place=place, newest=1)
     result = hero.train(
         fields(clocks()), net, strategy, steps=4, forcing=clocks()[:, :, None],

@@ -16,7 +16,7 @@ from conftest import hero, options, tiny
 from hero.data.windows import Batches, Context
 from hero.errors import HeroError
 from hero.method.distance import EPS
-from hero.method.domain import PointCloud, fourier_modes, graph_modes
+from hero.method.domain import fourier_modes
 from hero.method.norm import Norm
 from hero.method.rollout import as_stepper, rollout
 from hero.runs.config import RunConfig, make_config
@@ -77,7 +77,7 @@ def naive_adjoints(
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("history", "bundle", "conditions"), [(1, 1, 0), (2, 1, 1), (1, 2, 0), (3, 2, 1)])
+@pytest.mark.parametrize(("history", "bundle", "conditions"), [(1, 1, 0), (3, 2, 1)])
 def test_adjoints_equal_products_of_jacobians(
     history: int, bundle: int, conditions: int, weighted: bool, foresight: ModuleType
 ) -> None:
@@ -116,24 +116,6 @@ def test_g_of_a_linear_operator_is_known(foresight: ModuleType) -> None:
     lengths = rollout(step, Context(u[:1]), horizon).square().mean(dim=(0, 2, 3)).sqrt()
     torch.testing.assert_close(g[0], closed_form(a, lengths, foresight.LEFT_OUT), rtol=0.06, atol=0)
     assert float(g.max() / g.min()) > 5
-
-
-def test_g_on_a_point_cloud(foresight: ModuleType) -> None:
-    """An operator that is diagonal in the graph basis, where cells differ tenfold in size."""
-    coords = torch.rand(20, 2, generator=Generator().manual_seed(3), dtype=torch.float64)
-    cloud = PointCloud(coords, torch.linspace(0.1, 1.0, 20, dtype=torch.float64), modes=20)
-    modes, horizon = graph_modes(cloud), 8
-    a = torch.linspace(1.0, 0.2, 20, dtype=torch.float64)
-    u = torch.randn(1, 1, 1, 20, generator=Generator().manual_seed(4), dtype=torch.float64).expand(3000, -1, -1, -1)
-
-    def step(z: Context) -> Tensor:
-        return cloud.synthesis(a * cloud.coefficients(z.states[:, -1]))
-
-    g = foresight.sensitivity(step, Context(u), horizon, modes, Generator().manual_seed(1), Norm())
-    by_mode = closed_form(a, cloud.norm(rollout(step, Context(u[:1]), horizon)[0, :, 0]), foresight.LEFT_OUT)
-    shells = [by_mode[modes.shells == shell].mean() for shell in range(len(modes.shell_wavenumbers))]
-    expected = torch.stack(shells)
-    torch.testing.assert_close(g[0], expected / expected.mean(), rtol=0.08, atol=0)
 
 
 def test_g_is_finite_whatever_the_operator_does(foresight: ModuleType) -> None:
@@ -228,47 +210,6 @@ def test_without_g_it_is_another_strategy_to_the_bit(control: dict[str, Any], sa
         model = config.build_operator().double()
         runs.append(descend(config.make_strategy(), model, windows_for(config), range(14)))
     assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
-
-
-@pytest.mark.usefixtures("foresight")
-def test_whose_adjoint() -> None:
-    """The solver's does not see the model; the others do, and no two of them agree."""
-    found = {}
-    for adjoint in ("lagged", "solver", "phases"):
-        config = config_for(foresight__adjoint=adjoint, train__history=2)
-        strategy: Any = config.make_strategy()
-        models = [config_for(seed=seed, train__history=2).build_operator().double() for seed in (0, 1)]
-        one, two = (strategy.measure(model, windows_for(config)(2)) for model in models)
-        assert torch.equal(one, two) == (adjoint == "solver")
-        found[adjoint] = one
-    assert not torch.equal(found["lagged"], found["phases"])
-
-
-class Restless(nn.Module):
-    """A convolution with dropout, batch statistics, and a buffer that counts every call."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        around = nn.Conv1d(1, 4, 3, padding=1, padding_mode="circular")
-        self.layers = nn.Sequential(around, nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Conv1d(4, 1, 1))
-        self.register_buffer("calls", torch.zeros(()))
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.calls += 1
-        return self.layers(x)
-
-
-@pytest.mark.usefixtures("foresight")
-def test_a_refresh_leaves_the_model_as_it_was() -> None:
-    torch.manual_seed(0)
-    model, config = Restless().double(), config_for()
-    model.layers[3].eval()  # frozen by its owner, and to stay so
-    before, modes = copy.deepcopy(model.state_dict()), [module.training for module in model.modules()]
-    strategy: Any = config.make_strategy()
-    found = [strategy.measure(model, windows_for(config)(2)) for _ in range(2)]
-    assert torch.equal(*found)  # without dropout
-    assert [module.training for module in model.modules()] == modes
-    assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
 
 
 @pytest.mark.usefixtures("foresight")

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from conftest import tiny
 from hero import CANDIDATES, DIAGNOSTICS, Candidate, Context, Diagnostic, Domain, FailureReference, Hero
-from hero.data.windows import Batches, Trajectories
+from hero.data.windows import Batches
 from hero.errors import HeroError
 from hero.method.cache import LIMIT, WindowTable, is_cacheable
 from hero.method.candidates import Cached, CandidateInputs, lag
 from hero.method.diagnostics import WORST, TrajectoryErrors, rank
-from hero.method.distance import norm, state_distance, trajectory_distance
+from hero.method.distance import trajectory_distance
 from hero.method.domain import SpectralNoise
 from hero.method.objective import Every, FixedWeight, HeroState, Margin, Ramp, RelativeTerm
 from hero.method.rollout import unroll
@@ -367,21 +367,6 @@ def test_ranking_compiles_as_a_whole_and_gives_the_same(dims: int) -> None:
         torch.testing.assert_close((plain.d_fail, plain.E, plain.means), (faster.d_fail, faster.E, faster.means))
 
 
-def test_quadrature_weights() -> None:
-    """On a graded grid the weighted norm is the integral, and equal weights are the default."""
-    x = torch.linspace(0, 1, 401, dtype=torch.float64) ** 2
-    w = torch.zeros_like(x)
-    w[:-1] += x.diff() / 2
-    w[1:] += x.diff() / 2
-    u = torch.sin(2 * torch.pi * x)[None, None, None]
-    assert abs(norm(u, w).square().item() - 0.5) < 1e-3
-    torch.testing.assert_close(norm(u, torch.full_like(x, 1 / 401)), norm(u))
-    v = u + 0.1
-    naive = ((v - u) ** 2 * w).sum().sqrt() / ((u**2 * w).sum().sqrt() + 1e-12)
-    torch.testing.assert_close(state_distance(v, u, w)[0, 0], naive)
-    assert norm(torch.zeros_like(u), w).item() == 0
-
-
 def test_conditioning_is_never_perturbed() -> None:
     seen: list[Tensor] = []
 
@@ -401,19 +386,6 @@ def test_conditioning_is_never_perturbed() -> None:
         field = mu[:, :, None].expand(3, 3, 12) if mu.dim() == 2 else mu
         assert len(seen) == 3 * 5
         assert all(torch.equal(x, field) for x in seen)
-
-
-def test_windows_with_history_and_conditioning() -> None:
-    trajectories, mu = data(3, 8), torch.randn(3, 2)
-    windows = Batches(Trajectories(trajectories, mu), unroll=3, batch=4, seed=0, history=2)
-    assert windows.count == 3 * 4
-    for step in range(windows.per_epoch):
-        batch = windows(step)
-        for row, number in enumerate(windows.indices(step).tolist()):
-            trajectory, start = divmod(number, 4)
-            assert torch.equal(batch.context.states[row], trajectories[trajectory, start : start + 2])
-            assert torch.equal(batch.truth[row], trajectories[trajectory, start + 2 : start + 5])
-            assert torch.equal(batch.context.mu[row], mu[trajectory])
 
 
 @pytest.mark.parametrize("history", [1, 3])
@@ -498,21 +470,13 @@ def test_the_lagged_operator_of_another_model_is_refused() -> None:
 BAD_NUMBERS: list[tuple[Callable[[], object], tuple[str, ...]]] = [
     (lambda: Ramp(warmup=0), ("warmup=0", "at least 1")),
     (lambda: Ramp(warmup=2.5), ("warmup=2.5", "whole number")),
-    (lambda: Ramp(lambda_max=-0.1), ("lambda_max=-0.1", "at least 0")),
     (lambda: Ramp(lambda_max=math.nan), ("lambda_max=nan", "finite")),
     (lambda: Every(0), ("refresh=0", "at least 1")),
-    (lambda: Every(-3), ("refresh=-3", "at least 1")),
-    (lambda: Margin(beta=0.0), ("beta=0.0", "above 0")),
-    (lambda: Margin(beta=-5), ("beta=-5", "above 0")),
     (lambda: Margin(beta=math.inf), ("beta=inf", "finite")),
     (lambda: Margin(m=0), ("m=0", "above 0")),
-    (lambda: Margin(m=math.nan), ("m=nan", "finite")),
     (lambda: FixedWeight(-1.0), ("alpha=-1.0", "at least 0")),
-    (lambda: Hero(start=-1), ("start=-1", "at least 0")),
     (lambda: Hero(start=True), ("start=True", "whole number")),
     (lambda: SpectralNoise(-0.1), ("scale=-0.1", "at least 0")),
-    (lambda: SpectralNoise(math.nan), ("scale=nan", "finite")),
-    (lambda: Domain(weights=torch.tensor([0.5, -0.5])), ("quadrature weights", "zero or more")),
     (lambda: Domain(weights=torch.tensor([0.5, math.nan])), ("quadrature weights", "zero or more")),
 ]
 
@@ -529,11 +493,8 @@ def test_parts_refuse_bad_numbers(make: Callable[[], object], words: tuple[str, 
     ("context", "truth", "options", "words"),
     [
         (torch.zeros(3, 12), torch.zeros(3, 4, 1, 12), {}, ("(3, 1, 12)", "(3, 4, 1, 12)", "(batch, channel, *space)")),
-        (torch.zeros(3, 1, 12), torch.zeros(3, 1, 12), {}, ("do not belong together",)),
         (torch.zeros(3, 1, 1, 12), torch.zeros(3, 4, 1, 12), {}, ("give a Context",)),
         (torch.zeros(2, 1, 12), torch.zeros(3, 4, 1, 12), {}, ("(2, 1, 1, 12)",)),
-        (torch.zeros(3, 1, 12), torch.zeros(3, 4, 2, 12), {}, ("(3, 4, 2, 12)",)),
-        (torch.zeros(3, 1, 12), torch.zeros(3, 4, 1, 10), {}, ("(3, 4, 1, 10)",)),
         (torch.zeros(3, 1, 12), torch.zeros(3, 0, 1, 12), {}, ("(3, 0, 1, 12)",)),
         (torch.zeros(3, 1, 12), torch.zeros(3, 4, 1, 12), {"index": torch.arange(2)}, ("index", "3 int64 numbers")),
         (torch.zeros(3, 1, 12), torch.zeros(3, 4, 1, 12), {"index": torch.zeros(3)}, ("float32", "int64")),

@@ -103,19 +103,6 @@ def test_soap_is_its_naive_twin(shape: tuple[int, ...], longest: int) -> None:
     torch.testing.assert_close(model.weights[0].detach(), wanted, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("every", [40, 5])
-def test_soap_is_the_library(every: int) -> None:
-    """Without a refresh to rounding; the library does its QR in single precision."""
-    library = pytest.importorskip("pytorch_optimizer")
-    shapes = (6, 6), (3, 4, 5, 3), (5,)
-    ours, theirs = Weights(*shapes), Weights(*shapes)
-    run(make("soap", ours, refresh=every), ours, range(30))
-    settings = {"lr": 0.02, "weight_decay": 0.1, "precondition_frequency": every}
-    run(library.SOAP(theirs.parameters(), **settings), theirs, range(30))
-    accuracy = 1e-9 if every > 30 else 1e-4
-    torch.testing.assert_close(list(ours.parameters()), list(theirs.parameters()), rtol=accuracy, atol=accuracy)
-
-
 @pytest.mark.parametrize("name", [*OPTIMIZERS, "sgd", "nadam"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
 def test_resuming_continues_bit_for_bit(name: str, dtype: torch.dtype) -> None:
@@ -133,26 +120,6 @@ def test_resuming_continues_bit_for_bit(name: str, dtype: torch.dtype) -> None:
     for one, other in zip(whole.parameters(), parts.parameters(), strict=True):
         assert one.isfinite().all()
         assert torch.equal(one, other)
-
-
-def test_soap_beats_adamw_on_a_rotated_quadratic() -> None:
-    """½ tr Wᵀ A W B with eigenvalues over three decades in a basis that Adam does not see."""
-    draw = torch.Generator().manual_seed(0)
-    eigenvalues = torch.logspace(-3, 0, 12, dtype=torch.float64)
-    a, b = ((q * eigenvalues) @ q.T for q in torch.linalg.qr(torch.randn(2, 12, 12, generator=draw).double())[0])
-    losses = {}
-    for name in ("adamw", "soap"):
-        model = Weights((12, 12))
-        (w,) = model.weights
-        optimizer = make(name, model, lr=0.05, decay=0.0)
-        for step in range(300):
-            for group in optimizer.param_groups:
-                group["lr"] = 0.05 * (1 - step / 300)
-            loss = (w * (a @ w @ b)).sum() / 2
-            (w.grad,) = torch.autograd.grad(loss, w)
-            optimizer.step()
-        losses[name] = float(loss.detach())
-    assert losses["soap"] < losses["adamw"] / 2
 
 
 def test_compiled_soap_is_soap() -> None:
@@ -265,24 +232,7 @@ def test_soap_in_a_loop_of_torch() -> None:
     torch.testing.assert_close(second.detach(), still)
 
 
-def test_soap_state_goes_through_a_file() -> None:
-    model, other = Weights((6, 5), (2, 3, 4, 5)), Weights((6, 5), (2, 3, 4, 5))
-    optimizer = SOAP(model.parameters(), lr=0.02)
-    run(optimizer, model, range(15))
-    buffer = io.BytesIO()
-    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, buffer)
-    buffer.seek(0)
-    stored = torch.load(buffer, weights_only=True)
-    other.load_state_dict(stored["model"])
-    again = SOAP(other.parameters(), lr=1.0)
-    again.load_state_dict(stored["optimizer"])
-    for one, its in ((optimizer, model), (again, other)):
-        run(one, its, range(15, 30))
-    for a, b in zip(model.weights, other.weights, strict=True):
-        assert torch.equal(a, b)
-
-
-@pytest.mark.parametrize("name", ["SGD", "sgd", "NAdam", "radam", "Adadelta", "rprop", "AdamW", "adafactor"])
+@pytest.mark.parametrize("name", ["SGD", "nadam", "Adadelta", "AdamW"])
 def test_any_optimizer_of_torch(name: str) -> None:
     model = Weights((4, 6), (5,))
     optimizer = make(name, model, lr=1e-3)
@@ -330,12 +280,9 @@ def test_your_own_optimizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         make("no_such_module:Signs", model)
 
 
-@pytest.mark.parametrize(("name", "near"), [("soup", "soap"), ("adamww", "adamw"), ("rmspro", "RMSprop")])
-def test_unknown_name(name: str, near: str) -> None:
-    with pytest.raises(HeroError, match=f"unknown optimizer '{name}'; did you mean '{near}'"):
-        get_optimizer(name)
-
-
-def test_needs_more_than_a_gradient() -> None:
-    with pytest.raises(HeroError, match="unknown optimizer 'lbfgs'"):
+def test_unknown_name() -> None:
+    for name, near in (("soup", "soap"), ("rmspro", "RMSprop")):
+        with pytest.raises(HeroError, match=f"unknown optimizer '{name}'; did you mean '{near}'"):
+            get_optimizer(name)
+    with pytest.raises(HeroError, match="unknown optimizer 'lbfgs'"):  # which evaluates the loss itself
         get_optimizer("lbfgs")

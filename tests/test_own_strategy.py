@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,20 +100,6 @@ def test_the_buffer_holds_states_of_the_lagged_rollout_and_their_true_continuati
         known.origin(window[:history])
 
 
-def test_large_and_non_finite_states_never_enter() -> None:
-    strategy, windows, data = replay(buffer=1000, largest=3.0)
-    sick = data[0, 0, 0, 0]
-    growing = Map(lambda x: torch.where(x[:, :1, :1] * sick > 0, 1.5 * x, torch.nan))  # 1.5^t u, or NaN at once
-    rms = data.square().mean(dim=(2, 3)).sqrt()
-    bound, expected = 3 * rms.max(), 0
-    for i in range(len(data)):
-        if data[i, 0, 0, 0] * sick > 0:
-            expected += sum(bool(1.5**t * rms[i, 0] <= bound) for t in range(1, 13))
-    buffer = filled(strategy, growing, windows(0))
-    assert 0 < len(buffer) == expected < 48
-    assert bool((buffer.square().mean(dim=(2, 3)).sqrt() <= bound).all())
-
-
 def test_a_state_that_the_solver_cannot_continue_is_left_out() -> None:
     strategy, windows, _ = replay(buffer=1000)
     true = strategy.setup.source.stepper()
@@ -124,7 +109,7 @@ def test_a_state_that_the_solver_cannot_continue_is_left_out() -> None:
     assert bool(buffer.isfinite().all())
 
 
-@pytest.mark.parametrize(("share", "rows"), [(0.2, 1), (0.5, 2), (0.6, 3), (1.0, 5)])
+@pytest.mark.parametrize(("share", "rows"), [(0.5, 2), (1.0, 5)])
 def test_the_loss_is_push_forward_on_the_mixed_batch(share: float, rows: int) -> None:
     strategy, windows, _ = replay(share=share)
     model = fno()
@@ -144,26 +129,6 @@ def test_the_loss_is_push_forward_on_the_mixed_batch(share: float, rows: int) ->
         assert len(replayed) == rows
         twin = tiny(strategy="push_forward").make_strategy().loss(model, mixed)
         assert torch.equal(loss.value, twin.value)
-
-
-def test_before_its_start_and_for_a_shorter_unroll() -> None:
-    strategy, windows, _ = replay(start=3)
-    batch, model = windows(2), fno()
-    plain = tiny(strategy="push_forward").make_strategy()
-    assert torch.equal(strategy.loss(model, batch).value, plain.loss(model, batch).value)
-    assert strategy.buffer is None
-    assert bool(strategy.loss(model, replace(batch, step=3, truth=batch.truth[:, :2])).value.isfinite())
-    assert filled(strategy, model, windows(3)).shape[1] == 1 + K
-
-
-def test_the_model_rolls_out_as_in_validation() -> None:
-    strategy, windows, data = replay()
-    backbone = fno()
-    model = nn.Sequential(backbone, nn.Dropout(0.5))
-    known = LaggedStates(backbone, data, 1)
-    for window in filled(strategy, model, windows(0)):
-        known.origin(window[:1])
-    assert model.training
 
 
 def test_ten_updates_are_five_a_kill_and_five(tmp_path: Path, data_dir: Path) -> None:

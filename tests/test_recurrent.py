@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Generator, Tensor, nn
@@ -12,8 +10,6 @@ from conftest import tiny
 from hero.data.windows import Batch, Context
 from hero.models import FNO
 from hero.runs.config import RunConfig
-from hero.runs.records import read_lines
-from hero.training.loop import train
 from test_strategies import absolute, assert_same, unroll
 
 
@@ -68,15 +64,6 @@ def test_windows_from_the_first_state_alone(starts: str) -> None:
     seen = {float(n) for step in range(3 * windows.per_epoch) for n in windows(step).context.states.flatten()}
     assert seen == ({0.0} if starts == "first" else {0.0, 1.0, 2.0})
     assert windows.count == (4 if starts == "first" else 12)
-
-
-def test_a_whole_trajectory_can_be_the_window(runs_dir: Path, data_dir: Path) -> None:
-    config = tiny(strategy="recurrent", recurrent__starts="first", train__unroll=10, train__steps=6)
-    losses = [
-        record["loss"] for record in read_lines(train(config, runs_dir, data_dir) / "log.jsonl") if "loss" in record
-    ]
-    assert len(losses) == 6
-    assert losses[-1] < losses[0]
 
 
 def test_dropout_is_the_same_when_it_is_computed_again() -> None:

@@ -15,7 +15,6 @@ from torch import Generator, Tensor, nn
 from conftest import tiny
 from hero.data.windows import Batch, Context
 from hero.errors import HeroError
-from hero.method.rollout import rollout
 from hero.models import FNO, Transolver
 from hero.runs.config import RunConfig, make_config
 from hero.strategies.refiner import Diffusion, RefinedOperator, Refiner
@@ -104,12 +103,6 @@ def test_the_tables_are_the_published_ones(s: float) -> None:
     assert form.alpha_bar.dtype == torch.float64
 
 
-def test_defaults_are_the_published_ones() -> None:
-    config = make_config(overrides={"strategy": "refiner"})
-    assert (config.method.steps, config.method.noise) == (3, 4e-7)
-    assert config.train.ema == 0.995
-
-
 def test_stored_runs_of_the_retired_form_are_refused_and_others_open(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     for form in ("pdearena", "paper"):
@@ -127,12 +120,11 @@ def oracle(diffusion: Diffusion, y: Tensor) -> Callable[[Tensor, int], Tensor]:
     return lambda guess, t: (signal[t] * guess - y) / noise[t]
 
 
-@pytest.mark.parametrize("s", [2e-7, 4e-7, 1e-2])
-@pytest.mark.parametrize("difference", [True, False])
-def test_a_network_that_knows_the_target_gives_the_target_for_every_seed(s: float, difference: bool) -> None:
+@pytest.mark.parametrize("s", [2e-7, 1e-2])
+def test_a_network_that_knows_the_target_gives_the_target_for_every_seed(s: float) -> None:
     data = data_of()
     for seed in range(3):
-        strategy = config_of(refiner__noise=s, refiner__difference=difference, seed=seed).make_strategy()
+        strategy = config_of(refiner__noise=s, seed=seed).make_strategy()
         recorded = Recorded(lambda guess, k: guess)
         model = operator_of(strategy, lambda i, o, network=recorded: network, data)
         recorded.answer = oracle(model.diffusion, model.target(data[:, 0], data[:, 1]))
@@ -178,8 +170,7 @@ def naive_network(model: RefinedOperator, states: Tensor, guess: Tensor, k: int)
 
 
 def naive_y(model: RefinedOperator, states: Tensor, following: Tensor) -> Tensor:
-    origin = states[-1] if model.difference else [*model.mean]
-    return torch.stack([(following[c] - origin[c]) / model.w[c] for c in range(len(following))])
+    return torch.stack([(following[c] - states[-1][c]) / model.w[c] for c in range(len(following))])
 
 
 def naive_loss(model: RefinedOperator, batch: Batch, s: float) -> Tensor:
@@ -208,17 +199,10 @@ def naive_step(model: RefinedOperator, states: Tensor, s: float, generator: Gene
         if t > 0:
             c_0, c_s = math.sqrt(before) * beta / (1 - a), math.sqrt(1 - beta) * (1 - before) / (1 - a)
             z = c_0 * y + c_s * z + math.sqrt((1 - before) * beta / (1 - a)) * noise()
-    origin = states[-1] if model.difference else [*model.mean]
-    return torch.stack([origin[c] + model.w[c] * y[c] for c in range(len(y))])
+    return torch.stack([states[-1][c] + model.w[c] * y[c] for c in range(len(y))])
 
 
-VARIANTS = [
-    {},
-    {"train__history": 2},
-    {"train__normalise": True},
-    {"refiner__difference": False},
-    {"refiner__difference": False, "train__normalise": True, "train__history": 2},
-]
+VARIANTS: list[dict[str, Any]] = [{}, {"train__normalise": True, "train__history": 2}]
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
@@ -257,28 +241,6 @@ def test_what_is_learnt_is_of_order_one_whatever_the_units(variant: dict[str, An
     assert (bool((model.std != 1).all()), bool((model.mean != 0).all())) == (strategy.train.normalise,) * 2
 
 
-def test_the_stepper_is_decided_by_the_seed_of_the_run() -> None:
-    data = data_of()
-
-    def rolled(seed: int) -> Tensor:
-        strategy = config_of(seed=seed).make_strategy()
-        model = operator_of(strategy, fno(1), data)  # the same weights for every seed
-        with torch.no_grad():
-            return rollout(strategy.stepper(model), Context(data[:, :1]), 3)
-
-    assert torch.equal(rolled(0), rolled(0))
-    assert not torch.equal(rolled(0), rolled(1))
-
-
-def test_the_generator_of_the_caller_is_left_alone() -> None:
-    strategy, data = config_of().make_strategy(), data_of()
-    model = operator_of(strategy, fno(1), data)
-    before = torch.random.get_rng_state()
-    strategy.stepper(model)(Context(data[:, :1]))
-    strategy.loss(model, batch_of(data))
-    assert torch.equal(torch.random.get_rng_state(), before)
-
-
 def test_the_stepper_draws_anew_for_every_step_and_trajectory() -> None:
     recorded = Recorded(lambda guess, k: torch.zeros_like(guess))
     strategy, same = config_of().make_strategy(), data_of()[:1].expand(2, -1, -1, -1)
@@ -289,9 +251,7 @@ def test_the_stepper_draws_anew_for_every_step_and_trajectory() -> None:
     assert not torch.equal(one[0], one[1])
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("backbone.residual", True), ("train.bundle", 5), ("refiner.noise", 1.0), ("refiner.noise", 3.0)]
-)
+@pytest.mark.parametrize(("key", "value"), [("backbone.residual", True), ("train.bundle", 5), ("refiner.noise", 1.0)])
 def test_what_it_cannot_use_is_refused_with_a_remedy(key: str, value: object) -> None:
     with pytest.raises(HeroError, match=key) as refused:
         make_config(overrides={"strategy": "refiner", key: value})
@@ -312,23 +272,5 @@ def test_only_the_first_step_of_a_window_is_used() -> None:
     assert torch.equal(strategy.loss(model, batch).value, strategy.loss(model, short).value)
 
 
-@pytest.mark.parametrize("normalise", [False, True])
-def test_ten_updates_equal_five_and_a_resume(normalise: bool, tmp_path: Path, data_dir: Path) -> None:
-    assert_resumes(tiny(strategy="refiner", train__normalise=normalise, train__steps=10), 5, tmp_path, data_dir)
-
-
-def test_it_learns_to_predict_and_to_refine() -> None:
-    """u_{n+1} = 0.5 u_n on a small grid: the error falls well below that of no change at all, at every index."""
-    config = config_of(refiner__noise=1e-2, refiner__steps=2)
-    start = torch.randn(64, 1, 1, 8, generator=Generator().manual_seed(1))
-    data = torch.cat([start, 0.5 * start], dim=1)
-    strategy = config.make_strategy()
-    model = operator_of(strategy, lambda i, o: FNO(i, o, width=8, modes=(5,), depth=2), data)
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for step in range(200):
-        optimiser.zero_grad()
-        strategy.loss(model, batch_of(data, seed=step)).value.backward()
-        optimiser.step()
-    with torch.no_grad():
-        made = strategy.stepper(model)(Context(data[:, :1]))
-    assert (made - data[:, 1]).square().mean() < 0.01 * (data[:, 0] - data[:, 1]).square().mean()
+def test_ten_updates_equal_five_and_a_resume(tmp_path: Path, data_dir: Path) -> None:
+    assert_resumes(tiny(strategy="refiner", train__normalise=True, train__steps=10), 5, tmp_path, data_dir)

@@ -183,10 +183,3 @@ def test_gradient_of_hero_is_the_reweighted_sum() -> None:
     for a, b in zip(whole, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
     assert math.isclose(comparison.alpha.mean().item(), float(loss.statistics["alpha"]), rel_tol=1e-12)
-
-
-def test_shares_of_the_candidates_add_up_to_one() -> None:
-    strategy, model = config_for("hero", "relative").make_strategy(), model_of(1)
-    u, truth, generator = window(1, 4)
-    statistics = strategy.loss(model, batch_of(u, truth, 4, generator)).statistics
-    assert math.isclose(sum(float(statistics[name]) for name in ("lag", "perturbed", "self")), 1.0, rel_tol=1e-6)

@@ -154,34 +154,6 @@ def test_parameter_counts_of_the_paper(dims: int | None, count: int) -> None:
     assert sum(p.numel() for p in model.parameters()) == count
 
 
-@pytest.mark.parametrize("dims", [None, 1, 2, 3])
-def test_parameter_shapes(dims: int | None) -> None:
-    c, h, s, r, inputs, out = 12, 3, 5, 2, 4 + (dims or 0), 2
-    d, kernel = c // h, (3,) * dims if dims in (2, 3) else ()
-    expected: dict[str, tuple[int, ...]] = {"placeholder": (c,), "head.weight": (out, c), "head.bias": (out,)}
-
-    def layer(name: str, *shape: int) -> None:
-        expected.update({f"{name}.weight": shape, f"{name}.bias": shape[:1]})
-
-    layer("preprocess.0", 2 * c, inputs)
-    layer("preprocess.2", c, 2 * c)
-    layer("ln_3", c)
-    for block in ("blocks.0", "blocks.1"):
-        layer(f"{block}.ln_1", c)
-        layer(f"{block}.ln_2", c)
-        layer(f"{block}.mlp.0", r * c, c)
-        layer(f"{block}.mlp.2", c, r * c)
-        expected[f"{block}.attention.temperature"] = (1, h, 1, 1)
-        layer(f"{block}.attention.in_project_x", c, c, *kernel)
-        layer(f"{block}.attention.in_project_fx", c, c, *kernel)
-        layer(f"{block}.attention.in_project_slice", s, d)
-        layer(f"{block}.attention.to_out", c, c)
-        expected.update({f"{block}.attention.to_{name}.weight": (d, d) for name in "qkv"})
-    model = Transolver(4, out, dims, width=c, depth=2, heads=h, slices=s, mlp_ratio=r)
-    assert {name: tuple(p.shape) for name, p in model.named_parameters()} == expected
-    assert set(model.state_dict()) == set(expected)
-
-
 def test_initialisation_is_the_effective_one_of_the_authors() -> None:
     torch.manual_seed(0)
     model = Transolver(1, 1, 2, width=64, depth=1, heads=2, slices=64)
@@ -238,12 +210,6 @@ def test_without_coordinates_a_periodic_model_commutes_with_shifts(dims: int) ->
             assert gap > 1e-3
 
 
-def test_irregular_points_have_no_order() -> None:
-    model = small(None)
-    u, order = torch.randn(2, 2, 13, dtype=torch.float64), torch.randperm(13)
-    torch.testing.assert_close(model(u[..., order]), model(u)[..., order])
-
-
 @pytest.mark.parametrize("dims", [None, 1, 2, 3])
 def test_temperature_is_clamped_on_2d_and_3d_grids_only(dims: int | None) -> None:
     model = small(dims, depth=1)
@@ -257,34 +223,6 @@ def test_temperature_is_clamped_on_2d_and_3d_grids_only(dims: int | None) -> Non
     for beyond, bound in ((0.01, 0.1), (50.0, 5.0)):
         assert torch.equal(at(beyond), at(bound)) == (dims in (2, 3))
     assert not torch.allclose(at(0.2), at(0.3))
-
-
-@pytest.mark.parametrize("dims", [None, 1, 2, 3])
-def test_samples_do_not_mix(dims: int | None) -> None:
-    model = small(dims)
-    u = torch.randn(3, 2, *(4,) * (dims or 1), dtype=torch.float64)
-    torch.testing.assert_close(model(u)[1:2], model(u[1:2]))
-
-
-@pytest.mark.parametrize("dims", [None, 1, 2, 3])
-def test_mixed_precision(dims: int | None) -> None:
-    torch.manual_seed(0)
-    model = Transolver(2, 1, dims, width=8, depth=1, heads=2, slices=4)
-    u = torch.randn(2, 2, *(4,) * (dims or 1))
-    with torch.autocast("cpu", torch.bfloat16):
-        y = model(u)
-    y.float().square().sum().backward()
-    torch.testing.assert_close(y.float(), model(u), rtol=0.05, atol=0.01)
-    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
-
-
-def test_export_with_any_batch_leaves_no_trace() -> None:
-    model = small(2)
-    batch = torch.export.Dim("batch")
-    program = torch.export.export(model, (torch.randn(2, 2, 4, 4, dtype=torch.float64),), dynamic_shapes=({0: batch},))
-    assert not model._coordinates
-    u = torch.randn(5, 2, 4, 4, dtype=torch.float64)
-    torch.testing.assert_close(program.module()(u), model(u))
 
 
 class LargestResult(TorchDispatchMode):
@@ -337,7 +275,6 @@ def test_memory_is_linear_in_the_points(dims: int | None) -> None:
     [
         ({"heads": 4}, "backbone.width=6 does not split into backbone.heads=4"),
         ({"heads": 0}, "backbone.width=6 does not split into backbone.heads=0"),
-        ({"slices": 0}, "backbone.slices=0 "),
     ],
 )
 def test_settings_that_make_no_model_are_refused(changes: dict[str, int], words: str) -> None:

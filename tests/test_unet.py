@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv1d, group_norm, silu
 
 from hero.errors import HeroError
-from hero.models import UNet, build_backbone, count_parameters
-from hero.models.settings import UNetSettings
+from hero.models import UNet, build_backbone
 from hero.runs.config import make_config
 
 TASK_OF_DIM = {1: "burgers", 2: "decaying_turbulence", 3: "swift_hohenberg"}
@@ -92,30 +91,6 @@ def test_the_whole_network_equals_its_formula() -> None:
     up = convolve("up.0", coarse.repeat_interleave(2, dim=2))
     v = block("up_blocks.0.1", block("up_blocks.0.0", torch.cat([up, fine], dim=1)))
     torch.testing.assert_close(model(u), conv1d(v, w["head.weight"], w["head.bias"]), rtol=1e-12, atol=1e-13)
-
-
-@pytest.mark.parametrize(("dims", "least", "most"), [(1, 0.1e6, 0.4e6), (2, 0.4e6, 1e6), (3, 0.3e6, 1e6)])
-def test_parameter_count(dims: int, least: float, most: float) -> None:
-    def formula(width: int, levels: int, depth: int) -> int:
-        def convolution(a: int, b: int, kernel: int = 3**dims) -> int:
-            return kernel * a * b + b
-
-        def block(a: int, b: int) -> int:
-            skip = 0 if a == b else convolution(a, b, 1)
-            return 2 * a + 2 * b + convolution(a, b) + convolution(b, b) + skip
-
-        total = convolution(1, width) + convolution(width, 1, 1)
-        for c in (width * 2**level for level in range(levels)):
-            total += depth * block(c, c) + convolution(c, 2 * c) + convolution(2 * c, c)
-            total += block(2 * c, c) + (depth - 1) * block(c, c)
-        return total + depth * block(width * 2**levels, width * 2**levels)
-
-    settings = make_config(overrides={"task.name": TASK_OF_DIM[dims], "backbone.name": "unet"}).backbone
-    assert isinstance(settings, UNetSettings)
-    count = count_parameters(build_backbone(settings, (32,) * dims, 1, 1, seed=0))
-    assert count == formula(settings.width, settings.levels, settings.depth)
-    assert least < count < most
-    assert count_parameters(unet((True,) * dims, width=3, levels=1, depth=3)) == formula(3, 1, 3)
 
 
 def test_the_boundary_comes_from_the_data() -> None:

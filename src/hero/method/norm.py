@@ -24,8 +24,6 @@ from torch import Tensor
 from hero.data.trajectories import Trajectories
 from hero.errors import HeroError
 
-NormName = Literal["joint", "channels"]
-
 CONSTANT = 1e-6
 """A standard deviation below this share of the mean is rounding: the channel is constant."""
 
@@ -34,22 +32,15 @@ CONSTANT = 1e-6
 class Norm:
     """How errors are measured. `fit` takes the statistics of the training data."""
 
-    weights: Tensor | None = None
-    """ω in the shape of space; None: all equal."""
-    mask: Tensor | None = None
-    """True where there is a value, (channel, *space); None: everywhere."""
-    by_channel: bool = False
-    """Whether channels are measured from their mean in units of their standard deviation; else in physical units."""
-    importance: tuple[float, ...] = ()
-    """a of each channel; empty: all 1."""
-    mean: Tensor | None = None
-    std: Tensor | None = None
-    """m and σ, (channel,), float64; None before `fit`."""
-    mean_state: Tensor | None = None
-    """The mean over training trajectories and time, (channel, *space): a baseline."""
-    low: Tensor | None = None
-    high: Tensor | None = None
-    """The smallest and the largest value of each channel, (channel,), float64; earlier versions have none."""
+    weights: Tensor | None = None  # ω in the shape of space; None: all equal
+    mask: Tensor | None = None  # true where there is a value, (channel, *space); None: everywhere
+    by_channel: bool = False  # channels from their mean in units of their standard deviation; else in physical units
+    importance: tuple[float, ...] = ()  # a of each channel; empty: all 1
+    mean: Tensor | None = None  # m, (channel,), float64; None before `fit`
+    std: Tensor | None = None  # σ likewise
+    mean_state: Tensor | None = None  # over training trajectories and time, (channel, *space): a baseline
+    low: Tensor | None = None  # the smallest value of each channel, (channel,), float64; version 0.2 has none
+    high: Tensor | None = None  # the largest
     _tables: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
 
     @property

@@ -32,11 +32,6 @@ UNKNOWN = ("unknown",)
 """Invariants before the training data were looked at."""
 
 
-def given_residual(facts: Facts, given: Mapping[str, Any]) -> bool:
-    """Whether the residual form was asked for; `auto` is decided by the training data."""
-    return str(given.get("residual", "")).lower() == "true"
-
-
 def given_keep(facts: Facts, given: Mapping[str, Any]) -> tuple[str, ...]:
     """The invariants that were asked for; unknown where the training data have something to decide."""
     asked = words(given.get("keep", ("none",)))
@@ -63,9 +58,9 @@ class BackboneSettings(Settings):
         "Invariants that the operator keeps: none, auto (as the training data keep them), or mean, norm, norm_cap, "
         "limit, low=0, high=1, total, of all channels, or of one as in mean:density.",
     )
-    predicts_change: Annotated[bool, Derived(given_residual, "by residual")] = setting(
-        "Found: whether the operator predicts the change.", identity=False, found=True, stated=False
-    )
+    predicts_change: Annotated[
+        bool, Derived(lambda facts, given: str(given.get("residual", "")).lower() == "true", "by residual")
+    ] = setting("Found: whether the operator predicts the change.", identity=False, found=True, stated=False)
     kept: Annotated[Words, Derived(given_keep, "by keep")] = setting(
         "Found: the invariants that the operator keeps.", identity=False, found=True, stated=False
     )

@@ -125,7 +125,11 @@ class Transolver(nn.Module):
         periodic: bool = True,
     ) -> None:
         super().__init__()
-        check_heads(width, heads, slices)
+        if heads < 1 or width % heads:
+            raise HeroError(
+                f"backbone.width={width} does not split into backbone.heads={heads} equal parts; "
+                "make backbone.width a multiple of backbone.heads."
+            )
         self.dims, self.periodic = dims, periodic
         self.preprocess = mlp((dims or 0) + in_channels, 2 * width, width)
         self.blocks = nn.ModuleList(
@@ -160,14 +164,3 @@ class Transolver(nn.Module):
         for block in self.blocks:
             v = block(v, space)
         return self.head(self.ln_3(v)).mT.unflatten(2, space)
-
-
-def check_heads(width: int, heads: int, slices: int) -> None:
-    """Refuse settings that describe no model."""
-    if heads < 1 or width % heads:
-        raise HeroError(
-            f"backbone.width={width} does not split into backbone.heads={heads} equal parts; "
-            "make backbone.width a multiple of backbone.heads."
-        )
-    if slices < 1:
-        raise HeroError(f"backbone.slices={slices} leaves no slice to attend to; use at least 1.")

@@ -48,7 +48,7 @@ SIZED = tuple(
     f"backbone.{name}" for name in ("width", "depth", "modes", "lifting", "projection", "coordinates", "spectral_bias")
 )
 """Settings that follow from backbone.size unless they are set."""
-RETIRED = ("train.on_divergence", "refiner.form=pdearena", "loss.basis")
+RETIRED = ("train.on_divergence", "refiner.form=pdearena", "refiner.difference=True", "loss.basis")
 """Settings of version 0.2 that decide nothing any more, or only had one value left."""
 OF_RUN = "# run "
 """Before the id and the checksum in the first line of a stored configuration."""

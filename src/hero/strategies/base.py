@@ -18,12 +18,10 @@ from hero.method.losses import AbsoluteLoss, Balanced, get_loss
 from hero.method.norm import Norm, importance_of
 from hero.method.rollout import Stepper, Unroll, as_stepper, recomputed_unroll, unroll
 from hero.models.wrappers import Kept, Masked, Normalised, Residual
+from hero.optimizers.build import Compiler as Compiler
 from hero.strategies.settings import TrainSettings
 
 S = TypeVar("S", bound=BaseSettings)
-
-Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""Makes a faster form of a function that does the same."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +36,13 @@ class Loss:
 class Setup:
     """The part of a run's configuration that a strategy reads."""
 
-    settings: BaseSettings
-    """The strategy's own section."""
+    settings: BaseSettings  # the strategy's own section
     train: TrainSettings
     seed: int
-    residual: bool
-    """Whether the operator predicts the change of the state."""
+    residual: bool  # whether the operator predicts the change of the state
     source: Source
-    """The source of the data."""
-    loss: BaseSettings
-    """The section of the absolute loss."""
-    reach: tuple[int, ...] | None = None
-    """The modes per axis that the backbone keeps; None: all."""
+    loss: BaseSettings  # the section of the absolute loss
+    reach: tuple[int, ...] | None = None  # modes per axis that the backbone keeps; None: all
 
 
 class Strategy(Generic[S]):

@@ -23,9 +23,6 @@ from hero.parallel import draw
 from hero.seeding import seed_of
 from hero.strategies.base import Compiler, Loss, Setup, Strategy
 
-Network = Callable[[Tensor, int], Tensor]
-"""(guess, t) ↦ f_θ(z_n, guess, t) for a fixed context."""
-
 
 class Diffusion:
     """A diffusion model with T = K + 1 times; t = K comes first, from noise alone. Tables are float64, cast where used.
@@ -50,11 +47,11 @@ class Diffusion:
         signal, noise = rows(self.signal, k, y), rows(self.noise, k, y)
         return signal * y + noise * epsilon, signal * epsilon - noise * y
 
-    def sample(self, network: Network, like: Tensor, generator: Generator | None) -> Tensor:
+    def sample(self, network: Callable[[Tensor, int], Tensor], like: Tensor, generator: Generator | None) -> Tensor:
         """z ~ N(0, I); for t = K .. 0:  x̂₀ = √ᾱ_t z - √(1-ᾱ_t) v̂,  z ← c₀ x̂₀ + c_s z + √variance ξ.
 
         c₀ = √ᾱ_{t-1} β_t / (1-ᾱ_t),  c_s = √(1-β_t) (1-ᾱ_{t-1}) / (1-ᾱ_t),  variance = (1-ᾱ_{t-1}) β_t / (1-ᾱ_t),
-        with ᾱ_{-1} = 1: the last x̂₀ is the result.
+        with ᾱ_{-1} = 1: the last x̂₀ is the result. `network(guess, t)` is f_θ(z_n, guess, t) for a fixed context.
         """
         z = x_0 = noise_like(like, generator)
         for t in reversed(range(len(self.beta))):
@@ -79,7 +76,6 @@ class RefinedOperator(Normalised):
     """G_θ(z_n) = u_n + w ŷ, with ŷ from K + 1 calls of the backbone, whose input is [states | guess | k/K].
 
     The index k enters as one constant input channel, the minimum any backbone accepts.
-    Without `difference` the mean of the states, 0 unless they are normalised, is in the place of u_n.
     """
 
     w: Tensor
@@ -90,18 +86,17 @@ class RefinedOperator(Normalised):
         diffusion: Diffusion,
         channels: int,
         history: int = 1,
-        difference: bool = True,
         scaled: bool = False,
         conditioning: int = 0,
     ) -> None:
         super().__init__(backbone, channels, history, conditioning)
-        self.diffusion, self.difference, self.scaled = diffusion, difference, scaled
+        self.diffusion, self.scaled = diffusion, scaled
         self.register_buffer("w", torch.ones(channels))
 
     def fit(self, data: Trajectories | Tensor) -> None:
         """Take the scales from the training data: w is the standard deviation of y w."""
         data = Trajectories.of(data)
-        self.w.copy_((data.step_std() if self.difference else data.statistics()[1]).clamp(min=1e-12))
+        self.w.copy_(data.step_std().clamp(min=1e-12))
         if self.scaled:
             super().fit(data)
 
@@ -117,16 +112,12 @@ class RefinedOperator(Normalised):
             out: Tensor = self.backbone(self.conditioned(x, guess, torch.full((len(x),), k, device=x.device)).inputs())
             return out
 
-        origin = self.origin(x)
-        return origin + per_channel(self.w, x) * self.diffusion.sample(network, origin, generator)
+        newest = x[:, self.newest]
+        return newest + per_channel(self.w, x) * self.diffusion.sample(network, newest, generator)
 
     def target(self, x: Tensor, following: Tensor) -> Tensor:
         """y = (u_{n+1} - u_n) / w."""
-        return (following - self.origin(x)) / per_channel(self.w, x)
-
-    def origin(self, x: Tensor) -> Tensor:
-        """What y is counted from, (batch, channels, *space)."""
-        return x[:, self.newest] if self.difference else per_channel(self.mean, x).expand_as(x[:, self.newest])
+        return (following - x[:, self.newest]) / per_channel(self.w, x)
 
     def conditioned(self, x: Tensor, guess: Tensor, k: Tensor) -> Context:
         """The input of the backbone as a context: the states normalised, guess and index follow μ."""
@@ -143,9 +134,6 @@ class RefinerSettings(Settings):
 
     steps: int = setting(3, "K, refinements per predicted step; the network is called K + 1 times.", ge=1, stated=False)
     noise: float = setting(4e-7, "Minimum noise, a variance, to which it falls from 1.", gt=0, lt=1, stated=False)
-    difference: bool = setting(
-        True, "Refine the change of the state, scaled by its std in the training data.", stated=False
-    )
 
 
 class Refiner(Strategy[RefinerSettings]):
@@ -162,8 +150,8 @@ class Refiner(Strategy[RefinerSettings]):
         super().__init__(setup, compile_with)
         if setup.residual:
             raise HeroError(
-                "backbone.residual=true is not for the strategy refiner, whose network gives noise as well as states; "
-                "leave it out, refiner.difference=true predicts the change."
+                "backbone.residual=true is not for the strategy refiner, whose network gives noise as well as changes; "
+                "leave it out."
             )
         if self.train.bundle > 1:
             raise HeroError(
@@ -177,8 +165,8 @@ class Refiner(Strategy[RefinerSettings]):
         network = backbone((train.history + 1) * channels + conditioning + 1 + masks, channels)
         if source.masked:
             network = Masked(network, channels, source.space, train.history, train.mask_input)
-        diffusion, scaled = Diffusion(refiner.steps, refiner.noise), train.normalise
-        return RefinedOperator(network, diffusion, channels, train.history, refiner.difference, scaled, conditioning)
+        diffusion = Diffusion(refiner.steps, refiner.noise)
+        return RefinedOperator(network, diffusion, channels, train.history, train.normalise, conditioning)
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         """The mean squared error whatever train.loss says: a distance relative to a target that is noise means nothing.

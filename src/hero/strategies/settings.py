@@ -16,9 +16,6 @@ from hero.errors import HeroError
 from hero.method.losses import LOSSES
 from hero.optimizers.build import get_optimizer
 
-SMALLEST_CLIP = 1e-30
-"""Smaller gradients lose their digits in float32."""
-
 
 def stage_lengths(stages: Sequence[str]) -> list[tuple[int, int]]:
     """Length of the unroll and updates of each stage, from words such as 2:1000."""
@@ -59,13 +56,6 @@ def fitting_unroll(facts: Facts, given: Mapping[str, Any]) -> int:
     return max(1, min(UNROLL, facts.train_steps - before)) if facts.train_steps else UNROLL
 
 
-def usable_clip(norm: float) -> float:
-    """A validator for the largest gradient norm, which float32 must be able to divide by."""
-    if 0 < norm < SMALLEST_CLIP:
-        raise ValueError(f"leaves nothing of the gradient; use 0 for no clipping, or at least {SMALLEST_CLIP:g}.")
-    return norm
-
-
 def known_loss(name: str) -> str:
     """A validator for the name of a loss."""
     return name if is_given(name) else known(LOSSES)(name)
@@ -88,6 +78,9 @@ def checked_scales(words: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
+OF_MACHINE: dict[str, Any] = {"stated": False, "inherited": True, "rounding": True}
+
+
 class TrainSettings(Settings):
     """The loop, the same for every strategy."""
 
@@ -102,23 +95,17 @@ class TrainSettings(Settings):
         Derived(lambda facts, given: facts.from_files or facts.conditioned, "true for files and conditioning"),
     ] = setting("Scale each channel by its mean and std in the training data.", inherited=True)
     norm: Annotated[Literal["joint", "channels"], per_source("channels", "joint")] = setting(
-        "How errors are measured: each channel from its mean in units of its std (channels), or all together in "
-        "physical units, as in the paper (joint).",
-        inherited=True,
+        "Errors in units of each channel's std about its mean (channels), or as in the paper (joint).", inherited=True
     )
     channel_weights: Words = setting(
-        (),
-        "Weights of channels in loss and score, as p:0.1,rho:0; 1 unless named, 0 leaves a channel out.",
-        inherited=True,
+        (), "Weights of channels in loss and score, as p:0.1,rho:0; 1 unless named.", inherited=True
     )
     mask_input: bool = setting(
         True, "Give the mask to the network as an input channel, where the data have one.", stated=False, inherited=True
     )
     bundle: int = setting(1, "Steps that the operator predicts per call (temporal bundling).", ge=1, inherited=True)
     curriculum: Literal["fixed", "steps", "random", "stages"] = setting(
-        "fixed",
-        "Length of the unroll: train.unroll, growing to it in equal stages (steps), drawn for each update (random), or "
-        "as train.stages says.",
+        "fixed", "Length of the unroll: fixed, growing in equal stages (steps), drawn each time, or by train.stages."
     )
     stages: Words = setting(
         (), "Unroll lengths and their updates, as 1:1000,2:1000,4:2000; implies train.steps and train.unroll."
@@ -130,29 +117,18 @@ class TrainSettings(Settings):
     init_prefix: str = setting("", "Take only names with this prefix from that file, without it.")
     init_strict: bool = setting(True, "Refuse weights that lack names, have others or differ in shape.")
     freeze: Words = setting((), "Parameters of the backbone that are not trained, by name, as encoder.*,lifting.*.")
-    lora: int = setting(
-        0,
-        "Rank of adapters that are trained in the place of train.init's weights, and merged when they are kept.",
-        ge=0,
-    )
+    lora: int = setting(0, "Rank of adapters, trained in the place of train.init's weights; 0 for none.", ge=0)
     lora_layers: Words = setting((), "Linear layers and convolutions with adapters, as encoder.*; all unless named.")
     lora_full: Words = setting((), "Parameters that are trained in full beside the adapters, as head.*.")
     lr_scale: Annotated[Words, AfterValidator(checked_scales)] = setting(
         (), "Factors on the learning rate of parameters by name, as head.*:10,encoder.*:0.1; the first match counts."
     )
     accumulate: int = setting(
-        1,
-        "Parts that a batch is computed in, one after the other; their gradients are added up: less memory.",
-        ge=1,
-        stated=False,
-        rounding=True,
+        1, "Parts of a batch that are computed one after the other: less memory.", ge=1, stated=False, rounding=True
     )
     noise: float = setting(0.0, "Gaussian noise on the input states, relative to their root mean square.", ge=0)
     scale: float = setting(
-        1.0,
-        "Largest random factor on the states of a window, its inverse the smallest; 1 for none. Only for equations "
-        "whose solutions can be scaled, as those of linear ones.",
-        ge=1,
+        1.0, "Largest random factor on the states of a window, its inverse the smallest; for linear equations.", ge=1
     )
     ema: Annotated[float, from_strategy("ema")] = setting(
         "Decay of the averaged weights that are validated and kept, 0 for none.", ge=0, lt=1
@@ -161,8 +137,7 @@ class TrainSettings(Settings):
         "Recompute activations in the backward pass instead of keeping them.", stated=False, rounding=True
     )
     loss: Annotated[str, from_strategy("loss_name"), AfterValidator(known_loss)] = setting(
-        "Absolute loss: relative (the normalised distance D), mse, h1, or balanced (by wavenumber); section loss.",
-        stated=False,
+        "Absolute loss: relative (the distance D), mse, h1, or balanced (by wavenumber); section loss.", stated=False
     )
     optimizer: str = setting(
         "adamw", "adamw, soap, a class of torch.optim, or package.module:Class; section optimizer.", code=True
@@ -172,29 +147,14 @@ class TrainSettings(Settings):
     ] = setting("Peak learning rate.", gt=0)
     warmup: Annotated[int, share(0.2)] = setting("Updates of linear warm-up, before a cosine to zero.", ge=0)
     weight_decay: float = setting(0.01, "Decoupled weight decay.", ge=0, stated=False)
-    clip: Annotated[float, AfterValidator(usable_clip)] = setting(
-        1.0, "Largest gradient norm; 0 turns clipping off.", ge=0, stated=False
-    )
+    clip: float = setting(1.0, "Largest gradient norm; 0 turns clipping off.", ge=0, stated=False)
     patience: int = setting(
-        0,
-        "Stop after this many validations without a better score (early stopping); 0 trains to the end.",
-        ge=0,
-        stated=False,
+        0, "Validations without a better score after which training stops; 0 trains to the end.", ge=0, stated=False
     )
     compile: Literal["auto", "true", "false"] = setting(
-        "auto",
-        "torch.compile of the unroll: auto compiles long runs where a compiler is found.",
-        stated=False,
-        inherited=True,
-        rounding=True,
+        "auto", "Use torch.compile; auto: for long runs where a compiler is found.", **OF_MACHINE
     )
-    device: str = setting(
-        "auto",
-        "auto, cpu, cuda, cuda:1, mps; auto takes an accelerator if there is one.",
-        stated=False,
-        inherited=True,
-        rounding=True,
-    )
+    device: str = setting("auto", "cpu, cuda, cuda:1, mps; auto takes an accelerator if there is one.", **OF_MACHINE)
     validate_every: Annotated[int, share(0.05, least=20)] = setting(
         "Updates between validation rollouts.", ge=1, stated=False
     )
@@ -202,9 +162,5 @@ class TrainSettings(Settings):
         "Updates between checkpoints for resuming.", ge=1, stated=False, rounding=True
     )
     keep_every: int = setting(
-        0,
-        "Updates between checkpoints that are kept for `hero landscape` and `hero probe`; 0 keeps none.",
-        ge=0,
-        stated=False,
-        identity=False,
+        0, "Updates between checkpoints kept for `hero landscape` and `hero probe`.", ge=0, stated=False, identity=False
     )

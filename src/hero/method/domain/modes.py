@@ -22,9 +22,6 @@ from hero.errors import HeroError
 from hero.method.domain.transform import analysis_of, axis_scales, axis_weights, cosine_basis, wave_basis
 from hero.models.spectral import dft_matrices, frequencies, truncated_transform
 
-Project = Callable[[Tensor, Sequence[Tensor]], Tensor]
-"""(field (batch, channel, *space), matrices) -> power (batch, channel, modes); it sums to at most ‖u‖²."""
-
 
 class Tables(NamedTuple):
     """Tensors of `Modes` in one type and place."""
@@ -39,7 +36,8 @@ class Tables(NamedTuple):
 class Modes:
     """A basis of fields on one geometry. Power in the modes that are left out is ‖u‖² less the sum of the others."""
 
-    project: Project
+    project: Callable[[Tensor, Sequence[Tensor]], Tensor]
+    """(field (batch, channel, *space), matrices) -> power (batch, channel, modes); it sums to at most ‖u‖²."""
     matrices: tuple[Tensor, ...]
     """Matrices of the transform, float64."""
     wavenumber: Tensor
