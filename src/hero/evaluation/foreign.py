@@ -19,7 +19,8 @@ from hero.config.registry import import_part, trust
 from hero.console import progress_bar
 from hero.data import Source
 from hero.data.files.recording import Recording, Trajectory
-from hero.data.files.selection import matched_channels
+from hero.data.files.selection import matched_channels, selected
+from hero.data.files.settings import FileSettings
 from hero.data.formats import open_recording
 from hero.data.trajectories import Context, Trajectories
 from hero.errors import HeroError, reason_of, shown
@@ -91,23 +92,22 @@ def score_files(prediction: Path, truth: Path, offset: int | None = None, layout
             sizes = (f"{path} has {' x '.join(map(str, n))}" for path, n in ((prediction, ours), (truth, theirs)))
             raise HeroError(f"{' and '.join(sizes)} {what}; {remedy}.")
     names = [channel.name for channel in true.channels]
-    order = matched_channels(made, names, prediction, str(truth))
-    channels = [[channel.name for channel in made.channels].index(name) for name in order]
+    fields = matched_channels(made, names, prediction, str(truth))
+    made = selected(made, FileSettings(path=str(prediction), fields=fields))
     pairs = list(zip(made.trajectories, true.trajectories, strict=True))
-    skipped, offset = _alignment(made, true, offset, channels)
+    skipped, offset = _alignment(made, true, offset)
     steps = min(min(a.frames - skipped, b.frames - offset) for a, b in pairs)
-    rows, still = [], []
+    rows = []
     with progress_bar("scoring", len(pairs)) as advance:
         for one, other in pairs:
-            predicted, kept = _errors(one, other, channels, skipped, offset, steps)
-            rows.append(predicted)
-            still.append(kept)
+            rows.append(_errors(one, other, range(len(names)), skipped, offset, steps))
             advance()
-    errors, idle = ({name: torch.cat([row[name] for row in all]) for name in all[0]} for all in (rows, still))
+    columns = zip(*rows, strict=True)
+    errors, idle = ({name: torch.cat([one[name] for one in some]) for name in some[0]} for some in columns)
     return scored(str(prediction), str(truth), RolloutErrors.of(errors, {"persistence": idle} if offset else {}), names)
 
 
-def _alignment(made: Recording, true: Recording, offset: int | None, channels: list[int]) -> tuple[int, int]:
+def _alignment(made: Recording, true: Recording, offset: int | None) -> tuple[int, int]:
     """(states of the prediction that are left out, states of the truth before its first one that counts)."""
     lengths = {(a.frames, b.frames) for a, b in zip(made.trajectories, true.trajectories, strict=True)}
     if offset is not None:
@@ -122,18 +122,15 @@ def _alignment(made: Recording, true: Recording, offset: int | None, channels: l
             f"{made.files[0]} has {a} states and {true.files[0]} has {b}; say with `offset` which state of the truth "
             "the first prediction is."
         )
-    given = all(
-        _is_same(a.read(slice(0, 1), channels), b.read(slice(0, 1), range(len(channels))))
-        for a, b in zip(made.trajectories, true.trajectories, strict=True)
-    )
+    channels = range(len(true.channels))
+    given = True
+    for trajectories in zip(made.trajectories, true.trajectories, strict=True):
+        first, second = (one.read(slice(0, 1), channels).astype(np.float64) for one in trajectories)
+        same = SAME * float(np.nanmax(np.abs(second)))
+        given = given and np.allclose(first, second, rtol=0, atol=same, equal_nan=True)
     if given and min(a for a, _ in lengths) < 2:
         raise HeroError(f"{made.files[0]} holds the given state alone; there is nothing to score.")
     return int(given), int(given)
-
-
-def _is_same(a: np.ndarray, b: np.ndarray) -> bool:
-    first, second = a.astype(np.float64), b.astype(np.float64)
-    return bool(np.allclose(first, second, rtol=0, atol=SAME * float(np.nanmax(np.abs(second))), equal_nan=True))
 
 
 def _errors(
@@ -144,20 +141,19 @@ def _errors(
     Points that are NaN in the truth from the start are a mask and count in neither.
     """
 
-    def read(one: Trajectory, first: int, stop: int, chosen: Sequence[int]) -> Tensor:
-        return torch.from_numpy(one.read(slice(first, stop), chosen).astype(np.float64))[None]
+    def read(one: Trajectory, first: int, stop: int) -> Tensor:
+        return torch.from_numpy(one.read(slice(first, stop), channels).astype(np.float64))[None]
 
-    every = range(len(channels))
-    inside = ~read(true, offset, offset + 1, every)[0, 0].isnan()
+    inside = ~read(true, offset, offset + 1)[0, 0].isnan()
     norm = Norm(mask=None if bool(inside.all()) else inside, by_channel=True)
     errors, idle = StreamedErrors(norm), StreamedErrors(norm)
     block = max(1, BLOCK_VALUES // inside.numel())
     for first in range(0, steps, block):
         stop = min(first + block, steps)
-        truth = read(true, offset + first, offset + stop, every)
-        errors.add(read(made, skipped + first, skipped + stop, channels), truth)
+        truth = read(true, offset + first, offset + stop)
+        errors.add(read(made, skipped + first, skipped + stop), truth)
         if offset:
-            idle.add(read(true, offset - 1, offset, every).expand_as(truth), truth)
+            idle.add(read(true, offset - 1, offset).expand_as(truth), truth)
     return errors.values, idle.values
 
 
