@@ -166,12 +166,7 @@ def test_before_is_a_naive_rollout_of_the_module(folder: Path, runs_dir: Path) -
     naive = torch.stack(errors, dim=1)
     assert naive.shape[1] == config.horizon == 30
     assert before.test["nrmse@30"] == pytest.approx(float(naive[:, -1].mean()), rel=1e-4)
-    found = Run(runs_dir / config.run_id()).before_errors
-    np.testing.assert_allclose(found.test["nrmse"], naive.numpy(), rtol=1e-4)
-    spread = truth[:, 1:, 0].std(dim=2, correction=0)  # one channel: VRMSE is RMSE over the std of the true state
-    vrmse = naive * truth[:, 1:, 0].square().mean(dim=2).sqrt() / spread
-    assert before.test["vrmse_gm30"] == pytest.approx(float(vrmse.log().mean(1).exp().mean()), rel=1e-4)
-    np.testing.assert_allclose(found.score, vrmse.numpy(), rtol=1e-4)
+    np.testing.assert_allclose(Run(runs_dir / config.run_id()).before_errors.test["nrmse"], naive.numpy(), rtol=1e-4)
 
 
 def test_the_command_improves_a_one_step_operator_and_says_so(folder: Path, runs_dir: Path, call: Call) -> None:

@@ -198,18 +198,6 @@ def test_a_run_that_learned_nothing_says_so(tmp_path: Path, call: Call) -> None:
     assert numbers.test["nrmse@1"] < 0.05
 
 
-def test_a_channel_without_weight_is_neither_learned_nor_scored(tmp_path: Path, call: Call) -> None:
-    story = two_waves(tmp_path)
-    run, _ = trained(story, tmp_path, call, **{"train.channel_weights": "pressure:0"})
-    numbers = metrics_of(run)
-    for key in ("vrmse@1", "vrmse@24", "vrmse_gm24"):
-        assert numbers.test[key] == pytest.approx(numbers.channels["velocity"][key], rel=1e-12)
-    idle = numbers.baselines["persistence"].channels
-    assert numbers.channels["velocity"]["vrmse@1"] < idle["velocity"]["vrmse@1"]
-    assert numbers.channels["pressure"]["vrmse@1"] > 2 * idle["pressure"]["vrmse@1"]
-    assert [one.channel for one in numbers.shortfalls if one.baseline == "persistence"] == []
-
-
 def test_the_norm_of_the_paper_on_a_file(tmp_path: Path, call: Call) -> None:
     """`train.norm=joint`: nRMSE over all channels in physical units, with its names, and no channel of its own."""
     story = two_waves(tmp_path)

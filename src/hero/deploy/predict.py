@@ -88,18 +88,14 @@ def predict(
     if steps < 1:
         raise HeroError(f"`steps` {steps} is too small; it must be at least 1.")
     check_output(out, ())
-    operator = open_operator(model, runs_dir, trust_code)
+    path = find_model(model, runs_dir)
+    operator = open_model(path, trust_code=trust_code)
+    if is_run(path):
+        operator.to(choose_device(Run(path).config.train.device))
     if compile and operator.plain_network is None:
         raise HeroError(f"{model} cannot be compiled, only the plain network of a run can; leave out `compile`.")
     data, notes = starting_states(operator.card, data_dir, source, trajectories)
     return Rolling(operator, data, steps, compile, notes).into(out)
-
-
-def open_operator(name: str, runs_dir: Path, trust_code: bool = False) -> Operator:
-    """An exported file or a model folder by its path, or a run by path or id, on the device of the run."""
-    path = find_model(name, runs_dir)
-    operator = open_model(path, trust_code=trust_code)
-    return operator.to(choose_device(Run(path).config.train.device)) if is_run(path) else operator
 
 
 class NothingToKeep(Exception):
