@@ -439,7 +439,7 @@ def measures_of(scoring: Scoring, more: Iterable[Metric] = ()) -> list[Measure]:
     found = {metric.measure.name: metric.measure for metric in (*scoring.metrics().values(), *more)}
     if scoring.measure == "vrmse":
         found[channel_vrmse.name] = channel_vrmse
-    return [measure for measure in found.values() if measure.of_trajectory is not None]
+    return [measure for measure in found.values() if measure is not skill_ratio]  # which `with_skill` adds
 
 
 def rollout_errors(
