@@ -100,7 +100,7 @@ def test_a_class_in_the_current_folder_from_the_command_line(call: Call, runs_di
     [
         ("no_such_package:Net", ("no_such_package", "install")),
         ("my_own_models:Nett", ("my_own_models has no 'Nett'", "package.module:Class")),
-        ("my_own_models:function", ("no nn.Module called 'function'",)),
+        ("my_own_models:function", ("my_own_models:function", "not a subclass", "package.module:Class")),
         ("my_own_models:Short", ("(2, 1, 32) to (2, 1, 31)", "not to (2, 1, 32)")),
         ("my_own_models:Two", ("tuple",)),
         ("my_own_models:Half", ("bfloat16", "float32")),
