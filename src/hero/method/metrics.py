@@ -248,10 +248,8 @@ class Metric:
     definition: str
     value: Callable[[Tensor], Tensor | float]
     """(batch, time) ↦ one value per trajectory, of which the mean is reported, or a single value."""
-    measure: Measure = nrmse
-    """The values per trajectory and step that `value` summarises."""
-    steps: int = 1
-    """Length of rollout without which the metric is left out."""
+    measure: Measure = nrmse  # the values per trajectory and step that `value` summarises
+    steps: int = 1  # length of rollout without which the metric is left out
 
 
 def numbered_metric(name: str) -> Metric | None:

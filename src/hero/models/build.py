@@ -40,16 +40,12 @@ __all__ = [
 class Backbone:
     """An entry of the registry. `build(settings, dims, in_channels, out_channels)` returns the module."""
 
-    title: str
-    """Display name."""
-    short: str
-    """Display name in the labels of strategies, as in Trans.-HERO."""
+    title: str  # display name
+    short: str  # display name in the labels of strategies, as in Trans.-HERO
     Settings: type[BackboneSettings]
     build: Callable[..., nn.Module]
-    takes_boundary: bool = False
-    """Whether `build` takes a fifth argument, for each axis whether it is periodic."""
-    takes_points: bool = False
-    """Whether it also maps scattered points, (batch, channel, points), which it gets with dims=None."""
+    takes_boundary: bool = False  # whether `build` takes a fifth argument, for each axis whether it is periodic
+    takes_points: bool = False  # whether it also maps scattered points, (batch, channel, points), with dims=None
 
 
 BACKBONES: Registry[Backbone] = BY_NAME

@@ -68,10 +68,8 @@ class BackboneSettings(Settings):
         "float32", "bfloat16 computes matrix products under autocast; transforms, weights and states stay in float32."
     )
 
-    compile_seconds: ClassVar[float] = 50
-    """Approximate time to compile one block on a CPU."""
-    compiled_saves: ClassVar[float] = 0.5
-    """At least this share of the time of an uncompiled update on a CPU."""
+    compile_seconds: ClassVar[float] = 50  # approximate time to compile one block on a CPU
+    compiled_saves: ClassVar[float] = 0.5  # at least this share of the time of an uncompiled update on a CPU
 
     @property
     def blocks(self) -> int:
@@ -175,11 +173,10 @@ def per_axis(values: tuple[Share, ...], dims: int) -> tuple[Share, ...]:
 
 
 PADDING = 0.25
-"""Share of an axis with ends that is added to it."""
 
 
 def by_boundary(facts: Facts, given: Mapping[str, Any]) -> tuple[float, ...]:
-    """The padding of each axis."""
+    """The padding of each axis, a share of its points."""
     return tuple(0.0 if wraps else PADDING for wraps in facts.periodic or (True,) * facts.dims)
 
 
@@ -187,10 +184,7 @@ class FNOSettings(SizedSettings):
     """Fourier neural operator."""
 
     size: Annotated[Literal["small", "base", "large", "apebench", "paper_count"], per_source("base", "apebench")] = (
-        setting(
-            "Defaults of the settings below: for your data (small, base, large), or the paper's (apebench, and "
-            "paper_count, which has its 30,541 parameters in 2D)."
-        )
+        setting("Defaults of the settings below, for your data or (apebench, paper_count) the paper's.")
     )
     width: Annotated[int, by_size("width")] = setting("Channels inside.", ge=1)
     depth: Annotated[int, by_size("depth")] = setting("Blocks.", ge=1, le=1000)
@@ -207,8 +201,7 @@ class FNOSettings(SizedSettings):
     )
     padding: Annotated[tuple[float, ...], Derived(by_boundary, f"{PADDING} on axes that are not periodic, else 0")] = (
         setting(
-            "Zeros added at the end of each axis, as a share of its points; one number for the axes that are not "
-            "periodic (for all where every axis is), or one per axis."
+            "Zeros at the end of axes, as a share of their points: one number for those with ends, or one per axis."
         )
     )
     final_activation: bool = setting(True, "GELU after the last block as well, as in APEBench; neuralop has none.")
@@ -236,8 +229,7 @@ class FNOSettings(SizedSettings):
         check_modes(self.modes, tuple(n + more for n, more in zip(space, added, strict=True)))
 
 
-PAPER_WIDTH = {1: 224, 2: 256, 3: 512}
-"""The paper's width of a Transolver by dimensions."""
+PAPER_WIDTH = {1: 224, 2: 256, 3: 512}  # of a Transolver, by dimensions
 
 
 class TransolverSettings(SizedSettings):
@@ -262,13 +254,10 @@ class TransolverSettings(SizedSettings):
     )
 
 
-LEVELS = {1: 3, 2: 3, 3: 2}
-"""How often a U-Net halves a grid, by its dimensions."""
-
-
 def fitting_levels(facts: Facts, given: Mapping[str, Any]) -> int:
-    """The usual levels, or as many as a smaller grid has."""
-    return min(LEVELS[facts.dims], most_levels(facts.space)) if facts.space else LEVELS[facts.dims]
+    """3 in 1D and 2D, 2 in 3D, or as many as a smaller grid has."""
+    usual = {1: 3, 2: 3, 3: 2}[facts.dims]
+    return min(usual, most_levels(facts.space)) if facts.space else usual
 
 
 class UNetSettings(SizedSettings):

@@ -43,10 +43,8 @@ class OptimizerSettings(Settings):
 class OptimizerPart:
     """An entry of the registry. `make(settings, model, lr, weight_decay, compile_with)` returns the optimizer."""
 
-    title: str
-    """Display name."""
-    lr: float
-    """Default peak learning rate."""
+    title: str  # display name
+    lr: float  # default peak learning rate
     Settings: type[OptimizerSettings]
     make: Callable[[Any, nn.Module, float, float, Compiler | None], torch.optim.Optimizer]
 

@@ -25,8 +25,7 @@ class Domain:
     weights: Tensor | None = None
     spectrum: Amplitudes | None = FOURIER.amplitudes
     perturbation: Perturbation = field(default_factory=SpectralNoise)
-    norm: Norm = field(default_factory=Norm)
-    """The channels and points that count, and their scales."""
+    norm: Norm = field(default_factory=Norm)  # the channels and points that count, and their scales
 
     def __post_init__(self) -> None:
         if self.weights is not None and not bool((self.weights >= 0).all() & self.weights.isfinite().all()):
@@ -42,12 +41,9 @@ class Geometry(ABC):
     """A discretisation of space: the points at which states are given, and functions on them. A frozen dataclass."""
 
     space: tuple[int, ...]
-    weights: Tensor | None
-    """Quadrature weights in the shape of space with sum 1; None: all equal."""
-    norm: Norm
-    """How errors are measured."""
-    reach: tuple[int, ...] | None = None
-    """The modes per axis that the backbone keeps; None: all, or not known."""
+    weights: Tensor | None  # quadrature weights in the shape of space with sum 1; None: all equal
+    norm: Norm  # how errors are measured
+    reach: tuple[int, ...] | None = None  # the modes per axis that the backbone keeps; None: all, or not known
 
     def __post_init__(self) -> None:
         if self.norm.weights is None:
@@ -72,11 +68,9 @@ class Box(Geometry):
 
     space: tuple[int, ...]
     reach: tuple[int, ...] | None = None
-    periodic: tuple[bool, ...] | None = None
-    """Whether each axis is periodic; None: all are."""
+    periodic: tuple[bool, ...] | None = None  # whether each axis is; None: all are
     weights: Tensor | None = None
-    extents: tuple[float, ...] | None = None
-    """Length of each axis; None: all equal."""
+    extents: tuple[float, ...] | None = None  # length of each axis; None: all equal
     norm: Norm = field(default_factory=Norm)
 
     def __post_init__(self) -> None:

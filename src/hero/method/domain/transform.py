@@ -33,10 +33,8 @@ Perturbation = Callable[[Context, Generator], Context]
 class Transform:
     """Fields (batch, time, channel, *space) ↔ coefficients, exactly; by default every axis is periodic."""
 
-    periodic: tuple[bool, ...] | None = None
-    """Whether each axis is periodic; None: all are."""
-    weights: Tensor | None = None
-    """Quadrature weights in the shape of space; None: all equal."""
+    periodic: tuple[bool, ...] | None = None  # whether each axis is; None: all are
+    weights: Tensor | None = None  # quadrature weights in the shape of space; None: all equal
     _bases: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def wave_axes(self, u: Tensor) -> tuple[int, ...]:
