@@ -37,9 +37,9 @@ from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run, load_data
 from hero.runs.records import Metrics, write_arrays
 from hero.runs.stored import list_runs
+from hero.study.plans import whole_trajectories
 from hero.study.records import FILE as STUDY_FILE
 from hero.study.records import StudyResult
-from hero.study.rows import whole_trajectories
 from hero.training.loop import train
 
 PAPER = ("one_step", "push_forward", "refiner", "recurrent", "hero", "fixed_weight")

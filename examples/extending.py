@@ -24,9 +24,8 @@ from hero.method.losses import LOSSES, Relative
 from hero.method.metrics import METRICS, Metric
 from hero.models import BACKBONES, Backbone, BackboneSettings
 from hero.strategies import STRATEGIES, Loss, Strategy
-from hero.study.plans import STUDIES, Study
+from hero.study.plans import STUDIES, Study, strategy_rows
 from hero.study.records import ROLLOUT_COLUMNS, MetricColumn
-from hero.study.rows import strategy_rows
 
 # A task: the symbol of its linear part is all that the solver needs.
 TASKS["damped_advection"] = Task(

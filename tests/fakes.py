@@ -173,7 +173,7 @@ def fake_study(
     methods = list(methods)
     wins = [Wins(method=a, against=b, wins=1, ties=1, losses=0, left_out=0) for a in methods for b in methods if a != b]
     statistics = tuple(
-        Summary(metric="nrmse@100", baseline=baseline or test.baseline, direction="lower", alpha=0.05, tests=(test,),
+        Summary(metric="nrmse@100", baseline=baseline or test.baseline, direction="lower", tests=(test,),
                 wins=tuple(wins), ranks=AverageRanks(groups=1))
         for test in tests
     )  # fmt: skip

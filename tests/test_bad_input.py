@@ -123,7 +123,7 @@ REFUSED_COMMANDS = {
     "compare burgers --set seed=3": ("--seeds",),
     "compare burgers --preset fast": ("preset", "'fast'"),
     "compare burgers --set train.steps=20 --set hero.start=20": ("hero.start=20",),
-    "compare burgers --workers -1": ("--workers=-1", "1 or more"),
+    "compare burgers --workers -1": ("--workers=-1", "at least 0"),
     "compare burgers --gpus 0.5": ("--gpus", "--cluster"),
     "compare burgers --cluster here": ("'here'", "host:port"),
     "compare burgers --cluster auto --workers 0": ("--workers=0",),

@@ -17,9 +17,9 @@ import pytest
 
 from conftest import fork_hero, options, tiny, wait_until
 from hero.errors import HeroError
-from hero.study.ray import check_store, connected, import_ray, missing_folders, share_of_machines, threads_for
-from hero.study.sweep import sweep
-from hero.study.worker import Workers
+from hero.study.ray import compute, connected, import_ray, result, share_of_machines, threads_for
+from hero.study.run import sweep
+from hero.study.worker import Job, Workers
 from sockets import LOOPBACK, listening_places, parent_of
 from test_sweep import (  # noqa: F401  # fixtures
     BROKEN,
@@ -96,15 +96,16 @@ def test_mistakes_are_not_retried_and_kills_only_so_often(address: str, runs_dir
 
 @needs_ray
 def test_a_machine_must_have_the_folders_and_the_room(address: str, runs_dir: Path, data_dir: Path) -> None:
-    ray = import_ray()
-    (runs_dir / "seen").mkdir(parents=True)
-    (runs_dir / "seen" / "token").touch()
-    check_store(ray, ray.nodes(), [str(runs_dir / "seen" / "token")])
-    with pytest.raises(HeroError, match=rf"does not see the folder {runs_dir / 'unseen'} of this machine"):
-        check_store(ray, ray.nodes(), [str(runs_dir / "unseen" / "token")])
+    ray, job = import_ray(), Job(tiny(), runs_dir / tiny().run_id(), data_dir)
+    token = runs_dir / "unseen" / "token"
+    task = ray.remote(compute).options(num_cpus=0).remote("", str(job.run), str(data_dir), {}, 1, [str(token)])
+    with pytest.raises(HeroError, match=rf"does not see the folder {token.parent} of this machine"):
+        result(ray, task, job, 0)
+    with pytest.raises(HeroError, match=r"cannot compute \(.*\); install the same hero and Ray there"):
+        result(ray, ray.remote(lambda: 1 // 0).options(num_cpus=0).remote(), job, 0)
     with pytest.raises(HeroError, match="no machine of the cluster has 1000 CPUs"):
         sweep([tiny()], runs_dir, data_dir, Workers(cluster="auto", cpus=1000))
-    assert [path.name for path in runs_dir.iterdir()] == ["seen"]
+    assert list(runs_dir.iterdir()) == []
 
 
 @needs_ray
@@ -127,9 +128,9 @@ def node(name: str, cpus: float, gpus: float = 0, alive: bool = True) -> dict[st
 
 def test_runs_share_the_smallest_machine_unless_told() -> None:
     nodes = [node("head", 0), node("small", 8), node("gpu", 32, 2), node("gone", 1, alive=False)]
-    assert share_of_machines(nodes, Workers(3, cluster="auto")) == (2, nodes[1:3])
-    assert share_of_machines(nodes, Workers(cluster="auto", cpus=16)) == (16, [nodes[2]])
-    assert share_of_machines(nodes, Workers(cluster="auto", cpus=0.5, gpus=0.25)) == (0.5, [nodes[2]])
+    assert share_of_machines(nodes, Workers(3, cluster="auto")) == 2
+    assert share_of_machines(nodes, Workers(cluster="auto", cpus=16)) == 16
+    assert share_of_machines(nodes, Workers(cluster="auto", cpus=0.5, gpus=0.25)) == 0.5
     with pytest.raises(HeroError, match=r"4 GPUs for a run \(small: 8 and 0, gpu: 32 and 2\); lower"):
         share_of_machines(nodes, Workers(cluster="auto", gpus=4))
     with pytest.raises(HeroError, match="there is none"):
@@ -141,11 +142,6 @@ def test_threads_follow_the_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [threads_for(cpus) for cpus in (0.5, 1, 4.0)] == [1, 1, 4]
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     assert [threads_for(cpus) for cpus in (0.5, 1, 4.0)] == [1, 1, 2]
-
-
-def test_a_folder_that_is_not_there_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "token").touch()
-    assert missing_folders([str(tmp_path / "token"), str(tmp_path / "other" / "token")]) == [str(tmp_path / "other")]
 
 
 def test_without_ray_the_remedy_is_named(runs_dir: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

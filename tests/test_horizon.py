@@ -25,7 +25,7 @@ from hero.runs.checkpoint import read_weights
 from hero.runs.config import make_config
 from hero.runs.folder import Run
 from hero.study.records import ROLLOUT_COLUMNS, rollout_columns
-from hero.study.watch import read_state
+from hero.study.run import read_state
 from hero.training.loop import train
 
 SHORT: dict[str, Any] = {"data__val_steps": 20, "data__test_steps": 25}
@@ -147,7 +147,7 @@ def test_training_validates_over_the_horizon(run: Run, data_dir: Path) -> None:
     assert read_weights(run.path / "model.safetensors")[1] == {"step": best, "val_gm20": str(scores[best])}
     assert run.errors.val.shape == (2, 20)
     assert scores[best] == pytest.approx(naive_gm(run.errors.val, 20), rel=1e-6)
-    assert f"val {scores[10]:.3g}" in read_state(run.path, 11).note
+    assert f"val {scores[10]:.3g}" in read_state(run.path, 11)[1]
     state = (run.path / "last" / "state.pt").read_bytes()
     assert train(run.config, run.path.parent, data_dir) == run.path  # finished: the state is read and kept
     assert (run.path / "last" / "state.pt").read_bytes() == state

@@ -14,9 +14,9 @@ from conftest import Call, assert_refused, tiny
 from hero.data.windows import Context
 from hero.evaluation.evaluate import evaluate
 from hero.method.rollout import unroll
-from hero.paper.landscape import Landscape, error_ratio, landscape_figure, landscape_sentence, measure_landscape
+from hero.paper.landscape import Landscape, landscape_figure, landscape_sentence, measure_landscape
 from hero.report import write_run_page
-from hero.runs.checkpoint import load_kept, load_state, read_weights, save_weights
+from hero.runs.checkpoint import load_kept, load_state, save_weights
 from hero.runs.folder import Run, load_data
 from hero.training.loop import train
 
@@ -39,15 +39,9 @@ def test_keeping_checkpoints_changes_no_bit_and_keeps_what_it_says(tmp_path: Pat
     assert all(torch.equal(value, state["strategy"]["lagged"][name]) for name, value in lagged.items())
 
 
-def test_a_strategy_without_a_lagged_operator_keeps_its_weights_alone(tmp_path: Path, data_dir: Path) -> None:
-    run = train(tiny(strategy="push_forward", train__steps=6, train__keep_every=3), tmp_path, data_dir)
-    weights, _ = read_weights(Run(run).kept_file(6))
-    assert weights.keys() == tiny().build_operator().state_dict().keys()
-
-
 def test_error_ratio() -> None:
-    errors, final = np.array([[0.1, 1.0, np.inf, 0.2, np.inf]]), np.array([0.1, 0.1, 0.5, np.inf, np.inf])
-    (row,) = error_ratio(errors, final)
+    errors, final = ((0.1, 1.0, math.inf, 0.2, math.inf),), (0.1, 0.1, 0.5, math.inf, math.inf)
+    (row,) = Landscape(run="x", final_step=30, steps=(10,), errors=errors, final_errors=final).log10_ratio
     assert row[:2] == pytest.approx([0, 1])
     assert (row[2], row[3]) == (math.inf, -math.inf)
     assert math.isnan(row[4])

@@ -25,7 +25,7 @@ from hero.method.norm import Norm, importance_of
 from hero.method.objective import Every, Hero, HeroState, Margin, Ramp
 from hero.method.rollout import unroll
 from hero.models import FNO
-from hero.paper.gradients import long_gradient, long_risk, parameters_of, task_gradients
+from hero.paper.probe import Tasks, gradient, long_gradient
 from hero.runs.records import Baseline, Metrics
 
 SPACE = (4, 3)
@@ -330,12 +330,12 @@ def test_gradients_of_the_probe_are_in_the_norm() -> None:
         risk = ((scaled - target).norm(dim=1) / (target.norm(dim=1) + EPS)).mean()
         risks.append(float(risk))
         gradients = torch.autograd.grad(risk, list(model.parameters()))
-        rows.append(torch.cat([gradient.flatten() for gradient in gradients]))
-    found = torch.cat(list(task_gradients(model, states, future, 3, norm)))
-    torch.testing.assert_close(found, torch.stack(rows), rtol=1e-8, atol=1e-12)
-    risk, slope = long_gradient(model, parameters_of(model), states, future, 3, norm)
+        rows.append(torch.cat([one.flatten() for one in gradients]))
+    tasks = Tasks(states, future, torch.arange(4), norm)
+    found = [gradient(model, tasks.risk(model, slice(b, b + 1))[0]) for b in range(4)]
+    torch.testing.assert_close(torch.stack(found), torch.stack(rows), rtol=1e-8, atol=1e-12)
+    risk, slope = long_gradient(model, tasks, 3)
     assert risk == pytest.approx(np.mean(risks), rel=1e-10)
-    assert risk == pytest.approx(long_risk(model, parameters_of(model), states, future, 3, norm), rel=1e-10)
     torch.testing.assert_close(slope, torch.stack(rows).mean(dim=0), rtol=1e-8, atol=1e-12)
 
 

@@ -21,7 +21,6 @@ from hero.evaluation.elsewhere import changed_task, resample
 from hero.evaluation.evaluate import evaluate
 from hero.files import write_atomic
 from hero.paper import shifts as ood
-from hero.paper.numbers import published_row
 from hero.paper.shifts import SHIFTS, Shift, shifted
 from hero.runs.checkpoint import read_weights, save_weights
 from hero.runs.config import RunConfig, make_config
@@ -80,20 +79,6 @@ def test_no_shift_gives_the_stored_metrics_bit_for_bit(run: Path, data_dir: Path
         assert np.array_equal(own["nrmse"], found["nrmse"])
 
 
-def test_the_shift_reaches_the_truth(run: Path, data_dir: Path) -> None:
-    """The rows are those of the shifted task's own split, measured by hand."""
-    result = shifted(run, data_dir, WEAKER)
-    other = tiny(**WITH_HISTORY, task__viscosity=1e-3)
-    model = other.build_operator()
-    model.load_state_dict(read_weights(run / "model.safetensors")[0])
-    truth = load_split(other.source.task, other.split("test"), data_dir)
-    with torch.no_grad():
-        u = model.eval()(truth[:, :2].flatten(1, 2))
-    error = ((u - truth[:, 2]).double().norm(dim=(1, 2)) / truth[:, 2].double().norm(dim=(1, 2))).mean()
-    assert result.test["nrmse@1"] == pytest.approx(float(error), rel=1e-6)
-    assert result.test != Run(run).stored_metrics.test
-
-
 def test_a_result_is_kept_until_the_checkpoint_or_the_shift_changes(run: Path, data_dir: Path) -> None:
     first = shifted(run, data_dir, WEAKER)
     files = [run / "ood" / f"weaker.{suffix}" for suffix in ("json", "npz")]
@@ -101,7 +86,9 @@ def test_a_result_is_kept_until_the_checkpoint_or_the_shift_changes(run: Path, d
     assert shifted(run, data_dir, WEAKER) == first
     assert [path.stat().st_mtime_ns for path in files] == times
     assert shifted(run, data_dir, replace(WEAKER, settings={"viscosity": 2e-3})).test != first.test
-
+    for content in (b"{", b'{"identity": 3}'):  # damaged
+        files[0].write_bytes(content)
+        assert shifted(run, data_dir, WEAKER) == first
     weights, _ = read_weights(run / "model.safetensors")
     changed = {name: 0.9 * tensor for name, tensor in weights.items()}
     save_weights(run / "model.safetensors", changed, {"step": 1, "val_gm100": "1"})
@@ -110,33 +97,11 @@ def test_a_result_is_kept_until_the_checkpoint_or_the_shift_changes(run: Path, d
     assert json.loads(files[0].read_text())["test"] == second.test
 
 
-@pytest.mark.parametrize("suffix", ["json", "npz"])
-def test_a_damaged_result_is_measured_again(run: Path, data_dir: Path, suffix: str) -> None:
-    first, damaged = shifted(run, data_dir, WEAKER), run / "ood" / f"weaker.{suffix}"
-    flipped = bytearray(damaged.read_bytes())
-    flipped[len(flipped) // 3] ^= 0xFF
-    for content in (None, b"{", b'{"identity": 3}', bytes(flipped)):
-        damaged.unlink() if content is None else damaged.write_bytes(content)
-        assert shifted(run, data_dir, WEAKER) == first
-        assert damaged.stat().st_size > 100
-
-
-def test_divergence_survives_the_file(run: Path, data_dir: Path) -> None:
-    weights, _ = read_weights(run / "model.safetensors")
-    save_weights(run / "model.safetensors", {n: 30 * w for n, w in weights.items()}, {"step": 1, "val_gm100": "1"})
-    first = shifted(run, data_dir, FINER)
-    assert first.test["diverged"] == 2
-    assert first.test["gm100"] == float("inf")
-    assert shifted(run, data_dir, FINER) == first
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"viscosty": 1e-3}, ["viscosty", "viscosity"]),
-        ({"viscosity": "high"}, ["task.viscosity", "number"]),
         ({"resolution": 7}, ["task.resolution", "even"]),
-        ({"train.lr": 1}, ["train.lr"]),
     ],
 )
 def test_bad_settings_are_named(run: Path, data_dir: Path, settings: dict[str, Any], words: list[str]) -> None:
@@ -144,16 +109,6 @@ def test_bad_settings_are_named(run: Path, data_dir: Path, settings: dict[str, A
         shifted(run, data_dir, Shift("bad", "bad", settings))
     assert all(word in str(caught.value) for word in words)
     assert not (run / "ood").exists()
-
-
-def test_the_papers_shifts_are_named_as_its_figures_are() -> None:
-    assert len(SHIFTS) == 4
-    for name in SHIFTS:
-        for strategy in ("one_step", "push_forward", "recurrent", "hero"):
-            assert published_row(f"ood_{name}", ood.PAPER_TASK, "fno", strategy) is not None
-    config = make_config(overrides={"task.name": ood.PAPER_TASK})
-    for shift in SHIFTS.values():
-        changed_task(config, shift.settings, Path("unused"))
 
 
 # The same functions on every grid.
@@ -176,15 +131,6 @@ def test_resampling_a_trigonometric_polynomial_is_exact(dims: int, resolution: i
     torch.testing.assert_close(resample(fine, 12, dims), coarse, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("dims", [1, 2])
-def test_resampling_passes_through_every_point_of_the_coarse_grid(dims: int) -> None:
-    """Also for noise, which has all modes and the Nyquist ones."""
-    u = torch.randn(2, 1, *(12,) * dims, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    common = (..., *(slice(None, None, 3),) * dims)
-    torch.testing.assert_close(resample(u, 36, dims)[common], u, rtol=0, atol=1e-13)
-    assert torch.equal(resample(u, 12, dims).round(decimals=12), u.round(decimals=12))
-
-
 FLOW: dict[str, Any] = {
     "task.name": "kolmogorov_flow",
     "task.resolution": 16,
@@ -198,29 +144,15 @@ FLOW: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("resolution", [24, 32])
-def test_trajectories_on_every_grid_begin_at_the_same_function(resolution: int, data_dir: Path) -> None:
+def test_trajectories_on_every_grid_begin_at_the_same_function(data_dir: Path) -> None:
     """A warm-up of 40 steps on the other grid would end elsewhere: the task's own states differ by 10 % and more."""
     config = make_config(overrides=FLOW)
-    shift = Shift("grid", "grid", {"resolution": resolution, "substeps": 3})
-    task = changed_task(config, shift.settings, data_dir)
-    own = load_split(config.source.task, config.split("test"), data_dir)[:, 0]
-    found = load_split(task, config.split("test"), data_dir)[:, 0]
-    every = {24: (2, 3), 32: (1, 2)}[resolution]  # of which points are common
-    coarse, fine = (u[..., ::n, ::n] for u, n in zip((own, found), every, strict=True))
-    torch.testing.assert_close(fine, coarse, rtol=0, atol=2e-6 * float(coarse.abs().max()))
-    naive = load_split(config.source.task.with_settings(shift.settings), Split("test", 2, 0, 773), data_dir)[:, 0]
-    assert float((naive[..., :: every[1], :: every[1]] - coarse).norm() / coarse.norm()) > 0.1
-
-
-def test_the_states_of_a_linear_task_keep_together_on_every_grid(data_dir: Path) -> None:
-    """Diffusion carries each mode alone: whole trajectories agree at the common points, not only their beginnings."""
-    config = make_config(
-        overrides={"task.name": "anisotropic_diffusion", "task.resolution": 16, "data.test_trajectories": 2}
-    )
-    fine = load_split(changed_task(config, FINER.settings, data_dir), config.split("test"), data_dir)
-    coarse = load_split(config.source.task, config.split("test"), data_dir)
-    torch.testing.assert_close(fine[..., ::3, ::3], coarse, rtol=0, atol=1e-6)
+    settings = {"resolution": 24, "substeps": 3}
+    own = load_split(config.source.task, config.split("test"), data_dir)[:, 0, ..., ::2, ::2]  # the common points
+    found = load_split(changed_task(config, settings, data_dir), config.split("test"), data_dir)[:, 0, ..., ::3, ::3]
+    torch.testing.assert_close(found, own, rtol=0, atol=2e-6 * float(own.abs().max()))
+    naive = load_split(config.source.task.with_settings(settings), Split("test", 2, 0, 773), data_dir)[:, 0]
+    assert float((naive[..., ::3, ::3] - own).norm() / own.norm()) > 0.1
 
 
 # A perfect model scores zero, and only a perfect one.
@@ -263,11 +195,9 @@ def foreign(cls: str, **kwargs: Any) -> RunConfig:
 @pytest.mark.parametrize(
     ("settings", "knows"),
     [
-        ({}, {}),
         ({"viscosity": 1e-3}, {"viscosity": 1e-3}),
         ({"resolution": 48, "substeps": 2}, {"substeps": 2}),
         ({"resolution": 24}, {}),
-        ({"resolution": 64, "viscosity": 1e-3}, {"viscosity": 1e-3}),
     ],
 )
 def test_the_true_step_of_the_shifted_task_scores_zero(
@@ -275,11 +205,8 @@ def test_the_true_step_of_the_shifted_task_scores_zero(
 ) -> None:
     run = untrained(foreign("SolverStep", **knows), tmp_path)
     assert shifted(run, data_dir, Shift("shift", "shift", settings)).test["nrmse@100"] < 1e-5
-
-
-def test_the_true_step_of_the_unshifted_task_does_not(tmp_path: Path, data_dir: Path) -> None:
-    run = untrained(foreign("SolverStep"), tmp_path)
-    assert shifted(run, data_dir, WEAKER).test["nrmse@100"] > 0.1
+    other = Shift("other", "other", {"viscosity": 2e-3})
+    assert shifted(run, data_dir, other).test["nrmse@100"] > 0.1
 
 
 # Which models can work on another grid.
@@ -289,9 +216,7 @@ def test_the_true_step_of_the_unshifted_task_does_not(tmp_path: Path, data_dir: 
     "changes",
     [
         {"strategy": "refiner"},
-        {"strategy": "push_forward", "train__bundle": 3, "train__unroll": 3},
-        {**WITH_HISTORY, "strategy": "hero", "backbone__residual": True},
-        {"strategy": "one_step", "backbone__coordinates": True},
+        {**WITH_HISTORY, "train__bundle": 3, "train__unroll": 3, "backbone__coordinates": True},
         {
             "strategy": "one_step",
             "backbone__name": "transolver",
@@ -301,7 +226,7 @@ def test_the_true_step_of_the_unshifted_task_does_not(tmp_path: Path, data_dir: 
             "backbone__depth": 1,
         },
     ],
-    ids=["refiner", "bundle", "history", "coordinates", "transolver"],
+    ids=["refiner", "bundle", "transolver"],
 )
 def test_models_work_on_a_finer_grid(changes: dict[str, Any], tmp_path: Path, data_dir: Path) -> None:
     config = tiny(**changes)
@@ -318,12 +243,6 @@ def test_a_model_that_holds_its_grid_says_so(tmp_path: Path, data_dir: Path) -> 
     with pytest.raises(HeroError, match=r"test_ood:Bound, trained on 32 points, .* on 48 .*'finer' out"):
         shifted(run, data_dir, FINER)
     assert not (run / "ood" / "finer.json").exists()
-
-
-def test_more_modes_than_the_grid_carries_are_refused(tmp_path: Path, data_dir: Path) -> None:
-    run = untrained(tiny(strategy="one_step", backbone__modes=12), tmp_path)
-    with pytest.raises(HeroError, match=r"32 points, .* on 16 .*backbone.modes=12 does not fit"):
-        shifted(run, data_dir, Shift("coarse", "coarse", {"resolution": 16}))
 
 
 # The truth under the paper's shifts is true.

@@ -30,7 +30,6 @@ from hero.study.records import (
     Published,
     SeedCell,
     StudyResult,
-    best_marked,
 )
 from hero.training.loop import train
 
@@ -82,7 +81,7 @@ def write_study(folder: Path) -> None:
         rows.append(fake_row(values=[0, 0], runs=[one["run"] for one in found], **names, cells=cells, rollouts=4))
     for name, status, run in (("refiner", "not run", "gone"), ("recurrent", "failed", "lost")):
         rows.append(fake_row(f"FNO-{name}", statuses=[status], runs=[run], method=name, strategy=name))
-    group = fake_group(*best_marked(rows, ROLLOUT_COLUMNS))
+    group = fake_group(*rows)
     test = fake_test(
         "FNO-hero", "FNO-push_forward", method="hero", ratio=0.9876, interval=(0.9, 1.05), t_p=0.3, p_holm=0.3
     )

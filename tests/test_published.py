@@ -30,16 +30,12 @@ def test_every_table_is_complete() -> None:
     ("key", "column", "mean", "std"),
     [
         (("complete", "burgers", "fno", "hero"), "nrmse@100", 0.153, 0.007),
-        (("complete", "burgers", "fno", "hero"), "stable_step", 81.7, 4.0),
-        (("complete", "kolmogorov_flow", "transolver", "one_step"), "stable_step", 1.1, 0.7),
         (("complete", "decaying_turbulence", "transolver", "one_step"), "nrmse@100", 18.084, 1.652),
         (("complete", "unbalanced_advection", "transolver", "hero"), "val_gm100", 1.197, 0.064),
         (("ablation", "decaying_turbulence", "fno", "Lag-only HERO"), "test_gm100", 1.346, None),
         (("start_step", "decaying_turbulence", "fno", "HERO (s0=6000)"), "nrmse@1", 0.0323, None),
         (("refresh", "decaying_turbulence", "fno", "HERO (R=500)"), "val_gm100", 1.176, None),
         (("ood_forcing_1.50", "kolmogorov_flow", "fno", "hero"), "mean_stability_horizon", 2.7, None),
-        (("cost", "2d", "fno", "one_step"), "parameters", 30541, None),
-        (("cost", "2d", "fno", "refiner"), "parameters", 30917, None),
         (("cost", "2d", "fno", "hero"), "train_steps_per_s", 336.92, None),
     ],
 )
@@ -52,15 +48,11 @@ def test_numbers_of_the_paper(key: tuple[str, str, str, str], column: str, mean:
 def test_what_the_paper_does_not_have_is_none() -> None:
     assert published_row("complete", "kdv_difficulty", "fno", "hero") is None
     assert published_row("complete", "burgers", "fno", "fixed_weight") is None
-    assert published_row("ablation", "burgers", "fno", "Lag-only HERO") is None
-    assert published_row("complete", "burgers", "unet", "hero") is None
-    assert published_row("cost", "2d", "fno", "fixed_weight") is None
 
 
 @pytest.mark.parametrize("strategy", ["one_step", "push_forward", "refiner", "recurrent", "hero"])
-@pytest.mark.parametrize("task", ["burgers", "kolmogorov_flow", "swift_hohenberg"])
-def test_the_preset_is_the_papers_protocol(task: str, strategy: str) -> None:
-    for backbone in ("fno", "transolver"):
+def test_the_preset_is_the_papers_protocol(strategy: str) -> None:
+    for task, backbone in (("burgers", "fno"), ("kolmogorov_flow", "transolver"), ("swift_hohenberg", "fno")):
         config = make_config(overrides={"task.name": task, "strategy": strategy, "backbone.name": backbone})
         assert differences(config) == []
 
@@ -93,11 +85,8 @@ def test_what_the_paper_does_not_fix_is_no_difference(free: dict[str, Any]) -> N
             ["torch.nn:Conv1d is not in the paper"],
         ),
         ({"backbone.width": 32}, ["backbone.width=32 (paper: 28)"]),
-        ({"backbone.modes": 8}, ["backbone.modes=8 (paper: 28)"]),
         ({"data.train_trajectories": 10}, ["data.train_trajectories=10 (paper: 50)"]),
-        ({"train.steps": 400}, ["train.steps=400 (paper: 10000)"]),
         ({"train.steps": 400, "train.lr": 3e-3}, ["train.steps=400", "train.lr=0.003 (paper: 0.001)"]),
-        ({"train.unroll": 2}, ["train.unroll=2 (paper: 5)"]),
         ({"hero.margin": 0.1, "hero.candidates": "lag,self"}, ["hero.margin=0.1", "hero.candidates=lag, self"]),
     ],
 )

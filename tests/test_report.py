@@ -53,8 +53,8 @@ from hero.runs.folder import Run
 from hero.runs.records import Log, Metrics, TrainingRecord, ValidationRecord
 from hero.runs.rollouts import Rollout, read_rollout, write_rollout
 from hero.runs.stored import Label
+from hero.study.collect import published_numbers
 from hero.study.records import ROLLOUT_COLUMNS, Published
-from hero.study.registries import published_numbers
 from hero.study.statistics import summarise
 
 TASKS = dict(zip((1, 2, 3), GRIDS, strict=True))

@@ -5,21 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 from scipy import stats
 
 from fakes import ERROR, fake_group, fake_row
 from hero.report.content import statistics_tables
-from hero.report.figures.runs import critical_difference_figure
-from hero.report.figures.style import save
 from hero.report.sentences import statistics_notes
-from hero.study.records import Direction, Group, MethodRow, Status, Summary, Wins
+from hero.study.records import Group, MethodRow, Status, Summary, Wins
 from hero.study.statistics import (
     average_ranks,
     compare_pairs,
@@ -27,7 +23,6 @@ from hero.study.statistics import (
     friedman,
     holm,
     joined,
-    log_ratios,
     sign_flip_p,
     summarise,
     win_rates,
@@ -83,6 +78,7 @@ def test_the_sign_flip_test_is_scipys_permutation_test() -> None:
     logs = np.random.default_rng(5).normal(0.1, 0.2, 9)
     expected = stats.permutation_test((logs,), np.sum, permutation_type="samples", n_resamples=INF)
     assert sign_flip_p(logs) == pytest.approx(expected.pvalue, rel=1e-12)
+    assert sign_flip_p(np.ones(21)) == 1 / 100_001  # drawn, not counted: no draw has all signs the same
 
 
 @given(st.lists(st.integers(-3, 3).map(float) | st.sampled_from([INF, -INF]), min_size=1, max_size=7))
@@ -95,43 +91,6 @@ def test_the_sign_flip_test_counts_every_flip_with_infinity_as_a_limit(logs: lis
     all_sizes = sizes(1e6)
     naive = sum(size >= all_sizes[0] for size in all_sizes) / len(all_sizes)
     assert sign_flip_p(np.array(logs)) == naive
-
-
-def test_many_seeds_are_drawn_instead_of_counted() -> None:
-    logs = np.random.default_rng(2).normal(0.1, 0.3, 21)
-    sums = np.zeros(1)
-    for half in (logs[:12], logs[12:]):  # all 2^21 sums, as sums of two halves
-        part = np.zeros(1)
-        for value in half:
-            part = np.concatenate((part + value, part - value))
-        sums = (sums[:, None] + part[None]).ravel()
-    exact = (np.abs(sums) >= abs(logs.sum()) - 1e-9).mean()
-    assert sign_flip_p(logs) == pytest.approx(exact, abs=5 * math.sqrt(exact / 100_000))
-    assert sign_flip_p(logs) == sign_flip_p(logs)
-
-
-@given(st.lists(st.tuples(finite, finite), min_size=2, max_size=8), st.floats(0.01, 100))
-def test_a_common_scale_changes_nothing(pairs: list[tuple[float, float]], scale: float) -> None:
-    ours, theirs = map(list, zip(*pairs, strict=True))
-    before = compare_pairs(ours, theirs)
-    after = compare_pairs([scale * x for x in ours], [scale * x for x in theirs])
-    assert after.ratio == pytest.approx(before.ratio, rel=1e-9)
-    assert after.sign_flip_p == before.sign_flip_p
-    if before.t_p is not None and np.ptp(log_ratios(np.array(ours), np.array(theirs))) > 1e-6:
-        assert after.t_p == pytest.approx(before.t_p, rel=1e-6)
-
-
-@given(st.lists(st.tuples(errors, errors), min_size=1, max_size=8))
-def test_swapping_the_sides_inverts_the_ratio_and_keeps_p(pairs: list[tuple[float, float]]) -> None:
-    ours, theirs = map(list, zip(*pairs, strict=True))
-    found, swapped = compare_pairs(ours, theirs), compare_pairs(theirs, ours)
-    assert swapped.sign_flip_p == found.sign_flip_p
-    if found.ratio is None:
-        assert swapped.ratio is None
-    elif 0 < found.ratio < INF:
-        assert swapped.ratio == pytest.approx(1 / found.ratio, rel=1e-9)
-    else:
-        assert {found.ratio, swapped.ratio} == {0.0, INF}
 
 
 @given(st.lists(st.tuples(errors, errors), min_size=1, max_size=8))
@@ -148,6 +107,10 @@ def test_infinite_errors_are_never_dropped(pairs: list[tuple[float, float]]) -> 
 
 
 def test_one_diverged_seed_outweighs_four_good_ones_but_two_tie() -> None:
+    equal = compare_pairs([0.1, 0.2, 0.3], [0.1, 0.2, 0.3])
+    assert (equal.ratio, equal.interval, equal.t_p, equal.p) == (1.0, None, None, 1.0)
+    zero = compare_pairs([0.0, 40.0, 50.0], [10.0, 20.0, 30.0], "higher")
+    assert (zero.t_p, zero.ratio, zero.is_better) == (None, 0.0, False)
     found = compare_pairs([INF, 0.5, 0.5, 0.5, 0.5], [1.0] * 5)
     assert not found.is_better
     assert found.sign_flip_p == 1  # of all flips, none leaves less than this one, where the four pull back
@@ -156,18 +119,6 @@ def test_one_diverged_seed_outweighs_four_good_ones_but_two_tie() -> None:
     assert tied.is_better
     assert tied.ratio is None
     assert tied.sign_flip_p == 2 / 2**4
-
-
-def test_equal_runs_do_not_differ() -> None:
-    found = compare_pairs([0.1, 0.2, 0.3], [0.1, 0.2, 0.3])
-    assert (found.ratio, found.interval, found.t_p, found.p) == (1.0, None, None, 1.0)
-
-
-def test_zero_is_a_value_like_any_other_for_the_sign_flip_test() -> None:
-    found = compare_pairs([0.0, 40.0, 50.0], [10.0, 20.0, 30.0], "higher")
-    assert found.t_p is None
-    assert found.ratio == 0.0
-    assert not found.is_better
 
 
 @given(st.lists(st.floats(0, 1), max_size=12))
@@ -185,7 +136,7 @@ def test_holm_by_hand() -> None:
 
 @pytest.mark.parametrize(
     ("methods", "q"),
-    [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (6, 2.850), (7, 2.949), (8, 3.031), (9, 3.102), (10, 3.164)],
+    [(2, 1.960), (5, 2.728), (10, 3.164)],
 )
 def test_critical_values_are_those_demsar_prints(methods: int, q: float) -> None:
     assert critical_difference(methods, 1) / math.sqrt(methods * (methods + 1) / 6) == pytest.approx(q, abs=1.1e-3)
@@ -232,30 +183,11 @@ def test_joined_methods_are_the_largest_sets_within_the_difference() -> None:
     assert joined([1.0, 3.0], list("ab"), 1.5) == ()
 
 
-tables = st.dictionaries(
-    st.sampled_from("abcd"), st.dictionaries(st.sampled_from("1234"), errors, min_size=1), min_size=2
-)
-
-
-@given(tables, st.sampled_from(["lower", "higher"]))
-def test_win_rates_of_a_pair_sum_to_one(means: dict[str, dict[str, float]], direction: Direction) -> None:
-    pairs = {(pair.method, pair.against): pair for pair in win_rates(means, direction)}
-    for (a, b), pair in pairs.items():
-        back = pairs[b, a]
-        assert pair.groups == len(means[a].keys() & means[b].keys())
-        assert pair.groups + pair.left_out == len(set().union(*means.values()))
-        assert pair.wins == back.losses
-        if pair.rate is not None and back.rate is not None:
-            assert pair.rate + back.rate == pytest.approx(1)
-        else:
-            assert pair.groups == 0
-
-
 def test_wins_by_hand_with_a_tie_of_diverged_runs_and_a_group_left_out() -> None:
     means = {"a": {"1": 0.1, "2": INF, "3": 0.3}, "b": {"1": 0.2, "2": INF, "3": 0.2, "4": 0.1}}
     (forward, _) = win_rates(means)
     assert forward == Wins(method="a", against="b", wins=1, ties=1, losses=1, left_out=1)
-    assert (forward.groups, forward.rate) == (3, 0.5)
+    assert forward.groups == 3
 
 
 def test_a_study_with_a_clear_order() -> None:
@@ -274,7 +206,7 @@ def test_the_direction_turns_verdicts_wins_and_ranks() -> None:
     found = only(summarise(study(), direction="higher"))
     assert {(test.method, test.verdict) for test in found.tests} == {("hero", "worse"), ("one_step", "better")}
     assert found.ranks.methods[0].method == "one_step"
-    assert next(pair.rate for pair in found.wins if pair.method == "hero") == 0
+    assert not any(pair.wins for pair in found.wins if pair.method == "hero")
 
 
 def test_losses_have_their_own_ranks_and_share_the_correction() -> None:
@@ -335,15 +267,9 @@ def test_groups_without_all_methods_are_left_out_of_the_ranks_and_counted() -> N
     assert (pairs["hero", "push_forward"].groups, pairs["hero", "push_forward"].left_out) == (4, 0)
 
 
-def test_one_group_says_nothing_over_groups() -> None:
-    groups = study(1)
-    found = only(summarise(groups))
-    assert found.ranks.methods == ()
-    assert any("nothing can be said" in note for note in statistics_notes(found, groups))
-    assert len(found.tests) == 2
-
-
 def test_nothing_to_compare_is_empty_and_no_baseline_is_said() -> None:
+    alone = only(summarise(study(1)))
+    assert (alone.ranks.methods, len(alone.tests)) == ((), 2)
     assert summarise([]) == ()
     assert summarise([group("Burgers", row("hero", [0.1, 0.2]))]) == ()
     assert summarise([group("Burgers", row("hero", [0.1]), row("push_forward", []))]) == ()
@@ -368,64 +294,11 @@ def with_divergence() -> list[Group]:
 def test_diverged_runs_are_in_tests_ranks_and_tables() -> None:
     found = only(summarise(with_divergence()))
     test = found.tests[0]
-    assert (test.diverged, test.baseline_diverged, test.ratio, test.n, test.test) == (1, 0, INF, 5, "sign-flip")
+    assert (test.diverged, test.baseline_diverged, test.ratio, test.n) == (1, 0, INF, 5)
+    assert test.p == test.sign_flip_p
     assert found.ranks.groups == 4
     pairs = {(pair.method, pair.against): pair for pair in found.wins}
     assert pairs["hero", "one_step"].losses == 1  # the group in which hero diverged
     text = "".join(table.to_markdown() for table in statistics_tables(found))
     assert "| ∞ | 1 diverged | – |" in text
     assert "base: 1 diverged" in text
-
-
-def printed(summary: Summary, width: int) -> str:
-    console = Console(width=width)
-    with console.capture() as capture:
-        for table in statistics_tables(summary):
-            console.print(table.to_rich())
-    return capture.get()
-
-
-def test_tables_fit_a_terminal_of_80_columns_without_cut_numbers() -> None:
-    found = only(summarise(study()))
-    text = printed(found, 80)
-    assert max(map(len, text.splitlines())) <= 80
-    for test in found.tests:
-        assert f"{test.ratio:#.3g}" in text
-
-
-@pytest.mark.parametrize("methods", [2, 12])
-def test_the_rank_diagram_names_every_method_once(methods: int, tmp_path: Path) -> None:
-    groups = [
-        group(f"Task {i}", *(row(f"method_{m}", sample(2, 1.1**m, i * 99 + m)) for m in range(methods)))
-        for i in range(3)
-    ]
-    found = only(summarise(groups, baseline="method_0"))
-    figure = critical_difference_figure(found)
-    assert figure is not None
-    labels = figure.axes[0].get_yticklabels()
-    texts = [text.get_text() for text in labels]
-    for entry in found.ranks.methods:
-        shown = [text for text in texts if set(text.split()) == {entry.method, f"{entry.rank:.2f}"}]
-        assert len(shown) == 1
-    assert save(figure, tmp_path / "ranks.png").stat().st_size > 5000
-    width, _ = figure.get_size_inches()
-    boxes = [text.get_window_extent() for text in (*labels, *figure.axes[0].texts)]
-    assert min(box.x0 for box in boxes) >= 0
-    assert max(box.x1 for box in boxes) <= width * figure.dpi
-
-
-@settings(max_examples=25)
-@given(st.lists(st.lists(st.lists(errors, min_size=1, max_size=4), min_size=2, max_size=4), min_size=1, max_size=4))
-def test_any_study_gives_a_summary_that_can_be_written(values: list[list[list[float]]]) -> None:
-    names = ("push_forward", "hero", "one_step", "refiner")
-    groups = [
-        group(f"Task {i}", *(row(name, list(cell)) for name, cell in zip(names, cells, strict=False)))
-        for i, cells in enumerate(values)
-    ]
-    found = only(summarise(groups))
-    assert all(test.p <= test.p_holm <= 1 for test in found.tests)
-    assert sum(test.n for test in found.tests) == sum(
-        min(len(cells[0]), len(cell)) for cells in values for cell in cells[1:]
-    )
-    assert "nan" not in found.model_dump_json().lower()
-    assert all(table.to_markdown() for table in statistics_tables(found))

@@ -24,7 +24,6 @@ from hero.study.records import (
     ROLLOUT_COLUMNS,
     Published,
     StudyResult,
-    best_marked,
 )
 
 HOSTILE = "<b>&\"'|_%$#{}\\^~[bold]"
@@ -77,7 +76,7 @@ def study(values: dict[str, list[float]], title: str = TITLE) -> StudyResult:
     rows.append(fake_row("refiner", statuses=["not run"]))
     first, second, *_ = values
     test = fake_test(second, first, title, p_holm=0.00012, verdict="better")
-    group = fake_group(*best_marked(rows, ROLLOUT_COLUMNS), title=title)
+    group = fake_group(*rows, title=title)
     return fake_study(group, tests=[test], methods=values, preset="quick", seeds=(0, 1))
 
 
@@ -104,13 +103,14 @@ def test_a_study_has_the_same_columns_and_number_texts_in_all_forms() -> None:
     assert table.to_latex() in study_latex(result)
     lines = list(csv.DictReader(io.StringIO(study_csv(result))))
     assert len(lines) == len(table.rows)
+    best = result.groups[0].best(result.columns[3])
     for line, row in zip(lines, result.groups[0].rows, strict=True):
         cell = row.cells["nrmse@100"]
         assert (line["group"], line["method"]) == (TITLE, row.label)
         if cell is not None:
             assert float(line["nrmse@100"]) == cell.mean
             assert float(line["nrmse@100_paper"]) == 0.153
-            assert line["nrmse@100_best"] == ("True" if cell.best else "")
+            assert line["nrmse@100_best"] == ("True" if cell.mean == best else "")
 
 
 def test_statistics_have_the_same_columns_and_number_texts_in_all_forms() -> None:

@@ -141,9 +141,7 @@ def describe(
     from hero.study.cost.measure import measure
 
     config = settings.resolve("describe", **vars(run))
-    found = count.describe(config)
-    if updates:
-        found = found.model_copy(update={"measured": measure(config, where.data, updates)})
+    found = measure(config, where.data, updates) if updates else count.describe(config)
     show(description_table(found))
     show(structure_table(find_structure(config, sample_data(config, where.data))))
     if json:

@@ -25,7 +25,7 @@ from hero.ranks import RANKS
 
 if TYPE_CHECKING:
     from hero.runs.config import RunConfig
-    from hero.study.plans import Plan
+    from hero.study.collect import Plan
     from hero.study.records import StudyResult
     from hero.study.worker import Workers
 
@@ -263,14 +263,15 @@ def run_plan(
     from hero.report import write_study, write_tables
     from hero.report.content import statistics_tables, study_tables, study_title
     from hero.report.sentences import result_sentences, statistics_notes, study_notes, study_shortfalls
-    from hero.study.run import InterruptedStudy, run
+    from hero.study.records import FILE, StudyResult
+    from hero.study.run import run
 
     out = out or where.runs / planned.folder
     try:
         result = run(planned, where.runs, where.data, workers, out, table_only, measure)
-    except InterruptedStudy as stop:
-        if stop.result is not None:
-            write_tables(out, stop.result)
+    except KeyboardInterrupt:
+        if (out / FILE).is_file():
+            write_tables(out, StudyResult.read(out / FILE))
         raise
     figures = write_study(out, result, where.runs, where.data)
     say(study_title(result), style="bold")

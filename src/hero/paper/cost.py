@@ -13,13 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from hero.config.registry import import_variable
 from hero.console import progress_bar
 from hero.errors import HeroError
 from hero.files import write_atomic
@@ -31,6 +30,7 @@ from hero.runs.folder import Run, choose_device, versions
 from hero.study.collect import Places, PlannedGroup, RunNumbers, finished_row, group_of, paper_of
 from hero.study.cost.measure import TURNS, seconds_in_turns, some_states, wait_for
 from hero.study.records import Group, MetricColumn
+from hero.study.worker import variables_of
 from hero.training.memory import peak_memory, release_memory, reset_peak, resident_memory
 
 COST_NOTE = (
@@ -39,8 +39,6 @@ COST_NOTE = (
     "PDE-Refiner adds 40 parameters and calls its network K + 1 times a step, about five times the latency."
 )
 """Stands next to measured costs of a 2D FNO."""
-
-
 ROLLOUT_STEPS = 200
 """As in the paper."""
 
@@ -64,47 +62,56 @@ class Costs(Record):
     costs: dict[str, RunCost]
 
 
-def measure_costs(
-    configs: Sequence[RunConfig],
-    data_dir: Path,
-    rounds: int = TURNS,
-    path: Path | None = None,
-    steps: int = ROLLOUT_STEPS,
-) -> Costs:
-    """The cost of each run, by its id: parameters, time and memory of a rollout of `steps` steps, rate of training.
+def measure_costs(configs: Sequence[RunConfig], data_dir: Path, rounds: int = TURNS, path: Path | None = None) -> Costs:
+    """The cost of each run, by its id: parameters, time and memory of a rollout of 200 steps, rate of training.
 
-    train.compile=auto counts as uncompiled here: compiling takes minutes. With `path` the result is kept there; it is
-    reused if it covers all of `configs` under the same conditions. Otherwise all are measured, since numbers of
-    different moments do not compare.
+    train.compile=auto counts as uncompiled here: compiling takes minutes. With `path` the result is kept there and
+    reused if it covers all of `configs`. Otherwise all are measured, since numbers of different moments do not compare.
     """
-    if rounds < 1 or steps < 1:
-        raise HeroError(f"`rounds`={rounds} and `steps`={steps} measure nothing; use at least 1 of each.")
-    runs = {config.run_id(): for_measuring(config) for config in configs}
-    note = conditions(list(runs.values()), rounds, steps)
-    known = earlier_costs(path, note, runs) if path else None
-    if known is not None:
-        return known
+    runs = {}
+    for config in configs:
+        compile = "true" if config.train.compile == "true" else "false"
+        train = config.train.model_copy(update={"compile": compile})
+        runs[config.run_id()] = dataclasses.replace(config, train=train)
+    if path:
+        with suppress(HeroError):  # missing or damaged
+            known = Costs.read(path)
+            if runs.keys() <= known.costs.keys():
+                return known
     with progress_bar("measuring costs", len(runs) * (2 * rounds + 2)) as advance:
         peaks = {}
         for name, config in runs.items():
             advance(note=f"{name}: memory")
-            peaks[name] = peak_of_process(config, steps) / 1e6
-        timings = timed(runs, data_dir, rounds, steps, advance)
-    costs = {name: RunCost(**timings[name], peak_memory_mb=peaks[name]) for name in runs}
-    found = Costs(note=note, versions=versions(), costs=costs)
+            peaks[name] = peak_of_process(config) / 1e6
+        training = seconds_in_turns(runs, data_dir, rounds, advance)
+        rollouts = {name: FreeRollout(config, choose_device(config.train.device)) for name, config in runs.items()}
+        inference: dict[str, list[float]] = {name: [] for name in runs}
+        piece = -(-ROLLOUT_STEPS // rounds)  # a rollout continues from turn to turn and is complete after the last
+        for _ in range(rounds):
+            for name, free in rollouts.items():
+                advance(note=f"{name}: rollout")
+                free(1)  # brings data and threads back
+                begin = time.perf_counter()
+                free(piece)
+                inference[name].append((time.perf_counter() - begin) / piece)
+    costs = {
+        name: RunCost(
+            parameters=count_parameters(rollouts[name].model),
+            inference_ms_per_step=1e3 * statistics.median(inference[name]),
+            peak_memory_mb=peaks[name],
+            train_steps_per_s=1 / statistics.median(training[name]),
+            compiled=config.train.compile == "true",
+        )
+        for name, config in runs.items()
+    }
+    found = Costs(note=conditions(list(runs.values()), rounds), versions=versions(), costs=costs)
     if path:
         found.write(path)
     return found
 
 
-def for_measuring(config: RunConfig) -> RunConfig:
-    """The run uncompiled unless compiling is asked for."""
-    compile = "true" if config.train.compile == "true" else "false"
-    return dataclasses.replace(config, train=config.train.model_copy(update={"compile": compile}))
-
-
-def conditions(configs: Sequence[RunConfig], rounds: int, steps: int) -> str:
-    """How it is measured, for the table and to tell an earlier measurement from this one."""
+def conditions(configs: Sequence[RunConfig], rounds: int) -> str:
+    """How it is measured, for the table."""
     devices = ", ".join(sorted({str(choose_device(config.train.device)) for config in configs}))
     batches = ", ".join(map(str, sorted({config.train.batch for config in configs})))
     words = {"false": "uncompiled", "true": "compiled"}
@@ -112,49 +119,10 @@ def conditions(configs: Sequence[RunConfig], rounds: int, steps: int) -> str:
     threads = torch.get_num_threads()
     return (
         f"Measured on {devices} with {threads} thread{'s' if threads > 1 else ''}, batch {batches}, in {rounds} turns "
-        f"of all rows; times are medians. Inference is a free rollout of {steps} steps, its time is for one step of "
-        f"the whole batch. Training is {compiled}, its rate averaged over the phases of a run without validation. "
-        "Memory is the peak of the rollout beyond an idle process, in MB of 10⁶ bytes, in its own process."
+        f"of all rows; times are medians. Inference is a free rollout of {ROLLOUT_STEPS} steps, its time is for one "
+        f"step of the whole batch. Training is {compiled}, its rate averaged over the phases of a run without "
+        "validation. Memory is the peak of the rollout beyond an idle process, in MB of 10⁶ bytes, in its own process."
     )
-
-
-def earlier_costs(path: Path, note: str, runs: Collection[str]) -> Costs | None:
-    """An earlier measurement; None if it is missing, damaged, measured otherwise or without one of the runs."""
-    try:
-        found = Costs.read(path)
-    except HeroError:
-        return None
-    same = (found.note, found.versions) == (note, versions())
-    return found if same and set(runs) <= found.costs.keys() else None
-
-
-def timed(
-    runs: Mapping[str, RunConfig], data_dir: Path, rounds: int, steps: int, advance: Callable[..., None]
-) -> dict[str, dict[str, Any]]:
-    """Parameters, milliseconds of a step and updates per second: the median over turns that all take.
-
-    A rollout continues from turn to turn and is complete after the last.
-    """
-    training = seconds_in_turns(runs, data_dir, rounds, advance)
-    rollouts = {name: FreeRollout(config, choose_device(config.train.device)) for name, config in runs.items()}
-    inference: dict[str, list[float]] = {name: [] for name in runs}
-    piece = -(-steps // rounds)
-    for _ in range(rounds):
-        for name, free in rollouts.items():
-            advance(note=f"{name}: rollout")
-            free(1)  # brings data and threads back
-            begin = time.perf_counter()
-            free(piece)
-            inference[name].append((time.perf_counter() - begin) / piece)
-    return {
-        name: {
-            "parameters": count_parameters(rollouts[name].model),
-            "inference_ms_per_step": 1e3 * statistics.median(inference[name]),
-            "train_steps_per_s": 1 / statistics.median(training[name]),
-            "compiled": config.train.compile == "true",
-        }
-        for name, config in runs.items()
-    }
 
 
 class FreeRollout:
@@ -176,20 +144,16 @@ SMALL = {"task.name": "burgers", "task.resolution": 16, "backbone.width": 2, "ba
 """A rollout that needs hardly any memory but all libraries."""
 GIVE_BACK_AT_ONCE = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 """glibc otherwise keeps some freed buffers: the same rollout then peaked at 85 or at 98 MB."""
-CHILD = "import sys; from hero.paper.cost import print_peak; print_peak(*sys.argv[1:])"
+CHILD = "import sys; from hero.paper.cost import print_peak; print_peak(sys.argv[1])"
 
 
-def peak_of_process(config: RunConfig, steps: int) -> int:
+def peak_of_process(config: RunConfig) -> int:
     """Bytes that `print_peak` prints in its own process, which holds nothing of earlier work."""
-    threads = str(torch.get_num_threads())
-    modules = import_variable(config.code_names(), os.environ.get("HERO_IMPORT", ""))
+    variables = variables_of(config, torch.get_num_threads(), None) | GIVE_BACK_AT_ONCE
     with tempfile.TemporaryDirectory() as folder:
         write_atomic(Run(Path(folder)).config_file, config.to_toml().encode())
         ended = subprocess.run(
-            [sys.executable, "-c", CHILD, folder, str(steps), threads],
-            env=os.environ | {"OMP_NUM_THREADS": threads, "HERO_IMPORT": modules, **GIVE_BACK_AT_ONCE},
-            capture_output=True,
-            text=True,
+            [sys.executable, "-c", CHILD, folder], env=os.environ | variables, capture_output=True, text=True
         )
     if ended.returncode:
         reason = (ended.stderr.strip().splitlines() or [f"code {ended.returncode}"])[-1]
@@ -197,9 +161,8 @@ def peak_of_process(config: RunConfig, steps: int) -> int:
     return int(ended.stdout.splitlines()[-1])
 
 
-def print_peak(folder: str, steps: str, threads: str) -> None:
+def print_peak(folder: str) -> None:
     """Roll out and print the most bytes that the rollout held, without the bytes of the idle process."""
-    torch.set_num_threads(int(threads))
     config = Run(Path(folder)).config
     device = choose_device(config.train.device)
     small = make_config(overrides={"strategy": config.strategy, **SMALL})
@@ -207,7 +170,7 @@ def print_peak(folder: str, steps: str, threads: str) -> None:
     release_memory()
     before = torch.cuda.memory_allocated(device) if device.type == "cuda" else resident_memory() or 0
     reset_peak(device)
-    FreeRollout(config, device)(int(steps))
+    FreeRollout(config, device)(ROLLOUT_STEPS)
     print((peak_memory(device) or 0) - before)
 
 
@@ -224,6 +187,5 @@ def read_costs(group: PlannedGroup, columns: Sequence[MetricColumn], places: Pla
         if paper and paper["parameters"].mean != cost.parameters:
             paper = {}  # another network; the notes say so
         rows.append(finished_row(row, columns, [RunNumbers(values)], (), (paper, differs)))
-    of_paper = group.backbone == "fno" and dims == 2
-    notes = (found.note, COST_NOTE) if of_paper else (found.note,)
-    yield group_of(group, columns, rows).model_copy(update={"notes": notes})
+    notes = (found.note, COST_NOTE) if group.backbone == "fno" and dims == 2 else (found.note,)
+    yield group_of(group, rows).model_copy(update={"notes": notes})

@@ -31,15 +31,6 @@ COLOUR_LIMITS = (0.1, 2.0)
 DIVERGED = "#4d4d4d"
 
 
-def error_ratio(errors: np.ndarray, final: np.ndarray) -> np.ndarray:
-    """Δ_s(t) = log10((E_s(t) + ε) / (E_final(t) + ε)), from mean errors (.., steps); NaN where both have diverged.
-
-    +∞ where the checkpoint has diverged and the final model has not, -∞ the other way round.
-    """
-    with np.errstate(invalid="ignore"):  # ∞ - ∞ is NaN on purpose
-        return np.log10(errors + EPS) - np.log10(final + EPS)
-
-
 class Landscape(Record):
     """Mean test errors E_s(t) of the kept checkpoints and of the final model, per rollout step."""
 
@@ -56,9 +47,14 @@ class Landscape(Record):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def log10_ratio(self) -> list[list[float]]:
-        """Δ_s(t), one row per kept checkpoint."""
-        ratio: list[list[float]] = error_ratio(np.array(self.errors), np.array(self.final_errors)).tolist()
-        return ratio
+        """Δ_s(t) = log10((E_s(t) + ε) / (E_final(t) + ε)), one row per kept checkpoint; NaN where both have diverged.
+
+        +∞ where the checkpoint has diverged and the final model has not, -∞ the other way round.
+        """
+        with np.errstate(invalid="ignore"):  # ∞ - ∞ is NaN on purpose
+            ratio = np.log10(np.add(self.errors, EPS)) - np.log10(np.add(self.final_errors, EPS))
+        rows: list[list[float]] = ratio.tolist()
+        return rows
 
 
 def measure_landscape(run: Path, data_dir: Path) -> Landscape:
@@ -73,21 +69,20 @@ def measure_landscape(run: Path, data_dir: Path) -> Landscape:
             f"for example N={max(1, trained.config.train.steps // 5)}."
         )
     test = trained.data("test")
-    rows: list[tuple[float, ...]] = []
-    for step in (None, *steps):
-        if step is not None:
+    rows: dict[int, tuple[float, ...]] = {}
+    for step in (0, *steps):
+        if step:
             load_kept(Run(run).kept_file(step), trained.model)
-        title = "final model" if step is None else f"checkpoint {step}"
+        title = f"checkpoint {step}" if step else "final model"
         errors = trained.measure(test, trained.fresh_step(), title=title).score
         # E_s(t) = (1/N) Σ_i ‖û_t - u_t‖₂ / (‖u_t‖₂ + ε): infinite from where any of the rollouts diverges
-        rows.append(tuple(errors.mean(dim=0).tolist()))
-    final, *kept = rows
+        rows[step] = tuple(errors.mean(dim=0).tolist())
     result = Landscape(
         run=run.name,
         final_step=trained.run.best_step,
-        steps=tuple(steps),
-        errors=tuple(kept),
-        final_errors=final,
+        final_errors=rows.pop(0),
+        steps=tuple(rows),
+        errors=tuple(rows.values()),
     )
     result.write(run / "landscape.json")
     return result
@@ -124,8 +119,10 @@ def landscape_figure(found: Landscape, subject: str) -> Figure:
     axes.set_facecolor(DIVERGED)
     image = axes.imshow(np.ma.masked_invalid(shown), aspect="auto", cmap="RdBu_r", vmin=-limit, vmax=limit,
                         interpolation="nearest", extent=(0.5, length + 0.5, count + 0.5, -0.5))  # fmt: skip
-    if not np.isfinite(shown).all():
-        figure.legend(handles=[Patch(color=DIVERGED, label=_diverged_label(shown))], loc="outside lower center")
+    cases = {"the checkpoint": shown == np.inf, "the final model": shown == -np.inf, "both": np.isnan(shown)}
+    if lost := [name for name, where in cases.items() if where.any()]:
+        label = f"a rollout of {' or of '.join(lost)} diverged"
+        figure.legend(handles=[Patch(color=DIVERGED, label=label)], loc="outside lower center")
     for step in MARKED_STEPS:
         if step <= length:
             axes.axvline(step, color=BLACK, linewidth=1.1, linestyle="--")
@@ -142,30 +139,24 @@ def landscape_figure(found: Landscape, subject: str) -> Figure:
     return figure
 
 
-def _diverged_label(shown: np.ndarray) -> str:
-    cases = {"the checkpoint": shown == np.inf, "the final model": shown == -np.inf, "both": np.isnan(shown)}
-    return f"a rollout of {' or of '.join(name for name, where in cases.items() if where.any())} diverged"
-
-
 def read_landscape(group: PlannedGroup, columns: Sequence[MetricColumn], places: Places) -> Iterator[Group]:
     """A row for each kept checkpoint and one for the final model: E_s(t) of `hero landscape`."""
     rows = []
     for row in group.rows:
         train = row.configs[0].train
-
         for step in (*range(train.keep_every, train.steps + 1, train.keep_every), None):
 
             def read(run: Run, step: int | None = step) -> RunNumbers:
                 found = stored_landscape(run.path, places.data)
-                if step is not None and step not in found.steps:
-                    return RunNumbers({})  # a run that stopped early
-                errors = found.final_errors if step is None else found.errors[found.steps.index(step)]
-                return RunNumbers({places.scoring.at(t): error for t, error in enumerate(errors, start=1)})
+                errors: dict[int | None, tuple[float, ...]] = {None: found.final_errors}
+                errors |= zip(found.steps, found.errors, strict=True)
+                of_step = errors.get(step, ())  # none where a run stopped early
+                return RunNumbers({places.scoring.at(t): error for t, error in enumerate(of_step, start=1)})
 
             found = read_row(row, columns, places, read, ({}, ()))
             end = "final" if step is None else f"step {step}"
             rows.append(found.model_copy(update={"label": f"{row.label}, {end}", "note": ""}))
-    yield group_of(group, columns, rows)
+    yield group_of(group, rows)
 
 
 def stored_landscape(run: Path, data_dir: Path) -> Landscape:

@@ -16,8 +16,8 @@ from typing import Any
 from hero.data import FileSettings
 from hero.method.metrics import HORIZON
 from hero.runs.config import RunConfig, make_config
+from hero.study.collect import Publication
 from hero.study.records import Published
-from hero.study.registries import Publication
 
 KEY = ("table", "task", "backbone", "row")
 STEPS = 10_000
@@ -41,11 +41,9 @@ def differences(config: RunConfig, own: Collection[str] = ()) -> list[str]:
     """
     if isinstance(config.data, FileSettings):
         return [f"the data, {config.task.name}, are not in the paper"]
-    published = {key[1:] for key in _paper() if key[0] == "complete"}
-    for i, (kind, name) in enumerate(
-        (("task", config.task.name), ("backbone", config.backbone.name), ("strategy", config.strategy))
-    ):
-        if name not in {key[i] for key in published}:
+    _, *published = zip(*(key for key in _paper() if key[0] == "complete"), strict=True)
+    for known, kind in zip(published, ("task", "backbone", "strategy"), strict=True):
+        if (name := config.identity()[kind]) not in known:
             return [f"{kind} {name} is not in the paper"]
     found = config.flat()
     # Settings that others are derived from: another number of updates is one difference, not five.
@@ -72,13 +70,9 @@ def _paper() -> dict[tuple[str, ...], dict[str, Published]]:
     rows = {}
     for line in csv.DictReader(text.splitlines()):
         key = tuple(line.pop(name) for name in KEY)
-        rows[key] = {name: _number(cell) for name, cell in line.items() if cell}
+        cells = {name: map(float, cell.split("±")) for name, cell in line.items() if cell}
+        rows[key] = {name: Published(mean=next(numbers), std=next(numbers, None)) for name, numbers in cells.items()}
     return rows
-
-
-def _number(cell: str) -> Published:
-    mean, _, std = cell.partition("±")
-    return Published(mean=float(mean), std=float(std) if std else None)
 
 
 def _text(value: Any) -> str:

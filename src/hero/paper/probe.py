@@ -7,22 +7,26 @@ float64, so that an identity that fails by more than rounding is a mistake and n
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn.utils import vector_to_parameters
+from torch.utils.checkpoint import checkpoint
 
 from hero.console import progress_bar
 from hero.data.trajectories import Context
 from hero.errors import HeroError
 from hero.method.candidates import restored_lagged
+from hero.method.distance import trajectory_distance
 from hero.method.norm import Norm
 from hero.method.objective import Hero, HeroState
+from hero.method.rollout import rollout
 from hero.paper import theory
-from hero.paper.gradients import long_gradient, long_risk, parameters_of, task_gradients
 from hero.runs.checkpoint import load_kept, load_state
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device, load_data, with_float64
@@ -44,28 +48,59 @@ class Tasks:
     trajectory: Tensor  # (N,)
     norm: Norm = field(default_factory=Norm)
 
+    def risk(self, model: nn.Module, part: slice, steps: int | None = None, recompute: bool = False) -> Tensor:
+        """ℓ_T(q_i, θ) = D(τ_θ, τ_*) of the tasks in `part` over T = `steps`, by default all of the truth.
 
-def draw_tasks(data: Tensor, history: int, last_start: int, horizon: int, count: int, seed: int) -> Tasks:
+        With `recompute` only the states are kept, and each step is computed again in the backward pass.
+        """
+
+        def step(context: Context) -> Tensor:
+            inputs = context.inputs()
+            output: Tensor = checkpoint(model, inputs, use_reentrant=False) if recompute else model(inputs)
+            return output
+
+        truth = self.truth[part, :steps]
+        tau = rollout(step, Context(self.states[part]), truth.shape[1])
+        return trajectory_distance(self.norm.scaled(tau), self.norm.scaled(truth), self.norm.weights)
+
+    def parts(self, batch: int) -> list[slice]:
+        """All tasks, `batch` at a time."""
+        return [slice(first, first + batch) for first in range(0, len(self.states), batch)]
+
+
+def draw_tasks(
+    data: Tensor, history: int, last_start: int, horizon: int, count: int, seed: int, norm: Norm | None = None
+) -> Tasks:
     """`count` different windows of H + T_L states, uniformly from starts 0 .. last_start of every trajectory."""
     starts = min(last_start, data.shape[1] - history - horizon) + 1
     generator = Generator().manual_seed(seed_of(seed, "probe"))
     index = torch.randperm(len(data) * starts, generator=generator)[:count]
     trajectory, start = index // starts, index % starts
     window = data[trajectory[:, None], start[:, None] + torch.arange(history + horizon)].double()
-    return Tasks(window[:, :history], window[:, history:], trajectory)
+    return Tasks(window[:, :history], window[:, history:], trajectory, norm or Norm())
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Per task, and summed into the two directions; `batches` holds (tasks, ⟨∇J_L, d̂^H⟩, ⟨∇J_L, d̂⁰⟩) per mini-batch."""
+def vector(tensors: Iterable[Tensor]) -> Tensor:
+    """θ or a gradient as one vector, ordered as `parameters()`."""
+    return torch.cat([tensor.detach().flatten() for tensor in tensors])
 
-    alpha: Tensor  # (N,), on the CPU like the next three
-    a: Tensor
-    norm: Tensor  # ‖g_i‖
-    selected: Tensor  # index of the candidate
-    d_hero: Tensor
-    d_standard: Tensor
-    batches: list[tuple[slice, float, float]]
+
+def gradient(model: nn.Module, loss: Tensor) -> Tensor:
+    """∇_θ of a number."""
+    return vector(torch.autograd.grad(loss, list(model.parameters()), materialize_grads=True))
+
+
+def long_gradient(model: nn.Module, tasks: Tasks, batch: int) -> tuple[float, Tensor]:
+    """J_L(θ) = mean_i ℓ_{T_L}(q_i, θ) and ∇J_L(θ), back-propagated through all T_L steps, `batch` tasks at a time.
+
+    One step takes all the memory of activations, whatever T_L.
+    """
+    risk, slope = 0.0, torch.zeros_like(vector(model.parameters()))
+    for part in tasks.parts(batch):
+        loss = tasks.risk(model, part, recompute=True).sum() / len(tasks.states)
+        slope += gradient(model, loss)
+        risk += float(loss.detach())
+    return risk, slope
 
 
 def measure(
@@ -79,74 +114,28 @@ def measure(
     *,
     steps: int,
     batch: int,
-    chunk: int | None = None,
-) -> Measured:
+) -> theory.Measured:
     """α_i, a_i = ⟨`slope`, g_i⟩, ‖g_i‖ and the directions d^H and d⁰, with `slope` = ∇J_L; no gradient is kept."""
     d_hero, d_standard = torch.zeros_like(slope), torch.zeros_like(slope)
-    columns: list[tuple[Tensor, ...]] = []
-    batches = []
+    alphas, inner, norms, selected = [], [], [], []
     # The relative term of this checkpoint, whatever its step: the lagged operator is given and stays.
     given = replace(hero, start=0, refresh=lambda since: False)
-    count = len(tasks.states)
-    for first in range(0, count, batch):
-        part = slice(first, min(first + batch, count))
-        states, truth = tasks.states[part], tasks.truth[part, :steps]
+    for part in tasks.parts(batch):
+        context, truth = Context(tasks.states[part]), tasks.truth[part, :steps]
         with torch.no_grad():
-            _, _, comparison = given(model, Context(states), truth, HeroState(lagged=lagged), generator=generator)
+            _, _, comparison = given(model, context, truth, HeroState(lagged=lagged), generator=generator)
         assert comparison is not None
         assert comparison.reference is not None
-        sum_g, sum_wg, inner, norms = torch.zeros_like(slope), torch.zeros_like(slope), [], []
-        weight = theory.task_weight(comparison.alpha, lam)
-        for g in task_gradients(model, states, truth, chunk, tasks.norm):
+        alphas.append(comparison.alpha)
+        selected.append(comparison.reference.j_star)
+        for i, weight in enumerate(1 + lam * comparison.alpha, start=part.start):
+            g = gradient(model, tasks.risk(model, slice(i, i + 1), steps)[0])
             inner.append(g @ slope)
-            norms.append(g.norm(dim=1))
-            sum_g += g.sum(dim=0)
-            sum_wg += weight[: len(g)] @ g
-            weight = weight[len(g) :]
-        columns.append((comparison.alpha, torch.cat(inner), torch.cat(norms), comparison.reference.j_star))
-        batches.append((part, -float(slope @ sum_wg) / len(states), -float(slope @ sum_g) / len(states)))
-        d_hero -= sum_wg / count
-        d_standard -= sum_g / count
-    alpha, a, norm, selected = (torch.cat(column).cpu() for column in zip(*columns, strict=True))
-    return Measured(alpha, a, norm, selected, d_hero, d_standard, batches)
-
-
-def describe(measured: Measured, slope: Tensor, lam: float, groups: Tensor) -> theory.FirstOrder:
-    """Everything of `theory.py` that follows from the first-order quantities."""
-    alpha, a = measured.alpha, measured.a
-    along_hero, along_standard = float(slope @ measured.d_hero), float(slope @ measured.d_standard)
-    mean, cov = float(alpha.mean()), theory.covariance(alpha, a)
-    facts = (along_standard, cov, mean, lam)
-    batches = [theory.decomposition(h, s, alpha[part], a[part], lam) for part, h, s in measured.batches]
-    cov_batches = torch.tensor([theory.covariance(alpha[part], a[part]) for part, *_ in measured.batches])
-    slope_norm = float(slope.norm())
-    return theory.FirstOrder(
-        weight=lam,
-        windows=len(alpha),
-        alpha_mean=mean,
-        alpha_std=float(alpha.std(correction=0)),
-        a_mean=float(a.mean()),
-        a_std=float(a.std(correction=0)),
-        a_positive=float((a > 0).double().mean()),
-        cosine_mean=float((a / (measured.norm * slope_norm)).mean()) if slope_norm else math.nan,
-        covariance=cov,
-        correlation=theory.correlation(alpha, a),
-        correlation_interval=theory.correlation_interval(alpha, a, groups),
-        slope_norm=slope_norm,
-        along_standard=along_standard,
-        along_hero=along_hero,
-        decomposition=theory.decomposition(along_hero, along_standard, alpha, a, lam),
-        normalised=theory.normalised_decomposition(along_hero, along_standard, alpha, a, lam),
-        minibatch=theory.Minibatches(
-            batches=len(batches),
-            largest_residual=max(identity.residual for identity in batches),
-            covariance_mean=float(cov_batches.mean()),
-            covariance_positive=float((cov_batches > 0).double().mean()),
-        ),
-        effect=theory.reweighting_effect(*facts),
-        preservation=theory.Preservation.of(*facts),
-        correction=theory.Correction.of(*facts),
-    )
+            norms.append(g.norm())
+            d_hero -= weight * g / len(tasks.states)
+            d_standard -= g / len(tasks.states)
+    alpha, a, norm, j_star = (found.cpu() for found in map(torch.hstack, (alphas, inner, norms, selected)))
+    return theory.Measured(alpha, a, norm, j_star, d_hero, d_standard)
 
 
 def finite_step(
@@ -159,78 +148,52 @@ def finite_step(
     update segment, so a lower estimate of the constant L of the theorem and no upper bound. The step of the rate
     γ / (L̂ D²) is then taken, to see whether J_L falls by the η γ / 2 that the proof needs.
     """
-    theta = parameters_of(model)
+    theta = vector(model.parameters())
     gamma, norm = -float(slope @ direction), float(direction.norm())
+    moved = copy.deepcopy(model)
+
+    def after(t: float) -> tuple[float, Tensor]:
+        vector_to_parameters(theta + t * direction, moved.parameters())
+        return long_gradient(moved, tasks, batch)
 
     def curvature(t: float) -> float:
-        moved = long_gradient(model, theta + t * direction, tasks.states, tasks.truth, batch, tasks.norm)[1]
-        return float((moved - slope).norm()) / (t * norm)
+        return float((after(t)[1] - slope).norm()) / (t * norm)
 
-    epsilon = TARGET * risk
     smoothness = curvature(1e-4 * float(theta.norm()) / norm) if norm else math.nan
     eta = theory.largest_rate(gamma, smoothness, norm)
-    decrease = math.nan
     if math.isfinite(eta):
         further = curvature(eta)
         smoothness = max(smoothness, further) if math.isfinite(further) else math.inf
         eta = theory.largest_rate(gamma, smoothness, norm)
-    if math.isfinite(eta):
-        after = long_risk(model, theta + eta * direction, tasks.states, tasks.truth, batch, tasks.norm)
-        decrease = risk - after
     return theory.FiniteStep(
         gamma=gamma,
         direction_norm=norm,
         smoothness=smoothness,
         rate=eta,
-        epsilon=epsilon,
-        entry_bound=theory.entry_bound(risk, epsilon, eta, gamma),
+        epsilon=TARGET * risk,
+        entry_bound=theory.entry_bound(risk, TARGET * risk, eta, gamma),
         promised_decrease=eta * gamma / 2,
-        measured_decrease=decrease,
+        measured_decrease=risk - after(eta)[0] if math.isfinite(eta) else math.nan,
     )
 
 
-def load_point(run: Path, step: int, model: nn.Module) -> nn.Module | None:
-    """Put the checkpoint after `step` updates into `model`; returns its lagged operator, None before s_0."""
-    if Run(run).kept_file(step).is_file():
-        weights = load_kept(Run(run).kept_file(step), model)
-    else:
-        state = load_state(Run(run).state_file)
-        model.load_state_dict(state["model"])
-        weights = state["strategy"]["lagged"]
-    return restored_lagged(model, weights) if weights else None
-
-
-def available(run: Path) -> list[int]:
-    """The steps that can be probed: kept checkpoints, and the last state of the run."""
-    last = Run(run).state_file
-    return sorted({*Run(run).kept_steps, *([int(load_state(last)["step"])] if last.is_file() else [])})
-
-
-def longest_horizon(config: RunConfig) -> int:
-    """Steps of a validation trajectory after the history."""
-    return config.split("val").steps + 1 - config.train.history
-
-
-def check_probe(config: RunConfig, run: Path, horizon: int, windows: int) -> None:
-    """Refuse what cannot be measured."""
-    strategy = config.make_strategy()
+def check_probe(config: RunConfig, run: Path, horizon: int, longest: int) -> None:
+    """Refuse a run that cannot be measured."""
+    strategy, train = config.make_strategy(), config.train
     if not isinstance(strategy, HeroStrategy) or not strategy.hero.compares:
         raise HeroError(
             f"run {run.name} was trained with {config.strategy!r} and no lagged operator, so there is no alpha; "
             "probe a run of strategy hero."
         )
-    longest = longest_horizon(config)
     if config.source.known:
         raise HeroError(f"run {run.name} is conditioned, which the probe does not know; probe another.")
-    if config.train.bundle > 1:
-        raise HeroError(f"run {run.name} makes {config.train.bundle} steps per call; probe one with train.bundle=1.")
-    if not config.train.unroll <= horizon <= longest:
+    if train.bundle > 1:
+        raise HeroError(f"run {run.name} makes {train.bundle} steps per call; probe one with train.bundle=1.")
+    if not train.unroll <= horizon <= longest:
         raise HeroError(
-            f"horizon={horizon} must be between train.unroll={config.train.unroll} and the {longest} steps that "
+            f"horizon={horizon} must be between train.unroll={train.unroll} and the {longest} steps that "
             "validation trajectories have; change it."
         )
-    if windows < 2:
-        raise HeroError(f"windows={windows} is too small for a covariance; use at least 2.")
 
 
 def probe(
@@ -241,24 +204,26 @@ def probe(
     The long-horizon risk is over `horizon` steps, by default 50 or as many as validation trajectories have.
     """
     config = Run(run).config
-    horizon = min(HORIZON, longest_horizon(config)) if horizon is None else horizon
-    check_probe(config, run, horizon, windows)
-    possible = available(run)
+    train = config.train
+    longest = config.split("val").steps + 1 - train.history
+    horizon = min(HORIZON, longest) if horizon is None else horizon
+    check_probe(config, run, horizon, longest)
+    if windows < 2:
+        raise HeroError(f"windows={windows} is too small for a covariance; use at least 2.")
+    last = Run(run).state_file
+    possible = sorted({*Run(run).kept_steps, *([int(load_state(last)["step"])] if last.is_file() else [])})
     if not possible:
         raise HeroError(f"run {run.name} has no checkpoint yet; train it first.")
-    missing = [step for step in steps if step not in possible]
-    if missing:
+    if missing := [step for step in steps if step not in possible]:
         raise HeroError(
             f"run {run.name} kept no checkpoint of step {missing[0]} (there are: {', '.join(map(str, possible))}); "
             "choose one of these, or train with train.keep_every set."
         )
-    device = with_float64(choose_device(config.train.device))
-    data = load_data(config, "val", data_dir, device).states
-    history = config.train.history
-    last_start = config.split("train").steps + 1 - history - config.train.unroll
-    tasks = draw_tasks(data, history, last_start, horizon, windows, config.seed)
+    device = with_float64(choose_device(train.device))
+    data = load_data(config, "val", data_dir, device).states.to(device)
+    last_start = config.split("train").steps + 1 - train.history - train.unroll
     norm = Run(run).norm(data_dir)
-    tasks = Tasks(tasks.states.to(device), tasks.truth.to(device), tasks.trajectory, norm)
+    tasks = draw_tasks(data, train.history, last_start, horizon, windows, config.seed, norm)
     chosen = sorted(set(steps)) or possible
     rows = []
     with progress_bar("probing", len(chosen)) as advance:
@@ -278,18 +243,24 @@ def probe(
 
 
 def probe_step(run: Path, config: RunConfig, step: int, tasks: Tasks, device: torch.device) -> theory.ProbePoint | None:
-    """All numbers of one checkpoint; None if it has no lagged operator."""
+    """All numbers of one checkpoint; None if it has no lagged operator, before s_0."""
     model = config.build_operator()
-    lagged = load_point(run, step, model)
-    if lagged is None:
+    if Run(run).kept_file(step).is_file():
+        weights = load_kept(Run(run).kept_file(step), model)
+    else:
+        state = load_state(Run(run).state_file)
+        model.load_state_dict(state["model"])
+        weights = state["strategy"]["lagged"]
+    if not weights:
         return None
-    model, lagged = model.to(device).double().eval(), lagged.to(device).double().eval()
+    lagged = restored_lagged(model, weights).to(device).double().eval()
+    model = model.to(device).double().eval()
     strategy = config.make_strategy()
     assert isinstance(strategy, HeroStrategy)
     batch = config.train.batch
     # θ_s is what iteration s - 1 made, with the λ and the lagged operator of that iteration.
     lam = strategy.hero.weight(step - 1 - strategy.hero.start)
-    risk, slope = long_gradient(model, parameters_of(model), tasks.states, tasks.truth, batch, tasks.norm)
+    risk, slope = long_gradient(model, tasks, batch)
     if not math.isfinite(risk + float(slope.norm())):
         raise HeroError(
             f"a rollout of checkpoint {step} leaves the finite range within {tasks.truth.shape[1]} steps, "
@@ -305,7 +276,7 @@ def probe_step(run: Path, config: RunConfig, step: int, tasks: Tasks, device: to
         step=step,
         loss=config.train.loss,
         risk=risk,
-        **dict(describe(measured, slope, lam, groups)),
+        **dict(theory.FirstOrder.of(measured, slope, lam, groups)),
         finite_step=finite_step(model, tasks, risk, slope, measured.d_hero, batch),
         per_window=theory.PerWindow(
             alpha=tuple(measured.alpha.tolist()),

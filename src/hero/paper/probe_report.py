@@ -18,16 +18,8 @@ from hero.report.registries import Analysis
 from hero.report.tables import MISSING, Column, Row, Table, Text, format_number
 
 
-def _share(value: float) -> str:
-    return MISSING if math.isnan(value) else f"{100 * value:.3g} %"
-
-
-def _interval(ends: tuple[float, float]) -> str:
-    return MISSING if math.isnan(ends[0]) else f"{ends[0]:+.2f} to {ends[1]:+.2f}"
-
-
-def _applies(holds: bool) -> str:
-    return "applies" if holds else "does not apply"
+def _applies(holds: bool | None) -> str:
+    return "not needed" if holds is None else "applies" if holds else "does not apply"
 
 
 PROBE_LINES: Sequence[tuple[str, str, Callable[..., str]]] = (
@@ -38,23 +30,22 @@ PROBE_LINES: Sequence[tuple[str, str, Callable[..., str]]] = (
     ("activation α, std", "alpha_std", format_number),
     ("usefulness a, mean", "a_mean", format_number),
     ("usefulness a, std", "a_std", format_number),
-    ("windows with a > 0", "a_positive", _share),
+    ("windows with a > 0", "a_positive", lambda share: f"{100 * share:.3g} %"),
     ("cos(g_i, ∇J_L), mean", "cosine_mean", format_number),
     ("Cov(α, a)", "covariance", format_number),
     ("Corr(α, a)", "correlation", lambda r: MISSING if math.isnan(r) else f"{r:+.3f}"),
-    ("  95 % interval", "correlation_interval", _interval),
+    (
+        "  95 % interval",
+        "correlation_interval",
+        lambda ends: MISSING if math.isnan(ends[0]) else "{:+.2f} to {:+.2f}".format(*ends),
+    ),
     ("⟨∇J_L, d⁰⟩", "along_standard", format_number),
     ("⟨∇J_L, d^H⟩", "decomposition.left", "{:.6e}".format),
     ("(1+λᾱ)⟨∇J_L, d⁰⟩ − λ Cov", "decomposition.right", "{:.6e}".format),
     ("  difference", "decomposition.residual", "{:.0e}".format),
-    ("⟨∇J_L, d̃^H⟩", "normalised.left", "{:.6e}".format),
-    ("⟨∇J_L, d⁰⟩ − λ Cov/(1+λᾱ)", "normalised.right", "{:.6e}".format),
-    ("  difference", "normalised.residual", "{:.0e}".format),
-    ("  mini-batches, largest", "minibatch.largest_residual", "{:.0e}".format),
-    ("mini-batches with Cov > 0", "minibatch.covariance_positive", _share),
     ("reweighting adds descent", "effect", lambda x: MISSING if math.isnan(x) else f"{100 * x:+.2g} %"),
-    ("corollary 1 (preserves)", "preservation.holds", _applies),
-    ("corollary 2 (corrects)", "correction", lambda x: _applies(x.holds) if x.adverse else "not needed"),
+    ("corollary 1 (preserves)", "preserves", _applies),
+    ("corollary 2 (corrects)", "corrects", _applies),
     ("descent margin γ", "finite_step.gamma", format_number),
     ("‖d^H‖", "finite_step.direction_norm", format_number),
     ("smoothness L̂", "finite_step.smoothness", format_number),

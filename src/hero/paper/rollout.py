@@ -17,24 +17,20 @@ from hero.report.figures.fields import draw_states
 from hero.report.figures.runs import group_curves
 from hero.report.figures.style import new_figure
 from hero.runs.folder import Run, choose_device, load_data
-from hero.study.records import Group, MethodRow, StudyResult
+from hero.study.records import Group, StudyResult
 
 
 def rollout_figures(
     result: StudyResult, group: Group, name: str, runs_dir: Path, data_dir: Path
 ) -> Iterator[tuple[str, Figure]]:
-    """The figure of a group that has finished runs, by its name."""
-    if any(row.finished for row in group.rows):
-        reference = result.statistics[0].baseline if result.statistics else ""
-        yield f"rollout-{name}", rollout_figure(group, reference, runs_dir, data_dir)
+    """The figure of a group that has finished runs, by its name.
 
-
-def rollout_figure(group: Group, reference: str, runs_dir: Path, data_dir: Path) -> Figure:
-    """The paper's first figure: error curves, and next to them one state as truth and predictions.
-
-    The drawn trajectory is the median one of the method `reference`, or of the first row that was run, by the GM of its
-    first seed; the state is the last that the GM reads, step 100 in the paper.
+    The drawn trajectory is the median one of the baseline of the study, or of the first row that was run, by the GM of
+    its first seed; the state is the last that the GM reads, step 100 in the paper.
     """
+    if not any(row.finished for row in group.rows):
+        return
+    reference = result.statistics[0].baseline if result.statistics else ""
     curves = group_curves(group, runs_dir)
     rows = {row.label: row for row in group.rows if row.label in curves}
     chosen = next((row for row in rows.values() if row.method == reference), next(iter(rows.values())))
@@ -45,7 +41,9 @@ def rollout_figure(group: Group, reference: str, runs_dir: Path, data_dir: Path)
     index = median_trajectory(run.errors.score, step)
     example = load_data(config, "test", data_dir, device)[index : index + 1]
     truth = hidden(example.states[0, config.train.history + step - 1].cpu().numpy(), example)
-    runs = {label: _run_of(row, first.seed, runs_dir) for label, row in rows.items()}
+    # The run of each row with this seed, or its first.
+    same_seed = {label: [run for run in row.finished if run.seed == first.seed] for label, row in rows.items()}
+    runs = {label: Run(runs_dir / (same_seed[label] or row.finished)[0].run) for label, row in rows.items()}
     states = {label: hidden(predicted(one, example, step, device), example) for label, one in runs.items()}
     numbers = {
         label: [one.errors.of_channel(c)[index, step - 1] for c in range(source.channels)]
@@ -59,17 +57,12 @@ def rollout_figure(group: Group, reference: str, runs_dir: Path, data_dir: Path)
     by = f"the median of {chosen.label} by {config.scoring.gm_title} (seed {first.seed})"
     right.suptitle(f"step {step} of test trajectory {index}, {by}", fontsize=10)
     left.suptitle(group.title, fontsize=10)
-    return figure
+    yield f"rollout-{name}", figure
 
 
 def hidden(state: np.ndarray, example: Trajectories) -> np.ndarray:
     """The state with NaN at the masked points of its data."""
     return state if example.mask is None else np.where(example.mask.cpu().numpy(), state, np.nan)
-
-
-def _run_of(row: MethodRow, seed: int, runs_dir: Path) -> Run:
-    """The run of a row with this seed, or its first."""
-    return Run(runs_dir / next((run for run in row.finished if run.seed == seed), row.finished[0]).run)
 
 
 @torch.no_grad()

@@ -7,11 +7,10 @@ resampled: the same functions, warmed up on the grid of the training. Otherwise 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from hero.data import load_split
 from hero.data.tasks.solver import SOLVER_VERSION
@@ -20,9 +19,8 @@ from hero.errors import HeroError
 from hero.evaluation.elsewhere import changed_task, check_grid
 from hero.evaluation.measure import Trained
 from hero.files import file_hash
-from hero.method.metrics import Scoring, summarise
 from hero.runs.folder import Run
-from hero.runs.records import RunIdentity, read_arrays
+from hero.runs.records import RunIdentity
 from hero.study.collect import Places, PlannedGroup, RunNumbers, group_of, paper_of, read_row
 from hero.study.records import Group, MetricColumn
 
@@ -77,10 +75,10 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:
         "split": asdict(split),
         "solver": SOLVER_VERSION,
     }
-    known = read_result(path, identity, config.scoring)
-    if known is not None:
-        return known
-
+    with suppress(HeroError):  # missing or damaged
+        known = ShiftedMetrics.read(path)
+        if known.identity == identity:
+            return known
     check_grid(trained.run, task.source(), shift.name)
     truth = Trajectories.of(load_split(task, split, data_dir, trained.device))
     measured = trained.measure(truth, title=f"{run.name}, {shift.title}")
@@ -98,19 +96,6 @@ def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:
     return result
 
 
-def read_result(path: Path, identity: Mapping[str, Any], scoring: Scoring) -> ShiftedMetrics | None:
-    """The stored result of `shifted`, or None if it is missing, damaged, or of another checkpoint or task."""
-    try:
-        result = ShiftedMetrics.read(path)
-        if result.identity != identity:
-            return None
-        arrays = read_arrays(path.with_suffix(".npz"))
-        test = summarise({name: torch.from_numpy(values) for name, values in arrays.items()}, scoring)
-    except (ValueError, LookupError, TypeError, HeroError):
-        return None
-    return result.model_copy(update={"test": test})
-
-
 def read_shifts(group: PlannedGroup, columns: Sequence[MetricColumn], places: Places) -> Iterator[Group]:
     """A group for each of the paper's shifts; a run that was not measured under it yet is measured now."""
     for shift in SHIFTS.values():
@@ -124,5 +109,5 @@ def read_shifts(group: PlannedGroup, columns: Sequence[MetricColumn], places: Pl
             read_row(row, columns, places, read, paper_of(group, row, f"{group.table}_{shift.name}"))
             for row in group.rows
         ]
-        found = group_of(group, columns, rows)
+        found = group_of(group, rows)
         yield found.model_copy(update={"title": f"{group.title}: {shift.title}", "shift": shift.name})

@@ -11,19 +11,9 @@ from hero.paper.landscape import read_landscape
 from hero.paper.shifts import PAPER_TASK, read_shifts
 from hero.parts import PRESETS, RECOMMENDED
 from hero.runs.config import RunConfig
-from hero.strategies.hero import HeroSettings
-from hero.study.plans import LOSSES, Study
+from hero.study.plans import LOSSES, SPECIAL_ROWS, Study, StudyRow, strategy_rows
 from hero.study.records import MetricColumn
-from hero.study.rows import SPECIAL_ROWS, StudyRow, strategy_rows
 
-MAIN_TASKS = (
-    "burgers",
-    "kuramoto_sivashinsky",
-    "anisotropic_diffusion",
-    "decaying_turbulence",
-    "swift_hohenberg",
-    "unbalanced_advection",
-)
 ALL_TASKS = (
     "dispersion",
     "burgers",
@@ -35,6 +25,7 @@ ALL_TASKS = (
     "swift_hohenberg",
     "unbalanced_advection",
 )
+MAIN_TASKS = tuple(task for task in ALL_TASKS if task not in ("dispersion", "kdv", "kolmogorov_flow"))
 TURBULENCE = ("decaying_turbulence",)
 FNO = ("fno",)
 BOTH = ("fno", "transolver")
@@ -115,51 +106,49 @@ OOD = Study(
 
 def relative_interval(config: RunConfig) -> str:
     """The updates in which the relative term acts."""
-    return f"{config.method.start}–{config.train.steps}" if isinstance(config.method, HeroSettings) else ""
+    return f"{config.method.model_dump()['start']}–{config.train.steps}"
 
 
 def refresh_steps(config: RunConfig) -> str:
     """The updates at which the lagged operator is copied: all of a few, else the first two and the last."""
-    if not isinstance(config.method, HeroSettings):
-        return ""
-    steps = list(range(config.method.start, config.train.steps, config.method.refresh))
+    own = config.method.model_dump()
+    steps = list(range(own["start"], config.train.steps, own["refresh"]))
     shown = [*steps[:2], "…", steps[-1]] if len(steps) > 4 else steps
     return ", ".join(map(str, shown))
 
 
-def varied_rows(
-    setting: str, symbol: str, note: Callable[[RunConfig], str], published: Mapping[float, int]
-) -> tuple[StudyRow, ...]:
-    """Push-forward, and HERO with a setting at shares of the updates; `published` has the paper's values."""
+def varied_study(
+    title: str, table: str, setting: tuple[str, str, str], note: Callable[[RunConfig], str], values: Mapping[float, int]
+) -> Study:
+    """Push-forward, and HERO with a setting at shares of the updates, next to the values of the paper.
+
+    `setting` is its dotted name, its symbol in the paper's rows, and its display name.
+    """
+    key, symbol, shown = setting
 
     def row(share: float, value: int) -> StudyRow:
         def settings(config: RunConfig) -> Mapping[str, Any]:
-            return {setting: max(1, round(share * config.train.steps))}
+            return {key: max(1, round(share * config.train.steps))}
 
-        return StudyRow("hero", f"HERO ({symbol}={{}})", settings, f"HERO ({symbol}={value})", note, varied=setting)
+        return StudyRow("hero", f"HERO ({symbol}={{}})", settings, f"HERO ({symbol}={value})", note, varied=key)
 
-    return (StudyRow("push_forward", published="FNO-PF"), *(row(*pair) for pair in published.items()))
+    rows = (StudyRow("push_forward", published="FNO-PF"), *(row(*pair) for pair in values.items()))
+    return Study(title, TURBULENCE, FNO, rows, axes=OWN_ROWS, table=table, figures="setting", setting=shown)
 
 
-START_STEP = Study(
+START_STEP = varied_study(
     "Start step of the relative term",
-    TURBULENCE,
-    FNO,
-    varied_rows("hero.start", "s0", relative_interval, {0.2: 2000, 0.4: 4000, 0.6: 6000, 0.8: 8000}),
-    axes=OWN_ROWS,
-    table="start_step",
-    figures="setting",
-    setting="start step s₀",
+    "start_step",
+    ("hero.start", "s0", "start step s₀"),
+    relative_interval,
+    {0.2: 2000, 0.4: 4000, 0.6: 6000, 0.8: 8000},
 )
-REFRESH = Study(
+REFRESH = varied_study(
     "Refresh interval of the lagged operator",
-    TURBULENCE,
-    FNO,
-    varied_rows("hero.refresh", "R", refresh_steps, {0.05: 500, 0.1: 1000, 0.2: 2000, 0.4: 4000}),
-    axes=OWN_ROWS,
-    table="refresh",
-    figures="setting",
-    setting="refresh interval R",
+    "refresh",
+    ("hero.refresh", "R", "refresh interval R"),
+    refresh_steps,
+    {0.05: 500, 0.1: 1000, 0.2: 2000, 0.4: 4000},
 )
 PUBLISHED_SIZE = changed_row(
     "push_forward",

@@ -8,6 +8,7 @@ update directions are d⁰ = -mean g_i and d^H = -mean (1 + λ α_i) g_i. `probe
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -15,11 +16,6 @@ from pydantic import Field, computed_field
 from torch import Generator, Tensor
 
 from hero.records import Record
-
-
-def task_weight(alpha: Tensor, lam: float) -> Tensor:
-    """w_i = 1 + λ α_i, in [1, 1 + λ]."""
-    return 1 + lam * alpha
 
 
 def covariance(x: Tensor, y: Tensor) -> float:
@@ -65,67 +61,16 @@ class Identity(Record):
     residual: float
     """|left - right|, relative to the size of the numbers summed for it: rounding, if the equation holds."""
 
-    @classmethod
-    def of(cls, left: float, right: float, summed: Tensor) -> Identity:
-        """The identity of two sides that are means of `summed`."""
-        return cls(left=left, right=right, residual=abs(left - right) / (float(summed.abs().mean()) or 1.0))
-
 
 def decomposition(along_hero: float, along_standard: float, alpha: Tensor, a: Tensor, lam: float) -> Identity:
-    """⟨∇J_L, d^H⟩ = (1 + λ ᾱ) ⟨∇J_L, d⁰⟩ - λ Cov(α, a): Proposition 1, and its mini-batch form if given a batch.
+    """⟨∇J_L, d^H⟩ = (1 + λ ᾱ) ⟨∇J_L, d⁰⟩ - λ Cov(α, a): Proposition 1.
 
     `along_hero` = ⟨∇J_L, d^H⟩ and `along_standard` = ⟨∇J_L, d⁰⟩ come from the summed gradient vectors, the covariance
     from the scalars of each task: the equation tests the whole measurement, not only the algebra.
     """
     right = (1 + lam * float(alpha.mean())) * along_standard - lam * covariance(alpha, a)
-    return Identity.of(along_hero, right, task_weight(alpha, lam) * a)
-
-
-def normalised_decomposition(
-    along_hero: float, along_standard: float, alpha: Tensor, a: Tensor, lam: float
-) -> Identity:
-    """⟨∇J_L, d̃^H⟩ = ⟨∇J_L, d⁰⟩ - λ/(1 + λ ᾱ) Cov(α, a) with d̃^H = d^H / (1 + λ ᾱ): direction without length."""
-    scaling = 1 + lam * float(alpha.mean())
-    return Identity.of(along_hero / scaling, along_standard - lam / scaling * covariance(alpha, a), a)
-
-
-class Preservation(Record):
-    """Corollary 1: ⟨∇J_L, d⁰⟩ ≤ -γ_0 < 0 and Cov ≥ c ≥ 0 give ⟨∇J_L, d^H⟩ ≤ -(1 + λ ᾱ) γ_0 - λ c."""
-
-    holds: bool
-    bound: float
-
-    @classmethod
-    def of(cls, along_standard: float, cov: float, alpha_mean: float, lam: float) -> Preservation:
-        """γ_0 and c are taken as large as the measurement allows: -⟨∇J_L, d⁰⟩ and Cov."""
-        bound = (1 + lam * alpha_mean) * along_standard - lam * cov
-        return cls(holds=along_standard < 0 and cov >= 0, bound=bound)
-
-
-class Correction(Record):
-    """Corollary 2: ⟨∇J_L, d⁰⟩ ≤ B with B ≥ 0, and λ Cov > (1 + λ ᾱ) B, give ⟨∇J_L, d^H⟩ ≤ (1 + λ ᾱ) B - λ Cov < 0."""
-
-    adverse: bool
-    """Whether the standard direction ascends; otherwise there is nothing to correct."""
-    holds: bool
-    conservative: bool
-    """The sufficient condition λ Cov > (1 + λ) B, which needs no ᾱ."""
-    bound: float
-
-    @classmethod
-    def of(cls, along_standard: float, cov: float, alpha_mean: float, lam: float) -> Correction:
-        """With B = max(0, ⟨∇J_L, d⁰⟩)."""
-        b = max(0.0, along_standard)
-        bound = (1 + lam * alpha_mean) * b - lam * cov
-        return cls(adverse=along_standard >= 0, holds=bound < 0, conservative=lam * cov > (1 + lam) * b, bound=bound)
-
-
-def reweighting_effect(along_standard: float, cov: float, alpha_mean: float, lam: float) -> float:
-    """λ Cov / ((1 + λ ᾱ) |⟨∇J_L, d⁰⟩|): descent that reweighting adds at equal length, as a share of the standard.
-
-    Positive where history helps to first order, whatever the sign of the standard direction.
-    """
-    return lam * cov / ((1 + lam * alpha_mean) * abs(along_standard)) if along_standard else math.nan
+    size = float(((1 + lam * alpha) * a).abs().mean()) or 1.0
+    return Identity(left=along_hero, right=right, residual=abs(along_hero - right) / size)
 
 
 def largest_rate(gamma: float, smoothness: float, norm: float) -> float:
@@ -141,14 +86,16 @@ def entry_bound(risk: float, epsilon: float, eta: float, gamma: float) -> float:
     return float(math.ceil(2 * max(0.0, risk - epsilon) / (eta * gamma)))
 
 
-class Minibatches(Record):
-    """The decomposition in the mini-batches of training."""
+@dataclass(frozen=True)
+class Measured:
+    """Numbers of each task, and the two directions that its gradient was summed into."""
 
-    batches: int
-    largest_residual: float
-    covariance_mean: float
-    covariance_positive: float
-    """Share of the mini-batches with a positive covariance."""
+    alpha: Tensor  # (N,), on the CPU like the next three
+    a: Tensor
+    norm: Tensor  # ‖g_i‖
+    selected: Tensor  # index of the candidate
+    d_hero: Tensor
+    d_standard: Tensor
 
 
 class FirstOrder(Record):
@@ -171,11 +118,52 @@ class FirstOrder(Record):
     along_standard: float
     along_hero: float
     decomposition: Identity
-    normalised: Identity
-    minibatch: Minibatches
-    effect: float
-    preservation: Preservation
-    correction: Correction
+
+    @classmethod
+    def of(cls, measured: Measured, slope: Tensor, lam: float, groups: Tensor) -> FirstOrder:
+        """All that follows from the measurement, with `slope` = ∇J_L; `groups` numbers the trajectories from 0."""
+        alpha, a = measured.alpha, measured.a
+        along_hero, along_standard = float(slope @ measured.d_hero), float(slope @ measured.d_standard)
+        slope_norm = float(slope.norm())
+        return cls(
+            weight=lam,
+            windows=len(alpha),
+            alpha_mean=float(alpha.mean()),
+            alpha_std=float(alpha.std(correction=0)),
+            a_mean=float(a.mean()),
+            a_std=float(a.std(correction=0)),
+            a_positive=float((a > 0).double().mean()),
+            cosine_mean=float((a / (measured.norm * slope_norm)).mean()) if slope_norm else math.nan,
+            covariance=covariance(alpha, a),
+            correlation=correlation(alpha, a),
+            correlation_interval=correlation_interval(alpha, a, groups),
+            slope_norm=slope_norm,
+            along_standard=along_standard,
+            along_hero=along_hero,
+            decomposition=decomposition(along_hero, along_standard, alpha, a, lam),
+        )
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def effect(self) -> float:
+        """λ Cov / ((1 + λ ᾱ) |⟨∇J_L, d⁰⟩|): descent that reweighting adds at equal length, as a share of the standard.
+
+        Positive where history helps to first order, whatever the sign of the standard direction.
+        """
+        scale = (1 + self.weight * self.alpha_mean) * abs(self.along_standard)
+        return self.weight * self.covariance / scale if scale else math.nan
+
+    @property
+    def preserves(self) -> bool:
+        """Corollary 1: ⟨∇J_L, d⁰⟩ ≤ -γ_0 < 0 and Cov ≥ c ≥ 0 give ⟨∇J_L, d^H⟩ ≤ -(1 + λ ᾱ) γ_0 - λ c."""
+        return self.along_standard < 0 <= self.covariance
+
+    @property
+    def corrects(self) -> bool | None:
+        """Corollary 2: ⟨∇J_L, d⁰⟩ ≤ B with B ≥ 0, and λ Cov > (1 + λ ᾱ) B, give ⟨∇J_L, d^H⟩ < 0; None if B is not."""
+        if self.along_standard < 0:
+            return None
+        return self.weight * self.covariance > (1 + self.weight * self.alpha_mean) * self.along_standard
 
 
 class FiniteStep(Record):

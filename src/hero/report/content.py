@@ -42,9 +42,9 @@ from hero.runs.config import RunConfig
 from hero.runs.records import Before, Metrics
 from hero.runs.structure import Structure
 from hero.study import records
+from hero.study.collect import differences, published_numbers
 from hero.study.cost.count import Description, Measurement, readable
 from hero.study.records import StudyResult, Summary, rollout_columns
-from hero.study.registries import differences, published_numbers
 
 PAPER_NOTE = (
     "The paper’s values are its published means over five seeds, on its own data; they are printed for reference. "
@@ -182,8 +182,9 @@ def group_table(groups: Sequence[records.Group], columns: Sequence[records.Metri
     rows = []
     for group in groups:
         section = group.title if len(groups) > 1 else ""
+        best = {column.key: group.best(column) for column in columns}
         for row in group.rows:
-            numbers = [study_number(row.cells.get(column.key), row) for column in columns]
+            numbers = [study_number(row.cells.get(key), row, mean) for key, mean in best.items()]
             lost = Number(row.diverged, shown=f"{row.diverged} of {row.rollouts}" if row.rollouts else MISSING)
             rows.append(Row([Text(row_label(row)), Text(row.note), *numbers, lost], section))
         if group.persistence:
@@ -235,13 +236,14 @@ def study_csv(result: StudyResult) -> str:
     """All rows with unrounded numbers: for each column its mean, std, seeds, the paper's number and the ratio."""
     lines: list[dict[str, Any]] = []
     for group in result.groups:
+        best = {column.key: group.best(column) for column in result.columns}
         for row in group.rows:
             lines.append({"group": group.title, "method": row.label, "note": row.note or None})
             for key, cell in row.cells.items():
                 if cell:
                     mean, std = (cell.paper.mean, cell.paper.std) if cell.paper else (None, None)
                     own = {"": cell.mean, "_std": cell.std, "_n": cell.n, "_paper": mean, "_paper_std": std}
-                    own |= {"_ratio": cell.ratio, "_best": cell.best or None}
+                    own |= {"_ratio": cell.mean / mean if mean else None, "_best": cell.mean == best.get(key) or None}
                     lines[-1] |= {key + suffix: number for suffix, number in own.items()}
             lines[-1] |= {"diverged": row.diverged, "rollouts": row.rollouts} if row.rollouts else {}
         if group.persistence:
@@ -356,7 +358,7 @@ def description_table(found: Description) -> Table:
         },
         "memory": {name: readable(count, "B") for name, count in found.memory.items()},
         "files": {name: readable(count, "B") for name, count in found.files.items()},
-        "measured": _measured_lines(found.measured) if found.measured else {},
+        "measured": _measured_lines(found, found.measured) if found.measured else {},
     }
     rows = [Row([Text(key), Text(text)], section) for section, lines in sections.items() for key, text in lines.items()]
     columns = [Column("Quantity", words=True), Column("Value", words=True)]
@@ -369,11 +371,13 @@ def description_table(found: Description) -> Table:
     return Table(f"{found.task}: {found.backbone} with {found.strategy}", columns, rows, notes, sortable=False)
 
 
-def _measured_lines(found: Measurement) -> dict[str, str]:
+def _measured_lines(run: Description, found: Measurement) -> dict[str, str]:
     lines = {
-        f"one update, {phase.name}": f"{1e3 * phase.seconds:,.1f} ms, {phase.updates:,} times" for phase in found.phases
+        f"one update, {phase.name}": f"{1e3 * phase.seconds:,.1f} ms, {phase.updates:,} times"
+        for phase in run.phases
+        if phase.seconds is not None
     }
-    lines["all updates"] = f"{found.run_seconds / 60:.1f} minutes, without validation"
+    lines["all updates"] = f"{run.run_seconds / 60:.1f} minutes, without validation"
     if found.peak_memory is not None:
         available = "" if found.available_memory is None else f", {readable(found.available_memory, 'B')} are available"
         lines["peak memory"] = readable(found.peak_memory, "B") + available

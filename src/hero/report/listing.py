@@ -121,11 +121,11 @@ def column_of(column: MetricColumn, scoring: Scoring) -> Column:
     return Column(column.label, column.direction, meaning)
 
 
-def study_number(cell: SeedCell | None, row: MethodRow) -> Number:
-    """Mean and std over seeds next to the published mean; a word where there is nothing."""
+def study_number(cell: SeedCell | None, row: MethodRow, best: float | None = None) -> Number:
+    """Mean and std over seeds next to the published mean, marked if it is `best`; a word where there is nothing."""
     if cell is None:
         return Number(None, missing=missing_word(row))
-    return Number(cell.mean, cell.std, cell.paper, cell.best)
+    return Number(cell.mean, cell.std, cell.paper, cell.mean == best)
 
 
 def missing_word(row: MethodRow) -> str:

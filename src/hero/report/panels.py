@@ -19,7 +19,7 @@ from hero.models import BACKBONES
 from hero.report.inputs import Curves, ReportedRun, ReportInputs
 from hero.report.listing import method_title, title_of
 from hero.strategies import STRATEGIES
-from hero.study.collect import PlannedRow, RunNumbers, finished_row, numbers_of, persistence_of
+from hero.study.collect import PlannedRow, RunNumbers, finished_row, numbers_of, persistence_of, published_numbers
 from hero.study.records import (
     Group,
     MethodRow,
@@ -27,10 +27,8 @@ from hero.study.records import (
     Published,
     RunEntry,
     StudyResult,
-    best_marked,
     rollout_columns,
 )
-from hero.study.registries import published_numbers
 from hero.training.loggers import flat
 
 NAMED_SETTINGS = 3
@@ -128,7 +126,7 @@ def study_of_runs(runs: Sequence[ReportedRun], scoring: Scoring | None = None) -
     scoring = scoring or Scoring()
     groups, columns = [], rollout_columns(scoring)
     for (task, backbone), some in _by_task_and_backbone(runs).items():
-        rows = best_marked([_row(label, seeds, columns, scoring) for label, seeds in _methods(some)], columns)
+        rows = tuple(_row(label, seeds, columns, scoring) for label, seeds in _methods(some))
         title = f"{some[0].config.source.title}, {title_of(BACKBONES, backbone)}"
         first = some[0]
         idle = persistence_of(first.metrics, first.errors_in(scoring), columns, scoring)

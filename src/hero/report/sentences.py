@@ -19,8 +19,8 @@ from hero.report.panels import results_of
 from hero.report.tables import format_number, format_p
 from hero.runs.config import RunConfig
 from hero.runs.records import Metrics, Shortfall
+from hero.study.collect import published_numbers
 from hero.study.records import Group, MetricColumn, PairedTest, StudyResult, Summary
-from hero.study.registries import published_numbers
 from hero.study.statistics import ALPHA, counted, paired_tests
 
 NAMED = 4

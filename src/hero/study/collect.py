@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from hero import parts
+from hero.config.registry import Registry
 from hero.errors import HeroError
 from hero.method.metrics import Scoring, diverged
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
 from hero.runs.records import Baseline, Errors, Metrics, Shortfall
-from hero.study.records import Group, MethodRow, MetricColumn, Published, RunEntry, SeedCell, Status, best_marked
-from hero.study.registries import differences, published_row
+from hero.study.records import (
+    FILE,
+    Group,
+    MethodRow,
+    MetricColumn,
+    Published,
+    RunEntry,
+    SeedCell,
+    Status,
+    StudyResult,
+)
+from hero.study.statistics import summarise
+
+if TYPE_CHECKING:
+    from hero.study.plans import Study
 
 STATUSES: Mapping[str, Status] = {"finished": "finished", "not run": "not run"}
 """States of a run that a study tells apart; every other one is unfinished."""
@@ -48,6 +64,32 @@ class PlannedGroup:
 
 
 @dataclass(frozen=True)
+class Plan:
+    """All runs of a study; `folder` is the name of the folder of its table."""
+
+    name: str
+    folder: str
+    study: Study
+    groups: tuple[PlannedGroup, ...]
+    seeds: tuple[int, ...]
+    preset: str = ""
+    changed: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that are not the paper's."""
+
+    @property
+    def scoring(self) -> Scoring:
+        """How all rollouts are scored: where the data of groups differ in length, over the fewest steps."""
+        found = [config.scoring for group in self.groups for row in group.rows for config in row.configs]
+        return min(found, key=lambda one: one.steps)
+
+    @property
+    def configs(self) -> list[RunConfig]:
+        """Every run, seed by seed: a study that is stopped early has all rows with the first seeds."""
+        rows = [row for group in self.groups for row in group.rows]
+        return [row.configs[i] for i in range(len(self.seeds)) for row in rows]
+
+
+@dataclass(frozen=True)
 class Places:
     """Where a study is read from, the runs that failed just now with their reasons, and the scoring of its numbers."""
 
@@ -71,6 +113,20 @@ class RunNumbers:
 
 
 Paper = Mapping[str, Published]
+"""The published numbers of a row by the key of their column."""
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Published numbers by table, and the protocol behind them. They are references, never targets."""
+
+    row: Callable[[str, str, str, str], Paper | None]
+    """A row by table, task, backbone and name; None where there is none."""
+    differences: Callable[[RunConfig, Collection[str]], list[str]]
+    """How a run departs from the protocol, apart from the named settings, which the published row changes as well."""
+
+
+PUBLICATIONS: Registry[Publication] = parts.PUBLICATIONS
 Reader = Callable[[PlannedGroup, Sequence[MetricColumn], Places], Iterator[Group]]
 
 
@@ -85,7 +141,7 @@ def read_rollouts(group: PlannedGroup, columns: Sequence[MetricColumn], places: 
         return numbers_of(metrics, errors, columns, places.scoring)
 
     rows = [read_row(row, columns, places, read, paper_of(group, row)) for row in group.rows]
-    yield group_of(group, columns, rows).model_copy(update=idle)
+    yield group_of(group, rows).model_copy(update=idle)
 
 
 def numbers_of(
@@ -117,15 +173,26 @@ def persistence_of(
     return {"persistence": found, "persistence_channels": at_last(baseline.channels, scoring)} if found else {}
 
 
-def group_of(group: PlannedGroup, columns: Sequence[MetricColumn], rows: Sequence[MethodRow]) -> Group:
-    """A group with the best of each column marked."""
-    return Group(
-        title=group.title,
-        task=group.task,
-        backbone=group.backbone,
-        loss=group.loss,
-        rows=best_marked(rows, columns),
-    )
+def group_of(group: PlannedGroup, rows: Sequence[MethodRow]) -> Group:
+    """A group whose rows were read."""
+    return Group(title=group.title, task=group.task, backbone=group.backbone, loss=group.loss, rows=tuple(rows))
+
+
+def published_row(table: str, task: str, backbone: str, row: str) -> Paper:
+    """The published numbers of a row; none where there are none."""
+    found = (publication.row(table, task, backbone, row) for publication in PUBLICATIONS.values())
+    return next(filter(None, found), {})
+
+
+def differences(config: RunConfig, own: Collection[str] = ()) -> list[str]:
+    """How a run departs from the published protocol, such as "train.steps=400 (paper: 10000)"; empty if it does not."""
+    return [text for publication in PUBLICATIONS.values() for text in publication.differences(config, own)]
+
+
+def published_numbers(config: RunConfig) -> Paper:
+    """The published numbers of a run; none unless the run follows the protocol."""
+    names = (config.task.name, config.backbone.name, config.strategy)
+    return {} if differences(config) else published_row("complete", *names)
 
 
 def paper_of(group: PlannedGroup, row: PlannedRow, table: str = "", task: str = "") -> tuple[Paper, tuple[str, ...]]:
@@ -171,6 +238,8 @@ def finished_row(
     numbers, differs = paper
     keys = [column.key for column in columns]
     values = {key: [run.values[key] for run in measured if key in run.values] for key in keys}
+    names = [name for name in measured[0].channels if all(name in run.channels for run in measured)] if measured else []
+    channels = {name: SeedCell.of([run.channels[name] for run in measured]) for name in names}
     return MethodRow(
         label=row.label,
         method=row.method,
@@ -183,12 +252,29 @@ def finished_row(
         setting=row.setting,
         repeats=row.repeats,
         differs=differs,
-        channels=channel_cells([run.channels for run in measured]),
+        channels=channels if len(channels) > 1 else {},
         shortfalls=tuple(dict.fromkeys(one for run in measured for one in run.shortfalls)),
     )
 
 
-def channel_cells(found: Sequence[Mapping[str, float]]) -> dict[str, SeedCell]:
-    """The numbers of each channel over seeds; none where there is a single channel."""
-    names = [name for name in (found[0] if found else ()) if all(name in one for one in found)]
-    return {name: SeedCell.of([one[name] for one in found]) for name in names} if len(names) > 1 else {}
+def collect(planned: Plan, places: Places) -> StudyResult:
+    """The result of a study as its run folders have it now; written to study.json."""
+    study = planned.study
+    columns = {column.key: column.at(planned.scoring) for column in study.columns}
+    shown, tested = tuple({c.key: c for c in columns.values()}.values()), columns.get(study.tested or "")
+    groups = tuple(found for group in planned.groups for found in study.read(group, shown, places))
+    result = StudyResult(
+        study=planned.name,
+        title=study.title,
+        folder=planned.folder,
+        preset=planned.preset,
+        seeds=planned.seeds,
+        changed=dict(planned.changed),
+        columns=shown,
+        groups=groups,
+        statistics=summarise(groups, tested.key, study.baseline, tested.direction) if tested else (),
+        figures=study.figures,
+        setting=study.setting,
+    )
+    result.write(places.out / FILE)
+    return result

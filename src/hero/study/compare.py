@@ -24,11 +24,18 @@ from hero.records import Record
 from hero.runs.config import RunConfig, build
 from hero.runs.folder import Run
 from hero.runs.records import Log
-from hero.study.collect import Places, PlannedGroup, read_rollouts
+from hero.study.collect import Places, Plan, PlannedGroup, read_rollouts
 from hero.study.cost.measure import seconds_in_turns
-from hero.study.plans import Plan, Study, check_values, folder_name, not_of_paper, planned_group
+from hero.study.plans import (
+    Study,
+    StudyRow,
+    check_values,
+    folder_name,
+    not_of_paper,
+    planned_group,
+    strategy_rows,
+)
 from hero.study.records import ROLLOUT_COLUMNS, Group, MetricColumn, SeedCell
-from hero.study.rows import StudyRow, strategy_rows
 
 COST = MetricColumn(key="cost", label="Cost", direction="lower")
 COLUMNS = (*(column for column in ROLLOUT_COLUMNS if column.split == "test"), COST)
@@ -63,7 +70,7 @@ def plan_comparison(
     trust(*strategies)
     first = build(settings)
     task, backbone = first.task.name, first.backbone.name
-    study = Study("", (task,), (backbone,), strategy_rows(*strategies), COLUMNS, baseline=baseline)
+    study = Study(f"Comparison at equal {budget}", (task,), (backbone,), strategy_rows(*strategies), COLUMNS)
     group = planned_group(study, study.rows, settings, task, backbone, "", seeds)
     folder = folder_name("compare", [group], list(seeds), budget, baseline)
     costs: dict[str, float] = {}
@@ -71,27 +78,8 @@ def plan_comparison(
         costs = relative_costs(group, baseline, data_dir, (out or runs_dir / folder) / "costs.json")
         rows = [at_cost(row, costs[row.strategy]) for row in study.rows]
         group = planned_group(study, rows, settings, task, backbone, "", seeds)
-    group = naming_recipe(group)
-    study = dataclasses.replace(
-        study, title=f"Comparison at equal {budget}", read=partial(read_comparison, baseline, costs)
-    )
-    changed = {
-        key: value
-        for key, value in not_of_paper(settings).items()
-        if key not in ("task.name", "backbone.name", "strategy")
-    }
-    return Plan("compare", folder, study, (group,), tuple(seeds), changed=changed)
-
-
-def naming_recipe(group: PlannedGroup) -> PlannedGroup:
-    """The group with labels that tell its trainings from those of the same strategies as published."""
-    words = {row.label: row.configs[0].recipe_name for row in group.rows}
-    labels = {label: f"{label} ({word})" if word else label for label, word in words.items()}
-    rows = (
-        dataclasses.replace(row, label=labels[row.label], repeats=row.repeats and labels[row.repeats])
-        for row in group.rows
-    )
-    return dataclasses.replace(group, rows=tuple(rows))
+    study = dataclasses.replace(study, baseline=baseline, read=partial(read_comparison, baseline, costs))
+    return Plan("compare", folder, study, (group,), tuple(seeds), changed=not_of_paper(settings))
 
 
 def checked_baseline(strategies: Sequence[str], seeds: Sequence[int], budget: str, baseline: str | None) -> str:
@@ -146,17 +134,15 @@ def read_comparison(
     (found,) = read_rollouts(group, columns, places)
     runs = {row.strategy: {run.seed: Run(places.runs / run.run) for run in row.finished} for row in found.rows}
     logged = {name: {seed: logged_seconds(run.log) for seed, run in of.items()} for name, of in runs.items()}
-    rows = []
+    theirs, rows = logged[baseline], []
     for row in found.rows:
-        ours, theirs = logged[row.strategy], logged[baseline]
-        ratios = [ours[seed] / theirs[seed] for seed in ours if seed in theirs]
-        values = [costs[row.strategy]] if row.strategy in costs else ratios
+        ratios = [ours / theirs[seed] for seed, ours in logged[row.strategy].items() if seed in theirs]
+        values = [costs[row.strategy]] if costs else ratios
         rows.append(row.model_copy(update={"cells": {**row.cells, "cost": SeedCell.of(values) if values else None}}))
     how = "measured before the runs" if costs else "as logged by the runs"
     notes = [f"Cost: time of an update over the time of {baseline}, {how}."]
     trained = [metrics.training for of in runs.values() for run in of.values() if (metrics := run.metrics)]
-    ways = {(training.compiled, training.device, training.threads) for training in trained}
-    if len(ways) > 1 and not costs:
+    if len({(one.compiled, one.device, one.threads) for one in trained}) > 1 and not costs:
         notes.append("The runs differ in compilation, device or threads (see their metrics.json): the costs mislead.")
     yield found.model_copy(update={"rows": tuple(rows), "notes": tuple(notes)})
 
@@ -167,9 +153,8 @@ def logged_seconds(log: Log) -> float:
     A stretch reaches from one record of training to the next; the validation after update n falls into the one that
     begins at n or holds it. Where every stretch has one, all count.
     """
-    validated = [record.step for record in log.validation]
     trained = [(0, 0.0), *((record.step, record.seconds) for record in log.training)]
     stretches = list(itertools.pairwise(trained))
-    free = [(a, b) for a, b in stretches if not any(a[0] <= step < b[0] for step in validated)]
+    free = [(a, b) for a, b in stretches if not any(a[0] <= record.step < b[0] for record in log.validation)]
     chosen = free or stretches
     return sum(b[1] - a[1] for a, b in chosen) / sum(b[0] - a[0] for a, b in chosen)

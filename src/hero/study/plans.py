@@ -11,31 +11,27 @@ import dataclasses
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hero.config.registry import trust
+from hero import parts
+from hero.config.registry import Registry, trust
 from hero.config.settings import Facts, derivation
-from hero.data import TASKS
 from hero.errors import HeroError, unknown_name
-from hero.method.metrics import Scoring
 from hero.models import BACKBONES
 from hero.runs.config import RunConfig, build, make_config, merge_settings
 from hero.runs.sections import all_settings
 from hero.strategies import STRATEGIES
-from hero.study.collect import PlannedGroup, PlannedRow, Reader, read_rollouts
+from hero.study.collect import Plan, PlannedGroup, PlannedRow, Reader, read_rollouts
 from hero.study.records import ROLLOUT_COLUMNS, MetricColumn
-from hero.study.registries import STUDIES
-from hero.study.rows import StudyRow, strategy_row
 
 SEEDS = 5
 MOST_VALUES = 10_000
 """Maximum number of values per axis."""
 LOSSES = ("relative", "mse")
 """The absolute losses of the paper: D in its Method section, push-forward MSE in its implementation section."""
-AXES = ("tasks", "backbones", "loss", "strategies", "seeds")
 SETTINGS_OF_AXES = {
     "task.name": "tasks",
     "backbone.name": "backbones",
@@ -43,6 +39,25 @@ SETTINGS_OF_AXES = {
     "strategy": "strategies",
     "seed": "seeds",
 }
+AXES = tuple(SETTINGS_OF_AXES.values())
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """A line of the table: a strategy, and its settings in addition to the study's."""
+
+    strategy: str
+    label: str = ""
+    """Default: the name of the backbone with the suffix of the strategy; {} stands for the value of `varied`."""
+    settings: Callable[[RunConfig], Mapping[str, Any]] = lambda config: {}
+    """From the configuration that the row would have without them."""
+    published: str = ""
+    """The name of the row in the published table; default: the strategy."""
+    note: Callable[[RunConfig], str] = lambda config: ""
+    applies: Callable[[RunConfig], bool] = lambda config: True
+    """Whether the group of a configuration has the row."""
+    varied: str = ""
+    """The dotted name of the setting that the rows of the study vary."""
 
 
 @dataclass(frozen=True)
@@ -74,30 +89,40 @@ class Study:
     """The strategy, or the label of the row, that the others are tested against."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """All runs of a study; `folder` is the name of the folder of its table."""
+STUDIES: Registry[Study] = parts.STUDIES
 
-    name: str
-    folder: str
-    study: Study
-    groups: tuple[PlannedGroup, ...]
-    seeds: tuple[int, ...]
-    preset: str = ""
-    changed: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that are not the paper's."""
 
-    @property
-    def scoring(self) -> Scoring:
-        """How all rollouts are scored: where the data of groups differ in length, over the fewest steps."""
-        found = [config.scoring for group in self.groups for row in group.rows for config in row.configs]
-        return min(found, key=lambda one: one.steps)
+def whole_trajectories(config: RunConfig) -> Mapping[str, Any]:
+    """Recurrent training as its name says: whole trajectories from their first state, at an equal budget.
 
-    @property
-    def configs(self) -> list[RunConfig]:
-        """Every run, seed by seed: a study that is stopped early has all rows with the first seeds."""
-        rows = [row for group in self.groups for row in group.rows]
-        return [row.configs[i] for i in range(len(self.seeds)) for row in rows]
+    The batch is scaled so that an update makes as many operator steps, batch * unroll, as in the other rows.
+    """
+    train = config.train
+    unroll = config.split("train").steps + 1 - train.history
+    unroll -= unroll % train.bundle
+    batch = max(1, round(train.batch * train.unroll / unroll))
+    return {"recurrent.starts": "first", "train.unroll": unroll, "train.batch": batch}
+
+
+def keep_checkpoints(config: RunConfig) -> Mapping[str, Any]:
+    """Five checkpoints for `landscape`, unless the study is run with others; they change no number of a run."""
+    return {"train.keep_every": config.train.keep_every or max(1, round(0.2 * config.train.steps))}
+
+
+SPECIAL_ROWS = {
+    "hero": StudyRow("hero", settings=keep_checkpoints),
+    "recurrent": StudyRow(
+        "recurrent",
+        settings=whole_trajectories,
+        note=lambda config: f"unroll {config.train.unroll} from the first state, batch {config.train.batch}",
+    ),
+}
+"""Rows of strategies that have settings beyond the shared ones in every study."""
+
+
+def strategy_rows(*names: str) -> tuple[StudyRow, ...]:
+    """A row for each strategy, which may also be one that the paper does not have."""
+    return tuple(SPECIAL_ROWS.get(name) or StudyRow(name) for name in names)
 
 
 def plan(
@@ -119,18 +144,27 @@ def plan(
     trust(*(backbones or ()), *(strategies or ()))
     given = {"tasks": tasks, "backbones": backbones, "loss": loss, "strategies": strategies, "seeds": seeds}
     for axis, values in given.items():
+        if values is not None and axis not in study.axes:
+            has = ", ".join(f"`{axis}`" for axis in study.axes)
+            raise HeroError(f"study {name} has no `{axis}` to choose from; it takes {has}.")
         if values is not None:
-            check_axis(name, study, axis, [values] if isinstance(values, str) else values)
-    for task in tasks or ():
-        TASKS[task]  # refuses an unknown name
+            check_values(axis, [values] if isinstance(values, str) else values)
+    if loss not in (None, *LOSSES, "both"):
+        raise unknown_name("loss", str(loss), (*LOSSES, "both"))
+    # An empty loss leaves train.loss to the settings.
+    losses = study.losses if "loss" in study.axes else ("",)
+    losses = losses if loss is None else LOSSES if loss == "both" else (loss,)
     settings = study_settings(name, study, preset, file, overrides or {})
-    rows = study.rows if strategies is None else chosen_rows(study, strategies)
+    rows = study.rows
+    if strategies is not None:  # the study's own where it has one
+        own = {each: tuple(row for row in study.rows if row.strategy == each) for each in strategies}
+        rows = tuple(row for each in strategies for row in own[each] or strategy_rows(each))
     numbers = tuple(range(SEEDS) if seeds is None else seeds) if "seeds" in study.axes else ()
     groups = tuple(
-        planned_group(study, rows, settings, task, backbone, chosen_loss, numbers)
+        planned_group(study, rows, settings, task, backbone, chosen, numbers)
         for task in tasks or study.tasks
         for backbone in backbones or study.backbones
-        for chosen_loss in chosen_losses(study, loss)
+        for chosen in losses
     )
     folder = folder_name(f"study-{name}", groups, numbers)
     return Plan(name, folder, study, groups, numbers, preset, not_of_paper(settings))
@@ -140,14 +174,6 @@ def folder_name(prefix: str, groups: Sequence[PlannedGroup], *more: Any) -> str:
     """A name that is the same for the same runs and for no others."""
     runs = [row.configs[0].run_id() for group in groups for row in group.rows]
     return f"{prefix}-{hashlib.sha256(json.dumps([prefix, runs, *more]).encode()).hexdigest()[:8]}"
-
-
-def check_axis(name: str, study: Study, axis: str, values: Sequence[Any]) -> None:
-    """Refuse an axis that the study does not have."""
-    if axis not in study.axes:
-        has = ", ".join(f"`{axis}`" for axis in study.axes)
-        raise HeroError(f"study {name} has no `{axis}` to choose from; it takes {has}.")
-    check_values(axis, values)
 
 
 def check_values(axis: str, values: Sequence[Any]) -> None:
@@ -162,25 +188,13 @@ def check_values(axis: str, values: Sequence[Any]) -> None:
             raise HeroError(f"`{axis}` has {value} twice; name each one once.")
 
 
-def chosen_losses(study: Study, loss: str | None) -> tuple[str, ...]:
-    """The losses of the groups; an empty one leaves train.loss to the settings."""
-    if "loss" not in study.axes:
-        return ("",)
-    if loss is None:
-        return study.losses
-    if loss not in (*LOSSES, "both"):
-        raise unknown_name("loss", loss, (*LOSSES, "both"))
-    return LOSSES if loss == "both" else (loss,)
-
-
 def study_settings(
     name: str, study: Study, preset: str, file: Path | None, overrides: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Preset, file and overrides as dotted keys, without the settings that the axes of a study decide."""
     decided = {key: axis for key, axis in SETTINGS_OF_AXES.items() if axis != "loss" or axis in study.axes}
-    for key, axis in decided.items():
-        if key in overrides:
-            raise HeroError(f"{key} is an axis of a study; use `{axis}` instead.")
+    for key in decided.keys() & overrides.keys():
+        raise HeroError(f"{key} is an axis of a study; use `{decided[key]}` instead.")
     default = make_config()
     own = {key for row in study.rows for key in row.settings(default) if key.startswith("hero.")}
     for key in own & overrides.keys():
@@ -190,18 +204,13 @@ def study_settings(
 
 
 def not_of_paper(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that are not the defaults, which are the paper's."""
+    """The settings that are not the defaults, which are the paper's; names are not settings of all rows."""
     facts = Facts(int(settings.get("train.steps", Facts.steps)), strategy=STRATEGIES["push_forward"])
     rules = {key: (derivation(field), field.default) for key, field in all_settings()}
     defaults = {key: default if rule is None else rule.value(facts, {}) for key, (rule, default) in rules.items()}
+    defaults |= {key: settings.get(key) for key in ("task.name", "backbone.name", "strategy")}
     plain = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     return {key: settings[key] for key, value in plain.items() if key not in defaults or defaults[key] != value}
-
-
-def chosen_rows(study: Study, strategies: Sequence[str]) -> tuple[StudyRow, ...]:
-    """Rows for these strategies, the study's own where it has one."""
-    own = {name: tuple(row for row in study.rows if row.strategy == name) for name in strategies}
-    return tuple(row for name in strategies for row in own[name] or (strategy_row(name),))
 
 
 def planned_group(
@@ -222,7 +231,7 @@ def planned_group(
     planned: list[PlannedRow] = []
     for row in rows:
         found = planned_row(row, named, part.short, seeds, by_label=names.count(row.strategy) > 1)
-        known = [first.label for first in planned if same_loss(first.configs[0], found.configs[0])]
+        known = [first.label for first in planned if loss_key(first.configs[0]) == loss_key(found.configs[0])]
         planned.append(dataclasses.replace(found, repeats=next(iter(known), None)))
     ids = [row.configs[0].run_id() for row in planned]
     if len(set(ids)) < len(ids):
@@ -232,15 +241,20 @@ def planned_group(
     return PlannedGroup(title, task, backbone, loss, study.table, tuple(planned))
 
 
-def same_loss(a: RunConfig, b: RunConfig) -> bool:
-    """Whether two runs minimise the same loss on the same windows, so that they differ by rounding at most."""
-    return loss_key(a) == loss_key(b)
-
-
 def loss_key(config: RunConfig) -> dict[str, Any]:
-    """All that decides the weights of a run, in its simplest form."""
-    content, strategy = config.to_dict(), config.untrained_strategy
-    if is_push_forward(config):
+    """All that decides the weights of a run, in its simplest form.
+
+    Runs with equal keys minimise the same loss on the same windows, so that they differ by rounding at most.
+    """
+    content, strategy, own = config.to_dict(), config.untrained_strategy, config.method
+    is_push_forward = {
+        "one_step": config.train.unroll == 1,
+        "push_forward": getattr(own, "variant", "") == "full",
+        "recurrent": True,
+        "hero": not getattr(own, "lambda_max", 1),
+        "fixed_weight": not getattr(own, "lambda_max", 1),
+    }
+    if is_push_forward.get(config.strategy):
         content["strategy"] = "push_forward"
         content.pop(strategy.section, None)
     practical = config.flagged("rounding") | config.flagged("identity", False)
@@ -248,35 +262,23 @@ def loss_key(config: RunConfig) -> dict[str, Any]:
     return {**content, "first_windows_only": strategy.first_windows_only}
 
 
-def is_push_forward(config: RunConfig) -> bool:
-    """Whether the loss is push-forward's under these settings."""
-    own = config.method
-    return {
-        "one_step": config.train.unroll == 1,
-        "push_forward": getattr(own, "variant", "") == "full",
-        "recurrent": True,
-        "hero": not getattr(own, "lambda_max", 1),
-        "fixed_weight": not getattr(own, "lambda_max", 1),
-    }.get(config.strategy, False)
-
-
 def planned_row(
     row: StudyRow, settings: Mapping[str, Any], short: str, seeds: Sequence[int], by_label: bool
 ) -> PlannedRow:
     """One row with its seeds; statistics know it by its strategy unless several rows share that."""
     given: dict[str, Any] = {**settings, "strategy": row.strategy, "seed": 0}
-    own = row.settings(build(given))
-    if any(key in settings and key.startswith(f"{STRATEGIES[row.strategy].section}.") for key in own):
+    part, own = STRATEGIES[row.strategy], row.settings(build(given))
+    if any(key in settings and key.startswith(f"{part.section}.") for key in own):
         own = {}  # the command sets what the row would
     config = build({**given, **own})
-    setting, suffix = own.get(row.varied), STRATEGIES[row.strategy].suffix
-    label = row.label.format(setting) or short + (f"-{row.strategy}" if suffix is None else suffix)
-    configs = tuple(dataclasses.replace(config, seed=seed) for seed in seeds) or (config,)
+    setting, suffix = own.get(row.varied), f"-{row.strategy}" if part.suffix is None else part.suffix
+    recipe = f" ({config.recipe_name})" if config.recipe_name else ""
+    label = row.label.format(setting) or f"{short}{suffix}{recipe}"
     return PlannedRow(
         label,
         label if by_label else row.strategy,
         row.strategy,
-        configs,
+        tuple(dataclasses.replace(config, seed=seed) for seed in seeds) or (config,),
         note=row.note(config),
         published=row.published or row.strategy,
         own=tuple(own),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, computed_field
@@ -49,13 +49,10 @@ class MetricColumn(Record):
         new = metric_at(old, scoring)
         if scoring == Scoring() or (new == old and not self.metric):
             return self
-        before, after = metric_named(old), metric_named(new, scoring)
-        label = self.label.replace(before.title, after.title)
-        if label == self.label and before.title != after.title:  # its own label
-            label = f"{label} ({scoring.steps})"
-        return self.model_copy(
-            update={"key": self.key.replace(old, new), "label": label, "metric": self.metric and new}
-        )
+        before, after = metric_named(old).title, metric_named(new, scoring).title
+        own = "" if before in self.label or before == after else f" ({scoring.steps})"
+        changed = {"key": self.key.replace(old, new), "label": self.label.replace(before, after) + own}
+        return self.model_copy(update={**changed, "metric": self.metric and new})
 
 
 ROLLOUT_COLUMNS = (
@@ -69,16 +66,9 @@ ROLLOUT_COLUMNS = (
 
 
 def rollout_columns(scoring: Scoring) -> tuple[MetricColumn, ...]:
-    """`ROLLOUT_COLUMNS` in a scoring."""
-    return distinct(column.at(scoring) for column in ROLLOUT_COLUMNS)
-
-
-def distinct(columns: Iterable[MetricColumn]) -> tuple[MetricColumn, ...]:
-    """The first column of each key."""
-    found: dict[str, MetricColumn] = {}
-    for column in columns:
-        found.setdefault(column.key, column)
-    return tuple(found.values())
+    """`ROLLOUT_COLUMNS` in a scoring; where it is over a single step, two of them are the same."""
+    columns = (column.at(scoring) for column in ROLLOUT_COLUMNS)
+    return tuple({column.key: column for column in columns}.values())
 
 
 class Published(Record):
@@ -98,7 +88,6 @@ class SeedCell(Record):
     """Sample standard deviation; None for one seed and where a value is infinite."""
     paper: Published | None = None
     """Only next to runs that are the paper's: see `MethodRow.differs`."""
-    best: bool = False
 
     @classmethod
     def of(cls, values: Sequence[float], paper: Published | None = None) -> SeedCell:
@@ -114,12 +103,6 @@ class SeedCell(Record):
     def n(self) -> int:
         """Seeds that the mean is over."""
         return len(self.values)
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def ratio(self) -> float | None:
-        """Our mean over the published one."""
-        return self.mean / self.paper.mean if self.paper and self.paper.mean else None
 
 
 class RunEntry(Record):
@@ -184,6 +167,13 @@ class Group(Record):
         names = [run.run for row in self.rows for run in row.runs]
         return len(names) == len(set(names))
 
+    def best(self, column: MetricColumn) -> float | None:
+        """The best finite mean of a column; None where there is nothing that it is better than."""
+        means = {cell.mean for row in self.rows if (cell := row.cells.get(column.key))}
+        finite = [mean for mean in means if math.isfinite(mean)]
+        choose = min if column.direction == "lower" else max
+        return choose(finite) if finite and len(means) > 1 else None
+
 
 class Pairs(Record):
     """Values of a row compared with the baseline's, paired by seed, on log ratios."""
@@ -202,13 +192,8 @@ class Pairs(Record):
     """Which way the difference goes, certain or not."""
 
     @property
-    def test(self) -> Literal["t", "sign-flip"]:
-        """The test that decides."""
-        return "sign-flip" if self.t_p is None else "t"
-
-    @property
     def p(self) -> float:
-        """p of the test that decides."""
+        """p of the test that decides: t where it is defined, else sign-flip."""
         return self.sign_flip_p if self.t_p is None else self.t_p
 
 
@@ -247,11 +232,6 @@ class Wins(Record):
         """Groups in which both have a result."""
         return self.wins + self.ties + self.losses
 
-    @property
-    def rate(self) -> float | None:
-        """Share of the groups won; a tie counts half."""
-        return (self.wins + self.ties / 2) / self.groups if self.groups else None
-
 
 class RankedMethod(Record):
     """A method and its average rank over the groups; 1 is best."""
@@ -284,7 +264,6 @@ class Summary(Record):
     metric: str
     baseline: str
     direction: Direction
-    alpha: float
     tests: tuple[PairedTest, ...]
     corrected: int = 0
     """Tests that the correction is over: all of the study, whatever their loss."""
@@ -310,7 +289,6 @@ class StudyResult(Record):
     statistics: tuple[Summary, ...] = ()
     """One for each loss; empty where nothing is tested."""
     figures: str = "none"
-    """The kind of its figures."""
     setting: str = ""
     """The name of the setting that the rows vary, for figures."""
 
@@ -328,24 +306,3 @@ class StudyResult(Record):
     def failed(self) -> dict[str, str]:
         """The reason of each run that failed, by its name."""
         return {name: run.reason or "" for name, run in self.runs.items() if run.status == "failed"}
-
-
-def best_marked(rows: Sequence[MethodRow], columns: Sequence[MetricColumn]) -> tuple[MethodRow, ...]:
-    """The rows with the best finite mean of each column marked, unless there is nothing that it is better than."""
-    marked = {}
-    for column in columns:
-        means = {cell.mean for row in rows if (cell := row.cells.get(column.key))}
-        finite = [mean for mean in means if math.isfinite(mean)]
-        if finite and len(means) > 1:
-            marked[column.key] = min(finite) if column.direction == "lower" else max(finite)
-    return tuple(
-        row.model_copy(
-            update={
-                "cells": {
-                    key: cell and cell.model_copy(update={"best": cell.mean == marked.get(key)})
-                    for key, cell in row.cells.items()
-                }
-            }
-        )
-        for row in rows
-    )

@@ -56,7 +56,6 @@ def summarise(
                 metric=metric,
                 baseline=baseline,
                 direction=direction,
-                alpha=ALPHA,
                 tests=tuple(test for test in tests if test.group in titles),
                 corrected=len(tests),
                 wins=win_rates(means, direction),
@@ -82,7 +81,7 @@ def values_of(row: MethodRow, metric: str) -> dict[int, float]:
 
 def paired_tests(groups: Sequence[Group], metric: str, baseline: str, direction: Direction) -> list[PairedTest]:
     """Each row against the baseline of its group, on the seeds that both have; Holm-corrected over all of them."""
-    found: list[tuple[Group, MethodRow, MethodRow, list[int], Pairs]] = []
+    tests: list[PairedTest] = []
     for group in groups:
         rows = counted(group)
         named = [row for row in rows if row.method == baseline] or [row for row in rows if row.label == baseline]
@@ -91,37 +90,42 @@ def paired_tests(groups: Sequence[Group], metric: str, baseline: str, direction:
             seeds = sorted(ours.keys() & theirs.keys())
             if row is not named[0] and seeds:
                 pairs = compare_pairs([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds], direction)
-                found.append((group, row, named[0], seeds, pairs))
-    tests = []
-    for (group, row, reference, seeds, pairs), corrected in zip(found, holm([x[-1].p for x in found]), strict=True):
-        tests.append(
-            PairedTest(
-                **pairs.model_dump(),
-                group=group.title,
-                label=row.label,
-                method=row.method,
-                baseline=reference.label,
-                seeds=tuple(seeds),
-                p_holm=corrected,
-                verdict="open" if corrected >= ALPHA else "better" if pairs.is_better else "worse",
-            )
-        )
-    return tests
+                test = PairedTest(
+                    **pairs.model_dump(),
+                    group=group.title,
+                    label=row.label,
+                    method=row.method,
+                    baseline=named[0].label,
+                    seeds=tuple(seeds),
+                    p_holm=pairs.p,
+                    verdict="better" if pairs.is_better else "worse",
+                )
+                tests.append(test)
+    corrected = zip(tests, holm([test.p for test in tests]), strict=True)
+    return [
+        test.model_copy(update={"p_holm": p, "verdict": "open" if p >= ALPHA else test.verdict})
+        for test, p in corrected
+    ]
 
 
 def compare_pairs(ours: Sequence[float], theirs: Sequence[float], direction: Direction = "lower") -> Pairs:
     """Ratio of paired values with its t-interval, t-test and sign-flip test."""
     a, b = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
     logs = log_ratios(a, b)
+    # Σ d without NaN: of infinite differences the more frequent sign wins; as many of both leave the finite ones.
+    infinite = float(np.sign(logs[np.isinf(logs)]).sum())
+    total = math.copysign(math.inf, infinite) if infinite else float(logs[np.isfinite(logs)].sum())
+    # exp(d̄), the geometric mean of e / e⁰: none if values of both sides are infinite or zero.
+    has_ratio = any((np.isfinite(values) & (values > 0)).all() for values in (a, b))
     interval, t_p = t_test(logs) if np.isfinite([a, b]).all() else (None, None)
     return Pairs(
-        ratio=mean_ratio(a, b),
+        ratio=_exp(total / len(logs)) if has_ratio else None,
         interval=interval,
         diverged=int(np.isinf(a).sum()),
         baseline_diverged=int(np.isinf(b).sum()),
         t_p=t_p,
         sign_flip_p=sign_flip_p(logs),
-        is_better=_total(logs) < 0 if direction == "lower" else _total(logs) > 0,
+        is_better=total < 0 if direction == "lower" else total > 0,
     )
 
 
@@ -130,14 +134,6 @@ def log_ratios(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(ours) - np.log(theirs)
     return np.where(ours == theirs, 0.0, logs)
-
-
-def mean_ratio(ours: np.ndarray, theirs: np.ndarray) -> float | None:
-    """exp(d̄), the geometric mean of e / e⁰; inf or 0 if values of one side are infinite or zero, None if of both."""
-    logs = log_ratios(ours, theirs)
-    if all(not (np.isfinite(values) & (values > 0)).all() for values in (ours, theirs)):
-        return None
-    return _exp(_total(logs) / len(logs))
 
 
 def t_test(logs: np.ndarray) -> tuple[tuple[float, float] | None, float | None]:
@@ -159,7 +155,8 @@ def sign_flip_p(logs: np.ndarray) -> float:
 
     Infinite differences count as the limit of large ones: together they outweigh all finite ones.
     """
-    d = _bounded(logs)
+    outweighing = 4 * np.abs(logs[np.isfinite(logs)]).sum() or 1.0
+    d = np.where(np.isfinite(logs), logs, np.sign(logs) * outweighing)
     d = np.where(np.abs(d) < 1e-14, 0.0, d)  # a ratio that rounding made is a tie
     observed = abs(d.sum()) - 1e-12 * np.abs(d).sum()  # equal sums, added in another order
     if len(d) > EXACT_SEEDS:
@@ -185,10 +182,11 @@ def win_rates(means: Means, direction: Direction = "lower") -> tuple[Wins, ...]:
     rates = []
     every = set().union(*means.values())
     for a, b in itertools.permutations(means, 2):
-        common = means[a].keys() & means[b].keys()
-        signs = [_sign(means[a][title], means[b][title], direction) for title in common]
-        wins, ties, losses = (signs.count(sign) for sign in (1, 0, -1))
-        left_out = len(every) - len(common)
+        pairs = [(means[a][title], means[b][title]) for title in means[a].keys() & means[b].keys()]
+        lower, ties = sum(x < y for x, y in pairs), sum(x == y for x, y in pairs)
+        higher = len(pairs) - lower - ties
+        wins, losses = (lower, higher) if direction == "lower" else (higher, lower)
+        left_out = len(every) - len(pairs)
         rates.append(Wins(method=a, against=b, wins=wins, ties=ties, losses=losses, left_out=left_out))
     return tuple(rates)
 
@@ -250,25 +248,6 @@ def joined(ranks: Sequence[float], names: Sequence[str], difference: float) -> t
             found.append(tuple(names[first : last + 1]))
             reached = last
     return tuple(found)
-
-
-def _sign(a: float, b: float, direction: Direction) -> int:
-    """1 if `a` is better than `b`, 0 if they are the same, −1 if worse."""
-    if a == b:
-        return 0
-    return 1 if (a < b) == (direction == "lower") else -1
-
-
-def _bounded(logs: np.ndarray) -> np.ndarray:
-    """Infinite differences as finite ones that outweigh all others, whatever their signs."""
-    finite = np.where(np.isfinite(logs), logs, 0.0)
-    return np.where(np.isfinite(logs), logs, np.sign(logs) * (4 * np.abs(finite).sum() or 1.0))
-
-
-def _total(logs: np.ndarray) -> float:
-    """Σ d without NaN: of infinite differences the more frequent sign wins; as many of both leave the finite ones."""
-    infinite = float(np.sign(logs[np.isinf(logs)]).sum())
-    return math.copysign(math.inf, infinite) if infinite else float(logs[np.isfinite(logs)].sum())
 
 
 def _exp(value: float) -> float:

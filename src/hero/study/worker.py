@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import tomllib
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hero.config.registry import import_variable
-from hero.errors import OUT_OF_MEMORY, HeroError, is_out_of_memory
+from hero.errors import OUT_OF_MEMORY, HeroError, check_number, is_out_of_memory
 from hero.files import append, write_atomic
 from hero.parallel import LOST
 from hero.runs.config import RunConfig
@@ -47,20 +46,17 @@ class Workers:
     processes: int = 1
 
     def __post_init__(self) -> None:
-        if self.count < (0 if self.cluster is None else 1):
-            raise HeroError(f"`workers`={self.count} is too few; use 1 or more.")
+        several = self.cluster is not None or self.processes > 1
+        check_number("`workers`", self.count, low=1 if several else 0, whole=True)
+        check_number("`cpus`", 1 if self.cpus is None else self.cpus, above=0)
+        check_number("`processes`", self.processes, low=1, whole=True)
+        check_number("`retries`", self.retries, low=0, whole=True)
         if self.cluster not in (None, "local", "auto") and not self.cluster.rpartition(":")[2].isdecimal():
             raise HeroError(f"`cluster`={self.cluster!r} is not an address; use host:port, auto or local.")
         if self.cluster is None and (self.cpus is not None or self.gpus):
             raise HeroError("`cpus` and `gpus` are for a cluster; set `cluster` as well, or only `workers`.")
-        if self.cpus is not None and not 0 < self.cpus < float("inf"):
-            raise HeroError(f"`cpus`={self.cpus:g} is not possible; use a number above 0.")
         if not (0 <= self.gpus <= 1 or (self.gpus > 1 and self.gpus % 1 == 0)):
             raise HeroError(f"`gpus`={self.gpus:g} is not possible; use a fraction up to 1, or a whole number.")
-        if self.processes < 1 or (self.processes > 1 and self.count == 0):
-            raise HeroError(f"`processes`={self.processes} is not possible; use 1, or more with `workers` above 0.")
-        if self.retries < 0:
-            raise HeroError(f"`retries`={self.retries} is too few; use 0 or more.")
 
 
 @dataclass(frozen=True)
@@ -76,14 +72,15 @@ class Failure(NamedTuple):
     """Why a run has no result: one sentence, and the end of its output if that says more."""
 
     sentence: str
-    output: list[str]
+    output: Sequence[str] = ()
     lost: bool = False
     """Whether a process of the run vanished: worth another try, unlike a mistake in its settings."""
 
 
-def variables_of(threads: int, gpus: str | None = None) -> dict[str, str]:
-    """Threads of a worker, and the CUDA devices that it sees; None leaves those as they are."""
-    variables = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+def variables_of(config: RunConfig, threads: int, gpus: str | None) -> dict[str, str]:
+    """The variables of a worker: threads, code that it may import, CUDA devices; None leaves those as they are."""
+    names = import_variable(config.code_names(), os.environ.get("HERO_IMPORT", ""))
+    variables = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "HERO_IMPORT": names}
     return variables if gpus is None else {**variables, "CUDA_VISIBLE_DEVICES": gpus}
 
 
@@ -97,13 +94,9 @@ def start_worker(
     path = StoredRun(run).config_file
     if not path.is_file() or path.read_bytes() != toml.encode():  # an equal id: it keeps other checkpoints
         write_atomic(path, toml.encode())
-    environment = {**os.environ, **variables}
-    values = tomllib.loads(toml)
-    names = values["strategy"], values["backbone"]["name"], values["train"]["optimizer"]
     importable = {
         "PYTHONSAFEPATH": "1",  # -P, also for processes of torchrun
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),  # what we can import
-        "HERO_IMPORT": import_variable(names, environment.get("HERO_IMPORT", "")),
     }
     with (run / LOG).open("ab") as log:
         return subprocess.Popen(
@@ -111,7 +104,7 @@ def start_worker(
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**environment, **importable},
+            env={**os.environ, **variables, **importable},
         )
 
 
@@ -152,7 +145,7 @@ def failure_of(run: Path, code: int) -> Failure | None:
     output = last_lines(run / LOG)
     said = [line.removeprefix("hero: ") for line in output if line.startswith("hero: ")]
     if code > 0 and said and output[-1].startswith(("hero: ", "=====")):  # torchrun adds a report, which ends so
-        return Failure(with_log(said[-1], run), [], lost=said[-1] == LOST)
+        return Failure(with_log(said[-1], run), lost=said[-1] == LOST)
     if code > 0:
         return Failure(with_log(f"its process crashed with exit code {code}.", run), output[-12:])
     name = signal.Signals(-code).name
@@ -160,16 +153,13 @@ def failure_of(run: Path, code: int) -> Failure | None:
     return Failure(with_log(f"its process was ended by {name}{cause}.", run), output[-12:], lost=True)
 
 
-def crash_of(run: Path, error: Exception) -> Failure:
-    """The failure of a run that raised `error` in this process; its traceback goes to the log of the run."""
-    if isinstance(error, HeroError):
-        return Failure(str(error), [])
-    if is_out_of_memory(error):
-        return Failure(OUT_OF_MEMORY, [])
-    lines = traceback.format_exception(error)
+def crash_of(run: Path, error: Exception) -> str:
+    """Why a run that raised `error` in this process has no result; a traceback goes to the log of the run."""
+    if isinstance(error, HeroError) or is_out_of_memory(error):
+        return str(error) if isinstance(error, HeroError) else OUT_OF_MEMORY
     run.mkdir(parents=True, exist_ok=True)
-    append(run / LOG, "".join(lines))
-    return Failure(with_log(f"it crashed ({type(error).__name__}: {error}).", run), [])
+    append(run / LOG, "".join(traceback.format_exception(error)))
+    return with_log(f"it crashed ({type(error).__name__}: {error}).", run)
 
 
 def with_log(sentence: str, run: Path) -> str:
@@ -197,20 +187,16 @@ def end_with_parent() -> None:
 
 
 def main(run: str, data_dir: str, processes: str = "1") -> None:
-    """The worker process, or the one that starts several of them."""
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    if int(processes) > 1:
-        start_processes(int(processes), run, data_dir)
-        return
-    sys.argv = ["hero", "train", "--resume", run, "--data", data_dir]
-    runpy.run_module("hero", run_name="__main__")
+    """The worker process, or the one that starts several of them by torchrun.
 
-
-def start_processes(count: int, run: str, data_dir: str) -> None:
-    """The processes of a run on this machine by torchrun; they meet at files and talk over the loopback interface.
-
-    By itself torchrun opens a port on all interfaces, to which anybody may connect.
+    They meet at files and talk over the loopback interface: by itself torchrun opens a port on all interfaces, to which
+    anybody may connect.
     """
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    if processes == "1":
+        sys.argv = ["hero", "train", "--resume", run, "--data", data_dir]
+        runpy.run_module("hero", run_name="__main__")
+        return
     from torch.distributed.run import main as torchrun
 
     loopback = "lo0" if sys.platform == "darwin" else "lo"
@@ -222,7 +208,7 @@ def start_processes(count: int, run: str, data_dir: str) -> None:
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
         meeting = ["--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file", "--rdzv-endpoint", f"{folder}/meeting"]
-        torchrun(["--nproc-per-node", str(count), *meeting, "-m", "hero.study.worker", run, data_dir])
+        torchrun(["--nproc-per-node", processes, *meeting, "-m", "hero.study.worker", run, data_dir])
 
 
 if __name__ == "__main__":

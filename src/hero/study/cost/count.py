@@ -9,8 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
@@ -23,43 +22,32 @@ from hero.method.metrics import CHUNK_VALUES
 from hero.models import BACKBONES, count_parameters
 from hero.records import Record
 from hero.runs.config import RunConfig
-from hero.study.cost.phases import Phase, cache_bytes, phases_of, windows_repeat
+from hero.strategies import Strategy, TrainSettings
+from hero.strategies.hero import HeroStrategy, RelativeStrategy
 from hero.training.memory import KeptForBackward
 
 SIZES = (2, 3)
 """Batches that are counted on the CPU; not 1, at which some copies become views and the line would be another."""
 
 
-class PhaseFlops(Record):
-    """FLOPs of one update of a phase."""
+class Phase(Record):
+    """Updates of the same cost, which repeating update `step` repeats: `flops`, and `seconds` where measured."""
 
     name: str
     updates: int
-    flops: int
-
-
-class PhaseTime(Record):
-    """Seconds of one update of a phase."""
-
-    name: str
-    updates: int
-    seconds: float
+    step: int
+    flops: int = 0
+    seconds: float | None = None
 
 
 class Measurement(Record):
-    """A few real updates of a run; memory in bytes, None where the system does not tell."""
+    """How a few real updates of a run were made; memory in bytes, None where the system does not tell."""
 
-    phases: tuple[PhaseTime, ...]
     compiled: bool
     device: str
     threads: int
     peak_memory: int | None
     available_memory: int | None
-
-    @property
-    def run_seconds(self) -> float:
-        """All updates, without validation."""
-        return sum(phase.updates * phase.seconds for phase in self.phases)
 
 
 class Description(Record):
@@ -81,7 +69,7 @@ class Description(Record):
     windows: int
     step_flops: int
     """One step of one sample."""
-    phases: tuple[PhaseFlops, ...]
+    phases: tuple[Phase, ...]
     memory: dict[str, int]
     streamed: tuple[str, ...] = ()
     """Splits that stay in their file; only the parts in use are in memory."""
@@ -94,9 +82,13 @@ class Description(Record):
         """All updates."""
         return sum(phase.updates * phase.flops for phase in self.phases)
 
+    @property
+    def run_seconds(self) -> float:
+        """All updates as measured, without validation."""
+        return sum(phase.updates * (phase.seconds or 0.0) for phase in self.phases)
 
-@dataclass(frozen=True)
-class Count:
+
+class Count(NamedTuple):
     """The cost of one update: FLOPs, and bytes kept for backward, by the strategy, and in its caches."""
 
     flops: int
@@ -109,22 +101,24 @@ def describe(config: RunConfig) -> Description:
     """Count the run of `config`. Draws nothing, writes nothing."""
     source, windows = config.source, empty_windows(config)
     state = (source.channels, *source.space)
-    inputs = (config.train.history * state[0] + len(source.known), *state[1:])
+    batch = min(config.train.batch, windows.count)
     model = config.build_operator()
     with torch.random.fork_rng(devices=[]):  # dropout may draw
         phases = phases_of(config.untrained_strategy, windows)
-        counts = count_updates(config, model, phases, min(config.train.batch, windows.count))
-        step_flops = count_step(model, inputs)
-    trained = sum(nbytes(p) for p in model.parameters() if p.requires_grad)
+        step_flops, counts = count_updates(config, model, phases, batch)
+    trained = sum(p.nbytes for p in model.parameters() if p.requires_grad)
     frames = {name: config.split(name).trajectories * (config.split(name).steps + 1) for name in SPLITS}
-    files = {name: 4 * count * torch.Size(state).numel() for name, count in frames.items()}
+    files = {name: 4 * count * math.prod(state) for name, count in frames.items()}
     streamed = tuple(name for name in SPLITS if source.files and source.files.is_streamed(name))
+    # Of streamed training data: the batch in use, those read ahead, and the open files.
+    states = (config.train.history + config.train.unroll) * source.channels + len(source.known)
+    in_use = (AHEAD + 1) * 4 * batch * states * math.prod(source.space) + KEPT * CACHE_BYTES
     memory = {
-        "parameters": sum(map(nbytes, model.parameters())),
+        "parameters": sum(p.nbytes for p in model.parameters()),
         "gradients": trained,
         "optimizer": 2 * trained,
         "activations": max(count.activations for count in counts),
-        "training data": window_bytes(config, windows) if "train" in streamed else files["train"],
+        "training data": in_use if "train" in streamed else files["train"],
         "validation data": min(files["val"], 4 * CHUNK_VALUES) if "val" in streamed else files["val"],
         "strategy state": counts[-1].state,
         "strategy caches": counts[-1].caches,
@@ -138,19 +132,18 @@ def describe(config: RunConfig) -> Description:
         },
         parameters=count_parameters(model),
         parts=parts_of(model),
-        input=inputs,
-        output=(config.train.bundle * state[0], *state[1:]),
-        batch=min(config.train.batch, windows.count),
+        input=(config.train.history * source.channels + len(source.known), *source.space),
+        output=(config.train.bundle * source.channels, *source.space),
+        batch=batch,
         unroll=config.train.unroll,
         windows=windows.count,
         step_flops=step_flops,
         phases=tuple(
-            PhaseFlops(name=phase.name, updates=phase.updates, flops=count.flops)
-            for phase, count in zip(phases, counts, strict=True)
+            phase.model_copy(update={"flops": count.flops}) for phase, count in zip(phases, counts, strict=True)
         ),
         memory={**memory, "total": sum(memory.values())},
         streamed=streamed,
-        files={**files, "weights": sum(map(nbytes, model.state_dict().values()))},
+        files={**files, "weights": sum(tensor.nbytes for tensor in tensors_in(model.state_dict()))},
     )
 
 
@@ -160,6 +153,12 @@ SHAPE = ("width", "depth", "levels", "modes", "heads", "slices")
 
 def network_sentence(config: RunConfig) -> str:
     """The network of a configuration, its parameters and the FLOPs of an update, the mean over the run."""
+
+    def numbers(value: Any) -> str:
+        """One number, or one per axis; a single number where all are equal."""
+        several = value if isinstance(value, tuple | list) else (value,)
+        return " x ".join(map(str, several if len(set(several)) > 1 else several[:1]))
+
     found, settings = describe(config), config.backbone.model_dump()
     shape = [f"{name} {numbers(settings[name])}" for name in SHAPE if name in settings]
     size = f" of size {settings['size']}" if "size" in settings else ""
@@ -169,81 +168,89 @@ def network_sentence(config: RunConfig) -> str:
     )
 
 
-def numbers(value: Any) -> str:
-    """One number, or one per axis; a single number where all are equal."""
-    several = value if isinstance(value, tuple | list) else (value,)
-    return " x ".join(map(str, several if len(set(several)) > 1 else several[:1]))
-
-
 def empty_windows(config: RunConfig) -> Batches:
     """The run's windows without their data, for how many there are."""
     return config.windows(torch.empty(config.split("train").trajectories, config.split("train").steps + 1, 0))
 
 
-def window_bytes(config: RunConfig, windows: Batches) -> int:
-    """Bytes of streamed training data at one time: the batch in use, those read ahead, and the open files."""
-    source, train = config.source, config.train
-    states = (train.history + train.unroll) * source.channels + len(source.known)
-    batch = 4 * min(train.batch, windows.count) * states * math.prod(source.space)
-    return (AHEAD + 1) * batch + KEPT * CACHE_BYTES
+def phases_of(strategy: Strategy[Any], windows: Batches) -> list[Phase]:
+    """Updates that a strategy makes early, late, and while a cache is filled; they add up to train.steps.
 
-
-def count_updates(config: RunConfig, model: nn.Module, phases: Sequence[Phase], batch: int) -> list[Count]:
-    """The cost of one update of each phase with `batch` windows."""
-    try:
-        return count_at(config, without_numbers(model), phases, batch)
-    except Exception:  # whatever a user's module may raise when there are no numbers to look at
-        pairs = zip(*(count_at(config, model, phases, size) for size in SIZES), strict=True)
-
-    def line(low: int, high: int) -> int:
-        """All is affine in the batch: weights that are folded once per step do not depend on it."""
-        return low + (batch - SIZES[0]) * (high - low) // (SIZES[1] - SIZES[0])
-
-    return [
-        Count(line(a.flops, b.flops), line(a.activations, b.activations), state=b.state, caches=b.caches)
-        for a, b in pairs
+    HERO's cache saves much of the lagged candidate, once it is filled after a refresh.
+    """
+    steps = strategy.train.steps
+    if not isinstance(strategy, RelativeStrategy):
+        return [Phase(name="training", updates=steps, step=steps - 1)]
+    start, filling, between = strategy.settings.start, 0, steps - 1
+    last_refresh = between
+    if isinstance(strategy, HeroStrategy):
+        refresh = strategy.settings.refresh
+        last_refresh = start + (steps - 1 - start) // refresh * refresh
+        between = steps - 1 if steps - 1 != last_refresh else steps - 2
+        if strategy.settings.lambda_max and windows_repeat(strategy.train):
+            filling = filling_updates(windows, start, steps, refresh)
+    found = [
+        ("before hero.start", start, start - 1),
+        ("cache filling", filling, last_refresh),
+        ("cache filled" if filling else "after hero.start", steps - start - filling, between),
     ]
+    return [Phase(name=name, updates=updates, step=step) for name, updates, step in found if updates > 0]
 
 
-def count_step(model: nn.Module, inputs: tuple[int, ...]) -> int:
-    """FLOPs of one step of one sample."""
+def filling_updates(windows: Batches, start: int, steps: int, refresh: int) -> int:
+    """How many updates roll the lagged operator out because a window of theirs is not in the cache: the expectation.
+
+    With E batches of B windows per epoch and a refresh at position p of an epoch, the E - p batches left are all new.
+    Of the next epoch's windows a share p/E is still missing, and a batch meets one with probability 1 - (1 - p/E)^B.
+    """
+    epoch, total = windows.per_epoch, 0.0
+    for step in range(start, steps, refresh):
+        length = min(refresh, steps - step)
+        position = step % epoch
+        first = min(length, epoch - position)
+        second = min(length - first, epoch)
+        total += first + second * (1 - (1 - position / epoch) ** windows.batch)
+    return round(total)
+
+
+def windows_repeat(train: TrainSettings) -> bool:
+    """Whether windows are identical on every visit, so that results can be cached per window."""
+    return train.curriculum == "fixed" and not train.noise and train.scale == 1
+
+
+def count_updates(config: RunConfig, model: nn.Module, phases: Sequence[Phase], batch: int) -> tuple[int, list[Count]]:
+    """FLOPs of one step of one sample, and the cost of one update of each phase with `batch` windows."""
     try:
-        return count_forward(without_numbers(model), torch.ones(1, *inputs, device="meta"))
-    except Exception:  # as above
-        return count_forward(model, torch.ones(1, *inputs))
+        return count_at(config, copy.deepcopy(model).to("meta"), phases, batch)
+    except Exception:  # whatever a user's module may raise when there are no numbers to look at
+        (step, low), (_, high) = (count_at(config, model, phases, size) for size in SIZES)
+    # All is affine in the batch: weights that are folded once per step do not depend on it.
+    more = batch - SIZES[0]
+    pairs = (zip(*counts, strict=True) for counts in zip(low, high, strict=True))
+    return step, [Count(*(a + more * (b - a) for a, b in pair)) for pair in pairs]
 
 
-@torch.no_grad()
-def count_forward(model: nn.Module, x: Tensor) -> int:
-    """FLOPs of one call, after a first one that may fill the caches of the model."""
-    model(x)
-    with FlopCounterMode(display=False) as counter:
-        model(x)
-    return counter.get_total_flops()
-
-
-def without_numbers(model: nn.Module) -> nn.Module:
-    """A copy on the meta device."""
-    return copy.deepcopy(model).to("meta")
-
-
-def count_at(config: RunConfig, model: nn.Module, phases: Sequence[Phase], size: int) -> list[Count]:
-    """The cost of one update of each phase with `size` windows, counted while they are done one after the other.
+def count_at(config: RunConfig, model: nn.Module, phases: Sequence[Phase], size: int) -> tuple[int, list[Count]]:
+    """FLOPs of one step of one sample, and the cost of one update of each phase with `size` windows.
 
     They are the same windows each time, so that the phase after the one that fills a cache finds it filled.
     """
     source, windows = config.source, empty_windows(config).count
-    space = source.space
     device = next(model.parameters()).device
     past, future = (
-        torch.ones(size, n, source.channels, *space, device=device) for n in (config.train.history, config.train.unroll)
+        torch.ones(size, n, source.channels, *source.space, device=device)
+        for n in (config.train.history, config.train.unroll)
     )
-    mu = torch.ones(size, len(source.known), *space, device=device) if source.known else None
+    mu = torch.ones(size, len(source.known), *source.space, device=device) if source.known else None
     context = Context(past, mu)
+    with torch.no_grad():
+        model(context.inputs())  # the first call of a model, which may fill caches, is not a part of an update
+        with FlopCounterMode(display=False) as counter:
+            model(context.inputs()[:1])
+    step_flops = counter.get_total_flops()
     strategy = config.make_strategy()
     # The last windows by number: the caches then get the size that they have when all windows are in them.
     index = torch.arange(size) + max(0, windows - size) if windows_repeat(config.train) else None
-    count_forward(model, context.inputs())  # the first call of a model is not a part of an update
     counts = []
     for phase in phases:
         batch = Batch(context, future, phase.step, index, Generator().manual_seed(0))
@@ -251,14 +258,10 @@ def count_at(config: RunConfig, model: nn.Module, phases: Sequence[Phase], size:
         with FlopCounterMode(display=False) as counter, kept.hooks():
             strategy.loss(model, batch).value.backward()
         model.zero_grad(set_to_none=True)
-        state = sum(map(nbytes, tensors_in(strategy.state_dict())))
-        counts.append(Count(counter.get_total_flops(), kept.nbytes(), state, cache_bytes(strategy)))
-    return counts
-
-
-def nbytes(tensor: Any) -> int:
-    """Bytes of a tensor; 0 for the other things that a state dict may hold."""
-    return tensor.numel() * tensor.element_size() if isinstance(tensor, Tensor) else 0
+        state = sum(tensor.nbytes for tensor in tensors_in(strategy.state_dict()))
+        caches = strategy.state.cache.nbytes() if isinstance(strategy, RelativeStrategy) else 0
+        counts.append(Count(counter.get_total_flops(), kept.nbytes(), state, caches))
+    return step_flops, counts
 
 
 def tensors_in(state: Any) -> Iterator[Tensor]:

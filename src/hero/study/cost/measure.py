@@ -16,11 +16,10 @@ import torch
 
 from hero.data import split_path
 from hero.data.trajectories import Trajectories
-from hero.errors import HeroError
+from hero.errors import HeroError, check_number
 from hero.runs.config import RunConfig
 from hero.runs.folder import choose_device, load_data
-from hero.study.cost.count import Measurement, PhaseTime, describe, readable
-from hero.study.cost.phases import phases_of, windows_repeat
+from hero.study.cost.count import Description, Measurement, Phase, describe, phases_of, readable, windows_repeat
 from hero.training.compile import find_compiler
 from hero.training.memory import available_memory, peak_memory, reset_peak
 from hero.training.update import Trainee, update
@@ -32,33 +31,39 @@ WARM_UP = 2
 """Updates before the measured ones: the first allocate."""
 
 
-def measure(config: RunConfig, data_dir: Path, updates: int = UPDATES, available: int | None = None) -> Measurement:
-    """Do `updates` updates of each phase of the run of `config`.
+def measure(config: RunConfig, data_dir: Path, updates: int = UPDATES, available: int | None = None) -> Description:
+    """The description of a run with the time and memory of `updates` updates of each of its phases.
 
     `available` is the memory that the run may take, by default all that the machine has left; HeroError if that is less
-    than must be held at once.
+    than must be held at once: better than being ended by the out-of-memory killer.
     """
-    if updates < 1:
-        raise HeroError(f"`updates`={updates} measures nothing; use at least 1.")
+    check_number("`updates`", updates, low=1, whole=True)
     device = choose_device(config.train.device)
     available = available_memory(device) if available is None else available
+    found = describe(config)
+    memory = found.memory
+    needed = memory["total"] - (0 if device.type == "cpu" else memory["validation data"])  # which stays on the host
+    if available is not None and needed > available:
+        raise HeroError(
+            f"the run needs {readable(needed, 'B')} ({readable(memory['activations'], 'B')} of them activations) "
+            f"and {readable(available, 'B')} are available; lower train.batch, train.unroll or the backbone."
+        )
     with torch.random.fork_rng(devices=[]):  # dropout may draw
-        memory = describe(config).memory
-        refuse_too_large(memory, device, available)
         dry_run = DryRun(config, data_dir, device)
         reset_peak(device)
-        phases = dry_run.phases(updates)
+        seconds = dry_run.seconds(updates).values()
         peak = peak_memory(device)
     if device.type == "cpu" and peak is not None:
         peak += memory["strategy caches"]  # reserved, but hardly a page of them was touched here
-    return Measurement(
-        phases=phases,
+    timed = (phase.model_copy(update={"seconds": each}) for phase, each in zip(found.phases, seconds, strict=True))
+    measured = Measurement(
         compiled=dry_run.compiled,
         device=str(device),
         threads=torch.get_num_threads(),
         peak_memory=peak,
         available_memory=available,
     )
+    return found.model_copy(update={"phases": tuple(timed), "measured": measured})
 
 
 class DryRun:
@@ -88,23 +93,19 @@ class DryRun:
         wait_for(self.device)
         return time.perf_counter() - begin
 
-    def phases(self, updates: int) -> tuple[PhaseTime, ...]:
+    def seconds(self, updates: int) -> dict[Phase, float]:
         """Median seconds of an update of each phase, in turn: a slow moment of the machine then meets all of them.
 
         They share their windows, so that a cache is filled by the phase before the one that finds it filled.
         """
         phases = phases_of(self.trainee.strategy, self.windows)
         rounds = [[self.update(0, phase.step) for phase in phases] for _ in range(WARM_UP + updates)]
-        medians = map(statistics.median, zip(*rounds[WARM_UP:], strict=True))
-        return tuple(
-            PhaseTime(name=phase.name, updates=phase.updates, seconds=each)
-            for phase, each in zip(phases, medians, strict=True)
-        )
+        return dict(zip(phases, map(statistics.median, zip(*rounds[WARM_UP:], strict=True)), strict=True))
 
     def seconds_per_update(self, updates: int) -> float:
         """The mean over a whole run, from a few updates of each of its phases."""
-        phases = self.phases(updates)
-        return sum(phase.updates * phase.seconds for phase in phases) / sum(phase.updates for phase in phases)
+        seconds = self.seconds(updates)
+        return sum(phase.updates * each for phase, each in seconds.items()) / sum(phase.updates for phase in seconds)
 
 
 def seconds_in_turns(
@@ -113,7 +114,7 @@ def seconds_in_turns(
     turns: int = TURNS,
     advance: Callable[..., None] = lambda **_: None,
 ) -> dict[str, list[float]]:
-    """Seconds of an update of each run in every turn: a slow moment of the machine then meets all of them."""
+    """Mean seconds of an update of each run in every turn: a slow moment of the machine then meets all of them."""
     with torch.random.fork_rng(devices=[]):  # dropout may draw
         dry_runs = {}
         for name, config in configs.items():
@@ -150,13 +151,3 @@ def some_states(config: RunConfig, name: str, length: int, count: int | None = N
         states = torch.ones(count or split.trajectories, source.channels, *source.space)
     mu = torch.ones(len(states), len(source.known), *source.space) if source.known else None
     return Trajectories(states[:, None].repeat(1, length, *(1,) * (states.dim() - 1)), mu)
-
-
-def refuse_too_large(memory: Mapping[str, int], device: torch.device, available: int | None) -> None:
-    """Refuse early instead of being ended by the out-of-memory killer."""
-    needed = memory["total"] - (0 if device.type == "cpu" else memory["validation data"])  # which stays on the host
-    if available is not None and needed > available:
-        raise HeroError(
-            f"the run needs {readable(needed, 'B')} ({readable(memory['activations'], 'B')} of them activations) "
-            f"and {readable(available, 'B')} are available; lower train.batch, train.unroll or the backbone."
-        )
