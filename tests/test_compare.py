@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 import hero
 import hero.study.compare as module
-from conftest import TINY, Call, options, tiny
-from hero.cli import main
+from conftest import TINY, Call, tiny
 from hero.cli.options import seed_numbers
 from hero.errors import HeroError
 from hero.files import write_json
@@ -24,58 +21,9 @@ from hero.study.collect import Places
 from hero.study.compare import at_cost, logged_seconds, plan_comparison, relative_costs
 from hero.study.cost.count import empty_windows
 from hero.study.plans import strategy_rows
-from hero.study.records import FILE, MethodRow, SeedCell, StudyResult
-from hero.study.run import run
-from hero.study.statistics import compare_pairs
-from hero.study.worker import Workers
+from hero.study.records import FILE, StudyResult
 
 NAMES = ["push_forward", "hero"]
-SEEDS = [0, 1]
-
-
-def command(runs: Path, data: Path, *more: object) -> list[object]:
-    chosen = ["--strategies", ",".join(NAMES), "--seeds", len(SEEDS), "--workers", 0]
-    return ["compare", "burgers", "--preset", "paper", *options(), *chosen, "--runs", runs, "--data", data, *more]
-
-
-@pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
-    """The runs folder of a finished comparison."""
-    runs = tmp_path_factory.mktemp("runs")
-    assert main([str(part) for part in command(runs, data_dir)]) == 0
-    return runs
-
-
-@pytest.fixture
-def again(compared: Path, runs_dir: Path) -> Path:
-    """A copy that a test may damage."""
-    shutil.copytree(compared, runs_dir)
-    return runs_dir
-
-
-def folder_of(runs: Path) -> Path:
-    (folder,) = runs.glob("compare-*")
-    return folder
-
-
-def stored(runs: Path) -> StudyResult:
-    return StudyResult.read(folder_of(runs) / FILE)
-
-
-def compare(runs: Path, data: Path) -> StudyResult:
-    """The comparison in this process, from Python."""
-    settings = {"task.name": "burgers", **TINY}
-    return run(plan_comparison(settings, NAMES, SEEDS, runs, data), runs, data, Workers(count=0))
-
-
-def cell_of(row: MethodRow, key: str) -> SeedCell:
-    cell = row.cells[key]
-    assert cell is not None
-    return cell
-
-
-def errors_of(runs: Path, name: str, seed: int) -> np.ndarray:
-    return Run(runs / tiny(strategy=name, seed=seed).run_id()).errors.score
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -90,32 +38,6 @@ def test_a_seed_shares_weights_and_batches(name: str) -> None:
         assert all(torch.equal(weights[key], expected[key]) for key in expected)
     other = tiny(strategy=name, seed=4)
     assert not torch.equal(empty_windows(other).indices(0), empty_windows(base).indices(0))
-
-
-def test_the_numbers_are_those_of_the_runs(compared: Path) -> None:
-    result = stored(compared)
-    (group,) = result.groups
-    assert (result.study, result.folder, result.title) == (
-        "compare",
-        folder_of(compared).name,
-        "Comparison at equal steps",
-    )
-    assert [row.strategy for row in group.rows] == NAMES
-    base, ours = (np.stack([errors_of(compared, name, seed)[:, 99] for seed in SEEDS]) for name in NAMES)
-    for row, errors in zip(group.rows, (base, ours), strict=True):
-        of_seed = errors.mean(axis=1)
-        cell = cell_of(row, "nrmse@100")
-        assert cell.values == pytest.approx(of_seed)
-        assert cell.mean == pytest.approx(of_seed.mean())
-        assert cell.std == pytest.approx(of_seed.std(ddof=1))
-        assert (row.diverged, row.rollouts) == (0, 4)
-    assert cell_of(group.rows[0], "cost").values == (1, 1)
-    # The one statistic of studies and comparisons: paired by seed, on log ratios.
-    (test,) = result.statistics[0].tests
-    pairs = compare_pairs(ours.mean(axis=1).tolist(), base.mean(axis=1).tolist())
-    assert (test.ratio, test.t_p) == pytest.approx((pairs.ratio, pairs.t_p))
-    assert test.interval == pytest.approx(pairs.interval)
-    assert (test.label, test.baseline, test.seeds) == ("FNO-HERO", "FNO-PF", (0, 1))
 
 
 def test_the_baseline_is_push_forward_or_the_first(tmp_path: Path) -> None:
@@ -198,13 +120,23 @@ def test_by_default_every_strategy_has_the_recipe(call: Call, runs_dir: Path, da
     code, out, err = call("compare", "burgers", *settings, *chosen, *folders)
     assert code == 0, err
     assert "every strategy with the settings of the preset recipe" in out
-    recipe = PRESETS[RECOMMENDED]
-    assert stored(runs_dir).changed["train.optimizer"] == recipe["train.optimizer"]
+    (folder,) = runs_dir.glob("compare-*")
+    result = StudyResult.read(folder / FILE)
+    assert (result.study, result.folder, result.title) == ("compare", folder.name, "Comparison at equal steps")
+    assert result.changed["train.optimizer"] == PRESETS[RECOMMENDED]["train.optimizer"]
+    assert [row.label for row in result.rows] == ["FNO-PF (recipe)", "FNO (else recipe)"]
+    for row in result.rows:
+        score = Run(runs_dir / row.runs[0].run).errors.score
+        assert [cell and cell.mean for cell in (row.cells["nrmse@100"],)] == [pytest.approx(score[:, 99].mean())]
+    costs = [row.cells["cost"] for row in result.rows]
+    assert [cell and cell.values for cell in costs[:1]] == [(1,)]
+    assert result.statistics[0].tests[0].baseline == "FNO-PF (recipe)"
+    assert "Cost: time of an update over the time of push_forward" in (folder / "table.md").read_text()
+    assert (folder / "curves-burgers-fno.png").is_file()
     runs = {path.parent.name for path in runs_dir.glob("*/config.toml")}
     assert make_config(RECOMMENDED, overrides={"task.name": "burgers", **short}).run_id() in runs
-    assert [row.label for row in stored(runs_dir).rows] == ["FNO-PF (recipe)", "FNO (else recipe)"]
     again = hero.compare(
         "burgers", ["push_forward", "one_step"], seeds=1, runs=runs_dir, data_dir=data_dir, settings=short
     )
-    assert not again.failed
+    assert not again.study.failed
     assert {path.parent.name for path in runs_dir.glob("*/config.toml")} == runs

@@ -19,7 +19,7 @@ from hero.models import BACKBONES
 from hero.report.inputs import Curves, ReportedRun, ReportInputs
 from hero.report.listing import method_title, title_of
 from hero.strategies import STRATEGIES
-from hero.study.collect import PlannedRow, RunNumbers, finished_row, numbers_of, persistence_of, published_numbers
+from hero.study.collect import PlannedRow, RunNumbers, finished_row, numbers_of, published_numbers
 from hero.study.records import (
     Group,
     MethodRow,
@@ -129,7 +129,7 @@ def study_of_runs(runs: Sequence[ReportedRun], scoring: Scoring | None = None) -
         rows = tuple(_row(label, seeds, columns, scoring) for label, seeds in _methods(some))
         title = f"{some[0].config.source.title}, {title_of(BACKBONES, backbone)}"
         first = some[0]
-        idle = persistence_of(first.metrics, first.errors_in(scoring), columns, scoring)
+        idle = numbers_of(first.metrics, first.errors_in(scoring), columns, scoring).persistence
         groups.append(Group(title=title, task=task, backbone=backbone, rows=rows).model_copy(update=idle))
     count = f"{len(runs)} runs" if len(runs) > 1 else method_title(runs[0].config.strategy)
     title = count if len(groups) > 1 else f"{groups[0].title}{':' if len(runs) > 1 else ','} {count}"

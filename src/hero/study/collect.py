@@ -110,6 +110,8 @@ class RunNumbers:
     channels: Mapping[str, float] = field(default_factory=dict)
     """The error at the last step of each channel."""
     shortfalls: tuple[Shortfall, ...] = ()
+    persistence: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """The fields of a group with the numbers of keeping the first state of the test rollouts."""
 
 
 Paper = Mapping[str, Published]
@@ -132,13 +134,14 @@ Reader = Callable[[PlannedGroup, Sequence[MetricColumn], Places], Iterator[Group
 
 def read_rollouts(group: PlannedGroup, columns: Sequence[MetricColumn], places: Places) -> Iterator[Group]:
     """Numbers of metrics.json."""
-    idle: dict[str, dict[str, float]] = {}
+    idle: dict[str, Mapping[str, float]] = {}
 
     def read(run: Run) -> RunNumbers:
         metrics, errors = run.metrics, run.errors  # figures need the errors: a run without them is in neither
         assert metrics is not None
-        idle.update(idle or persistence_of(metrics, errors, columns, places.scoring))  # the same for every run
-        return numbers_of(metrics, errors, columns, places.scoring)
+        found = numbers_of(metrics, errors, columns, places.scoring)
+        idle.update(idle or found.persistence)  # the same for every run
+        return found
 
     rows = [read_row(row, columns, places, read, paper_of(group, row)) for row in group.rows]
     yield group_of(group, rows).model_copy(update=idle)
@@ -148,29 +151,22 @@ def numbers_of(
     metrics: Metrics, errors: Errors | None, columns: Sequence[MetricColumn], scoring: Scoring
 ) -> RunNumbers:
     """The numbers of one run in a scoring."""
+
+    def at_last(channels: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+        return {name: numbers[scoring.last] for name, numbers in channels.items() if scoring.last in numbers}
+
     found = metrics.over(scoring, errors)
     splits = {"val": found.val, "test": found.test}
+    kept = found.baselines.get("persistence", Baseline(test={}))
+    idle = {c.key: kept.test[c.metric] for c in columns if c.split == "test" and c.metric in kept.test}
     return RunNumbers(
         {c.key: splits[c.split][c.metric] for c in columns if c.split and c.metric in splits[c.split]},
         diverged(errors.score) if errors else 0,
         len(errors.score) if errors else 0,
-        at_last(found.channels, scoring),
+        at_last(found.channels),
         tuple(metrics.shortfalls),
+        {"persistence": idle, "persistence_channels": at_last(kept.channels)} if idle else {},
     )
-
-
-def at_last(channels: Mapping[str, Mapping[str, float]], scoring: Scoring) -> dict[str, float]:
-    """The error of each channel at the last step."""
-    return {name: numbers[scoring.last] for name, numbers in channels.items() if scoring.last in numbers}
-
-
-def persistence_of(
-    metrics: Metrics, errors: Errors | None, columns: Sequence[MetricColumn], scoring: Scoring
-) -> dict[str, dict[str, float]]:
-    """The fields of a group with the numbers of keeping the first state on the test set of a run."""
-    baseline = metrics.over(scoring, errors).baselines.get("persistence", Baseline(test={}))
-    found = {c.key: baseline.test[c.metric] for c in columns if c.split == "test" and c.metric in baseline.test}
-    return {"persistence": found, "persistence_channels": at_last(baseline.channels, scoring)} if found else {}
 
 
 def group_of(group: PlannedGroup, rows: Sequence[MethodRow]) -> Group:
