@@ -18,7 +18,6 @@ import foreign
 from foreign import T_STEP, grid, refused, states
 from hero.data import Split, get_task, load_split, split_path
 from hero.data.files import handles
-from hero.data.files.checks import uneven_times
 from hero.data.files.recording import Recording
 from hero.data.formats import FORMATS, open_recording
 
@@ -35,13 +34,6 @@ def check(recording: Recording, u: np.ndarray, names: str) -> None:
         np.testing.assert_array_equal(whole, run)
         np.testing.assert_array_equal(trajectory.read(slice(1, 6, 2), some), run[1:6:2, some])
         assert trajectory.read(slice(2, 2), [0]).shape == (0, 1, *u.shape[3:])
-
-
-def is_uneven(path: Path) -> bool:
-    """Whether the times of a file are its one problem; no note tells of them."""
-    recording = open_recording(path)
-    assert not any("time" in note for note in recording.notes)
-    return [one.kind for one in uneven_times(recording)] == ["time step"]
 
 
 class Case(NamedTuple):
@@ -281,14 +273,6 @@ def test_order_of_axes_comes_from_lengths(tmp_path: Path) -> None:
         del file["tensor"]
         file["tensor"] = u[:, :, 0, :9]
     refused(tmp_path / "a.h5", "tensor", "(3, 7, 9)", "data.layout")
-
-
-def test_times_that_differ_between_trajectories_are_a_problem(tmp_path: Path) -> None:
-    foreign.pdearena(tmp_path / "a.h5", states((3, 5, 3, 8, 6)), "train", np.zeros(3))
-    for change, uneven in ((0, False), (1, False), (np.arange(5), True)):  # a later start is no difference
-        with h5py.File(tmp_path / "a.h5", "r+") as file:
-            file["train/t"][1] += change
-        assert is_uneven(tmp_path / "a.h5") == uneven
 
 
 def pbdl_by_frame(path: Path, u: np.ndarray) -> None:

@@ -90,15 +90,6 @@ def test_means_are_over_valid_points_with_their_weights() -> None:
     assert "mean:a" not in words(uneven)
 
 
-def test_a_mean_that_follows_the_clock_is_told_and_not_kept() -> None:
-    forced = waves() + np.sin(0.2 * np.arange(30))[None, :, None, None]
-    found = {one.kind: one for one in find_invariants(surveyed(forced), "a")}
-    assert not found["mean"].kept
-    assert not found["clock"].kept
-    own = waves() + np.cumsum(np.random.default_rng(3).normal(size=(6, 30)), axis=1)[..., None, None]
-    assert "clock" not in {one.kind for one in find_invariants(surveyed(own), "a")}
-
-
 def test_bounds_are_zero_or_values_that_many_points_have() -> None:
     rng = np.random.default_rng(4)
     fraction = np.clip(waves() + 0.5 * rng.normal(size=(6, 30, 1, 1)), 0, 1)

@@ -1,4 +1,7 @@
-"""Every layout, written as its authors write it, is diagnosed and loaded; one of each kind goes through the flow."""
+"""Layouts of each kind, written as their authors write them, are diagnosed, loaded and go through the flow.
+
+That each layout is read back bit for bit is in test_formats_hdf5.py and test_formats_arrays.py.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ import pytest
 import torch
 
 import foreign
-import foreign_arrays
 import hero
 from conftest import Call
 from hero.analysis.doctor import diagnose
@@ -20,9 +22,7 @@ from hero.report.doctor import figures
 from hero.runs.config import make_config
 from hero.runs.folder import Run, load_data
 from test_files import FNO, SMALL, settings, waves, write_pdearena, write_well
-from test_formats_hdf5 import CASES, Case
 
-Write = Callable[[Path], Any]
 CLOUD = ["backbone.width=8", "backbone.heads=2"]
 
 
@@ -42,53 +42,17 @@ def write_cloud(path: Path) -> None:
     np.savez(path, coords=x, u=u.astype("f4"), dt=0.1)
 
 
-def case_of(case: Case) -> Write:
-    """A file of a case of test_formats_hdf5, with states that move and enough of them to be split."""
-    runs, frames = (1, 60) if case.one_run else (case.shape[0], 9)
-    u = waves(runs, frames, *case.shape[2:])
-    return lambda path: case.write(path, u[0] if case.one_run else u, *case.given)
-
-
-LAYOUTS: dict[str, tuple[str, Write]] = {
-    **{case.format: ("a.h5", case_of(case)) for case in CASES.values()},
-    "well": ("a.hdf5", write_well),
-    "pdearena": ("a.h5", write_pdearena),
-    "dedalus": ("a_s1.h5", lambda p: foreign.dedalus(p, waves(1, 60, 3, 8, 6)[0])),
-    "matlab73": (
-        "a.mat",
-        lambda p: foreign.matlab73(p, {"u": waves(1, 60, 1, 12)[0, :, 0], "t": np.arange(60.0), "x": np.arange(12.0)}),
-    ),
-    "fno": ("a.mat", lambda p: foreign_arrays.write_fno(p, waves(6, 8, 1, 8, 6)[:, :, 0], with_start=False)),
-    "pinn": (
-        "a.mat",
-        lambda p: foreign_arrays.write_pinn(
-            p, waves(1, 60, 1, 12)[0, :, 0], np.arange(12.0), 0.1 * np.arange(60), "usol t", transposed=False
-        ),
-    ),
-    "neuralop": (
-        "a.pt",
-        lambda p: foreign_arrays.write_neuralop(
-            p, waves(6, 8, 1, 12)[:, 0, 0].astype("f8"), waves(6, 8, 1, 12)[:, :, 0].astype("f8"), 0.01
-        ),
-    ),
-    "cfdbench": (
-        "cases",
-        lambda p: foreign_arrays.write_cfdbench(
-            p, [(u, {"density": 1.0 + i}) for i, u in enumerate(waves(6, 8, 2, 8, 6))]
-        ),
-    ),
-    "npy": ("a.npy", lambda p: np.save(p, waves(6, 8, 2, 8, 6))),
-    "npz": (
-        "a.npz",
-        lambda p: np.savez(p, train=waves(6, 8, 1, 12), valid=waves(2, 8, 1, 12), test=waves(2, 8, 1, 12)),
-    ),
-    "netcdf": ("a.nc", write_netcdf),
-    "cloud": ("a.npz", write_cloud),
+LAYOUTS: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    "conditioning and walls": ("a.hdf5", write_well),
+    "splits": ("a.h5", write_pdearena),
+    "one run": ("a_s1.h5", lambda path: foreign.dedalus(path, waves(1, 60, 3, 8, 6)[0])),
+    "packed numbers": ("a.nc", write_netcdf),
+    "points": ("a.npz", write_cloud),
 }
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_is_diagnosed_and_loaded(layout: str, tmp_path: Path) -> None:
+def test_a_layout_of_each_kind_is_diagnosed_and_loaded(layout: str, tmp_path: Path) -> None:
     """Few and short trajectories may be a problem, unknown ones are not."""
     name, write = LAYOUTS[layout]
     write(tmp_path / name)
@@ -96,7 +60,7 @@ def test_every_layout_is_diagnosed_and_loaded(layout: str, tmp_path: Path) -> No
     found = diagnose(recording, str(tmp_path / name))
     assert found.trajectories == len(recording.trajectories)
     assert {"fields", "energy"} <= set(figures(found, recording))
-    backbone = CLOUD if layout == "cloud" else FNO
+    backbone = CLOUD if layout == "points" else FNO
     config = make_config(overrides=[*SMALL, *backbone, "strategy=push_forward", f"data.path={tmp_path / name}"])
     for split in ("train", "val", "test"):
         data = load_data(config, split, tmp_path, "cpu")
@@ -104,12 +68,10 @@ def test_every_layout_is_diagnosed_and_loaded(layout: str, tmp_path: Path) -> No
         assert bool(data.states.isfinite().all())
 
 
-@pytest.mark.parametrize("layout", ["well", "cloud"])
-def test_conditioning_walls_and_scattered_points_go_through_the_whole_flow(
-    layout: str, tmp_path: Path, call: Call
-) -> None:
+@pytest.mark.parametrize("layout", ["conditioning and walls", "points"])
+def test_they_go_through_the_whole_flow(layout: str, tmp_path: Path, call: Call) -> None:
     """Train, evaluate, predict and export: a model folder, or, where it needs the points of its file, a .pt2 file."""
-    (name, write), backbone = LAYOUTS[layout], CLOUD if layout == "cloud" else FNO
+    (name, write), backbone = LAYOUTS[layout], CLOUD if layout == "points" else FNO
     write(tmp_path / name)
     places = ("--runs", tmp_path / "runs", "--data", tmp_path / "data")
     code, out, err = call("train", tmp_path / name, "--strategy", "push_forward", *settings(*SMALL, *backbone), *places)

@@ -20,7 +20,7 @@ import numpy as np
 
 from hero.errors import HeroError, unknown_name
 
-Kind = Literal["mean", "norm", "norm_cap", "low", "high", "total", "clock"]
+Kind = Literal["mean", "norm", "norm_cap", "low", "high", "total"]
 
 KEEPABLE = ("mean", "norm", "norm_cap", "limit", "low", "high", "total")
 VALUED = ("limit", "low", "high")
@@ -168,14 +168,11 @@ class Invariant:
             "low": f"{name} at least {self.value:g}",
             "high": f"{name} at most {self.value:g}",
             "total": f"mean of {name}",
-            "clock": f"mean of {name} depends on time alone",
         }[self.kind]
 
     @property
     def why(self) -> str:
         """The reason of the decision in a few words."""
-        if self.kind == "clock":
-            return "it changes alike in every trajectory; name the forcing with data.forcing"
         if self.kind in ("low", "high"):
             return "no value is beyond it"
         if self.kept and self.kind == "norm_cap":
@@ -192,12 +189,7 @@ def find_invariants(found: Survey, names: Sequence[str]) -> list[Invariant]:
     for c, name in enumerate(names):
         if not found.scale[c] > 0:
             continue
-        mean = mean_kept(found, (c,), (name,))
-        invariants.append(mean)
-        if not mean.kept and follows_clock(found, c):
-            invariants.append(Invariant("clock", (name,), mean.violation, mean.tolerance, kept=False))
-        invariants += norm_kept(found, c, name)
-        invariants += bounds(found, c, name)
+        invariants += [mean_kept(found, (c,), (name,)), *norm_kept(found, c, name), *bounds(found, c, name)]
     free = [one.channels[0] for one in invariants if one.kind == "mean" and not one.kept]
     if len(free) > 1:
         total = mean_kept(found, tuple(names.index(name) for name in free), tuple(free), "total")
@@ -242,13 +234,6 @@ def bounds(found: Survey, c: int, name: str) -> list[Invariant]:
             value = 0.0 if near_zero and share < SATURATED else edge
             invariants.append(Invariant(kind, (name,), 0.0, 0.0, kept=True, value=value))  # type: ignore[arg-type]
     return invariants
-
-
-def follows_clock(found: Survey, c: int) -> bool:
-    """Whether the mean changes by the same amounts in all of at least three trajectories."""
-    changes = found.mean[..., c] - found.mean[:, :1, c]
-    apart = float(np.ptp(changes, axis=0).max())
-    return len(changes) > 2 and apart <= 2 * found.roundings * float(found.rounding[c])
 
 
 def keep_words(invariants: Sequence[Invariant], step_change: float = 0.0) -> tuple[str, ...]:
