@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from hero.data import get_task
-from hero.data.tasks.task import initial_states
 from hero.records import Record
 
 NOTHING: Mapping[str, float] = MappingProxyType({})
@@ -55,7 +54,7 @@ def measure_predictability(
     truth = task.initial_states(states, seed=10_000)
     for _ in range(task.warmup):
         truth = solve(truth)
-    nudge = initial_states(task.dims, task.resolution, task.cutoff, states, seed=20_000)
+    nudge = task.initial_states(states, seed=20_000)
     near = truth + epsilon * nudge * norm(truth) / norm(nudge)
     distances = []
     for _ in range(steps):

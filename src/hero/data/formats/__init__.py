@@ -10,6 +10,7 @@ A format is an entry of `FORMATS`; to add one is one line, also from outside:
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -272,8 +273,8 @@ def open_recording(path: Path, layout: str = "") -> Recording:
 
     The recording is the same object as before as long as no file has changed: a command asks for its file many times.
     """
-    places = sorted(path.rglob("*")) if path.is_dir() else [path]
-    found = [place.stat() for place in places if place.is_file()]
+    inside = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+    found = [os.stat(place) for place in sorted(inside) or [str(path)] if os.path.isfile(place)]
     return _kept(path, layout, tuple((state.st_ino, state.st_size, state.st_mtime_ns) for state in found))
 
 

@@ -175,7 +175,7 @@ def members(task: Task, split: Split) -> list[tuple[Task, list[int]]]:
     groups: dict[tuple[float, ...], list[int]] = {}
     for i, row in enumerate(mu.tolist()):
         groups.setdefault(tuple(row), []).append(i)
-    return [(task.at(row), rows) for row, rows in groups.items()]
+    return [(task.with_settings(dict(zip(task.ranges, row, strict=True))), rows) for row, rows in groups.items()]
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -74,11 +74,6 @@ class Task:
         """Grid points per axis."""
         return (self.resolution,) * self.dims
 
-    @property
-    def channel_names(self) -> tuple[str, ...]:
-        """The quantities that make up a state."""
-        return ("u",) if self.channels == 1 else tuple(f"u{i}" for i in range(self.channels))
-
     def source(self) -> Source:
         """What everything downstream knows of its data."""
         points = np.arange(self.resolution) * self.extent / self.resolution
@@ -89,7 +84,7 @@ class Task:
             space=self.space,
             extents=(self.extent,) * self.dims,
             periodic=(True,) * self.dims,
-            channel_names=self.channel_names,
+            channel_names=("u",) if self.channels == 1 else tuple(f"u{i}" for i in range(self.channels)),
             units=("",) * self.channels,
             conditioning=tuple(self.ranges),
             axes=tuple(Axis(name, points, periodic=True) for name in "xyz"[: self.dims]),
@@ -132,10 +127,6 @@ class Task:
         ]
         return torch.tensor(rows, dtype=torch.float64)
 
-    def at(self, mu: Sequence[float]) -> Task:
-        """The task with these values in the place of its ranges."""
-        return self.with_settings(dict(zip(self.ranges, mu, strict=True)))
-
     def grid(self, device: torch.device | str = "cpu") -> Grid:
         return Grid(self.dims, self.resolution, self.extent, device)
 
@@ -151,8 +142,27 @@ class Task:
         return SpectralStepper(grid, self.linear(self, grid), nonlinear, self.dt, self.substeps)
 
     def initial_states(self, count: int, seed: int) -> Tensor:
-        """(count, channels, *space), float64, before warm-up. State i is the same whatever the count."""
-        return initial_states(self.dims, self.resolution, self.cutoff, count, seed, self.channels)
+        """u(x) = Re Σ_n A_n exp(i φ_n) exp(2πi n·x/extent) / max|u| before warm-up, (count, channels, *space), float64.
+
+        The sum runs over |n_j| <= cutoff on every axis (n >= 0 on the last, as u is real) without n = 0; A_n is uniform
+        on (-1, 1) and φ_n on (0, 2π). Each state has its own random stream, keyed by (seed, index), further channels by
+        their number as well, and its coefficients do not depend on the resolution: a seed names the same field on every
+        grid, up to where the grid samples the maximum.
+        """
+        block = (2 * self.cutoff + 1,) * (self.dims - 1) + (self.cutoff + 1,)
+        modes = np.meshgrid(*[np.arange(n) - (n - 1 - self.cutoff) for n in block], indexing="ij")
+        place = tuple(n % self.resolution for n in modes)
+        states = torch.empty(count, self.channels, *self.space, dtype=torch.float64)
+        for i, channel in itertools.product(range(count), range(self.channels)):
+            stream = [seed, i, channel] if channel else [seed, i]
+            amplitude, phase = np.random.default_rng(stream).random((2, *block))
+            coefficients = (2 * amplitude - 1) * np.exp(2j * math.pi * phase)
+            coefficients[sum(n**2 for n in modes) == 0] = 0
+            spectrum = np.zeros(self.space, dtype=np.complex128)
+            spectrum[place] = coefficients
+            u = np.fft.ifftn(spectrum).real
+            states[i, channel] = torch.from_numpy(u / np.abs(u).max())
+        return states
 
     def _check(self) -> None:
         for name, least in (("substeps", 1), ("warmup", 0), ("cutoff", 1)):
@@ -207,27 +217,3 @@ def _checked_range(name: str, value: Any, default: float) -> Range:
 
 def _in_title(ranges: Mapping[str, Range]) -> str:
     return "".join(f", {name} {bounds.low:g} to {bounds.high:g}" for name, bounds in ranges.items())
-
-
-def initial_states(dims: int, resolution: int, cutoff: int, count: int, seed: int, channels: int = 1) -> Tensor:
-    """u(x) = Re Σ_n A_n exp(i φ_n) exp(2πi n·x/extent) / max|u|, shape (count, channels, *space), float64.
-
-    The sum runs over |n_j| <= cutoff on every axis (n >= 0 on the last, as u is real) without n = 0; A_n is uniform on
-    (-1, 1) and φ_n on (0, 2π). Each state has its own random stream, keyed by (seed, index), further channels by their
-    number as well, and its coefficients do not depend on the resolution: a seed names the same field on every grid, up
-    to where the grid samples the maximum.
-    """
-    block = (2 * cutoff + 1,) * (dims - 1) + (cutoff + 1,)
-    modes = np.meshgrid(*[np.arange(n) - (n - 1 - cutoff) for n in block], indexing="ij")
-    place = tuple(n % resolution for n in modes)
-    states = torch.empty(count, channels, *(resolution,) * dims, dtype=torch.float64)
-    for i, channel in itertools.product(range(count), range(channels)):
-        stream = [seed, i, channel] if channel else [seed, i]
-        amplitude, phase = np.random.default_rng(stream).random((2, *block))
-        coefficients = (2 * amplitude - 1) * np.exp(2j * math.pi * phase)
-        coefficients[sum(n**2 for n in modes) == 0] = 0
-        spectrum = np.zeros((resolution,) * dims, dtype=np.complex128)
-        spectrum[place] = coefficients
-        u = np.fft.ifftn(spectrum).real
-        states[i, channel] = torch.from_numpy(u / np.abs(u).max())
-    return states
