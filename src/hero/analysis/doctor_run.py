@@ -112,12 +112,6 @@ class RunDiagnosis(Record):
         """The bands in words."""
         return ["all"] if len(self.limits) == 1 else [band_label(*limits, beyond="beyond") for limits in self.limits]
 
-    @property
-    def worst_band(self) -> int:
-        """The band with most of the error."""
-        row = self.bands[self.explained]
-        return row.index(max(row))
-
     @computed_field  # type: ignore[prop-decorator]
     @property
     def outcome(self) -> str:
@@ -152,7 +146,8 @@ def findings(d: RunDiagnosis) -> Iterator[str]:
         yield f"The rollout stays below an error of {TAU} over {len(d.errors)} steps."
     if d.outcome != "accurate":
         if len(d.limits) > 1:
-            yield f"Most of the error is in the modes {d.labels[d.worst_band]}."
+            row = d.bands[d.explained]
+            yield f"Most of the error is in the modes {d.labels[row.index(max(row))]}."
         yield (
             f"Of the error at step {d.steps[d.explained]}, new defects make {100 * d.new_share:.0f} % and old errors, "
             f"which the operator carries along, {100 - 100 * d.new_share:.0f} %; a small difference "
