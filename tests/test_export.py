@@ -202,7 +202,7 @@ def test_onnx_has_no_normalisation_left_outside(trained: Path) -> None:
 
 def small(task: str, backbone: str) -> RunConfig:
     settings = {"task.name": task, "task.resolution": 8, "task.cutoff": 1, "backbone.name": backbone}
-    settings |= {"train.bundle": 2} if task == "unbalanced_advection" else {}
+    settings |= {"train.bundle": 2, "backbone.padding": 0.25} if task == "unbalanced_advection" else {}
     settings |= {"backbone.width": 8, "backbone.depth": 1}
     settings |= {"fno": {"backbone.modes": 2}, "unet": {"backbone.levels": 1}}.get(backbone, {})
     return make_config(overrides=settings | ({"task.forcing_mode": 1} if task == "kolmogorov_flow" else {}))

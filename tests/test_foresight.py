@@ -12,85 +12,18 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from conftest import hero, options, tiny
+from conftest import tiny
 from hero.data.windows import Batches, Context
 from hero.errors import HeroError
-from hero.method.distance import EPS
 from hero.method.domain import fourier_modes
 from hero.method.norm import Norm
-from hero.method.rollout import as_stepper, rollout
+from hero.method.rollout import rollout
 from hero.runs.config import RunConfig, make_config
 from hero.strategies import Strategy
 from test_train import assert_resumes
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 POINTS, CHANNELS = 5, 2
-
-
-class Nonlinear(nn.Module):
-    """A dense map of all inputs of a call to all its outputs."""
-
-    def __init__(self, history: int, bundle: int, conditions: int) -> None:
-        super().__init__()
-        generator = Generator().manual_seed(1)
-        size = (bundle * CHANNELS * POINTS, (history * CHANNELS + conditions) * POINTS)
-        self.matrix = nn.Parameter(torch.randn(size, generator=generator, dtype=torch.float64) / size[1] ** 0.5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (1.5 * torch.tanh(x.flatten(1) @ self.matrix.T) + 0.1).unflatten(1, (-1, POINTS))
-
-
-def naive_adjoints(
-    model: nn.Module, context: Context, bundle: int, horizon: int, draws: Tensor, omega: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """λ_n = probe_n + Σ over the calls that read state n of Ω^-1 Jᵀ Ω λ, with a full Jacobian for each call."""
-    batch, history, *state = context.states.shape
-    size = math.prod(state)
-    weights = torch.ones(size, dtype=torch.float64) if omega is None else omega.repeat(state[0])
-    points = math.prod(state[1:])
-    every_v, every_lambda = [], []
-    for b in range(batch):
-        mu = None if context.mu is None else context.mu[b : b + 1]
-
-        def call(x: Tensor, mu: Tensor | None = mu) -> Tensor:
-            return model(Context(x.reshape(1, history, *state), mu).inputs()).flatten()
-
-        states = [u.flatten() for u in context.states[b]]  # state n of the rollout is states[history + n - 1]
-        jacobians = []
-        while len(states) < history + horizon:
-            x = torch.cat(states[-history:])
-            jacobians.append((len(states), torch.autograd.functional.jacobian(call, x)))
-            states += list(call(x).detach().reshape(bundle, size))
-        lambdas = [torch.zeros(size, dtype=torch.float64) for _ in states]
-        for n in reversed(range(history, len(states))):
-            if n < history + horizon:
-                length = (states[n].square() * (1 / points if omega is None else weights)).sum().sqrt() + EPS
-                lambdas[n] = draws[b, n - history].flatten() / weights.sqrt() / length
-            for first, jacobian in jacobians:
-                for read in range(history):
-                    if first - history + read == n:
-                        later = torch.cat([weights * lambdas[first + j] for j in range(bundle)])
-                        lambdas[n] = lambdas[n] + jacobian[:, read * size : (read + 1) * size].T @ later / weights
-        every_v.append(torch.stack(states[history : history + horizon]).reshape(horizon, *state))
-        every_lambda.append(torch.stack(lambdas[history : history + horizon]).reshape(horizon, *state))
-    return torch.stack(every_v), torch.stack(every_lambda)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("history", "bundle", "conditions"), [(1, 1, 0), (3, 2, 1)])
-def test_adjoints_equal_products_of_jacobians(
-    history: int, bundle: int, conditions: int, weighted: bool, foresight: ModuleType
-) -> None:
-    generator = Generator().manual_seed(2)
-    states = torch.randn(2, history, CHANNELS, POINTS, generator=generator, dtype=torch.float64)
-    mu = torch.randn(2, conditions, generator=generator, dtype=torch.float64) if conditions else None
-    model, context, horizon = Nonlinear(history, bundle, conditions), Context(states, mu), 5
-    omega = torch.tensor([0.1, 0.3, 0.05, 0.35, 0.2], dtype=torch.float64) if weighted else None
-    found = foresight.adjoints(as_stepper(model), context, horizon, Generator().manual_seed(0), omega, Norm())
-    draws = torch.randn(found[0].shape, generator=Generator().manual_seed(0), dtype=torch.float64)
-    expected = naive_adjoints(model, context, bundle, horizon, draws, omega)
-    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-12)
-    assert model.matrix.grad is None
 
 
 def closed_form(a: Tensor, lengths: Tensor, left_out: int) -> Tensor:
@@ -217,12 +150,3 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path, data_dir: Path) -> None
     """With SOAP; the checkpoint of update 10 lies between the refreshes at 8 and 11."""
     own = {"foresight__start": 2, "foresight__refresh": 3, "foresight__horizon": 7, "foresight__relative": 0.1}
     assert_resumes(tiny(strategy="foresight", train__optimizer="soap", **own), 13, tmp_path, data_dir)
-
-
-def test_it_is_trained_by_its_name_once_its_module_is_imported(tmp_path: Path) -> None:
-    places = ("--runs", tmp_path / "runs", "--data", tmp_path / "data")
-    words = ("train", "burgers", "--strategy", "foresight", *options(foresight__horizon=3, train__steps=4), *places)
-    code, _, err = hero(*words, cwd=EXAMPLES, env={"HERO_IMPORT": "foresight"})
-    assert code == 0, err
-    (log,) = (tmp_path / "runs").glob("burgers-fno-foresight-*/log.jsonl")
-    assert "sensitivity" in log.read_text()

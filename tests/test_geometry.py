@@ -27,7 +27,6 @@ from hero.method.domain import (
     mixed_modes,
     quadrature_weights,
 )
-from hero.method.domain.cloud import MAX_DENSE
 from hero.method.domain.transform import FOURIER, cosine_basis
 from hero.method.losses import LOSSES, Balanced, MeanSquare, Relative
 from hero.method.norm import Norm
@@ -166,15 +165,6 @@ def test_noise_between_walls_keeps_the_norm_and_multiplies_coefficients(name: st
     torch.testing.assert_close(still, u, rtol=1e-11, atol=1e-11)
 
 
-def test_waves_that_meet_walls_do_not_ring() -> None:
-    """A ramp is smooth between walls: its cosine coefficients fall with k², its Fourier coefficients with k."""
-    ramp = torch.linspace(0, 1, 64, dtype=torch.float64).expand(1, 1, 1, 64)
-    walls = Box((64,), periodic=(False,)).domain().amplitudes(ramp).flatten()
-    around = Box((64,)).domain().amplitudes(ramp).flatten()
-    assert float(walls[31] / walls[1]) < 0.002
-    assert float(around[16] / around[1]) > 0.05
-
-
 @pytest.mark.parametrize("space", [(6, 5), (4, 2, 6)], ids=str)
 def test_mixed_modes_of_periodic_axes_are_the_fourier_modes(space: tuple[int, ...]) -> None:
     u, fourier = states(*space), fourier_modes(space)
@@ -207,11 +197,6 @@ def test_shells_of_a_long_box_are_waves_in_its_longest_axis() -> None:
         assert torch.equal(make((3.0, 3.0)).wavenumber, make(None).wavenumber)
     cosine = torch.cos(math.pi * (x + 0.5 / 12))
     assert shells(cosine_modes((12, 12), extents=(1.0, 4.0)), cosine[:, None] * flat) == pytest.approx({4.0: 0.5})
-
-
-def test_too_many_cosines_are_refused() -> None:
-    with pytest.raises(HeroError, match=r"\(9,\) modes do not fit a grid of \(8,\) points"):
-        cosine_modes((8,), (9,))
 
 
 def test_modes_follow_the_boundary_and_reach_as_far_as_the_backbone() -> None:
@@ -247,11 +232,9 @@ def test_every_loss_and_hero_work_on_every_boundary(name: str) -> None:
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
 
 
-def test_a_large_cloud_is_smoothed_and_has_no_spectrum() -> None:
-    points = torch.rand(MAX_DENSE + 1, 1, generator=Generator().manual_seed(0), dtype=torch.float64)
-    many = PointCloud(points, neighbours=2)
-    domain = Cloud(many).domain()
-    assert domain.spectrum is None
+def test_a_large_cloud_is_smoothed_and_has_no_spectrum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hero.method.domain.cloud.MAX_DENSE", 10)
+    assert Cloud(cloud()).domain().spectrum is None
 
 
 def test_losses_weigh_points_by_their_cells() -> None:

@@ -12,11 +12,9 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from hero.config import Settings, setting
 from hero.data.windows import Batch, Context
 from hero.method.distance import EPS, norm, trajectory_distance
 from hero.method.domain import (
-    Geometry,
     Modes,
     PointCloud,
     cosine_modes,
@@ -25,7 +23,7 @@ from hero.method.domain import (
     mixed_modes,
     quadrature_weights,
 )
-from hero.method.losses import FLOOR, LOSSES, AbsoluteLoss, Balanced, MeanSquare, Relative, Sobolev
+from hero.method.losses import FLOOR, AbsoluteLoss, Balanced, MeanSquare, Relative, Sobolev
 from hero.runs.config import RunConfig, make_config
 from hero.strategies import STRATEGIES
 from hero.training.update import Trainee, update
@@ -258,21 +256,6 @@ def test_a_number_that_is_none_makes_the_loss_one_and_raises_nothing(broken: flo
         assert math.isnan(value) or not math.isnan(broken), name
 
 
-def test_h1_of_sines_is_exact() -> None:
-    """|a_j| √(1 + j²) / √(1 + k²), with waves of a periodic box and half waves between walls."""
-    n = 32
-    x = (torch.arange(n, dtype=torch.float64) + 0.5) / n
-    for modes, waves in ((fourier_modes((n,)), 2 * math.pi), (cosine_modes((n,)), math.pi)):
-        truth, error = (torch.cos(waves * k * x)[None, None, None] for k in (2, 5))
-        value = float(Sobolev(modes)(truth - 0.3 * error, truth))
-        assert value == pytest.approx(0.3 * math.sqrt((1 + 25) / (1 + 4)), rel=1e-9)
-    # |k| = √2 counts as 1 in two dimensions, 5 is the length of (3, 4)
-    one, two = torch.meshgrid(2 * math.pi * x, 2 * math.pi * x, indexing="ij")
-    truth, error = torch.cos(one + two)[None, None, None], torch.sin(3 * one - 4 * two)[None, None, None]
-    value = float(Sobolev(fourier_modes((n, n)))(truth + 0.3 * error, truth))
-    assert value == pytest.approx(0.3 * math.sqrt((1 + 25) / (1 + 1)), rel=1e-9)
-
-
 @pytest.mark.parametrize("space", [(8,), (7,), (6, 4)], ids=str)
 def test_h1_equals_its_naive_twin(space: tuple[int, ...]) -> None:
     tau, truth = fields(space, channels=2)
@@ -361,34 +344,6 @@ def test_compiled_losses_are_the_same_and_are_traced_once() -> None:
             results = [value_and_gradient(lambda v, loss=loss: loss(v, truth), tau) for loss in (one, two)]
             torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-13)
     assert len(traced) == 2
-
-
-class MeanAbsolute:
-    """A loss with its own setting, as a user would write it."""
-
-    class Settings(Settings):
-        power: float = setting(1.0, "Power of the absolute error.", gt=0)
-
-    def __init__(self, power: float) -> None:
-        self.power = power
-
-    @classmethod
-    def of(cls, settings: Any, geometry: Geometry, compile_with: Callable[..., Any]) -> MeanAbsolute:
-        assert geometry.space == (12,)
-        return cls(settings.power)
-
-    def __call__(self, tau: Tensor, truth: Tensor) -> Tensor:
-        return ((tau - truth).abs() ** self.power).mean()
-
-
-def test_a_registered_loss_trains_with_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(LOSSES, "mine", MeanAbsolute)
-    config = small_run("push_forward", "mine", 1, **{"loss.power": 3.0})
-    model = config.build_operator()
-    batch = batch_of(config, 0)
-    strategy = config.make_strategy()
-    expected = ((strategy.unroll(model, batch.context, 3) - batch.truth).abs() ** 3).mean()
-    assert float(update(Trainee.of(config, model), batch)["loss"]) == pytest.approx(expected.item(), rel=1e-6)
 
 
 def test_losses_on_a_point_cloud_weigh_by_its_quadrature() -> None:

@@ -190,30 +190,6 @@ def test_a_check_measures_as_evaluate_does_and_notices_a_blow_up() -> None:
             RolloutCheck(truth, **wrong)
 
 
-def test_the_check_of_lightning_stops_a_training_that_blows_up() -> None:
-    lightning = pytest.importorskip("pytorch_lightning")
-
-    class Growing(lightning.LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = nn.Conv1d(2, 2, 1).double()
-
-        def training_step(self, window: Tensor) -> Tensor:
-            return -unroll(self.model, window[:, 0], 2).abs().mean()
-
-        def configure_optimizers(self) -> torch.optim.Optimizer:
-            return torch.optim.SGD(self.model.parameters(), lr=10.0)
-
-    truth, module = states(3, 9, 2, 16), Growing()
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
-    trainer = lightning.Trainer(
-        max_epochs=5, callbacks=[RolloutCheck(truth).for_lightning(2, "model")], enable_checkpointing=False, **quiet
-    )
-    trainer.fit(module, DataLoader(Windows(truth, 2), batch_size=8))
-    assert trainer.current_epoch == 2
-    assert trainer.callback_metrics["vrmse@8"] > 10
-
-
 def run_blocks(text: str, names: dict[str, Any]) -> None:
     for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S):
         exec(compile(block, FRAMEWORKS.name, "exec", dont_inherit=True), names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import Call, hero, options, tiny
+from conftest import hero, options, tiny
 from hero.data.tasks.solver import solve
 from hero.data.windows import Batch, Trajectories
-from hero.files import UNSEALED, sealed
 from hero.models import FNO
 from history_replay import HistoryReplay
 from test_train import assert_resumes
@@ -27,17 +25,6 @@ K = 5
 def fno(history: int = 1) -> nn.Module:
     torch.manual_seed(0)
     return FNO(history, 1, width=3, modes=(5,), depth=1).double()
-
-
-class Map(nn.Module):
-    """Any function of a state as a model."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function, self.weight = function, nn.Parameter(torch.ones((), dtype=torch.float64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(self.weight * x)
 
 
 def replay(**changes: Any) -> tuple[HistoryReplay, Callable[[int], Batch], Tensor]:
@@ -100,15 +87,6 @@ def test_the_buffer_holds_states_of_the_lagged_rollout_and_their_true_continuati
         known.origin(window[:history])
 
 
-def test_a_state_that_the_solver_cannot_continue_is_left_out() -> None:
-    strategy, windows, _ = replay(buffer=1000)
-    true = strategy.setup.source.stepper()
-    strategy.solver = lambda device: lambda u: torch.where(u[:, :1, :1] > 0, true(u), torch.inf)
-    buffer = filled(strategy, Map(lambda x: x.roll(3, dims=-1)), windows(0))
-    assert 0 < len(buffer) < 48
-    assert bool(buffer.isfinite().all())
-
-
 @pytest.mark.parametrize(("share", "rows"), [(0.5, 2), (1.0, 5)])
 def test_the_loss_is_push_forward_on_the_mixed_batch(share: float, rows: int) -> None:
     strategy, windows, _ = replay(share=share)
@@ -147,26 +125,3 @@ def test_the_command_of_its_docstring(tmp_path: Path, data_dir: Path) -> None:
     assert run.name.startswith("burgers-fno-HistoryReplay-s0-")
     assert '"replayed": 0.2' in (run / "log.jsonl").read_text()
     assert "HistoryReplay" in (run / "report.html").read_text(encoding="utf-8")
-
-
-def test_code_that_a_stored_configuration_names_is_not_run_unasked(
-    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "stranger.py").write_text(
-        "open('ran', 'w').close()\nfrom history_replay import HistoryReplay as Theirs\n"
-    )
-    run = tmp_path / "runs" / "burgers-fno-Theirs-s0-00000000"
-    run.mkdir(parents=True)
-    text = tiny(strategy="one_step").to_toml().replace('strategy = "one_step"', 'strategy = "stranger:Theirs"')
-    (run / "config.toml").write_bytes(sealed(re.sub(r"hero:sha256:[0-9a-f]+", UNSEALED, text).encode()))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delenv("HERO_IMPORT", raising=False)
-    assert call("runs")[0] == 0
-    for command in (["evaluate", run.name], ["train", "--resume", run.name]):
-        _, out, err = call(*command)
-        assert "set HERO_IMPORT=stranger if you trust it" in err + out, command
-    assert not (tmp_path / "ran").exists()
-    monkeypatch.setenv("HERO_IMPORT", "stranger")
-    call("evaluate", run.name)
-    assert (tmp_path / "ran").exists()

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch.nn.functional import gelu, pad
 
 from hero.config import Facts
-from hero.data.windows import Context
-from hero.deploy.export import FORMATS, Step, check, decode, trace
 from hero.errors import HeroError
-from hero.method.rollout import as_stepper
 from hero.models import FNO, Transolver, build_backbone
 from hero.models.fno import added_points
 from hero.models.settings import FNOSettings, TransolverSettings
 from hero.runs.config import make_config
 from test_backbones import fft_spectral
-from test_export import card_of
 
 
 def fno(**settings: object) -> FNO:
@@ -94,27 +88,6 @@ def test_modes_are_checked_on_the_padded_grid() -> None:
 def test_the_reach_is_counted_in_the_box_of_the_data() -> None:
     assert settings((True, False), modes=[10, 10]).reach == (10, 8)
     assert settings((True, True), modes=[10, 10]).reach == (10, 10)
-
-
-def test_a_padded_fno_exports() -> None:
-    config = make_config(
-        overrides={"task.resolution": 12, "task.cutoff": 1, "backbone.modes": 3, "backbone.width": 4}
-        | {"backbone.padding": 0.25}
-    )
-    model = config.build_operator().eval().requires_grad_(False)
-    step, card = Step(model, as_stepper(model), 1), card_of(config)
-    data = 0.1 * torch.randn(3, 101, 1, 12, generator=torch.Generator().manual_seed(0))
-    program = trace(step, card)
-    for kind in FORMATS.values():
-        exported = decode(kind.encode(program, card.model_dump_json()), kind, Path(kind.file))
-        assert check(exported, as_stepper(step), data, 1, Path(kind.file)).one_step < 1e-5
-        assert exported(Context(torch.ones(5, 1, 1, 12))).shape == (5, 1, 12)
-
-
-@pytest.mark.parametrize("periodic", [(True, True), (True, False), (False, False)])
-def test_transolver_wraps_around_where_every_axis_does(periodic: tuple[bool, ...]) -> None:
-    made = TransolverSettings.from_values("backbone", {"name": "transolver"}, Facts(dims=2, periodic=periodic))
-    assert made.periodic == all(periodic)
 
 
 def test_transolver_on_scattered_points_knows_no_order_of_them() -> None:

@@ -71,21 +71,6 @@ def test_one_period_stands_for_all_axes_and_coordinates_may_lie_in_any_box() -> 
     torch.testing.assert_close(one.distances, two.distances)
 
 
-def test_estimated_weights_integrate_better_than_equal_ones_where_the_density_varies() -> None:
-    x = scattered(4000) ** torch.tensor([1.5, 1.0])  # dense on the left: P(x) ~ x^(-1/3)
-    cloud = PointCloud(x, neighbours=16)
-    exact = math.sin(1.0)  # ∫ cos x over the unit square
-    estimated, equal = (cloud.weights * x[:, 0].cos()).sum() - exact, x[:, 0].cos().mean() - exact
-    assert abs(estimated) < abs(equal) / 5
-
-
-def test_given_weights_are_scaled_to_one() -> None:
-    areas = torch.rand(60, generator=Generator().manual_seed(2)) + 0.1
-    cloud = PointCloud(scattered(), weights=areas)
-    torch.testing.assert_close(cloud.weights, areas.double() / areas.double().sum())
-    torch.testing.assert_close(cloud.norm(torch.ones(60, dtype=torch.float64)), torch.ones((), dtype=torch.float64))
-
-
 def test_local_smoothing_against_a_loop() -> None:
     cloud, context = PointCloud(scattered(), neighbours=4), fields()
     ours = LocalSmoothing(cloud, 0.3)(context, Generator().manual_seed(5)).states.numpy()
@@ -167,17 +152,6 @@ def test_a_ring_has_the_fourier_modes_as_its_graph_basis(points: int) -> None:
     for k in range(1, (points - 1) // 2 + 1):  # cosine and sine of one wavenumber share an eigenvalue
         torch.testing.assert_close(energy[..., 2 * k - 1] + energy[..., 2 * k], 2 * fft[..., k])
     torch.testing.assert_close(energy[..., 0], fft[..., 0])
-
-
-def test_low_modes_of_an_uneven_cloud_resemble_those_of_the_laplacian() -> None:
-    """Neumann eigenvalues of [0, 2] x [0, 1] are (π/2)² (m² + 4n²) = (π/2)² (0, 1, 4, 4, 5, 8, 9, ..)."""
-    x = scattered(1500) * torch.tensor([2.0, 1.0])
-    x = x[(x[:, 0] < 1) | (torch.arange(1500) % 3 == 0)]  # three times as many points on the left half
-    cloud = PointCloud(x, neighbours=16, modes=7)
-    ratios = cloud.eigenvalues[1:] / cloud.eigenvalues[1]
-    np.testing.assert_allclose(ratios.numpy(), [1, 4, 4, 5, 8, 9], rtol=0.2)
-    cosine = (math.pi / 2 * x[:, 0]).cos()
-    assert cloud.coefficients(cosine)[1].abs() / cloud.norm(cosine) > 0.98
 
 
 @pytest.mark.parametrize("period", [None, 1.0])

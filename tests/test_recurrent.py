@@ -8,7 +8,6 @@ from torch import Generator, Tensor, nn
 
 from conftest import tiny
 from hero.data.windows import Batch, Context
-from hero.models import FNO
 from hero.runs.config import RunConfig
 from test_strategies import absolute, assert_same, unroll
 
@@ -64,16 +63,3 @@ def test_windows_from_the_first_state_alone(starts: str) -> None:
     seen = {float(n) for step in range(3 * windows.per_epoch) for n in windows(step).context.states.flatten()}
     assert seen == ({0.0} if starts == "first" else {0.0, 1.0, 2.0})
     assert windows.count == (4 if starts == "first" else 12)
-
-
-def test_dropout_is_the_same_when_it_is_computed_again() -> None:
-    config = tiny(strategy="recurrent", train__unroll=3)
-    torch.manual_seed(0)
-    model = nn.Sequential(FNO(1, 1, width=3, modes=(4,), depth=1).double(), nn.Dropout(0.3))
-    found = []
-    for strategy in (config.make_strategy(), tiny(strategy="push_forward").make_strategy()):
-        torch.manual_seed(5)
-        value = strategy.loss(model, batch_of(3)).value
-        found.append(torch.autograd.grad(value, list(model.parameters())))
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)

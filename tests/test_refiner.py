@@ -133,24 +133,6 @@ def test_a_network_that_knows_the_target_gives_the_target_for_every_seed(s: floa
         assert len({tuple(guess.flatten().tolist()) for guess, _ in recorded.calls}) == 4
 
 
-def test_every_index_is_trained_equally_often() -> None:
-    strategy, count = config_of().make_strategy(), 4000
-    indices = list[Tensor]()
-
-    class Noting(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            indices.append((3 * x[:, -1, 0]).round().long())
-            return x[:, :1]
-
-    data = torch.randn(count, 2, 1, 2)
-    model = operator_of(strategy, lambda i, o: Noting(), data)
-    strategy.loss(model, batch_of(data))
-    found = torch.bincount(indices[0], minlength=4)
-    assert len(found) == 4
-    expected = count / 4
-    assert bool(((found - expected).abs() < 4 * math.sqrt(expected * 0.75)).all()), found
-
-
 def draws(batch: Batch, steps: int) -> tuple[list[int], Tensor]:
     """The indices and the noise of a loss, in the order in which they are drawn."""
     y = batch.truth[:, 0]
@@ -229,26 +211,6 @@ def test_loss_and_sampler_equal_their_naive_twins(
         made = model(one.flatten(1, 2), Generator().manual_seed(4))
         expected = naive_step(model, one[0], 1e-3, Generator().manual_seed(4))
     torch.testing.assert_close(made[0], expected, rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: "-".join(variant) or "plain")
-def test_what_is_learnt_is_of_order_one_whatever_the_units(variant: dict[str, Any]) -> None:
-    strategy, data = config_of(**variant).make_strategy(), 1e4 * data_of(channels=2, samples=50)
-    model, history = operator_of(strategy, fno(1), data), strategy.train.history
-    y = model.target(data[:, :history].flatten(1, 2), data[:, history])
-    deviation = y.movedim(1, 0).flatten(1).std(dim=1)
-    assert bool(((deviation > 0.5) & (deviation < 2)).all()), deviation
-    assert (bool((model.std != 1).all()), bool((model.mean != 0).all())) == (strategy.train.normalise,) * 2
-
-
-def test_the_stepper_draws_anew_for_every_step_and_trajectory() -> None:
-    recorded = Recorded(lambda guess, k: torch.zeros_like(guess))
-    strategy, same = config_of().make_strategy(), data_of()[:1].expand(2, -1, -1, -1)
-    model = operator_of(strategy, lambda i, o: recorded, data_of())
-    step = strategy.stepper(model)
-    one, two = step(Context(same[:, :1])), step(Context(same[:, :1]))
-    assert not torch.equal(one, two)
-    assert not torch.equal(one[0], one[1])
 
 
 @pytest.mark.parametrize(("key", "value"), [("backbone.residual", True), ("train.bundle", 5), ("refiner.noise", 1.0)])

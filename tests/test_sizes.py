@@ -83,11 +83,6 @@ def test_benchmarks_keep_the_network_of_the_paper(task: str) -> None:
     assert set(found.modes) == {paper["modes"]}
 
 
-def test_a_number_that_is_set_wins_over_the_size(tmp_path: Path) -> None:
-    config = of_file(written(tmp_path, 24, 24), 2, backbone__size="large", backbone__width=6, backbone__modes=3)
-    assert (config.backbone.width, config.backbone.modes) == (6, (3, 3))
-
-
 def test_a_stored_run_on_a_file_keeps_its_network(tmp_path: Path) -> None:
     """Earlier versions trained the paper's network on files; their configurations hold its numbers."""
     path = written(tmp_path, 24, 24)
@@ -100,16 +95,6 @@ def test_a_stored_run_on_a_file_keeps_its_network(tmp_path: Path) -> None:
     changed = file.read_text().replace('size = "apebench"\n', "")  # as another backbone of an earlier version
     file.write_text(changed, encoding="utf-8")
     assert make_config(file=file).backbone.width == 20
-
-
-def test_a_typed_size_replaces_the_numbers_of_a_stored_run(tmp_path: Path) -> None:
-    path = written(tmp_path, 24, 24)
-    file = tmp_path / "config.toml"
-    file.write_text(of_file(path, 2).to_toml(), encoding="utf-8")
-    large = of_file(path, 2, backbone__size="large")
-    assert make_config(file=file, overrides={"backbone.size": "large"}) == large
-    own = make_config(file=file, overrides={"backbone.size": "large", "backbone.width": 6}).backbone
-    assert (own.width, own.depth) == (6, large.backbone.depth)
 
 
 def test_a_checkpoint_has_its_size(tmp_path: Path) -> None:

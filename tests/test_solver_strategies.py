@@ -11,7 +11,6 @@ from torch import Generator, Tensor, nn
 from conftest import tiny
 from hero.data import TASKS
 from hero.data.windows import Batch, Context
-from hero.method.rollout import unroll
 from hero.models import FNO
 from hero.runs.config import RunConfig
 from test_strategies import absolute, assert_same
@@ -59,16 +58,6 @@ def test_diverted_chain_equals_its_naive_twin(bundle: int, through: bool, loss: 
         targets = [solver((v if through else v.detach())[None])[0] for v in [u, *tau[:-1]]]
         twin = twin + absolute(tau, targets, loss) / len(u0)
     assert_same(model, config.make_strategy().loss(model, batch).value, twin)
-
-
-def test_without_the_solver_s_gradient_targets_are_constants() -> None:
-    config = tiny(strategy="diverted_chain", diverted_chain__through_solver=False)
-    strategy, model, u0 = config.make_strategy(), fno(), states(config)
-    context = Context(u0[:, None])
-    with torch.no_grad():
-        constants = strategy.targets(context, unroll(model, context, K)).clone()
-    batch = Batch(context, constants, 0, None, Generator())
-    assert_same(model, strategy.loss(model, batch).value, strategy.absolute(unroll(model, context, K), constants))
 
 
 @pytest.mark.parametrize("name", [*ONE_D, "decaying_turbulence", "swift_hohenberg"])

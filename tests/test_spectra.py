@@ -80,17 +80,6 @@ def test_the_page_shows_the_numbers_of_the_log(runs: dict[str, Path]) -> None:
         assert all(low < y < high for line in chart["series"] for y in line["y"])
 
 
-def test_the_weighted_error_has_the_sum_of_the_error(runs: dict[str, Path]) -> None:
-    before, after, weighted = on_page(write_run_page(runs["balanced"]))["spectra"][-1]["series"]
-    last = logged(runs["balanced"])[-1]["spectra"]
-    assert weighted["label"] == f"{after['label']}, weighted"
-    assert sum(weighted["y"]) == pytest.approx(sum(after["y"]))
-    assert sum(before["y"]) != pytest.approx(sum(after["y"]))
-    (weights,) = last["weights"]
-    ratio = [w / e / weight for w, e, weight in zip(weighted["y"], after["y"], weights, strict=True)]
-    assert ratio == pytest.approx([ratio[0]] * len(ratio))
-
-
 def test_a_run_without_weights_and_a_run_of_a_study_show_none(runs: dict[str, Path]) -> None:
     assert on_page(write_run_page(runs["plain"]))["spectra"] == []
     folder = runs["balanced"].parent

@@ -110,13 +110,6 @@ def test_a_grid_that_cannot_be_halved_so_often_is_refused() -> None:
         make_config(overrides={"backbone.name": "unet", "backbone.levels": 9})
 
 
-def test_residual_prediction_starts_near_the_identity() -> None:
-    config = make_config(overrides={"backbone.name": "unet", "backbone.residual": True})
-    u = torch.randn(8, 1, 160)
-    change = config.build_operator()(u).detach() - u
-    assert 0 < float(change.std()) < 0.15
-
-
 def test_it_is_traced_as_one_graph() -> None:
     """As `torch.compile` traces it; `aot_eager` leaves out the C++ compiler, which takes a minute."""
     torch.manual_seed(2)
