@@ -23,7 +23,6 @@ from hero.errors import HeroError
 from hero.report.figures.runs import run_figures
 from hero.report.inputs import gather
 from hero.runs.config import make_config
-from hero.runs.folder import Run
 from hero.strategies import Strategy
 from hero.training import loop
 from test_data_checks import recording_of
@@ -107,14 +106,10 @@ def test_a_file_that_is_written_again_is_opened_again(tmp_path: Path) -> None:
         assert len(open_recording(tmp_path / "folder", "btcx").trajectories) == 4 * (number + 1)
 
 
-def test_a_grid_with_walls_and_conditioning(tmp_path: Path, call: Call) -> None:
+def test_a_grid_with_walls_and_conditioning(tmp_path: Path) -> None:
     write_well(tmp_path / "a.h5")
-    places = ("--runs", tmp_path / "runs", "--data", tmp_path / "data")
-    few = settings(*SMALL, *FNO, "data.fields=scalar,velocity", "train.history=2")
-    code, _, err = call("train", tmp_path / "a.h5", "--strategy", "hero", *few, *places)
-    assert code == 0, err
-    (run,) = (tmp_path / "runs").iterdir()
-    source = Run(run).config.source
+    chosen = [f"data.path={tmp_path / 'a.h5'}", "data.fields=scalar,velocity"]
+    source = make_config(overrides=[*SMALL, *FNO, *chosen]).source
     assert source.channel_names == ("scalar", "velocity_x", "velocity_y")
     assert source.periodic == (True, False)
     assert set(source.conditioning) == {"number", "density", "mask"}

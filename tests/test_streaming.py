@@ -7,7 +7,6 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from foreign import pdebench
 from hero.data.files import trajectories
@@ -21,7 +20,6 @@ from hero.method.metrics import rollout_errors
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import load_data
 from hero.study.cost.count import describe
-from hero.training.loop import train
 
 LAZY, WHOLE = 1e-7, 4.0
 """GB of data.memory."""
@@ -101,17 +99,6 @@ def test_validation_and_test_stay_in_the_file_and_give_the_same_errors(file: Pat
         assert not lazy.is_in_memory
         one, two = (rollout_errors(lambda z: 0.9 * z.states[:, -1], data, 5, "cpu") for data in (lazy, whole))
         assert torch.equal(one["nrmse"], two["nrmse"])
-
-
-def test_training_gives_the_same_weights(file: Path, tmp_path: Path) -> None:
-    weights = []
-    for memory in (LAZY, WHOLE):
-        config = config_of(file, memory)
-        run = train(config, tmp_path / f"runs-{memory}", tmp_path)
-        weights.append(load_file(run / "model.safetensors"))
-    assert weights[0].keys() == weights[1].keys()
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    assert not threads()
 
 
 def test_the_thread_ends_where_the_loop_breaks_off(file: Path) -> None:
