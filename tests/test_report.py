@@ -36,7 +36,7 @@ from hero.data import Source, get_task
 from hero.errors import HeroError
 from hero.files import json_line
 from hero.method import metrics as m
-from hero.report import content, write_run_page
+from hero.report import write_run_page
 from hero.report.content import metrics_table
 from hero.report.figures.charts import curves_figure, error_chart
 from hero.report.figures.fields import fields_figure, spectrum_figure
@@ -46,7 +46,7 @@ from hero.report.inputs import Curves, gather
 from hero.report.page.page import _json, payload, render
 from hero.report.page.player import LEVELS, averaged, player, quantise
 from hero.report.panels import panels_of
-from hero.report.sentences import group_sentence, main_column, result_sentences, summary_sentence
+from hero.report.sentences import group_sentence, main_column, summary_sentence
 from hero.report.tables import Row, Text, format_number
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run
@@ -55,7 +55,6 @@ from hero.runs.rollouts import Rollout, read_rollout, write_rollout
 from hero.runs.stored import Label
 from hero.study.collect import published_numbers
 from hero.study.records import ROLLOUT_COLUMNS, Published
-from hero.study.statistics import summarise
 
 TASKS = dict(zip((1, 2, 3), GRIDS, strict=True))
 STATISTICS = {"alpha": 0.5, "alpha_std": 0.1, "lambda": 0.1, "margin": 0.2}
@@ -555,29 +554,6 @@ def test_the_headline_keeps_the_verdict_of_the_study() -> None:
     assert "HERO has the lowest nRMSE@100 of 2" in sure
     # The same test, made from the other side.
     assert "(PF over HERO 0.900, " in group_sentence(group, column, [fake_test("PF", "HERO", **facts, verdict="worse")])
-
-
-def test_a_comparison_is_one_sentence_to_quote() -> None:
-    """Ratio, interval, seeds and verdict of the paired tests, which the table of statistics shows as well."""
-    rows = {"HERO": SIMILAR, "PF": BASE, "one-step": [5 * x + 0.01 * i for i, x in enumerate(BASE)], "new": BETTER}
-    group = fake_group(*(fake_row(label, values) for label, values in rows.items()))
-    (summary,) = summarise([group], baseline="PF")
-    result = fake_study(group, study="compare", title="Comparison", folder="", statistics=(summary,))
-    sentence, best = result_sentences(result)
-    assert sentence == (
-        "Burgers, FNO: nRMSE@100 relative to PF (0.200 ±0.016), paired by 5 seeds, is 0.985 with HERO (0.197 ±0.017; "
-        "95 % interval 0.927 to 1.05, p = 0.51: open), 5.10 with one-step (1.02 ±0.076; 95 % interval 5.00 to 5.21, "
-        "p < 0.001: worse) and 0.910 with new (0.182 ±0.014; 95 % interval 0.900 to 0.921, p < 0.001: better)."
-    )
-    assert best.startswith("Burgers, FNO: new")
-    cells = {row.cells[0].text: [cell.text for cell in row.cells] for row in content.tests_table(summary).rows}
-    for label, (_, ratio, interval, _, _, p, verdict) in cells.items():
-        assert f"{ratio} with {label}" in sentence
-        assert f"95 % interval {interval}, p" in sentence
-        assert f"{p}: {verdict}" in sentence
-    alone = fake_group(*(fake_row(label, rows[label]) for label in ("new", "PF")))
-    pair = result.model_copy(update={"groups": (alone,), "statistics": summarise([alone], baseline="PF")})
-    assert len(result_sentences(pair)) == 1  # of two methods one sentence says all
 
 
 def test_no_two_of_thirty_lines_look_the_same() -> None:

@@ -56,11 +56,9 @@ def measure(run: Path, data_dir: Path) -> "Metrics":
 
 def show_result(metrics: "Metrics", run: Path) -> None:
     """Print the metrics of a run and the place of its page."""
-    from hero.report.content import change_table, metrics_tables
+    from hero.report.content import metrics_tables
     from hero.runs.folder import Run
 
-    before = Run(run).before
-    tables = metrics_tables(metrics, Run(run).config)
-    for table in [change_table(before, metrics), *tables[1:]] if before else tables:
+    for table in metrics_tables(metrics, Run(run).config, Run(run).before):
         show(table)
     say(f"report: {run / 'report.html'}")

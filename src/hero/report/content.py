@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hero.method.metrics import scoring_of
+from hero.method.metrics import Metric, scoring_of
 from hero.report.listing import (
     BASELINE_MEANINGS,
     BASELINE_TITLES,
@@ -53,16 +53,16 @@ PAPER_NOTE = (
 NOT_KEPT = "holds, but states change much per step, and a network that may add any constant then overfits"
 
 
-def metrics_tables(metrics: Metrics, config: RunConfig) -> list[Table]:
+def metrics_tables(metrics: Metrics, config: RunConfig, before: Before | None = None) -> list[Table]:
     """One run: its numbers, and the errors of each channel where there are several."""
     channels = [channels_table(metrics)] if len(metrics.channels) > 1 else []
-    return [metrics_table(metrics, config), *channels]
+    return [metrics_table(metrics, config, before), *channels]
 
 
-def metrics_table(metrics: Metrics, config: RunConfig) -> Table:
+def metrics_table(metrics: Metrics, config: RunConfig, before: Before | None = None) -> Table:
     """One run: the five numbers of every table, then everything else that was measured on the test set.
 
-    Next to them stand the baselines and, of a benchmark, the paper's numbers.
+    Next to them stand the checkpoint that it was fine-tuned from, the baselines, and the paper's numbers, if any.
     """
     published, scoring = published_numbers(config), metrics.scoring
     shared, of_files = rollout_columns(scoring), scoring.measure == "vrmse"
@@ -72,9 +72,10 @@ def metrics_table(metrics: Metrics, config: RunConfig) -> Table:
     lines += [(metric_title(name, scoring), "test", name, None) for name in metrics.test if name not in known]
     rows = []
     for label, split, name, paper in lines:
-        value = {"val": metrics.val, "test": metrics.test}[split].get(name)
+        value, old = (getattr(found, split).get(name) if found else None for found in (metrics, before))
         shown = f"{value:.0f} of {metrics.trajectories}" if name == "diverged" else ""
         cells: list[Cell] = [Text(label, detail=metric_definition(name, scoring)), Number(value, shown=shown)]
+        cells += [Number(old), _change(find_metric(name, scoring), old, value)]
         for baseline in metrics.baselines.values():
             cells.append(Number(baseline.test.get(name) if split == "test" else None))
         if paper and value is not None:
@@ -86,6 +87,8 @@ def metrics_table(metrics: Metrics, config: RunConfig) -> Table:
     columns = [
         Column("Metric", words=True),
         Column("This run"),
+        Column("Before fine-tuning", optional=True),
+        Column("Change", optional=True),
         *(Column(BASELINE_TITLES[name], meaning=BASELINE_MEANINGS[name]) for name in metrics.baselines),
         Column("Paper", optional=True),
         Column("Ratio", optional=True),
@@ -93,8 +96,24 @@ def metrics_table(metrics: Metrics, config: RunConfig) -> Table:
     title = f"{metrics.run}: {metrics.task}, {metrics.backbone}, {metrics.strategy}"
     differs = [] if of_files else differences(config)
     left_out = [f"The paper’s numbers are left out: {'; '.join(differs[:3])}."] if differs else []
-    notes = [PAPER_NOTE] if published else left_out
-    return Table(title, columns, rows, notes, run_shortfalls(metrics)).compact()
+    notes, warnings = [PAPER_NOTE] if published else left_out, run_shortfalls(metrics)
+    if before:
+        old, new = before.test[scoring.gm], metrics.test[scoring.gm]
+        numbers = f"test {metric_title(scoring.gm)} {format_number(old)} before, {format_number(new)} after"
+        if new < old:
+            notes = [*notes, f"Fine-tuning helped: {numbers}."]
+        else:
+            advice = "or try a lower train.lr, another strategy or longer unrolls"
+            warnings.append(f"fine-tuning did not help: {numbers}; keep the checkpoint {before.checkpoint}, {advice}.")
+    return Table(title, columns, rows, notes, warnings).compact()
+
+
+def _change(metric: Metric | None, old: float | None, new: float | None) -> Text:
+    """ "-70.0%, better"."""
+    if metric is None or not old or new is None or old == new or not math.isfinite(old) or not math.isfinite(new):
+        return Text("")
+    verdict = "better" if (new < old) == (metric.direction == "lower") else "worse"
+    return Text(f"{new / old - 1:+.1%}, {verdict}", verdict=verdict)
 
 
 def channels_table(metrics: Metrics) -> Table:
@@ -113,40 +132,6 @@ def channels_table(metrics: Metrics) -> Table:
         base = [Number(metrics.baselines[name].channels[channel].get(key)) for name, key in idle]
         rows.append(Row([Text(channel), *own, *base]))
     return Table("Errors by channel", columns, rows)
-
-
-def change_table(before: Before, metrics: Metrics) -> Table:
-    """A fine-tuned run next to the checkpoint that it started from: every number of the test set, and the change."""
-    scoring, shared = metrics.scoring, rollout_columns(metrics.scoring)
-    labels = {(column.split, column.metric): column.label for column in shared}
-    labels |= {("test", name): metric_title(name, scoring) for name in metrics.test if ("test", name) not in labels}
-    found = {"val": (before.val, metrics.val), "test": (before.test, metrics.test)}
-    rows = []
-    for (split, name), label in labels.items():
-        metric, (old, new) = find_metric(name, scoring), (numbers.get(name) for numbers in found[split])
-        if metric is None or old is None or new is None:
-            continue
-        change = new / old - 1 if old and math.isfinite(old) and math.isfinite(new) else None
-        verdict = "better" if (new < old) == (metric.direction == "lower") else "worse"
-        verdict = "" if new == old else verdict
-        percent = Number(change, shown="" if change is None else f"{change:+.1%}")
-        label_cell = Text(label, detail=metric.definition)
-        rows.append(Row([label_cell, Number(old), Number(new), percent, Text(verdict, verdict=verdict)]))
-    columns = [
-        Column("Metric", words=True),
-        Column("Before"),
-        Column("After"),
-        Column("Change", meaning="Of the value before."),
-        Column("After is", words=True),
-    ]
-    old, new = before.test[scoring.gm], metrics.test[scoring.gm]
-    numbers = f"test {metric_title(scoring.gm)} {format_number(old)} before, {format_number(new)} after"
-    helped = [f"Fine-tuning helped: {numbers}."] if new < old else []
-    warnings = [
-        f"fine-tuning did not help: {numbers}; keep the checkpoint {before.checkpoint}, or try a lower train.lr, "
-        "another strategy or longer unrolls."
-    ]
-    return Table(f"{metrics.run}: before and after fine-tuning", columns, rows, helped, [] if helped else warnings)
 
 
 def study_title(result: StudyResult) -> str:

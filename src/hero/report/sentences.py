@@ -30,8 +30,7 @@ NAMED = 4
 def lead(inputs: ReportInputs) -> list[str]:
     """One run in a sentence; else the result of each group, the number of runs, and the conclusion of a study."""
     if inputs.single:
-        config = inputs.single.config
-        return [summary_sentence(inputs.single.metrics, config), *structure_sentences(config)]
+        return [summary_sentence(inputs.single.metrics, inputs.single.config)]
     results = results_of(inputs)
     found = [sentence for result in results for sentence in result_sentences(result)]
     found.append(_count_sentence(inputs, results))
@@ -47,19 +46,12 @@ def warnings(inputs: ReportInputs) -> list[str]:
 
 
 def result_sentences(result: StudyResult) -> list[str]:
-    """The best of each group; of a comparison, which is one group, first all methods against the baseline."""
+    """The best of each group, where rows have runs of their own."""
     if not all(group.compares_runs for group in result.groups):
         return []
-    scoring = scoring_of(one.metric for one in result.columns)
     column = main_column(result.columns)
     tests = [test for summary in result.statistics if summary.metric == column.key for test in summary.tests]
-    found = []
-    if len(result.groups) == 1:
-        found += [comparison_sentence(result.groups[0], summary) for summary in result.statistics]
-    if len(result.groups) > 1 or len(tests) != 1:  # of two methods the comparison says all
-        found += [group_sentence(group, column, tests) for group in result.groups]
-    found += [channel_sentence(group, scoring) for group in result.groups]
-    return list(filter(None, found))
+    return list(filter(None, (group_sentence(group, column, tests) for group in result.groups)))
 
 
 def main_column(columns: Sequence[MetricColumn]) -> MetricColumn:
@@ -99,24 +91,6 @@ def summary_sentence(metrics: Metrics, config: RunConfig) -> str:
     )
 
 
-def structure_sentences(config: RunConfig) -> list[str]:
-    """ "The operator keeps mean:u and predicts the change of the state."; none where it does neither."""
-    backbone = config.backbone
-    found = [f"keeps {', '.join(backbone.kept)}"] if backbone.is_found and backbone.kept else []
-    found += ["predicts the change of the state"] if backbone.predicts_change else []
-    return [f"The operator {' and '.join(found)}."] if found else []
-
-
-def channel_sentence(group: Group, scoring: Scoring) -> str:
-    """ "waves, FNO: the worst channel is pressure, VRMSE@40 0.912 with HERO and 1.10 with PF"; "" with one channel."""
-    rows = [row for row in counted(group) if len(row.channels) > 1]
-    if not rows:
-        return ""
-    name = max(rows[0].channels, key=lambda channel: sum(row.channels[channel].mean for row in rows))
-    numbers = listed(f"{format_number(row.channels[name].mean)} with {row.label}" for row in rows)
-    return f"{group.title}: the worst channel is {name}, {metric_title(scoring.last, scoring)} {numbers}."
-
-
 def group_sentence(group: Group, column: MetricColumn, tests: Sequence[PairedTest] = ()) -> str:
     """The result of a group in a sentence that can be quoted: numbers, ratio with its interval, seeds and verdict.
 
@@ -154,39 +128,14 @@ def group_sentence(group: Group, column: MetricColumn, tests: Sequence[PairedTes
 
 
 def ratio_words(test: PairedTest) -> str:
-    """ "HERO over PF 0.620, 95 % interval 0.510 to 0.754, p = 0.003"; where rollouts diverged there is no ratio."""
+    """ "HERO over PF 0.620, 95 % interval 0.510 to 0.754, p = 0.003"; where rollouts diverged it says so instead."""
     known = test.ratio and math.isfinite(test.ratio)
-    ratio = f"{test.label} over {test.baseline} {format_number(test.ratio)}, " if known else ""
-    return ratio + test_words(test)
-
-
-def test_words(test: PairedTest) -> str:
-    """ "95 % interval 0.510 to 0.754, p = 0.003"; where rollouts diverged there is no interval."""
-    words = [f"95 % interval {' to '.join(map(format_number, test.interval))}"] if test.interval else []
+    words = [f"{test.label} over {test.baseline} {format_number(test.ratio)}"] if known else []
+    words += [f"95 % interval {' to '.join(map(format_number, test.interval))}"] if test.interval else []
     lost = {test.label: test.diverged, test.baseline: test.baseline_diverged}
     words += [f"{label} diverged in {count} of {test.n} seeds" for label, count in lost.items() if count]
     p = format_p(test.p_holm)
     return ", ".join([*words, f"p {p}" if p.startswith("<") else f"p = {p}"])
-
-
-def comparison_sentence(group: Group, summary: Summary) -> str:
-    """The methods of a group against its baseline, in a sentence that can be quoted; "" where none was tested.
-
-    "Burgers, FNO: nRMSE@100 relative to PF (0.200 ±0.016), paired by 5 seeds, is 0.912 with HERO (0.182 ±0.014; 95 %
-    interval 0.897 to 0.928, p < 0.001: better) and 5.00 with one-step (...: worse)."
-    """
-    tests = [test for test in summary.tests if test.group == group.title]
-    if not tests:
-        return ""
-    numbers = {row.label: study_number(row.cells.get(summary.metric), row).text for row in group.rows}
-    found = listed(
-        f"{format_number(test.ratio)} with {test.label} ({numbers[test.label]}; {test_words(test)}: {test.verdict})"
-        for test in tests
-    )
-    return (
-        f"{group.title}: {metric_title(summary.metric)} relative to {tests[0].baseline} "
-        f"({numbers[tests[0].baseline]}), paired by {_seeds(tests)}, is {found}."
-    )
 
 
 def _seeds(tests: Sequence[PairedTest]) -> str:

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 from markupsafe import Markup
 
 from hero.files import write_atomic
-from hero.report.content import change_table, metrics_tables, statistics_tables, study_tables
+from hero.report.content import metrics_tables, statistics_tables, study_tables
 from hero.report.figures.charts import Chart, Data
 from hero.report.figures.runs import panel_chart
 from hero.report.figures.training import spectra_charts, training_charts
@@ -58,8 +58,8 @@ def render(data: Mapping[str, Any]) -> str:
         style=Markup(style),
         script=Markup(script),
         json=Markup(_json({key: data[key] for key in ("curves", "players", "training")})),
+        analyses=ANALYSES,
         drawn=lambda run, kind: image(run.run.path / "figures" / f"{kind}.png"),
-        change_table=lambda run: change_table(run.before, run.metrics),
         shown=lambda value: format_number(value) if isinstance(value, float) else str(value),
     )
 
@@ -97,8 +97,12 @@ def payload(inputs: ReportInputs) -> Data:
         "curves": _curves([panel for panel in panels if panel.curves]),
         "players": players,
         "training": _training(panels, inputs),
-        "analyses": [analysis for run in inputs.runs.values() for analysis in _analyses(run)],
-        "finetuned": [run for run in inputs.runs.values() if run.before],
+        "analyses": [run for run in inputs.runs.values() if run.analyses],
+        "finetuned": [
+            (run, [] if inputs.single else metrics_tables(run.metrics, run.config, run.before)[:1])
+            for run in inputs.runs.values()
+            if run.before
+        ],
         "studies": [
             (result.title, _statistics(result), images)
             for folder, result in zip(inputs.studies, results_of(inputs), strict=False)
@@ -106,20 +110,6 @@ def payload(inputs: ReportInputs) -> Data:
         ],
         "runs": list(inputs.runs.values()),
     }
-
-
-def _analyses(run: ReportedRun) -> Iterator[Data]:
-    for name, found in run.analyses.items():
-        shown = ANALYSES[name]
-        table = shown.table(found) if shown.table else None
-        yield {
-            "run": run,
-            "name": name,
-            "title": f"{shown.title}: {run.name}",
-            "sentences": shown.sentences(found),
-            "caption": shown.caption,
-            "tables": [table if table.folded else replace(table, title="")] if table else [],
-        }
 
 
 def _title(inputs: ReportInputs) -> str:
@@ -133,7 +123,7 @@ def _title(inputs: ReportInputs) -> str:
 def result_tables(inputs: ReportInputs) -> list[Table]:
     """One run next to the paper; or the groups of studies and runs, and then every run."""
     if inputs.single:
-        tables = metrics_tables(inputs.single.metrics, inputs.single.config)
+        tables = metrics_tables(inputs.single.metrics, inputs.single.config, inputs.single.before)
         return [replace(one, warnings=()) for one in tables]  # the page begins with them
     tables = []
     for result in results_of(inputs):
