@@ -457,7 +457,8 @@ def test_a_file_of_weights_needs_its_module_and_data(folder: Path, runs_dir: Pat
     assert_refused(call("finetune", folder / "net.pt", "--backbone", BACKBONE), "weights without data", "--data")
     assert_refused(call("finetune", folder / "nothing.pt"), "there is not a file")
     assert_refused(call("finetune", "nothing", "--runs", runs_dir), "there is no run 'nothing'")
-    assert_refused(call("finetune", folder / "net.pt", "--unroll", "many"), "--unroll many is not")
+    known = ("--backbone", BACKBONE, "--data", folder / "waves.npy", "--runs", runs_dir)
+    assert_refused(call("finetune", folder / "net.pt", *known, "--unroll", "many"), "train.unroll", "many")
     assert find_checkpoint(str(folder / "net.pt"), Folders()) == folder / "net.pt"
 
 

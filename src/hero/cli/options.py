@@ -160,38 +160,42 @@ class Configuration:
         ),
     ] = None
 
-    def __post_init__(self) -> None:
-        parts.PRESETS.check(self.preset)
-
     def values(self, command: str | None = None, **named: Any) -> dict[str, Any]:
-        """Single settings as dotted keys: `set` and those with their own option; `command` needs a benchmark."""
+        """Single settings as dotted keys: `set` and those with their own option; `command` needs a benchmark.
+
+        Unknown names are refused here, before torch is loaded; a file is looked for where it is read.
+        """
         from hero.config import parse_override
 
-        if command and not (named["task"] or self.config):
+        task = named.get("task")
+        if command and not (task or self.config):
             raise HeroError(
                 f"name a benchmark or a file, for example `hero {command} burgers` or `hero {command} flow.h5`; "
                 "`hero data list` shows the benchmarks."
             )
-        check_task(named.get("task"))
-        keys = {"task": parts.key_of(named.get("task")), "backbone": "backbone.name", "size": "backbone.size"}
+        parts.PRESETS.check(self.preset)
+        parts.TASKS.check(task if parts.key_of(task) == "task.name" else None)
+        for name, registry in (("strategy", parts.STRATEGIES), ("backbone", parts.BACKBONES), ("size", parts.SIZES)):
+            registry.check(named.get(name))
+        keys = {"task": parts.key_of(task), "backbone": "backbone.name", "size": "backbone.size"}
         given = {keys.get(name, name): value for name, value in named.items() if value is not None}
         return dict(map(parse_override, self.set or ())) | given
 
     def resolve(self, command: str | None = None, **named: Any) -> "RunConfig":
+        values = self.values(command, **named)
         from hero.runs.config import make_config
 
-        values = self.values(command, **named)
-        return make_config(self.preset or self.implied_preset(values), self.config, values)
+        return make_config(self.base(values), self.config, values)
 
-    def implied_preset(self, values: dict[str, Any]) -> str:
-        """The preset where none is named: the recommended one unless a strategy, settings of another or a file are."""
+    def base(self, values: dict[str, Any]) -> str:
+        """The preset; where none is named the recommended one unless a strategy, settings of another or a file are."""
         from hero.runs.config import implied_preset
 
-        return "paper" if self.config else implied_preset(values)
+        return self.preset or ("paper" if self.config else implied_preset(values))
 
-    def recommendation(self, config: "RunConfig", **named: Any) -> list[str]:
+    def recommendation(self, config: "RunConfig", values: dict[str, Any]) -> list[str]:
         """A line that says what is trained where no preset, strategy or file is named."""
-        if self.preset or self.implied_preset(self.values(**named)) != parts.RECOMMENDED:
+        if self.preset or self.base(values) != parts.RECOMMENDED:
             return []
         return [
             f"preset {parts.RECOMMENDED}, which we recommend: {config.train.optimizer}, the invariants of the data "
@@ -200,23 +204,22 @@ class Configuration:
 
 
 @dataclass
-class OneRun:
-    """The names of one run."""
+class Network:
+    """What is trained, and how."""
 
-    task: TaskName = None
     strategy: Annotated[
-        str | None,
-        option("NAME", "One of: NAMES; as in the paper unless a preset is named.", parts.STRATEGIES),
+        str | None, option("NAME", "One of: NAMES (default: by preset; push_forward to fine-tune).", parts.STRATEGIES)
     ] = None
     backbone: Backbone = None
     size: Size = None
     seed: Annotated[int | None, option("N", "Seed of initial weights and batch order (default 0).")] = None
 
-    def __post_init__(self) -> None:
-        check_task(self.task)
-        parts.STRATEGIES.check(self.strategy)
-        parts.BACKBONES.check(self.backbone)
-        parts.SIZES.check(self.size)
+
+@dataclass
+class OneRun(Network):
+    """The names of one run."""
+
+    task: TaskName = None
 
 
 @dataclass
@@ -246,12 +249,6 @@ def allow_code(trusted: bool) -> None:
         from hero.config.registry import trust_stored_code
 
         trust_stored_code()
-
-
-def check_task(task: str | None) -> None:
-    """Refuse an unknown benchmark before torch is loaded; a file is looked for where it is read."""
-    if task is not None and parts.key_of(task) == "task.name":
-        parts.TASKS.check(task)
 
 
 def split_names(text: str | None) -> list[str] | None:

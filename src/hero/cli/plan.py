@@ -14,7 +14,6 @@ from hero.cli.options import (
     TrustCode,
     allow_code,
     argument,
-    check_task,
     option,
     run_ids,
     topics,
@@ -43,10 +42,9 @@ def list_tasks(where: Folders, as_json: AsJson = False) -> None:
 
 def make_data(task: RequiredTask, settings: Configuration, where: Folders) -> None:
     """Solve and store the training, validation and test trajectories."""
-    check_task(task)
+    config = settings.resolve(task=task)
     from hero.data import SPLITS, load_split, split_path
 
-    config = settings.resolve(task=task)
     benchmark = benchmark_of(config)
     for name in SPLITS:
         load_split(benchmark, config.split(name), where.data)
@@ -62,12 +60,11 @@ def benchmark_of(config: "RunConfig") -> "Task":
 
 def show_data(task: RequiredTask, settings: Configuration, where: Folders) -> None:
     """Print settings and provenance, and draw the fields."""
-    check_task(task)
+    config = settings.resolve(task=task)
     from hero.data import data_summary, load_split, split_path
     from hero.report.figures.fields import split_figure
     from hero.report.figures.style import save
 
-    config = settings.resolve(task=task)
     benchmark, split = benchmark_of(config), config.split("test")
     states, path = load_split(benchmark, split, where.data), split_path(benchmark, split, where.data)
     show_rows(benchmark.title, ("fact", "value"), data_summary(path).items())
@@ -135,12 +132,12 @@ def describe(
     json: JsonFile = None,
 ) -> None:
     """Count parameters, FLOPs, memory and files of a run, and show what its data keep, before it is trained."""
+    config = settings.resolve("describe", **vars(run))
     from hero.report.content import description_table, structure_table
     from hero.runs.structure import find_structure, sample_data
     from hero.study.cost import count
     from hero.study.cost.measure import measure
 
-    config = settings.resolve("describe", **vars(run))
     found = measure(config, where.data, updates) if updates else count.describe(config)
     show(description_table(found))
     show(structure_table(find_structure(config, sample_data(config, where.data))))

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import hero.parts as parts
 from hero.cli import options
 from hero.cli.options import (
     Configuration,
     Folders,
+    Network,
     OneRun,
     WorkerOptions,
     argument,
@@ -49,16 +50,24 @@ def train(
     if resume is not None:
         if run != OneRun() or settings not in (Configuration(), Configuration(set=[])):
             raise HeroError("--resume keeps the run's own settings; leave out the others, or start a new run.")
-        where.find(resume)  # before torch is loaded
-    from hero.runs.folder import Run
-    from hero.training import loop
+        stopped = where.find(resume)  # before torch is loaded
+        from hero.training import loop
 
-    if resume is None:
-        config = settings.resolve("train", **vars(run))
-        say(*settings.recommendation(config, **vars(run)), *file_summary(config), style="dim")
-        folder = loop.train(config, where.runs, where.data, log or None)
+        folder = loop.resume(stopped, where.data, log or None)
     else:
-        folder = loop.resume(where.find(resume), where.data, log or None)
+        config = settings.resolve("train", **vars(run))
+        values = settings.values(**vars(run))
+        from hero.training import loop
+
+        say(*settings.recommendation(config, values), *file_summary(config), style="dim")
+        folder = loop.train(config, where.runs, where.data, log or None)
+    show_trained(folder, where)
+
+
+def show_trained(folder: Path, where: Folders) -> None:
+    """Print the result of a run, measured unless it was; of the processes that share a run the first does."""
+    from hero.runs.folder import Run
+
     if RANKS.is_first:
         show_result(Run(folder).metrics or measure(folder, where.data), folder)
 
@@ -80,6 +89,7 @@ def finetune(
         str,
         argument("CHECKPOINT", "Run, or weights: .safetensors, .pt, .ckpt, .mdlus, or a folder with them.", run_ids),
     ],
+    network: Network,
     settings: Configuration,
     where: FinetuneFolders,
     on: Annotated[
@@ -88,17 +98,9 @@ def finetune(
             "TASK|FILE", "Benchmark or file of trajectories (default: the data of the run).", parts.TASKS, ["--data"]
         ),
     ] = None,
-    backbone: Annotated[
-        str | None, option("NAME", "One of: NAMES, or package.module:Class (default: as in the run).", parts.BACKBONES)
-    ] = None,
-    size: options.Size = None,
-    strategy: Annotated[
-        str | None, option("NAME", "One of: NAMES (default: push_forward, as we recommend).", parts.STRATEGIES)
-    ] = None,
     unroll: Annotated[
         str | None, option("STAGES", "Steps of a window, or stages LENGTH:UPDATES, as 1:500,2:500,4:1000.")
     ] = None,
-    seed: Annotated[int | None, option("N", "Seed of the batch order (default: of the run, or 0).")] = None,
 ) -> None:
     """Fine-tune a checkpoint along its own rollouts; compare before and after.
 
@@ -108,24 +110,18 @@ def finetune(
     By default 2,000 updates at a tenth of the optimizer's learning rate. The same command continues a run that was
     stopped.
     """
-    parts.SIZES.check(size)
+    stages = {} if unroll is None else {"train.stages" if ":" in unroll else "train.unroll": unroll}
+    values = settings.values(task=on, **vars(network), **stages)
+    found = find_checkpoint(checkpoint, where)
     from hero.evaluation.evaluate import measure_before
     from hero.runs.finetune import finetune_config
-    from hero.runs.folder import Run
     from hero.training import loop
 
-    named: dict[str, Any] = {"task": on, "strategy": strategy, "backbone": backbone, "size": size, "seed": seed}
-    if unroll is not None:
-        named["train.stages" if ":" in unroll else "train.unroll"] = unroll if ":" in unroll else whole(unroll)
-    values = settings.values(**named)
-    found = find_checkpoint(checkpoint, where)
-    config = finetune_config(found, values, settings.preset or settings.implied_preset(values), settings.config)
-    say(*settings.recommendation(config, **named), style="dim")
+    config = finetune_config(found, values, settings.base(values), settings.config)
+    say(*settings.recommendation(config, values), style="dim")
     if RANKS.is_first:
         measure_before(config, where.runs, where.data)
-    folder = loop.train(config, where.runs, where.data)
-    if RANKS.is_first:
-        show_result(Run(folder).metrics or measure(folder, where.data), folder)
+    show_trained(loop.train(config, where.runs, where.data), where)
 
 
 def find_checkpoint(name: str, where: Folders) -> Path:
@@ -134,12 +130,6 @@ def find_checkpoint(name: str, where: Folders) -> Path:
     if Path(name).suffix in WEIGHT_FILES:
         raise HeroError(f"there is not a file {name}; check the path.")
     return where.find(name)
-
-
-def whole(text: str) -> int:
-    if not text.isdecimal() or len(text) > 18:
-        raise HeroError(f"--unroll {text} is not a number of steps or stages; write it as in 4, or 1:500,4:1500.")
-    return int(text)
 
 
 def file_summary(config: "RunConfig") -> list[str]:
@@ -187,8 +177,6 @@ def compare(
     as published.
     """
     parts.STRATEGIES.check(*split_names(strategies) or (), baseline)
-    parts.BACKBONES.check(backbone)
-    parts.SIZES.check(size)
     values = settings.values("compare", task=task, backbone=backbone, size=size)
     from hero.runs.config import merge_settings
     from hero.study import compare as comparison
