@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -160,7 +161,7 @@ def memory_note(config: RunConfig, model: nn.Module, batch: Batch) -> Iterator[s
 def run_updates(session: Session, loggers: Sequence[str]) -> None:
     """Update, log, validate and save until the last update, a callback, a lack of patience, or Ctrl-C."""
     config, trainee, journal, checkpoints = session.config, session.trainee, session.journal, session.checkpoints
-    settings, norms = config.train, list[Tensor]()
+    settings, norms = config.train, list[Tensor | float]()
     with (
         open_loggers(loggers if RANKS.is_first else (), session.run, config) as journal.loggers,
         watched(journal, session.first) as interrupted,
@@ -170,12 +171,12 @@ def run_updates(session: Session, loggers: Sequence[str]) -> None:
             with sharing(batch.share):
                 statistics = update(trainee, augment(batch, settings, config.seed, trainee.strategy.norm))
             journal.count(statistics)
-            norms.append(torch.as_tensor(statistics["grad_norm"]))
+            norms.append(statistics["grad_norm"])
 
             done, stop = batch.step + 1, interrupted()
             due = Due.after(done, settings, journal, session.device, stop)
             if due.look:
-                if not bool(torch.stack(norms).isfinite().all()):
+                if not math.isfinite(float(sum(norms))):
                     raise session.diverged(done)
                 norms.clear()
             if due.log and not journal.log(done, trainee.optimizer.param_groups[0]["lr"]):
