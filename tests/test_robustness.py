@@ -14,7 +14,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 import safetensors.torch
@@ -23,7 +22,7 @@ import torch
 from conftest import TINY, Call, assert_refused, hero, options, tiny
 from hero.data import TASKS, split_path
 from hero.data.windows import Batch
-from hero.files import UNSEALED, seal, sealed, sealed_archive
+from hero.files import UNSEALED, sealed, sealed_archive
 from hero.runs.checkpoint import load_state, save_state
 from hero.runs.folder import load_data
 from hero.runs.records import read_lines
@@ -60,22 +59,6 @@ def test_folders_that_cannot_be_written(call: Call, tmp_path: Path, data_dir: Pa
 )
 def test_a_path_that_the_system_refuses(arguments: tuple[str, ...], call: Call) -> None:
     assert_refused(call(*arguments, "x" * 300), "File name too long")
-
-
-@pytest.mark.parametrize(("name", "frame"), [("train", 0), ("val", 7), ("test", 7)])
-def test_nan_in_a_data_file_is_named_and_not_taken_for_a_bad_model(
-    name: str, frame: int, call: Call, run: Path, data_dir: Path, tmp_path: Path
-) -> None:
-    load_data(tiny(), "test", data_dir, "cpu")
-    copy = Path(shutil.copytree(data_dir, tmp_path / "data"))
-    path = split_path(tiny().source.task, tiny().split(name), copy)
-    with h5py.File(path, "r+") as file:
-        file["u"][1, frame, 0, 3] = np.nan
-    with path.open("r+b") as raw:
-        seal(raw)
-    command = ["evaluate", run.name] if name == "test" else ["train", "burgers", *options(seed=5)]
-    result = call(*command, "--runs", run.parent, "--data", copy)
-    assert_refused(result, str(path), "trajectory 1", f"step {frame}", "delete it")
 
 
 @pytest.mark.parametrize("keep", [0, 2100])

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from hero.data import load_trajectories, split_path
+from hero.data import load_trajectories
 from hero.data.trajectories import Trajectories
 from hero.errors import DISTRIBUTION, HeroError
 from hero.method.norm import Norm
@@ -38,18 +38,12 @@ class Run(StoredRun):
     @property
     def rollout(self) -> Rollout | None:
         """The rollout that pictures show; None if the run has not been evaluated."""
-        return read_rollout(self.path, shape=self._drawn_shape)
+        return read_rollout(self.path)
 
     @property
     def first_rollout(self) -> Rollout | None:
         """The rollout of the first test trajectory; None if the run has not been evaluated."""
-        return read_rollout(self.path, FIRST_FILE, self._drawn_shape)
-
-    @property
-    def _drawn_shape(self) -> tuple[int, ...]:
-        """Shape of the states in pictures, which show a slice of three axes."""
-        source = self.config.source
-        return source.channels, *source.space[:2]
+        return read_rollout(self.path, FIRST_FILE)
 
     @property
     def resumes_at(self) -> int | None:
@@ -113,22 +107,8 @@ def write_statistics(run: Path, norm: Norm) -> None:
 
 
 def load_data(config: RunConfig, name: str, data_dir: Path, device: torch.device | str) -> Trajectories:
-    """The split `train`, `val` or `test` of a run, on the CPU; HeroError if it holds NaN or infinity.
-
-    Data from files are checked as they are read.
-    """
-    source, split = config.source, config.split(name)
-    data = load_trajectories(source, split, data_dir, with_float64(device))
-    if source.task:
-        for number, part in enumerate(data.parts(1)):
-            bad = ~part.states.isfinite().flatten(2).all(dim=2)
-            if bool(bad.any()):
-                path = split_path(source.task, split, data_dir)
-                raise HeroError(
-                    f"{path} has NaN or infinite values (first in trajectory {number}, step "
-                    f"{int(bad.nonzero()[0, 1])}); delete it and repeat the command to solve it again."
-                )
-    return data
+    """The split `train`, `val` or `test` of a run, on the CPU; a benchmark that is not stored is solved on `device`."""
+    return load_trajectories(config.source, config.split(name), data_dir, with_float64(device))
 
 
 def choose_device(name: str) -> torch.device:

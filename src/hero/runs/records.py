@@ -9,10 +9,10 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from hero.errors import HeroError, NoPermissionError
 from hero.files import FIELD, is_bomb, is_whole, sealed_archive, write_atomic
@@ -51,12 +51,6 @@ class RunIdentity(Record):
     seed: int
 
 
-def _complete(numbers: dict[str, float]) -> dict[str, float]:
-    if "diverged" not in numbers:  # without it, nobody can tell what the other numbers are means of
-        raise ValueError("diverged is missing")
-    return numbers
-
-
 class Baseline(Record):
     """The errors of a prediction that needs no operator."""
 
@@ -88,7 +82,7 @@ class Metrics(RunIdentity):
     """SHA-256 of the model.safetensors that was measured."""
     trajectories: int
     val: dict[str, float]
-    test: Annotated[dict[str, float], AfterValidator(_complete)]
+    test: dict[str, float]
 
     channels: dict[str, dict[str, float]] = Field(default_factory=dict)
     """Errors of each channel on the test set, where channels are measured one by one."""
@@ -312,13 +306,10 @@ class Errors:
             val = arrays.pop(f"val_{measure}")
             baselines = {name: arrays.pop(key) for name in BASELINES if (key := f"{name}_{measure}") in arrays}
             single = {name: arrays.pop(key) for name in BASELINES if (key := _of_channels(name)) in arrays}
-            found = cls(arrays, val, baselines, measure, single)
-            if found.score.ndim != 2 or found.correlation.ndim != 2 or any(not x.size for x in arrays.values()):
-                raise ValueError
         except (ValueError, KeyError):
             remedy = remedy or f"`hero evaluate {path.parent.name}` writes it again."
             raise HeroError(f"{path} is missing or damaged; {remedy}") from None
-        return found
+        return cls(arrays, val, baselines, measure, single)
 
     def write(self, path: Path) -> Path:
         baselines = {f"{name}_{self.measure}": values for name, values in self.baselines.items()}

@@ -58,15 +58,15 @@ def write_rollout(
     return write_arrays(run / file, arrays | spectra | {name: np.array(value) for name, value in numbers.items()})
 
 
-def read_rollout(run: Path, file: str = FILE, shape: tuple[int, ...] | None = None) -> Rollout | None:
-    """A drawn rollout of a run, or None if the run was not evaluated; its states are of `shape` (channel, *space)."""
+def read_rollout(run: Path, file: str = FILE) -> Rollout | None:
+    """A drawn rollout of a run, or None if the run was not evaluated."""
     path = run / file
     if not path.is_file():
         return None
     try:
         stored = read_arrays(path)
         spectra = [stored[f"{name}_spectrum"] for name in ("truth", "prediction")]
-        found = Rollout(
+        return Rollout(
             stored["initial"],
             stored["truth"],
             stored["prediction"],
@@ -74,14 +74,8 @@ def read_rollout(run: Path, file: str = FILE, shape: tuple[int, ...] | None = No
             int(stored["slice"]) if "slice" in stored else None,
             *(x[:, None] if x.ndim == 2 else x for x in spectra),  # version 0.2 kept the first channel alone
         )
-        states = shape or found.initial.shape
-        fields, spectra = [found.truth, found.prediction], [found.truth_spectrum, found.prediction_spectrum]
-        fitting = all(x.ndim in (3, 4) and len(x) and x.shape[1:] == found.initial.shape == states for x in fields)
-        if not fitting or len({x.shape[:2] for x in (*fields, *spectra)}) > 1:
-            raise ValueError("its arrays do not belong together")
     except (ValueError, KeyError, TypeError):
         raise HeroError(f"{path} is damaged; `hero evaluate {run.name}` writes it again.") from None
-    return found
 
 
 def radial_spectra(trajectory: np.ndarray, valid: np.ndarray) -> np.ndarray:
