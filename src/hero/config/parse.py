@@ -45,9 +45,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise HeroError(f"{path} has more than {LARGEST_FILE >> 20} MB, which no configuration needs; name another.")
     try:
         tree = tomllib.loads(content.decode("utf-8-sig"))
-    except RecursionError:
-        raise HeroError(f"{path} is not a TOML file (too many brackets); correct it or leave it out.") from None
-    except ValueError as error:  # not UTF-8, not TOML, or a number of thousands of digits
+    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, numbers or brackets by the thousand
         raise HeroError(f"{path} is not a TOML file ({error}); correct it or leave it out.") from None
     return dotted(tree)
 

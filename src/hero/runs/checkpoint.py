@@ -99,16 +99,14 @@ def load_state(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]
         check_stored(path)
         with warnings.catch_warnings(action="ignore"):  # torch warns of foreign pickles, which we refuse
             state = torch.load(path, map_location=device, weights_only=True)
+        if type(state["step"]) is not int:
+            raise ValueError("its step is not a number")
     except (OSError, RuntimeError, LookupError, EOFError, ValueError, TypeError, pickle.UnpicklingError) as error:
         raise HeroError(
             f"the checkpoint {path} is damaged ({type(error).__name__}); "
             f"delete the folder {path.parent.parent} to start again."
         ) from error
-    if not isinstance(state, dict) or type(state.get("step")) is not int:
-        raise HeroError(
-            f"{path} is not a checkpoint written by hero; delete the folder {path.parent.parent} to start again."
-        )
-    return state
+    return dict(state)
 
 
 def last_state(path: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Any] | None, str | None]:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from hero.data.formats.claims import check_stored
-from hero.errors import HeroError, NoPermissionError
+from hero.errors import HeroError, NoPermissionError, reason_of
 from hero.models.lora import matching
 from hero.models.wrappers import Wrapper
 from hero.runs.checkpoint import read_safetensors, weights_of
@@ -111,19 +111,15 @@ def read_start(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
                 content = read_torch(inside_archive(path) if path.suffix == ".mdlus" else path)
     except PermissionError:
         raise NoPermissionError(path) from None
-    except ValueError as error:
-        raise HeroError(f"{path} is damaged ({error}); get it again from where it was written.") from None
     except pickle.UnpicklingError:
         raise HeroError(
             f"{path} holds Python objects besides tensors, which hero never runs; save its tensors alone with {SAVE}."
         ) from None
     except (
         *(safetensors.SafetensorError, tarfile.TarError, zipfile.BadZipFile),
-        *(OSError, RuntimeError, LookupError, EOFError, TypeError),
+        *(OSError, RuntimeError, LookupError, EOFError, TypeError, ValueError),
     ) as error:
-        raise HeroError(
-            f"{path} is not a readable file of weights ({type(error).__name__}); save one with {SAVE}."
-        ) from None
+        raise HeroError(f"{path} is no readable file of weights ({reason_of(error)}); save one with {SAVE}.") from None
     others: list[str] = []
     while isinstance(content, dict) and (key := next((key for key in NESTED if key in content), None)) is not None:
         if not isinstance(content[key], dict):
