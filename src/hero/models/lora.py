@@ -34,7 +34,11 @@ class LowRank(nn.Module):
 
 def adapt(backbone: nn.Module, rank: int, layers: tuple[str, ...], full: tuple[str, ...], seed: int) -> None:
     """Train adapters of the layers that match a pattern, and the parameters that match `full`, and nothing else."""
-    found = {name: module for name, module in backbone.named_modules() if is_adapted(module)}
+    found = {
+        name: module
+        for name, module in backbone.named_modules()
+        if isinstance(module, ADAPTED) and module.weight.is_floating_point() and not parametrize.is_parametrized(module)
+    }
     parameters = dict(backbone.named_parameters())
     if not found:
         raise HeroError("the backbone has no linear layer or convolution for train.lora; leave it out.")
@@ -47,11 +51,6 @@ def adapt(backbone: nn.Module, rank: int, layers: tuple[str, ...], full: tuple[s
         for name, module in found.items():
             if name in adapted:
                 parametrize.register_parametrization(module, "weight", LowRank(module.weight, rank))
-
-
-def is_adapted(module: nn.Module) -> bool:
-    """Whether adapters know this layer."""
-    return isinstance(module, ADAPTED) and module.weight.is_floating_point() and not parametrize.is_parametrized(module)
 
 
 def matching(setting: str, pattern: str, names: Iterable[str]) -> list[str]:

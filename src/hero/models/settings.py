@@ -87,21 +87,9 @@ class BackboneSettings(Settings):
         return self.kept != UNKNOWN
 
     def own(self) -> dict[str, Any]:
-        """The settings of this backbone alone, which are the arguments of its class."""
-        return {name: getattr(self, name) for name in type(self).model_fields if name not in SHARED}
-
-
-SHARED = BackboneSettings.model_fields.keys()
-
-
-class SizedSettings(BackboneSettings):
-    """A backbone whose numbers follow from one word, as far as they are not set."""
-
-    size: str = setting("base", "Defaults of the settings below.")
-
-    def own(self) -> dict[str, Any]:
-        """The arguments of the class: a size is only the defaults of the others."""
-        return {name: value for name, value in super().own().items() if name != "size"}
+        """The arguments of the class: the settings of this backbone alone, but for a size, which is their defaults."""
+        shared = {*BackboneSettings.model_fields, "size"}
+        return {name: getattr(self, name) for name in type(self).model_fields if name not in shared}
 
 
 APEBENCH: dict[int, dict[str, Any]] = {
@@ -180,7 +168,7 @@ def by_boundary(facts: Facts, given: Mapping[str, Any]) -> tuple[float, ...]:
     return tuple(0.0 if wraps else PADDING for wraps in facts.periodic or (True,) * facts.dims)
 
 
-class FNOSettings(SizedSettings):
+class FNOSettings(BackboneSettings):
     """Fourier neural operator."""
 
     size: Annotated[Literal["small", "base", "large", "apebench", "paper_count"], per_source("base", "apebench")] = (
@@ -232,7 +220,7 @@ class FNOSettings(SizedSettings):
 PAPER_WIDTH = {1: 224, 2: 256, 3: 512}  # of a Transolver, by dimensions
 
 
-class TransolverSettings(SizedSettings):
+class TransolverSettings(BackboneSettings):
     """Transolver."""
 
     # Its time is in matrix products, which a compiler leaves as they are, and its many heads make much code.
@@ -260,7 +248,7 @@ def fitting_levels(facts: Facts, given: Mapping[str, Any]) -> int:
     return min(usual, most_levels(facts.space)) if facts.space else usual
 
 
-class UNetSettings(SizedSettings):
+class UNetSettings(BackboneSettings):
     """U-Net."""
 
     size: Literal["small", "base", "large"] = setting("base", "Default of the width below.")
