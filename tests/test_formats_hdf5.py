@@ -237,7 +237,7 @@ def test_own_file(tmp_path: Path) -> None:
     task, split = get_task("burgers", {"resolution": 16, "viscosity": [1e-3, 1e-2]}), Split("val", 2, 3, seed=0)
     u = load_split(task, split, tmp_path).numpy()
     path = split_path(task, split, tmp_path)
-    recording = open_recording(path, "bxtc")  # such a file says its axes itself
+    recording = open_recording(path)
     check(recording, u, "u")
     assert recording.dt == task.dt
     assert recording.axes[0].periodic

@@ -89,12 +89,12 @@ def check_lengths(one: FileArray, axes: str, other: FileArray, letters: str, fre
         raise HeroError(f"{one.path}: the shapes of {both} differ; check the file, or split it by shape.")
 
 
-def coordinates(group: h5py.Group, names: Sequence[str], length: int, surplus: int = 0) -> np.ndarray | None:
-    """The first dataset of these names that has the length, or `surplus` more; (length,) or (trajectory, length)."""
+def coordinates(group: h5py.Group, names: Sequence[str], length: int, most: int) -> np.ndarray | None:
+    """The first dataset of these names with `length` entries to `most` of them; (length,) or (trajectory, length)."""
     for name in names:
         item = group.get(name)
         numeric = is_dataset(group, name, (1, 2)) and item.dtype.kind in "fiu"
-        if numeric and item.shape[-1] in (length, length + surplus):
+        if numeric and length <= item.shape[-1] <= most:
             return np.asarray(item[..., :length], np.float64)
     return None
 

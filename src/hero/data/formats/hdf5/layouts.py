@@ -31,12 +31,8 @@ class Layout:
     fits: Callable[[h5py.File], bool] = lambda file: True
     """What else the file must have."""
     times: tuple[str, ...] = ("t", "time")
-    surplus: int = 0
-    """Entries that the times may have more than there are states."""
     grid: str = ""
-    """Names of the coordinates of x, y and z, in the place of {}."""
-    ordered: bool = False
-    """Whether the lengths of times and coordinates decide the order of the axes."""
+    """Names of the coordinates of x, y and z, in the place of {}; their lengths decide the order of the axes."""
     axis_names: str = "xyz"
     """Names of the axes x, y and z of the recording."""
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -53,8 +49,6 @@ class Layout:
     """Whether steady problems share the layout, with one state each."""
     complete: Callable[[h5py.File, Recording], Recording] = lambda file, recording: recording
     """Adds what only the code of a layout knows."""
-    own_axes: bool = False
-    """Whether the axes are always as documented, whatever layout the user names."""
 
     def recognises(self, file: h5py.File) -> bool:
         """Whether a file has this layout."""
@@ -81,12 +75,12 @@ def _read_group(form: str, row: Layout, path: Path, group: h5py.Group, word: str
     arrays = of.arrays_of(path, group, names, axes, free="t" if row.runs else "c")
     states = [Slab(array, axes, space, _channels(row, array, axes)) for array in arrays]
     fields = _fields(row, path, group, arrays[0], axes)
-    grid = {letter: of.coordinates(home, [row.grid.format(letter)], n) for letter, n in space.items() if row.grid}
+    grid = {letter: of.coordinates(home, [row.grid.format(letter)], n, n) for letter, n in space.items() if row.grid}
     given = {letter: of.first_row(points) for letter, points in grid.items() if points is not None}
     parts = [
         recording_of(
             *(form, (path,), [*part, *fields], axes_of(space, given, row.axis_names)),
-            clock=of.coordinates(home, row.times, frames, row.surplus),
+            clock=of.coordinates(home, row.times, frames, frames + 1),  # PDEBench has a time more than states
             split=split,
         )
         for part in ([[state] for state in states] if row.runs else [states])
@@ -103,15 +97,15 @@ def _read_group(form: str, row: Layout, path: Path, group: h5py.Group, word: str
 def _order_axes(row: Layout, path: Path, home: h5py.Group, data: h5py.Dataset, word: str) -> str:
     """A letter per axis: the user's word, else the documented order where the coordinates have its lengths,
     else the only order that fits them."""
-    if not row.axes or (word and not row.own_axes):
+    if word or not row.axes:
         return layout_of(word, data.shape, {}, name=data.name, path=path)
     documented = next(letters for letters in row.axes.split() if len(letters) == data.ndim)
     lengths: dict[str, list[int]] = {}
-    for letter in "txyz" if row.ordered else "":
+    for letter in "txyz" if row.grid else "":
         name = row.times[0] if letter == "t" else row.grid.format(letter)
         if letter in documented and name in home and of.dataset_of(home, name).ndim:
             length = home[name].shape[-1]
-            lengths[letter] = [length] if letter != "t" or not row.surplus else [length, length - row.surplus]
+            lengths[letter] = [length, length - 1] if letter == "t" else [length]
     fitting = orders(documented, data.shape, lengths)
     if documented in fitting:
         return documented
