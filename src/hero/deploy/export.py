@@ -321,7 +321,8 @@ def encode_torch(program: ExportedProgram, card: str) -> bytes:
 
 
 def decode_torch(data: bytes) -> tuple[Apply, str]:
-    return torch.export.load(io.BytesIO(data)).module(), card_of(data)
+    card = card_of(data)
+    return torch.export.load(io.BytesIO(data)).module(), card
 
 
 def card_of(data: bytes) -> str:
