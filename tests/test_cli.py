@@ -265,12 +265,6 @@ def test_runs_are_removed_only_if_wanted_and_unused(
     assert call("runs", "--json", *here) == (0, "[]\n", "")
 
 
-def test_a_pipe_is_wide_unless_the_user_says_otherwise() -> None:
-    code = "from hero.console import console; print(console.width)"
-    assert loaded_by(code)[1] == "160\n"
-    assert loaded_by(code, COLUMNS="90")[1] == "90\n"
-
-
 def test_a_run_is_found_by_path_id_or_part_of_it(finished: Path, runs_dir: Path) -> None:
     for name in (str(finished), finished.name, finished.name[-8:], f"{finished}/"):
         assert find_run(name, finished.parent) == finished
@@ -293,14 +287,6 @@ def test_open_hands_the_page_to_the_browser(
     page = tmp_path / "a b.html"
     assert call("report", finished, "--out", page, "--open")[0] == 0
     assert (tmp_path / "address").read_text().strip() == page.as_uri()
-
-
-def test_the_folders_come_from_the_environment(
-    call: Call, finished: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HERO_RUNS", str(finished.parent))
-    assert finished.name in call("runs")[1]
 
 
 def test_a_reader_that_stops_early_is_no_error() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import json
 import shutil
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 
 from conftest import tiny
-from fakes import fake_group, fake_row, fake_study, fake_test
 from hero.evaluation.evaluate import evaluate
 from hero.files import write_json
 from hero.report.inputs import gather
@@ -27,9 +25,6 @@ from hero.runs.records import write_arrays
 from hero.runs.rollouts import FILE, FIRST_FILE, read_rollout
 from hero.study.records import (
     ROLLOUT_COLUMNS,
-    Published,
-    SeedCell,
-    StudyResult,
 )
 from hero.training.loop import train
 
@@ -45,7 +40,7 @@ METHODS, SEEDS = ("push_forward", "hero"), (0, 1)
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
-    """Two methods with two seeds in 1D, a run in 2D and one in 3D, trained and evaluated; and a study of the first."""
+    """Two methods with two seeds in 1D, a run in 2D and one in 3D, trained and evaluated."""
     folder = tmp_path_factory.mktemp("runs")
     small = {
         "backbone__width": 2,
@@ -64,38 +59,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
     stored = json.loads((hostile / "metrics.json").read_text())
     write_json(hostile / "metrics.json", {**stored, "versions": {"torch": HOSTILE}})
     (hostile / "config.toml").write_text((hostile / "config.toml").read_text() + f"\n# {HOSTILE}\n")
-    write_study(folder)
     return folder
-
-
-def write_study(folder: Path) -> None:
-    """study.json as `hero study` writes it, with a row that was not run and one that failed."""
-    rows = []
-    for method in METHODS:
-        found = [metrics_of(folder, method, seed) for seed in SEEDS]
-        cells: dict[str, SeedCell | None] = {}
-        for column in ROLLOUT_COLUMNS:
-            values = [float(one[column.split][column.metric]) for one in found]
-            cells[column.key] = SeedCell.of(values, Published(mean=0.5, std=0.01))
-        names = {"label": f"FNO-{method}", "method": method, "strategy": method}
-        rows.append(fake_row(values=[0, 0], runs=[one["run"] for one in found], **names, cells=cells, rollouts=4))
-    for name, status, run in (("refiner", "not run", "gone"), ("recurrent", "failed", "lost")):
-        rows.append(fake_row(f"FNO-{name}", statuses=[status], runs=[run], method=name, strategy=name))
-    group = fake_group(*rows)
-    test = fake_test(
-        "FNO-hero", "FNO-push_forward", method="hero", ratio=0.9876, interval=(0.9, 1.05), t_p=0.3, p_holm=0.3
-    )
-    out = folder / "study-main-00000000"
-    facts = {"folder": out.name, "preset": "quick", "seeds": SEEDS, "changed": {"train.steps": 20}}
-    fake_study(group, tests=[test], baseline="push_forward", **facts).write(out / "study.json")
-    pixel = b"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-    for name in ("ranks", "curves-burgers-fno"):  # the page draws curves itself
-        (out / f"{name}.png").write_bytes(base64.b64decode(pixel))
-
-
-def metrics_of(folder: Path, method: str, seed: int) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / run_name(folder, method, seed) / "metrics.json").read_text())
-    return found
 
 
 def run_name(folder: Path, method: str, seed: int) -> str:
@@ -340,28 +304,16 @@ def test_two_runs_stand_side_by_side_with_the_truth(fresh: Watched, runs: Path) 
         np.testing.assert_array_equal(pixels(page, number), alone[number])
     fields.press("End")
     fields.press("ArrowLeft")
-    errors = [
-        np.load(runs / run_name(runs, method, 0) / "errors.npz")["nrmse"][0, 98] for method in ("push_forward", "hero")
-    ]
+    errors = [np.load(runs / run_name(runs, method, 0) / "errors.npz")["nrmse"][0, 98] for method in METHODS]
     said = page.locator("#player-step").inner_text()
     assert said.startswith("step 99 of 100")
     assert said.endswith(f"nRMSE Push-forward {format_number(errors[0])}, HERO {format_number(errors[1])}")
-    shown = fields.locator(".chart .legend .value")
-    assert [float(value.get_attribute("data-value")) for value in shown.all()] == pytest.approx(errors, rel=1e-8)
     # Both errors have one scale: the stronger colours are those of the larger error.
-    rollouts = [read_rollout(runs / run_name(runs, method, 0), FIRST_FILE) for method in ("push_forward", "hero")]
+    rollouts = [read_rollout(runs / run_name(runs, method, 0), FIRST_FILE) for method in METHODS]
     sizes = [np.abs(found.prediction - found.truth)[:98].mean() for found in rollouts if found]
     strengths = [float(np.ptp(pixels(page, number)[:, :98].astype(int), axis=2).mean()) for number in (3, 4)]
     assert np.argmax(strengths) == np.argmax(sizes)
     assert fields.locator(".ends").nth(3).inner_text() == fields.locator(".ends").nth(4).inner_text()
-    assert page.locator("#player-charts .chart").nth(0).locator(".legend button").all_inner_texts() == captions[:3]
-    fields.press("Home")
-    fields.press("Space")
-    assert page.locator("#player-play").inner_text() == "Pause"
-    fields.press("Space")
-    assert page.locator("#player-play").inner_text() == "Play"
-    page.select_option("#player-other", index=0)
-    assert fields.locator("figcaption").all_inner_texts() == ["truth", "prediction", "error"]
 
 
 def test_every_chart_can_be_saved(fresh: Watched, runs: Path, tmp_path: Path) -> None:
@@ -417,20 +369,15 @@ def test_play_moves_and_pause_stops(fresh: Watched) -> None:
 
 def test_training_curves_follow_the_choice_of_the_run(fresh: Watched, runs: Path) -> None:
     page = fresh.page
-    assert page.locator("#training-charts h3").all_text_contents()[:2] == ["Training loss", "Validation GM100"]
     page.select_option("#training-run", label="Burgers, FNO: HERO, seed 1")
     titles = page.locator("#training-charts h3").all_text_contents()
-    assert {"Relative term", "Selected reference, share"} <= set(titles)
     log = [json.loads(line) for line in (runs / run_name(runs, "hero", 1) / "log.jsonl").read_text().splitlines()]
     last = [record for record in log if "alpha" in record][-1]
     chart = page.locator("#training-charts .chart").nth(titles.index("Relative term"))
-    chart.locator(".plot").focus()
     chart.locator(".plot").press("End")
     assert chart.locator(".reading").text_content() == f"update {last['step']}"
-    values = chart.locator(".legend .value").all()
-    assert [float(value.get_attribute("data-value")) for value in values] == pytest.approx(
-        [last["alpha"], last["lambda"]], rel=1e-8
-    )
+    values = [float(value.get_attribute("data-value")) for value in chart.locator(".legend .value").all()]
+    assert values == pytest.approx([last["alpha"], last["lambda"]], rel=1e-8)
 
 
 CONTRAST = """() => {
@@ -497,41 +444,6 @@ def test_a_small_screen_needs_no_sideways_scrolling(browser: Any, page_of_runs: 
     chart.locator(".plot").tap()
     assert chart.locator(".reading").text_content().startswith("step ")
     assert chart.locator(".legend .value").first.inner_text() != ""
-    watched.assert_quiet()
-    watched.context.close()
-
-
-def test_the_page_of_a_study(browser: Any, runs: Path, tmp_path: Path) -> None:
-    inputs = gather(["study-main"], runs)
-    watched = Watched(browser, write_page(inputs, tmp_path / "study.html"))
-    page = watched.page
-    assert page.locator("h1").inner_text() == "Main results"
-    lead = page.locator(".lead").inner_text()
-    assert "4 finished runs, 1 failed, 1 not run; 0 of 8 rollouts diverged." in lead
-    assert "over 2 seeds (FNO-hero over FNO-push_forward 0.988, 95 % interval 0.900 to 1.05, p = 0.3)" in lead
-    assert "lost failed: no memory" in page.locator("#tables").inner_text()
-    (group,) = StudyResult.read(runs / "study-main-00000000" / "study.json").groups
-    rows = table(page, "Burgers, FNO").locator("tbody tr").all()
-    for row, stored in zip(rows[:2], group.rows, strict=False):
-        for cell, column in zip(row.locator("td").all(), ROLLOUT_COLUMNS, strict=False):
-            found = stored.cells[column.key]
-            assert found is not None
-            assert float(cell.get_attribute("data-value")) == found.mean
-            assert cell.inner_text().startswith(f"{format_number(found.mean)} ±")
-            assert f"paper 0.5 ±0.01\nratio {format_number(found.ratio)}" in cell.inner_text()
-            assert cell.locator("strong").count() == found.best
-    heading = table(page, "Burgers, FNO").locator("th[scope=col] button").nth(4)
-    for _ in range(2):  # a missing value stays below, whichever way
-        heading.click()
-        assert table(page, "Burgers, FNO").locator("tbody tr td:nth-child(5)").all_inner_texts()[2:] == [
-            "not run",
-            "failed",
-        ]
-    titles = ["Main results", "nRMSE@100: ratio to Push-forward"]
-    assert page.locator("#statistics h3").all_text_contents() == titles
-    cells = table(page, titles[1]).locator("tbody tr:not(.section)").first.locator("th, td").all_inner_texts()
-    assert cells == ["FNO-hero", "0.988", "0.900 to 1.05", "0.3", "0.5", "0.3", "open"]
-    assert page.locator("#statistics img").count() == 1
     watched.assert_quiet()
     watched.context.close()
 

@@ -22,6 +22,7 @@ from hero.report.figures.runs import panel_chart, run_figures
 from hero.report.figures.style import save
 from hero.report.inputs import Curves, gather
 from hero.report.listing import BASELINE_TITLES
+from hero.report.page.page import payload
 from hero.report.panels import panels_of
 from hero.report.views import SIGNED, UNSIGNED, Scale, View, named
 from hero.runs.config import make_config
@@ -118,11 +119,17 @@ def test_static_figures_have_every_channel(run: Path, tmp_path: Path) -> None:
     save(figures["fields_t2m"], tmp_path / "fields.png")
 
 
-def test_peoples_data_are_not_compared_with_the_paper(run: Path) -> None:
+def test_the_page_of_peoples_data_has_channels_and_masks_and_no_paper(run: Path) -> None:
     page = write_run_page(run).read_text("utf-8").partition("<main>")[2].partition("</main>")[0]
     text = re.sub(r'(?m)^(size|protocol) = "\w+"$', "", re.sub("<[^>]+>", " ", page)).lower()
     assert "vrmse" in text
     assert re.findall(r"\b(ours|papers?|nrmse)\b", text) == []
+    metrics = Metrics.read(run / "metrics.json")
+    worst = max(metrics.channels, key=lambda name: metrics.channels[name]["vrmse@3"])
+    assert f"worst channel {worst} " in text
+    assert metrics.shortfalls  # two updates teach nothing
+    assert "no better than doing nothing" in text
+    assert "grey: masked points" in str(payload(gather([run.name], run.parent))["players"]).lower()
 
 
 def test_ticks_of_steps_are_whole(tmp_path: Path) -> None:

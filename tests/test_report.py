@@ -159,7 +159,7 @@ def test_figures_of_errors(tmp_path: Path, errors: np.ndarray, lost: int) -> Non
 
 @pytest.mark.parametrize(
     ("dims", "length", "fate"),
-    [(3, 200, "finite"), (1, 200, "lost"), (2, 200, "nan"), (1, 60, "decaying"), (1, 60, "vanishing")],
+    [(3, 60, "finite"), (1, 200, "lost"), (2, 60, "nan"), (1, 60, "decaying"), (1, 60, "vanishing")],
 )
 def test_field_and_spectrum_figures(tmp_path: Path, dims: int, length: int, fate: str) -> None:
     truth, prediction = trajectory(dims, length)
@@ -193,10 +193,8 @@ def test_spectrum_of_a_wave_lies_in_its_shell(dims: int) -> None:
 @pytest.mark.parametrize(
     "log",
     [
-        logged(),
         Log(),
         Log((trained(1, math.nan),), (ValidationRecord(step=1, score=math.inf, metric="gm100", val_diverged=30),)),
-        Log((trained(50, 0.1),)),
     ],
 )
 def test_training_figure(tmp_path: Path, log: Log) -> None:
@@ -485,6 +483,8 @@ def test_a_study_is_shown_with_its_runs_and_failures(run: Path) -> None:
     group = fake_group(hero, fake_row("one-step", [0.3]))
     result = fake_study(group, study="compare", title="Burgers, equal steps", folder="compare-1", seeds=(0, 1))
     result.write(run.parent / "compare-1" / "study.json")
+    for name in ("ranks", "curves-burgers-fno"):
+        (run.parent / "compare-1" / f"{name}.png").touch()
     data = payload(gather(["compare-1"], run.parent))
     table, runs = data["tables"]
     assert (data["title"], table.title, runs.title) == ("Burgers, equal steps", "Burgers, FNO", "Runs")
@@ -492,6 +492,7 @@ def test_a_study_is_shown_with_its_runs_and_failures(run: Path) -> None:
     assert "gone failed: no memory" in table.notes
     assert "1 finished run, 1 failed" in " ".join(data["lead"])
     assert any("run one-step-s0 of compare-1 is not in" in notice for notice in data["notices"])
+    assert [list(images) for _, _, images in data["studies"]] == [["ranks"]]  # the page draws curves itself
 
 
 BASE = [0.20, 0.21, 0.19, 0.22, 0.18]
@@ -508,11 +509,6 @@ SIMILAR = [0.19, 0.22, 0.18, 0.21, 0.185]
             "interval 1.09 to 1.11, p < 0.001).",
         ),
         (
-            {"HERO": SIMILAR, "push-forward": BASE},
-            "HERO (0.197 ±0.017) and push-forward (0.200 ±0.016) are not shown to differ in nRMSE@100 over 5 seeds "
-            "(push-forward over HERO 1.02, 95 % interval 0.956 to 1.08, p = 0.51).",
-        ),
-        (
             {"HERO": SIMILAR, "push-forward": BASE, "one-step": [5 * x for x in BASE]},
             "HERO (0.197 ±0.017) and push-forward (0.200 ±0.016) are not shown to differ in nRMSE@100 over 5 seeds "
             "(push-forward over HERO 1.02, 95 % interval 0.956 to 1.08, p = 0.51); they have the lowest "
@@ -522,11 +518,6 @@ SIMILAR = [0.19, 0.22, 0.18, 0.21, 0.185]
             {"HERO": [0.1], "push-forward": [0.2]},
             "HERO (0.100) and push-forward (0.200) are not shown to differ in nRMSE@100 over 1 seed (push-forward over "
             "HERO 2.00, p = 1).",
-        ),
-        ({"HERO": [0.1, 0.2]}, "HERO has nRMSE@100 0.150 ±0.071 over 2 seeds."),
-        (
-            {"HERO": [math.inf], "push-forward": [math.inf]},
-            "nRMSE@100 is infinite for every method, because rollouts diverged.",
         ),
         (
             {"HERO": BASE, "push-forward": [math.inf, *BASE[1:]]},
