@@ -36,12 +36,9 @@ EXAMPLES = """\
 Examples:
   hero train burgers                           FNO with what we recommend
   hero train burgers --strategy hero           FNO with HERO, as in the paper
-  hero train burgers --strategy push_forward   same initial weights and windows
-  hero train burgers --preset quick --set train.lr=3e-3
   hero train --resume RUN                      continue an interrupted run
   hero finetune RUN --unroll 1:500,5:1500      train it on along its rollouts
   hero compare burgers --seeds 5               table and figure of strategies
-  hero study main --dry-run                    list the runs of a table
   hero export RUN                              ONNX and torch.export files
   hero predict RUN --from flow.h5 --out u.h5   roll out your own states
 """

@@ -21,10 +21,9 @@ from hero.cli.options import (
 from hero.cli.show import show, show_json, show_rows
 from hero.console import say
 from hero.errors import HeroError, unknown_name
-from hero.parts import TASKS, key_of
+from hero.parts import RECOMMENDED, TASKS, key_of
 
 if TYPE_CHECKING:
-    from hero.analysis.doctor import Diagnosis
     from hero.data import Task
     from hero.runs.config import RunConfig
 
@@ -170,7 +169,11 @@ def examine_file(path: Path, layout: str, out: Path, json: Path | None) -> int:
     from hero.analysis.doctor import diagnose
     from hero.data.formats import open_recording
     from hero.report import doctor
+    from hero.report.content import structure_table
     from hero.report.figures.style import save
+    from hero.runs.config import make_config
+    from hero.runs.structure import find_structure, sample_data
+    from hero.study.cost.count import network_sentence
 
     recording = open_recording(path, layout)
     found = diagnose(recording, str(path), layout)
@@ -180,24 +183,15 @@ def examine_file(path: Path, layout: str, out: Path, json: Path | None) -> int:
         save(figure, out / f"{name}.png")
     if json:
         found.write(json)
-    network = "" if found.problems else show_operator(found, out)
+    network = ""
+    if not found.problems:
+        words = [f"{key}={value}" for key, value in found.settings.items()]
+        config = make_config(RECOMMENDED, overrides=[f"data.path={found.source}", *words])
+        show(structure_table(find_structure(config, sample_data(config, out))))
+        network = network_sentence(config)
     say(f"pictures: {out}", style="dim")
     say(*doctor.verdict(found, network))
     return int(bool(found.problems))
-
-
-def show_operator(found: "Diagnosis", data_dir: Path) -> str:
-    """Print what the operator keeps that the command of a diagnosis trains; returns its network and what it costs."""
-    from hero.parts import RECOMMENDED
-    from hero.report.content import structure_table
-    from hero.runs.config import make_config
-    from hero.runs.structure import find_structure, sample_data
-    from hero.study.cost.count import network_sentence
-
-    words = [f"{key}={value}" for key, value in found.settings.items()]
-    config = make_config(RECOMMENDED, overrides=[f"data.path={found.source}", *words])
-    show(structure_table(find_structure(config, sample_data(config, data_dir))))
-    return network_sentence(config)
 
 
 def find_only_run(name: str, where: Folders) -> Path | None:

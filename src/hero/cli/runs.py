@@ -15,67 +15,43 @@ from hero.errors import HeroError, visible
 
 if TYPE_CHECKING:
     from hero.records import Record
-    from hero.report.listing import ListedRun
 
 
-def list_runs(
-    context: typer.Context,
-    where: Folders,
-    as_json: AsJson = False,
-) -> None:
+def list_runs(context: typer.Context, where: Folders, as_json: AsJson = False) -> None:
     """List the runs; remove or rename them."""
     if context.invoked_subcommand:
-        if any(is_typed(context, name) for name in context.params):
+        if any(str(context.get_parameter_source(name)).endswith("COMMANDLINE") for name in context.params):
             action = context.invoked_subcommand
             raise HeroError(f"options come after the action; write them as in `hero runs {action} RUN --runs DIR`.")
         return
-    from hero.report.listing import runs_table
+    from hero.report.listing import ListedRun, runs_table
+    from hero.runs import stored
 
-    listed, notices = read_runs(where.runs)
+    listed: list[ListedRun] = []
+    notices: list[str] = []
+    for run in map(stored.StoredRun, stored.list_runs(where.runs)):
+        metrics, status, label = None, "unreadable", stored.Label()
+        try:
+            metrics = run.metrics
+            status = "finished" if metrics else run.status
+            notices += filter(None, [None if metrics else run.log.notice])
+            label = run.label
+        except HeroError as error:
+            notices.append(str(error))
+        listed.append(ListedRun(run.name, metrics, status, label))
     if as_json:
-        show_json([as_plain(run) for run in listed])
+        show_json(
+            [
+                {"run": name, **label.model_dump(), "status": status, "metrics": found and found.model_dump()}
+                for name, found, status, label in listed
+            ]
+        )
     elif listed:
         show(runs_table(listed))
     else:
         say(f"there are no runs in {where.runs} yet; `hero train burgers` starts one")
     for notice in notices:
         print(f"hero: {visible(notice)}", file=sys.stderr)
-
-
-def is_typed(context: typer.Context, name: str) -> bool:
-    """Whether an option stands on the command line, and not only in the environment."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
-def read_runs(folder: Path) -> "tuple[list[ListedRun], list[str]]":
-    """The runs in a folder, oldest first, and what could not be read."""
-    from hero.report.listing import ListedRun
-    from hero.runs import stored
-
-    listed: list[ListedRun] = []
-    notices: list[str] = []
-    for run in map(stored.StoredRun, stored.list_runs(folder)):
-        try:
-            label = run.label
-        except HeroError as error:
-            label = stored.Label()
-            notices.append(str(error))
-        try:
-            metrics = run.metrics
-            notice = None if metrics else run.log.notice
-            listed.append(ListedRun(run.name, metrics, "finished" if metrics else run.status, label))
-            notices += [notice] if notice else []
-        except HeroError as error:
-            listed.append(ListedRun(run.name, None, "unreadable", label))
-            notices.append(str(error))
-    return listed, notices
-
-
-def as_plain(run: "ListedRun") -> dict[str, object]:
-    """A run for `--json`: what the table says, and all its metrics."""
-    metrics = run.metrics.model_dump() if run.metrics else None
-    return {"run": run.name, **run.label.model_dump(), "status": run.status, "metrics": metrics}
 
 
 def remove(
@@ -108,7 +84,7 @@ def is_agreed(question: str) -> bool:
 
 def rename(
     run: RunName,
-    name: Annotated[str, argument("NAME", "What tables and pages call it; '' for no name.")],
+    name: Annotated[str, argument("NAME", "Its name in tables and pages; '' for none.")],
     where: Folders,
 ) -> None:
     """Give a run a name; its id and its folder stay."""

@@ -185,11 +185,7 @@ def compare(
         raise HeroError("strategy and seed are compared, not set; use --strategies and --seeds instead of --set.")
     preset = settings.preset or ("paper" if settings.config else parts.RECOMMENDED)
     say(f"every strategy with the settings of the preset {preset}", style="dim")
-    chosen = (
-        merge_settings(preset, settings.config, values),
-        split_names(strategies) or [],
-        options.seed_numbers(seeds),
-    )
+    chosen = merge_settings(preset, settings.config, values), split_names(strategies) or [], options.seed_numbers(seeds)
     built = workers.build()
     planned = comparison.plan_comparison(*chosen, where.runs, where.data, budget, baseline, out)
     result = run_plan(planned, where, built, out)

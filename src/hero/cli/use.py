@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from hero import parts
 from hero.cli.options import Folders, JsonFile, RunName, argument, flag, not_a_folder, option, run_ids
 from hero.cli.show import measure, show_result, show_rows
@@ -15,7 +13,6 @@ from hero.errors import HeroError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from hero.deploy.predict import Prediction
     from hero.evaluation.elsewhere import OtherMetrics
     from hero.evaluation.foreign import Score
 
@@ -135,12 +132,10 @@ def predict(
     where: Folders,
     source: Annotated[
         Path | None,
-        typer.Option(
-            "--from",
-            "--input",
-            metavar="FILE",
-            help="File or folder of trajectories, of which the first states are taken, or an array of states "
-            "(default: the test states).",
+        option(
+            "FILE",
+            "Trajectories, of which the first states are taken, or an array of states (default: the test states).",
+            spelled=["--from", "--input"],
         ),
     ] = None,
     steps: Annotated[int, option("N", "Steps to roll out.")] = 200,
@@ -155,10 +150,15 @@ def predict(
     Errors are shown where the file holds the truth of these steps. The exit code is 1 if the rollout ended early.
     """
     from hero.deploy import predict
+    from hero.method.metrics import Scoring, nrmse_at, scored_by
 
     result = predict.predict(model, where.runs, where.data, source, steps, out, compile, trajectories, where.trust_code)
     say(*result.notes, style="dim")
-    show_errors(result)
+    if result.errors:
+        measure = scored_by(result.errors)
+        errors, title = result.errors[measure], Scoring(measure=measure).title
+        rows = [(f"{title}@{t}", f"{nrmse_at(errors, t):.4g}") for t in predict.truth_steps(errors.shape[1])]
+        show_rows(f"{len(errors)} trajectories against the truth", ("Metric", "Mean"), rows, numbers=True)
     shape, made = "×".join(map(str, result.shape)), result.shape[1]
     say(f"prediction {shape} in {result.seconds:.2f} s, {made / result.seconds:.0f} steps/s")
     count = result.shape[0]
@@ -172,19 +172,6 @@ def predict(
     if made:
         say(f"written: {result.path}")
     return 0 if result.complete else 1
-
-
-def show_errors(result: "Prediction") -> None:
-    """Print the mean error at some steps, if the truth is known."""
-    from hero.deploy.predict import truth_steps
-    from hero.method.metrics import Scoring, nrmse_at, scored_by
-
-    if not result.errors:
-        return
-    measure = scored_by(result.errors)
-    errors, title = result.errors[measure], Scoring(measure=measure).title
-    rows = [(f"{title}@{t}", f"{nrmse_at(errors, t):.4g}") for t in truth_steps(errors.shape[1])]
-    show_rows(f"{len(errors)} trajectories against the truth", ("Metric", "Mean"), rows, numbers=True)
 
 
 def export(
