@@ -20,7 +20,7 @@ from hero.files import json_line
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
 from hero.runs.records import read_lines
-from hero.study.run import SweepProgress, gpu_of, read_state, sweep, threads_of_each, visible_gpus
+from hero.study.run import SweepProgress, gpus_of, read_state, sweep, threads_of_each
 from hero.study.worker import Failure, Job, Workers, failure_of, last_lines
 from test_train import assert_same_run
 
@@ -28,7 +28,6 @@ LONG = {"train__steps": 200, "train__validate_every": 100, "train__checkpoint_ev
 
 GOOD = tiny(seed=0)
 KILLED = tiny(strategy="push_forward", **LONG)
-BROKEN = tiny(train__lr=1e30, train__clip=0)
 
 
 @pytest.fixture(scope="module")
@@ -147,11 +146,11 @@ def test_threads_are_divided_and_never_more_than_the_user_allows(monkeypatch: py
 def test_gpus_go_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert visible_gpus() == ["0", "1"]
+    assert [gpus_of(tiny(), slot) for slot in range(3)] == ["0", "1", "0"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-ab")
-    assert [gpu_of(tiny(), visible_gpus(), slot) for slot in range(3)] == ["5", "GPU-ab", "5"]
-    assert gpu_of(tiny(train__device="cuda:1"), ["0", "1"], 0) is None
-    assert gpu_of(tiny(), [], 0) is None
+    assert [gpus_of(tiny(), slot, processes) for slot, processes in ((1, 1), (1, 2))] == ["GPU-ab", "5,GPU-ab"]
+    assert gpus_of(tiny(train__device="cuda:1"), 0) is None
+    assert gpus_of(tiny(), 0, 3) is None
 
 
 def test_what_the_end_of_a_worker_means(tmp_path: Path) -> None:

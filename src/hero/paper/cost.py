@@ -56,8 +56,7 @@ class RunCost(Record):
 class Costs(Record):
     """Runs measured in turns under the same conditions, by their ids."""
 
-    note: str
-    """How it was measured, for a table."""
+    note: str  # how it was measured, for a table
     versions: dict[str, str]
     costs: dict[str, RunCost]
 

@@ -38,10 +38,8 @@ class Landscape(Record):
 
     run: str
     final_step: int
-    steps: tuple[int, ...] = Field(min_length=1)
-    """Updates after which the checkpoints were kept."""
-    errors: tuple[tuple[float, ...], ...]
-    """One row per kept checkpoint."""
+    steps: tuple[int, ...] = Field(min_length=1)  # updates after which the checkpoints were kept
+    errors: tuple[tuple[float, ...], ...]  # one row per kept checkpoint
     final_errors: tuple[float, ...]
 
     @computed_field  # type: ignore[prop-decorator]

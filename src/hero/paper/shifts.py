@@ -55,8 +55,7 @@ class ShiftedMetrics(RunIdentity):
     settings: dict[str, Any]
     trajectories: int
     test: dict[str, float]
-    identity: dict[str, Any]
-    """Hash of weights and data: the result is measured again when it changes."""
+    identity: dict[str, Any]  # hash of weights and data: the result is measured again when it changes
 
 
 def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:

@@ -25,31 +25,22 @@ def covariance(x: Tensor, y: Tensor) -> float:
 
 def correlation(x: Tensor, y: Tensor) -> float:
     """Corr(x, y) = Cov(x, y) / (σ_x σ_y); NaN where one of them is constant."""
-    return float(weighted_correlation(x, y, torch.ones(1, len(x), dtype=x.dtype))[0])
-
-
-def weighted_correlation(x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
-    """Corr of (x, y) under each row of `weights` (draws, B): (draws,), NaN where a variance vanishes."""
-    share = weights / weights.sum(dim=1, keepdim=True)
-    x, y = x - (share @ x)[:, None], y - (share @ y)[:, None]
-    cov, var_x, var_y = ((share * product).sum(dim=1) for product in (x * y, x * x, y * y))
-    return torch.where((var_x > 0) & (var_y > 0), cov / (var_x * var_y).sqrt(), math.nan)
+    scale = (covariance(x, x) * covariance(y, y)) ** 0.5
+    return covariance(x, y) / scale if scale > 0 else math.nan
 
 
 def correlation_interval(x: Tensor, y: Tensor, groups: Tensor, draws: int = 2000) -> tuple[float, float]:
     """95 % bootstrap interval of Corr(x, y), with whole groups drawn again: windows of one trajectory are alike.
 
-    `groups` (B,) numbers the trajectory of each sample from 0. NaN where there are fewer than two groups.
+    `groups` (B,) numbers the trajectory of each sample from 0 without gaps. NaN where there are fewer than two groups.
     """
-    count = int(groups.max()) + 1
-    if count < 2:
+    members = [(groups == group).nonzero().flatten() for group in range(int(groups.max()) + 1)]
+    if len(members) < 2:
         return math.nan, math.nan
-    generator = Generator().manual_seed(0)
-    drawn = torch.randint(count, (draws, count), generator=generator)
-    times = torch.zeros(draws, count, dtype=x.dtype).scatter_add_(1, drawn, torch.ones(draws, count, dtype=x.dtype))
-    weights = times[:, groups]
-    weights = weights[weights.sum(dim=1) > 0]
-    low, high = torch.nanquantile(weighted_correlation(x, y, weights), torch.tensor([0.025, 0.975], dtype=x.dtype))
+    drawn = torch.randint(len(members), (draws, len(members)), generator=Generator().manual_seed(0))
+    samples = (torch.cat([members[group] for group in draw]) for draw in drawn.tolist())
+    found = torch.tensor([correlation(x[sample], y[sample]) for sample in samples], dtype=torch.float64)
+    low, high = torch.nanquantile(found, torch.tensor([0.025, 0.975], dtype=torch.float64))
     return float(low), float(high)
 
 
@@ -101,15 +92,13 @@ class Measured:
 class FirstOrder(Record):
     """The first-order quantities of the theory at one checkpoint, and the conclusions from them."""
 
-    weight: float
-    """λ at the checkpoint."""
+    weight: float  # λ at the checkpoint
     windows: int
     alpha_mean: float
     alpha_std: float
     a_mean: float
     a_std: float
-    a_positive: float
-    """Share of the windows with a > 0."""
+    a_positive: float  # share of the windows with a > 0
     cosine_mean: float
     covariance: float
     correlation: float
@@ -185,8 +174,7 @@ class PerWindow(Record):
     alpha: tuple[float, ...]
     a: tuple[float, ...]
     gradient_norm: tuple[float, ...]
-    selected: tuple[str, ...]
-    """Name of the candidate that is the reference."""
+    selected: tuple[str, ...]  # name of the candidate that is the reference
     trajectory: tuple[int, ...]
 
 
@@ -194,10 +182,8 @@ class ProbePoint(FirstOrder):
     """One checkpoint of a probed run."""
 
     step: int
-    loss: str
-    """The absolute loss that the run minimised."""
-    risk: float
-    """J_L."""
+    loss: str  # the absolute loss that the run minimised
+    risk: float  # J_L
     finite_step: FiniteStep
     per_window: PerWindow
 

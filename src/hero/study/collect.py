@@ -43,10 +43,8 @@ class PlannedRow:
     strategy: str
     configs: tuple[RunConfig, ...]
     note: str = ""
-    published: str = ""
-    """The name of the row in the paper's table."""
-    own: tuple[str, ...] = ()
-    """Settings that the row has in addition to the study's."""
+    published: str = ""  # the name of the row in the paper's table
+    own: tuple[str, ...] = ()  # settings that the row has in addition to the study's
     setting: float | None = None
     repeats: str | None = None
 
@@ -73,8 +71,7 @@ class Plan:
     groups: tuple[PlannedGroup, ...]
     seeds: tuple[int, ...]
     preset: str = ""
-    changed: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that are not the paper's."""
+    changed: Mapping[str, Any] = field(default_factory=dict)  # settings that are not the paper's
 
     @property
     def scoring(self) -> Scoring:
@@ -107,8 +104,7 @@ class RunNumbers:
     values: Mapping[str, float]
     diverged: int = 0
     rollouts: int = 0
-    channels: Mapping[str, float] = field(default_factory=dict)
-    """The error at the last step of each channel."""
+    channels: Mapping[str, float] = field(default_factory=dict)  # the error at the last step of each channel
     shortfalls: tuple[Shortfall, ...] = ()
     persistence: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """The fields of a group with the numbers of keeping the first state of the test rollouts."""
@@ -170,7 +166,6 @@ def numbers_of(
 
 
 def group_of(group: PlannedGroup, rows: Sequence[MethodRow]) -> Group:
-    """A group whose rows were read."""
     return Group(title=group.title, task=group.task, backbone=group.backbone, loss=group.loss, rows=tuple(rows))
 
 

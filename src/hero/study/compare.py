@@ -24,17 +24,9 @@ from hero.records import Record
 from hero.runs.config import RunConfig, build
 from hero.runs.folder import Run
 from hero.runs.records import Log
+from hero.study import plans
 from hero.study.collect import Places, Plan, PlannedGroup, read_rollouts
 from hero.study.cost.measure import seconds_in_turns
-from hero.study.plans import (
-    Study,
-    StudyRow,
-    check_values,
-    folder_name,
-    not_of_paper,
-    planned_group,
-    strategy_rows,
-)
 from hero.study.records import ROLLOUT_COLUMNS, Group, MetricColumn, SeedCell
 
 COST = MetricColumn(key="cost", label="Cost", direction="lower")
@@ -70,22 +62,24 @@ def plan_comparison(
     trust(*strategies)
     first = build(settings)
     task, backbone = first.task.name, first.backbone.name
-    study = Study(f"Comparison at equal {budget}", (task,), (backbone,), strategy_rows(*strategies), COLUMNS)
-    group = planned_group(study, study.rows, settings, task, backbone, "", seeds)
-    folder = folder_name("compare", [group], list(seeds), budget, baseline)
+    study = plans.Study(
+        f"Comparison at equal {budget}", (task,), (backbone,), plans.strategy_rows(*strategies), COLUMNS
+    )
+    group = plans.planned_group(study, study.rows, settings, task, backbone, "", seeds)
+    folder = plans.folder_name("compare", [group], list(seeds), budget, baseline)
     costs: dict[str, float] = {}
     if budget == "compute":
         costs = relative_costs(group, baseline, data_dir, (out or runs_dir / folder) / "costs.json")
         rows = [at_cost(row, costs[row.strategy]) for row in study.rows]
-        group = planned_group(study, rows, settings, task, backbone, "", seeds)
+        group = plans.planned_group(study, rows, settings, task, backbone, "", seeds)
     study = dataclasses.replace(study, baseline=baseline, read=partial(read_comparison, baseline, costs))
-    return Plan("compare", folder, study, (group,), tuple(seeds), changed=not_of_paper(settings))
+    return Plan("compare", folder, study, (group,), tuple(seeds), changed=plans.not_of_paper(settings))
 
 
 def checked_baseline(strategies: Sequence[str], seeds: Sequence[int], budget: str, baseline: str | None) -> str:
     """The strategy that the others are compared with; HeroError for a comparison that is not possible."""
-    check_values("strategies", strategies)
-    check_values("seeds", seeds)
+    plans.check_values("strategies", strategies)
+    plans.check_values("seeds", seeds)
     if budget not in BUDGETS:
         raise unknown_name("budget", budget, BUDGETS)
     baseline = baseline or ("push_forward" if "push_forward" in strategies else strategies[0])
@@ -94,7 +88,7 @@ def checked_baseline(strategies: Sequence[str], seeds: Sequence[int], budget: st
     return baseline
 
 
-def at_cost(row: StudyRow, cost: float) -> StudyRow:
+def at_cost(row: plans.StudyRow, cost: float) -> plans.StudyRow:
     """The row with as many updates as the baseline's time allows, and a note that says how many."""
 
     def settings(config: RunConfig) -> Mapping[str, Any]:

@@ -51,13 +51,11 @@ class StudyRow:
     """Default: the name of the backbone with the suffix of the strategy; {} stands for the value of `varied`."""
     settings: Callable[[RunConfig], Mapping[str, Any]] = lambda config: {}
     """From the configuration that the row would have without them."""
-    published: str = ""
-    """The name of the row in the published table; default: the strategy."""
+    published: str = ""  # the name of the row in the published table; default: the strategy
     note: Callable[[RunConfig], str] = lambda config: ""
     applies: Callable[[RunConfig], bool] = lambda config: True
     """Whether the group of a configuration has the row."""
-    varied: str = ""
-    """The dotted name of the setting that the rows of the study vary."""
+    varied: str = ""  # the dotted name of the setting that the rows of the study vary
 
 
 @dataclass(frozen=True)
@@ -70,23 +68,15 @@ class Study:
     rows: tuple[StudyRow, ...]
     columns: tuple[MetricColumn, ...] = ROLLOUT_COLUMNS
     losses: tuple[str, ...] = ("relative",)
-    axes: tuple[str, ...] = AXES
-    """The axes that a command may narrow; strategies only where each row is one."""
-    table: str = "complete"
-    """The published table with the numbers of the rows."""
+    axes: tuple[str, ...] = AXES  # the axes that a command may narrow; strategies only where each row is one
+    table: str = "complete"  # the published table with the numbers of the rows
     read: Reader = read_rollouts
-    measures: bool = False
-    """Whether reading measures what is missing, beyond the runs."""
-    needs_kept: bool = False
-    """Whether it reads the checkpoints that a run keeps (train.keep_every)."""
-    figures: str = "curves"
-    """The kind of its figures, a name in `hero.report.registries.STUDY_FIGURES`."""
-    setting: str = ""
-    """The display name of the setting that the rows vary."""
-    tested: str | None = "nrmse@100"
-    """The column of the statistics; None where there is nothing to test."""
-    baseline: str = "push_forward"
-    """The strategy, or the label of the row, that the others are tested against."""
+    measures: bool = False  # whether reading measures what is missing, beyond the runs
+    needs_kept: bool = False  # whether it reads the checkpoints that a run keeps (train.keep_every)
+    figures: str = "curves"  # the kind of its figures, a name in `hero.report.registries.STUDY_FIGURES`
+    setting: str = ""  # the display name of the setting that the rows vary
+    tested: str | None = "nrmse@100"  # the column of the statistics; None where there is nothing to test
+    baseline: str = "push_forward"  # the strategy, or the label of the row, that the others are tested against
 
 
 STUDIES: Registry[Study] = parts.STUDIES

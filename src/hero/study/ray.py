@@ -10,14 +10,13 @@ import contextlib
 import logging
 import os
 import socket
+import tempfile
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hero.errors import HeroError, install_hint
-from hero.files import write_atomic
 from hero.runs.stored import StoredRun
 from hero.study import worker
 from hero.study.worker import LOG, Failure, Job, Workers
@@ -41,10 +40,13 @@ class KilledError(Exception):
 def run_on_cluster(jobs: Sequence[Job], workers: Workers, progress: SweepProgress) -> None:
     """Compute the jobs on the cluster that `workers` names; an interrupt cancels them after they have saved."""
     ray = import_ray(str(workers.cluster))
-    folders = {folder for job in jobs for folder in (job.run.parent, job.data_dir)}
-    # After the connection: Ray would replace the handler by its own.
-    with connected(ray, str(workers.cluster)), worker.stop_on_sigterm(), tokens_in(folders) as tokens:
+    # The handler after the connection: Ray would replace it by its own.
+    with connected(ray, str(workers.cluster)), worker.stop_on_sigterm(), contextlib.ExitStack() as files:
         cpus = share_of_machines(ray.nodes(), workers)
+        tokens = []  # a file in each folder by which a machine recognises it
+        for folder in {folder for job in jobs for folder in (job.run.parent, job.data_dir)}:
+            folder.mkdir(parents=True, exist_ok=True)
+            tokens.append(files.enter_context(tempfile.NamedTemporaryFile(prefix=".cluster-", dir=folder)).name)
         task = ray.remote(compute).options(
             num_cpus=cpus, num_gpus=workers.gpus, max_retries=workers.retries, retry_exceptions=[KilledError]
         )
@@ -193,14 +195,3 @@ def share_of_machines(nodes: Sequence[Mapping[str, Any]], workers: Workers) -> f
             f"({shown or 'there is none'}); lower `cpus` or `gpus`, or add a machine."
         )
     return cpus
-
-
-@contextlib.contextmanager
-def tokens_in(folders: set[Path]) -> Iterator[list[str]]:
-    """A file in each folder by which a machine recognises it; they go away again."""
-    paths = [folder / f".cluster-{uuid.uuid4().hex}" for folder in sorted(folders)]
-    try:
-        yield [str(write_atomic(path, b"")) for path in paths]
-    finally:
-        for path in paths:
-            path.unlink(missing_ok=True)

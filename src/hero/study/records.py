@@ -81,13 +81,10 @@ class Published(Record):
 class SeedCell(Record):
     """One number of a row over its seeds, next to the published one; infinite if a seed's value is infinite."""
 
-    values: tuple[float, ...]
-    """One for each finished run, in the order of `MethodRow.runs`."""
+    values: tuple[float, ...]  # one for each finished run, in the order of `MethodRow.runs`
     mean: float
-    std: float | None = None
-    """Sample standard deviation; None for one seed and where a value is infinite."""
-    paper: Published | None = None
-    """Only next to runs that are the paper's: see `MethodRow.differs`."""
+    std: float | None = None  # sample standard deviation; None for one seed and where a value is infinite
+    paper: Published | None = None  # only next to runs that are the paper's: see `MethodRow.differs`
 
     @classmethod
     def of(cls, values: Sequence[float], paper: Published | None = None) -> SeedCell:
@@ -118,30 +115,25 @@ class MethodRow(Record):
     """A method with its seeds."""
 
     label: str
-    method: str
-    """The name by which statistics know the method in all groups: labels name the backbone too."""
+    method: str  # the name by which statistics know the method in all groups: labels name the backbone too
     strategy: str
     note: str = ""
-    cells: dict[str, SeedCell | None]
-    """By the key of the column; None where no run has this number."""
+    cells: dict[str, SeedCell | None]  # by the key of the column; None where no run has this number
     runs: tuple[RunEntry, ...] = ()
     diverged: int = 0
     rollouts: int = 0
     """Test rollouts of the finished runs, of which `diverged` left the finite range; 0 where none are counted."""
-    setting: float | None = None
-    """The value of the setting that the rows of the study vary."""
+    setting: float | None = None  # the value of the setting that the rows of the study vary
     repeats: str | None = None
     """Label of an earlier row of the group that trains the same loss: ranks and tests count that one alone."""
     differs: tuple[str, ...] = ()
     """Settings that are not the paper's where it has numbers for this row, which then are not shown."""
     channels: dict[str, SeedCell] = Field(default_factory=dict)
     """The error at the last step of each channel, where channels are measured one by one."""
-    shortfalls: tuple[Shortfall, ...] = ()
-    """Baselines that one of its runs does not beat."""
+    shortfalls: tuple[Shortfall, ...] = ()  # baselines that one of its runs does not beat
 
     @property
     def finished(self) -> tuple[RunEntry, ...]:
-        """The runs that the means are over."""
         return tuple(run for run in self.runs if run.status == "finished")
 
 
@@ -154,8 +146,7 @@ class Group(Record):
     loss: str = ""
     shift: str | None = None
     rows: tuple[MethodRow, ...]
-    notes: tuple[str, ...] = ()
-    """How the numbers were measured, where the study does not say."""
+    notes: tuple[str, ...] = ()  # how the numbers were measured, where the study does not say
     persistence: dict[str, float] = Field(default_factory=dict)
     """The numbers of keeping the first state, by the key of the column; empty where they are not measured."""
     persistence_channels: dict[str, float] = Field(default_factory=dict)
@@ -178,18 +169,13 @@ class Group(Record):
 class Pairs(Record):
     """Values of a row compared with the baseline's, paired by seed, on log ratios."""
 
-    ratio: float | None
-    """Geometric mean of the ratios to the baseline; None if both sides diverged."""
-    interval: tuple[float, float] | None
-    """95 % t-interval of the ratio."""
+    ratio: float | None  # geometric mean of the ratios to the baseline; None if both sides diverged
+    interval: tuple[float, float] | None  # 95 % t-interval of the ratio
     diverged: int
-    baseline_diverged: int
-    """Paired seeds with an infinite value."""
-    t_p: float | None
-    """Two-sided p of the t-test, which is not defined for every sample."""
+    baseline_diverged: int  # paired seeds with an infinite value
+    t_p: float | None  # two-sided p of the t-test, which is not defined for every sample
     sign_flip_p: float
-    is_better: bool
-    """Which way the difference goes, certain or not."""
+    is_better: bool  # which way the difference goes, certain or not
 
     @property
     def p(self) -> float:
@@ -203,16 +189,13 @@ class PairedTest(Pairs):
     group: str
     label: str
     method: str
-    baseline: str
-    """Label of the baseline's row."""
+    baseline: str  # label of the baseline's row
     seeds: tuple[int, ...]
-    p_holm: float
-    """`p` corrected over all tests of the study."""
+    p_holm: float  # `p` corrected over all tests of the study
     verdict: Literal["better", "worse", "open"]
 
     @property
     def n(self) -> int:
-        """Pairs."""
         return len(self.seeds)
 
 
@@ -224,8 +207,7 @@ class Wins(Record):
     wins: int
     ties: int
     losses: int
-    left_out: int
-    """Groups in which one of them has no result."""
+    left_out: int  # groups in which one of them has no result
 
     @property
     def groups(self) -> int:
@@ -243,18 +225,13 @@ class RankedMethod(Record):
 class AverageRanks(Record):
     """Average ranks over the groups in which every method has a result (Demšar 2006)."""
 
-    methods: tuple[RankedMethod, ...] = ()
-    """Best first; empty if there is nothing to rank."""
+    methods: tuple[RankedMethod, ...] = ()  # best first; empty if there is nothing to rank
     groups: int
-    left_out: tuple[str, ...] = ()
-    """Titles of the groups in which a method has no result."""
+    left_out: tuple[str, ...] = ()  # titles of the groups in which a method has no result
     chi2: float | None = None
-    p: float | None = None
-    """Friedman's test; None if all is tied."""
-    critical_difference: float | None = None
-    """Nemenyi's, at 0.05."""
-    joined: tuple[tuple[str, ...], ...] = ()
-    """Methods that the critical difference does not separate."""
+    p: float | None = None  # Friedman's test; None if all is tied
+    critical_difference: float | None = None  # Nemenyi's, at 0.05
+    joined: tuple[tuple[str, ...], ...] = ()  # methods that the critical difference does not separate
 
 
 class Summary(Record):
@@ -265,8 +242,7 @@ class Summary(Record):
     baseline: str
     direction: Direction
     tests: tuple[PairedTest, ...]
-    corrected: int = 0
-    """Tests that the correction is over: all of the study, whatever their loss."""
+    corrected: int = 0  # tests that the correction is over: all of the study, whatever their loss
     wins: tuple[Wins, ...]
     ranks: AverageRanks
 
@@ -276,25 +252,20 @@ class StudyResult(Record):
 
     remedy: ClassVar[str] = "the same `hero study` or `hero compare` command rewrites it."
 
-    study: str
-    """The name of the study; "compare" for a comparison."""
+    study: str  # the name of the study; "compare" for a comparison
     title: str
     folder: str
     preset: str = ""
     seeds: tuple[int, ...] = ()
-    changed: dict[str, Any] = Field(default_factory=dict)
-    """Settings of all rows that are not the paper's."""
+    changed: dict[str, Any] = Field(default_factory=dict)  # settings of all rows that are not the paper's
     columns: tuple[MetricColumn, ...]
     groups: tuple[Group, ...]
-    statistics: tuple[Summary, ...] = ()
-    """One for each loss; empty where nothing is tested."""
+    statistics: tuple[Summary, ...] = ()  # one for each loss; empty where nothing is tested
     figures: str = "none"
-    setting: str = ""
-    """The name of the setting that the rows vary, for figures."""
+    setting: str = ""  # the name of the setting that the rows vary, for figures
 
     @property
     def rows(self) -> Iterator[MethodRow]:
-        """The rows of all groups."""
         return (row for group in self.groups for row in group.rows)
 
     @property
@@ -304,5 +275,4 @@ class StudyResult(Record):
 
     @property
     def failed(self) -> dict[str, str]:
-        """The reason of each run that failed, by its name."""
         return {name: run.reason or "" for name, run in self.runs.items() if run.status == "failed"}

@@ -142,7 +142,7 @@ def run_in_processes(jobs: Sequence[Job], workers: Workers, progress: SweepProgr
     count, processes = workers.count, workers.processes
     waiting = list(reversed(jobs))
     running: dict[int, tuple[Job, subprocess.Popen[bytes]]] = {}
-    threads, gpus = threads_of_each(count * processes), visible_gpus()
+    threads = threads_of_each(count * processes)
     try:
         while waiting or running:
             for slot in range(count):
@@ -150,7 +150,7 @@ def run_in_processes(jobs: Sequence[Job], workers: Workers, progress: SweepProgr
                     job = waiting.pop()
                     progress.started(job)
                     try:
-                        variables = worker.variables_of(job.config, threads, gpu_of(job.config, gpus, slot, processes))
+                        variables = worker.variables_of(job.config, threads, gpus_of(job.config, slot, processes))
                         process = worker.start_worker(job.config.to_toml(), job.run, job.data_dir, variables, processes)
                         running[slot] = (job, process)
                     except (HeroError, OSError) as error:
@@ -172,18 +172,13 @@ def threads_of_each(count: int) -> int:
     return max(1, min(torch.get_num_threads(), cores // count))
 
 
-def visible_gpus() -> list[str]:
-    """The CUDA devices of this process, as their variable names them."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    count = torch.cuda.device_count()
-    return named.split(",")[:count] if named else [str(index) for index in range(count)]
-
-
-def gpu_of(config: RunConfig, gpus: Sequence[str], slot: int, processes: int = 1) -> str | None:
+def gpus_of(config: RunConfig, slot: int, processes: int = 1) -> str | None:
     """The GPU of each process of a slot, in turn; a run that names its own, such as cuda:1, must see them all."""
-    if len(gpus) < processes or ":" in config.train.device:
+    count, named = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if count < processes or ":" in config.train.device:
         return None
-    return ",".join(gpus[(slot * processes + number) % len(gpus)] for number in range(processes))
+    gpus = named.split(",") if named else [str(index) for index in range(count)]
+    return ",".join(gpus[(slot * processes + number) % count] for number in range(processes))
 
 
 def read_state(run: Path, steps: int) -> tuple[int, str]:
@@ -213,13 +208,11 @@ class SweepProgress:
         self._shown = 0
 
     def started(self, job: Job) -> None:
-        """A run is being computed."""
         self._running[job.run.name] = (job, time.monotonic())
         if not console.is_terminal:
             say(f"started {job.run.name}")
 
     def ended(self, job: Job, failure: Failure | None) -> None:
-        """A run has ended, with a result or a failure."""
         name = job.run.name
         _, since = self._running.pop(name, (job, time.monotonic()))
         self._steps[name] = job.config.train.steps

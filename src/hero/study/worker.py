@@ -123,12 +123,8 @@ def stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 @contextlib.contextmanager
 def stop_on_sigterm() -> Iterator[None]:
     """SIGTERM does what Ctrl-C does; in other threads than the main one, where signals do not arrive, nothing."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
     try:
-        previous = signal.signal(signal.SIGTERM, interrupt)
+        previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     except ValueError:
         yield
         return
@@ -163,7 +159,6 @@ def crash_of(run: Path, error: Exception) -> str:
 
 
 def with_log(sentence: str, run: Path) -> str:
-    """The sentence with the place of the log at its end."""
     return f"{sentence.rstrip('.')} (log: {run / LOG})."
 
 

@@ -57,25 +57,20 @@ class Description(Record):
     backbone: str
     strategy: str
     seed: int
-    settings: dict[str, Any]
-    """Settings of the backbone."""
+    settings: dict[str, Any]  # settings of the backbone
     parameters: int
-    parts: dict[str, int]
-    """Parameters of each part of the backbone."""
+    parts: dict[str, int]  # parameters of each part of the backbone
     input: tuple[int, ...]
     output: tuple[int, ...]
     batch: int
     unroll: int
     windows: int
-    step_flops: int
-    """One step of one sample."""
+    step_flops: int  # one step of one sample
     phases: tuple[Phase, ...]
     memory: dict[str, int]
-    streamed: tuple[str, ...] = ()
-    """Splits that stay in their file; only the parts in use are in memory."""
+    streamed: tuple[str, ...] = ()  # splits that stay in their file; only the parts in use are in memory
     files: dict[str, int]
-    measured: Measurement | None = None
-    """Where it was asked for."""
+    measured: Measurement | None = None  # where it was asked for
 
     @property
     def run_flops(self) -> int:
@@ -265,7 +260,6 @@ def count_at(config: RunConfig, model: nn.Module, phases: Sequence[Phase], size:
 
 
 def tensors_in(state: Any) -> Iterator[Tensor]:
-    """All tensors in nested dictionaries."""
     if isinstance(state, Tensor):
         yield state
     elif isinstance(state, dict):
