@@ -214,17 +214,6 @@ def test_the_rows_of_every_process_have_their_own_forcing() -> None:
     assert sorted(together.flatten().tolist()) == sorted(whole.context.forcing.flatten().tolist())
 
 
-def test_scattered_points_have_it_after_their_positions(tmp_path: Path) -> None:
-    coords, times = np.random.default_rng(0).uniform(size=(12, 2)), clocks()
-    u = times[:, :, None, None] + np.sin(coords[:, 0])
-    np.savez(tmp_path / "cloud.npz", u=u, coords=coords, forcing=times[:, :, None])
-    values = {"data.path": str(tmp_path / "cloud.npz"), "data.forcing": "forcing", "train.unroll": 2}
-    config = hero.make_config(overrides=values | {"strategy": "one_step"})
-    assert config.source.known == ("x", "y", "forcing_0")
-    inputs = Batches(load_data(config, "train", tmp_path, "cpu"), 2, 3, 0)(0).context.inputs()
-    torch.testing.assert_close(inputs[:, 0] - inputs[:, 3], torch.sin(inputs[:, 1]), rtol=0, atol=1e-3)
-
-
 @pytest.fixture(scope="module")
 def forced(tmp_path_factory: pytest.TempPathFactory) -> tuple[hero.Result, np.ndarray, np.ndarray]:
     """A small network with a number and a history, on random states."""

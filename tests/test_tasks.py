@@ -162,15 +162,6 @@ def test_stored_numbers_are_the_solution_rounded_whatever_the_chunks(monkeypatch
     torch.testing.assert_close(whole[:, 2], u.float(), rtol=1e-6, atol=1e-7)
 
 
-def test_generation_leaves_the_threads_of_torch_as_they_were() -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    generate(get_task("burgers", {"resolution": 16}), SMALL)
-    after = torch.get_num_threads()
-    torch.set_num_threads(before)
-    assert after == 3
-
-
 def test_the_hash_covers_settings_split_and_solver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = get_task("burgers")
     paths = {

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from hero.data import TASKS, Task, get_task
-from hero.data.tasks.benchmarks import vorticity_transport
 from hero.data.tasks.solver import solve
 
 LINEAR = [name for name, task in TASKS.items() if task.nonlinear is None]
@@ -154,39 +153,3 @@ def test_the_printed_kuramoto_sivashinsky_converges_and_is_half_the_default() ->
     u = solve(default.stepper(), 2 * default.initial_states(1, seed=0), 30)[:, -1]
     v = steps(1, 30)
     torch.testing.assert_close(2 * (v - v.mean()), u, rtol=0, atol=1e-9)
-
-
-def test_inviscid_vorticity_keeps_energy_and_enstrophy() -> None:
-    """The Galerkin-truncated Euler equations conserve both; only the time step may change them."""
-    task = get_task("decaying_turbulence", {"viscosity": 0.0, "substeps": 2})
-    grid = task.grid()
-    trajectory = solve(task.stepper(), task.initial_states(1, seed=1), 50)
-    modes = grid.to_modes(trajectory[0, :, 0])
-    weight = torch.where(grid.laplacian == 0, 0.0, -1 / grid.laplacian)
-    psi = grid.to_space(weight * modes)
-    energy = (psi * trajectory[0, :, 0]).sum((1, 2))
-    enstrophy = trajectory[0, :, 0].square().sum((1, 2))
-    for quantity in (energy, enstrophy):
-        torch.testing.assert_close(quantity, quantity[:1].expand_as(quantity), rtol=1e-8, atol=0)
-
-
-def test_the_flux_form_equals_the_advective_form() -> None:
-    grid = get_task("decaying_turbulence").grid()
-    omega = get_task("decaying_turbulence").initial_states(2, seed=7)
-    modes, (d0, d1) = grid.to_modes(omega), grid.gradient
-    psi = torch.where(grid.laplacian == 0, 0.0, 1 / grid.laplacian) * modes
-    v0, v1 = grid.to_space(-d1 * psi), grid.to_space(d0 * psi)
-    torch.testing.assert_close(grid.to_space(d0 * grid.to_modes(v1) - d1 * grid.to_modes(v0)), omega)
-    advective = -(v0 * grid.to_space(d0 * modes) + v1 * grid.to_space(d1 * modes))
-    flux = grid.to_space(vorticity_transport(grid, torch.zeros((), dtype=torch.complex128))(modes))
-    torch.testing.assert_close(flux, advective, rtol=0, atol=1e-12)
-
-
-def test_kolmogorov_without_flow_relaxes_to_the_balance_of_force_drag_and_viscosity() -> None:
-    """ω = -4cos(4x₁)/(16ν + drag) is a steady state; one third of it grows towards it as 1 - (2/3)exp(-(16ν+drag)t)."""
-    task = get_task("kolmogorov_flow")
-    damping = 16 * 1e-2 + 0.1
-    steady = (-4 * torch.cos(4 * task.grid().coordinates[1]) / damping).expand(task.grid().space)[None, None]
-    end = solve(task.stepper(), steady / 3, 20)[:, -1]
-    expected = steady * (1 - 2 / 3 * math.exp(-damping * 2.0))
-    torch.testing.assert_close(end, expected, rtol=0, atol=1e-9)
