@@ -69,23 +69,23 @@ def test_no_shift_gives_the_stored_metrics_bit_for_bit(run: Path, data_dir: Path
     stored = Run(run).stored_metrics
     assert stored is not None
     result = shifted(run, data_dir, NO_SHIFT)
-    assert result.test == stored.test
+    assert result.metrics == stored.test
     assert {key: getattr(result, key) for key in ("task", "strategy", "seed")} == {
         "task": "burgers",
         "strategy": "push_forward",
         "seed": 0,
     }
-    with np.load(run / "errors.npz") as own, np.load(run / "ood" / "none.npz") as found:
+    with np.load(run / "errors.npz") as own, np.load(run / "evaluations" / "test.npz") as found:
         assert np.array_equal(own["nrmse"], found["nrmse"])
 
 
 def test_a_result_is_kept_until_the_checkpoint_or_the_shift_changes(run: Path, data_dir: Path) -> None:
     first = shifted(run, data_dir, WEAKER)
-    files = [run / "ood" / f"weaker.{suffix}" for suffix in ("json", "npz")]
+    files = [run / "evaluations" / f"task.viscosity_0.001.{suffix}" for suffix in ("json", "npz")]
     times = [path.stat().st_mtime_ns for path in files]
     assert shifted(run, data_dir, WEAKER) == first
     assert [path.stat().st_mtime_ns for path in files] == times
-    assert shifted(run, data_dir, replace(WEAKER, settings={"viscosity": 2e-3})).test != first.test
+    assert shifted(run, data_dir, replace(WEAKER, settings={"viscosity": 2e-3})).metrics != first.metrics
     for content in (b"{", b'{"identity": 3}'):  # damaged
         files[0].write_bytes(content)
         assert shifted(run, data_dir, WEAKER) == first
@@ -93,8 +93,8 @@ def test_a_result_is_kept_until_the_checkpoint_or_the_shift_changes(run: Path, d
     changed = {name: 0.9 * tensor for name, tensor in weights.items()}
     save_weights(run / "model.safetensors", changed, {"step": 1, "val_gm100": "1"})
     second = shifted(run, data_dir, WEAKER)
-    assert second.test != first.test
-    assert json.loads(files[0].read_text())["test"] == second.test
+    assert second.metrics != first.metrics
+    assert json.loads(files[0].read_text())["metrics"] == second.metrics
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_bad_settings_are_named(run: Path, data_dir: Path, settings: dict[str, A
     with pytest.raises(HeroError) as caught:
         shifted(run, data_dir, Shift("bad", "bad", settings))
     assert all(word in str(caught.value) for word in words)
-    assert not (run / "ood").exists()
+    assert not (run / "evaluations").exists()
 
 
 # The same functions on every grid.
@@ -204,9 +204,9 @@ def test_the_true_step_of_the_shifted_task_scores_zero(
     settings: dict[str, Any], knows: dict[str, Any], tmp_path: Path, data_dir: Path
 ) -> None:
     run = untrained(foreign("SolverStep", **knows), tmp_path)
-    assert shifted(run, data_dir, Shift("shift", "shift", settings)).test["nrmse@100"] < 1e-5
+    assert shifted(run, data_dir, Shift("shift", "shift", settings)).metrics["nrmse@100"] < 1e-5
     other = Shift("other", "other", {"viscosity": 2e-3})
-    assert shifted(run, data_dir, other).test["nrmse@100"] > 0.1
+    assert shifted(run, data_dir, other).metrics["nrmse@100"] > 0.1
 
 
 # Which models can work on another grid.
@@ -232,17 +232,17 @@ def test_models_work_on_a_finer_grid(changes: dict[str, Any], tmp_path: Path, da
     config = tiny(**changes)
     run = untrained(config, tmp_path)
     result = shifted(run, data_dir, FINER)
-    assert 0 < result.test["nrmse@1"] < float("inf")
-    with np.load(run / "ood" / "finer.npz") as arrays:
+    assert 0 < result.metrics["nrmse@1"] < float("inf")
+    with np.load(run / "evaluations" / "task.resolution_48.npz") as arrays:
         assert arrays["nrmse"].shape == (2, 100)
 
 
 def test_a_model_that_holds_its_grid_says_so(tmp_path: Path, data_dir: Path) -> None:
     run = untrained(foreign("Bound"), tmp_path)
-    assert shifted(run, data_dir, WEAKER).test["nrmse@1"] > 0
-    with pytest.raises(HeroError, match=r"test_ood:Bound, trained on 32 points, .* on 48 .*'finer' out"):
+    assert shifted(run, data_dir, WEAKER).metrics["nrmse@1"] > 0
+    with pytest.raises(HeroError, match=r"test_ood:Bound, trained on 32 points, .* on 48 .*'task.resolution_48' out"):
         shifted(run, data_dir, FINER)
-    assert not (run / "ood" / "finer.json").exists()
+    assert not (run / "evaluations" / "task.resolution_48.json").exists()
 
 
 # The truth under the paper's shifts is true.

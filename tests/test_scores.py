@@ -20,7 +20,6 @@ from hero.evaluation.elsewhere import OtherMetrics, evaluate_on
 from hero.evaluation.foreign import Score, score_files, score_model
 from hero.method.metrics import Scoring, rollout_errors, summarise
 from hero.method.norm import Norm
-from hero.paper.shifts import Shift, shifted
 from hero.runs.config import make_config
 from hero.runs.folder import Run, load_data
 from test_predict import FILE_RUN, about, flow, untrained
@@ -267,9 +266,6 @@ def test_another_split_and_another_grid_of_a_benchmark(run: Path, data_dir: Path
     assert torch.equal(errors["nrmse"], expected["nrmse"])
     assert found.metrics == summarise(expected)
     assert OtherMetrics.read(run / "evaluations" / "val.json") == found
-    # A shift of the task gives the numbers of `shifted`, which studies use.
-    found, _ = evaluate_on(run, data_dir, {"task.resolution": 48})
-    assert found.metrics == shifted(run, data_dir, Shift("finer", "finer", {"resolution": 48})).test
     code, out, err = call("evaluate", run, "--data", data_dir, "--set", "task.resolution=48")
     assert (code, err) == (0, "")
     assert "evaluations/task.resolution_48.json" in out.replace("\n", "")

@@ -462,7 +462,7 @@ def test_shifts_of_the_same_checkpoints(runs_dir: Path, data_dir: Path, monkeypa
     (group,) = result.groups
     assert (group.shift, group.task) == (shift.name, "kolmogorov_flow")
     for row in group.rows:
-        test = ood.shifted(runs_dir / row.runs[0].run, data_dir, shift).test
+        test = ood.shifted(runs_dir / row.runs[0].run, data_dir, shift).metrics
         assert {column.key: mean_of(row, column.key) for column in result.columns} == {
             column.key: test[column.metric] for column in result.columns
         }

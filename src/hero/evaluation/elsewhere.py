@@ -24,6 +24,7 @@ from hero.config.settings import flagged
 from hero.data import DataSettings, Files, FileSettings, Source, Split, Task, get_task, load_split, load_trajectories
 from hero.errors import HeroError
 from hero.evaluation.measure import Trained, check_split
+from hero.files import file_hash
 from hero.method.domain import geometry_of
 from hero.method.metrics import HORIZON
 from hero.models.build import check_shapes
@@ -51,6 +52,8 @@ class OtherMetrics(RunIdentity):
     horizon: int
     metrics: dict[str, float]
     baselines: dict[str, dict[str, float]] = Field(default_factory=dict)
+    weights: str = ""
+    """SHA-256 of the weights that were measured."""
 
 
 def evaluate_on(
@@ -90,6 +93,7 @@ def evaluate_on(
         horizon=scoring.steps,
         metrics=measured.summary,
         baselines=measured.baselines,
+        weights=file_hash(trained.run.weights_file),
     )
     measured.write(run / "evaluations" / f"{name}.json", found)
     return found, measured.errors

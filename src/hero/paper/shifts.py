@@ -8,26 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hero.data import load_split
-from hero.data.tasks.solver import SOLVER_VERSION
-from hero.data.trajectories import Trajectories
 from hero.errors import HeroError
-from hero.evaluation.elsewhere import changed_task, check_grid
-from hero.evaluation.measure import Trained
+from hero.evaluation.elsewhere import OtherMetrics, evaluate_on, name_of
 from hero.files import file_hash
 from hero.runs.folder import Run
-from hero.runs.records import RunIdentity
 from hero.study.collect import Places, PlannedGroup, RunNumbers, group_of, paper_of, read_row
 from hero.study.records import Group, MetricColumn
 
 
 @dataclass(frozen=True)
 class Shift:
-    """Settings of a task that differ from the training; files are called by the name."""
+    """Settings of a task that differ from the training; the paper's tables are called by the name."""
 
     name: str
     title: str
@@ -47,52 +42,17 @@ SHIFTS: dict[str, Shift] = {
 """The paper's shifts of `PAPER_TASK`, with the substeps that they need, as measured: docs/reference/shifts.md"""
 
 
-class ShiftedMetrics(RunIdentity):
-    """`<run>/ood/<shift>.json`: a run measured under a shift; `test` has the numbers of `metrics.summarise`."""
+def shifted(run: Path, data_dir: Path, shift: Shift) -> OtherMetrics:
+    """The best checkpoint of a run on the test split of the shifted task: as many, as long, of the same seed.
 
-    shift: str
-    title: str
-    settings: dict[str, Any]
-    trajectories: int
-    test: dict[str, float]
-    identity: dict[str, Any]  # hash of weights and data: the result is measured again when it changes
-
-
-def shifted(run: Path, data_dir: Path, shift: Shift) -> ShiftedMetrics:
-    """Measure the best checkpoint of a run on the test split of the shifted task: as many, as long, of the same seed.
-
-    The result is kept in `<run>/ood/<shift>.json`, and the errors per trajectory and step in `.npz` next to it, until
-    the checkpoint changes.
+    The result is kept as `hero evaluate RUN --set task.…` keeps it, and measured again when the checkpoint changes.
     """
-    trained, path = Trained(run, data_dir), run / "ood" / f"{shift.name}.json"
-    config = trained.config
-    task, split = changed_task(config, shift.settings, data_dir, trained.device), config.split("test")
-    identity = {
-        "model": file_hash(Run(run).weights_file),
-        "run": config.run_id(),
-        "task": task.settings(),
-        "split": asdict(split),
-        "solver": SOLVER_VERSION,
-    }
+    settings = {f"task.{name}": value for name, value in shift.settings.items()}
     with suppress(HeroError):  # missing or damaged
-        known = ShiftedMetrics.read(path)
-        if known.identity == identity:
+        known = OtherMetrics.read(run / "evaluations" / f"{name_of(settings, 'test')}.json")
+        if known.settings == settings and known.weights == file_hash(Run(run).weights_file):
             return known
-    check_grid(trained.run, task.source(), shift.name)
-    truth = Trajectories.of(load_split(task, split, data_dir, trained.device))
-    measured = trained.measure(truth, title=f"{run.name}, {shift.title}")
-    result = ShiftedMetrics(
-        run=run.name,
-        **config.identity(),
-        shift=shift.name,
-        title=shift.title,
-        settings=dict(shift.settings),
-        trajectories=len(truth),
-        test=measured.summary,
-        identity=identity,
-    )
-    measured.write(path, result)
-    return result
+    return evaluate_on(run, data_dir, settings)[0]
 
 
 def read_shifts(group: PlannedGroup, columns: Sequence[MetricColumn], places: Places) -> Iterator[Group]:
@@ -101,8 +61,8 @@ def read_shifts(group: PlannedGroup, columns: Sequence[MetricColumn], places: Pl
 
         def read(run: Run, shift: Shift = shift) -> RunNumbers:
             result = shifted(run.path, places.data, shift)
-            found = {c.key: result.test[c.metric] for c in columns if c.metric in result.test}
-            return RunNumbers(found, int(result.test["diverged"]), result.trajectories)
+            found = {c.key: result.metrics[c.metric] for c in columns if c.metric in result.metrics}
+            return RunNumbers(found, int(result.metrics["diverged"]), result.trajectories)
 
         rows = [
             read_row(row, columns, places, read, paper_of(group, row, f"{group.table}_{shift.name}"))
