@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from conftest import tiny
-from hero import CANDIDATES, DIAGNOSTICS, Candidate, Context, Diagnostic, Domain, FailureReference, Hero
+from hero import CANDIDATES, DIAGNOSTICS, Candidate, Context, Domain, FailureReference, Hero
 from hero.data.windows import Batches
 from hero.errors import HeroError
 from hero.method.cache import LIMIT, WindowTable, is_cacheable
 from hero.method.candidates import Cached, CandidateInputs, lag
-from hero.method.diagnostics import WORST, TrajectoryErrors, rank
+from hero.method.diagnostics import WORST, rank
 from hero.method.distance import trajectory_distance
 from hero.method.domain import SpectralNoise
 from hero.method.objective import Every, FixedWeight, HeroState, Margin, Ramp, RelativeTerm
@@ -298,36 +298,6 @@ def test_a_part_that_is_registered_changes_no_default(monkeypatch: pytest.Monkey
     assert tiny().run_id() == before
 
 
-def test_parts_of_the_user() -> None:
-    """A candidate, a diagnostic, a selection and a perturbation that the paper does not name."""
-
-    def frozen(inputs: CandidateInputs) -> Tensor:  # persistence: the last state, repeated
-        return inputs.context.states[:, -1:].expand_as(inputs.current)
-
-    def largest(tau: TrajectoryErrors) -> Tensor:
-        return tau.states.abs().flatten(1).amax(dim=1)
-
-    def spectrum(u: Tensor) -> Tensor:
-        raise AssertionError("no diagnostic asks for spectra, so none are made")
-
-    hero = replace(
-        EARLY,
-        reference=FailureReference(
-            candidates={"persistence": Candidate("persistence", frozen), "lag": CANDIDATES["lag"]},
-            diagnostics={"largest": Diagnostic("largest value", largest)},
-            select=lambda E: torch.zeros(len(E), dtype=torch.int64),
-        ),
-        domain=Domain(spectrum=spectrum, perturbation=lambda context, generator: context),
-    )
-    _, _, seen = trained(hero, 8)
-    assert seen
-    assert all(bool((comparison.reference.j_star == 0).all()) for comparison in seen)
-    assert set(seen[0].statistics()) == {
-        "lambda", "relative_loss", "alpha", "alpha_std", "margin", "persistence", "lag", "persistence.largest",
-        "lag.largest",
-    }  # fmt: skip
-
-
 def test_statistics_are_means_over_the_batch() -> None:
     _, _, seen = trained(EARLY, 6)
     comparison = seen[-1]
@@ -353,27 +323,6 @@ def test_ranking_compiles_as_a_whole_and_gives_the_same(dims: int) -> None:
         plain, faster = (AT_ONCE(*args, index=numbers, rank=function)[2].reference for function in (rank, compiled))
         assert torch.equal(plain.j_star, faster.j_star)
         torch.testing.assert_close((plain.d_fail, plain.E, plain.means), (faster.d_fail, faster.E, faster.means))
-
-
-def test_conditioning_is_never_perturbed() -> None:
-    seen: list[Tensor] = []
-
-    class Spy(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = model_of(in_channels=2 * 2 + 3, out_channels=2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            seen.append(x[:, 4:].detach())
-            return self.inner(x)
-
-    window = data(3, 7, channels=2)
-    for mu in (torch.randn(3, 3), torch.randn(3, 3, 12)):
-        seen.clear()
-        AT_ONCE(Spy(), Context(window[:, :2], mu), window[:, 2:], AT_ONCE.init())
-        field = mu[:, :, None].expand(3, 3, 12) if mu.dim() == 2 else mu
-        assert len(seen) == 3 * 5
-        assert all(torch.equal(x, field) for x in seen)
 
 
 @pytest.mark.parametrize("history", [1, 3])
