@@ -239,8 +239,8 @@ def options(rng: random.Random, where: list[str]) -> Iterator[list[str]]:
             folders = where if name != "finetune" else [part.replace("--data", "--data-dir") for part in where]
             rest = [*usual.get(name, []), *(folders if any(p.name == "runs" for p in commands[name].params) else [])]
             value = random_value(rng, str(param.default or "1"))
-            if param.name in ("cluster", "open", "log", "compile"):
-                continue  # they start Ray, a browser, a service or a compiler
+            if param.name in ("cluster", "open", "log"):
+                continue  # they start Ray, a browser or a service
             if param.param_type_name == "argument":
                 yield [*start, value, *rest[1:]]
             elif getattr(param, "is_flag", False):

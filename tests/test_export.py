@@ -9,7 +9,6 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from hero.deploy.export import (
     FORMATS,
     Step,
     check,
+    compiling_pays,
     decode,
     explained,
     export_run,
@@ -140,19 +140,18 @@ def test_predictions_of_the_run_and_of_both_files_agree(
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), rolled[0][:, :3], rtol=1e-5, atol=1e-6)
 
 
-def test_compiled_predictions_are_the_same_and_files_are_not_compiled(
+def test_long_rollouts_are_compiled_and_give_the_same(
     trained: Path, data_dir: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compile_with = partial(torch.compile, backend="aot_eager")  # test_backbones.py has the C++ compiler
-    monkeypatch.setattr(torch, "compile", compile_with)
+    assert not compiling_pays(30 * 160, 200)
+    assert compiling_pays(30 * 160, 200_000)
     folders, rolled = ("--runs", trained.parent, "--data", data_dir, "--steps", 7), []
-    for how in ((), ("--compile",)):
-        assert call("predict", trained.name, *folders, "--out", tmp_path / "out.npy", *how)[0] == 0
+    for long in (False, True):
+        monkeypatch.setattr("hero.deploy.model_folder.compiling_pays", lambda *_, long=long: long)
+        code, out, _ = call("predict", trained.name, *folders, "--out", tmp_path / "out.npy")
+        assert (code, "compiling" in out) == (0, long)
         rolled.append(np.load(tmp_path / "out.npy"))
-    assert rolled[1].shape == (3, 7, 1, 32)
     np.testing.assert_allclose(rolled[1], rolled[0], rtol=1e-4, atol=1e-5)
-    result = call("predict", trained / "export" / "model.pt2", *folders, "--compile", "--trust-code")
-    assert_refused(result, "model.pt2 cannot be compiled", "--compile")
 
 
 def load_shape(path: Path) -> tuple[int, ...]:

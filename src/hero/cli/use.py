@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from hero import parts
-from hero.cli.options import Folders, JsonFile, RunName, argument, flag, not_a_folder, option, run_ids
+from hero.cli.options import Folders, JsonFile, RunName, argument, not_a_folder, option, run_ids
 from hero.cli.show import measure, show_result, show_rows
 from hero.console import say
 from hero.errors import HeroError
@@ -143,7 +143,6 @@ def predict(
         "predictions.npz"
     ),
     trajectories: Annotated[int | None, option("N", "The first N trajectories (default: all).")] = None,
-    compile: Annotated[bool, flag("--compile", "Compile first: for long rollouts of a run.")] = False,
 ) -> int:
     """Roll out a run or an exported file from your own states.
 
@@ -152,7 +151,7 @@ def predict(
     from hero.deploy import predict
     from hero.method.metrics import Scoring, nrmse_at, scored_by
 
-    result = predict.predict(model, where.runs, where.data, source, steps, out, compile, trajectories, where.trust_code)
+    result = predict.predict(model, where.runs, where.data, source, steps, out, trajectories, where.trust_code)
     say(*result.notes, style="dim")
     if result.errors:
         measure = scored_by(result.errors)

@@ -15,6 +15,7 @@ state. It carries its model card as JSON.
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
 import io
 import json
@@ -41,7 +42,7 @@ from hero.files import FIELD, UNSEALED, is_whole, sealed, sealed_archive, write_
 from hero.method import metrics
 from hero.method.distance import EPS, norm, state_distance
 from hero.method.norm import Norm
-from hero.method.rollout import Stepper, counted, rollout
+from hero.method.rollout import Stepper, as_stepper, counted, rollout
 from hero.models.spectral import FOR_COMPILER
 from hero.models.wrappers import MixedPrecision
 from hero.runs.folder import Run, load_data
@@ -360,6 +361,21 @@ def decode_aot(data: bytes) -> tuple[Apply, str]:
         path = Path(folder) / "model.pt2"
         path.write_bytes(data)
         return torch._inductor.aoti_load_package(str(path)), card
+
+
+def compiling_pays(points: int, steps: int) -> bool:
+    """Whether a rollout of `steps` states of so many points in all takes minutes; counted, never timed."""
+    return steps * (1e-4 + 2e-7 * points) > 120
+
+
+def compiled_step(network: nn.Module, card: ModelCard) -> Exported:
+    """One step of the network of a run as machine code, for this process."""
+    say("compiling one step for a long rollout: some seconds", style="dim")
+    model = in_float32(copy.deepcopy(network).eval().requires_grad_(False))
+    step = Step(model, as_stepper(model), card.history)
+    with explained(f"run {card.run} cannot be compiled", "install a C++ compiler"):
+        data = encode_aot(trace(step, card, compiled=True), card.model_dump_json())
+    return decode(data, FORMATS["aot"], Path("the compiled step"))
 
 
 FORMATS: dict[str, ExportFormat] = {

@@ -11,6 +11,7 @@ A model folder is data: opening it runs nobody's code. With `huggingface_hub` in
 from __future__ import annotations
 
 import contextlib
+import math
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -22,10 +23,11 @@ from torch import Tensor, nn
 from hero.config import read_toml
 from hero.config.given import PREFIX, found, is_known, standing_in
 from hero.config.registry import is_trusted, trust
+from hero.console import say
 from hero.data.trajectories import Context, states_of
 from hero.deploy.card import UNLICENSED as UNLICENSED
 from hero.deploy.card import FolderConfig, ModelCard, card_text
-from hero.deploy.export import FORMATS, Exported, load_stepper
+from hero.deploy.export import FORMATS, Exported, compiled_step, compiling_pays, load_stepper
 from hero.errors import HeroError, check_number, install_hint, reason_of
 from hero.files import write_atomic
 from hero.method.rollout import Stepper, rollout
@@ -105,6 +107,17 @@ class Operator(nn.Module, Hub):
         """One step as a function of a context; a strategy that draws numbers continues them from call to call."""
         return self.file or self.strategy.stepper(self.network)  # type: ignore[union-attr]
 
+    def stepper_for(self, batch: int, steps: int) -> Stepper:
+        """`stepper` for a rollout of this size: as machine code where compiling, of some seconds, is earned back."""
+        network, card = self.plain_network, self.card
+        if network is None or self.device.type != "cpu" or not compiling_pays(batch * math.prod(card.grid), steps):
+            return self.stepper()
+        try:
+            return compiled_step(network, card)
+        except HeroError as error:  # such as a machine without a compiler
+            say(f"{error} The rollout continues without it.", style="yellow")
+            return self.stepper()
+
     @torch.no_grad()
     def rollout(self, states: Any, steps: int, mu: Any = None, forcing: Any = None) -> Any:
         """(batch, steps, channel, *space) from states of the last H steps, without gradient.
@@ -113,7 +126,9 @@ class Operator(nn.Module, Hub):
         An array gives an array, a tensor a tensor on its device. `hero.rollout(operator.step, ..)` keeps gradients.
         """
         check_number("steps", steps, low=1, whole=True)
-        made = self.card.measured().hidden(rollout(self.stepper(), self.context(states, mu, forcing), steps))
+        context = self.context(states, mu, forcing)
+        step = self.stepper_for(len(context.states), steps)
+        made = self.card.measured().hidden(rollout(step, context, steps))
         if isinstance(states, np.ndarray):
             return made.cpu().numpy()
         return made.to(states.states.device if isinstance(states, Context) else states.device)

@@ -23,13 +23,10 @@ from hero.deploy.outputs import Output, check_output, create
 from hero.deploy.starts import described, starting_states
 from hero.errors import HeroError
 from hero.evaluation.measure import StreamedErrors
-from hero.method.rollout import Stepper, counted, rollout, unroll
+from hero.method.rollout import counted, rollout
 from hero.runs.folder import Run, choose_device
 from hero.runs.stored import is_run
-from hero.training.compile import compiled
 
-CALLED = 5
-"""Steps per call of compiled code: each call has a fixed cost, each step has to be compiled."""
 BLOCK_BYTES = 2**26
 """Bytes of a block of time, which is held in memory twice while it is written."""
 BLOCK_STEPS = 256
@@ -73,7 +70,6 @@ def predict(
     source: Path | None = None,
     steps: int = 200,
     out: Path = Path("predictions.npz"),
-    compile: bool = False,
     trajectories: int | None = None,
     trust_code: bool = False,
 ) -> Prediction:
@@ -92,10 +88,8 @@ def predict(
     operator = open_model(path, trust_code=trust_code)
     if is_run(path):
         operator.to(choose_device(Run(path).config.train.device))
-    if compile and operator.plain_network is None:
-        raise HeroError(f"{model} cannot be compiled, only the plain network of a run can; leave out `compile`.")
     data, notes = starting_states(operator.card, data_dir, source, trajectories)
-    return Rolling(operator, data, steps, compile, notes).into(out)
+    return Rolling(operator, data, steps, notes).into(out)
 
 
 class NothingToKeep(Exception):
@@ -105,9 +99,7 @@ class NothingToKeep(Exception):
 class Rolling:
     """A rollout under way: the contexts of all trajectories, and the step at which each left the finite range."""
 
-    def __init__(
-        self, operator: Operator, data: Trajectories, steps: int, compile: bool = False, notes: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, operator: Operator, data: Trajectories, steps: int, notes: Sequence[str] = ()) -> None:
         """From the first states of `data`; whatever follows them is the truth."""
         self.operator, self.data, self.steps, self.notes = operator, data, steps, list(notes)
         card = operator.card
@@ -119,13 +111,7 @@ class Rolling:
                 "give it for every step, or ask for fewer."
             )
         self.shape = (len(self.context.states), steps, *self.context.states.shape[2:])
-        self.calls = card.bundle * (CALLED if compile else 1)
-        self.chunk, self.block = block_sizes(self.shape, self.calls)
-        self.step: Stepper = operator.stepper()
-        self.title = "predicting"
-        if compile:  # which takes a minute and pays in long rollouts
-            some_steps, self.title = compiled(unroll, operator.device), "compiling, then predicting"
-            self.step = lambda context: some_steps(operator.plain_network, context, self.calls).flatten(1, 2)
+        self.chunk, self.block = block_sizes(self.shape, card.bundle)
         self.bad = torch.full((self.shape[0],), torch.inf)
         """The first step that is not finite."""
         self.outside = torch.zeros(self.shape[0], dtype=torch.bool)
@@ -138,11 +124,12 @@ class Rolling:
     def into(self, path: Path) -> Prediction:
         """Write the rollout to `path`."""
         check_output(path, self.shape)
+        self.step = self.operator.stepper_for(self.shape[0], self.steps)
         clock, interrupted, made = time.perf_counter(), False, 0
         about = described(self.operator.card, self.context.mu)
         with suppress(NothingToKeep), create(path, self.shape, about, self.chunk) as output:
             try:
-                with progress_bar(self.title, self.shape[0] * self.steps) as advance:
+                with progress_bar("predicting", self.shape[0] * self.steps) as advance:
                     self.fill(output, advance)
             except KeyboardInterrupt:
                 interrupted = True
@@ -161,8 +148,6 @@ class Rolling:
     @torch.no_grad()
     def fill(self, output: Output, advance: Callable[[int], None]) -> None:
         """Block after block, until the end or until nothing finite is left."""
-        if self.calls > self.operator.card.bundle:
-            self.operator.step(self.context)  # fills the caches of the model before compiling
         while output.written < self.steps and not bool(self.bad.isfinite().all()):
             first = output.written
             block = self.next_block(first, min(self.block, self.steps - first), advance)
@@ -184,8 +169,8 @@ class Rolling:
     def next_block(self, first: int, steps: int, advance: Callable[[int], None]) -> Tensor:
         """The next steps of all trajectories after the first ones, on the CPU."""
         rows = max(1, CALL_VALUES // math.prod(self.context.states.shape[1:]))
-        device, parts = self.operator.device, []
-        whole = replace(self.context, forcing=self.forcing(first, -(-steps // self.calls) * self.calls))
+        device, bundle, parts = self.operator.device, self.operator.card.bundle, []
+        whole = replace(self.context, forcing=self.forcing(first, -(-steps // bundle) * bundle))
         for row in range(0, self.shape[0], rows):
             context = whole.each(lambda part, row=row: part[row : row + rows])  # type: ignore[misc]
             parts.append(rollout(counted(self.step, advance), context.to(device), steps).cpu())
@@ -216,13 +201,13 @@ class Rolling:
             self.notes.append(f"Errors are measured up to step {first}: {error}")
 
 
-def block_sizes(shape: tuple[int, ...], calls: int) -> tuple[int, int]:
+def block_sizes(shape: tuple[int, ...], bundle: int) -> tuple[int, int]:
     """(steps of a trajectory stored together, steps of a block): multiples of the steps per call where it has room."""
     batch, steps, *state = shape
     size = 4 * math.prod(state)
     block = max(1, min(BLOCK_BYTES // (batch * size), BLOCK_STEPS, steps))
-    block = max(calls, block // calls * calls)
-    chunk = max(calls, min(CHUNK_BYTES // size, block) // calls * calls)
+    block = max(bundle, block // bundle * bundle)
+    chunk = max(bundle, min(CHUNK_BYTES // size, block) // bundle * bundle)
     return min(chunk, steps), max(chunk, block // chunk * chunk)
 
 
