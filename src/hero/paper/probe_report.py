@@ -65,7 +65,7 @@ def probe_table(probe: Probe) -> Table:
         for label, name, show in PROBE_LINES
     ]
     note = "docs/method/theory.md says what each line means and does not prove."
-    return Table("All numbers of the probe", columns, rows, [note], sortable=False, folded=True)
+    return Table("All numbers of the probe", columns, rows, [note], folded=True)
 
 
 def probe_figure(points: Sequence[ProbePoint]) -> Figure:

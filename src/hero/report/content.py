@@ -293,7 +293,7 @@ def wins_table(summary: Summary) -> Table:
     rows = [
         Row([Text(f"{i}: {method_title(a)}"), *(cell(a, b) for b in methods)]) for i, a in enumerate(methods, start=1)
     ]
-    return Table("Groups won by the row against the column", columns, rows, sortable=False)
+    return Table("Groups won by the row against the column", columns, rows)
 
 
 def ranks_table(summary: Summary) -> Table:
@@ -319,7 +319,7 @@ def structure_table(found: Structure) -> Table:
         rows.append(Row([Text(one.title), *map(Number, numbers), Text(kept), Text(why)]))
     target = "the change of the state" if found.predicts_change else "the next state"
     note = f"A state changes by {100 * found.step_change:.2g} % per step: backbone.residual=auto predicts {target}."
-    return Table("What the data keep (backbone.keep=auto)", columns, rows, [note], sortable=False)
+    return Table("What the data keep (backbone.keep=auto)", columns, rows, [note])
 
 
 def description_table(found: Description) -> Table:
@@ -353,7 +353,7 @@ def description_table(found: Description) -> Table:
     ]
     if found.streamed:
         notes.append(f"Larger than data.memory, so read from the file as needed: {', '.join(found.streamed)}.")
-    return Table(f"{found.task}: {found.backbone} with {found.strategy}", columns, rows, notes, sortable=False)
+    return Table(f"{found.task}: {found.backbone} with {found.strategy}", columns, rows, notes)
 
 
 def _measured_lines(run: Description, found: Measurement) -> dict[str, str]:

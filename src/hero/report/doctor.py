@@ -24,8 +24,6 @@ from hero.report.tables import Column, Number, Row, Table, Text, format_number
 from hero.report.views import Scale, View, named
 from hero.study.cost.count import readable
 
-BARS = "▁▂▃▄▅▆▇█"
-BARS_SHOWN = 24
 SIGNS = {"ok": "✓ ok", "note": "• note", "warning": "! warning", "problem": "✗ problem"}
 VERDICTS = {"ok": "better", "note": "", "warning": "worse", "problem": "worse"}
 SNAPSHOTS = 5
@@ -60,19 +58,9 @@ def _facts(found: Diagnosis) -> Iterator[tuple[str, str]]:
     yield "splits", ", ".join(f"{name} {count}" for name, count in found.splits.items())
     if found.read_share < 1:
         yield "read", f"{100 * found.read_share:.2g} % of the frames, evenly spread: the numbers below are estimates"
-    yield "energy in time", sparkline(found.energy)
     yield "change per step", f"{100 * found.change:.3g} % of the std" if found.change else ""
     for note in found.notes:
         yield "note", note
-
-
-def sparkline(values: Sequence[float]) -> str:
-    """Values as a row of bars from 0 to the largest; empty where they are fewer than two."""
-    finite = [value for value in values if math.isfinite(value)]
-    if len(finite) < 2 or max(finite) <= 0:
-        return ""
-    shown = [finite[round(i * (len(finite) - 1) / (BARS_SHOWN - 1))] for i in range(BARS_SHOWN)]
-    return "".join(BARS[round(max(0.0, value) / max(finite) * (len(BARS) - 1))] for value in shown)
 
 
 def channels_table(found: Diagnosis) -> Table:
@@ -85,7 +73,7 @@ def channels_table(found: Diagnosis) -> Table:
         numbers = (_number(x, one.std) for x in (one.low, one.high, one.mean, one.std))
         without = [Text(f"{one.masked} of {points}")] if masked else []
         rows.append(Row([Text(one.name), Text(one.unit), *numbers, *without]))
-    return Table("", columns, rows, sortable=False)
+    return Table("", columns, rows)
 
 
 def _number(value: float, std: float) -> Number:
@@ -100,7 +88,7 @@ def findings_table(found: Diagnosis) -> Table:
     told += [("ok", "nothing found", silent, "")] if silent else []
     rows = [Row([Text(SIGNS[mark], verdict=VERDICTS[mark]), *map(Text, words)]) for mark, *words in told]
     columns = [Column(name, words=True) for name in ("", "finding", "found", "remedy")]
-    return Table("", columns, rows, sortable=False)
+    return Table("", columns, rows)
 
 
 def verdict(found: Diagnosis, network: str = "") -> list[str]:

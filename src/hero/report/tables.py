@@ -165,8 +165,6 @@ class Table:
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
     """What must not be overlooked, such as a run that is no better than doing nothing."""
-    sortable: bool = True
-    """Whether the page lets a reader sort it."""
     folded: bool = False
     """Whether the page shows it on demand only."""
 

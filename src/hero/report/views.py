@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,6 @@ SIGN_SHARE = 0.01
 """The lesser sign reaches this share of the largest value where a channel counts as changing its sign."""
 FLATTEST = 4.0
 """Largest ratio of the sides of a picture."""
-
-EVERYWHERE = np.array(True)
 
 PLACES = (("lon", "x"), (), ("lat", "y"), ("height", "altitude", "depth", "z"))
 """Beginnings of the names of axes, or whole letters, from those that lie across to those that stand upright."""
@@ -122,21 +120,13 @@ class View:
         return View(Side(0, label, label, start, end, np.array([start, end]), False), self.across, 0.0)
 
     @property
-    def box(self) -> tuple[float, float, float, float]:
-        """Left, right, bottom and top end of a picture of two axes."""
-        assert self.up is not None
-        return self.across.start, self.across.end, self.up.start, self.up.end
-
-    @property
-    def aspect(self) -> float | Literal["auto"]:
-        """Height of a unit upwards over the width of a unit across."""
-        left, right, bottom, top = self.box
-        return abs((right - left) / (top - bottom)) / self.ratio if self.ratio else "auto"
+    def sides(self) -> list[Side]:
+        """Across, and up if there is one."""
+        return [self.across, self.up] if self.up else [self.across]
 
     def arranged(self, field: np.ndarray) -> np.ndarray:
         """(.., first axis, second axis) -> (.., across, up), both in the order of the picture; a line (.., across)."""
-        sides = [self.across, self.up] if self.up else [self.across]
-        field = np.flip(field, tuple(side.axis - len(sides) for side in sides if side.turned))
+        field = np.flip(field, tuple(side.axis - len(self.sides) for side in self.sides if side.turned))
         return field.swapaxes(-1, -2) if self.up and self.across.axis else field
 
 
@@ -179,7 +169,7 @@ class Picture(NamedTuple):
     title: str
     field: np.ndarray
     scale: Scale
-    valid: np.ndarray = EVERYWHERE
+    valid: np.ndarray
 
 
 class Scaled(NamedTuple):

@@ -73,7 +73,7 @@ def anatomy_table(anatomy: Anatomy) -> Table:
     rows.append(row("root of the sum of squares", math.nan, [(one.total, math.nan) for one in of]))
     rows.append(row("all modes: its own rollout", math.nan, [(anatomy.own, math.nan)] * len(of)))
     title = f"{anatomy.run}: error at step {anatomy.steps}, {anatomy.trajectories} trajectories of {anatomy.split}"
-    return Table(title, columns, rows, anatomy.notes, sortable=False)
+    return Table(title, columns, rows, anatomy.notes)
 
 
 def _part(share: float) -> Number:

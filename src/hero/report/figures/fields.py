@@ -47,8 +47,9 @@ def draw_pictures(
         for axes, picture in zip(line, row, strict=False):
             low, high, colours, _ = picture.scale
             look = {"cmap": colormaps[colours].with_extremes(bad=GREY), "norm": Normalize(low, high)}
-            place = {"origin": "lower", "extent": view.box, "aspect": view.aspect}
-            images.append(axes.imshow(picture.field.T, interpolation="nearest", **place, **look))
+            place = {"origin": "lower", "extent": (view.across.start, view.across.end, view.up.start, view.up.end)}
+            images.append(axes.imshow(picture.field.T, aspect="auto", interpolation="nearest", **place, **look))
+            axes.set_box_aspect(1 / view.ratio if view.ratio else None)
             axes.set_title(plain(picture.title), fontsize=10)
             if (picture.valid & ~np.isfinite(picture.field)).any():
                 axes.text(0.98, 0.04, "grey: diverged", transform=axes.transAxes, ha="right", fontsize=8)

@@ -45,8 +45,8 @@ def player(
     """
     view, scoring = View.of(source.axes), scoring or Scoring()
     length = len(rollout.truth)
-    blocks = [-(-len(side.points) // LARGEST_SIDE) if view.up else 1 for side in _sides(view)]
-    points = int(np.prod([len(side.points) // block for side, block in zip(_sides(view), blocks, strict=True)]))
+    blocks = [-(-len(side.points) // LARGEST_SIDE) if view.up else 1 for side in view.sides]
+    points = int(np.prod([len(side.points) // block for side, block in zip(view.sides, blocks, strict=True)]))
     steps = 1 + np.array(spread(length, frames_that_fit(points, rollout, bytes_allowed)))
     truths, channels = [], []
     for c, (name, title) in enumerate(zip(source.channel_names, channel_titles(source), strict=True)):
@@ -55,9 +55,9 @@ def player(
         truths.append(truth)
         channels.append({"name": name, "title": title, "errors": score, **found})
     return {
-        "shape": [len(side.points) // block for side, block in zip(_sides(view), blocks, strict=True)],
+        "shape": [len(side.points) // block for side, block in zip(view.sides, blocks, strict=True)],
         "ratio": view.ratio,
-        "sides": [_side(side) for side in _sides(view)],
+        "sides": [_side(side) for side in view.sides],
         "steps": steps.tolist(),
         "times": [time_text(source, step) for step in steps.tolist()],
         "length": length,
@@ -94,10 +94,6 @@ def channel_data(
         "power_range": power_range(rollout.truth_spectrum[:, c]),
         "notes": channel_notes(scaled),
     }
-
-
-def _sides(view: View) -> list[Side]:
-    return [view.across, view.up] if view.up else [view.across]
 
 
 def _side(side: Side) -> Data:
