@@ -186,8 +186,8 @@ def test_runs_of_different_horizons_are_compared_over_the_shortest(run: Run, run
         assert {key: cells[one.name][key].mean for key in expected} == pytest.approx(expected, rel=1e-6)  # type: ignore[union-attr]
     table = runs_table([ListedRun(one.name, one.metrics, one.status) for one in (longer, run)])
     shown = {column.label: place for place, column in enumerate(table.columns)}
-    assert list(shown)[3:11] == ["Val GM100", "Val GM20", "Test GM100", "Test GM20", "nRMSE@1", "nRMSE@100",
-                                 "nRMSE@20", "Stable step"]  # fmt: skip
+    assert list(shown)[3:11] == ["Val GM100", "Test GM100", "nRMSE@1", "nRMSE@100", "Stable step",
+                                 "Val GM20", "Test GM20", "nRMSE@20"]  # fmt: skip
     assert table.rows[0].cells[shown["Test GM100"]].value == found.test["gm100"]  # type: ignore[union-attr]
     assert table.rows[0].cells[shown["Stable step (20)"]].value is None  # type: ignore[union-attr]
     assert table.rows[1].cells[shown["Test GM100"]].value is None  # type: ignore[union-attr]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,6 @@ from fakes import (
     spectrum_of,
 )
 from hero.data import Source, get_task
-from hero.errors import HeroError
 from hero.files import json_line
 from hero.method import metrics as m
 from hero.report import write_run_page
@@ -271,21 +270,6 @@ def test_rollouts_are_read_as_they_were_written(tmp_path: Path, dims: int) -> No
     assert np.isfinite(rollout.prediction_spectrum[:3]).all()
 
 
-def test_a_damaged_rollout_is_refused(tmp_path: Path) -> None:
-    assert read_rollout(tmp_path) is None
-    stored(tmp_path, *trajectory(1, length=5))
-    path = tmp_path / "rollout.npz"
-    whole = path.read_bytes()
-    for bad in (b"", b"not an archive", whole[: len(whole) // 2]):
-        path.write_bytes(bad)
-        with pytest.raises(HeroError, match=r"rollout\.npz is damaged; `hero evaluate"):
-            read_rollout(tmp_path)
-    np.savez(path, initial=np.zeros((1, 4)), truth=np.zeros((5, 1, 4)), prediction=np.zeros((4, 1, 4)), trajectory=0,
-             truth_spectrum=np.ones((5, 2)), prediction_spectrum=np.ones((5, 2)))  # fmt: skip
-    with pytest.raises(HeroError, match="damaged"):
-        read_rollout(tmp_path)
-
-
 def test_quantised_fields_are_within_half_a_level() -> None:
     field = np.array([-3.0, -1.0, -0.4, 0.0, 1e-3, 0.77, 1.0, 8.0, np.nan, np.inf])
     for low, high in ((-1.0, 1.0), (0.1, 5.0)):
@@ -396,23 +380,14 @@ def test_report_command_writes_page_and_figures(
     assert "FNO trained with HERO on Burgers" in parsed(tmp_path / "one.html").text
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda run: (run / "metrics.json").unlink(), ("is not finished", "--resume")),
-        (lambda run: (run / "metrics.json").write_text("{"), ("metrics.json is damaged", "hero evaluate")),
-        (lambda run: (run / "config.toml").write_text("seed = [\n"), ("config.toml",)),
-    ],
-)
-def test_a_run_that_cannot_be_shown(run: Path, call: Call, damage: Callable[[Path], None], words: tuple[str]) -> None:
+def test_a_run_that_cannot_be_shown(run: Path, call: Call) -> None:
     other = shutil.copytree(run, run.parent / "other")
-    damage(run)
-    assert_refused(call("report", run, "--runs", run.parent), *words)
+    (run / "metrics.json").unlink()
+    assert_refused(call("report", run, "--runs", run.parent), "is not finished", "--resume")
     code, out, _ = call("report", "--runs", run.parent)  # the others are shown, and why it is not
     assert code == 0
-    for word in words:
-        assert word in out
-        assert word in parsed(run.parent / "report.html").text
+    for text in (out, parsed(run.parent / "report.html").text):
+        assert "is not finished" in text
     assert other.name in parsed(run.parent / "report.html").text
 
 
@@ -438,12 +413,6 @@ def test_bad_names_are_refused(run: Path, call: Call, tmp_path: Path) -> None:
     assert_refused(call("report", "nothing", "--runs", run.parent), "no run 'nothing'")
     assert_refused(call("report", "--runs", tmp_path / "empty"), "no finished runs")
     assert_refused(call("report", run, "--out", tmp_path / "page.pdf"), ".html")
-    folder = tmp_path / "runs" / "study-main-0"
-    folder.mkdir()
-    row = {"label": "x", "strategy": "hero", "cells": {}, "runs": [], "diverged": 0}
-    for bad in ("{", "[]", '{"groups": [{"rows": [{}]}]}', '{"title": "x"}', json.dumps({"groups": [{"rows": [row]}]})):
-        (folder / "study.json").write_text(bad)
-        assert_refused(call("report", folder, "--runs", run.parent), "study.json is damaged")
 
 
 def test_runs_are_seeds_of_one_series_only_if_nothing_else_differs(run: Path) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import pytest
 
 from conftest import tiny
 from hero.evaluation.evaluate import evaluate
-from hero.files import json_line
 from hero.report import write_run_page
 from hero.report.figures.charts import Chart
 from hero.report.figures.style import save
@@ -27,29 +26,13 @@ TITLES = ["Weight by wavenumber", "Error by wavenumber"]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> dict[str, Path]:
-    """A run with weights by wavenumber and one without, evaluated."""
-    folder, steps = tmp_path_factory.mktemp("runs"), {"train__steps": 16, "train__validate_every": 2}
+def run(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
+    """An evaluated run with weights by wavenumber."""
+    steps = {"train__steps": 16, "train__validate_every": 2}
     config = tiny(strategy="push_forward", train__loss="balanced", **steps)
-    configs = {"balanced": config, "plain": tiny(strategy="push_forward", train__steps=2)}
-    found = {name: train(config, folder, data_dir) for name, config in configs.items()}
-    for run in found.values():
-        evaluate(run, data_dir)
+    found = train(config, tmp_path_factory.mktemp("runs"), data_dir)
+    evaluate(found, data_dir)
     return found
-
-
-def on_page(page: Path) -> dict[str, Any]:
-    """The training data of the first run of a page."""
-    found = re.search(r'id="data">(.*?)</script>', page.read_text(encoding="utf-8"))
-    assert found
-    first: dict[str, Any] = json.loads(found[1])["training"][0]
-    return first
-
-
-def logged(run: Path) -> list[dict[str, Any]]:
-    """The records by wavenumber."""
-    lines = map(json.loads, (run / "log.jsonl").read_text().splitlines())
-    return [line for line in lines if "spectra" in line]
 
 
 def record(step: int, **rows: Any) -> SpectraRecord:
@@ -60,9 +43,12 @@ def values(chart: Chart) -> dict[str, list[float]]:
     return {curve.label: curve.y.tolist() for curve in chart.curves}
 
 
-def test_the_page_shows_the_numbers_of_the_log(runs: dict[str, Path]) -> None:
-    charts = on_page(write_run_page(runs["balanced"]))["spectra"]
-    records = {f"update {one['step']}": one["spectra"] for one in logged(runs["balanced"])}
+def test_the_page_shows_the_numbers_of_the_log(run: Path) -> None:
+    found = re.search(r'id="data">(.*?)</script>', write_run_page(run).read_text(encoding="utf-8"))
+    assert found
+    charts = json.loads(found[1])["training"][0]["spectra"]
+    lines = map(json.loads, (run / "log.jsonl").read_text().splitlines())
+    records = {f"update {line['step']}": line["spectra"] for line in lines if "spectra" in line}
     assert len(records) == 8
     assert [chart["title"] for chart in charts] == TITLES
     for chart, name in zip(charts, ("weights", "error"), strict=True):
@@ -80,31 +66,18 @@ def test_the_page_shows_the_numbers_of_the_log(runs: dict[str, Path]) -> None:
         assert all(low < y < high for line in chart["series"] for y in line["y"])
 
 
-def test_a_run_without_weights_and_a_run_of_a_study_show_none(runs: dict[str, Path]) -> None:
-    assert on_page(write_run_page(runs["plain"]))["spectra"] == []
-    folder = runs["balanced"].parent
-    inputs = gather([runs["balanced"].name], folder)
-    assert payload(inputs)["training"][0]["spectra"]
+def test_a_run_of_a_study_shows_none(run: Path) -> None:
+    inputs = gather([run.name], run.parent)
     study = study_of_runs(list(inputs.runs.values()))
-    assert payload(ReportInputs(inputs.runs, {folder: study}))["training"][0]["spectra"] == []
+    assert payload(ReportInputs(inputs.runs, {run.parent: study}))["training"][0]["spectra"] == []
 
 
-def test_numbers_that_are_not_finite_leave_a_gap(runs: dict[str, Path], tmp_path: Path) -> None:
-    run = Path(shutil.copytree(runs["balanced"], tmp_path / runs["balanced"].name))
-    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    last = [line["spectra"] for line in lines if "spectra" in line][-1]
-    last["weights"][0][:3] = ["nan", "nan", "inf"]
-    last["error"][0][4] = 0.0
-    (run / "log.jsonl").write_text("".join(map(json_line, lines)))
-    page = write_run_page(run)
-    assert "damaged" not in page.read_text(encoding="utf-8")
-    shown = on_page(page)
-    assert shown["charts"]
-    weight, error = shown["spectra"]
-    waves = last["wavenumber"][0]
-    assert weight["series"][-1]["x"] == waves[3:]
-    assert error["series"][1]["x"] == waves[:4] + waves[5:]
-    assert error["series"][2]["x"] == [waves[3], *waves[5:]]
+def test_numbers_that_are_not_finite_leave_a_gap() -> None:
+    rows = {"weights": [[math.nan, math.inf, 1, 2, 3]], "error": [[1, 1, 0, 2, 1]]}
+    weight, error = spectra_charts(Log(spectra=(record(1, wavenumber=[[0, 1, 2, 3, 4]], **rows),)))
+    assert [list(curve.x) for curve in weight.curves] == [[2, 3, 4]]
+    assert [list(curve.x) for curve in error.curves] == [[0, 1, 3, 4], [3, 4]]  # as it is, and weighted
+    assert spectra_charts(Log()) == []
 
 
 def test_channels_are_apart_and_an_update_logged_twice_counts_once(tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ thousand runs in a moment.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -72,15 +71,19 @@ class ListedRun(NamedTuple):
 
 def runs_table(runs: Iterable[ListedRun], title: str = "") -> Table:
     runs = list(runs)
-    scorings = {run.metrics.scoring for run in runs if run.metrics}
-    in_order = sorted(scorings, key=lambda one: (one.measure, -one.steps))
-    measured = _measured_columns(in_order or [Scoring()])
+    scorings = {run.metrics.scoring for run in runs if run.metrics} or {Scoring()}
+    by_label: dict[str, tuple[MetricColumn, list[Scoring]]] = {}  # runs may be scored over different numbers of steps
+    for scoring in sorted(scorings, key=lambda one: (one.measure, -one.steps)):
+        for column in rollout_columns(scoring):
+            by_label.setdefault(column.label, (column, []))[1].append(scoring)
+    measured = list(by_label.values())
+    main = {key for scoring in scorings for key in (f"test_{scoring.gm}", scoring.last)}  # on a narrow screen too
     columns = [
         Column("Run", words=True),
         Column("Name", words=True, optional=True),
         Column("Seed", minor=True),
         Column("Updates", meaning="Optimiser steps that the run has made.", minor=True),
-        *(replace(column_of(column, of[0]), minor=not _is_main(column, of)) for column, of in measured),
+        *(replace(column_of(column, of[0]), minor=column.key not in main) for column, of in measured),
         Column("Diverged", meaning=metric_definition("diverged"), optional=True, minor=True),
         Column("Seconds", meaning="Time of the training.", optional=True, minor=True),
         Column("Status", words=True, optional=True),
@@ -99,21 +102,6 @@ def runs_table(runs: Iterable[ListedRun], title: str = "") -> Table:
             cells.append(Number(found.training.seconds))
         rows.append(Row([Text(name), Text(label.name), *cells, Text(status)]))
     return Table(title, columns, rows).compact()
-
-
-def _measured_columns(scorings: Sequence[Scoring]) -> list[tuple[MetricColumn, list[Scoring]]]:
-    """The columns of runs that were scored over different numbers of steps, each with the scorings that have it."""
-    found: dict[str, tuple[MetricColumn, list[Scoring]]] = {}
-    for same in itertools.zip_longest(*map(rollout_columns, scorings)):
-        for scoring, column in zip(scorings, same, strict=True):
-            if column:
-                found.setdefault(column.label, (column, []))[1].append(scoring)
-    return list(found.values())
-
-
-def _is_main(column: MetricColumn, scorings: Sequence[Scoring]) -> bool:
-    """Whether a narrow screen shows the column too."""
-    return any(column.key in (f"test_{scoring.gm}", scoring.last) for scoring in scorings)
 
 
 def column_of(column: MetricColumn, scoring: Scoring) -> Column:
