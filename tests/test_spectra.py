@@ -18,7 +18,7 @@ from hero.report.figures.style import save
 from hero.report.figures.training import SHOWN, spectra_charts, spectra_figure
 from hero.report.inputs import ReportInputs, gather
 from hero.report.page.page import payload
-from hero.report.panels import study_of_runs
+from hero.report.panels import studies_of_runs
 from hero.runs.records import Log, SpectraRecord
 from hero.training.loop import train
 
@@ -68,7 +68,7 @@ def test_the_page_shows_the_numbers_of_the_log(run: Path) -> None:
 
 def test_a_run_of_a_study_shows_none(run: Path) -> None:
     inputs = gather([run.name], run.parent)
-    study = study_of_runs(list(inputs.runs.values()))
+    (study,) = studies_of_runs(list(inputs.runs.values()))
     assert payload(ReportInputs(inputs.runs, {run.parent: study}))["training"][0]["spectra"] == []
 
 

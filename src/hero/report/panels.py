@@ -110,37 +110,31 @@ def panels_of(inputs: ReportInputs) -> Iterator[Panel]:
 
 
 def studies_of_runs(runs: Sequence[ReportedRun]) -> list[StudyResult]:
-    """A group per task and backbone, in the order in which they appear; groups of one horizon share a table.
+    """A group per task and backbone with a row per method, in the order in which they appear.
 
-    Runs of a group that were scored over different numbers of steps are compared over the least.
+    Runs of a group that were scored over different numbers of steps are compared over the least; groups of one scoring
+    share a table.
     """
-    by_scoring: dict[Scoring, list[ReportedRun]] = {}
-    for some in _by_task_and_backbone(runs).values():
-        shortest = min((run.metrics.scoring for run in some), key=lambda one: one.steps)
-        by_scoring.setdefault(shortest, []).extend(some)
-    return [study_of_runs(some, scoring) for scoring, some in by_scoring.items()]
-
-
-def study_of_runs(runs: Sequence[ReportedRun], scoring: Scoring | None = None) -> StudyResult:
-    """A group per task and backbone with a row per method; numbers are in one scoring."""
-    scoring = scoring or Scoring()
-    groups, columns = [], rollout_columns(scoring)
-    for (task, backbone), some in _by_task_and_backbone(runs).items():
-        rows = tuple(_row(label, seeds, columns, scoring) for label, seeds in _methods(some))
-        title = f"{some[0].config.source.title}, {title_of(BACKBONES, backbone)}"
-        first = some[0]
-        idle = numbers_of(first.metrics, first.errors_in(scoring), columns, scoring).persistence
-        groups.append(Group(title=title, task=task, backbone=backbone, rows=rows).model_copy(update=idle))
-    count = f"{len(runs)} runs" if len(runs) > 1 else method_title(runs[0].config.strategy)
-    title = count if len(groups) > 1 else f"{groups[0].title}{':' if len(runs) > 1 else ','} {count}"
-    seeds = tuple(sorted({run.config.seed for run in runs}))
-    return StudyResult(study="runs", title=title, folder="", seeds=seeds, columns=columns, groups=tuple(groups))
-
-
-def _by_task_and_backbone(runs: Sequence[ReportedRun]) -> dict[tuple[str, str], list[ReportedRun]]:
-    found: dict[tuple[str, str], list[ReportedRun]] = {}
+    named: dict[tuple[str, str], list[ReportedRun]] = {}
     for run in runs:
-        found.setdefault((run.config.task.name, run.config.backbone.name), []).append(run)
+        named.setdefault((run.config.task.name, run.config.backbone.name), []).append(run)
+    by_scoring: dict[Scoring, list[tuple[Group, list[ReportedRun]]]] = {}
+    for (task, backbone), some in named.items():
+        scoring = min((run.metrics.scoring for run in some), key=lambda one: one.steps)
+        columns, first = rollout_columns(scoring), some[0]
+        rows = tuple(_row(label, seeds, columns, scoring) for label, seeds in _methods(some))
+        title = f"{first.config.source.title}, {title_of(BACKBONES, backbone)}"
+        idle = numbers_of(first.metrics, first.errors_in(scoring), columns, scoring).persistence
+        group = Group(title=title, task=task, backbone=backbone, rows=rows).model_copy(update=idle)
+        by_scoring.setdefault(scoring, []).append((group, some))
+    found = []
+    for scoring, pairs in by_scoring.items():
+        own, groups = [run for _, some in pairs for run in some], tuple(group for group, _ in pairs)
+        count = f"{len(own)} runs" if len(own) > 1 else method_title(own[0].config.strategy)
+        title = count if len(groups) > 1 else f"{groups[0].title}{':' if len(own) > 1 else ','} {count}"
+        seeds = tuple(sorted({run.config.seed for run in own}))
+        columns = rollout_columns(scoring)
+        found.append(StudyResult(study="runs", title=title, folder="", seeds=seeds, columns=columns, groups=groups))
     return found
 
 
