@@ -430,3 +430,11 @@ def test_without_the_onnx_packages_the_torch_format_still_works(
     assert call("export", trained.name, *folders, "--out", out, "--format", "torch")[0] == 0
     exported = ("predict", out / "model.pt2", *folders, "--out", tmp_path / "out.npz", "--steps", 2, "--trust-code")
     assert call(*exported)[0] == 0
+
+
+def test_an_exported_operator_keeps_invariants(tmp_path: Path, data_dir: Path) -> None:
+    run = train(tiny(backbone__keep="mean,norm_cap"), tmp_path, data_dir)
+    export_run(run, data_dir, formats=("onnx",))
+    u = torch.randn(2, 1, 1, 32)
+    made = load_stepper(run / "export" / "model.onnx")(Context(u))
+    torch.testing.assert_close(made.mean(dim=-1), u[:, 0].mean(dim=-1), rtol=0, atol=1e-6)

@@ -103,6 +103,19 @@ def test_soap_is_its_naive_twin(shape: tuple[int, ...], longest: int) -> None:
     torch.testing.assert_close(model.weights[0].detach(), wanted, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("every", [40, 5])
+def test_soap_is_the_library(every: int) -> None:
+    """Without a refresh to rounding; the library does its QR in single precision."""
+    library = pytest.importorskip("pytorch_optimizer")
+    shapes = (6, 6), (3, 4, 5, 3), (5,)
+    ours, theirs = Weights(*shapes), Weights(*shapes)
+    run(make("soap", ours, refresh=every), ours, range(30))
+    settings = {"lr": 0.02, "weight_decay": 0.1, "precondition_frequency": every}
+    run(library.SOAP(theirs.parameters(), **settings), theirs, range(30))
+    accuracy = 1e-9 if every > 30 else 1e-4
+    torch.testing.assert_close(list(ours.parameters()), list(theirs.parameters()), rtol=accuracy, atol=accuracy)
+
+
 @pytest.mark.parametrize("name", [*OPTIMIZERS, "sgd", "nadam"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
 def test_resuming_continues_bit_for_bit(name: str, dtype: torch.dtype) -> None:
