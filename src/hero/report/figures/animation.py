@@ -1,7 +1,7 @@
 """The drawn rollout of a run as a moving picture: a GIF by Pillow, an MP4 by ffmpeg.
 
-Fields are shown as truth, prediction and error side by side; a 1D state as curves, next to the error along the rollout.
-Of each frame only the artists that move are drawn, on top of everything else, which is drawn once.
+Fields are shown as truth, prediction and error side by side, a 1D state as curves; the title has the error. Of each
+frame only the artists that move are drawn, on top of everything else, which is drawn once.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ from hero.console import progress_bar
 from hero.data.files.checks import spread
 from hero.errors import HeroError, install_hint
 from hero.files import write_atomic
-from hero.method.metrics import Scoring
-from hero.report.figures.charts import STEPS, Chart, Curve, draw_errors
 from hero.report.figures.fields import draw_pictures, name_axis, time_text
-from hero.report.figures.style import BLACK, ORANGE, VERMILION, fix_layout, new_figure, plain, safe_name
+from hero.report.figures.style import BLACK, ORANGE, fix_layout, new_figure, plain, safe_name
 from hero.report.tables import format_number
 from hero.report.views import Scaled, View, channel_number, scale_channel
 from hero.runs.folder import Run
@@ -137,9 +135,9 @@ def picture(run: Run, rollout: Rollout, channel: int = 0) -> tuple[Figure, Movin
     scaled = scale_channel(rollout, source, channel, view)
     errors = run.errors.of_channel(channel)[rollout.trajectory]
     errors = np.where(np.isnan(errors), np.inf, errors)
-    figure = new_figure(*((9.6, 1.5 + 2.2 / max(view.ratio, 0.5)) if view.up else (9.0, 3.9)))
+    figure = new_figure(*((9.6, 1.5 + 2.2 / max(view.ratio, 0.5)) if view.up else (8.4, 3.9)))
     figure.set_dpi(DPI)
-    artists, move = _fields(figure, scaled, view) if view.up else _lines(figure, scaled, view, errors, scoring)
+    artists, move = (_fields if view.up else _lines)(figure, scaled, view)
     where = f", {source.channel_names[channel]}" if source.channels > 1 else ""
     where += f", slice {rollout.slice} along the last axis" if rollout.slice is not None else ""
     title = figure.suptitle("step 1", fontsize=12)
@@ -168,30 +166,24 @@ def _fields(figure: Figure, scaled: Scaled, view: View) -> Moving:
     return [*images, *edges], move  # a field would hide half of its frame
 
 
-def _lines(figure: Figure, scaled: Scaled, view: View, errors: np.ndarray, scoring: Scoring) -> Moving:
-    """The state over space, and a marker on the error along the rollout."""
-    left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
-    true = scaled.truth.field
+def _lines(figure: Figure, scaled: Scaled, view: View) -> Moving:
+    """The state over space."""
+    axes, true = figure.subplots(), scaled.truth.field
     low, high = float(np.nanmin(true)), float(np.nanmax(true))
     margin = 0.25 * (high - low) or 1.0
     # An exploding prediction leaves the picture; drawn to its end it would overflow the renderer.
     predicted = np.clip(scaled.prediction.field, low - 20 * margin, high + 20 * margin)
-    left.set(xlim=(view.across.start, view.across.end), ylim=(low - margin, high + margin))
-    left.set_ylabel(plain(scaled.truth.scale.label))
-    name_axis(left, "x", view.across)
-    left.grid(alpha=0.25)
+    axes.set(xlim=(view.across.start, view.across.end), ylim=(low - margin, high + margin))
+    axes.set_ylabel(plain(scaled.truth.scale.label))
+    name_axis(axes, "x", view.across)
+    axes.grid(alpha=0.25)
     x = view.across.drawn
-    (truth,) = left.plot(x, true[0], color=BLACK, linewidth=1.8, label="truth")
-    (prediction,) = left.plot(x, true[0], color=ORANGE, linewidth=1.6, linestyle="--", label="prediction")
-    left.legend(loc="upper right", fontsize=9)
-    curve = Curve("error", np.arange(1, len(errors) + 1), errors, colour=VERMILION)
-    draw_errors(right, Chart("", [curve], STEPS, scoring.title, log=True))
-    heights = np.clip(errors, *right.get_ylim())
-    (marker,) = right.plot([1], heights[:1], "o", color=VERMILION, markersize=7, clip_on=False)
+    (truth,) = axes.plot(x, true[0], color=BLACK, linewidth=1.8, label="truth")
+    (prediction,) = axes.plot(x, true[0], color=ORANGE, linewidth=1.6, linestyle="--", label="prediction")
+    axes.legend(loc="upper right", fontsize=9)
 
     def move(step: int) -> None:
         truth.set_ydata(true[step - 1])
         prediction.set_ydata(predicted[step - 1])
-        marker.set_data([step], [heights[step - 1]])
 
-    return [truth, prediction, marker], move
+    return [truth, prediction], move
