@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from matplotlib.image import imread
 
 from conftest import TINY, Call, options, tiny
 from fakes import fake_metrics
 from hero.cli import main
 from hero.data.windows import Trajectories
+from hero.evaluation.measure import Trained
 from hero.method.metrics import METRICS
 from hero.paper import cost
 from hero.paper import shifts as ood
@@ -33,7 +33,7 @@ from hero.report.listing import missing_word, study_number
 from hero.report.sentences import result_sentences
 from hero.report.tables import format_number
 from hero.runs.config import RunConfig
-from hero.runs.folder import Run, load_data, versions
+from hero.runs.folder import Run, versions
 from hero.runs.records import Errors
 from hero.study.collect import Plan, PlannedGroup, paper_of
 from hero.study.plans import loss_key, plan
@@ -408,12 +408,17 @@ def test_a_study_of_a_setting_from_python(runs_dir: Path, data_dir: Path) -> Non
     assert "| HERO (R=4) | 8, 12, 16 |" in (folder / "table.md").read_text()
 
 
-def test_predictions_in_the_figure_are_those_that_were_measured(studied: Path, data_dir: Path) -> None:
+def test_predictions_in_the_figure_are_those_that_were_measured(again: Path, data_dir: Path) -> None:
+    chosen: dict[str, Any] = {"overrides": TINY, "tasks": ["burgers"], "strategies": NAMES, "seeds": SEEDS}
+    result = studied_here("rollout_figure", again, data_dir, **chosen)
+    out = folder_of(again, "rollout_figure")
+    assert write_study(out, result, again, data_dir) == [out / "rollout-burgers-fno.png"]
     config = tiny(strategy="hero", seed=1)
-    found, test = Run(studied / config.run_id()), load_data(config, "test", data_dir, "cpu").states[:1]
-    u, truth = predicted(found, Trajectories(test), 100, torch.device("cpu")), test[0, 100].numpy()
+    found = Trained(again / config.run_id(), data_dir)
+    test = found.data("test").states[:1]
+    u, truth = predicted(found, Trajectories(test), 100), test[0, 100].numpy()
     measured = np.linalg.norm(u - truth) / np.linalg.norm(truth)
-    assert measured == pytest.approx(found.errors.score[0, 99], rel=1e-5)
+    assert measured == pytest.approx(found.run.errors.score[0, 99], rel=1e-5)
 
 
 def test_the_landscape_reads_the_kept_checkpoints_of_the_main_study(again: Path, data_dir: Path) -> None:

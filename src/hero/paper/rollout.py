@@ -10,13 +10,13 @@ import torch
 from matplotlib.figure import Figure
 
 from hero.data.trajectories import Trajectories
+from hero.evaluation.measure import Trained
 from hero.method.metrics import median_trajectory
 from hero.method.rollout import rollout
 from hero.report.figures.charts import draw_errors, error_chart
 from hero.report.figures.fields import draw_states
 from hero.report.figures.runs import group_curves
 from hero.report.figures.style import new_figure
-from hero.runs.folder import Run, choose_device, load_data
 from hero.study.records import Group, StudyResult
 
 
@@ -35,18 +35,19 @@ def rollout_figures(
     rows = {row.label: row for row in group.rows if row.label in curves}
     chosen = next((row for row in rows.values() if row.method == reference), next(iter(rows.values())))
     first = chosen.finished[0]
-    run = Run(runs_dir / first.run)
-    config, device, source = run.config, choose_device(run.config.train.device), run.config.source
-    step = config.horizon
-    index = median_trajectory(run.errors.score, step)
-    example = load_data(config, "test", data_dir, device)[index : index + 1]
+    trained = Trained(runs_dir / first.run, data_dir)
+    config, source, step = trained.config, trained.config.source, trained.config.horizon
+    index = median_trajectory(trained.run.errors.score, step)
+    example = trained.data("test")[index : index + 1]
     truth = hidden(example.states[0, config.train.history + step - 1].cpu().numpy(), example)
     # The run of each row with this seed, or its first.
     same_seed = {label: [run for run in row.finished if run.seed == first.seed] for label, row in rows.items()}
-    runs = {label: Run(runs_dir / (same_seed[label] or row.finished)[0].run) for label, row in rows.items()}
-    states = {label: hidden(predicted(one, example, step, device), example) for label, one in runs.items()}
+    runs = {
+        label: Trained(runs_dir / (same_seed[label] or row.finished)[0].run, data_dir) for label, row in rows.items()
+    }
+    states = {label: hidden(predicted(one, example, step), example) for label, one in runs.items()}
     numbers = {
-        label: [one.errors.of_channel(c)[index, step - 1] for c in range(source.channels)]
+        label: [one.run.errors.of_channel(c)[index, step - 1] for c in range(source.channels)]
         for label, one in runs.items()
     }
     figure = new_figure(12.5, 5.0)
@@ -66,8 +67,8 @@ def hidden(state: np.ndarray, example: Trajectories) -> np.ndarray:
 
 
 @torch.no_grad()
-def predicted(run: Run, example: Trajectories, step: int, device: torch.device) -> np.ndarray:
+def predicted(trained: Trained, example: Trajectories, step: int) -> np.ndarray:
     """The state (channel, *space) that a run predicts at `step` of its rollout along one trajectory."""
-    context = example.first(run.config.train.history, device)
-    prediction: np.ndarray = rollout(run.stepper(run.operator(device)), context, step)[0, -1].cpu().numpy()
+    tau = rollout(trained.step, example.first(trained.history, trained.device), step)
+    prediction: np.ndarray = tau[0, -1].cpu().numpy()
     return prediction
