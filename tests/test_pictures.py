@@ -23,7 +23,7 @@ from hero.report.figures.style import save
 from hero.report.inputs import Curves, gather
 from hero.report.listing import BASELINE_TITLES
 from hero.report.page.page import payload
-from hero.report.panels import panels_of
+from hero.report.panels import panels_of, results_of
 from hero.report.views import SIGNED, UNSIGNED, Scale, View, named
 from hero.runs.config import make_config
 from hero.runs.folder import Run
@@ -111,7 +111,7 @@ def test_static_figures_have_every_channel(run: Path, tmp_path: Path) -> None:
     assert np.ma.getmaskarray(masked.images[0].get_array()).sum() == (~land()).sum()
     assert [text.get_text() for text in masked.texts] == []  # nothing diverged
     assert len([axes for axes in figures["spectrum"].axes if axes.lines]) == 2 * len({1, 3})
-    (drawn,) = panels_of(inputs)
+    (drawn,) = panels_of(inputs, results_of(inputs))
     for channel in ("", "t2m", "u10"):
         chart = panel_chart(drawn, channel)
         assert [curve.label for curve in chart.curves] == ["HERO", *BASELINE_TITLES.values()]

@@ -44,7 +44,7 @@ from hero.report.figures.training import diagnostic_charts, series, training_cha
 from hero.report.inputs import Curves, gather
 from hero.report.page.page import _json, payload, render
 from hero.report.page.player import LEVELS, averaged, player, quantise
-from hero.report.panels import panels_of
+from hero.report.panels import Panel, panels_of, results_of
 from hero.report.sentences import group_sentence, main_column, summary_sentence
 from hero.report.tables import Row, Text, format_number
 from hero.runs.config import RunConfig, make_config
@@ -111,6 +111,11 @@ def run_metrics(diverged: int = 0, config: RunConfig | None = None, **changes: A
     training = {"steps": config.train.steps, "seconds": 93.4, "steps_per_second": 107.1, "compiled": True,
                 "device": "cpu", "threads": 2}  # fmt: skip
     return fake_metrics(config.run_id(), values, **{**config.identity(), "training": training, **changes})
+
+
+def panels(folder: Path) -> list[Panel]:
+    inputs = gather([], folder)
+    return list(panels_of(inputs, results_of(inputs)))
 
 
 def parsed(path: Path) -> Parsed:
@@ -421,7 +426,7 @@ def test_runs_are_seeds_of_one_series_only_if_nothing_else_differs(run: Path) ->
         config = tiny(task__name="burgers", train__steps=1000, **change)
         folder = Path(shutil.copytree(run, run.parent / config.run_id()))
         (folder / "config.toml").write_text(config.to_toml(), encoding="utf-8")
-    (panel,) = panels_of(gather([], run.parent))
+    (panel,) = panels(run.parent)
     assert sorted(len(method.runs) for method in panel.methods) == [1, 2]
     assert sorted(method.row.label for method in panel.methods) == ["HERO (train.lr=0.001)", "HERO (train.lr=0.5)"]
 
@@ -430,12 +435,12 @@ def test_no_two_lines_have_the_same_name(run: Path) -> None:
     """A copy of a run, and two comparisons of the same methods, are told apart wherever they are named."""
     shutil.copytree(run, run.parent / f"copy-of-{run.name}")
     shutil.copytree(run, run.parent / f"{run.name}x")
-    (panel,) = panels_of(gather([], run.parent))
+    (panel,) = panels(run.parent)
     assert [len(method.runs) for method in panel.methods] == [1, 1, 1]  # a copy is no further seed
     names = (run.name, f"copy-of-{run.name}", f"{run.name}x")
     assert {method.row.label for method in panel.methods} == {f"HERO ({name})" for name in names}
     Label(name="mine").write(run.parent / names[1] / "label.json")
-    (panel,) = panels_of(gather([], run.parent))
+    (panel,) = panels(run.parent)
     assert {method.row.label for method in panel.methods} == {"mine", f"HERO ({names[0]})", f"HERO ({names[2]})"}
     row = fake_row("HERO", [0.25], runs=[run.name])
     result = fake_study(fake_group(row), study="compare", title="Comparison", folder="", seeds=(0,))

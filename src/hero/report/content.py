@@ -243,8 +243,9 @@ def study_csv(result: StudyResult) -> str:
 
 def statistics_tables(summary: Summary) -> list[Table]:
     """Paired tests, win rates and average ranks, as far as there are any."""
-    tables = [tests_table(summary), wins_table(summary), ranks_table(summary)]
-    return [table for table in tables if table.rows]
+    ranks = [(method_title(one.method), f"{one.rank:.2f}") for one in summary.ranks.methods]  # best first
+    ranked = Table.of_words("Average ranks", ("Method", "Average rank"), ranks, numbers=True)
+    return [table for table in (tests_table(summary), wins_table(summary), ranked) if table.rows]
 
 
 def tests_table(summary: Summary) -> Table:
@@ -294,12 +295,6 @@ def wins_table(summary: Summary) -> Table:
         Row([Text(f"{i}: {method_title(a)}"), *(cell(a, b) for b in methods)]) for i, a in enumerate(methods, start=1)
     ]
     return Table("Groups won by the row against the column", columns, rows)
-
-
-def ranks_table(summary: Summary) -> Table:
-    """The methods and their average ranks, best first."""
-    rows = [(method_title(one.method), f"{one.rank:.2f}") for one in summary.ranks.methods]
-    return Table.of_words("Average ranks", ("Method", "Average rank"), rows, numbers=True)
 
 
 def structure_table(found: Structure) -> Table:

@@ -11,7 +11,7 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from hero.analysis.anatomy import shares
-from hero.analysis.doctor import Baselines, Diagnosis
+from hero.analysis.doctor import Diagnosis
 from hero.analysis.doctor_run import RunDiagnosis
 from hero.analysis.findings import percent
 from hero.data.files.checks import spread
@@ -100,17 +100,13 @@ def verdict(found: Diagnosis, network: str = "") -> list[str]:
         return [f"not fit for training: solve {count} {problems} first ({which})"]
     warnings = ", ".join(dict.fromkeys(one.kind for one in found.findings if one.mark == "warning"))
     lines = [f"fit for training{warnings and f', with a warning ({warnings})'}"]
-    if found.baselines is not None:
-        lines.append(baseline_text(found.baselines))
+    if idle := found.baselines:
+        first, mean = (
+            ", ".join(f"{x:.3g} at step {n}" for n, x in zip(idle.steps, errors, strict=True))
+            for errors in (idle.persistence, idle.mean)
+        )
+        lines.append(f"to beat: the first state kept has VRMSE {first}; the mean state {mean}")
     return [*lines, *filter(None, [network]), found.command]
-
-
-def baseline_text(found: Baselines) -> str:
-
-    def errors(values: Sequence[float]) -> str:
-        return ", ".join(f"{x:.3g} at step {n}" for n, x in zip(found.steps, values, strict=True))
-
-    return f"to beat: the first state kept has VRMSE {errors(found.persistence)}; the mean state {errors(found.mean)}"
 
 
 def run_table(found: RunDiagnosis) -> Table:

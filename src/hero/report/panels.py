@@ -72,13 +72,12 @@ class Panel:
 
 
 def results_of(inputs: ReportInputs) -> list[StudyResult]:
-    """The studies, and one more, or one for each horizon, of the runs that were named by themselves."""
+    """The studies, and one more, or one for each horizon, of the runs that were named by themselves.
+
+    A group whose title another result has as well has the folder of its study in it.
+    """
     own = [inputs.runs[name] for name in inputs.named if name in inputs.runs]
-    return groups_told_apart([*inputs.studies.values(), *studies_of_runs(own)])
-
-
-def groups_told_apart(results: Sequence[StudyResult]) -> list[StudyResult]:
-    """The results; a group whose title another result has as well has the folder of its study in it."""
+    results = [*inputs.studies.values(), *studies_of_runs(own)]
     held = Counter(title for result in results for title in {group.title for group in result.groups})
     return [_renamed(result, {title for title, count in held.items() if count > 1}) for result in results]
 
@@ -99,9 +98,9 @@ def _renamed(result: StudyResult, titles: Container[str]) -> StudyResult:
     return result.model_copy(update={"groups": groups, "statistics": statistics})
 
 
-def panels_of(inputs: ReportInputs) -> Iterator[Panel]:
+def panels_of(inputs: ReportInputs, results: Sequence[StudyResult]) -> Iterator[Panel]:
     """The groups with runs, except shifted ones: those are other data than the runs' own error curves."""
-    for group in (group for result in results_of(inputs) for group in result.groups if not group.shift):
+    for group in (group for result in results for group in result.groups if not group.shift):
         methods = [
             Method(row, tuple(inputs.runs[run.run] for run in row.runs if run.run in inputs.runs)) for row in group.rows
         ]

@@ -15,7 +15,6 @@ from hero.method.metrics import Scoring, scoring_of
 from hero.models import BACKBONES
 from hero.report.inputs import ReportInputs
 from hero.report.listing import method_title, metric_title, study_number, title_of
-from hero.report.panels import results_of
 from hero.report.tables import format_number, format_p
 from hero.runs.config import RunConfig
 from hero.runs.records import Metrics, Shortfall
@@ -27,11 +26,10 @@ NAMED = 4
 """So many of a long list are named."""
 
 
-def lead(inputs: ReportInputs) -> list[str]:
+def lead(inputs: ReportInputs, results: Sequence[StudyResult]) -> list[str]:
     """One run in a sentence; else the result of each group, the number of runs, and the conclusion of a study."""
     if inputs.single:
         return [summary_sentence(inputs.single.metrics, inputs.single.config)]
-    results = results_of(inputs)
     found = [sentence for result in results for sentence in result_sentences(result)]
     found.append(_count_sentence(inputs, results))
     for result in results:
@@ -40,9 +38,9 @@ def lead(inputs: ReportInputs) -> list[str]:
     return found
 
 
-def warnings(inputs: ReportInputs) -> list[str]:
+def warnings(inputs: ReportInputs, results: Sequence[StudyResult]) -> list[str]:
     """What must not be overlooked: runs that are no better than doing nothing."""
-    return run_shortfalls(inputs.single.metrics) if inputs.single else study_shortfalls(*results_of(inputs))
+    return run_shortfalls(inputs.single.metrics) if inputs.single else study_shortfalls(*results)
 
 
 def result_sentences(result: StudyResult) -> list[str]:

@@ -26,7 +26,7 @@ from hero.report.figures.style import (
 from hero.report.figures.training import spectra_charts, spectra_figure, training_figure
 from hero.report.inputs import Curves, ReportedRun, ReportInputs, tried
 from hero.report.listing import method_title, metric_title
-from hero.report.panels import Panel, panels_of
+from hero.report.panels import Panel, panels_of, results_of
 from hero.report.registries import ANALYSES, STUDY_FIGURES
 from hero.runs.folder import Run
 from hero.runs.records import Errors
@@ -39,7 +39,7 @@ Named = tuple[str, Figure]
 def write_figures(inputs: ReportInputs, folder: Path) -> list[str]:
     """PDF and PNG of the error curves of each panel, and of all figures of each method's first seed; their names."""
     written: list[str] = []
-    panels = list(panels_of(inputs))
+    panels = list(panels_of(inputs, results_of(inputs)))
     for panel in panels:
         for channel in ("", *panel.channels) if panel.curves else ():
             chart = panel_chart(panel, channel)

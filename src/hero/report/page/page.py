@@ -86,14 +86,15 @@ def _json(content: Any) -> str:
 
 def payload(inputs: ReportInputs) -> Data:
     """Everything on the page, in the order of the page."""
-    panels, notices = list(panels_of(inputs)), list(inputs.notices)
+    results, notices = results_of(inputs), list(inputs.notices)
+    panels = list(panels_of(inputs, results))
     players = _players(panels, notices)
     return {
-        "title": _title(inputs),
-        "lead": lead(inputs),
-        "warnings": warnings(inputs),
+        "title": _title(results, len(inputs.studies)),
+        "lead": lead(inputs, results),
+        "warnings": warnings(inputs, results),
         "notices": notices,
-        "tables": result_tables(inputs),
+        "tables": result_tables(inputs, results),
         "curves": _curves([panel for panel in panels if panel.curves]),
         "players": players,
         "training": _training(panels, inputs),
@@ -105,28 +106,27 @@ def payload(inputs: ReportInputs) -> Data:
         ],
         "studies": [
             (result.title, _statistics(result), images)
-            for folder, result in zip(inputs.studies, results_of(inputs), strict=False)
+            for folder, result in zip(inputs.studies, results, strict=False)
             if (images := _images(folder)) or result.statistics
         ],
         "runs": list(inputs.runs.values()),
     }
 
 
-def _title(inputs: ReportInputs) -> str:
+def _title(results: Sequence[StudyResult], studies: int) -> str:
     """The titles of the studies, and how many runs were named by themselves if they are not of one study."""
-    results = results_of(inputs)
-    studies, own = results[: len(inputs.studies)], results[len(inputs.studies) :]
+    own = results[studies:]
     single = [result.title for result in own] if len(own) < 2 else [f"{sum(len(one.runs) for one in own)} runs"]
-    return "; ".join([*(result.title for result in studies), *single])
+    return "; ".join([*(result.title for result in results[:studies]), *single])
 
 
-def result_tables(inputs: ReportInputs) -> list[Table]:
+def result_tables(inputs: ReportInputs, results: Sequence[StudyResult]) -> list[Table]:
     """One run next to the paper; or the groups of studies and runs, and then every run."""
     if inputs.single:
         tables = metrics_tables(inputs.single.metrics, inputs.single.config, inputs.single.before)
         return [replace(one, warnings=()) for one in tables]  # the page begins with them
     tables = []
-    for result in results_of(inputs):
+    for result in results:
         *others, last = study_tables(result)
         tables += [*others, replace(last, notes=study_notes(result))]
     runs = runs_table([ListedRun(name, run.metrics, label=run.label) for name, run in inputs.runs.items()], "Runs")
