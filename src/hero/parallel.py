@@ -10,6 +10,7 @@ DistributedDataParallel is not used: compiled unrolls, lagged copies and functio
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -234,7 +235,9 @@ def joined(device: torch.device) -> Iterator[None]:
             yield
             wait_for_first()
             summed(torch.zeros(1))  # nobody leaves while another still listens
+            atexit.register(disconnect)
         except BaseException:
+            atexit.unregister(disconnect)  # it would wait for the lost
             if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
                 with suppress(ValueError):  # signals are for the main thread
                     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun ends survivors, who are to say why
@@ -251,6 +254,12 @@ def connect(device: torch.device) -> None:
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     store = FileStore(os.environ[STORE], RANKS.count) if STORE in os.environ else None
     dist.init_process_group(backend, timeout=SILENT, store=store, rank=RANKS.rank, world_size=RANKS.count)
+
+
+def disconnect() -> None:
+    """Join gloo's threads: one that frees a tensor while the interpreter ends aborts the process."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 @contextmanager
