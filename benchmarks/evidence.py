@@ -28,7 +28,7 @@ from hero.console import progress_bar, say
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
 from hero.files import json_line, write_atomic
-from hero.method import metrics
+from hero.method.rollout_errors import rollout_errors
 from hero.paper.landscape import Landscape
 from hero.paper.theory import Probe
 from hero.records import Record
@@ -362,7 +362,7 @@ def verify_weights(results: Path, data_dir: Path) -> Iterator[Outcome]:
         rounding = ROUNDING * (size[:, :1] / size[:, 1:]).mean(axis=0)
         step = config.make_strategy().stepper(model.eval())
         steps = config.data.test_steps + 1 - config.train.history
-        found = metrics.rollout_errors(step, test, steps, "cpu", config.train.history)["nrmse"].mean(0).numpy()
+        found = rollout_errors(step, test, steps, "cpu", config.train.history)["nrmse"].mean(0).numpy()
         expected = np.array(evidence.nrmse)
         compared = (rounding < 0.1 * expected) & np.isfinite(expected)
         furthest = float(np.abs(found / expected - 1)[compared].max())

@@ -17,7 +17,8 @@ from benchmarks.network_data import file_settings
 from benchmarks.tuning import append_row, read_rows
 from hero.config import parse_override
 from hero.errors import HeroError
-from hero.method.metrics import baseline_errors, summarise
+from hero.method.metrics import summarise
+from hero.method.rollout_errors import baseline_errors
 from hero.models import count_parameters
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run, load_data

@@ -21,6 +21,7 @@ from hero.config import parse_override
 from hero.console import console
 from hero.errors import HeroError
 from hero.method import metrics
+from hero.method.rollout_errors import rollout_errors
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run, choose_device, load_data
 from hero.training.loop import train
@@ -125,7 +126,7 @@ def validation_row(job: Mapping[str, Any], runs_dir: Path, data_dir: Path) -> di
         device, history = choose_device(config.train.device), config.train.history
         val = load_data(config, "val", data_dir, device)
         step = run.stepper(run.operator(device))
-        errors = metrics.rollout_errors(step, val, config.data.val_steps + 1 - history, device, history)
+        errors = rollout_errors(step, val, config.data.val_steps + 1 - history, device, history)
         found = {**metrics.summarise(errors), "blown": int((errors["nrmse"] > BLOWN).any(dim=1).sum())}
         seconds = run.log.training[-1].seconds
         measured = {name: f"{found[name]:.5g}" for name in MEASURED if name in found}

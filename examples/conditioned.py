@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 
 from hero import FNO, Context, Domain, Every, Hero, Ramp, SpectralNoise, as_stepper, get_task, load_split, rollout
 from hero.data import Split
-from hero.method.metrics import nrmse, nrmse_at
+from hero.method.measures import nrmse, nrmse_at
 
 HISTORY, CHANNELS, UNROLL, BATCH, HORIZON = 2, 2, 5, 20, 50
 SEEN, UNSEEN = (2e-3, 4e-3, 8e-3), (2.8e-3, 5.6e-3)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from hero import Context, Every, Hero, Ramp, as_stepper, get_task, load_split, rollout
 from hero.data import Split
-from hero.method.metrics import nrmse, nrmse_at
+from hero.method.measures import nrmse, nrmse_at
 
 UNROLL, BATCH = 5, 20
 

@@ -13,7 +13,7 @@ import torch
 from matplotlib.figure import Figure
 
 from hero.files import write_atomic
-from hero.method.metrics import nrmse
+from hero.method.measures import nrmse
 from hero.report.figures.style import save
 from hero.runs.config import RunConfig
 from hero.runs.records import Errors, Metrics, TrainingCost

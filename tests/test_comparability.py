@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from hero.method import metrics as m
+from hero.method import measures
 from hero.method.norm import Norm
 
 
@@ -14,8 +14,8 @@ def noise(*shape: int) -> np.ndarray:
     return np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32)
 
 
-def ours(measures: list[m.Measure], prediction: np.ndarray, truth: np.ndarray) -> dict[str, np.ndarray]:
-    found = m.measured(measures, torch.from_numpy(prediction), torch.from_numpy(truth))
+def ours(wanted: list[measures.Measure], prediction: np.ndarray, truth: np.ndarray) -> dict[str, np.ndarray]:
+    found = measures.measured(wanted, torch.from_numpy(prediction), torch.from_numpy(truth))
     return {name: values.numpy() for name, values in found.items()}
 
 
@@ -31,7 +31,7 @@ def test_apebench_scores_rollouts_as_we_do(shape: tuple[int, ...]) -> None:
     jax = pytest.importorskip("jax")
     exponax = pytest.importorskip("exponax")
     u_hat, u = states(*shape)
-    found = ours([m.nrmse, m.apebench_nrmse, m.correlation], u_hat, u)
+    found = ours([measures.nrmse, measures.apebench_nrmse, measures.correlation], u_hat, u)
     functions = {"apebench_nrmse": exponax.metrics.nRMSE, "correlation": exponax.metrics.correlation}
     with jax.enable_x64(True):
         theirs = {
@@ -42,7 +42,7 @@ def test_apebench_scores_rollouts_as_we_do(shape: tuple[int, ...]) -> None:
         np.testing.assert_allclose(found[name], values, rtol=1e-12, atol=1e-14)
     mean = theirs["apebench_nrmse"].mean(axis=0)
     gmean = np.exp(np.log(mean).mean())
-    assert m.apebench_gmean(found["apebench_nrmse"], len(mean)) == pytest.approx(gmean, rel=1e-12)
+    assert measures.apebench_gmean(found["apebench_nrmse"], len(mean)) == pytest.approx(gmean, rel=1e-12)
     same = np.allclose(found["nrmse"], theirs["apebench_nrmse"], rtol=1e-9)
     assert same == (u.shape[2] == 1)  # of one channel our own definition is theirs
 
@@ -55,7 +55,7 @@ def test_the_well_scores_rollouts_as_we_do() -> None:
     prediction, truth = states(1, 32)
     last = [torch.from_numpy(np.moveaxis(u, 2, -1)).double() for u in (prediction, truth)]
     arguments = *last, WellMetadata("toy", 1, (32,), [], [], {}, {}, [], 1, [3], [12])
-    found = ours([m.nrmse, m.vrmse, theirs], prediction, truth)
+    found = ours([measures.nrmse, measures.vrmse, theirs], prediction, truth)
     np.testing.assert_allclose(found["nrmse"], NRMSE.eval(*arguments, eps=0.0)[..., 0], rtol=1e-11)
     # Their ε of 1e-7 next to the mean square is all that is different.
     share = 1e-7 / np.square(truth.astype(float)).mean(axis=(2, 3))
@@ -68,7 +68,7 @@ def test_the_well_scores_rollouts_as_we_do() -> None:
     assert np.abs(ratio - 1).max() < 0.02
 
 
-@m.measure(diverged=torch.inf)
+@measures.measure(diverged=torch.inf)
 def theirs(u_hat: torch.Tensor, u: torch.Tensor, norm: Norm) -> torch.Tensor:
     """√(⟨(û − u)²⟩ / (s² + 10⁻⁷)) with the sample variance s² of each channel, averaged over channels."""
     error = (u_hat - u).flatten(2).square().mean(2)

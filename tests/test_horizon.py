@@ -13,7 +13,7 @@ import pytest
 from conftest import tiny
 from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
-from hero.method import metrics
+from hero.method import measures, metrics
 from hero.method.metrics import METRICS, Metric, Scoring, metric_at, metric_named, scoring_of
 from hero.paper.numbers import differences
 from hero.report.content import metrics_table
@@ -49,7 +49,7 @@ def naive_stable(errors: np.ndarray, steps: int) -> float:
     found = []
     for row in errors:
         good = 0
-        while good < steps and row[good] <= metrics.TAU:
+        while good < steps and row[good] <= measures.TAU:
             good += 1
         found.append(max(1, good))
     return sum(found) / len(found)

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from hero.errors import HeroError
-from hero.method import metrics
+from hero.method import measures, metrics
 from hero.method.norm import Norm
+from hero.method.rollout_errors import rollout_errors
 
 SHAPES = [(3, 4, 1, 8), (2, 3, 2, 4, 5), (2, 2, 3, 3, 4, 2)]
 
@@ -37,14 +38,14 @@ def test_fields_against_naive_loops(shape: tuple[int, ...]) -> None:
     for j in range(shape[0]):
         for t in range(shape[1]):
             expected = math.sqrt(((p[j, t] - u[j, t]) ** 2).sum()) / (math.sqrt((u[j, t] ** 2).sum()) + 1e-12)
-            assert metrics.nrmse(prediction, truth)[j, t].item() == pytest.approx(expected, rel=1e-12)
+            assert measures.nrmse(prediction, truth)[j, t].item() == pytest.approx(expected, rel=1e-12)
             summed, cosine = 0.0, 0.0
             for c in range(shape[2]):
                 a, b = p[j, t, c].ravel(), u[j, t, c].ravel()
                 summed += math.sqrt(((a - b) ** 2).sum()) / math.sqrt((b**2).sum())
                 cosine += (a * b).sum() / math.sqrt((a**2).sum() * (b**2).sum()) / shape[2]
-            assert metrics.apebench_nrmse(prediction, truth)[j, t].item() == pytest.approx(summed, rel=1e-12)
-            assert metrics.correlation(prediction, truth)[j, t].item() == pytest.approx(cosine, rel=1e-12)
+            assert measures.apebench_nrmse(prediction, truth)[j, t].item() == pytest.approx(summed, rel=1e-12)
+            assert measures.correlation(prediction, truth)[j, t].item() == pytest.approx(cosine, rel=1e-12)
 
 
 def test_summaries_against_naive_loops() -> None:
@@ -53,18 +54,18 @@ def test_summaries_against_naive_loops() -> None:
     correlations = 1 - rng.uniform(0, 0.21, (5, 200))
     for j in range(5):
         log_sum = sum(math.log(errors[j, t] + 1e-12) for t in range(100))
-        assert metrics.gm(errors)[j].item() == pytest.approx(math.exp(log_sum / 100), rel=1e-12)
+        assert measures.gm(errors)[j].item() == pytest.approx(math.exp(log_sum / 100), rel=1e-12)
         stable = 0
         while stable < 100 and errors[j, stable] <= 0.1:
             stable += 1
-        assert metrics.stable_step(errors)[j].item() == stable
+        assert measures.stable_step(errors)[j].item() == stable
         correlated = 0
         while correlated < 200 and correlations[j, correlated] >= 0.8:
             correlated += 1
-        assert metrics.correlation_time(correlations)[j].item() == correlated
-    assert metrics.nrmse_at(errors, 10) == pytest.approx(sum(errors[j, 9] for j in range(5)) / 5, rel=1e-12)
+        assert measures.correlation_time(correlations)[j].item() == correlated
+    assert measures.nrmse_at(errors, 10) == pytest.approx(sum(errors[j, 9] for j in range(5)) / 5, rel=1e-12)
     log_mean = sum(math.log(sum(errors[j, t] for j in range(5)) / 5) for t in range(100)) / 100
-    assert metrics.apebench_gmean(errors) == pytest.approx(math.exp(log_mean), rel=1e-12)
+    assert measures.apebench_gmean(errors) == pytest.approx(math.exp(log_mean), rel=1e-12)
 
 
 def test_the_metrics_next_to_the_papers_start_at_one() -> None:
@@ -81,14 +82,14 @@ def test_the_metrics_next_to_the_papers_start_at_one() -> None:
 def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A metric with its own measure: the rollout computes the measure, the summary its value."""
 
-    @metrics.measure(diverged=math.inf)
+    @measures.measure(diverged=math.inf)
     def largest(u_hat: torch.Tensor, u: torch.Tensor, norm: Norm) -> torch.Tensor:
         return (u_hat - u).flatten(1).abs().amax(1)
 
     entry = metrics.Metric("Largest error at 3", "lower", "Toy.", lambda e: e[:, 2], measure=largest, steps=3)
     monkeypatch.setitem(metrics.METRICS, "largest@3", entry)
     data = torch.randn(4, 6, 1, 8, generator=torch.Generator().manual_seed(0))
-    errors = metrics.rollout_errors(lambda z: 0.5 * z.states[:, -1], data, 5, "cpu")
+    errors = rollout_errors(lambda z: 0.5 * z.states[:, -1], data, 5, "cpu")
     naive = [(0.5**3 * data[j, 0] - data[j, 3]).abs().max().item() for j in range(4)]
     assert metrics.summarise(errors)["largest@3"] == pytest.approx(sum(naive) / 4, rel=1e-6)
     assert "largest@3" not in metrics.summarise({name: values[:, :2] for name, values in errors.items()})
@@ -96,33 +97,33 @@ def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_measures_of_one_rollout_are_those_of_single_calls() -> None:
     data = torch.randn(3, 5, 2, 8, generator=torch.Generator().manual_seed(1))
-    errors = metrics.rollout_errors(lambda z: 0.9 * z.states[:, -1], data, 4, "cpu")
+    errors = rollout_errors(lambda z: 0.9 * z.states[:, -1], data, 4, "cpu")
     prediction = torch.stack([0.9**t * data[:, 0] for t in range(1, 5)], dim=1)
-    for one in (metrics.nrmse, metrics.correlation, metrics.apebench_nrmse):
+    for one in (measures.nrmse, measures.correlation, measures.apebench_nrmse):
         torch.testing.assert_close(errors[one.name], one(prediction, data[:, 1:]), rtol=1e-6, atol=1e-6)
-    assert metrics.nrmse(torch.full((1, 2, 1, 4), 1e38), torch.ones(1, 2, 1, 4)).isfinite().all()  # in float64
+    assert measures.nrmse(torch.full((1, 2, 1, 4), 1e38), torch.ones(1, 2, 1, 4)).isfinite().all()  # in float64
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e12])
 def test_the_unit_of_the_data_changes_no_error(scale: float) -> None:
     prediction, truth = (x.double() for x in pair((2, 3, 2, 6), 0))
-    torch.testing.assert_close(metrics.nrmse(scale * prediction, scale * truth), metrics.nrmse(prediction, truth))
+    torch.testing.assert_close(measures.nrmse(scale * prediction, scale * truth), measures.nrmse(prediction, truth))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_divergence_lasts_to_the_end(bad: float) -> None:
     prediction, truth = pair((4, 200, 2, 8))
     prediction[1, 57, 1, 3] = bad
-    errors = metrics.nrmse(prediction, truth)
-    correlations = metrics.correlation(prediction, truth)
-    apebench = metrics.apebench_nrmse(prediction, truth)
+    errors = measures.nrmse(prediction, truth)
+    correlations = measures.correlation(prediction, truth)
+    apebench = measures.apebench_nrmse(prediction, truth)
     for values in (errors, apebench):
         assert values[1, :57].isfinite().all()
         assert (values[1, 57:] == math.inf).all()
         assert values[[0, 2, 3]].isfinite().all()
     assert (correlations[1, 57:] == 0).all()
     assert (correlations[1, :57] != 0).all()
-    assert metrics.diverged(errors) == 1
+    assert measures.diverged(errors) == 1
     summary = metrics.summarise(named(errors, correlations, apebench))
     assert not any(math.isnan(value) for value in summary.values())
     assert summary["gm100"] == summary["nrmse@100"] == summary["apebench_gmean_mean_nrmse"] == math.inf
@@ -132,44 +133,44 @@ def test_divergence_lasts_to_the_end(bad: float) -> None:
 
 def test_fields_that_vanish() -> None:
     zero, one = torch.zeros(1, 1, 1, 4), torch.ones(1, 1, 1, 4)
-    assert metrics.apebench_nrmse(zero, zero).item() == 0
-    assert metrics.apebench_nrmse(one, zero).item() == math.inf
-    assert metrics.correlation(zero, zero).item() == 1
-    assert metrics.correlation(one, zero).item() == metrics.correlation(zero, one).item() == 0
-    assert metrics.nrmse(one, zero).item() == math.inf
-    assert metrics.nrmse(zero, zero).item() == 0
-    assert metrics.nrmse(zero, one).item() == pytest.approx(1)
+    assert measures.apebench_nrmse(zero, zero).item() == 0
+    assert measures.apebench_nrmse(one, zero).item() == math.inf
+    assert measures.correlation(zero, zero).item() == 1
+    assert measures.correlation(one, zero).item() == measures.correlation(zero, one).item() == 0
+    assert measures.nrmse(one, zero).item() == math.inf
+    assert measures.nrmse(zero, zero).item() == 0
+    assert measures.nrmse(zero, one).item() == pytest.approx(1)
 
 
 def test_a_truth_that_vanishes_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    metrics.tell_undefined.cache_clear()
+    measures.tell_undefined.cache_clear()
     truth = torch.ones(2, 3, 1, 4)
     truth[1, 2] = 0
     for _ in range(2):
-        errors = metrics.nrmse(torch.ones_like(truth), truth)
+        errors = measures.nrmse(torch.ones_like(truth), truth)
     assert errors.tolist() == [[0, 0, 0], [0, 0, math.inf]]
     said = " ".join(capsys.readouterr().out.split())
     assert said.count("the truth of trajectory 1 is zero everywhere at step 3") == 1
-    assert metrics.diverged(errors) == 1
-    assert metrics.nrmse_at(errors, 2) == 0
+    assert measures.diverged(errors) == 1
+    assert measures.nrmse_at(errors, 2) == 0
 
 
 @pytest.mark.parametrize("bad", [math.inf, math.nan])
 def test_bad_input_is_a_user_error(bad: float) -> None:
     prediction, truth = pair((2, 3, 1, 8))
     with pytest.raises(HeroError, match="cannot be compared"):
-        metrics.nrmse(prediction[:, :2], truth)
+        measures.nrmse(prediction[:, :2], truth)
     truth[1, 0, 0, 0] = bad
     with pytest.raises(HeroError, match="truth of trajectory 1 is not finite"):
-        metrics.nrmse(prediction, truth)
+        measures.nrmse(prediction, truth)
     with pytest.raises(HeroError, match="not \\(batch, time\\)"):
-        metrics.gm(torch.ones(100))
+        measures.gm(torch.ones(100))
 
 
 @pytest.mark.parametrize(("value", "scale"), [(0.0, 1.0), (2.0, 1.0), (-3.0, 0.5), (1e-30, 1.0)])
 def test_single_steps_and_constant_fields_have_all_metrics(value: float, scale: float) -> None:
     truth = torch.full((3, 1, 2, 4), value)
-    errors = {m.name: m(truth * scale, truth) for m in (metrics.nrmse, metrics.apebench_nrmse, metrics.correlation)}
+    errors = {m.name: m(truth * scale, truth) for m in (measures.nrmse, measures.apebench_nrmse, measures.correlation)}
     found = metrics.summarise(errors, metrics.Scoring(1))
     assert not any(math.isnan(number) for number in found.values())
     assert found["gm1"] == pytest.approx(1 - scale, abs=1e-9)
@@ -182,15 +183,15 @@ def test_single_steps_and_constant_fields_have_all_metrics(value: float, scale: 
 def test_exact_and_diverged_steps_together_are_infinite() -> None:
     errors = torch.zeros(2, 100)
     errors[0, 50:] = math.inf
-    assert metrics.apebench_gmean(errors) == math.inf
+    assert measures.apebench_gmean(errors) == math.inf
 
 
 def test_median_trajectory_is_the_middle_one() -> None:
     errors = geometric([0.3, 0.1, 0.5, 0.2, 0.4], 1.0, 100)
-    assert metrics.median_trajectory(errors) == 0
-    assert metrics.median_trajectory(errors[:4]) == 0
+    assert measures.median_trajectory(errors) == 0
+    assert measures.median_trajectory(errors[:4]) == 0
     errors[2:] = math.inf
-    assert metrics.median_trajectory(errors) in (2, 3, 4)
+    assert measures.median_trajectory(errors) in (2, 3, 4)
 
 
 def test_summary_names_what_the_table_defines() -> None:
@@ -204,12 +205,12 @@ def test_summary_names_what_the_table_defines() -> None:
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda e: metrics.nrmse_at(e, 51),
-        lambda e: metrics.nrmse_at(e, 0),
-        metrics.gm,
-        metrics.stable_step,
-        metrics.apebench_gmean,
-        metrics.median_trajectory,
+        lambda e: measures.nrmse_at(e, 51),
+        lambda e: measures.nrmse_at(e, 0),
+        measures.gm,
+        measures.stable_step,
+        measures.apebench_gmean,
+        measures.median_trajectory,
     ],
 )
 def test_beyond_the_rollout_is_a_user_error(ask) -> None:

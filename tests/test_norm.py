@@ -15,7 +15,7 @@ from torch import Generator, Tensor, nn
 from fakes import fake_metrics
 from hero.data.trajectories import Context, Trajectories, masked_trajectories
 from hero.errors import HeroError
-from hero.method import metrics
+from hero.method import measures, metrics
 from hero.method.diagnostics import worst
 from hero.method.distance import EPS
 from hero.method.domain import Box, quadrature_weights
@@ -23,6 +23,7 @@ from hero.method.losses import LOSSES, AbsoluteLoss
 from hero.method.norm import Norm, importance_of
 from hero.method.objective import Every, Hero, HeroState, Margin, Ramp
 from hero.method.rollout import unroll
+from hero.method.rollout_errors import baseline_errors, with_skill
 from hero.models import FNO
 from hero.paper.probe import Tasks, gradient, long_gradient
 from hero.runs.records import Baseline, Metrics
@@ -341,12 +342,12 @@ def test_vrmse_equals_ten_lines_of_numpy(parts: str) -> None:
     made, true, _ = predictions()
     norm = fitted(**NORMS[parts])
     expected = numpy_vrmse(made.numpy(), true.numpy(), norm)
-    np.testing.assert_allclose(metrics.channel_vrmse(made, true, norm), expected, rtol=1e-12)
+    np.testing.assert_allclose(measures.channel_vrmse(made, true, norm), expected, rtol=1e-12)
     weights = np.array(norm.importance or (1.0, 1.0))
-    np.testing.assert_allclose(metrics.vrmse(made, true, norm), expected @ weights / weights.sum(), rtol=1e-12)
+    np.testing.assert_allclose(measures.vrmse(made, true, norm), expected @ weights / weights.sum(), rtol=1e-12)
     if norm.mask is not None:
         hidden = [torch.where(MASK, u, math.nan) for u in (made, true)]
-        assert torch.equal(metrics.vrmse(*hidden, norm), metrics.vrmse(made, true, norm))
+        assert torch.equal(measures.vrmse(*hidden, norm), measures.vrmse(made, true, norm))
     found = metrics.by_channel({"channel_vrmse": torch.from_numpy(expected)}, ("v", "p"), metrics.Scoring(5, "vrmse"))
     assert list(found) == ["v", "p"]
     for c, numbers in enumerate(found.values()):
@@ -360,7 +361,7 @@ def test_baselines_equal_numpy() -> None:
     _, true, norm = predictions()
     for history in (1, 2):
         steps = 6 - history
-        found = metrics.baseline_errors(Trajectories(true, None, MASK), steps, history, norm)
+        found = baseline_errors(Trajectories(true, None, MASK), steps, history, norm)
         assert list(found) == ["persistence", "mean"]
         first = np.repeat(true[:, history - 1 : history].numpy(), steps, axis=1)
         state = np.broadcast_to(norm.mean_state.double().numpy(), first.shape)
@@ -368,7 +369,7 @@ def test_baselines_equal_numpy() -> None:
             expected = numpy_vrmse(made, true[:, history:].numpy(), norm)
             np.testing.assert_allclose(found[name]["channel_vrmse"], expected, rtol=1e-12)
             np.testing.assert_allclose(found[name]["vrmse"], expected @ np.array([0.8, 0.2]), rtol=1e-12)
-    other_grid = metrics.baseline_errors(true[..., :2], 5, 1, Norm(by_channel=True, mean_state=norm.mean_state))
+    other_grid = baseline_errors(true[..., :2], 5, 1, Norm(by_channel=True, mean_state=norm.mean_state))
     assert list(other_grid) == ["persistence"]
 
 
@@ -379,7 +380,7 @@ def test_skilful_steps_equal_a_loop() -> None:
     idle = {name: rng.uniform(0.5, 1.5, (40, 6)) for name in ("persistence", "mean")}
     errors[0], idle["mean"][1], errors[2, 1] = 0.0, 0.0, idle["mean"][2, 1]
     tensors = {name: {"vrmse": torch.from_numpy(values)} for name, values in idle.items()}
-    found = metrics.with_skill({"vrmse": torch.from_numpy(errors)}, tensors)
+    found = with_skill({"vrmse": torch.from_numpy(errors)}, tensors)
     counts = []
     for j in range(40):
         count = 0
@@ -399,20 +400,20 @@ def test_a_rollout_that_diverges_in_one_channel(bad: float) -> None:
     made, true, _ = predictions()
     made[1, 2, 0, 1, 0] = bad
     for norm in (fitted(), fitted(importance=(0.0, 1.0))):
-        errors = metrics.measured(metrics.measures_of(metrics.Scoring(6, "vrmse")), made, true, norm)
+        errors = measures.measured(metrics.measures_of(metrics.Scoring(6, "vrmse")), made, true, norm)
         for name, worst_value in (("vrmse", math.inf), ("nrmse", math.inf), ("anomaly_correlation", 0.0)):
             assert bool((errors[name][1, 2:] == worst_value).all())
             assert bool(errors[name][1, :2].isfinite().all())
             assert bool(errors[name][[0, 2]].isfinite().all())
         assert errors["channel_vrmse"][1, 2:].isinf().all()
-        idle = metrics.baseline_errors(torch.cat([true[:, :1], true], dim=1), 6, 1, norm)
-        summary = metrics.summarise(metrics.with_skill(errors, idle), metrics.Scoring(6, "vrmse"))
+        idle = baseline_errors(torch.cat([true[:, :1], true], dim=1), 6, 1, norm)
+        summary = metrics.summarise(with_skill(errors, idle), metrics.Scoring(6, "vrmse"))
         assert summary["diverged"] == 1
         assert summary["vrmse@1"] < math.inf == summary["vrmse@6"] == summary["vrmse_gm6"]
         assert 0 <= summary["skilful_step"] <= 6
     made[1, 2, 0, 1, 0] = true[1, 2, 0, 1, 0]
     made[1, 2, 0, 2, 2] = bad  # masked
-    assert bool(metrics.vrmse(made, true, fitted()).isfinite().all())
+    assert bool(measures.vrmse(made, true, fitted()).isfinite().all())
 
 
 def test_a_channel_that_stands_still_is_predicted_exactly_or_not() -> None:
@@ -420,12 +421,12 @@ def test_a_channel_that_stands_still_is_predicted_exactly_or_not() -> None:
     true = fields(3, 2, 4)
     true[:, :, 1] = 1e5
     for norm in (Norm(by_channel=True), fitted()):
-        exact = metrics.channel_vrmse(true, true, norm)
+        exact = measures.channel_vrmse(true, true, norm)
         assert torch.equal(exact, torch.zeros_like(exact))
-        off = metrics.channel_vrmse(true + 1e3, true, norm)
+        off = measures.channel_vrmse(true + 1e3, true, norm)
         assert bool((off[..., 1] > 10).all())
         assert not bool(off.isnan().any())
-        assert not bool(metrics.vrmse(true + 1e3, true, norm).isnan().any())
+        assert not bool(measures.vrmse(true + 1e3, true, norm).isnan().any())
 
 
 def metrics_of(own: dict[str, float], idle: dict[str, dict[str, float]], **channels: Any) -> Metrics:

@@ -28,8 +28,8 @@ from hero.deploy.outputs import RolloutHeader, create
 from hero.deploy.predict import Rolling, block_sizes, predict
 from hero.errors import HeroError
 from hero.files import write_atomic
-from hero.method.metrics import rollout_errors
 from hero.method.rollout import rollout
+from hero.method.rollout_errors import rollout_errors
 from hero.runs.checkpoint import save_weights
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run, load_data

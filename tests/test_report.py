@@ -34,6 +34,7 @@ from fakes import (
 )
 from hero.data import Source, get_task
 from hero.files import json_line
+from hero.method import measures
 from hero.method import metrics as m
 from hero.report import write_run_page
 from hero.report.content import metrics_table
@@ -77,7 +78,7 @@ def stored(folder: Path, truth: torch.Tensor, prediction: torch.Tensor) -> tuple
     write_rollout(folder, truth[0], truth, prediction, trajectory=1)
     rollout = read_rollout(folder)
     assert rollout is not None
-    return rollout, m.nrmse(prediction[None], truth[None])[0].tolist()
+    return rollout, measures.nrmse(prediction[None], truth[None])[0].tolist()
 
 
 def error_array(diverged: int = 0) -> np.ndarray:

@@ -18,8 +18,9 @@ from hero.deploy.predict import predict
 from hero.evaluation import foreign
 from hero.evaluation.elsewhere import OtherMetrics, evaluate_on
 from hero.evaluation.foreign import Score, score_files, score_model
-from hero.method.metrics import Scoring, rollout_errors, summarise
+from hero.method.metrics import Scoring, summarise
 from hero.method.norm import Norm
+from hero.method.rollout_errors import rollout_errors
 from hero.runs.config import make_config
 from hero.runs.folder import Run, load_data
 from test_predict import FILE_RUN, about, flow, untrained

@@ -16,7 +16,7 @@ from hero.data.files.selection import Part
 from hero.data.files.trajectories import FileTrajectories
 from hero.data.windows import AHEAD, Batches, Trajectories
 from hero.errors import HeroError
-from hero.method.metrics import rollout_errors
+from hero.method.rollout_errors import rollout_errors
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import load_data
 from hero.study.cost.count import describe

@@ -38,7 +38,7 @@ from hero.evaluation.check import evaluating
 from hero.evaluation.evaluate import evaluate as evaluate_run
 from hero.evaluation.foreign import opened_data, step_of
 from hero.evaluation.measure import measure
-from hero.method import metrics as measures
+from hero.method.metrics import given_metric
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper, rollout
 from hero.parts import RECOMMENDED, key_of
@@ -96,7 +96,7 @@ def train(
     Settings: settings={"train.lr": 1e-3}, or train__lr=1e-3. Without a strategy the recommended preset is trained.
     A RunConfig in the place of `data` holds all of this.
     """
-    added = {name: measures.given_metric(name, function) for name, function in (metrics or {}).items()}
+    added = {name: given_metric(name, function) for name, function in (metrics or {}).items()}
     own = {"strategy": strategy, "seed": seed, "train.steps": steps}
     described = {"dt": dt, "extent": extent, "periodic": periodic, "channels": channels}
     if isinstance(data, RunConfig):
@@ -184,7 +184,7 @@ def evaluate(
     `data`: arrays, of which all trajectories are test trajectories unless one is called test; or a file or benchmark,
     of which the test split is taken. Both answers have `.test`, the numbers by name.
     """
-    added = {name: measures.given_metric(name, function) for name, function in (metrics or {}).items()}
+    added = {name: given_metric(name, function) for name, function in (metrics or {}).items()}
     if data is None and isinstance(model, str | PathLike):
         path = find_model(model, Path(runs))
         if is_run(path):

@@ -29,7 +29,7 @@ from hero.evaluation.measure import Trained, check_split
 from hero.method.distance import EPS
 from hero.method.domain import geometry_of
 from hero.method.domain.bands import GridBands, Limits, band_label
-from hero.method.metrics import MEASURES
+from hero.method.measures import MEASURES
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper, steps_in
 from hero.models.once import frozen_weights

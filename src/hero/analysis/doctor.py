@@ -24,8 +24,9 @@ from hero.data.files.selection import divided, length_of, selected
 from hero.data.files.settings import FileSettings, tidied, unfit
 from hero.errors import HeroError
 from hero.method.domain import PointCloud, quadrature_weights
-from hero.method.metrics import HORIZON, baseline_errors
+from hero.method.measures import HORIZON
 from hero.method.norm import Norm
+from hero.method.rollout_errors import baseline_errors
 from hero.parts import RECOMMENDED
 from hero.records import Record
 from hero.runs.config import make_config

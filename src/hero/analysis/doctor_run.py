@@ -26,7 +26,7 @@ from hero.evaluation.measure import Trained
 from hero.method.distance import EPS, norm
 from hero.method.domain import geometry_of
 from hero.method.domain.bands import Bands, Limits, band_label
-from hero.method.metrics import MEASURES, TAU
+from hero.method.measures import MEASURES, TAU
 from hero.method.rollout import rollout
 from hero.models.once import frozen_weights
 from hero.records import Record

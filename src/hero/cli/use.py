@@ -101,7 +101,8 @@ def show_score(
     title: str, record: "Score | OtherMetrics", errors: "Mapping[str, Tensor]", json: Path | None, figure: Path | None
 ) -> None:
     """Print metrics by their titles, next to what doing nothing gives; write record and curve if they are asked for."""
-    from hero.method.metrics import scored_by, scoring_of
+    from hero.method.measures import scored_by
+    from hero.method.metrics import scoring_of
     from hero.report.listing import BASELINE_TITLES, metric_title
 
     scoring = scoring_of(record.metrics)
@@ -149,7 +150,8 @@ def predict(
     Errors are shown where the file holds the truth of these steps. The exit code is 1 if the rollout ended early.
     """
     from hero.deploy import predict
-    from hero.method.metrics import Scoring, nrmse_at, scored_by
+    from hero.method.measures import nrmse_at, scored_by
+    from hero.method.metrics import Scoring
 
     result = predict.predict(model, where.runs, where.data, source, steps, out, trajectories, where.trust_code)
     say(*result.notes, style="dim")

@@ -39,7 +39,7 @@ from hero.deploy.card import ModelCard
 from hero.deploy.real import has_free_batch, in_real_numbers
 from hero.errors import HeroError, install_hint, unknown_name
 from hero.files import FIELD, UNSEALED, is_whole, sealed, sealed_archive, write_atomic
-from hero.method import metrics
+from hero.method import measures, metrics
 from hero.method.distance import EPS, norm, state_distance
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper, as_stepper, counted, rollout
@@ -249,8 +249,8 @@ def check(
             "it was not written, try another format."
         )
     away = state_distance(scaled(free), scaled(reference), weights).nan_to_num(nan=torch.inf).amax(dim=0)
-    score = metrics.MEASURES[measured.measure]
-    errors = [metrics.nrmse_at(score(rolled, truth, measured), steps) for rolled in (free, reference)]
+    score = measures.MEASURES[measured.measure]
+    errors = [measures.nrmse_at(score(rolled, truth, measured), steps) for rolled in (free, reference)]
     shown = sorted({k for k in (1, 10, steps) if k <= steps})
     title = metrics.Scoring(measure="vrmse" if measured.by_channel else "nrmse").title
     return Check(path, worst, {k: float(away[k - 1]) for k in shown}, steps, title, *errors)

@@ -12,9 +12,10 @@ from torch import nn
 
 from hero.data.trajectories import masked_trajectories, states_of
 from hero.errors import HeroError, check_number
-from hero.method.metrics import MEASURES, rollout_errors
+from hero.method.measures import MEASURES
 from hero.method.norm import Norm
 from hero.method.rollout import as_stepper
+from hero.method.rollout_errors import rollout_errors
 
 LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
 """The two names of one library; a callback must be of the one whose Trainer calls it."""

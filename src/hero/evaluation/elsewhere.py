@@ -26,7 +26,7 @@ from hero.errors import HeroError
 from hero.evaluation.measure import Trained, check_split
 from hero.files import file_hash
 from hero.method.domain import geometry_of
-from hero.method.metrics import HORIZON
+from hero.method.measures import HORIZON
 from hero.models.build import check_shapes
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, with_float64

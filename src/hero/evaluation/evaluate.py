@@ -12,7 +12,7 @@ from hero.data.trajectories import Trajectories
 from hero.errors import HeroError
 from hero.evaluation.measure import NO_METRICS, Trained, measure
 from hero.files import file_hash
-from hero.method import metrics
+from hero.method import measures, metrics
 from hero.method.rollout import rollout
 from hero.models import count_parameters
 from hero.runs.config import RunConfig
@@ -36,9 +36,9 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = NO_
     test = trained.measure(data, more=more, title="test rollouts")
 
     idle, score = test.idle_of, config.scoring.measure
-    errors = Errors(test.arrays, val.score.numpy(), idle(score), score, idle(metrics.channel_vrmse.name))
+    errors = Errors(test.arrays, val.score.numpy(), idle(score), score, idle(measures.channel_vrmse.name))
     errors.write(Run(run).errors_file)
-    typical = metrics.median_trajectory(errors.score, config.scoring.steps)
+    typical = measures.median_trajectory(errors.score, config.scoring.steps)
     write_rollouts(trained, data, {FILE: typical, FIRST_FILE: 0})
     names = config.source.channel_names
     found = Metrics(

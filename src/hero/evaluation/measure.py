@@ -23,10 +23,11 @@ from hero.console import progress_bar
 from hero.data import SPLITS
 from hero.data.trajectories import Trajectories
 from hero.errors import unknown_name
-from hero.method import metrics
+from hero.method import measures, metrics
 from hero.method.metrics import Metric, Scoring
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper, counted
+from hero.method.rollout_errors import baseline_errors, rollout_errors, with_skill
 from hero.records import Record
 from hero.runs.folder import Run, choose_device, load_data, with_float64
 from hero.runs.records import write_arrays
@@ -49,9 +50,9 @@ class RolloutErrors:
     @classmethod
     def of(cls, errors: dict[str, Tensor], idle: Mapping[str, dict[str, Tensor]]) -> RolloutErrors:
         """Errors of a rollout of any length, scored over as many steps as there are."""
-        measure = metrics.scored_by(errors)
-        steps = min(metrics.HORIZON, errors[measure].shape[1])
-        return cls(metrics.with_skill(errors, idle), idle, Scoring(steps, measure))
+        measure = measures.scored_by(errors)
+        steps = min(measures.HORIZON, errors[measure].shape[1])
+        return cls(with_skill(errors, idle), idle, Scoring(steps, measure))
 
     @property
     def score(self) -> Tensor:
@@ -104,10 +105,10 @@ def measure(
     steps = data.shape[1] - history if steps is None else steps
     with progress_bar(title, len(data) * steps) as advance:
         chosen = tuple(more.values())
-        errors = metrics.rollout_errors(counted(step, advance), data, steps, device, history, chosen, norm)
-    idle = metrics.baseline_errors(data, steps, history, norm) if baselines else {}
-    scoring = scoring or Scoring(min(metrics.HORIZON, steps), norm.measure)
-    return RolloutErrors(metrics.with_skill(errors, idle), idle, scoring, more)
+        errors = rollout_errors(counted(step, advance), data, steps, device, history, chosen, norm)
+    idle = baseline_errors(data, steps, history, norm) if baselines else {}
+    scoring = scoring or Scoring(min(measures.HORIZON, steps), norm.measure)
+    return RolloutErrors(with_skill(errors, idle), idle, scoring, more)
 
 
 def check_split(split: str) -> None:
@@ -182,7 +183,7 @@ class StreamedErrors:
 
     def add(self, prediction: Tensor, truth: Tensor) -> None:
         """The next steps of all trajectories, (batch, time, channel, *space)."""
-        found = metrics.measured(list(self.measures.values()), prediction, truth, self.norm)
+        found = measures.measured(list(self.measures.values()), prediction, truth, self.norm)
         if self.gone is not None:
             for name, one in self.measures.items():
                 found[name][self.gone] = one.diverged

@@ -14,7 +14,7 @@ from importlib import resources
 from typing import Any
 
 from hero.data import FileSettings
-from hero.method.metrics import HORIZON
+from hero.method.measures import HORIZON
 from hero.runs.config import RunConfig, make_config
 from hero.study.collect import Publication
 from hero.study.records import Published

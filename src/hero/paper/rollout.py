@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from hero.data.trajectories import Trajectories
 from hero.evaluation.measure import Trained
-from hero.method.metrics import median_trajectory
+from hero.method.measures import median_trajectory
 from hero.method.rollout import rollout
 from hero.report.figures.charts import draw_errors, error_chart
 from hero.report.figures.fields import draw_states

@@ -16,7 +16,7 @@ from hero.analysis.doctor_run import RunDiagnosis
 from hero.analysis.findings import percent
 from hero.data.files.checks import spread
 from hero.data.files.recording import Recording
-from hero.method.metrics import TAU
+from hero.method.measures import TAU
 from hero.report.figures.charts import BANDS, Across, Chart, Curve, charts_figure
 from hero.report.figures.fields import states_figure
 from hero.report.figures.style import BLACK, BLUE, COLOURS, GREY, ORANGE, VERMILION, new_figure

@@ -15,7 +15,8 @@ from typing import TypeVar
 import numpy as np
 
 from hero.errors import HeroError
-from hero.method.metrics import Scoring, diverged
+from hero.method.measures import diverged
+from hero.method.metrics import Scoring
 from hero.records import Record
 from hero.report.registries import ANALYSES
 from hero.runs.config import RunConfig

@@ -33,7 +33,8 @@ from hero.data.windows import Batches, Trajectories
 from hero.errors import HeroError
 from hero.files import UNSEALED, is_whole, reading, sealed
 from hero.method.losses import get_loss
-from hero.method.metrics import HORIZON, Scoring
+from hero.method.measures import HORIZON
+from hero.method.metrics import Scoring
 from hero.models import BACKBONES, BackboneSettings, build_backbone
 from hero.models.wrappers import Kept
 from hero.optimizers import OptimizerSettings, get_optimizer

@@ -16,7 +16,8 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from hero.errors import HeroError, NoPermissionError
 from hero.files import FIELD, is_bomb, is_whole, sealed_archive, write_atomic
-from hero.method.metrics import Scoring, by_channel, channel_vrmse, scoring_of, summarise
+from hero.method.measures import channel_vrmse
+from hero.method.metrics import Scoring, by_channel, scoring_of, summarise
 from hero.records import Record
 
 BASELINES = ("persistence", "mean")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from hero import parts
 from hero.config.registry import Registry
 from hero.errors import HeroError
-from hero.method.metrics import Scoring, diverged
+from hero.method.measures import diverged
+from hero.method.metrics import Scoring
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
 from hero.runs.records import Baseline, Errors, Metrics, Shortfall

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hero.console import console
 from hero.files import append, crash_point, json_line, write_atomic
-from hero.method import metrics
+from hero.method import measures
 from hero.ranks import RANKS, first_only
 from hero.runs.config import RunConfig
 from hero.runs.records import read_lines, score_name
@@ -106,9 +106,9 @@ class Journal:
 
     def log_validation(self, done: int, errors: Tensor) -> float:
         """Write the validation score, such as GM100, and return it."""
-        self.score = float(metrics.gm(errors, self.scoring.steps).mean())
+        self.score = float(measures.gm(errors, self.scoring.steps).mean())
         crash_point("before-validation-record")
-        self._append({"step": done, score_name(self.scoring): self.score, "val_diverged": metrics.diverged(errors)})
+        self._append({"step": done, score_name(self.scoring): self.score, "val_diverged": measures.diverged(errors)})
         crash_point("after-validation-record")
         self._tell(Progress(done, self.loss, self.score))
         return self.score

@@ -17,7 +17,8 @@ from hero.console import progress_bar, say
 from hero.data.windows import Batch, Batches, Trajectories
 from hero.errors import HeroError
 from hero.files import write_atomic
-from hero.method import metrics
+from hero.method import measures, metrics
+from hero.method.rollout_errors import rollout_errors
 from hero.parallel import Agreement, first_process_first, from_first, joined, sharing
 from hero.ranks import RANKS
 from hero.runs.config import RunConfig
@@ -239,9 +240,9 @@ def validate(session: Session, done: int) -> bool:
 def validation_errors(trainee: Trainee, val: Trajectories, scoring: metrics.Scoring, device: torch.device) -> Tensor:
     """The measure of the score, per trajectory over the steps that it reads."""
     trainee.model.eval()
-    strategy, measure = trainee.strategy, metrics.MEASURES[scoring.measure]
+    strategy, measure = trainee.strategy, measures.MEASURES[scoring.measure]
     step, history = strategy.stepper(trainee.model), trainee.settings.history
-    errors = metrics.rollout_errors(step, val, scoring.steps, device, history, norm=strategy.norm, measures=[measure])
+    errors = rollout_errors(step, val, scoring.steps, device, history, norm=strategy.norm, measures=[measure])
     trainee.model.train()
     return errors[measure.name]
 

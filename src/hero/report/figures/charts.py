@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
 from hero.data.files.checks import spread
-from hero.method.metrics import TAU
+from hero.method.measures import TAU
 from hero.report.figures.style import (
     BLACK,
     BLUE,

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from hero.data import SPLITS
 from hero.data.files.handles import CACHE_BYTES, KEPT
 from hero.data.windows import AHEAD, Batch, Batches, Context
-from hero.method.metrics import CHUNK_VALUES
+from hero.method.rollout_errors import CHUNK_VALUES
 from hero.models import BACKBONES, count_parameters
 from hero.records import Record
 from hero.runs.config import RunConfig
