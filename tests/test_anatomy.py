@@ -14,7 +14,8 @@ from torch import Tensor
 
 from conftest import Call, assert_refused, tiny
 from hero.analysis import anatomy as module
-from hero.analysis.anatomy import Anatomy, Carried, Subject, driven_errors, one_step_shares, shares
+from hero.analysis.anatomy import Anatomy, Carried, driven_errors, one_step_shares
+from hero.analysis.subject import Subject, shares
 from hero.data import Task, get_task
 from hero.data.tasks.solver import solve
 from hero.data.trajectories import Context, Trajectories

@@ -422,7 +422,7 @@ def test_completion_knows_names_and_loads_nothing_heavy(tmp_path: Path) -> None:
 
 def test_names_lead_to_all_built_in_parts() -> None:
     from hero.data.tasks.benchmarks import BY_NAME
-    from hero.deploy.export import FORMATS
+    from hero.deploy.exported import FORMATS
     from hero.models.build import OURS
     from hero.models.settings import SIZES
 

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from conftest import Call, assert_refused, tiny
 from hero.analysis import scan as doctor_scan
-from hero.analysis.anatomy import Subject
 from hero.analysis.doctor import Diagnosis, diagnose
 from hero.analysis.doctor_run import RunDiagnosis, examine
 from hero.analysis.findings import Finding
+from hero.analysis.subject import Subject
 from hero.console import console
 from hero.data import SPLITS, load_trajectories
 from hero.data.files import checks

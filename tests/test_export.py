@@ -21,20 +21,10 @@ from torch import Tensor
 from conftest import Call, assert_refused, hero, tiny
 from hero.data.windows import Context
 from hero.deploy import export
+from hero.deploy import exported as exported_files
 from hero.deploy.card import ModelCard
-from hero.deploy.export import (
-    FORMATS,
-    Step,
-    check,
-    compiling_pays,
-    decode,
-    explained,
-    export_run,
-    in_float32,
-    load_stepper,
-    processor,
-    trace,
-)
+from hero.deploy.export import Step, check, compiling_pays, export_run, in_float32, trace
+from hero.deploy.exported import FORMATS, decode, explained, load_stepper, processor
 from hero.errors import DISTRIBUTION, HeroError
 from hero.method.rollout import as_stepper, rollout
 from hero.models import BACKBONES
@@ -287,7 +277,7 @@ def test_an_export_computes_in_float32_where_the_run_has_mixed_precision() -> No
 
 
 def test_a_model_too_large_for_one_onnx_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "ONNX_LIMIT", 100)
+    monkeypatch.setattr(exported_files, "ONNX_LIMIT", 100)
     model = torch.nn.Linear(32, 32)
     program = trace(Step(model, as_stepper(model), 1), card_of(tiny()))
     with pytest.raises(HeroError, match=r"2 GB; use the format torch\.$"), explained("it", "try"):

@@ -22,7 +22,7 @@ from hero.data.windows import Context, Trajectories
 from hero.deploy import outputs
 from hero.deploy import predict as module
 from hero.deploy.card import ModelCard
-from hero.deploy.export import Exported
+from hero.deploy.exported import Exported
 from hero.deploy.model_folder import Operator
 from hero.deploy.outputs import RolloutHeader, create
 from hero.deploy.predict import Rolling, block_sizes, predict

@@ -11,7 +11,8 @@ from conftest import TINY, tiny
 from hero.data import Split, generate, get_task, load_trajectories, split_path
 from hero.data.tasks.solver import solve
 from hero.data.tasks.task import Range
-from hero.deploy.export import export_run, load_stepper
+from hero.deploy.export import export_run
+from hero.deploy.exported import load_stepper
 from hero.deploy.predict import predict
 from hero.errors import HeroError
 from hero.evaluation.elsewhere import changed_task

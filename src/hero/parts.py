@@ -80,7 +80,7 @@ LOGGERS: Registry[Any] = Registry(
         "mlflow": "hero.training.loggers:MLflow",
     },
 )
-FORMATS: Registry[Any] = Registry("format", dict.fromkeys(("onnx", "torch", "aot"), "hero.deploy.export:FORMATS"))
+FORMATS: Registry[Any] = Registry("format", dict.fromkeys(("onnx", "torch", "aot"), "hero.deploy.exported:FORMATS"))
 BUDGETS = ("steps", "compute")
 """What a comparison keeps equal."""
 PRESETS: Registry[dict[str, Any]] = Registry(

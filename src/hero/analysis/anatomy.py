@@ -12,8 +12,8 @@ See docs/howto/anatomy.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import ClassVar
@@ -22,16 +22,14 @@ import torch
 from pydantic import Field, computed_field
 from torch import Tensor
 
+from hero.analysis.subject import Subject, shares
 from hero.console import progress_bar
-from hero.data.trajectories import Context, Trajectories
 from hero.errors import HeroError
 from hero.evaluation.measure import Trained, check_split
 from hero.method.distance import EPS
 from hero.method.domain import geometry_of
 from hero.method.domain.bands import GridBands, Limits, band_label
 from hero.method.measures import MEASURES
-from hero.method.norm import Norm
-from hero.method.rollout import Stepper, steps_in
 from hero.models.once import frozen_weights
 from hero.records import Record
 
@@ -43,46 +41,6 @@ FAR_BELOW = 0.5
 """Bands that together make less than this share of the operator's own error do not explain it."""
 CORRECTING = 1.5
 """Times the operator's own error from which on it is said to correct its defects."""
-
-
-@dataclass(frozen=True, eq=False)
-class Subject:
-    """A trained operator, the true trajectories that it is examined on, and how its errors are measured."""
-
-    step: Stepper
-    data: Trajectories
-    history: int = 1
-    norm: Norm = field(default_factory=Norm)
-    device: torch.device | str = "cpu"
-
-    @classmethod
-    def of(cls, trained: Trained, split: str, trajectories: int) -> Subject:
-        """A run and the first trajectories of a split of its data."""
-        data = trained.data(split)[:trajectories]
-        return cls(trained.step, data, trained.history, trained.norm, trained.device)
-
-    def window(self, n: int) -> Context:
-        """The true context that ends with state n of the rollout; 0 is the initial one."""
-        return self.data.window(n, self.history).to(self.device)
-
-    def truth(self, n: int, count: int = 1) -> Tensor:
-        """The true states n, n+1, .. of the rollout, as many as there are: (trajectory, count, channel, *space)."""
-        first = n + self.history - 1
-        return self.data.states[:, first : first + count].to(self.device)
-
-    def call(self, context: Context) -> Tensor:
-        """The states that one call makes, (trajectory, steps, channel, *space)."""
-        return steps_in(self.step(context), context)
-
-    def size(self, states: Tensor, other: Tensor | None = None) -> Tensor:
-        """Norm of states (row, time, channel, *space) as they are measured, or of their difference from others.
-
-        In float64: squares of a state that blows up overflow long before the state.
-        """
-        rows = self.norm.scaled(states.double())
-        if other is not None:
-            rows = rows - self.norm.scaled(other.double())
-        return torch.linalg.vector_norm(rows.flatten(1), dim=1)
 
 
 @torch.no_grad()
@@ -138,14 +96,6 @@ def one_step_shares(subject: Subject, steps: int, bands: GridBands, relative: bo
                 energy = energy / (truth.flatten(0, 1).flatten(1).norm(dim=1, keepdim=True) + EPS).square()
             total += energy.sum(dim=0)
     return shares(total.tolist())
-
-
-def shares(values: Sequence[float]) -> list[float]:
-    """Each of the values over their sum; infinite ones share all of it, and of nothing each has NaN."""
-    if math.inf in values:
-        values = [float(value == math.inf) for value in values]
-    total = sum(values)
-    return [value / total if total else math.nan for value in values]
 
 
 class Carried(Record):
@@ -277,7 +227,22 @@ def anatomy(
         raise HeroError(f"`steps` {steps} must be between 1 and the {longest} steps that the split {split} has.")
     if trajectories < 1:
         raise HeroError(f"`trajectories` {trajectories} is too small; use at least 1.")
-    opened = Subject.of(trained, split, trajectories)
+    solver = source.stepper(trained.device) if with_solver and source.has_solver else None
+    found = dissect(trained, bands, steps, trajectories, split, solver)
+    found.write(run / "anatomy.json")
+    return found
+
+
+def dissect(
+    trained: Trained,
+    bands: GridBands,
+    steps: int,
+    trajectories: int,
+    split: str,
+    solver: Callable[[Tensor], Tensor] | None,
+) -> Anatomy:
+    """Roll out whole, step by step from true states, and band by band."""
+    opened, train = Subject.of(trained, split, trajectories), trained.config.train
 
     def subject() -> Subject:
         """The operator in its own precision between states in float64; a new one draws the same random numbers."""
@@ -285,27 +250,23 @@ def anatomy(
         return replace(opened, step=lambda context: made(context.each(Tensor.float)).double())
 
     own = trained.measure(opened.data, steps=steps).score[:, -1].mean()
-    one_step = one_step_shares(subject(), steps, bands, config.train.loss != "mse")
+    one_step = one_step_shares(subject(), steps, bands, train.loss != "mse")
     by_data = driven_errors(subject(), steps, bands, bands.masks).mean(1).tolist()
-    solver, alone = None, None
-    if with_solver and source.has_solver:
+    by_solver, alone = [], None
+    if solver:
         masks = torch.cat([bands.masks, torch.zeros_like(bands.masks[:1])])  # at last no defect: the solver alone
-        errors = driven_errors(subject(), steps, bands, masks, source.stepper(trained.device))
-        *by_solver, alone = errors.mean(1).tolist()
-        solver = Carried(errors=tuple(by_solver))
-    anatomy = Anatomy(
-        run=run.name,
+        *by_solver, alone = driven_errors(subject(), steps, bands, masks, solver).mean(1).tolist()
+    return Anatomy(
+        run=trained.run.name,
         split=split,
         trajectories=len(opened.data),
         steps=steps,
-        loss=config.train.loss,
-        optimizer=config.train.optimizer,
+        loss=train.loss,
+        optimizer=train.optimizer,
         limits=bands.limits,
         one_step=tuple(one_step),
         own=float(own),
         data=Carried(errors=tuple(by_data)),
-        solver=solver,
+        solver=Carried(errors=tuple(by_solver)) if solver else None,
         solver_alone=alone,
     )
-    anatomy.write(run / "anatomy.json")
-    return anatomy

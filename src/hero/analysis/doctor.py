@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -130,25 +130,14 @@ class Diagnosis(Record):
 def diagnose(recording: Recording, source: str, layout: str = "") -> Diagnosis:
     """Read a recording and answer every question; `source` and `layout` are named in the command."""
     plain, given = FileSettings(path=source, layout=layout), recording.axes
-    recording = tidied(recording)
-    refused = list(unfit(recording, plain))
-    training = {} if refused else {one.trajectory: one for one in divided(recording, plain)["train"]}
-    found = scan(recording, {i: range(one.first, one.first + one.frames) for i, one in training.items()})
-    if found.bad and not any(one.kind in ("finite", "mask") for one in refused):  # beyond the states that were sampled
-        refused.append(not_finite(recording, *found.bad[0]))
-    spectrum = measure_spectrum(recording, found)
-    facts = Examined(source, {"data.layout": layout} if layout else {}, recording, refused, found, spectrum)
+    facts = examined(tidied(recording), plain)
+    recording, found = facts.recording, facts.scan
     settings = {**facts.layout, **facts.fields, **facts.stride}
     answers, baselines = findings(facts), None
-    if not refused:
+    if not facts.unfit:
         fields, stride = words(facts.fields.get("data.fields", "")), int(facts.stride.get("data.stride", 1))
         baselines = measure_baselines(recording, found, plain.model_copy(update={"fields": fields, "stride": stride}))
-    if not refused and Path(source).exists():
-        typed = dict(parse_override("=".join(item)) for item in settings.items())
-        try:
-            make_config(RECOMMENDED, overrides={"data.path": source, **typed})
-        except HeroError as error:  # be it for the network or the protocol
-            answers.insert(0, Finding(kind="settings", mark="problem", text=str(error)))
+        answers = [*refused_settings(source, settings), *answers]
     frames = [one.frames for one in recording.trajectories]
     energy_frames, energy = energy_curve(found)
     return Diagnosis(
@@ -170,12 +159,33 @@ def diagnose(recording: Recording, source: str, layout: str = "") -> Diagnosis:
         read_share=found.frames_read / sum(frames),
         energy_frames=energy_frames,
         energy=energy,
-        spectrum=spectrum,
+        spectrum=facts.spectrum,
         change=facts.change,
         baselines=baselines,
         findings=tuple(answers),
         settings=settings,
     )
+
+
+def examined(recording: Recording, settings: FileSettings) -> Examined:
+    """Whether training refuses the recording, its numbers and its spectrum."""
+    refused = list(unfit(recording, settings))
+    training = {} if refused else {one.trajectory: one for one in divided(recording, settings)["train"]}
+    found = scan(recording, {i: range(one.first, one.first + one.frames) for i, one in training.items()})
+    if found.bad and not any(one.kind in ("finite", "mask") for one in refused):  # beyond the states that were sampled
+        refused.append(not_finite(recording, *found.bad[0]))
+    layout = {"data.layout": settings.layout} if settings.layout else {}
+    return Examined(settings.path, layout, recording, refused, found, measure_spectrum(recording, found))
+
+
+def refused_settings(source: str, settings: Mapping[str, str]) -> Iterator[Finding]:
+    """What training refuses of the command to type, be it for the network or the protocol."""
+    typed = dict(parse_override("=".join(item)) for item in settings.items())
+    try:
+        if Path(source).exists():
+            make_config(RECOMMENDED, overrides={"data.path": source, **typed})
+    except HeroError as error:
+        yield Finding(kind="settings", mark="problem", text=str(error))
 
 
 def channel_facts(recording: Recording, found: Scan) -> tuple[ChannelFacts, ...]:

@@ -19,7 +19,7 @@ import torch
 from pydantic import computed_field
 from torch import Tensor
 
-from hero.analysis.anatomy import Subject, shares
+from hero.analysis.subject import Subject, shares
 from hero.console import progress_bar
 from hero.data.files.checks import spread
 from hero.evaluation.measure import Trained

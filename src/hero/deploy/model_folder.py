@@ -27,7 +27,8 @@ from hero.console import say
 from hero.data.trajectories import Context, states_of
 from hero.deploy.card import UNLICENSED as UNLICENSED
 from hero.deploy.card import FolderConfig, ModelCard, card_text
-from hero.deploy.export import FORMATS, Exported, compiled_step, compiling_pays, load_stepper
+from hero.deploy.export import compiled_step, compiling_pays
+from hero.deploy.exported import FORMATS, Exported, load_stepper
 from hero.errors import HeroError, check_number, install_hint, reason_of
 from hero.files import write_atomic
 from hero.method.rollout import Stepper, rollout
