@@ -15,7 +15,7 @@ from hero.errors import HeroError
 from hero.files import write_json
 from hero.runs.config import PRESETS, RECOMMENDED, make_config
 from hero.runs.folder import Run
-from hero.runs.records import Log, TrainingRecord, ValidationRecord
+from hero.runs.log import Log, TrainingRecord, ValidationRecord
 from hero.strategies import STRATEGIES
 from hero.study.collect import Places
 from hero.study.compare import at_cost, logged_seconds, plan_comparison, relative_costs

@@ -15,7 +15,7 @@ from hero.errors import HeroError
 from hero.method.cache import WindowTable
 from hero.method.objective import Every
 from hero.method.rollout import unroll
-from hero.report.content import description_table
+from hero.report.described import description_table
 from hero.runs.config import RunConfig, make_config
 from hero.study.cost.count import Description, count_at, describe, empty_windows, filling_updates, phases_of
 from hero.study.cost.measure import DryRun, measure

@@ -19,7 +19,7 @@ import pytest
 from conftest import Call, Later, assert_refused, hero, options, tiny
 from hero.files import json_line
 from hero.runs.folder import Run
-from hero.runs.records import read_lines
+from hero.runs.log import read_lines
 from hero.training import loggers
 from hero.training.loggers import Loggers, chosen_loggers, flat, numbers
 from hero.training.loop import resume, train

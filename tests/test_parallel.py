@@ -19,7 +19,7 @@ from hero.parallel import draw, sharing
 from hero.ranks import Ranks
 from hero.runs.checkpoint import read_weights
 from hero.runs.config import make_config
-from hero.runs.records import read_lines
+from hero.runs.log import read_lines
 from hero.study.worker import LOG, start_worker
 from hero.training.journal import Progress
 from hero.training.loop import train

@@ -50,7 +50,8 @@ from hero.report.sentences import group_sentence, main_column, summary_sentence
 from hero.report.tables import Row, Text, format_number
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run
-from hero.runs.records import Log, Metrics, TrainingRecord, ValidationRecord
+from hero.runs.log import Log, TrainingRecord, ValidationRecord
+from hero.runs.records import Metrics
 from hero.runs.rollouts import Rollout, read_rollout, write_rollout
 from hero.runs.stored import Label
 from hero.study.collect import published_numbers

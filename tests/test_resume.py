@@ -19,7 +19,7 @@ from conftest import assert_refused, fork_hero, hero, options, tiny, wait_until
 from hero.data import get_task
 from hero.data.tasks import store
 from hero.evaluation.evaluate import evaluate
-from hero.runs.records import read_lines
+from hero.runs.log import read_lines
 from hero.training.loop import resume, train
 from test_train import assert_same_run
 

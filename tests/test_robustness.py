@@ -25,7 +25,7 @@ from hero.data.windows import Batch
 from hero.files import UNSEALED, sealed, sealed_archive
 from hero.runs.checkpoint import load_state, save_state
 from hero.runs.folder import load_data
-from hero.runs.records import read_lines
+from hero.runs.log import read_lines
 from hero.strategies import STRATEGIES, Loss
 from hero.training.loop import resume, train
 from test_train import assert_same_run

@@ -19,7 +19,7 @@ from hero.report.figures.training import SHOWN, spectra_charts, spectra_figure
 from hero.report.inputs import ReportInputs, gather
 from hero.report.page.page import payload
 from hero.report.panels import studies_of_runs
-from hero.runs.records import Log, SpectraRecord
+from hero.runs.log import Log, SpectraRecord
 from hero.training.loop import train
 
 TITLES = ["Weight by wavenumber", "Error by wavenumber"]

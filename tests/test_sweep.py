@@ -19,7 +19,7 @@ from hero.console import progress_bar
 from hero.files import json_line
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
-from hero.runs.records import read_lines
+from hero.runs.log import read_lines
 from hero.study.run import SweepProgress, gpus_of, read_state, sweep, threads_of_each
 from hero.study.worker import Failure, Job, Workers, failure_of, last_lines
 from test_train import assert_same_run

@@ -20,7 +20,7 @@ from hero.models import build_backbone
 from hero.runs.checkpoint import load_state
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run, choose_device, load_data
-from hero.runs.records import read_lines
+from hero.runs.log import read_lines
 from hero.strategies import STRATEGIES, Loss
 from hero.training.compile import COMPILED, compiling_pays, keep_compiled_code
 from hero.training.loop import resume, train

@@ -132,7 +132,7 @@ def describe(
 ) -> None:
     """Count parameters, FLOPs, memory and files of a run, and show what its data keep, before it is trained."""
     config = settings.resolve("describe", **vars(run))
-    from hero.report.content import description_table, structure_table
+    from hero.report.described import description_table, structure_table
     from hero.runs.structure import find_structure, sample_data
     from hero.study.cost import count
     from hero.study.cost.measure import measure
@@ -169,7 +169,7 @@ def examine_file(path: Path, layout: str, out: Path, json: Path | None) -> int:
     from hero.analysis.doctor import diagnose
     from hero.data.formats import open_recording
     from hero.report import doctor
-    from hero.report.content import structure_table
+    from hero.report.described import structure_table
     from hero.report.figures.style import save
     from hero.runs.config import make_config
     from hero.runs.structure import find_structure, sample_data

@@ -223,7 +223,7 @@ def study(
         raise HeroError("--dry-run writes nothing, so it excludes --table-only; leave out one of them.")
     if as_json and not dry_run:
         raise HeroError("--json lists the runs of --dry-run; add that, or read study.json of the study.")
-    from hero.report.content import schedule_table
+    from hero.report.described import schedule_table
     from hero.study.plans import plan
     from hero.study.run import schedule
 

@@ -160,9 +160,8 @@ def predict(
         errors, title = result.errors[measure], Scoring(measure=measure).title
         rows = [(f"{title}@{t}", f"{nrmse_at(errors, t):.4g}") for t in predict.truth_steps(errors.shape[1])]
         show_rows(f"{len(errors)} trajectories against the truth", ("Metric", "Mean"), rows, numbers=True)
-    shape, made = "×".join(map(str, result.shape)), result.shape[1]
-    say(f"prediction {shape} in {result.seconds:.2f} s, {made / result.seconds:.0f} steps/s")
-    count = result.shape[0]
+    count, made = result.shape[:2]
+    say(f"prediction {'×'.join(map(str, result.shape))} in {result.seconds:.2f} s, {made / result.seconds:.0f} steps/s")
     say(f"{result.diverged} of {count} trajectories left the finite range")
     if result.outside is not None:
         say(f"{result.outside} of {count} left the range of the training data by more than a tenth of its width")

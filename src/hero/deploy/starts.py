@@ -18,7 +18,7 @@ from torch import Tensor
 from hero.config import Facts
 from hero.data import Files, FileSettings, Source, get_task, load_trajectories
 from hero.data.files.checks import are_equal_steps, tidy, time_steps
-from hero.data.files.recording import resampled
+from hero.data.files.recording import Recording, resampled
 from hero.data.files.selection import Part, matched_channels, selected
 from hero.data.files.trajectories import FileTrajectories
 from hero.data.formats import open_recording
@@ -89,19 +89,10 @@ def from_recording(path: Path, card: ModelCard) -> tuple[Trajectories, list[str]
     chosen = own.files.settings if own.files else FileSettings(path=str(path))
     given = open_recording(path, chosen.layout)
     recording = tidy(resampled(given, chosen.resample if given.times else 0.0))
-    in_time = {*(channel.name for channel in recording.channels), *recording.series_names}
+    in_time = names_in_time(recording)
     names = chosen.fields if chosen.fields and set(chosen.fields) <= in_time else card.channel_names
     fields = matched_channels(recording, names, path, f"run {card.run}")
-    positions = () if recording.points is None else tuple("xyz"[: recording.points.shape[1]])
-    fixed = (*recording.scalar_names, *recording.field_names, *positions)
-    missing = [name for name in card.conditioning if name not in fixed]
-    missing += [name for name in card.forcing if name not in in_time]
-    if missing:
-        there = ", ".join((*fixed, *recording.series_names)) or "none"
-        raise HeroError(
-            f"{path} has no {', '.join(missing)} (its conditioning: {there}), which run {card.run} needs; "
-            f"add {'it' if len(missing) == 1 else 'them'} to the file."
-        )
+    check_known(path, recording, card)
     update: dict[str, Any] = {"fields": fields, "forcing": card.forcing}
     if recording.space == card.grid:  # such as a prediction, which is on the grid of the operator
         update |= {"crop": (), "coarsen": 1}
@@ -130,6 +121,25 @@ def from_recording(path: Path, card: ModelCard) -> tuple[Trajectories, list[str]
     if not are_equal_steps(time_steps(recording)):
         notes.append(f"the time steps in {path.name} differ: the truth is compared state by state.")
     return data, notes
+
+
+def names_in_time(recording: Recording) -> set[str]:
+    """What depends on time."""
+    return {*(channel.name for channel in recording.channels), *recording.series_names}
+
+
+def check_known(path: Path, recording: Recording, card: ModelCard) -> None:
+    """Refuse a recording without the conditioning or the forcing of the operator."""
+    positions = () if recording.points is None else tuple("xyz"[: recording.points.shape[1]])
+    fixed = (*recording.scalar_names, *recording.field_names, *positions)
+    missing = [name for name in card.conditioning if name not in fixed]
+    missing += [name for name in card.forcing if name not in names_in_time(recording)]
+    if missing:
+        there = ", ".join((*fixed, *recording.series_names)) or "none"
+        raise HeroError(
+            f"{path} has no {', '.join(missing)} (its conditioning: {there}), which run {card.run} needs; "
+            f"add {'it' if len(missing) == 1 else 'them'} to the file."
+        )
 
 
 def array_of_states(path: Path, card: ModelCard) -> Trajectories | None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -84,15 +84,7 @@ def measure_costs(configs: Sequence[RunConfig], data_dir: Path, rounds: int = TU
             peaks[name] = peak_of_process(config) / 1e6
         training = seconds_in_turns(runs, data_dir, rounds, advance)
         rollouts = {name: FreeRollout(config, choose_device(config.train.device)) for name, config in runs.items()}
-        inference: dict[str, list[float]] = {name: [] for name in runs}
-        piece = -(-ROLLOUT_STEPS // rounds)  # a rollout continues from turn to turn and is complete after the last
-        for _ in range(rounds):
-            for name, free in rollouts.items():
-                advance(note=f"{name}: rollout")
-                free(1)  # brings data and threads back
-                begin = time.perf_counter()
-                free(piece)
-                inference[name].append((time.perf_counter() - begin) / piece)
+        inference = step_seconds_in_turns(rollouts, rounds, advance)
     costs = {
         name: RunCost(
             parameters=count_parameters(rollouts[name].model),
@@ -137,6 +129,22 @@ class FreeRollout:
     def __call__(self, steps: int) -> None:
         self.context = self.context.advance(rollout(self.step, self.context, steps))
         wait_for(self.context.states.device)
+
+
+def step_seconds_in_turns(
+    rollouts: Mapping[str, FreeRollout], rounds: int, advance: Callable[..., None]
+) -> dict[str, list[float]]:
+    """Seconds per step of each rollout, which continues from turn to turn and is complete after the last."""
+    seconds: dict[str, list[float]] = {name: [] for name in rollouts}
+    piece = -(-ROLLOUT_STEPS // rounds)
+    for _ in range(rounds):
+        for name, free in rollouts.items():
+            advance(note=f"{name}: rollout")
+            free(1)  # brings data and threads back
+            begin = time.perf_counter()
+            free(piece)
+            seconds[name].append((time.perf_counter() - begin) / piece)
+    return seconds
 
 
 SMALL = {"task.name": "burgers", "task.resolution": 16, "backbone.width": 2, "backbone.modes": 2, "train.batch": 2}

@@ -242,15 +242,19 @@ def probe(
     return found
 
 
+def checkpoint_at(run: Run, config: RunConfig, step: int) -> tuple[nn.Module, dict[str, Tensor] | None]:
+    """The operator after `step` updates, and the weights of its lagged operator, if it has one."""
+    model = config.build_operator()
+    if run.kept_file(step).is_file():
+        return model, load_kept(run.kept_file(step), model)
+    state = load_state(run.state_file)
+    model.load_state_dict(state["model"])
+    return model, state["strategy"]["lagged"]
+
+
 def probe_step(run: Path, config: RunConfig, step: int, tasks: Tasks, device: torch.device) -> theory.ProbePoint | None:
     """All numbers of one checkpoint; None if it has no lagged operator, before s_0."""
-    model = config.build_operator()
-    if Run(run).kept_file(step).is_file():
-        weights = load_kept(Run(run).kept_file(step), model)
-    else:
-        state = load_state(Run(run).state_file)
-        model.load_state_dict(state["model"])
-        weights = state["strategy"]["lagged"]
+    model, weights = checkpoint_at(Run(run), config, step)
     if not weights:
         return None
     lagged = restored_lagged(model, weights).to(device).double().eval()

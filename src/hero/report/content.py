@@ -1,4 +1,4 @@
-"""The tables of the product: which rows and columns each has and what its cells say. `tables.py` writes them.
+"""The tables of runs and studies: which rows and columns each has and what its cells say. `tables.py` writes them.
 
 Terminal, files and page show these same tables, so a number has one rounding and a statistic one set of columns. The
 sentences below them are in `sentences.py`.
@@ -10,8 +10,7 @@ import csv
 import io
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 from hero.method.metrics import Metric, scoring_of
@@ -25,7 +24,14 @@ from hero.report.listing import (
     metric_title,
     study_number,
 )
-from hero.report.sentences import numbered, run_shortfalls, statistics_notes, study_notes, study_shortfalls
+from hero.report.sentences import (
+    finetuning_sentence,
+    numbered,
+    run_shortfalls,
+    statistics_notes,
+    study_notes,
+    study_shortfalls,
+)
 from hero.report.tables import (
     MISSING,
     Cell,
@@ -40,17 +46,14 @@ from hero.report.tables import (
 )
 from hero.runs.config import RunConfig
 from hero.runs.records import Before, Metrics
-from hero.runs.structure import Structure
 from hero.study import records
 from hero.study.collect import differences, published_numbers
-from hero.study.cost.count import Description, Measurement, readable
 from hero.study.records import StudyResult, Summary, rollout_columns
 
 PAPER_NOTE = (
     "The paper’s values are its published means over five seeds, on its own data; they are printed for reference. "
     "Ratio is ours divided by the paper’s mean. ∞ means that at least one rollout diverged."
 )
-NOT_KEPT = "holds, but states change much per step, and a network that may add any constant then overfits"
 
 
 def metrics_tables(metrics: Metrics, config: RunConfig, before: Before | None = None) -> list[Table]:
@@ -98,13 +101,8 @@ def metrics_table(metrics: Metrics, config: RunConfig, before: Before | None = N
     left_out = [f"The paper’s numbers are left out: {'; '.join(differs[:3])}."] if differs else []
     notes, warnings = [PAPER_NOTE] if published else left_out, run_shortfalls(metrics)
     if before:
-        old, new = before.test[scoring.gm], metrics.test[scoring.gm]
-        numbers = f"test {metric_title(scoring.gm)} {format_number(old)} before, {format_number(new)} after"
-        if new < old:
-            notes = [*notes, f"Fine-tuning helped: {numbers}."]
-        else:
-            advice = "or try a lower train.lr, another strategy or longer unrolls"
-            warnings.append(f"fine-tuning did not help: {numbers}; keep the checkpoint {before.checkpoint}, {advice}.")
+        helped, sentence = finetuning_sentence(metrics, before)
+        (notes if helped else warnings).append(sentence)
     return Table(title, columns, rows, notes, warnings).compact()
 
 
@@ -295,78 +293,3 @@ def wins_table(summary: Summary) -> Table:
         Row([Text(f"{i}: {method_title(a)}"), *(cell(a, b) for b in methods)]) for i, a in enumerate(methods, start=1)
     ]
     return Table("Groups won by the row against the column", columns, rows)
-
-
-def structure_table(found: Structure) -> Table:
-    """What the training data keep, how well, and what an operator with `backbone.keep=auto` makes of it."""
-    columns = [
-        Column("Quantity", words=True),
-        Column("Largest change", meaning="Along any trajectory, relative to the norm of the state about its mean."),
-        Column("Precision", meaning="The change that the precision of the data explains."),
-        Column("Kept", words=True),
-        Column("Why", words=True),
-    ]
-    rows = []
-    for one in found.invariants:
-        numbers = (one.violation, one.tolerance) if one.kind not in ("low", "high") else (None, None)
-        kept = "yes" if one.word in found.kept else "no"
-        why = one.why if (one.word in found.kept) == one.kept else NOT_KEPT
-        rows.append(Row([Text(one.title), *map(Number, numbers), Text(kept), Text(why)]))
-    target = "the change of the state" if found.predicts_change else "the next state"
-    note = f"A state changes by {100 * found.step_change:.2g} % per step: backbone.residual=auto predicts {target}."
-    return Table("What the data keep (backbone.keep=auto)", columns, rows, [note])
-
-
-def description_table(found: Description) -> Table:
-    """Parameters, FLOPs, memory and files of a run, as they were counted."""
-    settings = ", ".join(f"{name} {value}" for name, value in found.settings.items())
-    shapes = " -> ".join("×".join(map(str, shape)) for shape in (found.input, found.output))
-    updates = {f"one update, {phase.name}": f"{readable(phase.flops, 'FLOP')}, {phase.updates:,} times"
-               for phase in found.phases}  # fmt: skip
-    sections = {
-        "": {
-            "backbone": f"{found.backbone}: {settings}",
-            "parameters": f"{found.parameters:,}",
-            **{f"  {name}": f"{count:,}" for name, count in found.parts.items()},
-            "input, output": shapes,
-            "windows": f"{found.windows:,} of {found.unroll} steps, {found.batch} per update",
-        },
-        "compute": {
-            "one step of one sample": readable(found.step_flops, "FLOP"),
-            **updates,
-            "all updates": readable(found.run_flops, "FLOP"),
-        },
-        "memory": {name: readable(count, "B") for name, count in found.memory.items()},
-        "files": {name: readable(count, "B") for name, count in found.files.items()},
-        "measured": _measured_lines(found, found.measured) if found.measured else {},
-    }
-    rows = [Row([Text(key), Text(text)], section) for section, lines in sections.items() for key, text in lines.items()]
-    columns = [Column("Quantity", words=True), Column("Value", words=True)]
-    notes = [
-        "FLOP: matrix products and convolutions only, twice their multiplications; no FFT, activation or validation.",
-        "Memory: without PyTorch itself and temporary values; activations as kept without torch.compile.",
-    ]
-    if found.streamed:
-        notes.append(f"Larger than data.memory, so read from the file as needed: {', '.join(found.streamed)}.")
-    return Table(f"{found.task}: {found.backbone} with {found.strategy}", columns, rows, notes)
-
-
-def _measured_lines(run: Description, found: Measurement) -> dict[str, str]:
-    lines = {
-        f"one update, {phase.name}": f"{1e3 * phase.seconds:,.1f} ms, {phase.updates:,} times"
-        for phase in run.phases
-        if phase.seconds is not None
-    }
-    lines["all updates"] = f"{run.run_seconds / 60:.1f} minutes, without validation"
-    if found.peak_memory is not None:
-        available = "" if found.available_memory is None else f", {readable(found.available_memory, 'B')} are available"
-        lines["peak memory"] = readable(found.peak_memory, "B") + available
-    lines["on"] = f"{found.device}, {found.threads} threads, {'compiled' if found.compiled else 'eager'}"
-    return lines
-
-
-def schedule_table(runs: Mapping[str, str]) -> Table:
-    finished = sum(state == "finished" for state in runs.values())
-    nothing = "This study trains nothing: it measures, about a minute for each row."
-    note = f"{len(runs)} runs, {finished} finished." if runs else nothing
-    return replace(Table.of_words("", ("run", "state"), runs.items()), notes=[note])

@@ -21,7 +21,8 @@ from hero.records import Record
 from hero.report.registries import ANALYSES
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
-from hero.runs.records import Before, Errors, Log, Metrics
+from hero.runs.log import Log
+from hero.runs.records import Before, Errors, Metrics
 from hero.runs.rollouts import Rollout
 from hero.runs.stored import Label, find_run, list_runs
 from hero.study.records import FILE, StudyResult

@@ -17,7 +17,7 @@ from hero.report.inputs import ReportInputs
 from hero.report.listing import method_title, metric_title, study_number, title_of
 from hero.report.tables import format_number, format_p
 from hero.runs.config import RunConfig
-from hero.runs.records import Metrics, Shortfall
+from hero.runs.records import Before, Metrics, Shortfall
 from hero.study.collect import published_numbers
 from hero.study.records import Group, MetricColumn, PairedTest, StudyResult, Summary
 from hero.study.statistics import ALPHA, counted, paired_tests
@@ -237,6 +237,17 @@ def _rank_notes(summary: Summary, groups: Sequence[Group]) -> list[str]:
 def run_shortfalls(metrics: Metrics) -> list[str]:
     """One sentence where doing nothing is as good as the run, naming the worst channel; none where it is not."""
     return _shortfalls([(one.channel, metrics.scoring, one) for one in metrics.shortfalls])
+
+
+def finetuning_sentence(metrics: Metrics, before: Before) -> tuple[bool, str]:
+    """Whether a run is better than the checkpoint that it was fine-tuned from, and the sentence on it."""
+    name = metrics.scoring.gm
+    old, new = before.test[name], metrics.test[name]
+    numbers = f"test {metric_title(name)} {format_number(old)} before, {format_number(new)} after"
+    if new < old:
+        return True, f"Fine-tuning helped: {numbers}."
+    advice = "or try a lower train.lr, another strategy or longer unrolls"
+    return False, f"fine-tuning did not help: {numbers}; keep the checkpoint {before.checkpoint}, {advice}."
 
 
 def study_shortfalls(*results: StudyResult) -> list[str]:

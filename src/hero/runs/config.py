@@ -279,21 +279,8 @@ def build(values: Mapping[str, Any]) -> RunConfig:
     check_names({key: value for key, value in values.items() if value is not None}, strategy, backbone.Settings)
 
     given_train = found_start(staged(sections.pop("train", {})))
-    updates = given_train.get("steps", TrainSettings.model_fields["steps"].default)
-    known = isinstance(updates, int | float) and math.isfinite(updates)  # otherwise its own check refuses it
     files = source.files.settings if source.files else None
-    data = files or DataSettings.from_values("data", given_data, Facts())
-    facts = Facts(
-        int(updates) if known else 0,
-        source.dims,
-        strategy,
-        source.periodic,
-        source.space,
-        source.channels,
-        conditioned=bool(source.conditioning),
-        from_files=files is not None,
-        train_steps=files.train_steps if files else 0,
-    )
+    facts = facts_of(source, strategy, given_train.get("steps", TrainSettings.model_fields["steps"].default))
     train = TrainSettings.from_values("train", given_train, facts)
     losses, optimizer = get_loss(train.loss).Settings, get_optimizer(train.optimizer).Settings
     parts: dict[str, type[Settings]] = {strategy.section: strategy.Settings, "loss": losses, "optimizer": optimizer}
@@ -306,7 +293,7 @@ def build(values: Mapping[str, Any]) -> RunConfig:
         top.strategy,
         top.seed,
         TaskSettings(given_task.get("name", source.name), {} if files else source.settings()),
-        data,
+        files or DataSettings.from_values("data", given_data, Facts()),
         backbone.Settings.from_values("backbone", given_backbone, facts),
         train,
         strategy.Settings.from_values(strategy.section, own[strategy.section], facts),
@@ -317,6 +304,22 @@ def build(values: Mapping[str, Any]) -> RunConfig:
     )
     check_fit(config, source.space)
     return config
+
+
+def facts_of(source: Source, strategy: type[Strategy[Any]], updates: Any) -> Facts:
+    """What defaults are derived from; `updates` as they are given."""
+    known = isinstance(updates, int | float) and math.isfinite(updates)  # otherwise its own check refuses it
+    return Facts(
+        int(updates) if known else 0,
+        source.dims,
+        strategy,
+        source.periodic,
+        source.space,
+        source.channels,
+        conditioned=bool(source.conditioning),
+        from_files=source.files is not None,
+        train_steps=source.files.settings.train_steps if source.files else 0,
+    )
 
 
 def find_source(task: Mapping[str, Any], data: Mapping[str, Any]) -> Source:

@@ -13,7 +13,8 @@ from hero.config.parse import read_toml
 from hero.errors import HeroError
 from hero.files import file_hash, is_whole
 from hero.records import Record
-from hero.runs.records import Before, Errors, Log, Metrics
+from hero.runs.log import Log
+from hero.runs.records import Before, Errors, Metrics
 
 CONFIG = "config.toml"
 """The file that makes a folder the folder of a run."""

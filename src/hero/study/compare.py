@@ -23,7 +23,7 @@ from hero.parts import BUDGETS
 from hero.records import Record
 from hero.runs.config import RunConfig, build
 from hero.runs.folder import Run
-from hero.runs.records import Log
+from hero.runs.log import Log
 from hero.study import plans
 from hero.study.collect import Places, Plan, PlannedGroup, read_rollouts
 from hero.study.cost.measure import seconds_in_turns

@@ -21,7 +21,7 @@ from hero.errors import HeroError
 from hero.evaluation.evaluate import evaluate
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
-from hero.runs.records import SCORE, parse_line
+from hero.runs.log import SCORE, parse_line
 from hero.runs.stored import StoredRun, is_run
 from hero.study import worker
 from hero.study.collect import Places, Plan, collect

@@ -16,9 +16,10 @@ from hero.method.metrics import Scoring
 from hero.models.lora import merged
 from hero.ranks import first_only
 from hero.runs.checkpoint import LAGGED, last_state, read_weights, save_state, save_weights, weights_of
-from hero.runs.records import score_name
+from hero.runs.log import score_name
 from hero.runs.stored import StoredRun
 from hero.strategies import TrainSettings
+from hero.training.journal import Journal
 from hero.training.update import Trainee
 
 
@@ -38,8 +39,8 @@ class Checkpoints:
         self.run, self.settings, self.score_name = StoredRun(run), settings, score_name(scoring)
         self.best = Best()
 
-    def load(self, device: Any) -> dict[str, Any] | None:
-        """The last state; None if there is none, or if it lies beyond a checkpoint that is to be kept and is not there.
+    def load(self, device: Any, journal: Journal) -> dict[str, Any] | None:
+        """The last state; None if there is none, or if the log or a checkpoint that is to be kept is missing before it.
 
         Checkpoints kept for analysis change no number, so asking for them later repeats the run in the same folder.
         """
@@ -49,6 +50,9 @@ class Checkpoints:
             return None
         every = self.settings.keep_every
         if every and not all(self.run.kept_file(k).is_file() for k in range(every, state["step"] + 1, every)):
+            return None
+        if journal.ends_before(state["step"]):
+            say(f"{self.run.log_file} ends before the checkpoint: its updates are repeated", style="yellow")
             return None
         return state
 

@@ -16,7 +16,7 @@ from hero.files import append, crash_point, json_line, write_atomic
 from hero.method import measures
 from hero.ranks import RANKS, first_only
 from hero.runs.config import RunConfig
-from hero.runs.records import read_lines, score_name
+from hero.runs.log import read_lines, score_name
 from hero.runs.stored import StoredRun
 from hero.training.loggers import Loggers
 

@@ -21,7 +21,7 @@ from hero.console import say
 from hero.errors import HeroError, install_hint
 from hero.parts import LOGGERS
 from hero.runs.config import RunConfig
-from hero.runs.records import read_lines, score_name
+from hero.runs.log import read_lines, score_name
 from hero.runs.stored import StoredRun
 
 VARIABLE = "HERO_LOG"

@@ -6,7 +6,7 @@ import math
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from hero.console import progress_bar, say
-from hero.data.windows import Batch, Batches, Trajectories
+from hero.data.windows import Batches, Trajectories
 from hero.errors import HeroError
-from hero.files import write_atomic
-from hero.method import measures, metrics
+from hero.files import run_lock, write_atomic
+from hero.method.measures import MEASURES
+from hero.method.metrics import Scoring
 from hero.method.rollout_errors import rollout_errors
 from hero.parallel import Agreement, first_process_first, from_first, joined, sharing
 from hero.ranks import RANKS
@@ -31,8 +32,8 @@ from hero.training.checkpoints import Checkpoints
 from hero.training.compile import find_compiler
 from hero.training.journal import Callback, Journal
 from hero.training.loggers import chosen_loggers, open_loggers
-from hero.training.memory import unroll_note
-from hero.training.parallel import check_same_start, check_shares, lock_of
+from hero.training.memory import memory_note
+from hero.training.parallel import check_same_start, check_shares
 from hero.training.schedule import augment
 from hero.training.update import Trainee, update
 
@@ -71,7 +72,7 @@ def continue_run(
 ) -> None:
     """Make the updates after the last checkpoint of a run."""
     device, loggers = choose_device(config.train.device), chosen_loggers(log)
-    with joined(device), lock_of(run):
+    with joined(device), run_lock(run) if RANKS.is_first else nullcontext():
         config, data = decided(config, run, data_dir, device)
         session = prepare(config, run, data_dir, data, device, callbacks)
         if session is not None:
@@ -83,7 +84,6 @@ class Session:
     """Everything that the loop needs, set up."""
 
     config: RunConfig
-    run: Path
     device: torch.device
     trainee: Trainee
     windows: Batches
@@ -117,10 +117,7 @@ def prepare(
     model = config.build_operator().to(device)
     journal = Journal(run, config, device, callbacks)
     with first_process_first():
-        state = checkpoints.load(device)
-    if state and journal.ends_before(state["step"]):
-        say(f"{journal.run.log_file} ends before the checkpoint: its updates are repeated", style="yellow")
-        state = None
+        state = checkpoints.load(device, journal)
     first = state["step"] if state else 0
     check_same_start(run, first)
     if state and (first >= settings.steps or state.get("stopped")):
@@ -147,16 +144,7 @@ def prepare(
     if state:
         say(f"resuming {run.name} after update {first} of {settings.steps}")
     journal.begin(first, checkpoints.restore(state, trainee) if state else 0.0)
-    return Session(config, run, device, trainee, windows, val, journal, checkpoints, first)
-
-
-def memory_note(config: RunConfig, model: nn.Module, batch: Batch) -> Iterator[str]:
-    """A line on the memory of a long unroll, from one call of the model on a part of `batch`."""
-    train, truth = config.train, batch.truth
-    part = batch.rows(slice(0, -(-len(truth) // train.accumulate)))
-    steps = train.unroll // train.bundle if config.untrained_strategy.unrolls else 1
-    states = part.truth.numel() * truth.element_size()
-    return unroll_note(model, lambda: model(part.context.inputs()), steps, states, train.recompute, truth.device)
+    return Session(config, device, trainee, windows, val, journal, checkpoints, first)
 
 
 def run_updates(session: Session, loggers: Sequence[str]) -> None:
@@ -164,7 +152,7 @@ def run_updates(session: Session, loggers: Sequence[str]) -> None:
     config, trainee, journal, checkpoints = session.config, session.trainee, session.journal, session.checkpoints
     settings, norms = config.train, list[Tensor | float]()
     with (
-        open_loggers(loggers if RANKS.is_first else (), session.run, config) as journal.loggers,
+        open_loggers(loggers if RANKS.is_first else (), journal.run.path, config) as journal.loggers,
         watched(journal, session.first) as interrupted,
         session.windows.ahead(range(session.first, settings.steps)) as batches,
     ):
@@ -237,10 +225,10 @@ def validate(session: Session, done: int) -> bool:
     return checkpoints.out_of_patience(done) or journal.is_stop_wanted
 
 
-def validation_errors(trainee: Trainee, val: Trajectories, scoring: metrics.Scoring, device: torch.device) -> Tensor:
+def validation_errors(trainee: Trainee, val: Trajectories, scoring: Scoring, device: torch.device) -> Tensor:
     """The measure of the score, per trajectory over the steps that it reads."""
     trainee.model.eval()
-    strategy, measure = trainee.strategy, measures.MEASURES[scoring.measure]
+    strategy, measure = trainee.strategy, MEASURES[scoring.measure]
     step, history = strategy.stepper(trainee.model), trainee.settings.history
     errors = rollout_errors(step, val, scoring.steps, device, history, norm=strategy.norm, measures=[measure])
     trainee.model.train()

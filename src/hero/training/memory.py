@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from hero.data.windows import Batch
+    from hero.runs.config import RunConfig
+
 
 def status_bytes(file: str, name: str) -> int | None:
     """A field in kB of a file of Linux's /proc, such as VmHWM of self/status; None on other systems."""
@@ -106,6 +109,15 @@ def unroll_note(
     there = "" if free is None else f" of {free / 1e9:.3g} GB"
     remedy = "" if recompute else f"; train.recompute=true keeps about {lean / 1e9:.2g} GB"
     yield f"an unroll of {steps} steps keeps about {found / 1e9:.2g} GB{there} for its gradient{remedy}"
+
+
+def memory_note(config: RunConfig, model: nn.Module, batch: Batch) -> Iterator[str]:
+    """A line on the memory of a long unroll, from one call of the model on a part of `batch`."""
+    train, truth = config.train, batch.truth
+    part = batch.rows(slice(0, -(-len(truth) // train.accumulate)))
+    steps = train.unroll // train.bundle if config.untrained_strategy.unrolls else 1
+    states = part.truth.numel() * truth.element_size()
+    return unroll_note(model, lambda: model(part.context.inputs()), steps, states, train.recompute, truth.device)
 
 
 class KeptForBackward:

@@ -1,22 +1,15 @@
-"""A run of several processes: its lock, which the first one holds, and what their shares of a batch cannot train."""
+"""A run of several processes: what their shares of a batch cannot train, and whether they begin alike."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from torch import nn
 
 from hero.errors import HeroError
-from hero.files import run_lock
 from hero.method.cache import mixes_samples
 from hero.parallel import from_first
 from hero.ranks import RANKS
-
-
-def lock_of(run: Path) -> AbstractContextManager[None]:
-    """The lock of a run, which its first process holds for all."""
-    return run_lock(run) if RANKS.is_first else nullcontext()
 
 
 def check_shares(model: nn.Module, batch: int, parts: int) -> None:

@@ -69,20 +69,10 @@ def _selected(
     positions = () if points is None else tuple(points.T)
 
     def chosen(whole: Trajectory) -> Trajectory:
-        def channel(place: int, frames: slice) -> np.ndarray:
-            return whole.read(frames, [place])[:, 0]
-
-        def fields() -> np.ndarray:
-            """A network knows of scattered points by their values alone, so their positions condition it."""
-            return np.stack([*(() if cut.fields is None else cut.fields()), *positions])
-
-        series = {n: whole.series[n] if n in whole.series else partial(channel, names.index(n)) for n in forcing}
+        series = {n: whole.series.get(n) or partial(_channel, whole, names.index(n)) for n in forcing}
         cut = on_grid(strided(replace(whole, series=series), stride), lambda values: values[..., *grid])
-        return replace(
-            cut,
-            read=lambda frames, wanted: cut.read(frames, [channels[c] for c in wanted]),
-            fields=fields if positions else cut.fields,
-        )
+        read = partial(_channels, cut, channels)
+        return replace(cut, read=read, fields=partial(_fields, cut, positions) if positions else cut.fields)
 
     return replace(
         recording,
@@ -99,6 +89,19 @@ def _selected(
         points=points,
         weights=weights,
     )
+
+
+def _channel(whole: Trajectory, channel: int, frames: slice) -> np.ndarray:
+    return whole.read(frames, [channel])[:, 0]
+
+
+def _channels(whole: Trajectory, chosen: Sequence[int], frames: slice, wanted: Sequence[int]) -> np.ndarray:
+    return whole.read(frames, [chosen[c] for c in wanted])
+
+
+def _fields(whole: Trajectory, positions: Sequence[np.ndarray]) -> np.ndarray:
+    """A network knows of scattered points by their values alone, so their positions condition it."""
+    return np.stack([*(() if whole.fields is None else whole.fields()), *positions])
 
 
 def _named(what: str, names: Sequence[str], possible: Sequence[str], recording: Recording) -> list[str]:

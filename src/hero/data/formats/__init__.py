@@ -34,8 +34,6 @@ from hero.data.formats.names import NameRule, find_rule, follow, natural, split_
 from hero.data.formats.snapshots import read_channels, read_snapshots
 from hero.errors import HeroError
 
-__all__ = ["FORMATS", "Format", "open_recording"]
-
 
 @dataclass(frozen=True)
 class Format:
@@ -69,10 +67,7 @@ OPEN: dict[str, Callable[[Path], Any]] = {
     "zip": Path,
     "pickle": Path,
 }
-"""Kinds of files, and what opens them for `Format.recognises`; nothing but HDF5 has to be closed.
-
-The most telling first: one kind of a folder's files is read.
-"""
+"""What opens each kind of file, the most telling first: one kind of a folder's files is read. Only HDF5 is closed."""
 MAGIC = {
     "npy": (b"\x93NUMPY",),
     "torch": (plain.LEGACY,),
@@ -137,7 +132,7 @@ def _kinds_of_hdf5(path: Path) -> list[str]:
     """HDF5, and NetCDF where a file was written by its library or has its scales; damage is told when it is opened."""
     with contextlib.suppress(OSError, RuntimeError, KeyError), h5py.File(path, "r") as file:
         check_hdf5(path, file)
-        if xarray.is_prediction(file):
+        if file.attrs.get("source") == xarray.PREDICTED:  # whatever layout the names of its variables suggest
             return ["netcdf"]
         return ["hdf5", "netcdf"] if xarray.has_dimensions(file) else ["hdf5"]
     return ["hdf5"]
@@ -150,8 +145,8 @@ def _files_of(folder: Path) -> list[Path]:
     kinds: dict[Path, str] = {}
     for paths in (direct, below):
         for path in paths if len(paths) <= LOOKED_INTO else {path.suffix: path for path in paths}.values():
-            is_hdf5 = h5py.is_hdf5(path)
-            kinds[path] = "hdf5" if is_hdf5 else next(iter(_kinds_of_file(path, _first_bytes(path))), "")
+            known = ["hdf5"] if h5py.is_hdf5(path) else _kinds_of_file(path, _first_bytes(path))
+            kinds[path] = known[0] if known else ""
     for wanted in (kind for kind in OPEN if kind not in ALONE):
         for paths in (direct, below):
             endings = {path.suffix for path in paths if kinds.get(path) == wanted} - {""}

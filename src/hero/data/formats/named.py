@@ -73,20 +73,24 @@ def read_named(path: Path, arrays: Mapping[str, FileArray], layout: str, *, form
         only = f"; {', '.join(sorted(forcing))} only as forcing, where data.forcing names it" if forcing else ""
         notes.append(f"Not used: {describe(rest)}{only}.")
     has_dt = "dt" in numbers and math.prod(numbers["dt"].shape) == 1
-    weights = _small(numbers, "weights") if cloud is not None and "weights" in numbers else None
-    shapes = [part.shape for part in (cloud, weights) if part is not None]
-    points = tuple(space.values())
-    if any(shape[:1] != points or len(shape) != 2 - place for place, shape in enumerate(shapes)):
-        told = f"coords and weights {shapes} do not fit {math.prod(points)} points"
-        raise HeroError(f"{path}: {told}; save coords (points, dimension), weights (points,).")
     return replace(
         parts[0],
         dt=float(_small(numbers, "dt").item()) if has_dt else parts[0].dt,
         trajectories=[one for part in parts for one in part.trajectories],
         points=cloud,
-        weights=weights,
+        weights=None if cloud is None else _weights(path, numbers, cloud, math.prod(space.values())),
         notes=tuple(notes),
     )
+
+
+def _weights(path: Path, numbers: Mapping[str, FileArray], cloud: np.ndarray, points: int) -> np.ndarray | None:
+    """The weights of the points of a cloud, if there are any."""
+    weights = _small(numbers, "weights") if "weights" in numbers else None
+    shapes = [part.shape for part in (cloud, weights) if part is not None]
+    if any(shape[:1] != (points,) or len(shape) != 2 - place for place, shape in enumerate(shapes)):
+        told = f"coords and weights {shapes} do not fit {points} points"
+        raise HeroError(f"{path}: {told}; save coords (points, dimension), weights (points,).")
+    return weights
 
 
 def _states(

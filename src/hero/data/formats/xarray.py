@@ -59,11 +59,6 @@ def has_dimensions(file: h5py.File) -> bool:
     return "_NCProperties" in file.attrs or any(one.attrs.get("CLASS") == b"DIMENSION_SCALE" for one in datasets)
 
 
-def is_prediction(file: h5py.File) -> bool:
-    """Whether an HDF5 file is a NetCDF file that hero wrote, whatever layout the names of its variables suggest."""
-    return file.attrs.get("source") == PREDICTED
-
-
 def is_zarr(path: Path) -> bool:
     """Whether a folder is a Zarr store."""
     return any((path / name).is_file() for name in ("zarr.json", ".zgroup", ".zarray"))

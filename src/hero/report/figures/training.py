@@ -14,7 +14,7 @@ from hero.method.metrics import metric_named
 from hero.report.figures.charts import UPDATES, WAVES, Chart, Curve, charts_figure
 from hero.report.figures.style import COLOURS, candidate_colours
 from hero.report.listing import titles_of
-from hero.runs.records import Log, SpectraRecord
+from hero.runs.log import Log, SpectraRecord
 
 SHOWN = 5
 """Validations of which a line is drawn, the first and the last among them."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -101,23 +101,10 @@ def describe(config: RunConfig) -> Description:
     with torch.random.fork_rng(devices=[]):  # dropout may draw
         phases = phases_of(config.untrained_strategy, windows)
         step_flops, counts = count_updates(config, model, phases, batch)
-    trained = sum(p.nbytes for p in model.parameters() if p.requires_grad)
     frames = {name: config.split(name).trajectories * (config.split(name).steps + 1) for name in SPLITS}
     files = {name: 4 * count * math.prod(state) for name, count in frames.items()}
     streamed = tuple(name for name in SPLITS if source.files and source.files.is_streamed(name))
-    # Of streamed training data: the batch in use, those read ahead, and the open files.
-    states = (config.train.history + config.train.unroll) * source.channels + len(source.known)
-    in_use = (AHEAD + 1) * 4 * batch * states * math.prod(source.space) + KEPT * CACHE_BYTES
-    memory = {
-        "parameters": sum(p.nbytes for p in model.parameters()),
-        "gradients": trained,
-        "optimizer": 2 * trained,
-        "activations": max(count.activations for count in counts),
-        "training data": in_use if "train" in streamed else files["train"],
-        "validation data": min(files["val"], 4 * CHUNK_VALUES) if "val" in streamed else files["val"],
-        "strategy state": counts[-1].state,
-        "strategy caches": counts[-1].caches,
-    }
+    memory = memory_of(config, model, batch, counts, files, streamed)
     return Description(
         **config.identity(),
         settings={
@@ -140,6 +127,31 @@ def describe(config: RunConfig) -> Description:
         streamed=streamed,
         files={**files, "weights": sum(tensor.nbytes for tensor in tensors_in(model.state_dict()))},
     )
+
+
+def memory_of(
+    config: RunConfig,
+    model: nn.Module,
+    batch: int,
+    counts: Sequence[Count],
+    files: Mapping[str, int],
+    streamed: Sequence[str],
+) -> dict[str, int]:
+    """Bytes in memory by what they are for."""
+    source, trained = config.source, sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    # Of streamed training data: the batch in use, those read ahead, and the open files.
+    states = (config.train.history + config.train.unroll) * source.channels + len(source.known)
+    in_use = (AHEAD + 1) * 4 * batch * states * math.prod(source.space) + KEPT * CACHE_BYTES
+    return {
+        "parameters": sum(p.nbytes for p in model.parameters()),
+        "gradients": trained,
+        "optimizer": 2 * trained,
+        "activations": max(count.activations for count in counts),
+        "training data": in_use if "train" in streamed else files["train"],
+        "validation data": min(files["val"], 4 * CHUNK_VALUES) if "val" in streamed else files["val"],
+        "strategy state": counts[-1].state,
+        "strategy caches": counts[-1].caches,
+    }
 
 
 SHAPE = ("width", "depth", "levels", "modes", "heads", "slices")
