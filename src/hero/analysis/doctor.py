@@ -23,7 +23,7 @@ from hero.data.files.recording import Axis, Recording
 from hero.data.files.selection import divided, length_of, selected
 from hero.data.files.settings import FileSettings, tidied, unfit
 from hero.errors import HeroError
-from hero.method.domain import PointCloud, quadrature_weights
+from hero.method.domain import geometry_on
 from hero.method.measures import HORIZON
 from hero.method.norm import Norm
 from hero.method.rollout_errors import baseline_errors
@@ -245,7 +245,7 @@ def measure_baselines(recording: Recording, found: Scan, settings: FileSettings)
     rollouts = [parts[j] for j in spread(len(parts), max(1, ROLLOUT_VALUES // values))]
     blocks = [[(one.trajectory, one.first + n, one.first + n + 1) for n in (0, *steps)] for one in rollouts]
     states = np.stack([np.concatenate([read_block(chosen, block) for block in some]) for some in blocks])
-    norm = Norm(point_weights(recording), by_channel=True)
+    norm = Norm(geometry_on(recording.axes, recording.points, recording.weights).weights, by_channel=True)
     mean_state = found.mean_state.reshape(-1, *recording.space)
     arrays = {"mean": found.mean, "std": found.std, "mean_state": mean_state}
     arrays |= {} if recording.mask is None else {"mask": recording.mask}
@@ -254,12 +254,3 @@ def measure_baselines(recording: Recording, found: Scan, settings: FileSettings)
     errors = baseline_errors(torch.from_numpy(states.astype(np.float32)), len(steps), 1, norm)
     curves = {name: tuple(one["vrmse"].mean(dim=0).tolist()) for name, one in errors.items()}
     return Baselines(steps=tuple(steps), **curves)
-
-
-def point_weights(recording: Recording) -> torch.Tensor | None:
-    """Quadrature weights of the points; None where all are equal."""
-    if recording.points is not None:
-        weights = None if recording.weights is None else torch.from_numpy(recording.weights).float()
-        return PointCloud(torch.from_numpy(recording.points).float(), weights).weights
-    coordinates = [axis.coordinates.copy() for axis in recording.axes]  # torch wants arrays that may be written
-    return quadrature_weights(coordinates, [bool(axis.periodic) for axis in recording.axes])

@@ -77,12 +77,9 @@ class Source:
             raise HeroError(f"{self.title} is data from files and has no solver; choose a benchmark.")
         return self.task.stepper(device)
 
-    def coordinates(self) -> tuple[np.ndarray, ...]:
-        """The points of each axis; where they are unevenly spaced, the file has them."""
-        if self.files is not None and self.files.settings.uneven:
-            return tuple(axis.coordinates for axis in self.files.recording.axes)
-        axes = zip(self.extents, self.space, self.periodic, strict=True)
-        return tuple(np.arange(n) * extent / max(1, n if wraps else n - 1) for extent, n, wraps in axes)
+    def exact_axes(self) -> tuple[Axis, ...]:
+        """The axes with all their points; where they are unevenly spaced, the file has them."""
+        return self.files.recording.axes if self.files is not None and self.files.settings.uneven else self.axes
 
     def points(self) -> tuple[np.ndarray, np.ndarray | None] | None:
         """Coordinates (points, d) and quadrature weights of scattered points; None on a grid."""

@@ -67,12 +67,14 @@ def described(card: ModelCard, mu: Tensor | None) -> RolloutHeader:
     source = source_of(card)
     there = source.files is None or Path(source.files.settings.path).exists()
     points = source.points() if there else None
-    exact = source.coordinates() if there else tuple(np.arange(n) for n in source.space)
-    axes = zip(source.axes, exact, strict=True)
+    axes = source.exact_axes() if there else source.axes
     return RolloutHeader(
         run=card.run,
         channels=card.channel_names,
-        axes=tuple(replace(axis, coordinates=x) if np.isnan(axis.coordinates).any() else axis for axis, x in axes),
+        axes=tuple(
+            replace(axis, coordinates=np.arange(axis.points)) if np.isnan(axis.coordinates).any() else axis
+            for axis in axes
+        ),
         dt=card.dt,
         history=card.history,
         conditioning=card.conditioning,
