@@ -24,9 +24,11 @@ from hero.config.settings import (
     setting,
     words,
 )
+from hero.data.invariants import KEEPABLE
 from hero.models.fno import added_points
 from hero.models.spectral import check_modes, most_modes
 from hero.models.unet import check_levels, most_levels
+from hero.parts import BACKBONES
 
 UNKNOWN = ("unknown",)
 """Invariants before the training data were looked at."""
@@ -48,15 +50,15 @@ class BackboneSettings(Settings):
     """The operator that learns one step; every backbone has these settings and its own."""
 
     name: str = setting(
-        "fno", "Backbone: fno, transolver, unet, or your own nn.Module as package.module:Class.", code=True
+        "fno", f"Backbone: {', '.join(BACKBONES)}, or your own nn.Module as package.module:Class.", code=True
     )
     residual: Literal["auto", "true", "false"] = setting(
         "false", "The operator predicts the change, u + G(u); auto: where a state changes little per step."
     )
     keep: Words = setting(
         ("none",),
-        "Invariants that the operator keeps: none, auto (as the training data keep them), or mean, norm, norm_cap, "
-        "limit, low=0, high=1, total, of all channels, or of one as in mean:density.",
+        "Invariants that the operator keeps: none, auto (as the training data keep them), or "
+        f"{', '.join(KEEPABLE)}, of all channels, or of one as in mean:density and low:density=0.",
     )
     predicts_change: Annotated[
         bool, Derived(lambda facts, given: str(given.get("residual", "")).lower() == "true", "by residual")

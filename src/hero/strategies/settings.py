@@ -14,7 +14,7 @@ from hero.config.given import is_given
 from hero.config.settings import Words, known, words
 from hero.errors import HeroError
 from hero.method.losses import LOSSES
-from hero.optimizers.build import get_optimizer
+from hero.optimizers.build import OPTIMIZERS, get_optimizer
 
 
 def stage_lengths(stages: Sequence[str]) -> list[tuple[int, int]]:
@@ -137,10 +137,12 @@ class TrainSettings(Settings):
         "Recompute activations in the backward pass instead of keeping them.", stated=False, rounding=True
     )
     loss: Annotated[str, from_strategy("loss_name"), AfterValidator(known_loss)] = setting(
-        "Absolute loss: relative (the distance D), mse, h1, or balanced (by wavenumber); section loss.", stated=False
+        f"Absolute loss: {', '.join(LOSSES)}; section loss.", stated=False
     )
     optimizer: str = setting(
-        "adamw", "adamw, soap, a class of torch.optim, or package.module:Class; section optimizer.", code=True
+        "adamw",
+        f"{', '.join(OPTIMIZERS)}, a class of torch.optim, or package.module:Class; section optimizer.",
+        code=True,
     )
     lr: Annotated[
         float, Derived(lambda facts, given: get_optimizer(str(given.get("optimizer", "adamw"))).lr, "by optimizer")
