@@ -1,13 +1,13 @@
 """The `hero` command: parse, call, print. Everything it does is one import away in Python.
 
-A command is a function whose signature is its options. Modules that load torch are imported inside the functions, so
-help and completion are immediate. A function returns its exit code unless it is 0.
+A command is a function whose signature is its options, listed in `COMMANDS` of its module. Modules that load torch are
+imported inside the functions, so help and completion are immediate. A function returns its exit code unless it is 0.
 """
 
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version as installed_version
 from io import TextIOWrapper
 from types import SimpleNamespace
@@ -22,14 +22,6 @@ from hero.config.registry import command_line
 from hero.errors import DISTRIBUTION, OUT_OF_MEMORY, HeroError, is_out_of_memory, unknown_name, visible
 from hero.ranks import RANKS
 
-GROUPS: dict[str, tuple[Callable[..., Any], ...]] = {
-    "Train": (train.train, train.finetune, train.compare, train.study),
-    "Look at runs": (use.evaluate, runs.report, runs.animate, runs.landscape, runs.probe, runs.anatomy),
-    "Use a trained operator": (use.export, use.predict),
-    "Before training": (plan.doctor, plan.settings, plan.describe),
-}
-RUN_ACTIONS: dict[str, Callable[..., Any]] = {"rm": runs.remove, "rename": runs.rename}
-DATA_ACTIONS: dict[str, Callable[..., Any]] = {"list": plan.list_tasks, "make": plan.make_data, "show": plan.show_data}
 SHARED = ("train", "finetune")
 """Commands that torchrun may start."""
 EXAMPLES = """\
@@ -104,12 +96,12 @@ def hero(
 def make_app() -> typer.Typer:
     """All commands, in groups."""
     top = typer.Typer(cls=Commands, callback=hero, epilog=EXAMPLES, pretty_exceptions_enable=False)
-    for panel, commands in GROUPS.items():
+    for panel, commands in (group for module in (train, use, runs, plan) for group in module.COMMANDS.items()):
         for function in commands:
             top.command(function.__name__, cls=Command, rich_help_panel=panel)(flat(function))
     data = typer.Typer(cls=Commands, help="List, make or show the benchmark data.")
     listed = typer.Typer(cls=Commands, callback=flat(runs.list_runs), invoke_without_command=True)
-    for group, actions in ((data, DATA_ACTIONS), (listed, RUN_ACTIONS)):
+    for group, actions in ((data, plan.ACTIONS), (listed, runs.ACTIONS)):
         for name, function in actions.items():
             group.command(name, cls=Command)(flat(function))
     top.add_typer(listed, name="runs", rich_help_panel="Look at runs")

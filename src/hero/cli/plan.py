@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from hero.cli.options import (
     AsJson,
@@ -218,3 +218,7 @@ def examine_run(run: Path, data_dir: Path, json: Path | None) -> None:
     if json:
         found.write(json)
     say(found.verdict)
+
+
+COMMANDS = {"Before training": (doctor, settings, describe)}
+ACTIONS: dict[str, Any] = {"list": list_tasks, "make": make_data, "show": show_data}

@@ -4,7 +4,7 @@ import shutil
 import sys
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -193,3 +193,7 @@ def show_analysis(run: Path, name: str, found: "Record") -> None:
     path = save(analysis.figure(found, Run(run).config), run / "figures" / f"{name}.png")
     say(f"figure: {path}")
     say(f"`hero report {run.name}` adds it to the report", style="dim")
+
+
+COMMANDS = {"Look at runs": (report, animate, landscape, probe, anatomy)}
+ACTIONS: dict[str, Any] = {"rm": remove, "rename": rename}

@@ -271,3 +271,6 @@ def run_plan(
     say(f"table: {out / 'table.md'}", *(f"figure: {figure}" for figure in figures))
     say(f"`hero report {out}` writes it as a page", style="dim")
     return result
+
+
+COMMANDS = {"Train": (train, finetune, compare, study)}

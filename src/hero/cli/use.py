@@ -201,3 +201,6 @@ def export(
     headings = "relative difference from the original", *(check.path.name for check in checks)
     show_rows("", headings, [(text, *(f"{x:.4g}" for x in values)) for text, values in rows.items()], numbers=True)
     say(*(f"{check.path}: {check.path.stat().st_size / 1000:.0f} kB" for check in checks))
+
+
+COMMANDS = {"Look at runs": (evaluate,), "Use a trained operator": (export, predict)}
