@@ -21,8 +21,7 @@ from hero.runs.folder import Run, load_data
 from hero.strategies import STRATEGIES
 from hero.training.loop import resume, train
 from hero.training.memory import unroll_note
-from hero.training.parallel import check_shares
-from hero.training.update import Trainee, update
+from hero.training.update import Trainee, check_shares, update
 
 
 class Net(nn.Module):

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from conftest import Call, assert_refused, tiny
 from hero.analysis import anatomy as module
-from hero.analysis.anatomy import Anatomy, Carried, driven_errors, one_step_shares
-from hero.analysis.subject import Subject, shares
+from hero.analysis.anatomy import Anatomy, Carried, driven_errors, one_step_shares, shares
 from hero.data import Task, get_task
 from hero.data.tasks.solver import solve
 from hero.data.trajectories import Context, Trajectories
 from hero.evaluation.evaluate import evaluate
+from hero.evaluation.measure import Subject
 from hero.method.domain.bands import GridBands, split_modes
 from hero.method.rollout import Stepper
 from hero.models.spectral import dft_matrices, truncated_inverse, truncated_transform

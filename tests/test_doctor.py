@@ -20,7 +20,6 @@ from hero.analysis import scan as doctor_scan
 from hero.analysis.doctor import Diagnosis, diagnose
 from hero.analysis.doctor_run import RunDiagnosis, examine
 from hero.analysis.findings import Finding
-from hero.analysis.subject import Subject
 from hero.console import console
 from hero.data import SPLITS, load_trajectories
 from hero.data.files import checks
@@ -29,6 +28,7 @@ from hero.data.files.recording import Axis, Channel, Recording, Trajectory
 from hero.data.formats import open_recording
 from hero.data.trajectories import Context, Trajectories
 from hero.evaluation.evaluate import evaluate
+from hero.evaluation.measure import Subject
 from hero.method.domain import Box
 from hero.method.domain.bands import Bands, GridBands, OneBand, split_modes
 from hero.method.domain.transform import shell_power

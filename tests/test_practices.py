@@ -17,9 +17,9 @@ from hero.data.windows import Batch, Context, Trajectories
 from hero.method.norm import Norm
 from hero.method.rollout import as_stepper, recomputed_unroll, rollout, unroll
 from hero.models import FNO
-from hero.training.ema import AveragedWeights
 from hero.training.memory import KeptForBackward
 from hero.training.schedule import augment, noisy, unroll_length
+from hero.training.update import AveragedWeights
 from test_strategies import absolute, assert_same, batch_of, model_of, window
 from test_train import assert_resumes
 

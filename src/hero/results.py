@@ -179,7 +179,6 @@ def numbers_text(scores: Scores) -> str:
 
 
 def cell_text(value: Any) -> str:
-    """A value in a table."""
     return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

@@ -12,7 +12,7 @@ See docs/howto/anatomy.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -22,10 +22,9 @@ import torch
 from pydantic import Field, computed_field
 from torch import Tensor
 
-from hero.analysis.subject import Subject, shares
 from hero.console import progress_bar
 from hero.errors import HeroError
-from hero.evaluation.measure import Trained, check_split
+from hero.evaluation.measure import Subject, Trained, check_split
 from hero.method.distance import EPS
 from hero.method.domain import geometry_of
 from hero.method.domain.bands import GridBands, Limits, band_label
@@ -98,6 +97,14 @@ def one_step_shares(subject: Subject, steps: int, bands: GridBands, relative: bo
     return shares(total.tolist())
 
 
+def shares(values: Sequence[float]) -> list[float]:
+    """Each of the values over their sum; infinite ones share all of it, and of nothing each has NaN."""
+    if math.inf in values:
+        values = [float(value == math.inf) for value in values]
+    total = sum(values)
+    return [value / total if total else math.nan for value in values]
+
+
 class Carried(Record):
     """The errors at step T by band, of one kind of carrier."""
 
@@ -144,7 +151,6 @@ class Anatomy(Record):
 
     @property
     def labels(self) -> list[str]:
-        """The bands in words."""
         return [band_label(*limits) for limits in self.limits]
 
     @property

@@ -189,7 +189,6 @@ def refused_settings(source: str, settings: Mapping[str, str]) -> Iterator[Findi
 
 
 def channel_facts(recording: Recording, found: Scan) -> tuple[ChannelFacts, ...]:
-    """Each channel with its numbers."""
     channels, mask = recording.channels, recording.mask
     masked = np.zeros(len(channels), int) if mask is None else (~mask.reshape(len(channels), -1)).sum(axis=1)
     columns = (found.low, found.high, found.mean, found.std, masked)

@@ -19,10 +19,10 @@ import torch
 from pydantic import computed_field
 from torch import Tensor
 
-from hero.analysis.subject import Subject, shares
+from hero.analysis.anatomy import shares
 from hero.console import progress_bar
 from hero.data.files.checks import spread
-from hero.evaluation.measure import Trained
+from hero.evaluation.measure import Subject, Trained
 from hero.method.distance import EPS, norm
 from hero.method.domain import geometry_of
 from hero.method.domain.bands import Bands, Limits, band_label
@@ -109,7 +109,6 @@ class RunDiagnosis(Record):
 
     @property
     def labels(self) -> list[str]:
-        """The bands in words."""
         return ["all"] if len(self.limits) == 1 else [band_label(*limits, beyond="beyond") for limits in self.limits]
 
     @computed_field  # type: ignore[prop-decorator]

@@ -67,7 +67,6 @@ class Examined:
     spectrum: Spectrum | None
 
     def typed(self, settings: Mapping[str, str]) -> str:
-        """The command that trains with these settings."""
         return train_command(self.source, {**self.layout, **settings})
 
     @cached_property

@@ -75,7 +75,6 @@ class ModelCard(Record):
 
     @classmethod
     def of(cls, run: Run) -> ModelCard:
-        """The card of a trained run."""
         config, source = run.config, run.config.source
         axes = axis_weights(geometry_of(source).weights, source.space)
         weights = tuple("" if axis is None else _as_text(axis.numpy().astype("<f4")) for axis in axes)
@@ -189,7 +188,6 @@ class FolderConfig(Record):
 
     @classmethod
     def of(cls, run: Run) -> FolderConfig:
-        """The card of a trained run."""
         config, card, metrics = run.config.to_dict(), ModelCard.of(run), run.stored_metrics
         return cls(
             card=card,
@@ -212,7 +210,6 @@ class FolderConfig(Record):
         return dotted(self.config)
 
     def run_config(self) -> RunConfig:
-        """The configuration, checked."""
         return build(self.flat())
 
 

@@ -95,7 +95,6 @@ class Operator(nn.Module, Hub):
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
         return next((p.device for p in self.parameters()), torch.device("cpu"))
 
     def step(self, states: Context | Tensor, mu: Tensor | None = None, forcing: Tensor | None = None) -> Tensor:
@@ -191,7 +190,6 @@ def write_parts(folder: Path, about: FolderConfig, weights: dict[str, Tensor]) -
 
 
 def downloaded(repository: str, options: dict[str, Any]) -> Path:
-    """The files of a repository of the Hub."""
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
@@ -232,7 +230,6 @@ def open_model(path: Path, model: nn.Module | None = None, trust_code: bool = Fa
 
 
 def assembled(about: FolderConfig, folder: Path, model: nn.Module | None, trust_code: bool) -> Operator:
-    """The operator of a configuration with the weights in `folder`."""
     name = str(about.flat().get("backbone.name", "fno"))
     if trust_code:
         trust(*(about.flat().get(key) for key in CODE), typed=False)

@@ -198,7 +198,6 @@ def _hdf5(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int) 
 
 
 def _dataset_in(file: h5py.File, shape: tuple[int, ...], about: RolloutHeader, chunk: int) -> Output:
-    """All channels in one dataset."""
     file.attrs.update({"run": about.run, "dt": about.dt, "history": about.history})
     told = {
         "channels": about.channels,

@@ -21,12 +21,12 @@ from torch import Tensor, nn
 
 from hero.console import progress_bar
 from hero.data import SPLITS
-from hero.data.trajectories import Trajectories
+from hero.data.trajectories import Context, Trajectories
 from hero.errors import unknown_name
 from hero.method import measures, metrics
 from hero.method.metrics import Metric, Scoring
 from hero.method.norm import Norm
-from hero.method.rollout import Stepper, counted
+from hero.method.rollout import Stepper, counted, steps_in
 from hero.method.rollout_errors import baseline_errors, rollout_errors, with_skill
 from hero.records import Record
 from hero.runs.folder import Run, choose_device, load_data, with_float64
@@ -79,7 +79,6 @@ class RolloutErrors:
         return metrics.by_channel(self.errors if baseline is None else self.idle[baseline], names, self.scoring)
 
     def idle_of(self, measure: str) -> dict[str, np.ndarray]:
-        """One measure of each baseline that has it."""
         return {name: errors[measure].numpy() for name, errors in self.idle.items() if measure in errors}
 
     def write(self, path: Path, record: Record) -> None:
@@ -112,7 +111,6 @@ def measure(
 
 
 def check_split(split: str) -> None:
-    """Refuse an unknown split."""
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
 
@@ -128,7 +126,6 @@ class Trained:
 
     @cached_property
     def device(self) -> torch.device:
-        """The device that the configuration names."""
         device = choose_device(self.config.train.device)
         return with_float64(device) if self.float64 else device
 
@@ -152,7 +149,6 @@ class Trained:
         return self.run.stepper(self.model)
 
     def data(self, split: str) -> Trajectories:
-        """A split of its own data."""
         return load_data(self.config, split, self.data_dir, self.device)
 
     def measure(self, data: Trajectories, step: Stepper | None = None, **options: Any) -> RolloutErrors:
@@ -163,6 +159,46 @@ class Trained:
             "title": self.run.name,
         } | options
         return measure(step or self.step, data, self.norm, self.device, self.history, **given)
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A trained operator, the true trajectories that it is examined on, and how its errors are measured."""
+
+    step: Stepper
+    data: Trajectories
+    history: int = 1
+    norm: Norm = field(default_factory=Norm)
+    device: torch.device | str = "cpu"
+
+    @classmethod
+    def of(cls, trained: Trained, split: str, trajectories: int) -> Subject:
+        """A run and the first trajectories of a split of its data."""
+        data = trained.data(split)[:trajectories]
+        return cls(trained.step, data, trained.history, trained.norm, trained.device)
+
+    def window(self, n: int) -> Context:
+        """The true context that ends with state n of the rollout; 0 is the initial one."""
+        return self.data.window(n, self.history).to(self.device)
+
+    def truth(self, n: int, count: int = 1) -> Tensor:
+        """The true states n, n+1, .. of the rollout, as many as there are: (trajectory, count, channel, *space)."""
+        first = n + self.history - 1
+        return self.data.states[:, first : first + count].to(self.device)
+
+    def call(self, context: Context) -> Tensor:
+        """The states that one call makes, (trajectory, steps, channel, *space)."""
+        return steps_in(self.step(context), context)
+
+    def size(self, states: Tensor, other: Tensor | None = None) -> Tensor:
+        """Norm of states (row, time, channel, *space) as they are measured, or of their difference from others.
+
+        In float64: squares of a state that blows up overflow long before the state.
+        """
+        rows = self.norm.scaled(states.double())
+        if other is not None:
+            rows = rows - self.norm.scaled(other.double())
+        return torch.linalg.vector_norm(rows.flatten(1), dim=1)
 
 
 class StreamedErrors:

@@ -66,7 +66,6 @@ class WindowCache:
     lagged: defaultdict[Hashable, WindowTable] = field(default_factory=lambda: defaultdict(WindowTable))
 
     def nbytes(self) -> int:
-        """Memory of all tables."""
         rows = [table.rows for table in (*self.truth.values(), *self.lagged.values())]
         return sum(0 if r is None else r.numel() * r.element_size() for r in rows)
 

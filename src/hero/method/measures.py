@@ -246,7 +246,6 @@ def checked(errors: Values, steps: int) -> Tensor:
 
 
 def float64(values: Values | float | Sequence[float]) -> Tensor:
-    """`values` as a float64 tensor."""
     import torch
 
     return torch.as_tensor(values, dtype=torch.float64)

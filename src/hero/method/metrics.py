@@ -44,7 +44,6 @@ class Scoring:
 
     @property
     def last(self) -> str:
-        """The error at the last step."""
         return self.at(self.steps)
 
     @property

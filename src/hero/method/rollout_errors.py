@@ -39,12 +39,10 @@ def rollout_errors(
         with torch.no_grad():
             return rollout(step, part.first(history, device), steps).cpu()
 
-    return _errors_of(predict, data, steps, history, more, norm, measures)
+    return _errors_of(predict, data, steps, history, norm or Norm(), more, measures)
 
 
-def baseline_errors(
-    data: Trajectories | Tensor, steps: int, history: int, norm: Norm, more: Sequence[Metric] = ()
-) -> dict[str, dict[str, Tensor]]:
+def baseline_errors(data: Trajectories | Tensor, steps: int, history: int, norm: Norm) -> dict[str, dict[str, Tensor]]:
     """The errors of doing nothing: `persistence` keeps the last given state, `mean` is the training data's mean state.
 
     Without a mean state, or on another grid than its own, there is no `mean`.
@@ -53,11 +51,11 @@ def baseline_errors(
     def persistence(part: Trajectories) -> Tensor:
         return part.frames(slice(history - 1, history)).cpu().expand(-1, steps, *(-1,) * (len(part.shape) - 2))
 
-    found = {"persistence": _errors_of(persistence, data, steps, history, more, norm)}
+    found = {"persistence": _errors_of(persistence, data, steps, history, norm)}
     state, shape = norm.mean_state, data.shape[2:]
     if state is not None and tuple(state.shape) == tuple(shape):
         mean = state.cpu()
-        found["mean"] = _errors_of(lambda part: mean.expand(len(part), steps, *shape), data, steps, history, more, norm)
+        found["mean"] = _errors_of(lambda part: mean.expand(len(part), steps, *shape), data, steps, history, norm)
     return found
 
 
@@ -76,12 +74,12 @@ def _errors_of(
     data: Trajectories | Tensor,
     steps: int,
     history: int,
-    more: Sequence[Metric],
-    norm: Norm | None,
+    norm: Norm,
+    more: Sequence[Metric] = (),
     measures: Sequence[Measure] = (),
 ) -> dict[str, Tensor]:
     """Measure predictions of the steps after the first H states, some trajectories at a time."""
-    scoring = Scoring(steps, "nrmse" if norm is None else norm.measure)
+    scoring = Scoring(steps, norm.measure)
     wanted = list(measures) or measures_of(scoring, (*METRICS.values(), *more) if scoring.measure == "nrmse" else more)
     data, parts = Trajectories.of(data), []
     for part in data.parts(max(1, CHUNK_VALUES // (steps * math.prod(data.shape[2:])))):

@@ -62,7 +62,6 @@ class ResidualBlock(nn.Module):
 
 
 def residual_blocks(depth: int, in_channels: int, out_channels: int, periodic: tuple[bool, ...]) -> nn.Sequential:
-    """`depth` residual blocks."""
     sizes = [in_channels, *(out_channels,) * depth]
     return nn.Sequential(*(ResidualBlock(a, b, periodic) for a, b in pairwise(sizes)))
 

@@ -80,7 +80,6 @@ class SOAPSettings(OptimizerSettings):
 def make_soap(
     settings: SOAPSettings, model: nn.Module, lr: float, weight_decay: float, compile_with: Compiler | None
 ) -> torch.optim.Optimizer:
-    """SOAP for all parameters of `model`."""
     betas, own = (settings.beta1, settings.beta2), (settings.refresh, settings.longest_axis)
     return SOAP(model.parameters(), lr, betas, settings.eps, weight_decay, *own, compile_with=compile_with)
 

@@ -10,10 +10,10 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
+from hero.analysis.anatomy import shares
 from hero.analysis.doctor import Diagnosis
 from hero.analysis.doctor_run import RunDiagnosis
 from hero.analysis.findings import percent
-from hero.analysis.subject import shares
 from hero.data.files.checks import spread
 from hero.data.files.recording import Recording
 from hero.method.measures import TAU

@@ -153,7 +153,6 @@ class Errors:
 
     @property
     def score(self) -> np.ndarray:
-        """The score of the test rollouts."""
         return self.test[self.measure]
 
     @property

@@ -57,7 +57,6 @@ def fitting_unroll(facts: Facts, given: Mapping[str, Any]) -> int:
 
 
 def known_loss(name: str) -> str:
-    """A validator for the name of a loss."""
     return name if is_given(name) else known(LOSSES)(name)
 
 

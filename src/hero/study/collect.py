@@ -147,7 +147,6 @@ def read_rollouts(group: PlannedGroup, columns: Sequence[MetricColumn], places: 
 def numbers_of(
     metrics: Metrics, errors: Errors | None, columns: Sequence[MetricColumn], scoring: Scoring
 ) -> RunNumbers:
-    """The numbers of one run in a scoring."""
 
     def at_last(channels: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
         return {name: numbers[scoring.last] for name, numbers in channels.items() if scoring.last in numbers}
@@ -171,7 +170,6 @@ def group_of(group: PlannedGroup, rows: Sequence[MethodRow]) -> Group:
 
 
 def published_row(table: str, task: str, backbone: str, row: str) -> Paper:
-    """The published numbers of a row; none where there are none."""
     found = (publication.row(table, task, backbone, row) for publication in PUBLICATIONS.values())
     return next(filter(None, found), {})
 

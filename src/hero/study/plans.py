@@ -212,7 +212,6 @@ def planned_group(
     loss: str,
     seeds: Sequence[int],
 ) -> PlannedGroup:
-    """The runs of one task, backbone and loss."""
     part = BACKBONES[backbone]
     named = {**settings, "task.name": task, "backbone.name": backbone} | ({"train.loss": loss} if loss else {})
     default = build({**named, "strategy": "one_step"})

@@ -14,7 +14,8 @@ from hero.errors import HeroError
 from hero.files import sync
 from hero.method.metrics import Scoring
 from hero.models.lora import merged
-from hero.ranks import first_only
+from hero.parallel import from_first
+from hero.ranks import RANKS, first_only
 from hero.runs.checkpoint import LAGGED, last_state, read_weights, save_state, save_weights, weights_of
 from hero.runs.log import score_name
 from hero.runs.stored import StoredRun
@@ -123,3 +124,13 @@ class Checkpoints:
         if self.best.weights is not None:
             about = {"step": self.best.step, self.score_name: str(self.best.score)}
             save_weights(self.run.weights_file, self.best.weights, about)
+
+
+def check_same_start(run: Path, step: int) -> None:
+    """Refuse processes that found another checkpoint than the first one, as without a shared folder."""
+    expected = from_first(lambda: step)
+    if step != expected:
+        raise HeroError(
+            f"process {RANKS.rank} finds {run} at update {step}, the first process at {expected}; put the "
+            "folder of the runs where all machines see it."
+        )

@@ -28,14 +28,13 @@ from hero.runs.start import open_start, start_notes
 from hero.runs.stored import StoredRun
 from hero.runs.structure import structure_notes, with_structure
 from hero.strategies import TrainSettings
-from hero.training.checkpoints import Checkpoints
+from hero.training.checkpoints import Checkpoints, check_same_start
 from hero.training.compile import find_compiler
 from hero.training.journal import Callback, Journal
 from hero.training.loggers import chosen_loggers, open_loggers
 from hero.training.memory import memory_note
-from hero.training.parallel import check_same_start, check_shares
 from hero.training.schedule import augment
-from hero.training.update import Trainee, update
+from hero.training.update import Trainee, check_shares, update
 
 CHECK_EVERY = 50
 """Most updates between two looks at the norms of gradients where a look waits for the device."""

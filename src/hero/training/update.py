@@ -1,7 +1,9 @@
-"""One update, the same for the loop, measurements and the benchmarks."""
+"""One update, the same for the loop, measurements and the benchmarks, and all that it changes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +12,58 @@ from torch import Tensor, nn
 
 from hero.data.windows import Batch
 from hero.errors import HeroError
+from hero.method.cache import mixes_samples
 from hero.models.lora import adapt, has_adapters
 from hero.optimizers import get_optimizer, scale_groups
 from hero.parallel import combined, drawing
+from hero.ranks import RANKS
 from hero.runs.config import RunConfig
 from hero.runs.start import freeze, own_module
 from hero.seeding import seed_of
 from hero.strategies import Compiler, Strategy, TrainSettings
 from hero.strategies.settings import scales
-from hero.training.ema import AveragedWeights
 from hero.training.schedule import learning_rate
+
+
+class AveragedWeights:
+    """θ̂ ← d θ̂ + (1 - d) θ after every update, from θ̂ = θ at the start; without decay it is the model itself.
+
+    A shadow of the trained weights that is validated, kept and deployed in their place.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.names = [name for name, p in model.named_parameters() if p.requires_grad] if decay else []
+        self.shadow = [model.get_parameter(name).detach().clone() for name in self.names]
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        """After an optimiser step."""
+        if self.shadow:
+            torch._foreach_lerp_(self.shadow, [model.get_parameter(name) for name in self.names], 1 - self.decay)
+
+    @contextmanager
+    def applied(self, model: nn.Module) -> Iterator[None]:
+        """The model with the averaged weights in it; its own come back afterwards."""
+        own = [model.get_parameter(name).detach().clone() for name in self.names]
+        self._put(model, self.shadow)
+        try:
+            yield
+        finally:
+            self._put(model, own)
+
+    @torch.no_grad()
+    def _put(self, model: nn.Module, values: list[Tensor]) -> None:
+        for name, value in zip(self.names, values, strict=True):
+            model.get_parameter(name).copy_(value)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The shadow by name; empty without decay."""
+        return dict(zip(self.names, self.shadow, strict=True))
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        for name, mine in zip(self.names, self.shadow, strict=True):
+            mine.copy_(state[name])
 
 
 @dataclass
@@ -55,6 +99,24 @@ def add_adapters(config: RunConfig, model: nn.Module) -> None:
         )
     if train.lora and not has_adapters(model):
         adapt(own_module(model), train.lora, train.lora_layers, train.lora_full, seed_of(config.seed, "lora"))
+
+
+def check_shares(model: nn.Module, batch: int, parts: int) -> None:
+    """Refuse more processes than windows of a batch, and modules whose output for a sample depends on the others."""
+    if RANKS.count == 1 and parts == 1:
+        return
+    if RANKS.count > 1 and parts > 1:
+        raise HeroError(f"train.accumulate={parts} is for one process; {RANKS.count} compute a batch in parts already.")
+    if batch < RANKS.count:
+        raise HeroError(
+            f"train.batch={batch} leaves nothing to some of the {RANKS.count} processes; raise it, or start fewer."
+        )
+    for name, module in model.named_modules():
+        if mixes_samples(module):
+            raise HeroError(
+                f"{type(module).__name__} ({name}) mixes the samples of a batch, which is computed in parts; "
+                "train it in one process with train.accumulate=1, or normalise each sample, as GroupNorm does."
+            )
 
 
 def gradients(trainee: Trainee, batch: Batch) -> dict[str, Tensor | float]:

@@ -28,7 +28,6 @@ def opened_hdf5(path: Path) -> Iterator[h5py.File]:
 
 
 def read_hdf5(path: Path, name: str, selection: tuple[Any, ...]) -> np.ndarray:
-    """A part of a dataset."""
     with damage_reported(path):
         state = path.stat()
         version = state.st_ino, state.st_size, state.st_mtime_ns

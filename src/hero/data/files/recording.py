@@ -49,7 +49,6 @@ class Axis:
 
     @property
     def points(self) -> int:
-        """Grid points."""
         return len(self.coordinates)
 
 

@@ -39,7 +39,6 @@ HASHED = 2**20
 
 
 def one_or_list(value: Any) -> tuple[Any, ...]:
-    """A tuple from one value or a list."""
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 

@@ -64,7 +64,6 @@ def _loaded(load: Callable[..., Any], changed: int, path: Path, *name: str) -> A
 
 
 def whole(array: FileArray) -> np.ndarray:
-    """All of an array."""
     return np.asarray(array[(ALL,) * len(array.shape)])
 
 

@@ -84,7 +84,6 @@ def read_named(path: Path, arrays: Mapping[str, FileArray], layout: str, *, form
 
 
 def _weights(path: Path, numbers: Mapping[str, FileArray], cloud: np.ndarray, points: int) -> np.ndarray | None:
-    """The weights of the points of a cloud, if there are any."""
     weights = _small(numbers, "weights") if "weights" in numbers else None
     shapes = [part.shape for part in (cloud, weights) if part is not None]
     if any(shape[:1] != (points,) or len(shape) != 2 - place for place, shape in enumerate(shapes)):

@@ -75,7 +75,6 @@ def split_pattern(layout: str) -> tuple[str, str]:
 
 
 def follow(pattern: str, names: Sequence[str]) -> NameRule:
-    """The rule of a pattern."""
     unknown = re.findall(r"\{(?![bct]\})[^}]*\}?", pattern)
     letters = re.findall(r"\{([bct])\}", pattern)
     if unknown or len(set(letters)) < len(letters):

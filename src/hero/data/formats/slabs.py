@@ -224,7 +224,6 @@ def recording_of(
 
 
 def _real(slab: Slab) -> Slab:
-    """The slab, of real numbers."""
     first, *others = real_parts(slab.array.name, slab.array)[0].values()
     if others:
         raise HeroError(f"{slab.array.path}: {slab.array.name} is complex; save its two parts as two channels.")

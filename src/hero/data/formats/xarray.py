@@ -230,7 +230,6 @@ def letters_of(path: Path, dataset: Any) -> dict[str, str]:
 
 
 def level_channels(dataset: Any, name: str, levels: Sequence[str]) -> list[Channel]:
-    """A channel for each level of a variable."""
     own = [level for level in levels if level in dataset[name].dims]
     values = [dataset[level].values if level in dataset.coords else range(dataset.sizes[level]) for level in own]
     labels = [[f"{n:g}" if np.issubdtype(type(n), np.number) else str(n) for n in line] for line in values]

@@ -16,7 +16,6 @@ Limits = tuple[tuple[int, int | None], ...]
 
 
 def band_label(low: int, high: int | None, beyond: str = "beyond the operator's modes") -> str:
-    """A band in words."""
     return beyond if high is None else f"{low}" if low == high else f"{low}-{high}"
 
 

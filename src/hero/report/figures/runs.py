@@ -98,12 +98,10 @@ def result_figure(title: str, errors: Errors, rollout: Rollout | None, source: S
 
 
 def errors_chart(title: str, errors: Errors) -> Chart:
-    """The mean of the errors of one rollout."""
     return error_chart(title, {f"mean of {len(errors.score)} trajectories": [Curves.of(errors)]})
 
 
 def study_figures(result: StudyResult, runs_dir: Path, data_dir: Path) -> Iterator[Named]:
-    """Names and figures of a study, one at a time."""
     kind = STUDY_FIGURES.get(result.figures, no_figures)
     for group in result.groups:
         name = "-".join(filter(None, (group.task, group.backbone.rpartition(":")[2], group.loss, group.shift)))
@@ -133,7 +131,6 @@ def setting(result: StudyResult, group: Group, name: str, runs_dir: Path, data_d
 
 
 def group_curves(group: Group, runs_dir: Path) -> dict[str, list[Curves]]:
-    """The curves of the finished runs of each row that has any."""
     found = {row.label: [Curves.of(Run(runs_dir / run.run).errors) for run in row.finished] for row in group.rows}
     return {label: some for label, some in found.items() if some}
 

@@ -32,7 +32,6 @@ PAPER_DPI = 300
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each name, by its place."""
     return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
 
 

@@ -195,7 +195,6 @@ def _players(panels: Sequence[Panel], notices: list[str]) -> Data:
 
 
 def _data_of(run: ReportedRun) -> str:
-    """The task or file of a run, with its settings."""
     return repr((run.config.task.name, run.config.task.settings, run.config.data.model_dump()))
 
 
@@ -218,7 +217,6 @@ def _training(panels: Sequence[Panel], inputs: ReportInputs) -> list[Data]:
 
 
 def image(path: Path) -> str | None:
-    """A PNG as a data URI."""
     try:
         return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
     except OSError:

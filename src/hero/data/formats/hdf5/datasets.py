@@ -56,7 +56,6 @@ def datasets_in(group: h5py.Group, most: int | None = None) -> dict[str, h5py.Da
 
 
 def array_of(path: Path, group: h5py.Group, name: str) -> FileArray:
-    """A dataset of numbers."""
     data, full = dataset_of(group, name), posixpath.join(group.name, name)
     return FileArray(partial(read_hdf5, path, full), path, full, data.shape, data.dtype)
 

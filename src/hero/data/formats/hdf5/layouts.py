@@ -133,7 +133,6 @@ def _fields(row: Layout, path: Path, group: h5py.Group, states: FileArray, axes:
 
 
 def _channels(row: Layout, array: FileArray, axes: str) -> tuple[Channel, ...]:
-    """The channels of a dataset."""
     base, count = posixpath.basename(array.name), length_of("c", axes, array.shape)
     known = row.channels.get(base, base).split()
     if 1 < len(known) >= count:
