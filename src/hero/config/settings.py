@@ -41,7 +41,6 @@ class Facts:
     space: tuple[int, ...] = ()
     """Grid points per axis; empty: enough for every default."""
     channels: int = 1
-    """Channels of a state."""
     conditioned: bool = False
     """Whether the operator sees quantities besides the states."""
     from_files: bool = False

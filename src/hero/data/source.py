@@ -24,7 +24,6 @@ class Source:
 
     name: str
     title: str
-    """Display name."""
     dt: float
     """Time between two states."""
     space: tuple[int, ...]

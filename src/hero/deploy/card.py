@@ -171,7 +171,6 @@ class FolderConfig(Record):
 
     card: ModelCard
     config: dict[str, Any]
-    """The configuration of the run."""
     test: dict[str, float] = Field(default_factory=dict)
     """Metrics of the run; empty before an evaluation."""
     trained: dict[str, Any] = Field(default_factory=dict)

@@ -61,7 +61,6 @@ class RolloutHeader:
     mu: np.ndarray | None = None
     """Numbers of the conditioning, (trajectory, p)."""
     units: tuple[str, ...] = ()
-    """Units of the channels."""
     time_unit: str = ""
     positions: np.ndarray | None = None
     """Coordinates of a point cloud, (points, d)."""

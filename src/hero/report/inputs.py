@@ -84,7 +84,6 @@ class ReportedRun:
     before: Before | None
     """The checkpoint that it was fine-tuned from."""
     label: Label
-    """What people call it."""
 
     @property
     def name(self) -> str:

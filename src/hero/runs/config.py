@@ -76,9 +76,7 @@ class RunConfig:
     method: Settings
     """The section of the strategy."""
     loss: Settings
-    """The section of the absolute loss."""
     optimizer: OptimizerSettings
-    """The section of the optimizer."""
     source: Source = field(compare=False, repr=False)
     """What `task` and `data` say of the data."""
     facts: Facts = field(default_factory=Facts)

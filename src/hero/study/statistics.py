@@ -21,8 +21,6 @@ ALPHA = 0.05
 EXACT_SEEDS = 20
 """Up to here all 2^n sign flips are counted; beyond, DRAWS of them are drawn."""
 DRAWS = 100_000
-ROUGH_GROUPS = 10
-"""Below this number of groups the χ² distribution is a rough stand-in for Friedman's."""
 
 Means = Mapping[str, Mapping[str, float]]
 """Method -> title of a group -> mean over seeds."""

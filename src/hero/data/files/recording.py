@@ -115,7 +115,6 @@ class Recording:
     """All trajectories of a file or folder, on one grid or one cloud of points."""
 
     format: str
-    """The name of its format."""
     files: tuple[Path, ...]
     channels: tuple[Channel, ...]
     axes: tuple[Axis, ...]

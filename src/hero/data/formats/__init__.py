@@ -40,7 +40,6 @@ class Format:
     """An entry of the registry."""
 
     title: str
-    """Display name."""
     container: str
     """Kind of file: a key of `OPEN`."""
     recognises: Callable[[Any], object]

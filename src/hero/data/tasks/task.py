@@ -44,7 +44,6 @@ class Task:
 
     name: str
     title: str
-    """Display name."""
     equation: str
     """The equation in one line; the names of its coefficients are the keys of `parameters`."""
     dims: int
