@@ -27,11 +27,22 @@ COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 """The variable in which torch is told where to keep compiled code."""
 
 
+def options_of_compiler(**more: bool) -> dict[str, bool]:
+    """Options of torch's compiler on a CPU, those among them that this version has.
+
+    By themselves trial programs ask which vectors g++ can compile: a quarter of the time, and one that knows C++20 can
+    compile all. Precompiled headers lie in a temporary folder that somebody else may have made, and their code is run.
+    """
+    wanted = {"cpp.vec_isa_ok": True, "cpp_cache_precompile_headers": False, "aot_inductor.precompile_headers": False}
+    return {name: value for name, value in (wanted | more).items() if name in torch._inductor.list_options()}
+
+
 @cache
 def compiled(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
     """`function` compiled for fixed shapes; on a CPU the calls between its kernels are compiled as well."""
     keep_compiled_code()
-    return torch.compile(function, dynamic=False, options={"cpp_wrapper": True} if device.type == "cpu" else None)
+    options = options_of_compiler(cpp_wrapper=True) if device.type == "cpu" else None
+    return torch.compile(function, dynamic=False, options=options)
 
 
 def keep_compiled_code() -> None:
