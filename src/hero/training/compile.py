@@ -27,7 +27,7 @@ COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 """The variable in which torch is told where to keep compiled code."""
 
 
-def options_of_compiler(**more: bool) -> dict[str, bool]:
+def options_of_compiler(**more: bool) -> dict[str, Any]:
     """Options of torch's compiler on a CPU, those among them that this version has.
 
     By themselves trial programs ask which vectors g++ can compile: a quarter of the time, and one that knows C++20 can
