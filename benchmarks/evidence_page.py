@@ -291,11 +291,11 @@ def published_value(task: str, arm: str) -> float | None:
 
 
 def parts_table(found: Found) -> str:
-    """What each part of the recipe brings."""
+    """What HERO and each part of the recipe bring, on fresh seeds."""
     parts = {
+        "HERO / push_forward": ("hero", "push_forward"),
         "SOAP / AdamW": ("control", "push_forward"),
         "invariants": ("recipe", "control"),
-        "balanced loss instead": ("balanced", "control"),
     }
     rows = [Row([task], [Ratio(*pair, task) for pair in parts.values()]) for task in ONE_D]
     return ratio_table(found, ["task", *parts], rows, FRESH_SEEDS)

@@ -272,6 +272,8 @@ def test_compiled_code_is_kept_by_user_and_processor(tmp_path: Path, monkeypatch
     assert kept("/tmp/torchinductor_me", "AVX2") == own, "torch's own choice is not the user's"
     assert kept("", "AVX512") != own
     assert kept("/somewhere", "AVX2") == Path("/somewhere")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "my cache"))
+    assert kept("", "AVX2") == Path(), "torch's compiler fails where a path has a space"
     monkeypatch.setenv("XDG_CACHE_HOME", str(own / "file" / "below"))
     (own / "file").touch()
     assert kept("", "AVX2") == Path(), "training goes on where nothing can be kept"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -59,6 +60,8 @@ def keep_compiled_code() -> None:
     name = hashlib.sha256(repr(kind).encode()).hexdigest()[:16]
     try:
         folder = folder_of_user("XDG_CACHE_HOME", ".cache") / "compiled" / name
+        if shlex.quote(str(folder)) != str(folder):  # torch takes a space for the end of a name
+            return
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():  # its files are run
             os.environ[COMPILED] = str(folder)
