@@ -29,7 +29,7 @@ from hero.deploy.real import has_free_batch, in_real_numbers
 from hero.errors import HeroError, install_hint
 from hero.files import FIELD, UNSEALED, is_whole, sealed, sealed_archive
 from hero.method.rollout import Stepper
-from hero.training.compile import options_of_compiler
+from hero.training.compile import keep_compiled_code, options_of_compiler
 
 INPUTS = ("states", "mu")
 ONNX_LIMIT = 2**31 - 2**20
@@ -172,6 +172,7 @@ def processor() -> str:
 
 def encode_aot(program: ExportedProgram, card: str) -> bytes:
     """Machine code by AOTInductor, with what follows from the weights alone computed when the file is opened."""
+    keep_compiled_code()
     options = options_of_compiler(**{"aot_inductor.use_runtime_constant_folding": True})
     ours = ModelCard.model_validate_json(card).model_copy(update={"processor": processor()})
     with tempfile.TemporaryDirectory() as folder:

@@ -31,8 +31,8 @@ COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 def options_of_compiler(**more: bool) -> dict[str, Any]:
     """Options of torch's compiler on a CPU, those among them that this version has.
 
-    By themselves trial programs ask which vectors g++ can compile: a quarter of the time, and one that knows C++20 can
-    compile all. Precompiled headers lie in a temporary folder that somebody else may have made, and their code is run.
+    By itself torch compiles six trial programs to learn which vectors g++ knows; one that knows C++20 knows all.
+    Precompiled headers lie in a temporary folder that somebody else may have made, and their code is run.
     """
     wanted = {"cpp.vec_isa_ok": True, "cpp_cache_precompile_headers": False, "aot_inductor.precompile_headers": False}
     return {name: value for name, value in (wanted | more).items() if name in torch._inductor.list_options()}
@@ -77,7 +77,6 @@ def find_compiler(config: RunConfig, model: nn.Module, batch: Batch) -> Compiler
     if not batch.truth.is_cuda and not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
         console.print("no C++ compiler found; training continues without it, two to three times slower", style="yellow")
         return None
-    keep_compiled_code()
     torch.compiler.reset()  # what earlier runs of this process compiled counts towards a limit
     compiler = partial(compiled, device=batch.truth.device)
     # Throw-away parts make the last update twice (some optimizers only look at the first gradient), so that all is
