@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from hero.runs.records import Errors, Metrics, TrainingCost
 from hero.runs.rollouts import radial_spectra, write_rollout
 from hero.study.records import (
     ROLLOUT_COLUMNS,
-    AverageRanks,
     Group,
     MethodRow,
     MetricColumn,
@@ -31,7 +30,6 @@ from hero.study.records import (
     Status,
     StudyResult,
     Summary,
-    Wins,
 )
 
 ERROR = (MetricColumn.of("nrmse@100"),)
@@ -163,19 +161,8 @@ def fake_test(label: str, baseline: str, group: str = TITLE, **facts: Any) -> Pa
     return PairedTest(**{"group": group, "label": label, "baseline": baseline, **found, **facts})
 
 
-def fake_study(
-    *groups: Group, tests: Sequence[PairedTest] = (), methods: Iterable[str] = (), baseline: str = "", **facts: Any
-) -> StudyResult:
-    """The result of a study; with `tests` it has statistics, in which every method won once against every other.
-
-    `baseline` is the name of the method, if that is not its label.
-    """
-    methods = list(methods)
-    wins = [Wins(method=a, against=b, wins=1, ties=1, losses=0, left_out=0) for a in methods for b in methods if a != b]
-    statistics = tuple(
-        Summary(metric="nrmse@100", baseline=baseline or test.baseline, direction="lower", tests=(test,),
-                wins=tuple(wins), ranks=AverageRanks(groups=1))
-        for test in tests
-    )  # fmt: skip
+def fake_study(*groups: Group, tests: Sequence[PairedTest] = (), **facts: Any) -> StudyResult:
+    """The result of a study; each of the `tests` is a summary of its own."""
+    summaries = (Summary(metric="nrmse@100", baseline=one.baseline, direction="lower", tests=(one,)) for one in tests)
     known = {"study": "main", "title": "Main results", "folder": "study-main-1", "columns": ROLLOUT_COLUMNS}
-    return StudyResult(**{**known, "groups": groups, "statistics": statistics, **facts})
+    return StudyResult(**{**known, "groups": groups, "statistics": tuple(summaries), **facts})

@@ -220,26 +220,6 @@ def test_a_pipe_has_one_plain_line_for_each_row(finished: Path, call: Call, monk
         assert str(field.description) in lines[name]
 
 
-def test_runs_are_named_and_found_by_their_names(
-    call: Call, finished: Path, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
-    folders = [runs_dir / name for name in ("burgers-fno-hero-s0-1", "burgers-fno-hero-s0-2")]
-    for folder in folders:
-        shutil.copytree(finished, folder)
-    here = ("--runs", runs_dir)
-    assert call("runs", "rename", "s0-1", "the [bold] one", *here) == (0, f"{folders[0].name}: the [bold] one\n", "")
-    assert_refused(call("runs", "rename", "s0-2", "two\nlines", *here), "one line of text")
-    line = next(line for line in call("runs", *here)[1].splitlines() if folders[0].name in line)
-    assert "the [bold] one" in line
-    named, other = json.loads(call("runs", "--json", *here)[1])
-    assert (named["run"], named["name"], named["status"]) == (folders[0].name, "the [bold] one", "finished")
-    assert named["metrics"]["test"] == json.loads((finished / "metrics.json").read_text())["test"]
-    assert other["name"] == ""
-    assert call("runs", "rename", "the [bold] one", "", *here)[0] == 0
-    assert not (folders[0] / "label.json").exists()
-
-
 def test_runs_are_removed_only_if_wanted_and_unused(
     call: Call, finished: Path, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -393,7 +373,7 @@ COMPLETED = {
     "hero study abl": {"ablation"},
     "hero evaluate ": {"a-run", "b-run"},
     "hero train --resume b": {"b-run"},
-    "hero runs r": {"rm", "rename"},
+    "hero runs r": {"rm"},
     "hero runs rm b": {"b-run"},
     "hero train burgers --set train.val": {"train.validate_every="},
     "hero settings recur": {"recurrent"},

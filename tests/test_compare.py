@@ -1,4 +1,4 @@
-"""A comparison is fair (shared weights, batches, budget), can be had again, and says what its runs measured."""
+"""A comparison is fair (shared weights and batches), can be had again, and says what its runs measured."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ import pytest
 import torch
 
 import hero
-import hero.study.compare as module
 from conftest import TINY, Call, tiny
 from hero.cli.options import seed_numbers
 from hero.errors import HeroError
-from hero.files import write_json
 from hero.runs.config import PRESETS, RECOMMENDED, make_config
 from hero.runs.folder import Run
 from hero.runs.log import Log, TrainingRecord, ValidationRecord
 from hero.strategies import STRATEGIES
-from hero.study.collect import Places
-from hero.study.compare import at_cost, logged_seconds, plan_comparison, relative_costs
+from hero.study.collect import Plan
+from hero.study.compare import logged_seconds, plan_comparison
 from hero.study.cost.count import empty_windows
-from hero.study.plans import strategy_rows
 from hero.study.records import FILE, StudyResult
 
 NAMES = ["push_forward", "hero"]
@@ -40,51 +37,16 @@ def test_a_seed_shares_weights_and_batches(name: str) -> None:
     assert not torch.equal(empty_windows(other).indices(0), empty_windows(base).indices(0))
 
 
-def test_the_baseline_is_push_forward_or_the_first(tmp_path: Path) -> None:
-    folders = {
-        plan_comparison(TINY, NAMES, seeds, tmp_path, tmp_path, baseline=baseline).folder
-        for seeds, baseline in (([0], None), ([0], "push_forward"), ([0], "hero"), ([0, 1], None))
-    }
-    assert len(folders) == 3
-    assert module.checked_baseline(["hero", "push_forward"], [0], "steps", None) == "push_forward"
-    assert module.checked_baseline(["hero", "one_step"], [0], "steps", None) == "hero"
-    assert module.checked_baseline(["hero", "one_step"], [0], "steps", "one_step") == "one_step"
-    with pytest.raises(HeroError, match="budget"):
-        module.checked_baseline(["hero"], [0], "time", None)
+def test_the_baseline_is_push_forward_or_the_first() -> None:
+    def plan(baseline: str | None, *names: str) -> Plan:
+        return plan_comparison(TINY, names or NAMES, [0], baseline)
 
-
-def test_equal_compute_gives_updates_by_cost(tmp_path: Path) -> None:
-    settings = {"task.name": "burgers", **TINY, "train.steps": 1000, "train.warmup": 50}
-    names = ["push_forward", "one_step", "hero"]
-    base, *others = (make_config(overrides={**settings, "strategy": name}).run_id() for name in names)
-    costs = {"baseline": base, "costs": dict(zip(others, (0.3, 1.6), strict=True))}
-    write_json(tmp_path / "costs.json", costs)
-    planned = plan_comparison(settings, names, [0], tmp_path, tmp_path, "compute", out=tmp_path)
-    configs = {config.strategy: config for config in planned.configs}
-    assert {name: configs[name].train.steps for name in names} == dict(zip(names, (1000, 3333, 625), strict=True))
-    assert [row.note for row in planned.groups[0].rows] == ["1000 updates", "3333 updates", "625 updates"]
-    # A share of the updates goes with them; a setting stays.
-    assert configs["hero"].to_dict()["hero"]["start"] == 250
-    assert {config.train.warmup for config in configs.values()} == {50}
-    assert at_cost(*strategy_rows("recurrent"), 2.0).note(configs["hero"]).startswith("625 updates; unroll")
-    (group,) = planned.groups
-    (found,) = planned.study.read(group, planned.study.columns, Places(tmp_path, tmp_path, tmp_path))
-    assert [cell and cell.mean for row in found.rows for cell in (row.cells["cost"],)] == [1, 0.3, 1.6]
-    assert "measured before the runs" in found.notes[0]
-
-
-def test_costs_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "out" / "costs.json"
-    planned = plan_comparison(TINY, ["push_forward", "one_step"], [0], tmp_path, tmp_path)
-    (group,) = planned.groups
-    costs = relative_costs(group, "push_forward", tmp_path, path)
-    assert costs["push_forward"] == 1
-    assert 0.02 < costs["one_step"] < 1
-    monkeypatch.setattr(module, "seconds_in_turns", None)
-    assert relative_costs(group, "push_forward", tmp_path, path) == costs
-    path.write_text('{"baseline": "a", "costs": {"b": -1.0}}')
-    with pytest.raises(HeroError, match=r"costs\.json is damaged .*; delete it"):
-        relative_costs(group, "push_forward", tmp_path, path)
+    assert plan(None).folder == plan("push_forward").folder != plan("hero").folder
+    assert plan(None).study.baseline == "push_forward"
+    assert plan(None, "hero", "one_step").study.baseline == "hero"
+    assert plan("one_step", "hero", "one_step").study.baseline == "one_step"
+    with pytest.raises(HeroError, match="baseline"):
+        plan("refiner")
 
 
 def test_logged_seconds_leave_validations_out() -> None:
@@ -122,7 +84,7 @@ def test_by_default_every_strategy_has_the_recipe(call: Call, runs_dir: Path, da
     assert "every strategy with the settings of the preset recipe" in out
     (folder,) = runs_dir.glob("compare-*")
     result = StudyResult.read(folder / FILE)
-    assert (result.study, result.folder, result.title) == ("compare", folder.name, "Comparison at equal steps")
+    assert (result.study, result.folder, result.title) == ("compare", folder.name, "Comparison at equal updates")
     assert result.changed["train.optimizer"] == PRESETS[RECOMMENDED]["train.optimizer"]
     assert [row.label for row in result.rows] == ["FNO-PF (recipe)", "FNO (else recipe)"]
     for row in result.rows:

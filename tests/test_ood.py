@@ -20,8 +20,8 @@ from hero.errors import HeroError
 from hero.evaluation.elsewhere import changed_task, resample
 from hero.evaluation.evaluate import evaluate
 from hero.files import write_atomic
-from hero.paper import shifts as ood
-from hero.paper.shifts import SHIFTS, Shift, shifted
+from hero.paper import studies as ood
+from hero.paper.studies import SHIFTS, Shift, shifted
 from hero.runs.checkpoint import read_weights, save_weights
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run

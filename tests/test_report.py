@@ -53,7 +53,6 @@ from hero.runs.folder import Run
 from hero.runs.log import Log, TrainingRecord, ValidationRecord
 from hero.runs.records import Metrics
 from hero.runs.rollouts import Rollout, read_rollout, write_rollout
-from hero.runs.stored import Label
 from hero.study.collect import published_numbers
 from hero.study.records import ROLLOUT_COLUMNS, Published
 
@@ -441,9 +440,6 @@ def test_no_two_lines_have_the_same_name(run: Path) -> None:
     assert [len(method.runs) for method in panel.methods] == [1, 1, 1]  # a copy is no further seed
     names = (run.name, f"copy-of-{run.name}", f"{run.name}x")
     assert {method.row.label for method in panel.methods} == {f"HERO ({name})" for name in names}
-    Label(name="mine").write(run.parent / names[1] / "label.json")
-    (panel,) = panels(run.parent)
-    assert {method.row.label for method in panel.methods} == {"mine", f"HERO ({names[0]})", f"HERO ({names[2]})"}
     row = fake_row("HERO", [0.25], runs=[run.name])
     result = fake_study(fake_group(row), study="compare", title="Comparison", folder="", seeds=(0,))
     for folder in ("compare-1", "compare-2"):
@@ -459,7 +455,7 @@ def test_a_study_is_shown_with_its_runs_and_failures(run: Path) -> None:
     group = fake_group(hero, fake_row("one-step", [0.3]))
     result = fake_study(group, study="compare", title="Burgers, equal steps", folder="compare-1", seeds=(0, 1))
     result.write(run.parent / "compare-1" / "study.json")
-    for name in ("ranks", "curves-burgers-fno"):
+    for name in ("setting", "curves-burgers-fno"):
         (run.parent / "compare-1" / f"{name}.png").touch()
     data = payload(gather(["compare-1"], run.parent))
     table, runs = data["tables"]
@@ -468,7 +464,7 @@ def test_a_study_is_shown_with_its_runs_and_failures(run: Path) -> None:
     assert "gone failed: no memory" in table.notes
     assert "1 finished run, 1 failed" in " ".join(data["lead"])
     assert any("run one-step-s0 of compare-1 is not in" in notice for notice in data["notices"])
-    assert [list(images) for _, _, images in data["studies"]] == [["ranks"]]  # the page draws curves itself
+    assert [list(images) for _, _, images in data["studies"]] == [["setting"]]  # the page draws curves itself
 
 
 BASE = [0.20, 0.21, 0.19, 0.22, 0.18]

@@ -13,19 +13,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fakes import ERROR, fake_group, fake_row
-from hero.report.content import statistics_tables
-from hero.report.sentences import statistics_notes
-from hero.study.records import Group, MethodRow, Status, Summary, Wins
+from hero.report.content import tests_table
+from hero.report.sentences import test_notes
+from hero.study.records import Group, MethodRow, Status, Summary
 from hero.study.statistics import (
-    average_ranks,
     compare_pairs,
-    critical_difference,
-    friedman,
     holm,
-    joined,
     sign_flip_p,
     summarise,
-    win_rates,
 )
 
 INF = math.inf
@@ -134,91 +129,29 @@ def test_holm_by_hand() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
-@pytest.mark.parametrize(
-    ("methods", "q"),
-    [(2, 1.960), (5, 2.728), (10, 3.164)],
-)
-def test_critical_values_are_those_demsar_prints(methods: int, q: float) -> None:
-    assert critical_difference(methods, 1) / math.sqrt(methods * (methods + 1) / 6) == pytest.approx(q, abs=1.1e-3)
-
-
-# Table 6 of Demšar, "Statistical comparisons of classifiers over multiple data sets" (JMLR 2006): AUC,
-# higher is better.
-# One value has a digit more than printed: the paper ranks it before the one that looks the same.
-DEMSAR = {
-    "C4.5": [0.763, 0.599, 0.954, 0.628, 0.882, 0.936, 0.661, 0.583, 0.775, 1.000, 0.940, 0.619, 0.972, 0.957],
-    "C4.5+m": [0.768, 0.591, 0.971, 0.661, 0.888, 0.931, 0.668, 0.583, 0.838, 1.000, 0.962, 0.666, 0.981, 0.978],
-    "C4.5+cf": [0.771, 0.590, 0.968, 0.654, 0.886, 0.916, 0.609, 0.563, 0.866, 1.000, 0.965, 0.614, 0.9751, 0.946],
-    "C4.5+m+cf": [0.798, 0.569, 0.967, 0.657, 0.898, 0.931, 0.685, 0.625, 0.875, 1.000, 0.962, 0.669, 0.975, 0.970],
-}
-
-
-def test_average_ranks_are_those_of_demsars_example() -> None:
-    titles = [str(i) for i in range(14)]
-    means = {name: dict(zip(titles, values, strict=True)) for name, values in DEMSAR.items()}
-    found = average_ranks(means, titles, "higher")
-    ranks = {entry.method: entry.rank for entry in found.methods}
-    assert ranks == pytest.approx({"C4.5": 3.143, "C4.5+m": 2.000, "C4.5+cf": 2.893, "C4.5+m+cf": 1.964}, abs=5e-4)
-    assert found.critical_difference == pytest.approx(1.25, abs=5e-3)
-    expected = stats.friedmanchisquare(*DEMSAR.values())
-    assert (found.chi2, found.p) == pytest.approx((expected.statistic, expected.pvalue), rel=1e-9)
-    # All differences are below 1.25, as the paper says of Nemenyi's test there.
-    assert found.joined == (("C4.5+m+cf", "C4.5+m", "C4.5+cf", "C4.5"),)
-
-
-@given(st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3), min_size=2, max_size=8))
-def test_friedman_is_scipys_also_with_ties(table: list[list[int]]) -> None:
-    ranks = stats.rankdata(np.array(table), axis=1)
-    found = friedman(ranks)
-    if found is None:
-        assert all(len(set(values)) == 1 for values in table)
-        return
-    expected = stats.friedmanchisquare(*np.array(table).T)
-    assert found == pytest.approx((expected.statistic, expected.pvalue), rel=1e-9, abs=1e-12)
-
-
-def test_joined_methods_are_the_largest_sets_within_the_difference() -> None:
-    assert joined([1.0, 2.0, 2.9, 5.0], list("abcd"), 1.5) == (("a", "b"), ("b", "c"))
-    assert joined([1.0, 1.5, 2.0], list("abc"), 1.5) == (("a", "b", "c"),)
-    assert joined([1.0, 3.0], list("ab"), 1.5) == ()
-
-
-def test_wins_by_hand_with_a_tie_of_diverged_runs_and_a_group_left_out() -> None:
-    means = {"a": {"1": 0.1, "2": INF, "3": 0.3}, "b": {"1": 0.2, "2": INF, "3": 0.2, "4": 0.1}}
-    (forward, _) = win_rates(means)
-    assert forward == Wins(method="a", against="b", wins=1, ties=1, losses=1, left_out=1)
-    assert forward.groups == 3
-
-
 def test_a_study_with_a_clear_order() -> None:
     groups = study(seeds=6)
     found = only(summarise(groups))
     assert len(found.tests) == 8
     assert {(test.method, test.verdict) for test in found.tests} == {("hero", "better"), ("one_step", "worse")}
     assert [test.p_holm for test in found.tests] == holm([test.p for test in found.tests])
-    assert [(entry.method, entry.rank) for entry in found.ranks.methods] == [
-        ("hero", 1), ("push_forward", 2), ("one_step", 3)]  # fmt: skip
-    assert found.ranks.chi2 == pytest.approx(8)  # N (k − 1) where all groups agree
-    assert any(note.startswith("8 comparisons") for note in statistics_notes(found, groups))
+    assert any(note.startswith("8 comparisons") for note in test_notes(found))
 
 
-def test_the_direction_turns_verdicts_wins_and_ranks() -> None:
+def test_the_direction_turns_verdicts() -> None:
     found = only(summarise(study(), direction="higher"))
     assert {(test.method, test.verdict) for test in found.tests} == {("hero", "worse"), ("one_step", "better")}
-    assert found.ranks.methods[0].method == "one_step"
-    assert not any(pair.wins for pair in found.wins if pair.method == "hero")
 
 
-def test_losses_have_their_own_ranks_and_share_the_correction() -> None:
+def test_losses_share_the_correction() -> None:
     of_d = [g.model_copy(update={"loss": "relative"}) for g in study(2)]
     of_mse = [g.model_copy(update={"loss": "mse", "title": f"{g.title}, mse"}) for g in study(3)]
     relative, mse = summarise([*of_d, *of_mse])
     assert (relative.loss, mse.loss) == ("relative", "mse")
-    assert (relative.ranks.groups, mse.ranks.groups) == (2, 3)
     tests = (*relative.tests, *mse.tests)
     assert [test.p_holm for test in tests] == holm([test.p for test in tests])
     assert relative.corrected == mse.corrected == len(tests) == 10
-    assert any(note.startswith("10 comparisons") for note in statistics_notes(mse, of_mse))
+    assert any(note.startswith("10 comparisons") for note in test_notes(mse))
     assert [test.p_holm for test in relative.tests] != [test.p_holm for test in only(summarise(of_d)).tests]
 
 
@@ -250,32 +183,18 @@ def test_the_baseline_is_a_method_or_a_label() -> None:
 
     groups = [of("FNO"), of("Trans.")]
     found = only(summarise(groups))
-    assert {entry.method for entry in found.ranks.methods} == {"push_forward", "HERO", "without lag"}
     assert [test.label for test in found.tests] == ["HERO", "without lag"] * 2
-    assert any("not independent" in note for note in statistics_notes(found, groups))
     assert {test.baseline for test in only(summarise(groups, baseline="HERO")).tests} == {"HERO"}
     assert len(only(summarise(groups[:1], baseline="FNO-PF")).tests) == 2
 
 
-def test_groups_without_all_methods_are_left_out_of_the_ranks_and_counted() -> None:
-    lacking = group("Task 9, FNO", row("push_forward", sample(5)), row("hero", sample(5, 0.5)), row("one_step", []))
-    found = only(summarise([*study(3), lacking]))
-    assert found.ranks.groups == 3
-    assert found.ranks.left_out == ("Task 9, FNO",)
-    pairs = {(pair.method, pair.against): pair for pair in found.wins}
-    assert (pairs["hero", "one_step"].groups, pairs["hero", "one_step"].left_out) == (3, 1)
-    assert (pairs["hero", "push_forward"].groups, pairs["hero", "push_forward"].left_out) == (4, 0)
-
-
 def test_nothing_to_compare_is_empty_and_no_baseline_is_said() -> None:
-    alone = only(summarise(study(1)))
-    assert (alone.ranks.methods, len(alone.tests)) == ((), 2)
     assert summarise([]) == ()
     assert summarise([group("Burgers", row("hero", [0.1, 0.2]))]) == ()
     assert summarise([group("Burgers", row("hero", [0.1]), row("push_forward", []))]) == ()
     found = only(summarise(study(), baseline="refiner"))
     assert found.tests == ()
-    assert any("No test was made: PDE-Refiner" in note for note in statistics_notes(found, study()))
+    assert any("No test was made: PDE-Refiner" in note for note in test_notes(found))
 
 
 def with_divergence() -> list[Group]:
@@ -291,14 +210,11 @@ def with_divergence() -> list[Group]:
     return groups
 
 
-def test_diverged_runs_are_in_tests_ranks_and_tables() -> None:
+def test_diverged_runs_are_in_tests_and_tables() -> None:
     found = only(summarise(with_divergence()))
     test = found.tests[0]
     assert (test.diverged, test.baseline_diverged, test.ratio, test.n) == (1, 0, INF, 5)
     assert test.p == test.sign_flip_p
-    assert found.ranks.groups == 4
-    pairs = {(pair.method, pair.against): pair for pair in found.wins}
-    assert pairs["hero", "one_step"].losses == 1  # the group in which hero diverged
-    text = "".join(table.to_markdown() for table in statistics_tables(found))
+    text = tests_table(found).to_markdown()
     assert "| ∞ | 1 diverged | – |" in text
     assert "base: 1 diverged" in text

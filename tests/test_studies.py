@@ -18,15 +18,12 @@ from matplotlib.image import imread
 from conftest import TINY, Call, options, tiny
 from fakes import fake_metrics
 from hero.cli import main
-from hero.data.windows import Trajectories
-from hero.evaluation.measure import Trained
 from hero.method.metrics import METRICS
 from hero.paper import cost
-from hero.paper import shifts as ood
+from hero.paper import studies as ood
 from hero.paper.cost import COST_NOTE
 from hero.paper.landscape import stored_landscape
 from hero.paper.numbers import _paper, published_row
-from hero.paper.rollout import predicted
 from hero.report import write_study
 from hero.report.content import study_latex, study_markdown
 from hero.report.listing import missing_word, study_number
@@ -188,7 +185,7 @@ def test_the_files_say_the_same(studied: Path) -> None:
             assert ours in text
     assert "Set for all rows: task.resolution = 32" in text
     figures = sorted(path.name for path in folder.glob("*.png"))
-    assert figures == ["curves-burgers-fno-relative.png", "curves-dispersion-fno-relative.png", "ranks-relative.png"]
+    assert figures == ["curves-burgers-fno-relative.png", "curves-dispersion-fno-relative.png"]
     (summary,) = result.statistics
     assert (summary.loss, summary.metric, summary.baseline) == ("relative", "nrmse@100", "push_forward")
     for name in figures:
@@ -401,24 +398,15 @@ def test_a_study_of_a_setting_from_python(runs_dir: Path, data_dir: Path) -> Non
     assert [row.label for row in group.rows] == ["FNO-PF", *(f"HERO (R={r})" for r in (1, 2, 4, 8))]
     assert [row.note for row in group.rows] == ["", "8, 9, …, 19", "8, 10, …, 18", "8, 12, 16", "8, 16"]
     folder = folder_of(runs_dir, "refresh")
-    figures = write_study(folder, result, runs_dir, data_dir)
-    assert [path.name for path in figures] == [
-        "curves-burgers-fno-relative.png", "setting-burgers-fno-relative.png"]  # fmt: skip
-    assert imread(figures[1]).shape[1] > 1000
+    assert [path.name for path in write_study(folder, result, runs_dir)] == ["curves-burgers-fno-relative.png"]
     assert "| HERO (R=4) | 8, 12, 16 |" in (folder / "table.md").read_text()
 
 
-def test_predictions_in_the_figure_are_those_that_were_measured(again: Path, data_dir: Path) -> None:
+def test_the_rollout_figure(again: Path, data_dir: Path) -> None:
     chosen: dict[str, Any] = {"overrides": TINY, "tasks": ["burgers"], "strategies": NAMES, "seeds": SEEDS}
     result = studied_here("rollout_figure", again, data_dir, **chosen)
     out = folder_of(again, "rollout_figure")
-    assert write_study(out, result, again, data_dir) == [out / "rollout-burgers-fno.png"]
-    config = tiny(strategy="hero", seed=1)
-    found = Trained(again / config.run_id(), data_dir)
-    test = found.data("test").states[:1]
-    u, truth = predicted(found, Trajectories(test), 100), test[0, 100].numpy()
-    measured = np.linalg.norm(u - truth) / np.linalg.norm(truth)
-    assert measured == pytest.approx(found.run.errors.score[0, 99], rel=1e-5)
+    assert write_study(out, result, again) == [out / "rollout-burgers-fno.png"]
 
 
 def test_the_landscape_reads_the_kept_checkpoints_of_the_main_study(again: Path, data_dir: Path) -> None:
@@ -436,7 +424,7 @@ def test_the_landscape_reads_the_kept_checkpoints_of_the_main_study(again: Path,
         assert mean_of(row, "nrmse@40") == errors[39]
         assert row.cells["nrmse@160"] is None  # these rollouts have 100 steps
     out = folder_of(again, "landscape")
-    assert write_study(out, result, again, data_dir) == [out / f"landscape-{folder.name}.png"]
+    assert write_study(out, result, again) == [out / f"landscape-{folder.name}.png"]
     assert result_sentences(result) == []  # no contest between the checkpoints of one run
     assert result.statistics == ()
     measured = modified("*/landscape.json")

@@ -28,7 +28,7 @@ def result() -> StudyResult:
     a, b = row("a", 1.0, math.inf), row("b", 0.5, 0.25, paper=Published(mean=0.75))
     rows = a.model_copy(update={"runs": (*a.runs, lost)}), b
     test = fake_test("a", "b", "g", ratio=math.inf, interval=None, diverged=1, t_p=None)
-    return fake_study(fake_group(*rows, title="g"), tests=[test], methods="ab", changed={"train.steps": 20})
+    return fake_study(fake_group(*rows, title="g"), tests=[test], changed={"train.steps": 20})
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
@@ -50,9 +50,8 @@ def test_cells_and_their_best() -> None:
     assert cell.mean == 0.375 == group.best(column)
     assert fake_group(row("a", 1.0), row("b"), row("c", 1.0)).best(column) is None
     assert fake_group(row("a", math.inf), row("b", math.inf)).best(column) is None
-    (test,), (wins, _) = result().statistics[0].tests, result().statistics[0].wins
+    (test,) = result().statistics[0].tests
     assert (test.p, test.n) == (0.5, 2)
-    assert wins.groups == 2
 
 
 @pytest.mark.parametrize("damage", ['{"study": "main"}', "no JSON", '{"version": 99}'])

@@ -127,7 +127,6 @@ def compare(
     *,
     model: nn.Module | str = "fno",
     steps: int | None = None,
-    budget: str = "steps",
     baseline: str | None = None,
     workers: int = 0,
     runs: Place = "runs",
@@ -159,7 +158,7 @@ def compare(
         raise HeroError(f"{handed[0]} is known in this process alone; use workers=0.")
     numbers = range(seeds) if isinstance(seeds, int) else list(seeds)
     merged = merge_settings(preset, None, values)
-    plan = plan_comparison(merged, list(strategies), numbers, Path(runs), Path(data_dir), budget, baseline)
+    plan = plan_comparison(merged, list(strategies), numbers, baseline)
     found = run_study(plan, Path(runs), Path(data_dir), Workers(workers))
     if found.failed and not any(row.finished for row in found.rows):
         raise HeroError(next(iter(found.failed.values())))

@@ -58,9 +58,7 @@ STUDY_FIGURES: Registry[Any] = Registry(
     "kind of figures",
     {
         "curves": "hero.report.figures.runs:curves",
-        "setting": "hero.report.figures.runs:setting",
-        "none": "hero.report.figures.runs:no_figures",
-        "rollout": "hero.paper.rollout:rollout_figures",
+        "rollout": "hero.report.figures.runs:rollouts",
         "landscape": "hero.paper.landscape:landscape_figures",
     },
 )
@@ -81,8 +79,6 @@ LOGGERS: Registry[Any] = Registry(
     },
 )
 FORMATS: Registry[Any] = Registry("format", dict.fromkeys(("onnx", "torch", "aot"), "hero.deploy.exported:FORMATS"))
-BUDGETS = ("steps", "compute")
-"""What a comparison keeps equal."""
 PRESETS: Registry[dict[str, Any]] = Registry(
     "preset",
     {

@@ -102,10 +102,11 @@ class Result:
 
     def plot(self) -> Figure:
         """The error along the rollout, and one predicted state next to the truth."""
-        from hero.report.figures.runs import result_figure
+        from hero.report.figures.runs import errors_chart, result_figure
 
-        source, scoring = self.config.source, self.config.scoring
-        return result_figure(source.title, self.run.errors, self.run.rollout, source, scoring)
+        source, errors, rollout = self.config.source, self.run.errors, self.run.rollout
+        drawn = {"prediction": (rollout, errors)} if rollout else {}
+        return result_figure(errors_chart(source.title, errors), drawn, source, self.config.scoring)
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -152,8 +153,7 @@ class Comparison:
         from hero.report.figures.runs import group_curves
 
         (group,) = self.study.groups
-        tests = [test for summary in self.study.statistics for test in summary.tests]
-        return curves_figure(error_chart(group.title, group_curves(group, self.runs)), tests)
+        return curves_figure(error_chart(group.title, group_curves(group, self.runs)))
 
     def __repr__(self) -> str:
         return f"<hero comparison of {', '.join(row.strategy for row in self.study.rows)} in {self.path}>"

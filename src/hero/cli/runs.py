@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def list_runs(context: typer.Context, where: Folders, as_json: AsJson = False) -> None:
-    """List the runs; remove or rename them."""
+    """List the runs, or remove some."""
     if context.invoked_subcommand:
         if any(str(context.get_parameter_source(name)).endswith("COMMANDLINE") for name in context.params):
             action = context.invoked_subcommand
@@ -30,21 +30,17 @@ def list_runs(context: typer.Context, where: Folders, as_json: AsJson = False) -
     listed: list[ListedRun] = []
     notices: list[str] = []
     for run in map(stored.StoredRun, stored.list_runs(where.runs)):
-        metrics, status, label = None, "unreadable", stored.Label()
+        metrics, status = None, "unreadable"
         try:
             metrics = run.metrics
             status = "finished" if metrics else run.status
             notices += filter(None, [None if metrics else run.log.notice])
-            label = run.label
         except HeroError as error:
             notices.append(str(error))
-        listed.append(ListedRun(run.name, metrics, status, label))
+        listed.append(ListedRun(run.name, metrics, status))
     if as_json:
         show_json(
-            [
-                {"run": name, **label.model_dump(), "status": status, "metrics": found and found.model_dump()}
-                for name, found, status, label in listed
-            ]
+            [{"run": name, "status": status, "metrics": found and found.model_dump()} for name, found, status in listed]
         )
     elif listed:
         show(runs_table(listed))
@@ -80,19 +76,6 @@ def remove(
 def is_agreed(question: str) -> bool:
     print(visible(question), "[y/N] ", end="", flush=True)
     return bool(sys.stdin) and sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-def rename(
-    run: RunName,
-    name: Annotated[str, argument("NAME", "Its name in tables and pages; '' for none.")],
-    where: Folders,
-) -> None:
-    """Give a run a name; its id and its folder stay."""
-    from hero.runs.stored import StoredRun
-
-    found = StoredRun(where.find(run))
-    found.rename(name)
-    say(f"{found.name}: {found.label.name or 'no name'}")
 
 
 def report(
@@ -183,7 +166,7 @@ def anatomy(
 def show_analysis(run: Path, name: str, found: "Record") -> None:
     """Print an analysis of a run, write its figure into the run folder, and name the command that makes its page."""
     from hero.report.figures.style import save
-    from hero.report.registries import ANALYSES
+    from hero.report.inputs import ANALYSES
     from hero.runs.folder import Run
 
     analysis = ANALYSES[name]
@@ -196,4 +179,4 @@ def show_analysis(run: Path, name: str, found: "Record") -> None:
 
 
 COMMANDS = {"Look at runs": (report, animate, landscape, probe, anatomy)}
-ACTIONS: dict[str, Any] = {"rm": remove, "rename": rename}
+ACTIONS: dict[str, Any] = {"rm": remove}

@@ -162,9 +162,6 @@ def compare(
     backbone: options.Backbone = None,
     size: options.Size = None,
     seeds: Annotated[str, options.SEEDS] = "5",
-    budget: Annotated[
-        str, option("NAME", "Equal for all: updates (steps) or measured time (compute).", parts.BUDGETS)
-    ] = "steps",
     baseline: Annotated[
         str | None, option("NAME", "Compare with this strategy (default push_forward).", parts.STRATEGIES)
     ] = None,
@@ -179,7 +176,7 @@ def compare(
     parts.STRATEGIES.check(*split_names(strategies) or (), baseline)
     values = settings.values("compare", task=task, backbone=backbone, size=size)
     from hero.runs.config import merge_settings
-    from hero.study import compare as comparison
+    from hero.study.compare import plan_comparison
 
     if values.keys() & {"strategy", "seed"}:
         raise HeroError("strategy and seed are compared, not set; use --strategies and --seeds instead of --set.")
@@ -187,7 +184,7 @@ def compare(
     say(f"every strategy with the settings of the preset {preset}", style="dim")
     chosen = merge_settings(preset, settings.config, values), split_names(strategies) or [], options.seed_numbers(seeds)
     built = workers.build()
-    planned = comparison.plan_comparison(*chosen, where.runs, where.data, budget, baseline, out)
+    planned = plan_comparison(*chosen, baseline)
     result = run_plan(planned, where, built, out)
     if json:
         result.write(json)
@@ -246,7 +243,7 @@ def run_plan(
     """
     from hero.report import write_study, write_tables
     from hero.report.content import statistics_tables, study_tables, study_title
-    from hero.report.sentences import result_sentences, statistics_notes, study_notes, study_shortfalls
+    from hero.report.sentences import result_sentences
     from hero.study.records import FILE, StudyResult
     from hero.study.run import run
 
@@ -257,17 +254,11 @@ def run_plan(
         if (out / FILE).is_file():
             write_tables(out, StudyResult.read(out / FILE))
         raise
-    figures = write_study(out, result, where.runs, where.data)
+    figures = write_study(out, result, where.runs)
     say(study_title(result), style="bold")
-    for table in study_tables(result):
+    for table in (*study_tables(result), *statistics_tables(result)):
         show(table)
-    say(*study_notes(result), style="dim")
-    for summary in result.statistics:
-        for table in statistics_tables(summary):
-            show(table)
-        say(*statistics_notes(summary, result.groups), style="dim")
     say(*result_sentences(result))
-    say(*(f"warning: {sentence}" for sentence in study_shortfalls(result)), style="yellow")
     say(f"table: {out / 'table.md'}", *(f"figure: {figure}" for figure in figures))
     say(f"`hero report {out}` writes it as a page", style="dim")
     return result

@@ -1,17 +1,13 @@
 """The cost of runs next to each other: parameters, time and memory of a free rollout, and the rate of training.
 
 Timings are comparable only within one measurement: the strategies take turns, so that a slow moment of the machine
-meets all of them, and medians are kept. Memory is measured in its own process for each run.
+meets all of them, and medians are kept.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -21,16 +17,14 @@ import torch
 
 from hero.console import progress_bar
 from hero.errors import HeroError
-from hero.files import write_atomic
 from hero.method.rollout import rollout
 from hero.models import count_parameters
 from hero.records import Record
-from hero.runs.config import RunConfig, make_config
-from hero.runs.folder import Run, choose_device, versions
+from hero.runs.config import RunConfig
+from hero.runs.folder import choose_device, versions
 from hero.study.collect import Places, PlannedGroup, RunNumbers, finished_row, group_of, paper_of
 from hero.study.cost.measure import TURNS, seconds_in_turns, some_states, wait_for
 from hero.study.records import Group, MetricColumn
-from hero.study.worker import variables_of
 from hero.training.memory import peak_memory, release_memory, reset_peak, resident_memory
 
 COST_NOTE = (
@@ -78,12 +72,12 @@ def measure_costs(configs: Sequence[RunConfig], data_dir: Path, rounds: int = TU
             if runs.keys() <= known.costs.keys():
                 return known
     with progress_bar("measuring costs", len(runs) * (2 * rounds + 2)) as advance:
-        peaks = {}
-        for name, config in runs.items():
-            advance(note=f"{name}: memory")
-            peaks[name] = peak_of_process(config) / 1e6
-        training = seconds_in_turns(runs, data_dir, rounds, advance)
         rollouts = {name: FreeRollout(config, choose_device(config.train.device)) for name, config in runs.items()}
+        peaks = {}
+        for name, free in rollouts.items():
+            advance(note=f"{name}: memory")
+            peaks[name] = peak_of(free) / 1e6
+        training = seconds_in_turns(runs, data_dir, rounds, advance)
         inference = step_seconds_in_turns(rollouts, rounds, advance)
     costs = {
         name: RunCost(
@@ -112,7 +106,7 @@ def conditions(configs: Sequence[RunConfig], rounds: int) -> str:
         f"Measured on {devices} with {threads} thread{'s' if threads > 1 else ''}, batch {batches}, in {rounds} turns "
         f"of all rows; times are medians. Inference is a free rollout of {ROLLOUT_STEPS} steps, its time is for one "
         f"step of the whole batch. Training is {compiled}, its rate averaged over the phases of a run without "
-        "validation. Memory is the peak of the rollout beyond an idle process, in MB of 10⁶ bytes, in its own process."
+        "validation. Memory is what the rollout adds to the process at most, in MB of 10⁶ bytes."
     )
 
 
@@ -147,38 +141,15 @@ def step_seconds_in_turns(
     return seconds
 
 
-SMALL = {"task.name": "burgers", "task.resolution": 16, "backbone.width": 2, "backbone.modes": 2, "train.batch": 2}
-"""A rollout that needs hardly any memory but all libraries."""
-GIVE_BACK_AT_ONCE = {"MALLOC_MMAP_THRESHOLD_": "65536"}
-"""glibc otherwise keeps some freed buffers: the same rollout then peaked at 85 or at 98 MB."""
-CHILD = "import sys; from hero.paper.cost import print_peak; print_peak(sys.argv[1])"
-
-
-def peak_of_process(config: RunConfig) -> int:
-    """Bytes that `print_peak` prints in its own process, which holds nothing of earlier work."""
-    variables = variables_of(config, torch.get_num_threads(), None) | GIVE_BACK_AT_ONCE
-    with tempfile.TemporaryDirectory() as folder:
-        write_atomic(Run(Path(folder)).config_file, config.to_toml().encode())
-        ended = subprocess.run(
-            [sys.executable, "-c", CHILD, folder], env=os.environ | variables, capture_output=True, text=True
-        )
-    if ended.returncode:
-        reason = (ended.stderr.strip().splitlines() or [f"code {ended.returncode}"])[-1]
-        raise HeroError(f"the memory of {config.run_id()} cannot be measured: its process ended with {reason}.")
-    return int(ended.stdout.splitlines()[-1])
-
-
-def print_peak(folder: str) -> None:
-    """Roll out and print the most bytes that the rollout held, without the bytes of the idle process."""
-    config = Run(Path(folder)).config
-    device = choose_device(config.train.device)
-    small = make_config(overrides={"strategy": config.strategy, **SMALL})
-    FreeRollout(small, device)(2)  # loads libraries
+def peak_of(free: FreeRollout) -> int:
+    """The most bytes that a rollout holds, beyond those that this process holds before it."""
+    device = free.context.states.device
+    free(2)  # loads libraries
     release_memory()
     before = torch.cuda.memory_allocated(device) if device.type == "cuda" else resident_memory() or 0
     reset_peak(device)
-    FreeRollout(config, device)(ROLLOUT_STEPS)
-    print((peak_memory(device) or 0) - before)
+    free(ROLLOUT_STEPS)
+    return (peak_memory(device) or 0) - before
 
 
 def read_costs(group: PlannedGroup, columns: Sequence[MetricColumn], places: Places) -> Iterator[Group]:

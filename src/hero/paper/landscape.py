@@ -17,7 +17,7 @@ from hero.evaluation.measure import Trained
 from hero.method.distance import EPS
 from hero.records import Record
 from hero.report.figures.style import BLACK, GREY, new_figure
-from hero.report.registries import Analysis
+from hero.report.inputs import Analysis
 from hero.report.tables import format_number
 from hero.runs.checkpoint import load_kept
 from hero.runs.folder import Run
@@ -166,9 +166,7 @@ def stored_landscape(run: Path, data_dir: Path) -> Landscape:
     return measure_landscape(run, data_dir)
 
 
-def landscape_figures(
-    result: StudyResult, group: Group, name: str, runs_dir: Path, data_dir: Path
-) -> Iterator[tuple[str, Figure]]:
+def landscape_figures(result: StudyResult, group: Group, name: str, runs_dir: Path) -> Iterator[tuple[str, Figure]]:
     """The figure of `hero landscape` for each run of a group, whose rows share them."""
     for name, entry in {run.run: run for row in group.rows for run in row.finished}.items():
         found = Landscape.read(runs_dir / name / "landscape.json")

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from hero.method.candidates import CANDIDATES
 from hero.paper.theory import Probe, ProbePoint
 from hero.report.figures.style import BLACK, GREY, MARKERS, candidate_colours, new_figure
+from hero.report.inputs import Analysis
 from hero.report.listing import titles_of
-from hero.report.registries import Analysis
 from hero.report.tables import MISSING, Column, Row, Table, Text, format_number
 
 

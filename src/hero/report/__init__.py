@@ -36,14 +36,14 @@ def write_tables(out: Path, result: StudyResult) -> None:
     result.write(out / FILE)
 
 
-def write_study(out: Path, result: StudyResult, runs_dir: Path, data_dir: Path) -> list[Path]:
+def write_study(out: Path, result: StudyResult, runs_dir: Path) -> list[Path]:
     """Write the tables and figures of a study into `out`; returns the figures."""
     from hero.report.figures.runs import study_figures
     from hero.report.figures.style import save_png_and_pdf
 
     write_tables(out, result)
     written = []
-    for name, figure in study_figures(result, runs_dir, data_dir):
+    for name, figure in study_figures(result, runs_dir):
         save_png_and_pdf(figure, out, name)
         written.append(out / f"{name}.png")
     return written

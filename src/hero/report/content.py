@@ -11,6 +11,7 @@ import io
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hero.method.metrics import Metric, scoring_of
@@ -28,9 +29,9 @@ from hero.report.sentences import (
     finetuning_sentence,
     numbered,
     run_shortfalls,
-    statistics_notes,
     study_notes,
     study_shortfalls,
+    test_notes,
 )
 from hero.report.tables import (
     MISSING,
@@ -141,12 +142,16 @@ def study_title(result: StudyResult) -> str:
 
 
 def study_tables(result: StudyResult) -> list[Table]:
-    """A table for each task, with a section for each of its backbones, losses or shifts: one for all would be long."""
+    """A table for each task, with a section for each of its backbones, losses or shifts: one for all would be long.
+
+    The last one has the notes of the study.
+    """
     tasks = itertools.groupby(result.groups, key=lambda group: group.task)
     tables = []
     for groups in (list(found) for _, found in tasks):
         tables.append(group_table(groups, result.columns))
         tables += [channel_table(group, result.columns) for group in groups if any(r.channels for r in group.rows)]
+    tables[-1] = replace(tables[-1], notes=study_notes(result), warnings=study_shortfalls(result))
     return tables
 
 
@@ -196,17 +201,12 @@ def row_label(row: records.MethodRow) -> str:
 
 
 def study_markdown(result: StudyResult) -> str:
-    """A table for each task, the notes, and the statistics."""
+    """The tables of a study and of its statistics, each with its notes."""
     parts = [f"# {study_title(result)}"]
-    for table in study_tables(result):
+    for table in (*study_tables(result), *statistics_tables(result)):
         parts += [f"## {table.title}", table.to_markdown().rstrip()]
-    warned = [f"warning: {sentence}" for sentence in study_shortfalls(result)]
-    parts.append("\n".join(f"- {note}" for note in (*warned, *study_notes(result))))
-    for summary in result.statistics:
-        parts.append(f"## Statistics{f', loss {summary.loss}' if summary.loss else ''}")
-        for table in statistics_tables(summary):
-            parts += [f"### {table.title}", table.to_markdown().rstrip()]
-        parts.append("\n".join(f"- {note}" for note in statistics_notes(summary, result.groups)))
+        notes = [*(f"warning: {sentence}" for sentence in table.warnings), *table.notes]
+        parts += ["\n".join(f"- {note}" for note in notes)] if notes else []
     return "\n\n".join(parts) + "\n"
 
 
@@ -239,11 +239,9 @@ def study_csv(result: StudyResult) -> str:
     return buffer.getvalue()
 
 
-def statistics_tables(summary: Summary) -> list[Table]:
-    """Paired tests, win rates and average ranks, as far as there are any."""
-    ranks = [(method_title(one.method), f"{one.rank:.2f}") for one in summary.ranks.methods]  # best first
-    ranked = Table.of_words("Average ranks", ("Method", "Average rank"), ranks, numbers=True)
-    return [table for table in (tests_table(summary), wins_table(summary), ranked) if table.rows]
+def statistics_tables(result: StudyResult) -> list[Table]:
+    """The paired tests of a study: a table for each loss."""
+    return [tests_table(summary) for summary in result.statistics]
 
 
 def tests_table(summary: Summary) -> Table:
@@ -272,24 +270,5 @@ def tests_table(summary: Summary) -> Table:
         ]
         rows.append(Row(cells, section=f"{test.group}, {numbered(test.n, 'seed')}"))
     loss = f", {summary.loss} loss" if summary.loss else ""
-    return Table(f"{metric_title(summary.metric)}: ratio to {method_title(summary.baseline)}{loss}", columns, rows)
-
-
-def wins_table(summary: Summary) -> Table:
-    """Wins of the row against the column where both were run; ties count half. It is empty for a single group."""
-    pairs = {(pair.method, pair.against): pair for pair in summary.wins if pair.groups + pair.left_out > 1}
-    methods = list(dict.fromkeys(method for method, _ in pairs))
-
-    def cell(a: str, b: str) -> Number:
-        pair = pairs.get((a, b))
-        if pair is None or not pair.groups:
-            return Number(None)
-        wins = pair.wins + pair.ties / 2
-        return Number(wins, shown=f"{wins:g}/{pair.groups}")
-
-    # Numbers in the place of names, so that many columns fit a narrow screen.
-    columns = [Column("Method", words=True), *(Column(str(i + 1)) for i in range(len(methods)))]
-    rows = [
-        Row([Text(f"{i}: {method_title(a)}"), *(cell(a, b) for b in methods)]) for i, a in enumerate(methods, start=1)
-    ]
-    return Table("Groups won by the row against the column", columns, rows)
+    title = f"{metric_title(summary.metric)}: ratio to {method_title(summary.baseline)}{loss}"
+    return Table(title, columns, rows, test_notes(summary))

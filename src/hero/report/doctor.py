@@ -21,7 +21,7 @@ from hero.report.figures.charts import BANDS, Across, Chart, Curve, charts_figur
 from hero.report.figures.fields import states_figure
 from hero.report.figures.style import BLACK, BLUE, COLOURS, GREY, ORANGE, VERMILION, new_figure
 from hero.report.tables import Column, Number, Row, Table, Text, format_number
-from hero.report.views import Scale, View, named
+from hero.report.views import Picture, Scale, View, named
 from hero.study.cost.count import readable
 
 SIGNS = {"ok": "✓ ok", "note": "• note", "warning": "! warning", "problem": "✗ problem"}
@@ -164,10 +164,10 @@ def fields_figure(found: Diagnosis, recording: Recording) -> Figure:
     if recording.mask is not None:
         states = np.where(recording.mask[:count], states, np.nan)
     states = view.arranged(states[..., states.shape[-1] // 2] if states.ndim == 5 else states)
-    rows = {
-        one.name: (states[:, c], Scale.of(states[:, c], named(one.name, one.unit)))
+    rows = [
+        Picture.of(one.name, states[:, c], Scale.of(states[:, c], named(one.name, one.unit)))
         for c, one in enumerate(recording.channels[:count])
-    }
+    ]
     time = named("time", found.time_unit), found.dt * max(frames)
     return states_figure(f"{_name(found)}: trajectory 0", rows, view, time, [f"frame {n}" for n in frames])
 

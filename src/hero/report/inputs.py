@@ -6,28 +6,54 @@ there and finished.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from hero import parts
+from hero.config.registry import Registry
 from hero.errors import HeroError
 from hero.method.measures import diverged
 from hero.method.metrics import Scoring
 from hero.records import Record
-from hero.report.registries import ANALYSES
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
 from hero.runs.log import Log
 from hero.runs.records import Before, Errors, Metrics
 from hero.runs.rollouts import Rollout
-from hero.runs.stored import Label, find_run, list_runs
-from hero.study.records import FILE, StudyResult
+from hero.runs.stored import find_run, list_runs
+from hero.study.records import FILE, Group, StudyResult
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from hero.report.tables import Table
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """How an analysis of a trained run, kept as `NAME.json` in its folder, is read and shown."""
+
+    record: type[Record]
+    title: str
+    """The heading on the page."""
+    caption: str
+    """How to read the figure."""
+    figure: Callable[[Any, RunConfig], Figure]
+    sentences: Callable[[Any], Sequence[str]]
+    table: Callable[[Any], Table] | None = None
+
+
+ANALYSES: Registry[Analysis] = parts.ANALYSES
+StudyFigures = Callable[[StudyResult, Group, str, Path], Iterator[tuple[str, "Figure"]]]
+"""The figures of a group by name, from the result, the group, a name for it and the folder of runs."""
+STUDY_FIGURES: Registry[StudyFigures] = parts.STUDY_FIGURES
 
 
 def tried(read: Callable[[], T], notices: list[str]) -> T | None:
@@ -83,7 +109,6 @@ class ReportedRun:
     """By name, those of `ANALYSES` that were made of the run."""
     before: Before | None
     """The checkpoint that it was fine-tuned from."""
-    label: Label
 
     @property
     def name(self) -> str:
@@ -184,7 +209,6 @@ class ReportInputs:
             tried(lambda: Curves.of(run.errors, run.config.source.channel_names), self.notices),
             {name: found for name, found in analyses.items() if found},
             before,
-            tried(lambda: run.label, self.notices) or Label(),
         )
 
     def add_study(self, path: Path, runs_dir: Path) -> None:

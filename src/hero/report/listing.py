@@ -14,7 +14,6 @@ from hero.errors import HeroError
 from hero.method.metrics import Metric, Scoring, metric_named
 from hero.report.tables import MISSING, Cell, Column, Number, Row, Table, Text
 from hero.runs.records import Metrics
-from hero.runs.stored import Label
 from hero.study.records import MethodRow, MetricColumn, SeedCell, rollout_columns
 
 BASELINE_TITLES = {"persistence": "First state kept", "mean": "Mean state"}
@@ -66,7 +65,6 @@ class ListedRun(NamedTuple):
     name: str
     metrics: Metrics | None
     status: str = ""
-    label: Label = Label()
 
 
 def runs_table(runs: Iterable[ListedRun], title: str = "") -> Table:
@@ -80,7 +78,6 @@ def runs_table(runs: Iterable[ListedRun], title: str = "") -> Table:
     main = {key for scoring in scorings for key in (f"test_{scoring.gm}", scoring.last)}  # on a narrow screen too
     columns = [
         Column("Run", words=True),
-        Column("Name", words=True, optional=True),
         Column("Seed", minor=True),
         Column("Updates", meaning="Optimiser steps that the run has made.", minor=True),
         *(replace(column_of(column, of[0]), minor=column.key not in main) for column, of in measured),
@@ -89,8 +86,8 @@ def runs_table(runs: Iterable[ListedRun], title: str = "") -> Table:
         Column("Status", words=True, optional=True),
     ]
     rows = []
-    for name, found, status, label in runs:
-        cells: list[Cell] = [Number(None) for _ in columns[2:-1]]
+    for name, found, status in runs:
+        cells: list[Cell] = [Number(None) for _ in columns[1:-1]]
         if found:
             splits, steps, lost = {"val": found.val, "test": found.test}, found.training.steps, found.test["diverged"]
             cells = [Number(found.seed, shown=str(found.seed)), Number(steps, shown=str(steps))]
@@ -100,7 +97,7 @@ def runs_table(runs: Iterable[ListedRun], title: str = "") -> Table:
             ]
             cells.append(Number(lost, shown=f"{lost:.0f} of {found.trajectories}"))
             cells.append(Number(found.training.seconds))
-        rows.append(Row([Text(name), Text(label.name), *cells, Text(status)]))
+        rows.append(Row([Text(name), *cells, Text(status)]))
     return Table(title, columns, rows).compact()
 
 

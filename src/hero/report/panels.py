@@ -19,7 +19,7 @@ from hero.models import BACKBONES
 from hero.report.inputs import Curves, ReportedRun, ReportInputs
 from hero.report.listing import method_title, title_of
 from hero.strategies import STRATEGIES
-from hero.study.collect import PlannedRow, RunNumbers, finished_row, numbers_of, published_numbers
+from hero.study.collect import PlannedRow, finished_row, numbers_of, published_numbers
 from hero.study.records import (
     Group,
     MethodRow,
@@ -141,18 +141,17 @@ def _row(label: str, runs: Sequence[ReportedRun], columns: Sequence[MetricColumn
     paper = published_numbers(runs[0].config) if runs[0].metrics.scoring == scoring else {}
     planned = PlannedRow(label, label, runs[0].config.strategy, tuple(run.config for run in runs))
     entries = [RunEntry(seed=run.config.seed, run=run.name, status="finished") for run in runs]
-    return finished_row(planned, columns, [_measured(run, columns, scoring) for run in runs], entries, (paper, ()))
-
-
-def _measured(run: ReportedRun, columns: Sequence[MetricColumn], scoring: Scoring) -> RunNumbers:
-    """The numbers of a run; how many rollouts diverged is known without reading the errors again."""
-    found = numbers_of(run.metrics, run.errors_in(scoring), columns, scoring)
-    lost, rollouts = int(run.metrics.test["diverged"]), run.metrics.trajectories
-    return dataclasses.replace(found, diverged=lost, rollouts=rollouts)
+    return finished_row(
+        planned,
+        columns,
+        [numbers_of(run.metrics, run.errors_in(scoring), columns, scoring) for run in runs],
+        entries,
+        (paper, ()),
+    )
 
 
 def _methods(runs: Sequence[ReportedRun]) -> Iterator[tuple[str, list[ReportedRun]]]:
-    """The runs by label, strategies in the order of their registry, a user's own last; a name that people gave wins."""
+    """The runs by label, strategies in the order of their registry, a user's own last."""
     order = {name: place for place, name in enumerate(STRATEGIES)}
 
     def place(run: ReportedRun) -> tuple[int, str, str]:
@@ -165,9 +164,7 @@ def _methods(runs: Sequence[ReportedRun]) -> Iterator[tuple[str, list[ReportedRu
         settings = _settings_told([flat(seeds[0].config.to_dict()) for seeds in found])
         told = [", ".join(filter(None, (recipe, text))) for text in settings]
         titles = [method_title(strategy) + (f" ({text})" if text else "") for text in told]
-        for seeds, title in zip(found, titles, strict=True):
-            given = {run.label.name for run in seeds}  # a name counts if all seeds have it
-            labels.append((given.pop() if len(given) == 1 else "") or title)
+        labels += titles
         methods += found
     twice = {label for label, count in Counter(labels).items() if count > 1}
     for label, seeds in zip(labels, methods, strict=True):

@@ -12,13 +12,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from hero.method.metrics import Scoring, scoring_of
-from hero.models import BACKBONES
 from hero.report.inputs import ReportInputs
-from hero.report.listing import method_title, metric_title, study_number, title_of
+from hero.report.listing import method_title, metric_title, study_number
 from hero.report.tables import format_number, format_p
-from hero.runs.config import RunConfig
 from hero.runs.records import Before, Metrics, Shortfall
-from hero.study.collect import published_numbers
 from hero.study.records import Group, MetricColumn, PairedTest, StudyResult, Summary
 from hero.study.statistics import ALPHA, counted, paired_tests
 
@@ -27,20 +24,13 @@ NAMED = 4
 
 
 def lead(inputs: ReportInputs, results: Sequence[StudyResult]) -> list[str]:
-    """One run in a sentence; else the result of each group, the number of runs, and the conclusion of a study."""
-    if inputs.single:
-        return [summary_sentence(inputs.single.metrics, inputs.single.config)]
+    """The result of each group, the number of runs, and the conclusion of a study."""
     found = [sentence for result in results for sentence in result_sentences(result)]
     found.append(_count_sentence(inputs, results))
     for result in results:
         found += changed_notes(result)
         found += map(tested_sentence, result.statistics if len(result.groups) > 1 else ())
     return found
-
-
-def warnings(inputs: ReportInputs, results: Sequence[StudyResult]) -> list[str]:
-    """What must not be overlooked: runs that are no better than doing nothing."""
-    return run_shortfalls(inputs.single.metrics) if inputs.single else study_shortfalls(*results)
 
 
 def result_sentences(result: StudyResult) -> list[str]:
@@ -66,26 +56,6 @@ def tested_sentence(summary: Summary) -> str:
         f"Of {numbered(len(verdicts), 'comparison')} of {metric_title(summary.metric)} with "
         f"{method_title(summary.baseline)}{loss}, paired by seed and corrected for their number: "
         f"{verdicts.count('better')} better, {verdicts.count('worse')} worse, the rest open."
-    )
-
-
-def summary_sentence(metrics: Metrics, config: RunConfig) -> str:
-    """ "FNO trained with HERO on Burgers: nRMSE@100 0.0310, paper 0.153; 0 of 30 rollouts diverged."
-
-    Of several channels the worst is named.
-    """
-    scoring = metrics.scoring
-    name = scoring.last if scoring.last in metrics.test else scoring.at(1)
-    published = published_numbers(config).get(name)
-    paper = f", paper {published.mean:g}" if published else ""
-    number = format_number(metrics.test.get(name))
-    errors = {channel: numbers[name] for channel, numbers in metrics.channels.items() if name in numbers}
-    channel = max(errors, key=errors.__getitem__) if len(errors) > 1 else ""
-    worst = f", worst channel {channel} {format_number(errors[channel])}" if channel else ""
-    return (
-        f"{title_of(BACKBONES, config.backbone.name)} trained with {method_title(config.strategy)} on "
-        f"{config.source.title}: {metric_title(name)} {number}{paper}{worst}; "
-        f"{metrics.test.get('diverged', 0):.0f} of {metrics.trajectories} rollouts diverged."
     )
 
 
@@ -163,7 +133,7 @@ def study_notes(result: StudyResult) -> list[str]:
         found.append(f"The paper's numbers are left out of {rows}, whose settings are not the paper's: {settings}.")
     found += changed_notes(result)
     for label, first in sorted({(row.label, row.repeats) for row in result.rows if row.repeats}):
-        found.append(f"{label} trains the same loss as {first}: ranks and tests count it once.")
+        found.append(f"{label} trains the same loss as {first}: tests count it once.")
     if any(row.rollouts for row in result.rows):
         found.append("Diverged: test rollouts that left the finite range, over all seeds; they make a mean infinite.")
     found += dict.fromkeys(note for group in result.groups for note in group.notes)
@@ -183,13 +153,8 @@ def changed_notes(result: StudyResult) -> list[str]:
     return [f"Set for all rows: {first_of(changed)}."] if changed else []
 
 
-def statistics_notes(summary: Summary, groups: Sequence[Group]) -> list[str]:
-    """How the tests and ranks were made and how far they reach."""
-    groups = [group for group in groups if group.loss == summary.loss]
-    return [*_test_notes(summary), *_rank_notes(summary, groups)]
-
-
-def _test_notes(summary: Summary) -> list[str]:
+def test_notes(summary: Summary) -> list[str]:
+    """How the tests were made and how far they reach."""
     tests, baseline = summary.tests, method_title(summary.baseline)
     if not tests:
         return [f"No test was made: {baseline} and another method have no seed in common in any group."]
@@ -209,28 +174,6 @@ def _test_notes(summary: Summary) -> list[str]:
             f"{numbered(without, 'comparison')} without a t-test, for a run diverged, there is one seed, no spread or "
             "a value of zero: the sign-flip test decides, with inf worse than anything and a tie of two."
         )
-    return found
-
-
-def _rank_notes(summary: Summary, groups: Sequence[Group]) -> list[str]:
-    ranks = summary.ranks
-    if not ranks.methods:
-        return [
-            f"Average ranks need two groups in which all methods have results, here {ranks.groups}: nothing can be "
-            "said over groups."
-        ]
-    found = [f"All methods tie in all {ranks.groups} groups."]
-    if ranks.p is not None:
-        shown = "differ" if ranks.p < ALPHA else "are not shown to differ"
-        found = [f"Over {ranks.groups} groups the methods {shown} in rank (Friedman p = {ranks.p:.2g})."]
-    found.append(
-        f"Ranks nearer than the critical difference {ranks.critical_difference:.2f} (Nemenyi) are not separated."
-    )
-    if ranks.left_out:
-        left_out = numbered(len(ranks.left_out), "group")
-        found.append(f"{left_out} left out of the ranks, for not all methods ran there.")
-    if len({group.task for group in groups}) < len(groups):
-        found.append("Groups that share a task are not independent, so p over groups is too small.")
     return found
 
 

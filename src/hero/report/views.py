@@ -171,6 +171,11 @@ class Picture(NamedTuple):
     scale: Scale
     valid: np.ndarray
 
+    @classmethod
+    def of(cls, title: str, fields: np.ndarray, scale: Scale) -> Picture:
+        """Several fields of data, in which points without a number are masked."""
+        return cls(title, fields, scale, np.isfinite(fields).all(axis=0))
+
 
 class Scaled(NamedTuple):
     """A channel as it is drawn, each part (time, across[, up])."""

@@ -5,27 +5,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
-from typing import ClassVar
 
 from hero.config.parse import read_toml
 from hero.errors import HeroError
 from hero.files import file_hash, is_whole
-from hero.records import Record
 from hero.runs.log import Log
 from hero.runs.records import Before, Errors, Metrics
 
 CONFIG = "config.toml"
 """The file that makes a folder the folder of a run."""
-
-
-class Label(Record):
-    """label.json: what people call a run, which decides nothing. The id, the folder and the results stay."""
-
-    remedy: ClassVar[str] = "`hero runs rename {folder} NAME` writes it again."
-
-    name: str = ""
 
 
 class StoredRun:
@@ -41,7 +30,6 @@ class StoredRun:
         self.statistics_file = path / "statistics.npz"
         self.metrics_file = path / "metrics.json"
         self.errors_file = path / "errors.npz"
-        self.label_file = path / "label.json"
         self.before_file = path / "before.json"
         self.before_errors_file = path / "before_errors.npz"
 
@@ -65,21 +53,6 @@ class StoredRun:
     def kept_steps(self) -> list[int]:
         names = (path.stem.removeprefix("step-") for path in (self.path / "checkpoints").glob("step-*.safetensors"))
         return sorted(int(name) for name in names if name.isdecimal())
-
-    @property
-    def label(self) -> Label:
-        """The name that a user gave the run; empty unless they did."""
-        return Label.read(self.label_file) if self.label_file.is_file() else Label()
-
-    def rename(self, text: str) -> None:
-        """Give the run a name, one line without spaces around it; an empty one takes the name away."""
-        name = text.strip()
-        if not name and not text:
-            self.label_file.unlink(missing_ok=True)
-        elif not name or not name.isprintable():
-            raise HeroError(f"the name {text!r} is not one line of text; give another.")
-        else:
-            Label(name=name).write(self.label_file)
 
     @property
     def log(self) -> Log:
@@ -137,12 +110,12 @@ def is_run(path: Path) -> bool:
 
 
 def find_run(name: str, runs_dir: Path) -> Path:
-    """A run folder by path, by id, by the name that a person gave it, or by an unambiguous part of its id."""
+    """A run folder by path, by id, or by an unambiguous part of its id."""
     for path in (Path(name), runs_dir / name):
         if is_run(path):
             return path
     runs = list_runs(runs_dir)
-    matches = [path for path in runs if is_called(path, name)] or [path for path in runs if name in path.name]
+    matches = [path for path in runs if name in path.name]
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -150,12 +123,6 @@ def find_run(name: str, runs_dir: Path) -> Path:
             f"{name!r} fits {len(matches)} runs ({', '.join(p.name for p in matches[:4])}); use more of the id."
         )
     raise HeroError(f"there is no run {name!r} in {runs_dir}; `hero runs` lists the runs.")
-
-
-def is_called(run: Path, name: str) -> bool:
-    with contextlib.suppress(HeroError):  # a damaged label names nothing
-        return StoredRun(run).label.name == name != ""
-    return False
 
 
 def list_runs(runs_dir: Path) -> list[Path]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from hero import parts
 from hero.config.registry import Registry
 from hero.errors import HeroError
-from hero.method.measures import diverged
 from hero.method.metrics import Scoring
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
@@ -46,7 +45,6 @@ class PlannedRow:
     note: str = ""
     published: str = ""  # the name of the row in the paper's table
     own: tuple[str, ...] = ()  # settings that the row has in addition to the study's
-    setting: float | None = None
     repeats: str | None = None
 
 
@@ -157,8 +155,8 @@ def numbers_of(
     idle = {c.key: kept.test[c.metric] for c in columns if c.split == "test" and c.metric in kept.test}
     return RunNumbers(
         {c.key: splits[c.split][c.metric] for c in columns if c.split and c.metric in splits[c.split]},
-        diverged(errors.score) if errors else 0,
-        len(errors.score) if errors else 0,
+        int(metrics.test["diverged"]),
+        metrics.trajectories,
         at_last(found.channels),
         tuple(metrics.shortfalls),
         {"persistence": idle, "persistence_channels": at_last(kept.channels)} if idle else {},
@@ -239,7 +237,6 @@ def finished_row(
         runs=tuple(runs),
         diverged=sum(run.diverged for run in measured),
         rollouts=sum(run.rollouts for run in measured),
-        setting=row.setting,
         repeats=row.repeats,
         differs=differs,
         channels=channels if len(channels) > 1 else {},
@@ -264,7 +261,6 @@ def collect(planned: Plan, places: Places) -> StudyResult:
         groups=groups,
         statistics=summarise(groups, tested.key, study.baseline, tested.direction) if tested else (),
         figures=study.figures,
-        setting=study.setting,
     )
     result.write(places.out / FILE)
     return result

@@ -73,8 +73,7 @@ class Study:
     read: Reader = read_rollouts
     measures: bool = False  # whether reading measures what is missing, beyond the runs
     needs_kept: bool = False  # whether it reads the checkpoints that a run keeps (train.keep_every)
-    figures: str = "curves"  # the kind of its figures, a name in `hero.report.registries.STUDY_FIGURES`
-    setting: str = ""  # the display name of the setting that the rows vary
+    figures: str = "curves"  # the kind of its figures, a name in `hero.report.inputs.STUDY_FIGURES`
     tested: str | None = "nrmse@100"  # the column of the statistics; None where there is nothing to test
     baseline: str = "push_forward"  # the strategy, or the label of the row, that the others are tested against
 
@@ -271,5 +270,4 @@ def planned_row(
         note=row.note(config),
         published=row.published or row.strategy,
         own=tuple(own),
-        setting=setting,
     )

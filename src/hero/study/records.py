@@ -123,9 +123,8 @@ class MethodRow(Record):
     diverged: int = 0
     rollouts: int = 0
     """Test rollouts of the finished runs, of which `diverged` left the finite range; 0 where none are counted."""
-    setting: float | None = None  # the value of the setting that the rows of the study vary
     repeats: str | None = None
-    """Label of an earlier row of the group that trains the same loss: ranks and tests count that one alone."""
+    """Label of an earlier row of the group that trains the same loss: tests count that one alone."""
     differs: tuple[str, ...] = ()
     """Settings that are not the paper's where it has numbers for this row, which then are not shown."""
     channels: dict[str, SeedCell] = Field(default_factory=dict)
@@ -199,41 +198,6 @@ class PairedTest(Pairs):
         return len(self.seeds)
 
 
-class Wins(Record):
-    """In how many groups one method is better than another."""
-
-    method: str
-    against: str
-    wins: int
-    ties: int
-    losses: int
-    left_out: int  # groups in which one of them has no result
-
-    @property
-    def groups(self) -> int:
-        """Groups in which both have a result."""
-        return self.wins + self.ties + self.losses
-
-
-class RankedMethod(Record):
-    """A method and its average rank over the groups; 1 is best."""
-
-    method: str
-    rank: float
-
-
-class AverageRanks(Record):
-    """Average ranks over the groups in which every method has a result (Demšar 2006)."""
-
-    methods: tuple[RankedMethod, ...] = ()  # best first; empty if there is nothing to rank
-    groups: int
-    left_out: tuple[str, ...] = ()  # titles of the groups in which a method has no result
-    chi2: float | None = None
-    p: float | None = None  # Friedman's test; None if all is tied
-    critical_difference: float | None = None  # Nemenyi's, at 0.05
-    joined: tuple[tuple[str, ...], ...] = ()  # methods that the critical difference does not separate
-
-
 class Summary(Record):
     """The statistics of the groups that share a loss."""
 
@@ -243,8 +207,6 @@ class Summary(Record):
     direction: Direction
     tests: tuple[PairedTest, ...]
     corrected: int = 0  # tests that the correction is over: all of the study, whatever their loss
-    wins: tuple[Wins, ...]
-    ranks: AverageRanks
 
 
 class StudyResult(Record):
@@ -262,7 +224,6 @@ class StudyResult(Record):
     groups: tuple[Group, ...]
     statistics: tuple[Summary, ...] = ()  # one for each loss; empty where nothing is tested
     figures: str = "none"
-    setting: str = ""  # the name of the setting that the rows vary, for figures
 
     @property
     def rows(self) -> Iterator[MethodRow]:

@@ -1,4 +1,4 @@
-"""The statistics of a study: paired tests across seeds, win rates and average ranks over its groups.
+"""The statistics of a study: paired tests across seeds, corrected for their number.
 
 A group is a task, a backbone and a loss (or a shift) with one row per method. Errors are compared by their ratio: a
 method that is 10 % better on every task says the same everywhere, whatever the size of the error. A diverged run has
@@ -9,21 +9,17 @@ infinite errors into NaN.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from hero.study.records import AverageRanks, Direction, Group, MethodRow, PairedTest, Pairs, RankedMethod, Summary, Wins
+from hero.study.records import Direction, Group, MethodRow, PairedTest, Pairs, Summary
 
 ALPHA = 0.05
 EXACT_SEEDS = 20
 """Up to here all 2^n sign flips are counted; beyond, DRAWS of them are drawn."""
 DRAWS = 100_000
-
-Means = Mapping[str, Mapping[str, float]]
-"""Method -> title of a group -> mean over seeds."""
 
 
 def summarise(
@@ -40,26 +36,14 @@ def summarise(
     found = []
     for loss in dict.fromkeys(group.loss for group in groups):
         part = [group for group in groups if group.loss == loss]
-        if not any(sum(bool(values_of(row, metric)) for row in counted(group)) > 1 for group in part):
-            continue
-        means: dict[str, dict[str, float]] = {}
-        for group in part:
-            for row in counted(group):
-                if values := values_of(row, metric):
-                    means.setdefault(row.method, {})[group.title] = float(np.mean(list(values.values())))
-        titles = [group.title for group in part]
-        found.append(
-            Summary(
-                loss=loss,
-                metric=metric,
-                baseline=baseline,
-                direction=direction,
-                tests=tuple(test for test in tests if test.group in titles),
-                corrected=len(tests),
-                wins=win_rates(means, direction),
-                ranks=average_ranks(means, titles, direction),
+        if any(sum(bool(values_of(row, metric)) for row in counted(group)) > 1 for group in part):
+            titles = [group.title for group in part]
+            own = tuple(test for test in tests if test.group in titles)
+            found.append(
+                Summary(
+                    loss=loss, metric=metric, baseline=baseline, direction=direction, tests=own, corrected=len(tests)
+                )
             )
-        )
     return tuple(found)
 
 
@@ -173,79 +157,6 @@ def holm(p: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(p) - place) * p[i]))
         corrected[i] = highest
     return corrected
-
-
-def win_rates(means: Means, direction: Direction = "lower") -> tuple[Wins, ...]:
-    """For each ordered pair of methods, in how many groups the first is better."""
-    rates = []
-    every = set().union(*means.values())
-    for a, b in itertools.permutations(means, 2):
-        pairs = [(means[a][title], means[b][title]) for title in means[a].keys() & means[b].keys()]
-        lower, ties = sum(x < y for x, y in pairs), sum(x == y for x, y in pairs)
-        higher = len(pairs) - lower - ties
-        wins, losses = (lower, higher) if direction == "lower" else (higher, lower)
-        left_out = len(every) - len(pairs)
-        rates.append(Wins(method=a, against=b, wins=wins, ties=ties, losses=losses, left_out=left_out))
-    return tuple(rates)
-
-
-def average_ranks(means: Means, titles: Sequence[str], direction: Direction = "lower") -> AverageRanks:
-    """Ranks (1 is best, ties share) averaged over the groups in which every method has a result, as Demšar (2006)."""
-    complete = [title for title in titles if all(title in found for found in means.values())]
-    left_out = tuple(title for title in titles if title not in complete)
-    if len(complete) < 2 or len(means) < 2:
-        return AverageRanks(groups=len(complete), left_out=left_out)
-    from scipy import stats
-
-    table = np.array([[found[title] for found in means.values()] for title in complete])  # (group, method)
-    ranks = stats.rankdata(table if direction == "lower" else -table, axis=1)
-    difference = critical_difference(len(means), len(complete))
-    ordered = sorted(zip(ranks.mean(axis=0).tolist(), means, strict=True))
-    chi2, p = friedman(ranks) or (None, None)
-    return AverageRanks(
-        methods=tuple(RankedMethod(method=name, rank=rank) for rank, name in ordered),
-        groups=len(complete),
-        left_out=left_out,
-        chi2=chi2,
-        p=p,
-        critical_difference=difference,
-        joined=joined([rank for rank, _ in ordered], [name for _, name in ordered], difference),
-    )
-
-
-def friedman(ranks: np.ndarray) -> tuple[float, float] | None:
-    """χ² = (k−1) Σ_j (R_j − N(k+1)/2)² / Σ_ij (r_ij − (k+1)/2)², corrected for ties, and its p; None if all is tied.
-
-    scipy's `friedmanchisquare` is the same for three methods and more; this one takes two as well.
-    """
-    from scipy import stats
-
-    n, k = ranks.shape
-    spread = float(((ranks - (k + 1) / 2) ** 2).sum())
-    if spread == 0:
-        return None
-    chi2 = (k - 1) * float(((ranks.sum(axis=0) - n * (k + 1) / 2) ** 2).sum()) / spread
-    return chi2, float(stats.chi2.sf(chi2, k - 1))
-
-
-def critical_difference(methods: int, groups: int) -> float:
-    """Nemenyi: CD = q √(k(k+1) / 6N), with q the studentized range at 0.05 for k methods over √2."""
-    from scipy import stats
-
-    q = float(stats.studentized_range.isf(ALPHA, methods, np.inf)) / math.sqrt(2)
-    return q * math.sqrt(methods * (methods + 1) / (6 * groups))
-
-
-def joined(ranks: Sequence[float], names: Sequence[str], difference: float) -> tuple[tuple[str, ...], ...]:
-    """The largest sets of neighbours, in the order of their ranks, whose ends the critical difference does not part."""
-    found: list[tuple[str, ...]] = []
-    reached = 0
-    for first in range(len(ranks)):
-        last = max(i for i in range(first, len(ranks)) if ranks[i] - ranks[first] < difference)
-        if last > first and last > reached:
-            found.append(tuple(names[first : last + 1]))
-            reached = last
-    return tuple(found)
 
 
 def _exp(value: float) -> float:

@@ -12,7 +12,7 @@ from hero.analysis.anatomy import Anatomy
 from hero.method.metrics import Scoring
 from hero.report.figures.charts import BANDS, Chart, Curve, charts_figure
 from hero.report.figures.style import BLACK, BLUE, ORANGE, VERMILION
-from hero.report.registries import Analysis
+from hero.report.inputs import Analysis
 from hero.report.tables import Column, Number, Row, Table, Text
 
 CARRIERS = {"solver": VERMILION, "data": ORANGE}

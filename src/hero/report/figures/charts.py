@@ -33,7 +33,7 @@ from hero.report.figures.style import (
 )
 from hero.report.inputs import Curves
 from hero.report.listing import BASELINE_TITLES
-from hero.study.records import PairedTest, Published
+from hero.study.records import Published
 
 Data = dict[str, Any]
 """Plain data, as the page holds them in JSON."""
@@ -249,35 +249,13 @@ def draw_errors(axes: Axes, chart: Chart) -> None:
     draw_chart(axes, replace(chart, range=(min(low, ERROR_RANGE[1] / 10), max(high, 10 * ERROR_RANGE[0]))))
 
 
-def curves_figure(chart: Chart, tests: Sequence[PairedTest] = ()) -> Figure:
-    """Error curves of all methods, and next to them the ratios to the baseline that were tested."""
-    figure = new_figure(11.5 if tests else 7.5, 4.8 + 0.12 * len(chart.curves))
-    widths = [1.6, 1] if tests else [1]
-    left, *right = figure.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
-    draw_errors(left, replace(chart, title=""))
-    if tests:
-        _draw_ratios(right[0], tests, {curve.label: curve.colour for curve in chart.curves})
-    if legend := left.get_legend():
+def curves_figure(chart: Chart) -> Figure:
+    """Error curves of all methods, with their names below."""
+    figure = new_figure(7.5, 4.8 + 0.12 * len(chart.curves))
+    axes = figure.subplots()
+    draw_errors(axes, replace(chart, title=""))
+    if legend := axes.get_legend():
         legend.remove()
     figure.suptitle(plain(chart.title), fontsize=11)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
     return figure
-
-
-def _draw_ratios(axes: Axes, tests: Sequence[PairedTest], colours: Mapping[str, str]) -> None:
-    """The geometric mean ratio of each row to the baseline with its 95 % interval, on a logarithmic axis."""
-    axes.axvline(1, color=colours.get(tests[0].baseline, BLACK), linewidth=1.5)
-    labels = []
-    for height, test in enumerate(tests):
-        ratio = test.ratio if test.ratio and np.isfinite(test.ratio) else np.nan
-        labels.append(f"{test.label} (diverged)" if np.isnan(ratio) else test.label)
-        colour = colours.get(test.label, BLACK)
-        axes.plot(test.interval or (), [height] * 2 * bool(test.interval), color=colour, linewidth=3, alpha=0.5)
-        axes.plot(ratio, height, "D", color=colour, markersize=7, markeredgecolor=BLACK)
-    axes.set_xscale("log")
-    for axis in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
-        axis(StrMethodFormatter("{x:g}"))
-    axes.tick_params(axis="x", which="both", labelsize=8, labelrotation=45)
-    axes.set_yticks(range(len(tests)), labels)
-    axes.set(ylim=(len(tests) - 0.4, -0.6), xlabel=f"ratio to {tests[0].baseline}, bar: 95 % interval")
-    axes.grid(axis="x", alpha=0.25)

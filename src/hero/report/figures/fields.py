@@ -139,16 +139,9 @@ def _space_time(scaled: Scaled, said: Sequence[str], source: Source, view: View,
 
 def _snapshots(scaled: Scaled, said: Sequence[str], source: Source, view: View) -> Figure:
     steps = _present(FIELD_STEPS, len(scaled.truth.field))
-    titles = {"truth": [f"step {step}\n(t = {time_text(source, step)})" for step in steps],
-              "error": [said[step - 1] for step in steps]}  # fmt: skip
-    figure = new_figure(*pictures_size(view, 3, len(steps)))
-    rows = [
-        [part._replace(title=title, field=part.field[step - 1])
-         for step, title in zip(steps, titles.get(part.title, [""] * len(steps)), strict=True)]
-        for part in scaled[:3]
-    ]  # fmt: skip
-    draw_pictures(figure, rows, view, [part.title for part in scaled[:3]])
-    return figure
+    titles = [f"step {step} (t = {time_text(source, step)})\n{said[step - 1]}" for step in steps]
+    rows = [part._replace(field=part.field[np.array(steps) - 1]) for part in scaled[:3]]
+    return states_figure("", rows, view, ("", 0.0), titles)
 
 
 def time_text(source: Source, steps: int) -> str:
@@ -190,13 +183,12 @@ def draw_states(
     source: Source,
     scoring: Scoring,
 ) -> None:
-    """The truth and the predictions (channel, *space), a row for each channel: lines in 1D, else central slices.
+    """The truth and the predictions of a stored rollout, (channel, *space), a row for each channel: lines in 1D.
 
     `errors` has the score of each prediction by channel.
     """
     view, titles = View.of(source.axes), channel_titles(source)
-    cut = (..., source.space[-1] // 2) if source.dims == 3 else ...
-    shown = {label: view.arranged(u[cut].astype(np.float64)) for label, u in {"truth": truth, **states}.items()}
+    shown = {label: view.arranged(u.astype(np.float64)) for label, u in {"truth": truth, **states}.items()}
 
     def named(label: str, channel: int) -> str:
         number = f": {scoring.title} {format_number(errors[label][channel])}" if label in errors else ""
@@ -234,30 +226,26 @@ def split_figure(data: Tensor, source: Source, count: int = 4) -> Figure:
     limit = float(np.quantile(np.abs(u), 0.999)) or 1.0  # a few extreme values must not wash out the rest
     scale, last = Scale.of(np.clip(u, -limit, limit), name), u.shape[1] - 1
     times = spread(last + 1, 5 if view.up else last + 1)
-    rows = {f"trajectory {i}": (v[times], scale) for i, v in enumerate(u)}
+    rows = [Picture.of(f"trajectory {i}", v[times], scale) for i, v in enumerate(u)]
     title = source.title if source.dims < 3 else f"{source.title}, central slice in z"
     return states_figure(title, rows, view, ("time", last * source.dt), [f"t = {t * source.dt:g}" for t in times])
 
 
 def states_figure(
-    title: str,
-    rows: Mapping[str, tuple[np.ndarray, Scale]],
-    view: View,
-    time: tuple[str, float],
-    frames: Sequence[str],
+    title: str, rows: Sequence[Picture], view: View, time: tuple[str, float], frames: Sequence[str]
 ) -> Figure:
-    """States (frame, across[, up]) in named rows: space against `time`, a name and its end, or a field per frame."""
+    """Rows of states (frame, across[, up]): space against `time`, a name and its end, or a field per frame."""
     if view.up:
         figure = new_figure(*pictures_size(view, len(rows), len(frames)))
         titles = [frames, *[[""] * len(frames)] * (len(rows) - 1)]
         pictures = [
-            [Picture(frame, field, scale, np.isfinite(field)) for frame, field in zip(own, u, strict=True)]
-            for own, (u, scale) in zip(titles, rows.values(), strict=True)
+            [row._replace(title=frame, field=field) for frame, field in zip(own, row.field, strict=True)]
+            for own, row in zip(titles, rows, strict=True)
         ]
     else:
         figure = new_figure(8.0, 0.8 + 1.8 * len(rows))
         view = view.against(time[0], 0.0, time[1] or 1.0)
-        pictures = [[Picture("", u, scale, np.isfinite(u))] for u, scale in rows.values()]
-    draw_pictures(figure, pictures, view, list(rows))
+        pictures = [[row._replace(title="")] for row in rows]
+    draw_pictures(figure, pictures, view, [row.title for row in rows])
     figure.suptitle(plain(title), fontsize=11)
     return figure

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from hero.data import Source
 from hero.method.metrics import Scoring
-from hero.report.figures.charts import Across, Chart, Curve, charts_figure, curves_figure, draw_errors, error_chart
+from hero.report.figures.charts import Chart, curves_figure, draw_errors, error_chart
 from hero.report.figures.fields import draw_states, fields_figure, spectrum_figure
 from hero.report.figures.style import (
-    BLACK,
-    BLUE,
-    GREY,
     PAPER_DPI,
-    colours_of,
     new_figure,
     safe_name,
     save_png_and_pdf,
 )
 from hero.report.figures.training import spectra_charts, spectra_figure, training_figure
-from hero.report.inputs import Curves, ReportedRun, ReportInputs, tried
-from hero.report.listing import method_title, metric_title
+from hero.report.inputs import ANALYSES, STUDY_FIGURES, Curves, ReportedRun, ReportInputs, tried
 from hero.report.panels import Panel, panels_of, results_of
-from hero.report.registries import ANALYSES, STUDY_FIGURES
 from hero.runs.folder import Run
 from hero.runs.records import Errors
 from hero.runs.rollouts import Rollout
-from hero.study.records import Group, StudyResult, Summary
+from hero.study.records import Group, StudyResult
 
 Named = tuple[str, Figure]
 
@@ -82,18 +74,22 @@ def finetune_figure(run: Run) -> Figure:
     return curves_figure(error_chart(f"{run.config.source.title}: before and after fine-tuning", curves))
 
 
-def result_figure(title: str, errors: Errors, rollout: Rollout | None, source: Source, scoring: Scoring) -> Figure:
-    """One run for a notebook: its errors, and the last scored state of the stored rollout if there is one on a grid."""
-    has_state, step = rollout is not None and not source.cloud, scoring.steps
+def result_figure(chart: Chart, runs: Mapping[str, tuple[Rollout, Errors]], source: Source, scoring: Scoring) -> Figure:
+    """Error curves, and next to them the last scored state of a trajectory on a grid: the truth and each prediction."""
+    has_state, step = bool(runs) and not source.cloud, scoring.steps
     height = 4.2 if source.channels == 1 or not has_state else 0.6 + 2.4 * source.channels
     figure = new_figure(12.5 if has_state else 6.5, height)
     left, *right = figure.subfigures(1, 1 + has_state, squeeze=False, width_ratios=(1, 1.3)[: 1 + has_state])[0]
-    draw_errors(left.subplots(), errors_chart(title, errors))
-    if rollout is not None and right:
-        found = [errors.of_channel(c)[rollout.trajectory, step - 1] for c in range(source.channels)]
-        states = {"prediction": rollout.prediction[step - 1]}
-        draw_states(right[0], rollout.truth[step - 1], states, {"prediction": found}, source, scoring)
-        right[0].suptitle(f"step {step} of test trajectory {rollout.trajectory}, the median", fontsize=10)
+    draw_errors(left.subplots(), chart)
+    for panel in right:
+        first, _ = next(iter(runs.values()))
+        states = {label: rollout.prediction[step - 1] for label, (rollout, _) in runs.items()}
+        numbers = {
+            label: [errors.of_channel(c)[rollout.trajectory, step - 1] for c in range(source.channels)]
+            for label, (rollout, errors) in runs.items()
+        }
+        draw_states(panel, first.truth[step - 1], states, numbers, source, scoring)
+        panel.suptitle(f"step {step} of test trajectory {first.trajectory}", fontsize=10)
     return figure
 
 
@@ -101,88 +97,29 @@ def errors_chart(title: str, errors: Errors) -> Chart:
     return error_chart(title, {f"mean of {len(errors.score)} trajectories": [Curves.of(errors)]})
 
 
-def study_figures(result: StudyResult, runs_dir: Path, data_dir: Path) -> Iterator[Named]:
-    kind = STUDY_FIGURES.get(result.figures, no_figures)
-    for group in result.groups:
-        name = "-".join(filter(None, (group.task, group.backbone.rpartition(":")[2], group.loss, group.shift)))
-        yield from kind(result, group, name, runs_dir, data_dir)
-    for summary in result.statistics:
-        if summary.ranks.methods:
-            yield f"ranks-{summary.loss}" if summary.loss else "ranks", critical_difference_figure(summary)
+def study_figures(result: StudyResult, runs_dir: Path) -> Iterator[Named]:
+    if kind := STUDY_FIGURES.get(result.figures):
+        for group in result.groups:
+            name = "-".join(filter(None, (group.task, group.backbone.rpartition(":")[2], group.loss, group.shift)))
+            yield from kind(result, group, name, runs_dir)
 
 
-def no_figures(result: StudyResult, group: Group, name: str, runs_dir: Path, data_dir: Path) -> Iterator[Named]:
-    """Nothing to draw."""
-    return iter(())
-
-
-def curves(result: StudyResult, group: Group, name: str, runs_dir: Path, data_dir: Path) -> Iterator[Named]:
-    """The error curves of a group, next to its tests."""
+def curves(result: StudyResult, group: Group, name: str, runs_dir: Path) -> Iterator[Named]:
+    """The error curves of a group."""
     if found := group_curves(group, runs_dir):
-        tests = [test for summary in result.statistics for test in summary.tests if test.group == group.title]
-        yield f"curves-{name}", curves_figure(error_chart(group.title, found), tests)
+        yield f"curves-{name}", curves_figure(error_chart(group.title, found))
 
 
-def setting(result: StudyResult, group: Group, name: str, runs_dir: Path, data_dir: Path) -> Iterator[Named]:
-    """The error curves of a group, and each column against the setting that its rows vary."""
-    for curve in curves(result, group, name, runs_dir, data_dir):
-        yield curve
-        yield f"setting-{name}", setting_figure(group, result)
+def rollouts(result: StudyResult, group: Group, name: str, runs_dir: Path) -> Iterator[Named]:
+    """The error curves of a group, and next to them the first test trajectory by the first seed of each row."""
+    runs = {row.label: Run(runs_dir / row.finished[0].run) for row in group.rows if row.finished}
+    if runs:
+        config = next(iter(runs.values())).config
+        drawn = {label: (found, run.errors) for label, run in runs.items() if (found := run.first_rollout)}
+        chart = error_chart(group.title, group_curves(group, runs_dir))
+        yield f"rollout-{name}", result_figure(chart, drawn, config.source, config.scoring)
 
 
 def group_curves(group: Group, runs_dir: Path) -> dict[str, list[Curves]]:
     found = {row.label: [Curves.of(Run(runs_dir / run.run).errors) for run in row.finished] for row in group.rows}
     return {label: some for label, some in found.items() if some}
-
-
-def setting_figure(group: Group, result: StudyResult) -> Figure:
-    """Each column against the setting that the rows vary: the mean of the seeds, with a band over all of them.
-
-    A row without a value of the setting is the reference.
-    """
-    places = [row.setting for row in group.rows if row.setting is not None]
-    charts = []
-    for column in result.columns:
-        cells = [(row, cell) for row in group.rows if (cell := row.cells.get(column.key))]
-        varied = [(row.setting, cell) for row, cell in cells if row.setting is not None]
-        lines = {"mean of seeds": ([x for x, _ in varied], [cell for _, cell in varied], BLUE, "o-")}
-        for row, cell in cells:
-            if row.setting is None:
-                lines[row.label] = ([min(places), max(places)], [cell] * 2, GREY, "--")
-        drawn = [
-            Curve(label, x, np.array([one.mean for one in some]), _ends([one.values for one in some]), colour, style)
-            for label, (x, some, colour, style) in lines.items()
-        ]
-        charts.append(Chart(f"{column.label} ({column.direction} is better)", drawn, Across(result.setting)))
-    return charts_figure(group.title, charts, len(charts), 2.9, 3.4)
-
-
-def _ends(seeds: list[tuple[float, ...]]) -> tuple[np.ndarray, np.ndarray]:
-    """The lowest and the highest finite seed of each place."""
-    finite = [[value for value in some if math.isfinite(value)] or [math.nan] for some in seeds]
-    return np.array([min(some) for some in finite]), np.array([max(some) for some in finite])
-
-
-def critical_difference_figure(summary: Summary) -> Figure:
-    """Methods on an axis of average ranks, best on top, with a bar for each joined set."""
-    ranks, count = summary.ranks, len(summary.ranks.methods)
-    figure = new_figure(7.0, 1.6 + 0.3 * count + 0.12 * len(ranks.joined))
-    axes = figure.subplots()
-    place = {one.method: (height, one.rank) for height, one in enumerate(ranks.methods)}
-    colours = colours_of(place)
-    for method, (height, rank) in place.items():
-        axes.plot([rank, rank], [-1, height], color=colours[method], linewidth=1.2, linestyle=":")
-        axes.plot(rank, height, "o", color=colours[method], markersize=7)
-    axes.set_yticks(range(count), [f"{method_title(one.method)}  {one.rank:.2f}" for one in ranks.methods])
-    lines = [(place[names[0]][1], place[names[-1]][1], -0.5 - 0.35 * i) for i, names in enumerate(ranks.joined)]
-    difference = ranks.critical_difference or 0.0
-    top = -1.1 - 0.35 * len(lines)
-    for start, end, y in lines:
-        axes.plot([start - 0.04, end + 0.04], [y] * 2, color=BLACK, linewidth=4, solid_capstyle="round")
-    # A difference longer than the axis separates nothing: it is cut there and its label gives its length.
-    axes.plot([1, 1 + min(difference, count - 1)], [top] * 2, "|-", color=BLACK, linewidth=1.2, markersize=8)
-    axes.text(1, top - 0.15, f"critical difference {difference:.2f}", fontsize=9, va="bottom")
-    axes.set(xlim=(0.8, count + 0.2), ylim=(count - 0.5, top - 0.9), xticks=range(1, count + 1))
-    axes.set_xlabel(f"average rank of {metric_title(summary.metric)} over {ranks.groups} groups (1 is best)")
-    axes.grid(axis="x", alpha=0.25)
-    return figure

@@ -23,12 +23,11 @@ from hero.report.content import metrics_tables, statistics_tables, study_tables
 from hero.report.figures.charts import Chart, Data
 from hero.report.figures.runs import panel_chart
 from hero.report.figures.training import spectra_charts, training_charts
-from hero.report.inputs import ReportedRun, ReportInputs
+from hero.report.inputs import ANALYSES, ReportedRun, ReportInputs
 from hero.report.listing import ListedRun, runs_table
 from hero.report.page.player import colour_tables, player
 from hero.report.panels import Panel, panels_of, results_of
-from hero.report.registries import ANALYSES
-from hero.report.sentences import lead, statistics_notes, study_notes, warnings
+from hero.report.sentences import lead, study_shortfalls
 from hero.report.tables import Table, format_number, template
 from hero.study.records import StudyResult
 
@@ -92,7 +91,7 @@ def payload(inputs: ReportInputs) -> Data:
     return {
         "title": _title(results, len(inputs.studies)),
         "lead": lead(inputs, results),
-        "warnings": warnings(inputs, results),
+        "warnings": study_shortfalls(*results),
         "notices": notices,
         "tables": result_tables(inputs, results),
         "curves": _curves([panel for panel in panels if panel.curves]),
@@ -105,7 +104,7 @@ def payload(inputs: ReportInputs) -> Data:
             if run.before
         ],
         "studies": [
-            (result.title, _statistics(result), images)
+            (result.title, statistics_tables(result), images)
             for folder, result in zip(inputs.studies, results, strict=False)
             if (images := _images(folder)) or result.statistics
         ],
@@ -127,9 +126,8 @@ def result_tables(inputs: ReportInputs, results: Sequence[StudyResult]) -> list[
         return [replace(one, warnings=()) for one in tables]  # the page begins with them
     tables = []
     for result in results:
-        *others, last = study_tables(result)
-        tables += [*others, replace(last, notes=study_notes(result))]
-    runs = runs_table([ListedRun(name, run.metrics, label=run.label) for name, run in inputs.runs.items()], "Runs")
+        tables += [replace(one, warnings=()) for one in study_tables(result)]
+    runs = runs_table([ListedRun(name, run.metrics) for name, run in inputs.runs.items()], "Runs")
     return [*tables, *([replace(runs, folded=len(inputs.runs) > FOLDED_RUNS)] if inputs.runs else [])]
 
 
@@ -227,12 +225,3 @@ def _images(folder: Path) -> dict[str, str]:
     """The figures in the folder of a study by name, except its curves, which the page draws itself to read off."""
     paths = [path for path in sorted(folder.glob("*.png")) if not path.stem.startswith("curves")]
     return {path.stem.replace("_", " "): source for path in paths if (source := image(path))}
-
-
-def _statistics(result: StudyResult) -> list[Table]:
-    """The tables of the statistics, with their notes below the last of each loss."""
-    tables = []
-    for summary in result.statistics:
-        *others, last = statistics_tables(summary) or [Table("", [], [])]
-        tables += [*others, replace(last, notes=statistics_notes(summary, result.groups))]
-    return tables

@@ -1,13 +1,13 @@
 """Rollouts for the page: a few bytes per point and step, so that a page with many of them can still be mailed.
 
 A channel is stored in one byte: 1 to 255 from the low to the high end of its colours, 0 where it has no value. Truth
-and prediction share their ends, the error has its own. Long rollouts are thinned in time and large 2D fields averaged
-over blocks.
+and prediction share their ends, the error has its own. Long rollouts are thinned in time, large 2D fields in space.
 """
 
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,7 +23,7 @@ from hero.report.views import ERROR, GREY, SIGNED, UNSIGNED, Scaled, Side, View,
 from hero.runs.rollouts import Rollout
 
 LARGEST_SIDE = 64
-"""A larger 2D field is averaged over blocks."""
+"""Of a larger 2D field every second point is kept, or every third, and so on."""
 LEVELS = 254
 """Steps between the ends of a scale."""
 FLOOR = 1e-40
@@ -45,17 +45,18 @@ def player(
     """
     view, scoring = View.of(source.axes), scoring or Scoring()
     length = len(rollout.truth)
-    blocks = [-(-len(side.points) // LARGEST_SIDE) if view.up else 1 for side in view.sides]
-    points = int(np.prod([len(side.points) // block for side, block in zip(view.sides, blocks, strict=True)]))
-    steps = 1 + np.array(spread(length, frames_that_fit(points, rollout, bytes_allowed)))
+    strides = [-(-len(side.points) // LARGEST_SIDE) if view.up else 1 for side in view.sides]
+    shape = [len(side.points[::stride]) for side, stride in zip(view.sides, strides, strict=True)]
+    steps = 1 + np.array(spread(length, frames_that_fit(math.prod(shape), rollout, bytes_allowed)))
+    drawn = np.ix_(steps - 1, *(range(0, len(side.points), n) for side, n in zip(view.sides, strides, strict=True)))
     truths, channels = [], []
     for c, (name, title) in enumerate(zip(source.channel_names, channel_titles(source), strict=True)):
-        truth, found = channel_data(rollout, source, c, view, blocks, steps)
+        truth, found = channel_data(rollout, source, c, view, steps, drawn)
         score = None if errors is None else [finite_or_none(errors[step - 1, c]) for step in steps]
         truths.append(truth)
         channels.append({"name": name, "title": title, "errors": score, **found})
     return {
-        "shape": [len(side.points) // block for side, block in zip(view.sides, blocks, strict=True)],
+        "shape": shape,
         "ratio": view.ratio,
         "sides": [_side(side) for side in view.sides],
         "steps": steps.tolist(),
@@ -65,20 +66,17 @@ def player(
         "measure": scoring.title,
         "truth": truths,
         "channels": channels,
-        "notes": notes(rollout, steps, blocks, scoring, first),
+        "notes": notes(rollout, steps, strides, scoring, first),
     }
 
 
 def channel_data(
-    rollout: Rollout, source: Source, c: int, view: View, blocks: Sequence[int], steps: np.ndarray
+    rollout: Rollout, source: Source, c: int, view: View, steps: np.ndarray, drawn: tuple[np.ndarray, ...]
 ) -> tuple[Data, Data]:
-    """One channel: the truth, and all that belongs to this run."""
+    """One channel at the `drawn` places (step, across[, up]): the truth, and all that belongs to this run."""
     scaled = scale_channel(rollout, source, c, view)
     scale = scaled.truth.scale
-    truth, *fields = (
-        encode(quantise(averaged(part.field, blocks, part.valid)[steps - 1], part.scale.low, part.scale.high))
-        for part in scaled[:3]
-    )
+    truth, *fields = (encode(quantise(part.field[drawn], part.scale.low, part.scale.high)) for part in scaled[:3])
     truth_spectrum, spectrum = (
         encode(np.log10(np.maximum(power[steps - 1, c], FLOOR)).astype("<f4"))
         for power in (rollout.truth_spectrum, rollout.prediction_spectrum)
@@ -128,23 +126,6 @@ def frames_that_fit(points: int, rollout: Rollout, bytes_allowed: int) -> int:
     return max(2, bytes_allowed * 3 // (4 * channels * (3 * points + 8 * wavenumbers)))
 
 
-def averaged(field: np.ndarray, blocks: Sequence[int], valid: np.ndarray) -> np.ndarray:
-    """Means over the valid points of blocks of a field (time, across, up); a rest at the far ends is left out.
-
-    A block without a valid point has no value, nor has one in which the field is not finite at a valid point.
-    """
-    if max(blocks) == 1:
-        return field
-    sizes = [n // block for n, block in zip(valid.shape, blocks, strict=True)]
-    cut = tuple(slice(n * block) for n, block in zip(sizes, blocks, strict=True))
-    split = [part for pair in zip(sizes, blocks, strict=True) for part in pair]  # (across, block, up, block)
-    kept, values = valid[cut].reshape(split), field[(slice(None), *cut)].reshape(len(field), *split)
-    count = kept.sum(axis=(1, 3))
-    with np.errstate(invalid="ignore"):
-        means: np.ndarray = np.where(kept, values, 0.0).sum(axis=(2, 4)) / count
-    return means
-
-
 def power_range(spectrum: np.ndarray) -> list[float]:
     """Axis limits that hold the truth at all steps, with room above for noise; below 1e-17 of the top is rounding."""
     high = max(float(spectrum.max(initial=0)), FLOOR)
@@ -152,7 +133,7 @@ def power_range(spectrum: np.ndarray) -> list[float]:
     return [float(visible.min(initial=high)) / 10, high * 100]
 
 
-def notes(rollout: Rollout, steps: np.ndarray, blocks: Sequence[int], scoring: Scoring, first: bool) -> list[str]:
+def notes(rollout: Rollout, steps: np.ndarray, strides: Sequence[int], scoring: Scoring, first: bool) -> list[str]:
     """Which trajectory it is, and the changes made to the data, in sentences."""
     found = [
         f"Test trajectory {rollout.trajectory}, {'the first' if first else f'the one with median {scoring.gm_title}'}."
@@ -161,8 +142,8 @@ def notes(rollout: Rollout, steps: np.ndarray, blocks: Sequence[int], scoring: S
         found.append(f"Slice {rollout.slice} along the last axis; the spectrum belongs to the whole field.")
     if len(steps) < len(rollout.truth):
         found.append(f"{len(steps)} of {len(rollout.truth)} steps are kept.")
-    if max(blocks) > 1:
-        found.append(f"Each pixel is the mean of {'×'.join(map(str, blocks))} points.")
+    if max(strides) > 1:
+        found.append(f"One of {'×'.join(map(str, strides))} points is shown.")
     return found
 
 
