@@ -23,7 +23,7 @@ from hero.evaluation.measure import Subject
 from hero.method.domain.bands import GridBands, split_modes
 from hero.method.rollout import Stepper
 from hero.models.spectral import dft_matrices, truncated_inverse, truncated_transform
-from hero.report import write_run_page
+from hero.report.page.page import write_run_page
 from hero.runs.records import Metrics
 from hero.training.loop import train
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from conftest import tiny
-from hero.errors import HeroError
 from hero.models import FNO, count_parameters
 from hero.paper import cost as module
 from hero.paper.cost import Costs, FreeRollout, measure_costs
@@ -23,10 +20,10 @@ FIGURES = ("parameters", "inference_ms_per_step", "peak_memory_mb", "train_steps
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A measurement, in a file; processes are started in a test of their own."""
+    """A measurement, in a file."""
     path = tmp_path_factory.mktemp("costs") / "costs.json"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "peak_of_process", lambda config: 10**6)
+        patch.setattr(module, "peak_of", lambda free: 10**6)
         measure_costs(list(CONFIGS.values()), NO_DATA, rounds=1, path=path)
     return path
 
@@ -34,7 +31,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_figure_is_there_and_measured_once(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Costs.read(kept)
     assert measure_costs(list(CONFIGS.values()), NO_DATA, rounds=1, path=kept) == found
-    monkeypatch.setattr(module, "peak_of_process", None)  # of a further run all would be measured
+    monkeypatch.setattr(module, "peak_of", None)  # of a further run all would be measured
     with pytest.raises(TypeError):
         measure_costs([*CONFIGS.values(), tiny(strategy="one_step")], NO_DATA, rounds=1, path=kept)
     assert list(found.costs) == [config.run_id() for config in CONFIGS.values()]
@@ -64,17 +61,4 @@ def test_the_memory_of_a_rollout_is_that_of_its_states() -> None:
     """200 steps of 100 fields of 256 numbers of 4 bytes are 20.5 MB; the network adds little."""
     config = tiny(strategy="one_step", task__resolution=256, train__batch=100)
     states = 200 * 100 * 256 * 4
-    assert states < module.peak_of_process(config) < 1.5 * states
-
-
-class OnlyHere(nn.Conv1d):
-    """A backbone that another process cannot import."""
-
-    def __init__(self) -> None:
-        super().__init__(1, 1, 1)
-
-
-def test_a_process_that_fails_says_why() -> None:
-    own: dict[str, Any] = {"backbone.name": "test_cost:OnlyHere", "backbone.width": None, "backbone.modes": None}
-    with pytest.raises(HeroError, match=r"memory of burgers-OnlyHere\S* cannot be measured.*test_cost:OnlyHere"):
-        measure_costs([tiny(strategy="one_step", **own)], NO_DATA)
+    assert states < module.peak_of(FreeRollout(config, torch.device("cpu"))) < 1.5 * states

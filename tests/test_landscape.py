@@ -15,7 +15,7 @@ from hero.data.windows import Context
 from hero.evaluation.evaluate import evaluate
 from hero.method.rollout import unroll
 from hero.paper.landscape import Landscape, landscape_figure, landscape_sentence, measure_landscape
-from hero.report import write_run_page
+from hero.report.page.page import write_run_page
 from hero.runs.checkpoint import load_kept, load_state, save_weights
 from hero.runs.folder import Run, load_data
 from hero.training.loop import train

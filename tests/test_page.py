@@ -471,7 +471,7 @@ def test_the_page_of_a_diverged_run(browser: Any, runs: Path, data_dir: Path, tm
     write_json(run / "metrics.json", metrics)
     watched = Watched(browser, write_page(gather([str(run)], run.parent), tmp_path / "report.html"))
     page = watched.page
-    assert "nRMSE@100 ∞" in page.locator(".lead").inner_text()
+    assert "nRMSE@100 is infinite" in page.locator(".lead").inner_text()
     assert page.locator("#curve-panels .diverged title").text_content() == (
         "HERO (2 of 2 diverged): diverged from step 41"
     )

@@ -16,13 +16,12 @@ from conftest import Call, assert_refused
 from fakes import fake_errors, spectrum_of
 from hero.data.files.recording import Axis
 from hero.evaluation.evaluate import evaluate
-from hero.report import write_run_page
 from hero.report.figures.charts import curves_figure, error_chart
 from hero.report.figures.runs import panel_chart, run_figures
 from hero.report.figures.style import save
 from hero.report.inputs import Curves, gather
 from hero.report.listing import BASELINE_TITLES
-from hero.report.page.page import payload
+from hero.report.page.page import payload, write_run_page
 from hero.report.panels import panels_of, results_of
 from hero.report.views import SIGNED, UNSIGNED, Scale, View, named
 from hero.runs.config import make_config
@@ -125,8 +124,6 @@ def test_the_page_of_peoples_data_has_channels_and_masks_and_no_paper(run: Path)
     assert "vrmse" in text
     assert re.findall(r"\b(ours|papers?|nrmse)\b", text) == []
     metrics = Metrics.read(run / "metrics.json")
-    worst = max(metrics.channels, key=lambda name: metrics.channels[name]["vrmse@3"])
-    assert f"worst channel {worst} " in text
     assert metrics.shortfalls  # two updates teach nothing
     assert "no better than doing nothing" in text
     assert "grey: masked points" in str(payload(gather([run.name], run.parent))["players"]).lower()

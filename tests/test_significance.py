@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fakes import ERROR, fake_group, fake_row
-from hero.report.content import tests_table
-from hero.report.sentences import test_notes
+from hero.report import content
+from hero.report.sentences import notes_on_tests
 from hero.study.records import Group, MethodRow, Status, Summary
 from hero.study.statistics import (
     compare_pairs,
@@ -135,7 +135,7 @@ def test_a_study_with_a_clear_order() -> None:
     assert len(found.tests) == 8
     assert {(test.method, test.verdict) for test in found.tests} == {("hero", "better"), ("one_step", "worse")}
     assert [test.p_holm for test in found.tests] == holm([test.p for test in found.tests])
-    assert any(note.startswith("8 comparisons") for note in test_notes(found))
+    assert any(note.startswith("8 comparisons") for note in notes_on_tests(found))
 
 
 def test_the_direction_turns_verdicts() -> None:
@@ -151,7 +151,7 @@ def test_losses_share_the_correction() -> None:
     tests = (*relative.tests, *mse.tests)
     assert [test.p_holm for test in tests] == holm([test.p for test in tests])
     assert relative.corrected == mse.corrected == len(tests) == 10
-    assert any(note.startswith("10 comparisons") for note in test_notes(mse))
+    assert any(note.startswith("10 comparisons") for note in notes_on_tests(mse))
     assert [test.p_holm for test in relative.tests] != [test.p_holm for test in only(summarise(of_d)).tests]
 
 
@@ -194,7 +194,7 @@ def test_nothing_to_compare_is_empty_and_no_baseline_is_said() -> None:
     assert summarise([group("Burgers", row("hero", [0.1]), row("push_forward", []))]) == ()
     found = only(summarise(study(), baseline="refiner"))
     assert found.tests == ()
-    assert any("No test was made: PDE-Refiner" in note for note in test_notes(found))
+    assert any("No test was made: PDE-Refiner" in note for note in notes_on_tests(found))
 
 
 def with_divergence() -> list[Group]:
@@ -215,6 +215,6 @@ def test_diverged_runs_are_in_tests_and_tables() -> None:
     test = found.tests[0]
     assert (test.diverged, test.baseline_diverged, test.ratio, test.n) == (1, 0, INF, 5)
     assert test.p == test.sign_flip_p
-    text = tests_table(found).to_markdown()
+    text = content.tests_table(found).to_markdown()
     assert "| ∞ | 1 diverged | – |" in text
     assert "base: 1 diverged" in text

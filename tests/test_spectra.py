@@ -12,12 +12,11 @@ import pytest
 
 from conftest import tiny
 from hero.evaluation.evaluate import evaluate
-from hero.report import write_run_page
 from hero.report.figures.charts import Chart
 from hero.report.figures.style import save
 from hero.report.figures.training import SHOWN, spectra_charts, spectra_figure
 from hero.report.inputs import ReportInputs, gather
-from hero.report.page.page import payload
+from hero.report.page.page import payload, write_run_page
 from hero.report.panels import studies_of_runs
 from hero.runs.log import Log, SpectraRecord
 from hero.training.loop import train

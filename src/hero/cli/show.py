@@ -40,7 +40,7 @@ def show_rows(title: str, headings: Sequence[str], rows: Iterable[Sequence[objec
 def measure(run: Path, data_dir: Path) -> "Metrics":
     """Evaluate a run and write its page."""
     from hero.evaluation.evaluate import evaluate
-    from hero.report import write_run_page
+    from hero.report.page.page import write_run_page
     from hero.runs.folder import Run
 
     metrics = evaluate(run, data_dir)

@@ -241,8 +241,8 @@ def run_plan(
 
     After Ctrl-C the tables of the finished runs are written.
     """
-    from hero.report import write_study, write_tables
-    from hero.report.content import statistics_tables, study_tables, study_title
+    from hero.report.content import statistics_tables, study_tables, study_title, write_tables
+    from hero.report.figures.runs import write_study
     from hero.report.sentences import result_sentences
     from hero.study.records import FILE, StudyResult
     from hero.study.run import run

@@ -12,8 +12,10 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from hero.files import write_atomic
 from hero.method.metrics import Metric, scoring_of
 from hero.report.listing import (
     BASELINE_MEANINGS,
@@ -27,11 +29,11 @@ from hero.report.listing import (
 )
 from hero.report.sentences import (
     finetuning_sentence,
+    notes_on_tests,
     numbered,
     run_shortfalls,
     study_notes,
     study_shortfalls,
-    test_notes,
 )
 from hero.report.tables import (
     MISSING,
@@ -200,6 +202,12 @@ def row_label(row: records.MethodRow) -> str:
     return row.label + (f" ({finished} of {count} seeds)" if 0 < finished < count else "")
 
 
+def write_tables(out: Path, result: StudyResult) -> None:
+    """Write the tables of a study into `out` as Markdown, LaTeX and CSV."""
+    for suffix, form in (("md", study_markdown), ("tex", study_latex), ("csv", study_csv)):
+        write_atomic(out / f"table.{suffix}", form(result).encode())
+
+
 def study_markdown(result: StudyResult) -> str:
     """The tables of a study and of its statistics, each with its notes."""
     parts = [f"# {study_title(result)}"]
@@ -271,4 +279,4 @@ def tests_table(summary: Summary) -> Table:
         rows.append(Row(cells, section=f"{test.group}, {numbered(test.n, 'seed')}"))
     loss = f", {summary.loss} loss" if summary.loss else ""
     title = f"{metric_title(summary.metric)}: ratio to {method_title(summary.baseline)}{loss}"
-    return Table(title, columns, rows, test_notes(summary))
+    return Table(title, columns, rows, notes_on_tests(summary))

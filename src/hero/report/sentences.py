@@ -153,7 +153,7 @@ def changed_notes(result: StudyResult) -> list[str]:
     return [f"Set for all rows: {first_of(changed)}."] if changed else []
 
 
-def test_notes(summary: Summary) -> list[str]:
+def notes_on_tests(summary: Summary) -> list[str]:
     """How the tests were made and how far they reach."""
     tests, baseline = summary.tests, method_title(summary.baseline)
     if not tests:

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from hero.data import Source
 from hero.method.metrics import Scoring
+from hero.report.content import write_tables
 from hero.report.figures.charts import Chart, curves_figure, draw_errors, error_chart
 from hero.report.figures.fields import draw_states, fields_figure, spectrum_figure
 from hero.report.figures.style import (
@@ -95,6 +96,16 @@ def result_figure(chart: Chart, runs: Mapping[str, tuple[Rollout, Errors]], sour
 
 def errors_chart(title: str, errors: Errors) -> Chart:
     return error_chart(title, {f"mean of {len(errors.score)} trajectories": [Curves.of(errors)]})
+
+
+def write_study(out: Path, result: StudyResult, runs_dir: Path) -> list[Path]:
+    """Write the tables and figures of a study into `out`; returns the figures."""
+    write_tables(out, result)
+    written = []
+    for name, figure in study_figures(result, runs_dir):
+        save_png_and_pdf(figure, out, name)
+        written.append(out / f"{name}.png")
+    return written
 
 
 def study_figures(result: StudyResult, runs_dir: Path) -> Iterator[Named]:

@@ -47,6 +47,16 @@ def write_page(inputs: ReportInputs, path: Path) -> Path:
     return write_atomic(path, render(payload(inputs)).encode())
 
 
+def write_run_page(run: Path) -> Path:
+    """Write `report.html` of an evaluated run into its folder.
+
+    Figures as files are drawn by `hero report --figures`: drawing them takes far longer than the page.
+    """
+    inputs = ReportInputs()
+    inputs.add(run, named=True, finished=False)
+    return write_page(inputs, run / "report.html")
+
+
 def render(data: Mapping[str, Any]) -> str:
     """The page of a payload. Style, script and JSON are ours or safe as they are; all else is escaped."""
     style = _asset("page.css")
