@@ -23,7 +23,7 @@ from hero.records import Record
 from hero.runs.config import RunConfig
 from hero.runs.folder import choose_device, versions
 from hero.study.collect import Places, PlannedGroup, RunNumbers, finished_row, group_of, paper_of
-from hero.study.cost.measure import TURNS, seconds_in_turns, some_states, wait_for
+from hero.study.cost.measure import DryRun, some_states, wait_for
 from hero.study.records import Group, MetricColumn
 from hero.training.memory import peak_memory, release_memory, reset_peak, resident_memory
 
@@ -33,8 +33,12 @@ COST_NOTE = (
     "PDE-Refiner adds 40 parameters and calls its network K + 1 times a step, about five times the latency."
 )
 """Stands next to measured costs of a 2D FNO."""
+TURNS = 5
+"""Turns that runs take while their costs are compared."""
 ROLLOUT_STEPS = 200
 """As in the paper."""
+PIECE = ROLLOUT_STEPS // TURNS
+"""Steps of a turn."""
 
 
 class RunCost(Record):
@@ -77,8 +81,10 @@ def measure_costs(configs: Sequence[RunConfig], data_dir: Path, rounds: int = TU
         for name, free in rollouts.items():
             advance(note=f"{name}: memory")
             peaks[name] = peak_of(free) / 1e6
-        training = seconds_in_turns(runs, data_dir, rounds, advance)
-        inference = step_seconds_in_turns(rollouts, rounds, advance)
+        inference = in_turns({name: free.seconds_per_step for name, free in rollouts.items()}, rounds, advance)
+        with torch.random.fork_rng(devices=[]):  # dropout may draw
+            dry_runs = {name: DryRun(config, data_dir, rollouts[name].device) for name, config in runs.items()}
+            training = in_turns({name: run.seconds_per_update for name, run in dry_runs.items()}, rounds, advance)
     costs = {
         name: RunCost(
             parameters=count_parameters(rollouts[name].model),
@@ -110,40 +116,43 @@ def conditions(configs: Sequence[RunConfig], rounds: int) -> str:
     )
 
 
+def in_turns(
+    measured: Mapping[str, Callable[[], float]], turns: int, advance: Callable[..., None]
+) -> dict[str, list[float]]:
+    """What each function measures, once in every turn: a slow moment of the machine then meets all of them."""
+    found: dict[str, list[float]] = {name: [] for name in measured}
+    for _ in range(turns):
+        for name, measure_once in measured.items():
+            advance(note=name)
+            found[name].append(measure_once())
+    return found
+
+
 class FreeRollout:
     """An untrained rollout of one batch from smooth states; each call continues it and returns when it is done."""
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         history, batch = config.train.history, config.train.batch
-        self.model = config.build_operator().to(device).eval()
+        self.device, self.model = device, config.build_operator().to(device).eval()
         self.context = some_states(config, "test", history, batch).first(history, device)
         self.step = config.untrained_strategy.stepper(self.model)
 
     @torch.no_grad()
     def __call__(self, steps: int) -> None:
         self.context = self.context.advance(rollout(self.step, self.context, steps))
-        wait_for(self.context.states.device)
+        wait_for(self.device)
 
-
-def step_seconds_in_turns(
-    rollouts: Mapping[str, FreeRollout], rounds: int, advance: Callable[..., None]
-) -> dict[str, list[float]]:
-    """Seconds per step of each rollout, which continues from turn to turn and is complete after the last."""
-    seconds: dict[str, list[float]] = {name: [] for name in rollouts}
-    piece = -(-ROLLOUT_STEPS // rounds)
-    for _ in range(rounds):
-        for name, free in rollouts.items():
-            advance(note=f"{name}: rollout")
-            free(1)  # brings data and threads back
-            begin = time.perf_counter()
-            free(piece)
-            seconds[name].append((time.perf_counter() - begin) / piece)
-    return seconds
+    def seconds_per_step(self) -> float:
+        """Time of a step, the mean over a part of the rollout."""
+        self(1)  # brings data and threads back
+        begin = time.perf_counter()
+        self(PIECE)
+        return (time.perf_counter() - begin) / PIECE
 
 
 def peak_of(free: FreeRollout) -> int:
     """The most bytes that a rollout holds, beyond those that this process holds before it."""
-    device = free.context.states.device
+    device = free.device
     free(2)  # loads libraries
     release_memory()
     before = torch.cuda.memory_allocated(device) if device.type == "cuda" else resident_memory() or 0

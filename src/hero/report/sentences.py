@@ -24,13 +24,9 @@ NAMED = 4
 
 
 def lead(inputs: ReportInputs, results: Sequence[StudyResult]) -> list[str]:
-    """The result of each group, the number of runs, and the conclusion of a study."""
+    """The result of each group, and the number of runs."""
     found = [sentence for result in results for sentence in result_sentences(result)]
-    found.append(_count_sentence(inputs, results))
-    for result in results:
-        found += changed_notes(result)
-        found += map(tested_sentence, result.statistics if len(result.groups) > 1 else ())
-    return found
+    return [*found, _count_sentence(inputs, results)]
 
 
 def result_sentences(result: StudyResult) -> list[str]:
@@ -46,17 +42,6 @@ def main_column(columns: Sequence[MetricColumn]) -> MetricColumn:
     """The column that the sentences are about: the error at the last step that is scored."""
     last = scoring_of(column.metric for column in columns).last
     return next((column for column in columns if column.key == last), columns[0])
-
-
-def tested_sentence(summary: Summary) -> str:
-    """ "Of 10 comparisons of nrmse@100 with push_forward ...: 2 better, 1 worse, the rest open." """
-    verdicts = [test.verdict for test in summary.tests]
-    loss = f", trained with the loss {summary.loss}" if summary.loss else ""
-    return (
-        f"Of {numbered(len(verdicts), 'comparison')} of {metric_title(summary.metric)} with "
-        f"{method_title(summary.baseline)}{loss}, paired by seed and corrected for their number: "
-        f"{verdicts.count('better')} better, {verdicts.count('worse')} worse, the rest open."
-    )
 
 
 def group_sentence(group: Group, column: MetricColumn, tests: Sequence[PairedTest] = ()) -> str:
@@ -131,7 +116,9 @@ def study_notes(result: StudyResult) -> list[str]:
         settings = first_of(list(dict.fromkeys(difference for row in changed for difference in row.differs)))
         rows = numbered(len(changed), "row")
         found.append(f"The paper's numbers are left out of {rows}, whose settings are not the paper's: {settings}.")
-    found += changed_notes(result)
+    if result.changed:
+        settings = first_of([f"{key} = {value}" for key, value in result.changed.items()])
+        found.append(f"Set for all rows: {settings}.")
     for label, first in sorted({(row.label, row.repeats) for row in result.rows if row.repeats}):
         found.append(f"{label} trains the same loss as {first}: tests count it once.")
     if any(row.rollouts for row in result.rows):
@@ -145,12 +132,6 @@ def study_notes(result: StudyResult) -> list[str]:
     for name, reason in result.failed.items():
         reasons.setdefault(reason, []).append(name)
     return [*found, *(f"{first_of(names)} failed: {reason}" for reason, names in reasons.items())]
-
-
-def changed_notes(result: StudyResult) -> list[str]:
-    """The settings that all rows have in place of the paper's."""
-    changed = [f"{key} = {value}" for key, value in result.changed.items()]
-    return [f"Set for all rows: {first_of(changed)}."] if changed else []
 
 
 def notes_on_tests(summary: Summary) -> list[str]:

@@ -20,12 +20,11 @@ from hero.data import Source
 from hero.data.files.checks import spread
 from hero.method.metrics import Scoring
 from hero.report.figures.charts import WAVES, Chart, Curve, charts_figure
-from hero.report.figures.style import BLACK, ORANGE, STYLES, colours_of, new_figure, plain, whole_steps
+from hero.report.figures.style import BLACK, ORANGE, STYLES, colours_of, new_figure, plain
 from hero.report.tables import format_number
-from hero.report.views import DECAY, GREY, Picture, Scale, Scaled, Side, View, channel_titles, scale_channel
+from hero.report.views import DECAY, GREY, Picture, Scale, Side, View, channel_titles, scale_channel
 from hero.runs.rollouts import Rollout
 
-LINE_STEPS = (1, 50, 100, 200)
 FIELD_STEPS = (1, 10, 50, 100, 200)
 SPECTRUM_STEPS = (1, 100, 200)
 SHORT = 100
@@ -107,41 +106,15 @@ def fields_figure(
     `errors` is the score at each step; the trajectory is the median one by the GM of the scoring.
     """
     scoring, view = scoring or Scoring(), View.of(source.axes)
-    title = channel_titles(source)[channel]
     scaled = scale_channel(rollout, source, channel, view)
-    said = [f"{scoring.title} {format_number(error)}" for error in errors]
-    figure = _snapshots(scaled, said, source, view) if view.up else _space_time(scaled, said, source, view, title)
+    steps = _present(FIELD_STEPS, len(rollout.truth))
+    titles = [f"step {n} (t = {time_text(source, n)})\n{scoring.title} {format_number(errors[n - 1])}" for n in steps]
+    rows = [part._replace(field=part.field[np.array(steps) - 1]) if view.up else part for part in scaled[:3]]
     subject = ", ".join([source.title, *source.channel_names[channel : channel + 1] * (source.channels > 1)])
     where = ", central slice along the last axis" if source.dims == 3 else ""
     grey = "" if np.all(scaled.truth.valid) else "; grey: masked"
-    figure.suptitle(plain(f"{subject}{where}: test trajectory with median {scoring.gm_title}{grey}"))
-    return figure
-
-
-def _space_time(scaled: Scaled, said: Sequence[str], source: Source, view: View, title: str) -> Figure:
-    figure = new_figure(10.0, 6.4)
-    upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.25, 1))[:, 0]
-    over_time = view.against(f"rollout step (dt = {time_text(source, 1)})", 0.5, len(scaled.truth.field) + 0.5)
-    ((*maps,),) = draw_pictures(upper, [scaled[:3]], over_time)[0]
-    for axes in maps:
-        whole_steps(axes)
-    steps = _present(LINE_STEPS, len(scaled.truth.field))
-    panels = lower.subplots(1, len(steps), sharex=True, squeeze=False)[0]
-    for axes, step in zip(panels, steps, strict=True):
-        size = 1.0 if scaled.size is None else scaled.size[step - 1]
-        truth, prediction = (size * part.field[step - 1] for part in scaled[:2])
-        draw_lines(axes, view.across, truth, {"prediction": (prediction, "--", ORANGE)})
-        axes.set_title(f"step {step}: {said[step - 1]}", fontsize=10)
-    panels[0].set_ylabel(plain(title))
-    panels[0].legend(fontsize=8, loc="best")
-    return figure
-
-
-def _snapshots(scaled: Scaled, said: Sequence[str], source: Source, view: View) -> Figure:
-    steps = _present(FIELD_STEPS, len(scaled.truth.field))
-    titles = [f"step {step} (t = {time_text(source, step)})\n{said[step - 1]}" for step in steps]
-    rows = [part._replace(field=part.field[np.array(steps) - 1]) for part in scaled[:3]]
-    return states_figure("", rows, view, ("", 0.0), titles)
+    title = f"{subject}{where}: test trajectory with median {scoring.gm_title}{grey}"
+    return states_figure(title, rows, view, (f"rollout step (dt = {time_text(source, 1)})", len(rollout.truth)), titles)
 
 
 def time_text(source: Source, steps: int) -> str:

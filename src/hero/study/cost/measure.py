@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -25,8 +24,8 @@ from hero.training.memory import available_memory, peak_memory, reset_peak
 from hero.training.update import Trainee, update
 
 UPDATES = 10
-TURNS, TURN_UPDATES = 5, 4
-"""Turns that runs take while their costs are compared, and updates of each phase in a turn."""
+TURN_UPDATES = 4
+"""Updates of each phase that are averaged over a run."""
 WARM_UP = 2
 """Updates before the measured ones: the first allocate."""
 
@@ -102,30 +101,10 @@ class DryRun:
         rounds = [[self.update(0, phase.step) for phase in phases] for _ in range(WARM_UP + updates)]
         return dict(zip(phases, map(statistics.median, zip(*rounds[WARM_UP:], strict=True)), strict=True))
 
-    def seconds_per_update(self, updates: int) -> float:
+    def seconds_per_update(self, updates: int = TURN_UPDATES) -> float:
         """The mean over a whole run, from a few updates of each of its phases."""
         seconds = self.seconds(updates)
         return sum(phase.updates * each for phase, each in seconds.items()) / sum(phase.updates for phase in seconds)
-
-
-def seconds_in_turns(
-    configs: Mapping[str, RunConfig],
-    data_dir: Path,
-    turns: int = TURNS,
-    advance: Callable[..., None] = lambda **_: None,
-) -> dict[str, list[float]]:
-    """Mean seconds of an update of each run in every turn: a slow moment of the machine then meets all of them."""
-    with torch.random.fork_rng(devices=[]):  # dropout may draw
-        dry_runs = {}
-        for name, config in configs.items():
-            advance(note=f"{name}: preparing")
-            dry_runs[name] = DryRun(config, data_dir, choose_device(config.train.device))
-        found: dict[str, list[float]] = {name: [] for name in configs}
-        for _ in range(turns):
-            for name, dry_run in dry_runs.items():
-                advance(note=f"{name}: training")
-                found[name].append(dry_run.seconds_per_update(TURN_UPDATES))
-    return found
 
 
 def wait_for(device: torch.device) -> None:
