@@ -97,20 +97,6 @@ def test_a_result_is_kept_until_the_checkpoint_or_the_shift_changes(run: Path, d
     assert json.loads(files[0].read_text())["metrics"] == second.metrics
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"viscosty": 1e-3}, ["viscosty", "viscosity"]),
-        ({"resolution": 7}, ["task.resolution", "even"]),
-    ],
-)
-def test_bad_settings_are_named(run: Path, data_dir: Path, settings: dict[str, Any], words: list[str]) -> None:
-    with pytest.raises(HeroError) as caught:
-        shifted(run, data_dir, Shift("bad", "bad", settings))
-    assert all(word in str(caught.value) for word in words)
-    assert not (run / "evaluations").exists()
-
-
 # The same functions on every grid.
 
 

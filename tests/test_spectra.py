@@ -52,10 +52,10 @@ def test_the_page_shows_the_numbers_of_the_log(run: Path) -> None:
     assert [chart["title"] for chart in charts] == TITLES
     for chart, name in zip(charts, ("weights", "error"), strict=True):
         having = [label for label, rows in records.items() if name in rows]
-        labels = [line["label"] for line in chart["series"] if not line["dashed"]]
+        labels = [line["label"] for line in chart["series"]]
         assert (labels[0], labels[-1]) == (having[0], having[-1])
-        assert len(labels) == (2 if name == "error" else SHOWN)
-        for line in chart["series"][: len(labels)]:
+        assert len(labels) == SHOWN
+        for line in chart["series"]:
             assert line["x"] == records[line["label"]]["wavenumber"][0]
             assert line["y"] == pytest.approx(records[line["label"]][name][0], rel=1e-8)
         times = [line["time"] for line in chart["series"]]
@@ -75,7 +75,7 @@ def test_numbers_that_are_not_finite_leave_a_gap() -> None:
     rows = {"weights": [[math.nan, math.inf, 1, 2, 3]], "error": [[1, 1, 0, 2, 1]]}
     weight, error = spectra_charts(Log(spectra=(record(1, wavenumber=[[0, 1, 2, 3, 4]], **rows),)))
     assert [list(curve.x) for curve in weight.curves] == [[2, 3, 4]]
-    assert [list(curve.x) for curve in error.curves] == [[0, 1, 3, 4], [3, 4]]  # as it is, and weighted
+    assert [list(curve.x) for curve in error.curves] == [[0, 1, 3, 4]]
     assert spectra_charts(Log()) == []
 
 
@@ -91,8 +91,7 @@ def test_channels_are_apart_and_an_update_logged_twice_counts_once(tmp_path: Pat
     charts = spectra_charts(log)
     assert [chart.title for chart in charts] == [f"{title}, channel {c}" for c in (1, 2) for title in TITLES]
     assert values(charts[2]) == {"update 10": [4, 5, 6], "update 20": [1, 1, 4]}
-    scale = (4 + 3 + 2 + 3 + 2 + 1) / (4 + 3 + 4 + 3 + 2 + 4)  # one for all channels, as in the loss
-    assert values(charts[3])["update 20, weighted"] == pytest.approx([3 * scale, 2 * scale, 4 * scale])
+    assert values(charts[3]) == {"update 10": [6, 5, 4], "update 20": [3, 2, 1]}
     figure = spectra_figure(charts)
     for axes, chart in zip(figure.axes, charts, strict=True):
         assert [list(line.get_ydata()) for line in axes.lines] == list(values(chart).values())

@@ -92,7 +92,7 @@ class Curve:
         lines = zip(("y", "low", "high"), (self.y, *(self.band or ())), strict=False)
         numbers = {name: [*map(finite_or_none, line[kept])] for name, line in lines}
         paper = [[x, number.mean] for x, number in self.points.items()]
-        looks = {"time": self.time, "dashed": self.style == "--"} if self.time is not None else {"idle": self.idle}
+        looks = {"idle": self.idle} if self.time is None else {"time": self.time}
         return {"label": self.name, "x": np.asarray(self.x)[kept].tolist(), **numbers, **looks, "points": paper}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -35,9 +35,8 @@ SPECTRA = {
     "error": (
         "Error by wavenumber",
         "power per mode",
-        "Power of the training batch's relative error at the first and the last validation; where the dashed line, the "
-        "last one times its weights and scaled to the same sum, is above the solid one, the loss counts the wavenumber "
-        "for more than its power.",
+        "Power of the training batch's relative error, by update: from the first (blue, thin) to the last (orange, "
+        "thick); the loss counts it times the weight of its wavenumber.",
     ),
 }
 """Title, unit and caption of the chart of each finding of a loss."""
@@ -117,8 +116,7 @@ def spectra_charts(log: Log, weighs_error: bool = True, names: Sequence[str] = (
     for channel in range(channels):
         for name, (title, unit, caption) in SPECTRA.items():
             having = [one for one in records if channel < len(one.spectra.get(name, ()))]
-            curves = _error(having, channel) if name == "error" else _over_time(having, name, channel)
-            shown = [curve for curve in curves if len(curve.y)] if weighs_error or name != "error" else []
+            shown = list(_over_time(having, name, channel)) if weighs_error or name != "error" else []
             if shown:
                 values = np.concatenate([curve.y for curve in shown])
                 ends = float(values.min() / 1.3), float(values.max() * 1.3)
@@ -127,33 +125,14 @@ def spectra_charts(log: Log, weighs_error: bool = True, names: Sequence[str] = (
     return charts
 
 
-def _curve(record: SpectraRecord, values: Sequence[float] | np.ndarray, time: float, weighted: bool = False) -> Curve:
-    """Values that a logarithmic axis can show."""
-    numbers, waves = np.array(values, dtype=np.float64), np.array(record.spectra["wavenumber"][0])
-    kept = (numbers > 0) & np.isfinite(numbers) & np.isfinite(waves)
-    label = f"update {record.step}{', weighted' * weighted}"
-    return Curve(label, waves[kept], numbers[kept], time=time, style="--" if weighted else "-")
-
-
-def _over_time(having: Sequence[SpectraRecord], name: str, channel: int) -> list[Curve]:
-    """A curve for some of the validations."""
-    chosen = [having[place] for place in spread(len(having), SHOWN)]
-    length = max(1, having[-1].step - having[0].step) if having else 1
-    return [_curve(one, one.spectra[name][channel], (one.step - having[0].step) / length) for one in chosen]
-
-
-def _error(having: Sequence[SpectraRecord], channel: int) -> list[Curve]:
-    """Before and after, and after as the loss sees it."""
-    ends = [*having[:1], *having[1:][-1:]]
-    times = (0.0, 1.0)[-len(ends) :]
-    curves = [_curve(one, one.spectra["error"][channel], time) for one, time in zip(ends, times, strict=False)]
-    found = [np.array(ends[-1].spectra.get(name, ()) if ends else ()) for name in ("error", "weights")]
-    error, weights = (np.where(np.isfinite(values), values, np.nan) for values in found)
-    if error.size and weights.shape == error.shape:
-        weighted = weights * error
-        scale = np.nansum(error) / max(np.nansum(weighted), np.finfo(np.float64).tiny)
-        curves.append(_curve(ends[-1], scale * weighted[channel], 1.0, weighted=True))
-    return curves
+def _over_time(having: Sequence[SpectraRecord], name: str, channel: int) -> Iterator[Curve]:
+    """A curve for some of the validations, of the values that a logarithmic axis can show."""
+    for one in (having[place] for place in spread(len(having), SHOWN)):
+        numbers, waves = np.array(one.spectra[name][channel]), np.array(one.spectra["wavenumber"][0])
+        kept = (numbers > 0) & np.isfinite(numbers) & np.isfinite(waves)
+        time = (one.step - having[0].step) / max(1, having[-1].step - having[0].step)
+        if kept.any():
+            yield Curve(f"update {one.step}", waves[kept], numbers[kept], time=time)
 
 
 def spectra_figure(charts: Sequence[Chart]) -> Figure:
