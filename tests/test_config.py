@@ -276,8 +276,7 @@ def test_checkpoints_kept_for_analysis_change_no_number_and_so_not_the_id() -> N
 
 
 @pytest.mark.parametrize(
-    "key",
-    sorted(make_config().flagged("identity") & make_config().flat().keys() - {"backbone.name", "backbone.size"}),
+    "key", sorted(make_config().flagged("identity") & make_config().flat().keys() - {"backbone.name", "backbone.size"})
 )
 def test_every_setting_changes_the_id(key: str) -> None:
     values = make_config().flat()

@@ -23,9 +23,7 @@ from hero.report.page.page import write_page
 from hero.report.tables import format_number
 from hero.runs.records import write_arrays
 from hero.runs.rollouts import FILE, FIRST_FILE, read_rollout
-from hero.study.records import (
-    ROLLOUT_COLUMNS,
-)
+from hero.study.records import ROLLOUT_COLUMNS
 from hero.training.loop import train
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright, which is missing")

@@ -196,10 +196,7 @@ def test_spectrum_of_a_wave_lies_in_its_shell(dims: int) -> None:
 
 @pytest.mark.parametrize(
     "log",
-    [
-        Log(),
-        Log((trained(1, math.nan),), (ValidationRecord(step=1, score=math.inf, metric="gm100", val_diverged=30),)),
-    ],
+    [Log(), Log((trained(1, math.nan),), (ValidationRecord(step=1, score=math.inf, metric="gm100", val_diverged=30),))],
 )
 def test_training_figure(tmp_path: Path, log: Log) -> None:
     assert_drawn(training_figure(log), tmp_path)

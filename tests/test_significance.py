@@ -16,12 +16,7 @@ from fakes import ERROR, fake_group, fake_row
 from hero.report import content
 from hero.report.sentences import notes_on_tests
 from hero.study.records import Group, MethodRow, Status, Summary
-from hero.study.statistics import (
-    compare_pairs,
-    holm,
-    sign_flip_p,
-    summarise,
-)
+from hero.study.statistics import compare_pairs, holm, sign_flip_p, summarise
 
 INF = math.inf
 errors = st.floats(1e-6, 1e3) | st.just(INF)

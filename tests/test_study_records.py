@@ -11,12 +11,7 @@ import pytest
 
 from fakes import ERROR, fake_group, fake_row, fake_study, fake_test
 from hero.errors import HeroError
-from hero.study.records import (
-    MethodRow,
-    Published,
-    RunEntry,
-    StudyResult,
-)
+from hero.study.records import MethodRow, Published, RunEntry, StudyResult
 
 
 def row(label: str, *values: float, **facts: Any) -> MethodRow:

@@ -74,11 +74,7 @@ def assert_same_results(configs: Sequence[RunConfig], runs: Path, expected: Path
 
 
 def test_workers_give_the_bits_of_one_process_and_failures_stay_alone(
-    runs_dir: Path,
-    data_dir: Path,
-    expected: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    runs_dir: Path, data_dir: Path, expected: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocked = tiny(seed=5)
     runs_dir.mkdir()

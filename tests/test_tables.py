@@ -11,20 +11,9 @@ from html import unescape
 from rich.console import Console
 
 from fakes import TITLE, Parsed, fake_group, fake_row, fake_study, fake_test
-from hero.report.content import (
-    group_table,
-    statistics_tables,
-    study_csv,
-    study_latex,
-    study_markdown,
-    study_tables,
-)
+from hero.report.content import group_table, statistics_tables, study_csv, study_latex, study_markdown, study_tables
 from hero.report.tables import LATEX, Column, Number, Row, Table, Text, tex
-from hero.study.records import (
-    ROLLOUT_COLUMNS,
-    Published,
-    StudyResult,
-)
+from hero.study.records import ROLLOUT_COLUMNS, Published, StudyResult
 
 HOSTILE = "<b>&\"'|_%$#{}\\^~[bold]"
 
@@ -36,12 +25,7 @@ class Forms:
         self.table = table
 
     def all(self) -> dict[str, list[list[str]]]:
-        return {
-            "terminal": self.terminal(),
-            "markdown": self.markdown(),
-            "latex": self.latex(),
-            "html": self.html(),
-        }
+        return {"terminal": self.terminal(), "markdown": self.markdown(), "latex": self.latex(), "html": self.html()}
 
     def terminal(self) -> list[list[str]]:
         table = self.table.to_rich()

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
     from hero.evaluation.elsewhere import OtherMetrics
     from hero.evaluation.foreign import Score
 
-READ_BY = {
-    "two files": ("--offset",),
-    "a model": ("RUN", "--model", "--split", "--steps"),
-    "a run": ("RUN", "--split"),
-}
+READ_BY = {"two files": ("--offset",), "a model": ("RUN", "--model", "--split", "--steps"), "a run": ("RUN", "--split")}
 """Options of `hero evaluate` by what it evaluates; others are read by all."""
 
 

@@ -24,7 +24,7 @@ STEPS = 10_000
 """Updates of every run of the paper."""
 
 SECOND_READINGS: dict[str, dict[str, Any]] = {
-    "kuramoto_sivashinsky": {"task.gradient_norm": -2.0, "task.kept_mean": 1.0},  # as printed: docs/reference/tasks.md
+    "kuramoto_sivashinsky": {"task.gradient_norm": -2.0, "task.kept_mean": 1.0}  # as printed: docs/reference/tasks.md
 }
 """Settings of a task that the paper can be read to mean as well as our default."""
 

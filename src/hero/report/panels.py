@@ -20,15 +20,7 @@ from hero.report.inputs import Curves, ReportedRun, ReportInputs
 from hero.report.listing import method_title, title_of
 from hero.strategies import STRATEGIES
 from hero.study.collect import PlannedRow, finished_row, numbers_of, published_numbers
-from hero.study.records import (
-    Group,
-    MethodRow,
-    MetricColumn,
-    Published,
-    RunEntry,
-    StudyResult,
-    rollout_columns,
-)
+from hero.study.records import Group, MethodRow, MetricColumn, Published, RunEntry, StudyResult, rollout_columns
 from hero.training.loggers import flat
 
 NAMED_SETTINGS = 3

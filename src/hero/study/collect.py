@@ -14,17 +14,7 @@ from hero.method.metrics import Scoring
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
 from hero.runs.records import Baseline, Errors, Metrics, Shortfall
-from hero.study.records import (
-    FILE,
-    Group,
-    MethodRow,
-    MetricColumn,
-    Published,
-    RunEntry,
-    SeedCell,
-    Status,
-    StudyResult,
-)
+from hero.study.records import FILE, Group, MethodRow, MetricColumn, Published, RunEntry, SeedCell, Status, StudyResult
 from hero.study.statistics import summarise
 
 if TYPE_CHECKING:

@@ -23,10 +23,7 @@ DRAWS = 100_000
 
 
 def summarise(
-    groups: Sequence[Group],
-    metric: str = "nrmse@100",
-    baseline: str = "push_forward",
-    direction: Direction = "lower",
+    groups: Sequence[Group], metric: str = "nrmse@100", baseline: str = "push_forward", direction: Direction = "lower"
 ) -> tuple[Summary, ...]:
     """The statistics of the groups of each loss; of none that has no group with two rows with results.
 

@@ -12,12 +12,7 @@ from hero.method.metrics import Scoring
 from hero.report.content import write_tables
 from hero.report.figures.charts import Chart, curves_figure, draw_errors, error_chart
 from hero.report.figures.fields import draw_states, fields_figure, spectrum_figure
-from hero.report.figures.style import (
-    PAPER_DPI,
-    new_figure,
-    safe_name,
-    save_png_and_pdf,
-)
+from hero.report.figures.style import PAPER_DPI, new_figure, safe_name, save_png_and_pdf
 from hero.report.figures.training import spectra_charts, spectra_figure, training_figure
 from hero.report.inputs import ANALYSES, STUDY_FIGURES, Curves, ReportedRun, ReportInputs, tried
 from hero.report.panels import Panel, panels_of, results_of
