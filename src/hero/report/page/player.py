@@ -48,7 +48,7 @@ def player(
     strides = [-(-len(side.points) // LARGEST_SIDE) if view.up else 1 for side in view.sides]
     shape = [len(side.points[::stride]) for side, stride in zip(view.sides, strides, strict=True)]
     steps = 1 + np.array(spread(length, frames_that_fit(math.prod(shape), rollout, bytes_allowed)))
-    drawn = np.ix_(steps - 1, *(range(0, len(side.points), n) for side, n in zip(view.sides, strides, strict=True)))
+    drawn = np.ix_(steps - 1, *(np.arange(0, len(side.points), n) for side, n in zip(view.sides, strides, strict=True)))
     truths, channels = [], []
     for c, (name, title) in enumerate(zip(source.channel_names, channel_titles(source), strict=True)):
         truth, found = channel_data(rollout, source, c, view, steps, drawn)
