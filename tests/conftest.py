@@ -70,6 +70,9 @@ TINY: dict[str, Any] = {
 # The longest files, in the order of their time: a worker that begins one of them last would let the other wait.
 FIRST = ("cluster", "export", "studies", "parallel", "sweep", "crashes", "bench", "page", "report", "files",
          "tutorials", "resume", "loggers", "cli", "backbones", "foreign", "doctor", "examples")  # fmt: skip
+# Files that one worker runs, because they need the same slow library: ONNX; JAX and neuraloperator; a browser.
+TOGETHER = {"notebooks": "export", "tutorials": "export", "exponax": "peers", "own_loop": "peers",
+            "page_channels": "page"}  # fmt: skip
 
 
 def pytest_collection_finish() -> None:
@@ -77,9 +80,14 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    places = {f"test_{name}": place for place, name in enumerate(FIRST)}
-    items.sort(key=lambda item: places.get(item.path.stem, len(FIRST)))
+    def place(item: pytest.Item) -> int:
+        name = item.path.stem.removeprefix("test_")
+        item.add_marker(pytest.mark.xdist_group(TOGETHER.get(name, name)))
+        return FIRST.index(name) if name in FIRST else len(FIRST)
+
+    items.sort(key=place)
 
 
 class Later:

@@ -7,8 +7,11 @@ import pickle
 from pathlib import Path
 
 import numpy as np
-import scipy.io
 import torch
+
+from conftest import Later
+
+matlab = Later("scipy.io")
 
 
 def states(*shape: int, seed: int = 0) -> np.ndarray:
@@ -51,14 +54,14 @@ def write_fno(path: Path, u: np.ndarray, with_start: bool) -> Path:
     """Navier-Stokes data of FNO: u (N, H, W, T), and a (N, H, W) or t (1, T)."""
     n, time = u.shape[0], u.shape[1]
     extra = {"a": states(n, *u.shape[2:])} if with_start else {"t": np.arange(1.0, time + 1)[None]}
-    scipy.io.savemat(path, {"u": np.moveaxis(u, 1, -1), **extra})
+    matlab.savemat(path, {"u": np.moveaxis(u, 1, -1), **extra})
     return path
 
 
 def write_pinn(path: Path, u: np.ndarray, x: np.ndarray, t: np.ndarray, names: str, transposed: bool) -> Path:
     """One solution: u (time, x), stored as (x, time) or `transposed`; x as a row, t as a column."""
     solution, time = names.split()
-    scipy.io.savemat(path, {solution: u if transposed else u.T, time: t[:, None], "x": x[None]}, do_compression=True)
+    matlab.savemat(path, {solution: u if transposed else u.T, time: t[:, None], "x": x[None]}, do_compression=True)
     return path
 
 

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+PLACES = Path("/proc/net/tcp")
+"""Where Linux lists its sockets."""
 LOOPBACK = "0100007F"
 """127.0.0.1 as the kernel lists it, also as the end of an address of IPv6."""
 

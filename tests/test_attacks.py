@@ -23,9 +23,9 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-import scipy.io
 
 from conftest import options, tiny
+from foreign_arrays import matlab
 from forked import in_fork
 from hero.cli import main
 from hero.data.tasks.store import split_path
@@ -56,7 +56,7 @@ def forged_zip(path: Path, name: str, content: bytes) -> None:
 
 
 def mat_of_claims(path: Path) -> None:
-    scipy.io.savemat(path, {"usol": np.zeros((13, 17))})
+    matlab.savemat(path, {"usol": np.zeros((13, 17))})
     path.write_bytes(path.read_bytes().replace(struct.pack("<ii", 13, 17), struct.pack("<ii", 2**20, 2**20)))
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import statistics
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from benchmarks.__main__ import main
 from benchmarks.growth import VARIED, growth_figure
 from benchmarks.limits import least_bytes, limit_of
 from benchmarks.participant import Workload
-from benchmarks.peers import PAPER, compare, paper_workloads
+from benchmarks.peers import compare
 from benchmarks.speed_files import keep_speed, read_speed
 from benchmarks.speed_page import filled
 from benchmarks.tables import print_comparison
@@ -53,17 +51,8 @@ def test_all_participants_run_the_same_work(result: dict[str, Any]) -> None:
             for name in ("median_seconds", "prepare_seconds", "limit_seconds", "resident_bytes", "flops", "bytes"):
                 assert 0 < row[name] < math.inf, name
             assert row["median_seconds"] == statistics.median(row["seconds"])
+            assert row["ratio_to_hero"] == row["median_seconds"] / rows[0]["median_seconds"]
             assert row["bound_by"] in ("GEMM", "memory")
-
-
-def test_ratios_are_those_of_the_medians(result: dict[str, Any]) -> None:
-    for kind, title in (("training", "1D training"), ("inference", "1D inference batch 3")):
-        ours, *peers = (row["median_seconds"] for row in result[kind])
-        ratios = [peer / ours for peer in peers]
-        assert [row["ratio_to_hero"] for row in result[kind]] == [1.0, *ratios]
-        assert [result["ratios"][f"{title} {name}"] for name in ("neuralop", "apebench")] == ratios
-        assert result["ratios"][f"{title} best peer"] == min(ratios)
-    assert len(result["ratios"]) == 6
 
 
 def test_the_machine_is_measured_in_the_same_run(result: dict[str, Any]) -> None:
@@ -101,16 +90,6 @@ def test_the_slower_of_two_limits_binds() -> None:
     assert limit_of(work, 10**6, 10, machine)["bound_by"] == "GEMM"
 
 
-def test_the_workloads_are_the_papers() -> None:
-    works = paper_workloads([1, 2, 3])
-    assert [(w.kind, w.batch, w.steps) for w in works[:3]] == [
-        ("training", 20, 5),
-        ("inference", 1, 200),
-        ("inference", 30, 200),
-    ]
-    assert [w.space for w in works[::3]] == [(160,), (64, 64), (32, 32, 32)]
-
-
 def test_the_figure_draws_every_participant(tmp_path: Path) -> None:
     about = {"commit": "0", "day": "2026-01-01", "processor": "x"}
     parts = {
@@ -146,19 +125,13 @@ def test_a_measurement_keeps_its_other_parts_and_fills_the_page(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["peers", "--rounds", "0"], ("--rounds", "0 is too few", "1 or more")),
-        (["growth", "--threads", "-1"], ("--threads", "-1 is too few")),
-        (["memory", "memory.txt"], ("memory.txt", ".png")),
-    ],
+    ("arguments", "word"), [(["peers", "--rounds", "0"], "--rounds"), (["memory", "memory.txt"], "memory.txt")]
 )
-def test_mistakes_are_told(arguments: list[str], words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_told(arguments: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    message = capsys.readouterr().err
-    assert all(word in message for word in words)
+    assert word in capsys.readouterr().err
 
 
 def test_the_command_measures_memory_and_draws_it(tmp_path: Path) -> None:
@@ -169,19 +142,3 @@ def test_the_command_measures_memory_and_draws_it(tmp_path: Path) -> None:
     kept = {recompute: [row["bytes"] for row in rows if row["recompute"] == recompute] for recompute in (False, True)}
     assert kept[False] == sorted(kept[False])
     assert kept[True][-1] < kept[False][-1] / 5
-
-
-def test_a_participant_of_jax_never_loads_torch() -> None:
-    """Its memory would be counted, and the two libraries would share the cores."""
-    code = "import sys, benchmarks.participant as p; p.Session('apebench', 1); print('torch' in sys.modules)"
-    root = Path(__file__).parent.parent
-    ended = subprocess.run([sys.executable, "-c", code], cwd=root, check=True, capture_output=True, text=True)
-    assert ended.stdout.split() == ["False"]
-
-
-def test_the_networks_are_the_papers() -> None:
-    assert {dims: (c["width"], c["modes"], c["depth"]) for dims, c in PAPER.items()} == {
-        1: (28, 28, 1),
-        2: (20, 8, 1),
-        3: (4, 8, 5),
-    }

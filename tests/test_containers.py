@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,14 @@ import torch
 from torch.utils.data import DataLoader, Dataset, SubsetRandomSampler, TensorDataset
 
 import hero
-from conftest import Call
+from conftest import Call, Later
 from hero.analysis.doctor import diagnose
 from hero.api import data_settings
 from hero.data.formats import open_recording
 from hero.errors import HeroError
 from hero.evaluation.foreign import score_files
 
-xarray = pytest.importorskip("xarray")
+xarray = Later("xarray")
 SMALL: dict[str, Any] = {"backbone.width": 4, "backbone.modes": 3, "train.batch": 5, "train.compile": "false"}
 POINTS = 16
 
@@ -139,15 +140,15 @@ def test_trajectories_of_different_lengths_keep_them(tmp_path: Path) -> None:
         ([waves()[0], waves()[0, :, :, :8]], "trajectories of the shapes"),
         ([], "`data` of type list cannot be read"),
         (Items(lambda i: i, 0), "`data` are empty"),
-        (labelled().rename(time="when").drop_vars("when"), "name the dimension of time `time`"),
-        (labelled()[["height", "speed"]] * 1j, "height, speed is complex"),
-        (labelled().drop_vars("station").to_dataframe().reset_index().drop(columns="time"), "it must be long"),
-        (labelled()[["height"]].isel(x=[0, 0]).to_dataframe(), "several rows of the same"),
+        (lambda: labelled().rename(time="when").drop_vars("when"), "name the dimension of time `time`"),
+        (lambda: labelled()[["height", "speed"]] * 1j, "height, speed is complex"),
+        (lambda: labelled().drop_vars("station").to_dataframe().reset_index().drop(columns="time"), "it must be long"),
+        (lambda: labelled()[["height"]].isel(x=[0, 0]).to_dataframe(), "several rows of the same"),
     ],
 )  # fmt: skip
 def test_what_is_not_understood_is_told_in_one_sentence(data: Any, words: str, tmp_path: Path) -> None:
     with pytest.raises(HeroError, match=words) as error:
-        recorded(data, tmp_path)
+        recorded(data() if isinstance(data, FunctionType) else data, tmp_path)
     assert "\n" not in str(error.value)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from conftest import tiny
 from hero.data.windows import Batches, Context
 from hero.errors import HeroError
 from hero.method.domain import fourier_modes
@@ -20,7 +18,6 @@ from hero.method.norm import Norm
 from hero.method.rollout import rollout
 from hero.runs.config import RunConfig, make_config
 from hero.strategies import Strategy
-from test_train import assert_resumes
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 POINTS, CHANNELS = 5, 2
@@ -49,22 +46,6 @@ def test_g_of_a_linear_operator_is_known(foresight: ModuleType) -> None:
     lengths = rollout(step, Context(u[:1]), horizon).square().mean(dim=(0, 2, 3)).sqrt()
     torch.testing.assert_close(g[0], closed_form(a, lengths, foresight.LEFT_OUT), rtol=0.06, atol=0)
     assert float(g.max() / g.min()) > 5
-
-
-def test_g_is_finite_whatever_the_operator_does(foresight: ModuleType) -> None:
-    """λ² runs through all sizes up to overflow, in which the sum over trajectories would be lost first."""
-    context, modes = Context(torch.full((100, 1, 1, 8), 0.5)), fourier_modes((8,))
-
-    def g_of(step: Any, horizon: int) -> Tensor:
-        found: Tensor = foresight.sensitivity(step, context, horizon, modes, Generator().manual_seed(0), Norm())
-        return found
-
-    for factor in torch.logspace(3, 4.5, 20).tolist():  # to the power of 10 after six steps
-        g = g_of(lambda z, factor=factor: 0.5 + factor * (z.states[:, -1] - 0.5), 6)
-        assert bool(g.isfinite().all()), factor
-        assert float(g.min()) > 0
-    for step in (lambda z: 10 * z.states[:, -1] ** 3 + 9, lambda z: z.states[:, -1] * math.nan):
-        assert bool((g_of(step, 12) == 1).all())
 
 
 SMALL: dict[str, Any] = {
@@ -126,27 +107,3 @@ def test_g_lags_multiplies_the_weights_and_travels_in_the_state() -> None:
     assert not torch.equal(strategy.state_dict()["g"], g)
     with pytest.raises(HeroError, match=r"set train\.loss=balanced"):
         config_for(train__loss="mse")
-
-
-@pytest.mark.usefixtures("foresight")
-@pytest.mark.parametrize(
-    ("control", "same_as"),
-    [
-        ({"foresight__power": 0.0}, config_for("push_forward")),
-        ({"foresight__adjoint": "none", "foresight__relative": 0.3}, config_for("hero", hero__lambda_max=0.3)),
-    ],
-    ids=["push_forward", "hero"],
-)
-def test_without_g_it_is_another_strategy_to_the_bit(control: dict[str, Any], same_as: RunConfig) -> None:
-    runs = []
-    for config in (config_for(**control), same_as):
-        model = config.build_operator().double()
-        runs.append(descend(config.make_strategy(), model, windows_for(config), range(14)))
-    assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
-
-
-@pytest.mark.usefixtures("foresight")
-def test_a_resumed_run_has_the_same_bits(tmp_path: Path, data_dir: Path) -> None:
-    """With SOAP; the checkpoint of update 10 lies between the refreshes at 8 and 11."""
-    own = {"foresight__start": 2, "foresight__refresh": 3, "foresight__horizon": 7, "foresight__relative": 0.1}
-    assert_resumes(tiny(strategy="foresight", train__optimizer="soap", **own), 13, tmp_path, data_dir)

@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import tiny
 from hero import CANDIDATES, DIAGNOSTICS, Candidate, Context, Domain, FailureReference, Hero
 from hero.data.windows import Batches
 from hero.errors import HeroError
@@ -72,7 +71,7 @@ def with_candidates(*names: str) -> Hero:
     return replace(EARLY, reference=FailureReference(CANDIDATES.only(*names)))
 
 
-@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("dims", [1, 3])
 def test_the_cache_is_exact_to_the_bit(dims: int) -> None:
     kept, state, _ = trained(EARLY, 30, dims)
     plain, plain_state, _ = trained(uncached(EARLY), 30, dims)
@@ -228,9 +227,7 @@ def test_a_plain_loop_saves_and_resumes_with_torch_save() -> None:
     assert hero.load(hero.init().state_dict(), model).lagged is None
 
 
-@pytest.mark.parametrize(
-    "names", [("self",), ("lag",), ("perturbed", "self"), ("lag", "self"), ("lag", "perturbed")], ids="-".join
-)
+@pytest.mark.parametrize("names", [("self",), ("lag", "perturbed")], ids="-".join)
 def test_each_ablation_of_the_paper_is_one_replacement(names: tuple[str, ...]) -> None:
     _, _, seen = trained(with_candidates(*names), 12)
     assert len(seen) == 9
@@ -289,15 +286,6 @@ def test_unknown_and_missing_parts_are_refused() -> None:
     assert Hero(domain=Domain(spectrum=None), reference=FailureReference(diagnostics=DIAGNOSTICS.only("roll")))
 
 
-def test_a_part_that_is_registered_changes_no_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = tiny().run_id()
-    monkeypatch.setitem(CANDIDATES, "twin", CANDIDATES["self"])
-    monkeypatch.setitem(DIAGNOSTICS, "twin", DIAGNOSTICS["roll"])
-    assert list(FailureReference().candidates) == ["lag", "perturbed", "self"]
-    assert list(FailureReference().diagnostics) == ["roll", "spec", "energy", "growth"]
-    assert tiny().run_id() == before
-
-
 def test_statistics_are_means_over_the_batch() -> None:
     _, _, seen = trained(EARLY, 6)
     comparison = seen[-1]
@@ -313,10 +301,9 @@ def test_statistics_are_means_over_the_batch() -> None:
             torch.testing.assert_close(values[f"{candidate}.{diagnostic}"], reference.E[:, j, q].mean())
 
 
-@pytest.mark.parametrize("dims", [1, 2])
-def test_ranking_compiles_as_a_whole_and_gives_the_same(dims: int) -> None:
+def test_ranking_compiles_as_a_whole_and_gives_the_same() -> None:
     compiled = torch.compile(rank, dynamic=False, backend="aot_eager", fullgraph=True)
-    window, model, index = data(5, 5, space=(12,) * dims), model_of(dims=dims), torch.arange(5)
+    window, model, index = data(5, 5), model_of(), torch.arange(5)
     state = AT_ONCE(model, window[:, 0], window[:, 1:], AT_ONCE.init(), index=index)[1]
     for numbers in (index, None):  # a row of the cache, and a rollout of the lagged operator
         args = (model, window[:, 0], window[:, 1:], state)
@@ -448,7 +435,7 @@ class Exploding(nn.Module):
         return self.a * u
 
 
-@pytest.mark.parametrize("a", [1e5, 1e12, math.inf, math.nan])
+@pytest.mark.parametrize("a", [1e12, math.nan])
 def test_a_current_rollout_that_explodes_is_bounded_like_its_reference(a: float) -> None:
     """d_cur and d_fail are at most WORST, so the relative term of such a sample is finite; L_roll says the truth."""
     window = data(3, 5)

@@ -7,11 +7,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-import scipy.io
 
 from conftest import Call
 from foreign import refused
-from foreign_arrays import states
+from foreign_arrays import matlab, states
 from hero.data.formats import open_recording
 from hero.runs.folder import Run
 from test_files import FNO, SMALL, settings, waves
@@ -63,7 +62,7 @@ def test_named_fields_of_matlab_and_hdf5(tmp_path: Path, kind: str) -> None:
     fields = {"Ca": u[:, 0], "Cb": u[:, 1], "x": x, "t": t, "nu": 0.5}
     path = tmp_path / "f.dat"
     if kind in ("mat", "struct"):
-        scipy.io.savemat(tmp_path / "f.mat", {"run": fields} if kind == "struct" else fields, do_compression=True)
+        matlab.savemat(tmp_path / "f.mat", {"run": fields} if kind == "struct" else fields, do_compression=True)
         path = tmp_path / "f.mat"
     else:
         with h5py.File(path, "w") as file:
@@ -92,7 +91,7 @@ def test_complex_fields_are_two_channels(tmp_path: Path) -> None:
     u = waves(1, 30, 2, 12)[0].astype("f8")
     psi = u[:, 0] + 1j * u[:, 1]
     x, t = np.arange(12.0)[None], np.arange(30.0)[:, None]
-    scipy.io.savemat(tmp_path / "nls.mat", {"uu": psi.T, "x": x, "t": t})
+    matlab.savemat(tmp_path / "nls.mat", {"uu": psi.T, "x": x, "t": t})
     np.save(tmp_path / "nls.npy", psi)
     with h5py.File(tmp_path / "nls.h5", "w") as file:
         file["psi"], file["t"] = psi, t[:, 0]
@@ -105,7 +104,7 @@ def test_complex_fields_are_two_channels(tmp_path: Path) -> None:
 
 def test_an_imaginary_part_of_rounding_is_dropped_and_said(tmp_path: Path) -> None:
     u, x, t = waves(1, 60, 1, 16)[0, :, 0], np.arange(16.0), np.arange(60.0)
-    scipy.io.savemat(tmp_path / "kdv.mat", {"usol": (u + 2e-6j * u).T, "x": x, "t": t})
+    matlab.savemat(tmp_path / "kdv.mat", {"usol": (u + 2e-6j * u).T, "x": x, "t": t})
     recording = open_recording(tmp_path / "kdv.mat")
     assert np.array_equal(whole(recording)[0, :, 0], u)
     assert any("rounding" in note for note in recording.notes)

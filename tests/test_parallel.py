@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -15,15 +15,15 @@ from torch import Generator
 
 from conftest import TINY
 from hero.data.windows import Batches
+from hero.files import write_atomic
 from hero.parallel import draw, sharing
 from hero.ranks import Ranks
 from hero.runs.checkpoint import read_weights
 from hero.runs.config import make_config
 from hero.runs.log import read_lines
-from hero.study.worker import LOG, start_worker
 from hero.training.journal import Progress
 from hero.training.loop import train
-from sockets import LOOPBACK, listening_places
+from sockets import LOOPBACK, PLACES, listening_places
 
 STEPS = 14
 SHORT = {"train.steps": STEPS, "train.validate_every": STEPS, "train.checkpoint_every": 7}
@@ -41,15 +41,16 @@ VALUES = {name: {**TINY, **SHORT, "strategy": name, **case} for name, case in CA
 MANY = """
 import json, os, sys
 from pathlib import Path
-from hero.cli import main
 from hero.runs.config import make_config
+from hero.study.worker import main
 from hero.training.loop import train
-whole, lost, data, cases, command = map(json.loads, sys.argv[1:])
+whole, lost, data, cases = map(json.loads, sys.argv[1:])
 for values in cases:
     train(make_config(overrides=values), Path(whole), Path(data))
 os.environ["HERO_FAULT"] = "after-line log.jsonl:10"  # only the first process writes lines, and kills itself then
-sys.exit(main(["train", "burgers", *command, "--runs", lost, "--data", data]))
+main(lost, data)
 """
+LAUNCH = "import sys; from hero.study.worker import launch; launch(*sys.argv[1:])"
 
 
 def losses(run: Path) -> list[float]:
@@ -71,11 +72,20 @@ def one_process(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> dic
     return {name: train(make_config(overrides=values), runs, data_dir) for name, values in VALUES.items()}
 
 
+class Said(NamedTuple):
+    """Folders of the whole and of the lost runs, how the processes ended, and where they listened."""
+
+    whole: Path
+    lost: Path
+    code: int
+    out: str
+    err: str
+    places: set[str]
+
+
 @pytest.fixture(scope="module")
-def two_processes(
-    tmp_path_factory: pytest.TempPathFactory, data_dir: Path
-) -> tuple[Path, Path, subprocess.CompletedProcess[str]]:
-    """Every case by torchrun, one of them resumed; then a run that loses a process: both folders, and what was said."""
+def two_processes(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Said:
+    """Every case as a worker of a sweep with two processes trains it, one resumed; then a run that loses a process."""
 
     def interrupt(progress: Progress) -> None:
         if progress.step == 9:
@@ -84,53 +94,45 @@ def two_processes(
     whole, lost = tmp_path_factory.mktemp("whole"), tmp_path_factory.mktemp("lost")
     with pytest.raises(KeyboardInterrupt):
         train(make_config(overrides=VALUES["push_forward"]), whole, data_dir, callbacks=[interrupt])
-    script = tmp_path_factory.mktemp("script") / "many.py"
-    script.write_text(MANY)
-    options = [part for key, value in VALUES["hero"].items() for part in ("--set", f"{key}={value}")]
-    given = map(json.dumps, (str(whole), str(lost), str(data_dir), list(VALUES.values()), options))
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(script), *given]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    return whole, lost, said
+    folder, config = tmp_path_factory.mktemp("script"), make_config(overrides=VALUES["hero"])
+    (folder / "many.py").write_text(MANY)
+    write_atomic(lost / config.run_id() / "config.toml", config.to_toml().encode())
+    given = map(json.dumps, (str(whole), str(lost / config.run_id()), str(data_dir), list(VALUES.values())))
+    with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
+        worker = subprocess.Popen([sys.executable, "-c", LAUNCH, "2", str(folder / "many.py"), *given],
+                                  stdin=subprocess.PIPE, stdout=out, stderr=err)  # fmt: skip
+        places: set[str] = set()
+        while worker.poll() is None:
+            places.update(listening_places(worker.pid) if PLACES.is_file() else ())
+            time.sleep(0.2)
+    return Said(whole, lost, worker.returncode, *((folder / name).read_text() for name in ("out", "err")), places)
 
 
 def test_two_processes_have_the_trace_of_one_also_after_a_resume(
-    one_process: dict[str, Path], two_processes: tuple[Path, Path, subprocess.CompletedProcess[str]]
+    one_process: dict[str, Path], two_processes: Said
 ) -> None:
     """Numbers that are drawn for a batch or averaged over it would show: noise, perturbations, weights of modes."""
-    whole, _, said = two_processes
-    assert said.stdout.count("after update 7 of 14") == 1, said.stderr  # one of the processes prints
+    assert two_processes.out.count("after update 7 of 14") == 1, two_processes.err  # one of the processes prints
     for run in one_process.values():
-        assert_same_to_rounding(whole / run.name, run)
+        assert_same_to_rounding(two_processes.whole / run.name, run)
 
 
 def test_a_lost_process_stops_the_rest_and_one_process_continues(
-    one_process: dict[str, Path], two_processes: tuple[Path, Path, subprocess.CompletedProcess[str]], data_dir: Path
+    one_process: dict[str, Path], two_processes: Said, data_dir: Path
 ) -> None:
-    _, lost, said = two_processes
-    assert said.returncode
-    assert said.stderr.count("hero: another process of this run has ended") == 1
-    run = lost / one_process["hero"].name
+    assert two_processes.code
+    assert two_processes.err.count("hero: another process of this run has ended") == 1
+    run = two_processes.lost / one_process["hero"].name
     assert len(losses(run)) == 10
     assert losses(run) == pytest.approx(losses(one_process["hero"])[:10], rel=3e-6)
-    train(make_config(overrides=VALUES["hero"]), lost, data_dir)
+    train(make_config(overrides=VALUES["hero"]), two_processes.lost, data_dir)
     assert_same_to_rounding(run, one_process["hero"])
 
 
-@pytest.mark.skipif(not Path("/proc/net/tcp").is_file(), reason="this system does not list its sockets")
-def test_processes_of_a_sweep_listen_on_this_machine_alone(
-    one_process: dict[str, Path], runs_dir: Path, data_dir: Path
-) -> None:
+@pytest.mark.skipif(not PLACES.is_file(), reason="this system does not list its sockets")
+def test_processes_of_a_sweep_listen_on_this_machine_alone(two_processes: Said) -> None:
     """Under torchrun as it comes, a port is open on all interfaces."""
-    config = make_config(overrides=VALUES["one_step"])
-    run = runs_dir / config.run_id()
-    worker = start_worker(config.to_toml(), run, data_dir, {"OMP_NUM_THREADS": "1"}, processes=2)
-    places: set[str] = set()
-    while worker.poll() is None:
-        places.update(listening_places(worker.pid))
-        time.sleep(0.1)
-    assert worker.returncode == 0, (run / LOG).read_text()
-    assert {place.rpartition(":")[0] for place in places} == {LOOPBACK}
-    assert_same_to_rounding(run, one_process["one_step"])
+    assert {place.rpartition(":")[0] for place in two_processes.places} == {LOOPBACK}
 
 
 @pytest.mark.parametrize("count", [2, 3, 8])

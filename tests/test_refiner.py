@@ -12,13 +12,11 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from conftest import tiny
 from hero.data.windows import Batch, Context
 from hero.errors import HeroError
 from hero.models import FNO, Transolver
 from hero.runs.config import RunConfig, make_config
 from hero.strategies.refiner import Diffusion, RefinedOperator, Refiner
-from test_train import assert_resumes
 
 
 def config_of(**changes: Any) -> RunConfig:
@@ -184,12 +182,13 @@ def naive_step(model: RefinedOperator, states: Tensor, s: float, generator: Gene
     return torch.stack([states[-1][c] + model.w[c] * y[c] for c in range(len(y))])
 
 
-VARIANTS: list[dict[str, Any]] = [{}, {"train__normalise": True, "train__history": 2}]
+VARIANT = {"train__normalise": True, "train__history": 2}
 
 
-@pytest.mark.parametrize("dims", [1, 2, 3])
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: "-".join(variant) or "plain")
-@pytest.mark.parametrize("backbone", [fno, transolver])
+@pytest.mark.parametrize(
+    ("dims", "variant", "backbone"),
+    [(1, {}, fno), (2, VARIANT, fno), (3, {}, fno), (1, VARIANT, transolver), (2, {}, transolver)],
+)
 def test_loss_and_sampler_equal_their_naive_twins(
     dims: int, variant: dict[str, Any], backbone: Callable[[int], Callable[[int, int], nn.Module]]
 ) -> None:
@@ -232,7 +231,3 @@ def test_only_the_first_step_of_a_window_is_used() -> None:
     model, batch = operator_of(strategy, fno(1), data), batch_of(data)
     short = replace(batch_of(data), truth=batch.truth[:, :1])
     assert torch.equal(strategy.loss(model, batch).value, strategy.loss(model, short).value)
-
-
-def test_ten_updates_equal_five_and_a_resume(tmp_path: Path, data_dir: Path) -> None:
-    assert_resumes(tiny(strategy="refiner", train__normalise=True, train__steps=10), 5, tmp_path, data_dir)

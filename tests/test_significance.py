@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
+from conftest import Later
 from fakes import ERROR, fake_group, fake_row
 from hero.report import content
 from hero.report.sentences import notes_on_tests
@@ -19,6 +19,7 @@ from hero.study.records import Group, MethodRow, Status, Summary
 from hero.study.statistics import compare_pairs, holm, sign_flip_p, summarise
 
 INF = math.inf
+stats = Later("scipy.stats")
 errors = st.floats(1e-6, 1e3) | st.just(INF)
 finite = st.floats(1e-6, 1e3)
 

@@ -8,12 +8,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-import scipy.io
 import torch
 
 from conftest import Call, assert_refused
 from foreign import refused
-from foreign_arrays import states
+from foreign_arrays import matlab, states
 from hero.analysis.doctor import diagnose
 from hero.data.files.recording import resampled
 from hero.data.formats import open_recording
@@ -106,7 +105,7 @@ KINDS: dict[str, tuple[str, Callable[[Path, np.ndarray], object]]] = {
     "npy": (".npy", np.save),
     "npz": (".npz", lambda path, u: np.savez_compressed(path, height=u[0], speed=u[1])),
     "pt": (".pt", lambda path, u: torch.save(torch.from_numpy(u), path)),
-    "mat": (".mat", lambda path, u: scipy.io.savemat(path, {"height": u[0], "speed": u[1]})),
+    "mat": (".mat", lambda path, u: matlab.savemat(path, {"height": u[0], "speed": u[1]})),
     "h5": (".h5", write_hdf5),
     "nc": (".nc", write_netcdf),
     "csv": (".csv", write_csv),

@@ -127,8 +127,7 @@ def assert_same(model: nn.Module, ours: Tensor, twin: Tensor) -> None:
         torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-11)
 
 
-@pytest.mark.parametrize("loss", ["relative", "mse"])
-@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize(("dims", "loss"), [(1, "relative"), (2, "mse"), (3, "relative")])
 @pytest.mark.parametrize("name", ["one_step", "push_forward", "fixed_weight"])
 def test_strategy_equals_its_naive_twin(name: str, dims: int, loss: str) -> None:
     strategy, model = config_for(name, loss).make_strategy(), model_of(dims)
@@ -138,8 +137,7 @@ def test_strategy_equals_its_naive_twin(name: str, dims: int, loss: str) -> None
         assert_same(model, ours, naive(name, model, u, truth, step, loss))
 
 
-@pytest.mark.parametrize("loss", ["relative", "mse"])
-@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize(("dims", "loss"), [(1, "mse"), (2, "relative"), (3, "mse")])
 def test_hero_equals_algorithm_1(dims: int, loss: str) -> None:
     """Over a short training in which the lag is refreshed twice and every candidate is selected at times."""
     strategy, model = config_for("hero", loss).make_strategy(), model_of(dims)

@@ -76,24 +76,32 @@ def assert_same_results(configs: Sequence[RunConfig], runs: Path, expected: Path
 def test_workers_give_the_bits_of_one_process_and_failures_stay_alone(
     runs_dir: Path, data_dir: Path, expected: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blocked = tiny(seed=5)
-    runs_dir.mkdir()
+    """A worker ends with its parent, another one is killed, and this process ends what they began."""
+    run, blocked = runs_dir / KILLED.run_id(), tiny(seed=5)
+    parent = fork_hero(*command(runs_dir, data_dir))
+    wait_until(lambda: last_step(run) >= 30, parent)
+    (worker,) = workers_at(run)
+    parent.kill()
+    parent.communicate()
+    while not has_ended(worker):
+        time.sleep(0.01)
+    assert last_step(run) < KILLED.train.steps
+
     (runs_dir / blocked.run_id()).write_text("in the way")
-    monkeypatch.setenv("HERO_FAULT", "after-line log.jsonl:30")  # the others are over by then
+    monkeypatch.setenv("HERO_FAULT", "after-line log.jsonl:40")  # of this process; the other run has fewer lines
     failed = sweep([KILLED, blocked, GOOD, GOOD], runs_dir, data_dir, Workers(2))
     monkeypatch.delenv("HERO_FAULT")
     assert failed.keys() == {config.run_id() for config in (KILLED, blocked)}
     out = capsys.readouterr().out
     assert out.count(f"started {GOOD.run_id()}") == 1
-    for word in ("SIGKILL", "memory", f"log: {runs_dir / KILLED.run_id() / 'output.log'}"):
+    for word in ("SIGKILL", "memory", f"log: {run / 'output.log'}"):
         assert word in failed[KILLED.run_id()]
     assert f"failed {KILLED.run_id()}: {failed[KILLED.run_id()]}" in out
     assert blocked.run_id() in failed[blocked.run_id()]
     assert "step 20/20" in (runs_dir / GOOD.run_id() / "output.log").read_text()
+    assert f"resuming {run.name} after" in (run / "output.log").read_text()
 
-    assert sweep([KILLED, GOOD], runs_dir, data_dir, Workers(2)) == {}
-    resumed = (runs_dir / KILLED.run_id() / "output.log").read_text()
-    assert f"resuming {KILLED.run_id()} after" in resumed
+    assert sweep([KILLED, GOOD], runs_dir, data_dir, Workers(0)) == {}
     out = capsys.readouterr().out
     assert "1 of 2 runs are there already" in out
     assert GOOD.run_id() not in out
@@ -103,18 +111,6 @@ def test_workers_give_the_bits_of_one_process_and_failures_stay_alone(
 def command(runs: Path, data: Path) -> list[object]:
     chosen = ["--strategies", "push_forward", "--seeds", 1, "--workers", 2, "--runs", runs, "--data", data]
     return ["compare", "burgers", "--preset", "paper", *options(**LONG), *chosen]
-
-
-def test_workers_end_with_their_parent(runs_dir: Path, data_dir: Path) -> None:
-    run = runs_dir / KILLED.run_id()
-    parent = fork_hero(*command(runs_dir, data_dir))
-    wait_until(lambda: last_step(run) >= 30, parent)
-    (worker,) = workers_at(run)
-    parent.kill()
-    parent.communicate()
-    while not has_ended(worker):
-        time.sleep(0.01)
-    assert last_step(run) < KILLED.train.steps
 
 
 def test_ctrl_c_lets_the_workers_save(runs_dir: Path, data_dir: Path) -> None:

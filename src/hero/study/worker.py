@@ -182,16 +182,20 @@ def end_with_parent() -> None:
 
 
 def main(run: str, data_dir: str, processes: str = "1") -> None:
-    """The worker process, or the one that starts several of them by torchrun.
-
-    They meet at files and talk over the loopback interface: by itself torchrun opens a port on all interfaces, to which
-    anybody may connect.
-    """
+    """The worker process, or the one that starts several of them by torchrun."""
     threading.Thread(target=end_with_parent, daemon=True).start()
     if processes == "1":
         sys.argv = ["hero", "train", "--resume", run, "--data", data_dir]
         runpy.run_module("hero", run_name="__main__")
-        return
+    else:
+        launch(processes, "-m", "hero.study.worker", run, data_dir)
+
+
+def launch(processes: str, *command: str) -> None:
+    """A script or module, run by torchrun in processes that meet at files and talk over the loopback interface.
+
+    By itself torchrun opens a port on all interfaces, to which anybody may connect.
+    """
     from torch.distributed.run import main as torchrun
 
     loopback = "lo0" if sys.platform == "darwin" else "lo"
@@ -203,7 +207,7 @@ def main(run: str, data_dir: str, processes: str = "1") -> None:
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
         meeting = ["--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file", "--rdzv-endpoint", f"{folder}/meeting"]
-        torchrun(["--nproc-per-node", processes, *meeting, "-m", "hero.study.worker", run, data_dir])
+        torchrun(["--nproc-per-node", processes, *meeting, *command])
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import h5py
 import numpy as np
-from scipy.io import loadmat, whosmat
 
 from hero.data.files.handles import read_hdf5
 from hero.data.files.recording import Channel, Recording
@@ -32,6 +31,8 @@ READ = 1 << 20
 
 def read_mat(path: Path) -> dict[str, np.ndarray]:
     """The arrays of numbers of a file of MATLAB 5 to 7.2 by name, also those in structs."""
+    from scipy.io import loadmat, whosmat  # half a second, which only these files need
+
     listed = whosmat(path)
     check_unpacked(path, "its arrays", 8 * sum(math.prod(shape) for _, shape, _ in listed))
     if any(kind == "struct" for *_, kind in listed):
