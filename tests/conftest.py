@@ -6,47 +6,34 @@ import gc
 import importlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+# Torch and hero are imported where they are used: the process that hands out the tests needs neither.
+if TYPE_CHECKING:
+    from forked import Forked
+    from hero.runs.config import RunConfig
+
+Call = Callable[..., tuple[int, str, str]]
 
 # Some virtual machines announce AMX and end the process when bfloat16 products use it; oneDNN reads this once.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
-
-import hypothesis
-import pytest
-import torch
-import typer
-from typer.core import TyperGroup
-
-from forked import Forked
-from hero.cli import app, main
-from hero.config import registry
-from hero.config.remembered import Finder
-from hero.console import console
-from hero.runs.config import RunConfig, make_config
-from hero.strategies import STRATEGIES
-
-Call = Callable[..., tuple[int, str, str]]
 
 # Libraries stay in memory: looking through them for garbage took a seventh of all the time.
 gc.disable()
 
 # One thread: tiny tensors gain nothing from more, and the tests stay quick beside other work on the machine.
 os.environ["OMP_NUM_THREADS"] = "1"
-torch.set_num_threads(1)
 
 # A shell starts commands in the background with Ctrl-C ignored, and their children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# A slow moment of the machine is no failure of a property.
-hypothesis.settings.register_profile("hero", deadline=None)
-hypothesis.settings.load_profile("hero")
 
 TINY: dict[str, Any] = {
     "task.resolution": 32,
@@ -73,6 +60,15 @@ FIRST = ("cluster", "export", "studies", "parallel", "sweep", "crashes", "bench"
 # Files that one worker runs, because they need the same slow library: ONNX; JAX and neuraloperator; a browser.
 TOGETHER = {"notebooks": "export", "tutorials": "export", "exponax": "peers", "own_loop": "peers",
             "page_channels": "page"}  # fmt: skip
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    if isinstance(collector, pytest.Dir):
+        import hypothesis
+
+        # A slow moment of the machine is no failure of a property.
+        hypothesis.settings.register_profile("hero", deadline=None)
+        hypothesis.settings.load_profile("hero")
 
 
 def pytest_collection_finish() -> None:
@@ -104,6 +100,8 @@ class Later:
 
 def tiny(**changes: Any) -> RunConfig:
     """The tiny run with settings changed; `train__lr=1` stands for train.lr=1."""
+    from hero.runs.config import make_config
+
     return make_config(overrides={**TINY, **{key.replace("__", "."): value for key, value in changes.items()}})
 
 
@@ -119,6 +117,8 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
 
     Compiled code of these tests is kept for one processor: that of other programs may be for another setting of it.
     """
+    import torch
+
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
     folder = Path(__file__).parent.parent / ".pytest_cache" / f"compiled-{torch.backends.cpu.get_cpu_capability()}"
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
@@ -138,6 +138,8 @@ def runs_dir(tmp_path: Path) -> Path:
 @pytest.fixture
 def foresight(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """examples/foresight.py, whose strategy is registered for one test."""
+    from hero.strategies import STRATEGIES
+
     monkeypatch.setitem(STRATEGIES, "foresight", None)
     module = importlib.import_module("foresight")
     STRATEGIES["foresight"] = module.Foresight
@@ -147,6 +149,9 @@ def foresight(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture(autouse=True)
 def forgetting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Modules that a test wrote and imported, and what it trusted, are unknown to the next one, as to a new process."""
+    from hero.config import registry
+    from hero.config.remembered import Finder
+
     modules, finders, written = set(sys.modules), list(sys.meta_path), str(tmp_path_factory.getbasetemp())
     names = [(known, set(known)) for known in (registry._typed, registry._allowed)]
     yield
@@ -163,6 +168,8 @@ def forgetting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
     """The command in this process, on a wide screen: exit code, stdout, stderr."""
+    from hero.cli import main
+    from hero.console import console
 
     def run(*arguments: object) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -174,6 +181,11 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
 def parse(*arguments: str) -> dict[str, Any]:
     """The values of the options of a command, which is not run."""
+    import typer
+    from typer.core import TyperGroup
+
+    from hero.cli import app
+
     command = typer.main.get_command(app)
     context = command.make_context("hero", list(arguments))
     while isinstance(command, TyperGroup) and (words := [*context._protected_args, *context.args]):
@@ -184,19 +196,9 @@ def parse(*arguments: str) -> dict[str, Any]:
 
 def fork_hero(*arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Forked:
     """The command in a process of its own, without the seconds that a new interpreter needs."""
+    from forked import Forked
+
     return Forked([str(argument) for argument in arguments], cwd, env)
-
-
-def start_hero(*arguments: object, env: Mapping[str, str] | None = None, **kwargs: Any) -> subprocess.Popen[str]:
-    """The real command in a new interpreter."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "hero", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
-        **kwargs,
-    )
 
 
 def hero(*arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
@@ -206,7 +208,7 @@ def hero(*arguments: object, cwd: Path | None = None, env: Mapping[str, str] | N
     return process.wait(), out, err
 
 
-def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str] | Forked) -> None:
+def wait_until(condition: Callable[[], bool], process: Forked) -> None:
     """Poll `condition` while `process` runs; fails if the process ends first."""
     while not condition():
         if process.poll() is not None:

@@ -39,10 +39,6 @@ COMMANDS = [
 ]
 
 
-def test_the_readme_shows_commands() -> None:
-    assert len([name for name, _ in COMMANDS if name == "README.md"]) >= 5
-
-
 @pytest.mark.parametrize(("document", "command"), COMMANDS)
 def test_commands_parse_and_their_settings_exist(document: str, command: str) -> None:
     values = parse(*shlex.split(command)[1:])

@@ -13,7 +13,6 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.evidence import (
     ARMS,
-    HERO_VARIANTS,
     READINGS,
     Evidence,
     Key,
@@ -24,21 +23,15 @@ from benchmarks.evidence import (
     verify_predictions,
 )
 from benchmarks.evidence_page import (
-    FRESH_SEEDS,
-    PAPER_SEEDS,
-    PUBLISHED_VARIANTS,
     Found,
     Ratio,
     Row,
     blew_up,
     compare,
     filled,
-    hero_table,
     outdated,
-    paper_table,
     ratio_table,
     recipe_table,
-    variants_table,
 )
 from benchmarks.predictability import growth_rate, measure_predictability
 from fakes import fake_metrics
@@ -109,28 +102,6 @@ def test_one_trajectory_above_ten_at_one_step_is_a_blow_up() -> None:
     calm = evidence("recipe", "burgers", 40, 0.1)
     assert not blew_up(calm)
     assert blew_up(calm.model_copy(update={"worst": (0.1, 11.0, 0.1)}))
-
-
-def test_seeds_of_the_paper_and_fresh_ones_are_kept_apart() -> None:
-    arms = ("push_forward", "hero")
-    found = Found([evidence(arm, "burgers", seed, 0.1 * 2.0**seed) for arm in arms for seed in (0, 1, 10, 40)])
-    assert sorted(found.cell("hero", "burgers", 10_000, PAPER_SEEDS)) == [0, 1]
-    assert sorted(found.cell("hero", "burgers", 10_000, FRESH_SEEDS)) == [40]
-    assert "| 0.150 ±0.071 |" in paper_table(found, ("burgers",), 10_000)
-
-
-def test_each_loss_and_learning_rate_is_compared_with_its_own_push_forward() -> None:
-    errors = {"push_forward, mse, lr=1e-4": 0.4, "hero, mse, lr=1e-4": 0.3, "push_forward": 0.1, "hero": 0.1}
-    found = Found([evidence(arm, "burgers", 0, error) for arm, error in errors.items()])
-    lines = [line for line in hero_table(found).split("\n") if line.startswith("| burgers | mse | 1e-4 ")]
-    assert lines == ["| burgers | mse | 1e-4 | 0.208 | 0.400 | 0.750 | not run | 0 |"]
-
-
-def test_variants_stand_next_to_the_papers() -> None:
-    found = Found([evidence("hero, lag only", "burgers", 0, 0.1), evidence("push_forward", "burgers", 0, 0.2)])
-    lines = variants_table(found).split("\n")
-    assert "| lag only | 0.777 | burgers | 0.500 | 0 |" in lines  # 4.873 / 6.271
-    assert len(PUBLISHED_VARIANTS) == 1 + len(HERO_VARIANTS)
 
 
 def test_between_its_marks_a_page_is_written_and_nothing_else() -> None:

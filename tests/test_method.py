@@ -66,11 +66,6 @@ def test_distance_of_the_truth_is_zero_with_zero_gradient() -> None:
     assert torch.equal(tau.grad, torch.zeros_like(tau))
 
 
-def test_growth_of_a_single_step_is_zero() -> None:
-    tau, truth = trajectories(6, steps=1)
-    assert torch.equal(diagnose(tau, truth)[:, 3], torch.zeros(3, dtype=torch.float64))
-
-
 def test_a_candidate_that_blows_up_is_the_worst_and_stays_finite() -> None:
     tau, truth = trajectories(6)
     exploded = tau.clone()
@@ -115,16 +110,6 @@ def test_margin_loss_and_activation(d_cur: float, d_fail: float, margin: float, 
     assert math.isclose(loss.item(), expected, rel_tol=1e-9, abs_tol=1e-9)
     assert 0 <= alpha.item() <= 1
     torch.testing.assert_close(torch.autograd.grad(loss.sum(), x)[0], alpha, rtol=1e-6, atol=1e-8)
-
-
-@given(st.integers(0, 20_000), st.integers(0, 9000), st.integers(1, 5000), st.floats(0, 1))
-def test_relative_weight(step: int, start: int, warmup: int, lambda_max: float) -> None:
-    value = Ramp(warmup, lambda_max)(step - start)
-    assert 0 <= value <= lambda_max
-    if step <= start:
-        assert value == 0
-    if step >= start + warmup:
-        assert value == lambda_max
 
 
 def test_schedules_at_the_numbers_of_the_paper() -> None:

@@ -229,17 +229,6 @@ def test_soap_in_a_loop_of_torch() -> None:
     torch.testing.assert_close(second.detach(), still)
 
 
-@pytest.mark.parametrize("name", ["SGD", "nadam", "Adadelta", "AdamW"])
-def test_any_optimizer_of_torch(name: str) -> None:
-    model = Weights((4, 6), (5,))
-    optimizer = make(name, model, lr=1e-3)
-    assert type(optimizer).__name__.lower() == name.lower()
-    assert {group["lr"] for group in optimizer.param_groups} == {1e-3}
-    before = [w.detach().clone() for w in model.weights]
-    run(optimizer, model, range(2))
-    assert all(not torch.equal(w, b) for w, b in zip(model.weights, before, strict=True))
-
-
 def test_arguments_of_an_optimizer_of_torch() -> None:
     optimizer = make("sgd", Weights((3,)), kwargs={"momentum": 0.9, "nesterov": True})
     assert optimizer.defaults["momentum"] == 0.9

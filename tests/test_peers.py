@@ -6,7 +6,6 @@ so that name stands for complex128 here.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -127,8 +126,3 @@ def test_all_have_the_same_number_of_parameters(dims: int) -> None:
     assert count == {1: 44801, 2: 102881, 3: 327793}[dims]
     assert sum(leaf.size for leaf in jax.tree.leaves(apebench_model(work)) if hasattr(leaf, "size")) == count
     assert sum(p.numel() * (2 if p.is_complex() else 1) for p in neuralop_model(work).parameters()) == count
-
-
-def test_a_workload_survives_the_wire() -> None:
-    work = small(2)
-    assert Workload(**asdict(work)) == work
