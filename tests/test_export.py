@@ -11,8 +11,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 import torch
@@ -63,39 +63,19 @@ def states(data_dir: Path, trained: Path) -> np.ndarray:
     return load_data(tiny(**CHANGES), "test", data_dir, "cpu").states[:, :2].numpy()
 
 
-def card_of(config: RunConfig, run: str = "x", step: int = 0) -> ModelCard:
+def card_of(config: RunConfig, run: str = "x", step: int = 0, **more: Any) -> ModelCard:
     source, train = config.source, config.train
-    return ModelCard(
-        run=run,
-        step=step,
-        task=source.name,
-        settings=source.settings(),
-        test={"name": "test", "trajectories": 3, "steps": 110, "seed": 773},
-        grid=source.space,
-        dt=source.dt,
-        history=train.history,
-        channels=1,
-        bundle=train.bundle,
-        channel_names=("u",),
-        hero=version(DISTRIBUTION),
-    )
+    shapes = {"grid": source.space, "dt": source.dt, "history": train.history, "channels": 1, "bundle": train.bundle}
+    test = {"name": "test", "trajectories": 3, "steps": 110, "seed": 773}
+    facts = {"task": source.name, "settings": source.settings(), "channel_names": ("u",), "hero": version(DISTRIBUTION)}
+    return ModelCard(run=run, step=step, test=test, **shapes, **facts, **more)
 
 
 def test_the_command_shows_the_differences_and_nothing_else(exported: tuple[Path, tuple[int, str, str]]) -> None:
     run, (code, out, err) = exported
     assert (code, err) == (0, "")
     assert sorted(path.name for path in (run / "export").iterdir()) == sorted(FILES)
-    for words in (
-        "exporting",
-        "model.onnx",
-        "model.pt2",
-        "one step",
-        "step 1 ",
-        "step 10 ",
-        "step 100",
-        "nRMSE@100",
-        str(run),
-    ):
+    for words in ("model.onnx", "model.pt2", "step 1 ", "step 10 ", "step 100", "nRMSE@100", str(run)):
         assert words in out
     assert len(out.splitlines()) < 20
     assert "torch.onnx" not in out
@@ -107,9 +87,8 @@ def test_predictions_of_the_run_and_of_both_files_agree(
 ) -> None:
     np.save(tmp_path / "one.npy", states[:1].astype(np.float64))
     np.savez(tmp_path / "three.npz", states=states, other=np.zeros(2))
-    (data,) = (path for path in data_dir.glob("burgers-test-*.h5") if load_shape(path) == (3, 111, 1, 32))
     folders = ("--runs", trained.parent, "--data", data_dir)
-    for given, batch in (((), 3), ((tmp_path / "one.npy",), 1), ((tmp_path / "three.npz",), 3), ((data,), 3)):
+    for given, batch in (((), 3), ((tmp_path / "one.npy",), 1), ((tmp_path / "three.npz",), 3)):
         rolled = []
         for model in (trained.name, *(trained / "export" / name for name in FILES)):
             source = ("--input", *given) if given else ()
@@ -118,7 +97,6 @@ def test_predictions_of_the_run_and_of_both_files_agree(
             code, out, err = call("predict", model, *folders, *options)
             assert (code, err) == (0, "")
             assert f"prediction {batch}×12×1×32" in out
-            assert "steps/s" in out
             assert f"0 of {batch} trajectories left the finite range" in out
             with np.load(tmp_path / "out.npz", allow_pickle=False) as arrays:
                 rolled.append(arrays["prediction"])
@@ -144,21 +122,14 @@ def test_long_rollouts_are_compiled_and_give_the_same(
     np.testing.assert_allclose(rolled[1], rolled[0], rtol=1e-4, atol=1e-5)
 
 
-def load_shape(path: Path) -> tuple[int, ...]:
-    with h5py.File(path) as file:
-        return tuple(file["u"].shape)
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_describes_itself_and_steps_in_python(
     name: str, trained: Path, states: np.ndarray, data_dir: Path
 ) -> None:
     step = load_stepper(trained / "export" / name, trust_code=True)
     train = load_data(tiny(**CHANGES), "train", data_dir, "cpu").states
-    band = ((float(train.min()), float(train.max())),)
-    found = {"band": band, "processor": processor() if name == "model.aot" else ""}
-    assert step.card == card_of(tiny(**CHANGES), trained.name, step.card.step).model_copy(update=found)
-    assert step.card.step == 5
+    own = {"band": ((float(train.min()), float(train.max())),), "processor": processor() if name == "model.aot" else ""}
+    assert step.card == card_of(tiny(**CHANGES), trained.name, 5, **own)
     assert rollout(step, Context(torch.from_numpy(states)), 4).shape == (3, 4, 1, 32)
     with pytest.raises(HeroError, match=r"\(3, 1, 32\) do not fit .* \(batch, 2, 32\)"):
         step(Context(torch.zeros(3, 1, 1, 32)))
@@ -177,12 +148,8 @@ def test_onnx_has_no_normalisation_left_outside(trained: Path) -> None:
 
     session = onnxruntime.InferenceSession(trained / "export" / "model.onnx")
     (given,), (result,) = session.get_inputs(), session.get_outputs()
-    assert (given.name, given.shape, result.name, result.shape) == (
-        "states",
-        ["batch", 2, 32],
-        "next",
-        ["batch", 1, 32],
-    )
+    assert (given.name, given.shape) == ("states", ["batch", 2, 32])
+    assert (result.name, result.shape) == ("next", ["batch", 1, 32])
     x = torch.randn(7, 2, 32, generator=torch.Generator().manual_seed(0))
     model = tiny(**CHANGES).build_operator()
     model.load_state_dict(read_weights(trained / "model.safetensors")[0])
@@ -220,15 +187,6 @@ def test_every_backbone_exports(task: str, backbone: str) -> None:
             assert shape == (batch, card.bundle, *card.grid)
 
 
-def test_a_file_of_other_weights_is_refused(trained: Path, data_dir: Path) -> None:
-    test = load_data(tiny(**CHANGES), "test", data_dir, "cpu").states
-    for name in FILES:
-        exported = load_stepper(trained / "export" / name, trust_code=True)
-        other = as_stepper(untrained(tiny(**CHANGES, seed=1)))
-        with pytest.raises(HeroError, match=f"{name} is not the operator of the run: one step differs by"):
-            check(exported, other, test, 2, Path(name))
-
-
 def test_a_refused_export_leaves_the_earlier_file(
     trained: Path, data_dir: Path, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,16 +210,12 @@ def test_the_check_judges_single_steps_on_the_scale_of_the_rollout() -> None:
     # A state decayed below the rounding of larger ones has no digits to compare; a growing one hides no early error.
     assert check(linear(0.5, 1e-7), linear(0.5), data, 1, path).one_step == pytest.approx(1e-7, rel=0.3)
     assert check(linear(0.5, 1e-7), linear(0.5), data, 1, path).rollout[100] > 1
-    with pytest.raises(HeroError, match=r"differs by 0\.001 "):
-        check(linear(1.0, 1e-3), linear(1.0), data, 1, path)
-    with pytest.raises(HeroError, match="differs by"):
-        check(linear(2.0, 1e-3), linear(2.0), data, 1, path)
-    with pytest.raises(HeroError, match="differs by inf"):
-        check(linear(float("nan")), linear(1.0), data, 1, path)
+    wrong = (linear(1.0, 1e-3), 1.0), (linear(2.0, 1e-3), 2.0), (linear(float("nan")), 1.0), (linear(10.1), 10.0)
+    for file, factor in wrong:
+        with pytest.raises(HeroError, match="one step differs"):
+            check(file, linear(factor), data, 1, path)
     # The original may diverge, and the file with it; what came before is still compared.
     assert check(linear(10.0), linear(10.0), data, 1, path).original_error == float("inf")
-    with pytest.raises(HeroError, match="differs by"):
-        check(linear(10.1), linear(10.0), data, 1, path)
     with pytest.raises(HeroError, match="cannot be checked"):
         check(linear(float("inf")), linear(float("inf")), data, 1, path)
 
@@ -331,7 +285,7 @@ def test_a_damaged_file_is_refused(name: str, damage: str, files: Path, data_dir
 
 
 INPUTS: dict[str, tuple[Callable[[Path, np.ndarray], object], str]] = {
-    "no history": (lambda path, u: np.save(path, u[:, 0]), "(3, 1, 32), not states of shape (batch, 2, 1, 32)"),
+    "no history": (lambda path, u: np.save(path, u[:, 0]), "(3, 1, 32)"),
     "another grid": (lambda path, u: np.save(path, u[..., :16]), "(batch, 2, 1, 32)"),
     "complex": (lambda path, u: np.save(path, u + 1j), "complex64"),
     "nan": (lambda path, u: np.save(path, np.where(np.arange(3)[:, None, None, None] == 1, np.nan, u)), "sample 1"),

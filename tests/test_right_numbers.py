@@ -17,7 +17,6 @@ import pytest
 from conftest import Call
 from hero.data.formats import open_recording
 from hero.runs.folder import Run, load_data
-from hero.runs.records import Metrics
 
 QUICK: dict[str, Any] = {
     "backbone.width": 12,
@@ -111,12 +110,6 @@ def trained(story: Story, folder: Path, call: Call, **more: Any) -> tuple[Run, s
     return Run(run.parent), out
 
 
-def metrics_of(run: Run) -> Metrics:
-    found = run.stored_metrics
-    assert found is not None
-    return found
-
-
 def predicted(run: Run, folder: Path, call: Call) -> np.ndarray:
     """The rollouts of `hero predict RUN` from the test states, read from their file."""
     out = folder / "made.h5"
@@ -140,7 +133,7 @@ def test_training_beats_persistence_in_every_channel_and_says_what_numpy_says(
 ) -> None:
     story = STORIES[name](tmp_path)
     run, out = trained(story, tmp_path, call)
-    numbers, steps = metrics_of(run), run.config.split("test").steps
+    numbers, steps = run.metrics, run.config.split("test").steps
     true = rollouts_of(story, steps)
     made = predicted(run, tmp_path, call)
     assert made.shape == true[:, 1:].shape
@@ -186,7 +179,7 @@ def test_a_run_that_learned_nothing_says_so(tmp_path: Path, call: Call) -> None:
     """Almost no learning rate: the weights stay where they began, and no number calls that a success."""
     story = two_waves(tmp_path)
     run, out = trained(story, tmp_path, call, **{"train.lr": 1e-12, "train.steps": 2, "train.validate_every": 2})
-    numbers = metrics_of(run)
+    numbers = run.metrics
     found = {(one.baseline, one.channel) for one in numbers.shortfalls}
     assert {("persistence", "velocity"), ("persistence", "pressure")} <= found
     assert numbers.test["skilful_step"] == 0
@@ -203,7 +196,7 @@ def test_the_norm_of_the_paper_on_a_file(tmp_path: Path, call: Call) -> None:
     story = two_waves(tmp_path)
     more = {"train.norm": "joint", "train.steps": 20, "train.validate_every": 20}
     run, out = trained(story, tmp_path, call, **more)
-    numbers = metrics_of(run)
+    numbers = run.metrics
     made, true = predicted(run, tmp_path, call), story.test
     for step in (1, 24):
         error, size = made[:, step - 1].astype(float) - true[:, step], true[:, step].astype(float)

@@ -12,15 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import Call, options, tiny
+from conftest import Call, options
 from hero.config import registry
 from hero.config.registry import import_part
 from hero.config.remembered import Finder
-from hero.deploy.export import export_run
 from hero.errors import HeroError
 from hero.runs.config import make_config
 from hero.study.plans import plan
-from hero.training.loop import train
 
 NET = (
     "import pathlib\npathlib.Path('imported').touch()\nimport torch\n"
@@ -234,15 +232,7 @@ def test_workers_import_what_the_command_names(folder: Path, data_dir: Path, cal
     assert "failed" not in out
 
 
-def test_a_program_of_torch_is_code(folder: Path, data_dir: Path, call: Call) -> None:
-    run = train(tiny(train__steps=1), folder / "runs", data_dir)
-    path = export_run(run, data_dir, formats=["torch"])["torch"].path
-    code, _, err = call("predict", path, "--data", data_dir, "--steps", 2)
-    assert (code, "--trust-code" in err, Path("predictions.npz").exists()) == (2, True, False)
-    assert call("predict", path, "--data", data_dir, "--steps", 2, "--trust-code")[0] == 0
-
-
-@pytest.mark.parametrize("name", ["a:", ":b", "a:b:c", "a b:c", "torch.nn:/../../../x", "a..b:c", "1a:b", ".a:b"])
+@pytest.mark.parametrize("name", ["a:", ":b", "a:b:c", "torch.nn:/../../../x", "a..b:c"])
 @pytest.mark.parametrize("key", ["backbone.name", "strategy", "train.optimizer"])
 def test_names_that_are_not_of_classes(key: str, name: str) -> None:
     with pytest.raises(HeroError, match=r"write it as package\.module:Class"):

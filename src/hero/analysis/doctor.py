@@ -85,7 +85,7 @@ class Baselines(Record):
 class Diagnosis(Record):
     """All that `hero doctor FILE` says."""
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     source: str
     format: str
     files: int

@@ -219,15 +219,9 @@ def resolution(facts: Examined) -> Answers:
     if spectrum is None or facts.recording.mask is not None:
         yield "ok", "not judged: there is no spectrum, or the edges of a mask have power at every wavenumber", ""
     elif spectrum.upper_share > UNRESOLVED:
-        text = (
-            f"under-resolved: {percent(spectrum.upper_share)} of the power of {spectrum.channel} in the upper third of "
-            f"the wavenumbers, the spectrum falls by {spectrum.decades:.1f} decades"
-        )
-        yield (
-            "note",
-            text,
-            "a finer simulation would differ; expect errors at small scales, and keep many backbone.modes",
-        )
+        share = f"{percent(spectrum.upper_share)} of the power of {spectrum.channel}"
+        advice = "a finer simulation would differ; expect errors at small scales, and keep many backbone.modes"
+        yield "note", f"under-resolved: {share} in the upper third of the wavenumbers", advice
 
 
 def enough(facts: Examined) -> Answers:

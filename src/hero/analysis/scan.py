@@ -206,17 +206,13 @@ SPECTRUM_TRAJECTORIES = 8
 class Spectrum(Record):
     """Power by radial wavenumber, relative to the variance of each channel and averaged over channels."""
 
-    wavenumbers: tuple[int, ...]
-    """Waves in the longest axis, from 0 to the largest that every axis resolves."""
     frames: tuple[int, ...]
     power: tuple[tuple[float, ...], ...]
-    """One row for each frame."""
+    """A row for each frame, by waves in the longest axis from 0 to the largest number that every axis resolves."""
     upper_share: float
-    """Share of the power without the mean in the upper third of the wavenumbers; of the frame with the largest."""
-    decades: float
-    """Powers of ten between the peak of that frame and the end of its spectrum."""
+    """Largest share of the power without the mean in the upper third of the wavenumbers, of all frames and channels."""
     channel: str
-    """The channel with the largest upper share."""
+    """The channel that has it."""
 
 
 def measure_spectrum(recording: Recording, found: Scan) -> Spectrum | None:
@@ -228,29 +224,21 @@ def measure_spectrum(recording: Recording, found: Scan) -> Spectrum | None:
     if recording.points is not None or min(recording.space) < 4 or not len(varied):
         return None
     extents, periodic = [length_of(axis.coordinates, True) for axis in axes], [bool(axis.periodic) for axis in axes]
-    chosen = spread(len(recording.trajectories), SPECTRUM_TRAJECTORIES)
+    frames = [(0, (one.frames - 1) // 2, one.frames - 1) for one in recording.trajectories]
     rows = []
-    for i in chosen:
-        last = recording.trajectories[i].frames - 1
-        states = (read_block(recording, (i, n, n + 1))[0][varied].astype(np.float64) for n in (0, last // 2, last))
+    for i in spread(len(recording.trajectories), SPECTRUM_TRAJECTORIES):
+        states = (read_block(recording, (i, n, n + 1))[0][varied].astype(np.float64) for n in frames[i])
         rows.append([shell_power(u, periodic, extents)[0] for u in states])
-    # A trajectory with NaN says nothing about the others.
-    clean = [row for row in rows if np.isfinite(row).all()]
+    clean = [row for row in rows if np.isfinite(row).all()]  # a trajectory with NaN says nothing about the others
     if not clean:
         return None
     power = np.mean(clean, axis=0) / np.square(found.std[varied])[:, None]  # (frame, channel, shell)
-    k = np.arange(power.shape[-1])
-    upper, waves = power[..., k > 2 / 3 * k[-1]].sum(axis=-1), power[..., 1:].sum(axis=-1)
+    shells = power.shape[-1]
+    upper, waves = power[..., 2 * (shells - 1) // 3 + 1 :].sum(axis=-1), power[..., 1:].sum(axis=-1)
     share = np.divide(upper, waves, out=np.zeros_like(upper), where=waves > 0)  # (frame, channel)
-    frame, channel = np.unravel_index(np.argmax(share), share.shape)
-    line = power[frame, channel]
-    tail = line[-max(1, len(k) // 10) :].mean()
-    last = recording.trajectories[chosen[0]].frames - 1
     return Spectrum(
-        wavenumbers=tuple(k.tolist()),
-        frames=(0, last // 2, last),
+        frames=frames[0],
         power=tuple(tuple(row) for row in power.mean(axis=1).tolist()),
-        upper_share=float(share[frame, channel]),
-        decades=float(np.log10(line[1:].max() / tail)) if tail > 0 else math.inf,
-        channel=recording.channels[varied[channel]].name,
+        upper_share=float(share.max()),
+        channel=recording.channels[varied[share.max(axis=0).argmax()]].name,
     )

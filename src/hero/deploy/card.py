@@ -6,10 +6,11 @@ import base64
 import copy
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+import jinja2
 import numpy as np
 import torch
 from pydantic import Field
@@ -17,8 +18,8 @@ from torch import Tensor
 
 from hero.config.given import PREFIX
 from hero.config.parse import dotted
-from hero.data import SPLITS, Split
-from hero.data.trajectories import Context
+from hero.data import Split
+from hero.data.trajectories import Context, states_of
 from hero.errors import HeroError
 from hero.method.domain import geometry_of
 from hero.method.domain.transform import axis_weights
@@ -29,7 +30,6 @@ from hero.runs.config import RunConfig, build
 from hero.runs.folder import Run, versions
 
 UNLICENSED = "unknown"
-TAGS = ("neural-operator", "pde", "autoregressive-rollout", "pytorch")
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -125,8 +125,19 @@ class ModelCard(Record):
         return f"(batch, {', '.join(map(str, (*history, self.channels, *self.grid)))})"
 
     def has_states(self, shape: Sequence[int]) -> bool:
-        """Whether states of that shape are (batch, H, channel, *space) of this operator."""
-        return len(shape) > 0 and shape[0] > 0 and tuple(shape[1:]) == (self.history, self.channels, *self.grid)
+        """Whether states of that shape are (batch, H, channel, *space), of which H may be left out where it is 1."""
+        state = (self.channels, *self.grid)
+        fitting = [(self.history, *state), state] if self.history == 1 else [(self.history, *state)]
+        return len(shape) > 0 and shape[0] > 0 and tuple(shape[1:]) in fitting
+
+    def context(self, states: Any, mu: Any = None, forcing: Any = None) -> Context:
+        """States and what is known beside them as a context of this operator; HeroError if shapes do not fit."""
+        tensor = states_of(states, "(batch, channel, *space)", 2)
+        if not self.has_states(tensor.shape):
+            shape = tuple(tensor.shape)
+            raise HeroError(f"states of shape {shape} do not fit run {self.run}; use {self.given_shape}.")
+        rows = tensor.float().reshape(-1, self.history, self.channels, *self.grid)
+        return Context(rows, self.known("mu", mu, len(rows)), self.known("forcing", forcing, len(rows)))
 
     def known(self, name: Literal["mu", "forcing"], value: Any, rows: int) -> Tensor | None:
         """μ (rows, p) or the forcing (rows, steps, q), either also with *space, as float32; None where it takes none.
@@ -143,21 +154,24 @@ class ModelCard(Record):
         return found.float()
 
     @property
+    def widths(self) -> tuple[int, ...]:
+        """Channels of each input of an exported file: the states, and what is known beside them."""
+        known = len(self.conditioning) + len(self.forcing)
+        return (self.history * self.channels, *([known] if known else []))
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one input: (H*channels + p + q, *space)."""
-        return (self.history * self.channels + len(self.conditioning) + len(self.forcing), *self.grid)
+        return (sum(self.widths), *self.grid)
 
     def zeros(self, batch: int) -> tuple[Tensor, ...]:
         """Inputs of an exported file."""
-        counts = (self.history * self.channels, len(self.conditioning) + len(self.forcing))
-        return tuple(torch.zeros(batch, count, *self.grid) for count in counts if count)
+        return tuple(torch.zeros(batch, width, *self.grid) for width in self.widths)
 
     def parts(self, context: Context) -> tuple[Tensor, ...]:
         """The inputs of an exported file for a context."""
         inputs = context.inputs().detach().cpu().float()
-        return tuple(
-            part.contiguous() for part in inputs.tensor_split([self.history * self.channels], 1) if part.numel()
-        )
+        return tuple(part.contiguous() for part in inputs.split(self.widths, dim=1))
 
 
 def _as_text(array: np.ndarray) -> str:
@@ -214,72 +228,19 @@ class FolderConfig(Record):
 
 def card_text(about: FolderConfig) -> str:
     """The card: a YAML header, then use, data, test numbers, provenance and limits."""
-    card, data = about.card, about.config["data"]
-    name, strategy = about.config["backbone"]["name"], str(about.config["strategy"]).rpartition(":")[2]
-    header = {"license": about.license, "library_name": "hero", "tags": [*TAGS, about.backbone, strategy]}
-    steps, rollouts = data["test_steps"] + 1 - card.history, data["test_trajectories"]
-    parts = [
-        "\n".join(["---", *(f"{name}: {json.dumps(value)}" for name, value in header.items()), "---"]),  # JSON is YAML
-        f"# {card.task}: {about.backbone} trained with {strategy}",
-        f"A neural operator that maps a state of {card.task} to the state {card.dt:g} later, in physical units. "
-        f"Channels: {', '.join(card.channel_names)}.",
-        "## Load",
-        '```python\nimport hero\noperator = hero.load("PATH OF THIS FOLDER")\n'
-        f"trajectory = operator.rollout(states, 100)  # states: {card.given_shape}\n```",
-        f"The backbone `{name}` is not a part of hero: load with `hero.load(path, model={about.backbone}(...))`."
-        if ":" in name
-        else "",
-        "## Data",
-        _table(("fact", "value"), _data(about)),
-        "## Test numbers",
-        _table(("metric", "value", "meaning"), _numbers(about)) if about.test else "Not evaluated yet.",
-        "## Provenance",
-        _table(("fact", "value"), _provenance(about)),
-        "## Limits",
-        f"Trained for the grid {' × '.join(map(str, card.grid))}, the time step {card.dt:g} and states like the "
-        f"training data; other grids are refused. Errors were measured over {steps} steps of {rollouts} test rollouts "
-        "and say nothing of longer rollouts or other coefficients. Check a rollout against your solver before you rely "
-        "on it.",
-    ]
-    return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def _data(about: FolderConfig) -> Iterable[tuple[str, str]]:
-    card, data = about.card, about.config["data"]
-    yield "source", str(data.get("path") or f"benchmark {card.task}, solved by hero")
-    yield "fingerprint", str(data.get("fingerprint") or "the settings below decide every number")
-    yield "grid", " × ".join(map(str, card.grid))
-    yield "time step", f"{card.dt:g}"
-    if card.conditioning:
-        yield "conditioning", ", ".join(card.conditioning)
-    if card.forcing:
-        yield "forcing, at the time of the newest state", ", ".join(card.forcing)
-    for split in SPLITS:
-        yield f"{split}, trajectories × steps", f"{data[f'{split}_trajectories']} × {data[f'{split}_steps']}"
-    settings = {} if "fingerprint" in data else card.settings
-    yield from ((name, json.dumps(value)) for name, value in settings.items())
-
-
-def _numbers(about: FolderConfig) -> Iterable[tuple[str, str, str]]:
     scoring = scoring_of(about.test)
-    for name, value in about.test.items():
+
+    def meaning(name: str) -> str:
         try:
-            meaning = metric_named(name, scoring).definition
+            return metric_named(name, scoring).definition
         except HeroError:  # a metric that somebody added
-            meaning = "added by the author"
-        yield name, f"{value:.4g}" if math.isfinite(value) else "diverged", meaning
+            return "added by the author"
 
-
-def _provenance(about: FolderConfig) -> Iterable[tuple[str, str]]:
-    card, trained = about.card, about.trained
-    yield "run", card.run
-    yield "weights after update", f"{card.step} (best by validation)"
-    if trained:
-        yield "parameters", f"{trained['parameters']:,}"
-        yield "training", f"{trained['steps']} updates, {trained['seconds']:.0f} s on {trained['device']}"
-    yield from about.versions.items()
-
-
-def _table(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [headings, ("---",) * len(headings), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+    markdown = jinja2.Environment(
+        loader=jinja2.PackageLoader("hero.deploy", "."), trim_blocks=True, keep_trailing_newline=True
+    )
+    markdown.filters |= {"json": json.dumps, "cell": lambda text: text.replace("|", r"\|")}  # JSON is YAML
+    markdown.tests["infinite"] = math.isinf
+    strategy = str(about.config["strategy"]).rpartition(":")[2]
+    facts = {"about": about, "card": about.card, "data": about.config["data"], "strategy": strategy}
+    return markdown.get_template("model_card.md").render(**facts, meaning=meaning)

@@ -4,17 +4,18 @@
     operator.rollout(states, 200)
     operator.save_pretrained("model")       # model.safetensors, config.json, README.md
 
-A model folder is data: opening it runs nobody's code. With `huggingface_hub` installed, an Operator has its
-`push_to_hub` and downloads by `from_pretrained`.
+A model folder is data: opening it runs nobody's code. With `huggingface_hub` installed, `push_to_hub` uploads it and
+`from_pretrained` downloads one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import tempfile
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from hero.config import read_toml
 from hero.config.given import PREFIX, found, is_known, standing_in
 from hero.config.registry import is_trusted, trust
 from hero.console import say
-from hero.data.trajectories import Context, states_of
+from hero.data.trajectories import Context
 from hero.deploy.card import UNLICENSED as UNLICENSED
 from hero.deploy.card import FolderConfig, ModelCard, card_text
 from hero.deploy.export import compiled_step, compiling_pays
@@ -44,32 +45,7 @@ WEIGHTS, CONFIG, README = "model.safetensors", "config.json", "README.md"
 EXPORTED = tuple(Path(kind.file).suffix for kind in FORMATS.values())
 
 
-class Hub:
-    """Saving and opening without huggingface_hub, whose PyTorchModelHubMixin does the same and more."""
-
-    def save_pretrained(self, save_directory: str | Path) -> None:
-        """Write the model folder."""
-        self._save_pretrained(Path(save_directory))
-
-    @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **kwargs: Any) -> Self:
-        """Open a model folder."""
-        return cls._from_pretrained(model_id=str(pretrained_model_name_or_path), **kwargs)
-
-    def _save_pretrained(self, save_directory: Path) -> None:
-        raise NotImplementedError
-
-    @classmethod
-    def _from_pretrained(cls, *, model_id: str, **kwargs: Any) -> Self:
-        raise NotImplementedError
-
-
-if not TYPE_CHECKING:
-    with contextlib.suppress(ImportError):
-        from huggingface_hub import PyTorchModelHubMixin as Hub
-
-
-class Operator(nn.Module, Hub):
+class Operator(nn.Module):
     """G_θ as a module: one step of a trained run in physical units, with normalisation inside and its card."""
 
     def __init__(self, network: nn.Module, about: FolderConfig | None = None, file: Exported | None = None) -> None:
@@ -134,39 +110,38 @@ class Operator(nn.Module, Hub):
         return made.to(states.states.device if isinstance(states, Context) else states.device)
 
     def context(self, states: Any, mu: Any = None, forcing: Any = None) -> Context:
-        """States (batch, H, channel, *space), of which H may be left out where it is 1, as a context of this operator.
-
-        HeroError if shapes do not fit.
-        """
-        if isinstance(states, Context):
-            states, mu, forcing = states.states, states.mu, states.forcing
-        card, tensor = self.card, states_of(states, "(batch, channel, *space)", 2)
-        if card.history == 1 and tensor.dim() == 2 + len(card.grid):
-            tensor = tensor[:, None]
-        if not card.has_states(tensor.shape):
-            shape = tuple(torch.as_tensor(states).shape)
-            raise HeroError(f"states of shape {shape} do not fit run {card.run}; use {card.given_shape}.")
-        rows = len(tensor)
-        return Context(tensor.float(), card.known("mu", mu, rows), card.known("forcing", forcing, rows)).to(self.device)
+        """A context of this operator; of the states (batch, H, channel, *space), H may be left out where it is 1."""
+        given = (states.states, states.mu, states.forcing) if isinstance(states, Context) else (states, mu, forcing)
+        return self.card.context(*given).to(self.device)
 
     def extra_repr(self) -> str:
         card = self.card
         return f"{card.run}: {card.task}, grid {card.grid}, dt {card.dt:g}, {count_parameters(self)} parameters"
 
-    def _save_pretrained(self, save_directory: Path) -> None:
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the model folder."""
         if self.about is None:
             raise HeroError(
                 f"an exported file of run {self.card.run} cannot become a model folder; export the run with "
                 "`hero export RUN --format folder`."
             )
-        write_parts(save_directory, self.about.model_copy(update={"license": self.license}), weights_of(self.network))
+        about = self.about.model_copy(update={"license": self.license})
+        write_parts(Path(folder), about, weights_of(self.network))
 
     @classmethod
-    def _from_pretrained(
-        cls, *, model_id: str, model: nn.Module | None = None, trust_code: bool = False, **download: Any
+    def from_pretrained(
+        cls, name: str | Path, model: nn.Module | None = None, trust_code: bool = False, **download: Any
     ) -> Operator:
-        folder = Path(model_id) if Path(model_id).is_dir() else downloaded(model_id, download)
-        return open_model(folder, model, trust_code)
+        """Open a model folder, or download one; `download` are options of huggingface_hub.snapshot_download."""
+        return open_model(Path(name) if Path(name).is_dir() else downloaded(str(name), download), model, trust_code)
+
+    def push_to_hub(self, name: str, **options: Any) -> None:
+        """Upload the model folder; `options` are those of huggingface_hub.create_repo."""
+        hub = hugging_face(f"uploading {name}")
+        hub.create_repo(name, exist_ok=True, **options)
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            hub.upload_folder(repo_id=name, folder_path=folder, token=options.get("token"))
 
 
 def write_folder(run: Path, out: Path, license: str = UNLICENSED) -> Path:
@@ -189,13 +164,19 @@ def write_parts(folder: Path, about: FolderConfig, weights: dict[str, Tensor]) -
     about.write(folder / CONFIG)  # last: its presence says that the folder is complete
 
 
-def downloaded(repository: str, options: dict[str, Any]) -> Path:
+def hugging_face(what: str) -> Any:
+    """The package huggingface_hub, or a HeroError that says how to get it."""
     try:
-        from huggingface_hub import snapshot_download
+        import huggingface_hub
     except ImportError:
-        raise HeroError(f"there is no folder {repository}; downloads need {install_hint('hub')}.") from None
+        raise HeroError(f"{what} needs {install_hint('hub')}.") from None
+    return huggingface_hub
+
+
+def downloaded(repository: str, options: dict[str, Any]) -> Path:
+    hub = hugging_face(f"there is no folder {repository}; a download")
     try:
-        return Path(snapshot_download(repository, allow_patterns=[WEIGHTS, CONFIG, README], **options))
+        return Path(hub.snapshot_download(repository, allow_patterns=[WEIGHTS, CONFIG, README], **options))
     except Exception as error:  # of the network, of the name or of the permissions
         raise HeroError(
             f"{repository} is neither a folder nor a repository ({reason_of(error)}); check the name."

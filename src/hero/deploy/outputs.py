@@ -4,7 +4,7 @@
         output.append(block)        # (trajectory, some steps, channel, *space)
         output.written = steps      # fewer than announced, after a stop
 
-HDF5, NetCDF and Zarr hold one block in memory at a time; .npz and .npy hold everything and are refused above `LARGEST`.
+HDF5 and NetCDF hold one block in memory at a time; .npz and .npy hold everything and are refused above `LARGEST`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import re
-import shutil
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,26 +24,20 @@ import numpy as np
 from hero.data.files.handles import close_hdf5
 from hero.data.files.recording import Axis
 from hero.data.files.selection import length_of
-from hero.data.formats.xarray import PERIODIC, PLACE, PREDICTED, is_zarr
+from hero.data.formats.xarray import PERIODIC, PLACE, PREDICTED
 from hero.errors import HeroError, install_hint
 from hero.files import replacing
 
 HDF5 = (".h5", ".hdf5")
 NETCDF = ".nc"
-ZARR = ".zarr"
 ARRAYS = (".npz", ".npy")
-OUTPUTS = (*HDF5, NETCDF, ZARR, *ARRAYS)
+OUTPUTS = (*HDF5, NETCDF, *ARRAYS)
 LARGEST = 2 * 10**9
 """Bytes of a rollout that is held in memory."""
 
 
-@dataclass(frozen=True)
-class Labelled:
-    """Numbers along some dimensions, with their attributes."""
-
-    dims: tuple[str, ...]
-    values: np.ndarray
-    attributes: dict[str, Any] = field(default_factory=dict)
+Labelled = tuple[tuple[str, ...], np.ndarray, dict[str, Any]]
+"""Dimensions, numbers along them and attributes, as xarray takes them."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +65,18 @@ class RolloutHeader:
     def labels(self, trajectories: int, steps: int) -> dict[str, Labelled]:
         """The coordinates of the dimensions, then the numbers and positions that belong to a rollout."""
         time = self.dt * (self.history + np.arange(steps))
-        found = {"trajectory": Labelled(("trajectory",), np.arange(trajectories, dtype=np.int32))}
-        found["time"] = Labelled(("time",), time, {"units": self.time_unit} if self.time_unit else {})
+        found: dict[str, Labelled] = {
+            "trajectory": (("trajectory",), np.arange(trajectories, dtype=np.int32), {}),
+            "time": (("time",), time, {"units": self.time_unit} if self.time_unit else {}),
+        }
         for axis in self.axes:
             told: dict[str, Any] = {"units": axis.unit} if axis.unit else {}
             told |= {} if axis.periodic is None or axis.name == "point" else {PERIODIC: int(axis.periodic)}
-            found[axis.name] = Labelled((axis.name,), axis.coordinates, told)
-        own = {} if self.positions is None else dict(zip("xyz", self.positions.T, strict=False))
-        found |= {name: Labelled(("point",), values) for name, values in own.items()}
+            found[axis.name] = (axis.name,), axis.coordinates, told
+        positions = () if self.positions is None else zip("xyz", self.positions.T, strict=False)
+        found |= {name: (("point",), values, {}) for name, values in positions}
         numbers = () if self.mu is None else zip(self.conditioning, self.mu.T, strict=True)
-        return found | {n: Labelled(("trajectory",), values) for n, values in numbers if n not in found}
+        return found | {name: (("trajectory",), values, {}) for name, values in numbers if name not in found}
 
     def variables(self, taken: Collection[str]) -> dict[str, dict[str, Any]]:
         """The attributes of a variable for each channel, whose name is neither a path nor one of those `taken`."""
@@ -105,12 +99,11 @@ def as_dataset(rollout: np.ndarray, about: RolloutHeader) -> Any:
         import xarray
     except ImportError as error:
         raise HeroError(f"`as_xarray` needs xarray; {install_hint('xarray')}.") from error
-    labels, dims = about.labels(*rollout.shape[:2]), about.dims
+    labels = about.labels(*rollout.shape[:2])
     variables = zip(about.variables(labels).items(), np.moveaxis(rollout, 2, 0), strict=True)
-    data: dict[str, Any] = {name: (dims, values, told) for (name, told), values in variables}
-    data |= {n: (part.dims, part.values, part.attributes) for n, part in labels.items() if n not in dims}
-    coordinates = {name: (name, labels[name].values, labels[name].attributes) for name in dims}
-    return xarray.Dataset(data, coordinates, about.facts)
+    data: dict[str, Any] = {name: (about.dims, values, told) for (name, told), values in variables}
+    coordinates = {name: labels.pop(name) for name in about.dims}
+    return xarray.Dataset(data | labels, coordinates, about.facts)
 
 
 def check_output(path: Path, shape: tuple[int, ...]) -> None:
@@ -123,19 +116,16 @@ def check_output(path: Path, shape: tuple[int, ...]) -> None:
             f"a rollout of {size / 1e9:.1f} GB does not fit {path.name}, which is held in memory up to "
             f"{LARGEST / 1e9:g} GB; write {path.with_suffix('.h5').name} instead."
         )
-    if path.suffix == ZARR:
-        _zarr(path)
-        if path.exists() and not is_zarr(path):
-            raise HeroError(f"{path} exists and is not a Zarr store; use another `out`.")
 
 
+@dataclass
 class Output:
     """Arrays that are filled along time: one with all channels, or one for each."""
 
-    def __init__(self, arrays: list[Any], together: bool) -> None:
-        self.arrays, self.together = arrays, together
-        self.written = 0
-        """Steps that count."""
+    arrays: list[Any]
+    together: bool
+    written: int = 0
+    """Steps that count."""
 
     def append(self, block: np.ndarray) -> None:
         """Write the next steps, (trajectory, steps, channel, *space)."""
@@ -144,11 +134,6 @@ class Output:
             for channel, array in enumerate(self.arrays):
                 array[:, steps] = block if self.together else block[:, :, channel]
         self.written += block.shape[1]
-
-    def cut(self) -> None:
-        """Give back the room of the steps that do not count."""
-        for array in self.arrays:
-            array.resize((array.shape[0], self.written, *array.shape[2:]))
 
 
 @contextlib.contextmanager
@@ -160,8 +145,6 @@ def create(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int)
     check_output(path, shape)
     if path.suffix in ARRAYS:
         yield from _arrays(path, shape)
-    elif path.suffix == ZARR:
-        yield from _store(path, shape, about, chunk)
     else:
         yield from _hdf5(path, shape, about, chunk)
 
@@ -187,7 +170,8 @@ def _hdf5(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int) 
                 output = _variables_in(file, shape, about, chunk) if named else _dataset_in(file, shape, about, chunk)
             yield output
             with disk_errors():
-                output.cut()
+                for array in output.arrays:  # without the steps that do not count
+                    array.resize((array.shape[0], output.written, *array.shape[2:]))
                 if named:
                     _attach_scales(file, output.arrays, about.dims, about.labels(shape[0], output.written))
         finally:
@@ -225,13 +209,13 @@ def _variables_in(file: h5py.File, shape: tuple[int, ...], about: RolloutHeader,
 
 def _attach_scales(file: h5py.File, arrays: list[Any], dims: list[str], labels: Mapping[str, Labelled]) -> None:
     """Coordinates as the dimension scales by which NetCDF names dimensions."""
-    for name, label in labels.items():
-        made = file.create_dataset(name, data=label.values)
-        made.attrs.update(label.attributes)
+    for name, ((along,), values, told) in labels.items():
+        made = file.create_dataset(name, data=values)
+        made.attrs.update(told)
         if name in dims:
             made.make_scale(name)
         else:
-            made.dims[0].attach_scale(file[label.dims[0]])
+            made.dims[0].attach_scale(file[along])
     for array in arrays:
         for place, name in enumerate(dims):
             array.dims[place].attach_scale(file[name])
@@ -244,41 +228,3 @@ def disk_errors() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise OSError(next(iter(str(error).splitlines()), "HDF5")) from error
-
-
-def _store(path: Path, shape: tuple[int, ...], about: RolloutHeader, chunk: int) -> Iterator[Output]:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    earlier = temporary.with_suffix(".old")
-    sizes = {"shape": (*shape[:2], *shape[3:]), "chunks": (1, chunk, *shape[3:]), "dtype": "float32"}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        group = _zarr(path).open_group(temporary, mode="w")
-        group.attrs.update({**about.facts, "dt": about.dt, "channels": list(about.channels)})
-        variables = about.variables(about.labels(*shape[:2]))
-        arrays = [
-            group.create_array(name, **sizes, dimension_names=about.dims, attributes=told)
-            for name, told in variables.items()
-        ]
-        output = Output(arrays, together=False)
-        yield output
-        output.cut()
-        for name, label in about.labels(shape[0], output.written).items():
-            group.create_array(name, data=label.values, dimension_names=list(label.dims), attributes=label.attributes)
-        if path.exists():
-            os.replace(path, earlier)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise HeroError(
-            f"cannot write {path} ({error.strerror or error}); check disk space and permissions."
-        ) from error
-    finally:
-        for folder in (temporary, earlier):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _zarr(path: Path) -> Any:
-    try:
-        import zarr
-    except ImportError as error:
-        raise HeroError(f"{path} needs zarr to be written; {install_hint('xarray')}, or write .h5.") from error
-    return zarr

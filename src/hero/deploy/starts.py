@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from hero.config import Facts
 from hero.data import Files, FileSettings, Source, get_task, load_trajectories
 from hero.data.files.checks import are_equal_steps, tidy, time_steps
-from hero.data.files.recording import Recording, resampled
-from hero.data.files.selection import Part, matched_channels, selected
+from hero.data.files.recording import resampled
+from hero.data.files.selection import Part, chosen_conditioning, matched_channels, selected
 from hero.data.files.trajectories import FileTrajectories
 from hero.data.formats import open_recording
 from hero.data.trajectories import Trajectories
@@ -91,10 +90,9 @@ def from_recording(path: Path, card: ModelCard) -> tuple[Trajectories, list[str]
     chosen = own.files.settings if own.files else FileSettings(path=str(path))
     given = open_recording(path, chosen.layout)
     recording = tidy(resampled(given, chosen.resample if given.times else 0.0))
-    in_time = names_in_time(recording)
-    names = chosen.fields if chosen.fields and set(chosen.fields) <= in_time else card.channel_names
+    channels = {channel.name for channel in recording.channels}
+    names = chosen.fields if chosen.fields and set(chosen.fields) <= channels else card.channel_names
     fields = matched_channels(recording, names, path, f"run {card.run}")
-    check_known(path, recording, card)
     update: dict[str, Any] = {"fields": fields, "forcing": card.forcing}
     if recording.space == card.grid:  # such as a prediction, which is on the grid of the operator
         update |= {"crop": (), "coarsen": 1}
@@ -102,6 +100,7 @@ def from_recording(path: Path, card: ModelCard) -> tuple[Trajectories, list[str]
         update["stride"] = 1
     known_dt = recording.dt != 1
     recording = selected(recording, chosen.model_copy(update=update))
+    chosen_conditioning(recording, card.conditioning)  # refuses a recording without it
     if recording.space != card.grid:
         found, needed = (" x ".join(map(str, grid)) for grid in (recording.space, card.grid))
         raise HeroError(
@@ -125,25 +124,6 @@ def from_recording(path: Path, card: ModelCard) -> tuple[Trajectories, list[str]
     return data, notes
 
 
-def names_in_time(recording: Recording) -> set[str]:
-    """What depends on time."""
-    return {*(channel.name for channel in recording.channels), *recording.series_names}
-
-
-def check_known(path: Path, recording: Recording, card: ModelCard) -> None:
-    """Refuse a recording without the conditioning or the forcing of the operator."""
-    positions = () if recording.points is None else tuple("xyz"[: recording.points.shape[1]])
-    fixed = (*recording.scalar_names, *recording.field_names, *positions)
-    missing = [name for name in card.conditioning if name not in fixed]
-    missing += [name for name in card.forcing if name not in names_in_time(recording)]
-    if missing:
-        there = ", ".join((*fixed, *recording.series_names)) or "none"
-        raise HeroError(
-            f"{path} has no {', '.join(missing)} (its conditioning: {there}), which run {card.run} needs; "
-            f"add {'it' if len(missing) == 1 else 'them'} to the file."
-        )
-
-
 def array_of_states(path: Path, card: ModelCard) -> Trajectories | None:
     """States (batch, H, channel, *space) of an .npy file or called `states`, the H left out where it is 1; μ from `mu`.
 
@@ -157,26 +137,18 @@ def array_of_states(path: Path, card: ModelCard) -> Trajectories | None:
         ) from error
     if array is None:
         return None
-    given = array.ndim
-    if card.history == 1 and given == 2 + len(card.grid):
-        array = array[:, None]
-    if array.dtype.kind not in "fiu" or not card.has_states(array.shape):
-        layout = str(card.settings.get("layout", ""))
-        longer = array.ndim == 3 + len(card.grid) and array.shape[1] > card.history
-        if array.dtype.kind in "fiu" and (name not in ("", "states") or longer or len(layout) == given):
-            return None
-        raise HeroError(
-            f"{path} holds {array.dtype} {array.shape}, not states of shape {card.given_shape}; reshape it."
-        )
-    with np.errstate(over="ignore"):  # overflows are found afterwards
-        states = torch.from_numpy(array.astype(np.float32))
+    if array.dtype.kind not in "fiu":
+        raise HeroError(f"{path} holds {array.dtype}, not states; save an array of real numbers.")
+    longer = array.ndim == 3 + len(card.grid) and array.shape[1] > card.history
+    has_layout = len(str(card.settings.get("layout", ""))) == array.ndim
+    if not card.has_states(array.shape) and (name not in ("", "states") or longer or has_layout):
+        return None
     try:
-        mu, forcing = (card.known(name, known.get(name), len(states)) for name in ("mu", "forcing"))
+        with np.errstate(over="ignore"):  # overflows are found afterwards
+            given = card.context(array.astype(np.float32), known.get("mu"), known.get("forcing"))
     except HeroError as error:
-        raise HeroError(
-            f"{path} does not fit: {str(error).rstrip('.')}; put it beside `states` in an .npz file."
-        ) from error
-    return Trajectories(states, mu, None, forcing)
+        raise HeroError(f"{path} does not fit: {error}") from error
+    return Trajectories(given.states, given.mu, None, given.forcing)
 
 
 def read_array(path: Path) -> tuple[str, np.ndarray | None, dict[str, np.ndarray]]:

@@ -88,12 +88,8 @@ def evaluate_on(
         split=split,
         settings=values,
         data=source.title,
-        trajectories=len(truth),
-        steps=steps,
-        horizon=scoring.steps,
-        metrics=measured.summary,
-        baselines=measured.baselines,
         weights=file_hash(trained.run.weights_file),
+        **measured.numbers,
     )
     measured.write(run / "evaluations" / f"{name}.json", found)
     return found, measured.errors

@@ -24,6 +24,7 @@ from hero.data.files.settings import FileSettings
 from hero.data.formats import open_recording
 from hero.data.trajectories import Context, Trajectories
 from hero.errors import HeroError, reason_of, shown
+from hero.evaluation.check import evaluating
 from hero.evaluation.measure import RolloutErrors, StreamedErrors, check_split, measure
 from hero.method.norm import Norm
 from hero.method.rollout import Stepper
@@ -61,19 +62,9 @@ Scored = tuple[Score, dict[str, Tensor]]
 
 def scored(prediction: str, truth: str, found: RolloutErrors, names: Sequence[str]) -> Scored:
     """The score of what was measured."""
-    trajectories, steps = found.score.shape
-    score = Score(
-        prediction=prediction,
-        truth=truth,
-        trajectories=trajectories,
-        steps=steps,
-        horizon=found.scoring.steps,
-        metrics=found.summary,
-        score=tuple(found.score.mean(dim=0).tolist()),
-        channels=found.channels(names),
-        baselines=found.baselines,
-    )
-    return score, found.errors
+    curve = tuple(found.score.mean(dim=0).tolist())
+    channels = found.channels(names)
+    return Score(prediction=prediction, truth=truth, score=curve, channels=channels, **found.numbers), found.errors
 
 
 def score_files(prediction: Path, truth: Path, offset: int | None = None, layout: str = "") -> Scored:
@@ -123,11 +114,12 @@ def _alignment(made: Recording, true: Recording, offset: int | None) -> tuple[in
             "the first prediction is."
         )
     channels = range(len(true.channels))
-    given = True
-    for trajectories in zip(made.trajectories, true.trajectories, strict=True):
-        first, second = (one.read(slice(0, 1), channels).astype(np.float64) for one in trajectories)
-        same = SAME * float(np.nanmax(np.abs(second)))
-        given = given and np.allclose(first, second, rtol=0, atol=same, equal_nan=True)
+
+    def is_given(one: Trajectory, other: Trajectory) -> bool:
+        first, second = (part.read(slice(0, 1), channels).astype(np.float64) for part in (one, other))
+        return np.allclose(first, second, rtol=0, atol=SAME * float(np.nanmax(np.abs(second))), equal_nan=True)
+
+    given = all(map(is_given, made.trajectories, true.trajectories))
     if given and min(a for a, _ in lengths) < 2:
         raise HeroError(f"{made.files[0]} holds the given state alone; there is nothing to score.")
     return int(given), int(given)
@@ -182,19 +174,18 @@ def score_model(
     the conditioning last, to the next state (batch, channel, *space). Naming it runs its code.
     """
     check_split(split)
-    model, device = named_model(name)
-    truth, norm, source = opened_data(data, split, data_dir, device, history)
-    longest = truth.shape[1] - history
-    if steps is not None and not 1 <= steps <= longest:
-        raise HeroError(f"`steps` {steps} is not within the {longest} that the split {split} has; use 1 to {longest}.")
-    found = measure(step_of(model, name), truth, norm, device, history, steps=steps, title=f"scoring {name}")
+    model = named_model(name)
+    with evaluating(model) as device:
+        truth, norm, source = opened_data(data, split, data_dir, device, history)
+        longest = truth.shape[1] - history
+        if steps is not None and not 1 <= steps <= longest:
+            raise HeroError(f"`steps` {steps} is not within the {longest} of the split {split}; use 1 to {longest}.")
+        found = measure(step_of(model, name), truth, norm, device, history, steps=steps, title=f"scoring {name}")
     return scored(name, source.title, found, source.channel_names)
 
 
-def named_model(name: str) -> tuple[Callable[[Tensor], Any], torch.device]:
+def named_model(name: str) -> Callable[[Tensor], Any]:
     """The function or module that the user typed; modules are moved to an accelerator if there is one."""
-    if ":" not in name:
-        raise HeroError(f"`model` {name!r} is not a function; write it as package.module:name.")
     trust(name)
     found = import_part("model", name)
     if isinstance(found, type):
@@ -204,12 +195,7 @@ def named_model(name: str) -> tuple[Callable[[Tensor], Any], torch.device]:
             raise HeroError(
                 f"{name} cannot be made without arguments ({reason_of(error)}); name a function that makes one step."
             ) from error
-    if isinstance(found, nn.Module):
-        device = choose_device("auto")
-        return found.to(device).eval(), device
-    if not callable(found):
-        raise HeroError(f"{name} is {type(found).__name__}, which cannot be called; name a function or an nn.Module.")
-    return found, torch.device("cpu")
+    return found.to(choose_device("auto")) if isinstance(found, nn.Module) else found
 
 
 def step_of(model: Callable[[Tensor], Any], name: str) -> Stepper:

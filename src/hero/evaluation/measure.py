@@ -74,6 +74,13 @@ class RolloutErrors:
         """The metrics of doing nothing."""
         return {name: metrics.summarise(found, self.scoring) for name, found in self.idle.items()}
 
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The fields of a record of this measurement."""
+        trajectories, steps = self.score.shape
+        sizes = {"trajectories": trajectories, "steps": steps, "horizon": self.scoring.steps}
+        return {**sizes, "metrics": self.summary, "baselines": self.baselines}
+
     def channels(self, names: Sequence[str], baseline: str | None = None) -> dict[str, dict[str, float]]:
         """The metrics of each channel, of the rollout or of a baseline; empty where errors are joint."""
         return metrics.by_channel(self.errors if baseline is None else self.idle[baseline], names, self.scoring)

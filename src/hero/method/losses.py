@@ -59,6 +59,8 @@ class Relative:
     """D(τ, τ_*), the normalised distance."""
 
     Settings: ClassVar[Any] = Placed("hero.config.settings:Settings")
+    is_relative: ClassVar[bool] = True
+    """Whether the error of a state counts in proportion to the size of the state."""
 
     def __init__(self, norm: Norm | None = None) -> None:
         self.norm = norm or Norm()
@@ -73,6 +75,8 @@ class Relative:
 
 class MeanSquare(Relative):
     """The mean squared error."""
+
+    is_relative = False
 
     def __call__(self, out: Tensor, y: Tensor, **_: Any) -> Tensor:
         error = self.norm.scaled(out) - self.norm.scaled(y)

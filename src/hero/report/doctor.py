@@ -212,7 +212,7 @@ def spectrum_figure(found: Diagnosis) -> Figure:
     """Power by wavenumber at three frames; the upper third is shaded."""
     spectrum = found.spectrum
     assert spectrum is not None
-    k = np.array(spectrum.wavenumbers[1:])
+    k = np.arange(1, len(spectrum.power[0]))
     top = max(max(row[1:]) for row in spectrum.power) or 1.0
     curves = [
         Curve(f"frame {frame}", k, np.maximum(row[1:], 1e-40), colour=colour)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from hero.console import say
 from hero.data import generate, split_path
 from hero.data.files.checks import spread
 from hero.data.invariants import SMALL_CHANGE, Invariant, Survey, find_invariants, keep_words, limit_words, survey
@@ -64,7 +65,7 @@ def sample_data(config: RunConfig, data_dir: Path) -> Trajectories:
 
 
 def with_structure(config: RunConfig, data: Trajectories) -> RunConfig:
-    """The configuration with everything decided that is left to the training data."""
+    """The configuration with everything decided that is left to the training data, which is said in a sentence each."""
     backbone = config.backbone
     if backbone.is_found:
         return config
@@ -74,19 +75,9 @@ def with_structure(config: RunConfig, data: Trajectories) -> RunConfig:
         kept += limit_words(found.survey, config.source.channel_names, kept)
     auto = backbone.residual == "auto" and backbone.name in BACKBONES  # a module of the user's may add its input itself
     change = found.predicts_change if auto else backbone.predicts_change
+    if "auto" in backbone.keep:
+        say(*(f"keeps: {one.title} ({one.why})" for one in found.invariants if one.word in kept))
+    if auto:
+        target = "the change of the state" if change else "the state"
+        say(f"predicts {target}: it changes by {100 * found.step_change:.2g} % per step")
     return replace(config, backbone=backbone.model_copy(update={"kept": kept, "predicts_change": change}))
-
-
-def structure_notes(config: RunConfig, data: Trajectories) -> list[str]:
-    """What the operator keeps and predicts, and why, in a sentence each; empty where nothing was left to the data."""
-    backbone = config.backbone
-    if "auto" not in backbone.keep and backbone.residual != "auto":
-        return []
-    found, notes = find_structure(config, data), []
-    for one in found.invariants:
-        if "auto" in backbone.keep and one.word in backbone.kept:
-            notes.append(f"keeps: {one.title} ({one.why})")
-    if backbone.residual == "auto" and backbone.name in BACKBONES:
-        target = "the change of the state" if backbone.predicts_change else "the state"
-        notes.append(f"predicts {target}: it changes by {100 * found.step_change:.2g} % per step")
-    return notes

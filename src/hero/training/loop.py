@@ -26,7 +26,7 @@ from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device, load_data, write_statistics
 from hero.runs.start import open_start, start_notes
 from hero.runs.stored import StoredRun
-from hero.runs.structure import structure_notes, with_structure
+from hero.runs.structure import with_structure
 from hero.strategies import TrainSettings
 from hero.training.checkpoints import Checkpoints, check_same_start
 from hero.training.compile import find_compiler
@@ -136,7 +136,7 @@ def prepare(
         write_statistics(run, trainee.strategy.norm)
     if start:
         start.put()  # again: statistics that came with the weights replace ours
-    say(*start_notes(model, settings, start), *(structure_notes(config, data) if not state else ()))
+    say(*start_notes(model, settings, start))
     say(*memory_note(config, model, windows(first)))
     if settings.batch > windows.count:
         say(f"train.batch={settings.batch} is above the {windows.count} windows of the data: a batch is all of them")
