@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import shutil
 import signal
 import sys
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +20,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import hero as hero_module
 from conftest import Call, assert_refused, hero, tiny
 from hero.data.windows import Context
 from hero.deploy import export
@@ -130,6 +133,10 @@ def test_a_file_describes_itself_and_steps_in_python(
     train = load_data(tiny(**CHANGES), "train", data_dir, "cpu").states
     own = {"band": ((float(train.min()), float(train.max())),), "processor": processor() if name == "model.aot" else ""}
     assert step.card == card_of(tiny(**CHANGES), trained.name, 5, **own)
+    data = (trained / "export" / name).read_bytes()
+    with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(trained / "export" / name) as archive:
+        data = b"".join(map(archive.read, archive.namelist()))
+    assert str(Path(hero_module.__file__).parent).encode() not in data  # no path of this machine
     assert rollout(step, Context(torch.from_numpy(states)), 4).shape == (3, 4, 1, 32)
     with pytest.raises(HeroError, match=r"\(3, 1, 32\) do not fit .* \(batch, 2, 32\)"):
         step(Context(torch.zeros(3, 1, 1, 32)))

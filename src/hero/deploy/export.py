@@ -26,7 +26,7 @@ from hero.console import progress_bar, say
 from hero.data.trajectories import Context, Trajectories
 from hero.deploy.card import ModelCard
 from hero.deploy.exported import FORMATS, INPUTS, Exported, decode, encode_aot, explained, require
-from hero.deploy.real import has_free_batch
+from hero.deploy.real import has_free_batch, without_paths
 from hero.errors import HeroError, unknown_name
 from hero.files import write_atomic
 from hero.method import measures, metrics
@@ -134,9 +134,9 @@ def trace(step: Step, card: ModelCard, compiled: bool = False) -> ExportedProgra
         inputs = card.zeros(TRACED_BATCH)
         shapes = {name: {0: Dim("batch")} for name, _ in zip(INPUTS, inputs, strict=False)}
         try:
-            return torch.export.export(step, inputs, dynamic_shapes=shapes)
+            return without_paths(torch.export.export(step, inputs, dynamic_shapes=shapes))
         except torch._dynamo.exc.UserError:  # a shape that is not free
-            return torch.export.export(step, card.zeros(1))
+            return without_paths(torch.export.export(step, card.zeros(1)))
         finally:
             FOR_COMPILER.reset(token)
 

@@ -43,6 +43,14 @@ def has_free_batch(program: ExportedProgram) -> bool:
     return any(not isinstance(node.meta["val"].shape[0], int) for node in program.graph.nodes if node.name in own)
 
 
+def without_paths(program: ExportedProgram) -> ExportedProgram:
+    """The program without the stack traces of its nodes, which name folders of this machine."""
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, GraphModule) else ():
+            node.meta.pop("stack_trace", None)
+    return program
+
+
 def in_real_numbers(program: ExportedProgram) -> ExportedProgram:
     """An equal program without complex tensors; `program` itself where there are none."""
     if not any(map(is_complex, program.graph.nodes)):
@@ -51,7 +59,9 @@ def in_real_numbers(program: ExportedProgram) -> ExportedProgram:
     free = {0: Dim("batch")} if has_free_batch(program) else {}
     module = RealModule(program.run_decompositions().module())
     module(*inputs)  # makes the matrices outside of the trace, in which they would be computed anew by every call
-    return torch.export.export(module, inputs, dynamic_shapes=(tuple(free for _ in inputs),), strict=False)
+    return without_paths(
+        torch.export.export(module, inputs, dynamic_shapes=(tuple(free for _ in inputs),), strict=False)
+    )
 
 
 class RealModule(nn.Module):
