@@ -15,6 +15,7 @@ from hero.method.rollout import as_stepper, rollout, unroll
 from hero.models import FNO, Transolver, UNet, count_parameters, spectral
 from hero.runs.config import make_config
 from hero.runs.folder import choose_device
+from hero.strategies.base import Loss
 from hero.training.compile import compiled as compiled_function
 from hero.training.compile import find_compiler
 
@@ -40,7 +41,7 @@ def hero_work(work: Workload, compiled: bool) -> Prepared:
     config = make_config(overrides={"strategy": "push_forward", "train.loss": "mse", "train.compile": choice})
     compiler = find_compiler(config, model, batch)
     strategy, compiled = config.make_strategy(compiler), compiler is not None
-    return Prepared(update_of(model, lambda: strategy.loss(model, batch).value), count, compiled)
+    return Prepared(update_of(model, lambda: strategy.loss(model, batch)), count, compiled)
 
 
 def hero_model(work: Workload) -> nn.Module:
@@ -134,24 +135,25 @@ def eager_work(make: Callable[[Workload], nn.Module], work: Workload) -> Prepare
 
     truth = torch.randn(work.steps, *start.shape, device=device)
 
-    def loss() -> Tensor:
+    def loss() -> Loss:
         u, states = start, []
         for _ in range(work.steps):
             u = model(u)
             states.append(u)
-        return (torch.stack(states) - truth).square().mean()
+        return Loss((torch.stack(states) - truth).square().mean(), {})
 
     return Prepared(update_of(model, loss), count, False)
 
 
-def update_of(model: nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
+def update_of(model: nn.Module, loss: Callable[[], Loss]) -> Callable[[], None]:
     """One optimiser update, without clipping: the peers have none."""
     fused = not any(p.is_complex() for p in model.parameters())  # torch has no fused step for complex weights
-    optimiser = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=WEIGHT_DECAY, fused=fused)
+    parameters = list(model.parameters())
+    optimiser = torch.optim.AdamW(parameters, lr=LR, weight_decay=WEIGHT_DECAY, fused=fused)
 
     def update() -> None:
         optimiser.zero_grad(set_to_none=True)
-        loss().backward()
+        loss().backward(parameters)
         optimiser.step()
         synchronise()
 

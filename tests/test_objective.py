@@ -18,7 +18,7 @@ from hero.data.windows import Batches
 from hero.errors import HeroError
 from hero.method.cache import LIMIT, WindowTable, is_cacheable
 from hero.method.candidates import Cached, CandidateInputs, lag
-from hero.method.diagnostics import WORST, rank
+from hero.method.diagnostics import WORST
 from hero.method.distance import trajectory_distance
 from hero.method.domain import SpectralNoise
 from hero.method.objective import Every, FixedWeight, HeroState, Margin, Ramp, RelativeTerm
@@ -63,7 +63,7 @@ def trained(hero: Hero, steps: int, dims: int = 1) -> tuple[list[Tensor], HeroSt
 
 def uncached(hero: Hero) -> Hero:
     """The same with every candidate measured at every update."""
-    candidates = {name: Candidate(c.title, c.rollout) for name, c in hero.reference.candidates.items()}
+    candidates = {name: Candidate(c.title, c.rollout, c.perturbs) for name, c in hero.reference.candidates.items()}
     return replace(hero, reference=replace(hero.reference, candidates=candidates))
 
 
@@ -299,17 +299,6 @@ def test_statistics_are_means_over_the_batch() -> None:
         assert values[candidate].item() == pytest.approx((reference.j_star == j).double().mean().item())
         for q, diagnostic in enumerate(("roll", "spec", "energy", "growth")):
             torch.testing.assert_close(values[f"{candidate}.{diagnostic}"], reference.E[:, j, q].mean())
-
-
-def test_ranking_compiles_as_a_whole_and_gives_the_same() -> None:
-    compiled = torch.compile(rank, dynamic=False, backend="aot_eager", fullgraph=True)
-    window, model, index = data(5, 5), model_of(), torch.arange(5)
-    state = AT_ONCE(model, window[:, 0], window[:, 1:], AT_ONCE.init(), index=index)[1]
-    for numbers in (index, None):  # a row of the cache, and a rollout of the lagged operator
-        args = (model, window[:, 0], window[:, 1:], state)
-        plain, faster = (AT_ONCE(*args, index=numbers, rank=function)[2].reference for function in (rank, compiled))
-        assert torch.equal(plain.j_star, faster.j_star)
-        torch.testing.assert_close((plain.d_fail, plain.E, plain.means), (faster.d_fail, faster.E, faster.means))
 
 
 @pytest.mark.parametrize("history", [1, 3])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -181,3 +182,25 @@ def test_gradient_of_hero_is_the_reweighted_sum() -> None:
     for a, b in zip(whole, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
     assert math.isclose(comparison.alpha.mean().item(), float(loss.statistics["alpha"]), rel_tol=1e-12)
+
+
+@pytest.mark.parametrize(("strategy", "dims"), [("push_forward", 1), ("hero", 2), ("fixed_weight", 1)])
+def test_one_program_has_the_value_and_the_gradients(strategy: str, dims: int) -> None:
+    """Compiled as a whole, a loss and its gradients are those of autograd, for new and for known windows."""
+    plain, model = config_for(strategy, "relative").make_strategy(), model_of(dims)
+    torch.compiler.reset()
+    whole = partial(torch.compile, dynamic=False, backend="eager", fullgraph=True)
+    faster = config_for(strategy, "relative").make_strategy(whole)
+    parameters = list(model.parameters())
+    with torch.no_grad():
+        model(window(dims, 0)[0])  # fills its caches
+    for step in (0, START, START + 1):
+        found = []
+        for made in (plain, faster):
+            u, truth, generator = window(dims, step)
+            model.zero_grad()
+            loss = made.loss(model, replace(batch_of(u, truth, step, generator), index=torch.arange(len(u))))
+            assert (loss.gradients is None) == (made is plain)
+            loss.backward(parameters, 0.5)
+            found.append((loss.value.detach(), [p.grad for p in parameters], loss.statistics))
+        torch.testing.assert_close(*found)

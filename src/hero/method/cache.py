@@ -34,11 +34,13 @@ class WindowTable:
         """Forget the rows and keep their memory."""
         self.valid[:] = bytes(len(self.valid))
 
-    def get(self, index: Tensor, compute: Callable[[], Tensor]) -> Tensor:
-        """The rows of the windows `index` (on the CPU); `compute` gives them all if one is missing.
+    def get(self, index: Tensor | None, compute: Callable[[], Tensor]) -> Tensor:
+        """The rows of the windows `index` (on the CPU, None: not numbered); `compute` gives all if one is missing.
 
         Processes that share a batch keep the rows of all of it, so that a window may come to any of them again.
         """
+        if index is None:
+            return compute()
         whole = batch_index(index)
         numbers = whole.tolist()
         self.valid.extend(bytes(max(0, max(numbers) + 1 - len(self.valid))))

@@ -26,6 +26,7 @@ from hero.method.diagnostics import (
     rank,
     worst,
 )
+from hero.method.domain import Domain
 from hero.method.rollout import Unroll
 
 
@@ -85,11 +86,13 @@ class CandidateInputs:
     model: nn.Module  # G_θ
     lagged: nn.Module  # G_θ̄
     context: Context  # z_n
-    tau: TrajectoryErrors  # τ_θ against the truth
+    tau: TrajectoryErrors  # τ_θ against the truth; the truth itself before τ_θ is there
     diagnostics: Sequence[Diagnostic]
     generator: Generator
     unroll: Unroll
     cacheable: bool  # whether G_θ̄ always rolls a window out in the same way
+    perturbed: Context | None = None  # P_ζ(z_n), where a candidate begins there
+    rows: tuple[Tensor | None, ...] = ()  # of each candidate, where it is known before τ_θ
 
     @property
     def current(self) -> Tensor:
@@ -98,10 +101,7 @@ class CandidateInputs:
 
     def errors(self, states: Tensor) -> TrajectoryErrors:
         """A candidate against the truth, known already if it is the current rollout."""
-        tau = self.tau if states is self.current else TrajectoryErrors(states, self.tau.truth)
-        if any(q.needs_spectrum for q in self.diagnostics):
-            _ = tau.amplitudes, tau.truth.amplitudes  # made here, because compilers know no complex numbers
-        return tau
+        return self.tau if states is self.current else TrajectoryErrors(states, self.tau.truth)
 
 
 @dataclass(frozen=True)
@@ -110,22 +110,32 @@ class Candidate:
 
     title: str
     rollout: Callable[[CandidateInputs], Tensor]
+    perturbs: bool = False  # whether it begins at P_ζ(z_n)
 
-    def measured(self, inputs: CandidateInputs) -> TrajectoryErrors | Tensor:
-        """The rollout against the truth, or its row of `diagnostics.measure`."""
-        return inputs.errors(self.rollout(inputs))
+    def measured(self, inputs: CandidateInputs) -> Tensor:
+        """The row of `diagnostics.measure` of the rollout."""
+        return measure(inputs.errors(self.rollout(inputs)), inputs.diagnostics)
+
+    def known(self, inputs: CandidateInputs) -> Tensor | None:
+        """This row where it does not depend on τ_θ and can be looked up."""
+        return None
 
 
 class Cached(Candidate):
     """A candidate that follows from the window and the lagged operator alone: measured once per window and refresh."""
 
-    def measured(self, inputs: CandidateInputs) -> TrajectoryErrors | Tensor:
-        """Row of a window in the cache, or the rollout where windows are not numbered."""
+    def known(self, inputs: CandidateInputs) -> Tensor | None:
+        """Rows of the windows in the cache, where they are numbered."""
         truth = inputs.tau.truth
         if truth.index is None or not inputs.cacheable:
-            return super().measured(inputs)
+            return None
         table = truth.cache.lagged[self, truth.states.shape[1]]
-        return table.get(truth.index, lambda: measure(inputs.errors(self.rollout(inputs)), inputs.diagnostics))
+
+        def missing() -> Tensor:
+            with unchanged_buffers(inputs.lagged):
+                return self.measured(inputs)
+
+        return table.get(truth.index, missing)
 
 
 def lag(inputs: CandidateInputs) -> Tensor:
@@ -136,12 +146,16 @@ def lag(inputs: CandidateInputs) -> Tensor:
 
 
 def perturbed(inputs: CandidateInputs) -> Tensor:
-    """τ_pert = sg[Rollout(G_θ, P_ζ(z_n), K)]; channels that are measured from their mean are perturbed about it."""
-    domain = inputs.tau.truth.domain
-    states, mean = domain.norm.centred(inputs.context.states)
-    context = domain.perturbation(replace(inputs.context, states=states), inputs.generator)
-    context = context if mean is None else replace(context, states=context.states + mean)
-    return inputs.unroll(inputs.model, context, inputs.current.shape[1])
+    """τ_pert = sg[Rollout(G_θ, P_ζ(z_n), K)]."""
+    assert inputs.perturbed is not None
+    return inputs.unroll(inputs.model, inputs.perturbed, inputs.current.shape[1])
+
+
+def perturbation(context: Context, domain: Domain, generator: Generator) -> Context:
+    """P_ζ(z_n); channels that are measured from their mean are perturbed about it."""
+    states, mean = domain.norm.centred(context.states)
+    perturbed = domain.perturbation(replace(context, states=states), generator)
+    return perturbed if mean is None else replace(perturbed, states=perturbed.states + mean)
 
 
 def self_candidate(inputs: CandidateInputs) -> Tensor:
@@ -153,7 +167,7 @@ CANDIDATES: Registry[Candidate] = Registry(
     "candidate",
     {
         "lag": Cached("lagged operator", lag),
-        "perturbed": Candidate("perturbed input", perturbed),
+        "perturbed": Candidate("perturbed input", perturbed, perturbs=True),
         "self": Candidate("current rollout", self_candidate),
     },
 )
@@ -161,9 +175,6 @@ CANDIDATES: Registry[Candidate] = Registry(
 
 PAPER_CANDIDATES = ("lag", "perturbed", "self")
 """The paper's, and the default; any other is used where it is named."""
-
-Rank = Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]
-"""`diagnostics.rank`, or a compiled form of it."""
 
 
 @dataclass(frozen=True)
@@ -192,8 +203,23 @@ class FailureReference:
                 raise HeroError(f"{name} is empty, so there is no failure reference; give at least one.")
 
     @torch.no_grad()
-    def __call__(self, inputs: CandidateInputs, rank: Rank = rank) -> Reference:
+    def prepared(self, inputs: CandidateInputs) -> CandidateInputs:
+        """`inputs` with all that is known before τ_θ and that compilers do not know: random numbers and tables."""
+        domain = inputs.tau.truth.domain
+        if any(q.needs_spectrum for q in inputs.diagnostics):
+            _ = inputs.tau.truth.amplitudes
+        if any(candidate.perturbs for candidate in self.candidates.values()):
+            inputs = replace(inputs, perturbed=perturbation(inputs.context, domain, inputs.generator))
+        return replace(inputs, rows=tuple(candidate.known(inputs) for candidate in self.candidates.values()))
+
+    @torch.no_grad()
+    def __call__(self, inputs: CandidateInputs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The tensors of `Reference` for `prepared` inputs, once τ_θ is in them."""
+        pairs = zip(self.candidates.values(), inputs.rows, strict=True)
         with unchanged_buffers(inputs.model, inputs.lagged):
-            taus = [candidate.measured(inputs) for candidate in self.candidates.values()]
-        found = rank(taus, inputs.diagnostics, self.select)
-        return Reference(*found, tuple(self.candidates), tuple(self.diagnostics))
+            rows = [candidate.measured(inputs) if row is None else row for candidate, row in pairs]
+        return rank(rows, self.select)
+
+    def named(self, d_fail: Tensor, j_star: Tensor, E: Tensor, means: Tensor) -> Reference:
+        """The reference made of these tensors."""
+        return Reference(d_fail, j_star, E, means, tuple(self.candidates), tuple(self.diagnostics))

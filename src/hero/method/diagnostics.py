@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -32,34 +31,50 @@ class Truth:
     def __init__(self, states: Tensor, domain: Domain, cache: WindowCache, index: Tensor | None = None) -> None:
         self.states, self.domain, self.cache, self.index = states, domain, cache, index
         self.measured = domain.norm.scaled(states)
-        self.norm = norm(self.measured, domain.weights)  # ‖u_k‖_X, (batch, K)
+        self._norm: Tensor | None = None  # not a cached_property, which compilers do not know
+        self._amplitudes: Tensor | None = None
+
+    @property
+    def norm(self) -> Tensor:
+        """‖u_k‖_X: (batch, K)."""
+        if self._norm is None:
+            self._norm = norm(self.measured, self.domain.weights)
+        return self._norm
 
     @property
     def energy(self) -> Tensor:
         """𝓔(u_k) = ‖u_k‖²_X: (batch, K)."""
         return self.norm.square()
 
-    @cached_property
+    @property
     def amplitudes(self) -> Tensor:
         """|F u_k|: (batch, K, coefficients)."""
-        if self.index is None:
-            return self.domain.amplitudes(self.measured)
-        table = self.cache.truth["amplitudes", self.states.shape[1]]
-        return table.get(self.index, lambda: self.domain.amplitudes(self.measured))
+        if self._amplitudes is None:
+            table = self.cache.truth["amplitudes", self.states.shape[1]]
+            self._amplitudes = table.get(self.index, lambda: self.domain.amplitudes(self.measured))
+        return self._amplitudes
 
 
 class TrajectoryErrors:
     """A trajectory τ = (v_1, .., v_K) against the truth; e_k, D and the spectrum are computed once, when first read."""
 
-    def __init__(self, states: Tensor, truth: Truth, e: Tensor | None = None, D: Tensor | None = None) -> None:
+    def __init__(self, states: Tensor, truth: Truth) -> None:
         self.states, self.truth = states, truth  # (batch, K, channel, *space)
         self.measured = truth.domain.norm.scaled(states)
-        self._e, self._D = e, D
+        self._e: Tensor | None = None
+        self._D: Tensor | None = None
+        self._amplitudes: Tensor | None = None
+
+    def detached(self) -> TrajectoryErrors:
+        """The same without gradient."""
+        tau = TrajectoryErrors(self.states.detach(), self.truth)
+        tau._e, tau._D = self.e.detach(), self.D.detach()
+        return tau
 
     @property
     def e(self) -> Tensor:
         """e_k = d_X(v_k, u_k): (batch, K)."""
-        if self._e is None:  # not a cached_property, which compilers do not know
+        if self._e is None:
             self._e = norm(self.measured - self.truth.measured, self.truth.domain.weights) / (self.truth.norm + EPS)
         return self._e
 
@@ -75,10 +90,12 @@ class TrajectoryErrors:
         """𝓔(v_k) = ‖v_k‖²_X: (batch, K)."""
         return norm(self.measured, self.truth.domain.weights).square()
 
-    @cached_property
+    @property
     def amplitudes(self) -> Tensor:
         """|F v_k|: (batch, K, coefficients)."""
-        return self.truth.domain.amplitudes(self.measured)
+        if self._amplitudes is None:
+            self._amplitudes = self.truth.domain.amplitudes(self.measured)
+        return self._amplitudes
 
 
 def rollout_error(tau: TrajectoryErrors) -> Tensor:
@@ -154,15 +171,11 @@ def measure(tau: TrajectoryErrors, diagnostics: Sequence[Diagnostic]) -> Tensor:
     return torch.stack([tau.D, *(q.value(tau) for q in diagnostics)], dim=1)
 
 
-def rank(
-    taus: Sequence[TrajectoryErrors | Tensor], diagnostics: Sequence[Diagnostic], select: Select
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Stages 3 and 4 as one function of tensors, which can be compiled: d_fail, j*, E, and means over the batch.
+def rank(rows: list[Tensor], select: Select) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Stages 3 and 4 from the rows of `measure`, one for each candidate: d_fail, j*, E, and means over the batch.
 
-    `taus` holds the candidates, or their rows of `measure` where these are known. The means are the share of samples
-    that chose each candidate, (candidate,), and E, (candidate * diagnostic,).
+    The means are the share of samples that chose each candidate, (candidate,), and E, (candidate * diagnostic,).
     """
-    rows = [tau if isinstance(tau, Tensor) else measure(tau, diagnostics) for tau in taus]
     table = bounded(torch.stack(rows, dim=1))  # (batch, candidate, 1 + diagnostics)
     D, E = table[..., 0], table[..., 1:]
     j_star = select(E)

@@ -23,13 +23,12 @@ from hero.method.cache import WindowCache, is_cacheable
 from hero.method.candidates import (
     CandidateInputs,
     FailureReference,
-    Rank,
     Reference,
     lagged_copy,
     restored_lagged,
     tensors_of,
 )
-from hero.method.diagnostics import TrajectoryErrors, Truth, bounded, rank
+from hero.method.diagnostics import TrajectoryErrors, Truth, bounded
 from hero.method.domain import Domain
 from hero.method.rollout import Unroll, unroll
 from hero.parallel import batch_std
@@ -194,15 +193,14 @@ class Hero:
         index: Tensor | None = None,
         generator: Generator | None = None,
         unroll: Unroll = unroll,
-        rank: Rank = rank,
-        rolled: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]] | None = None,
+        total: Callable[..., tuple[Tensor, ...]] | None = None,
     ) -> tuple[Tensor, HeroState, RelativeTerm | None]:
         """L_total of one batch, the state of the next update, and the comparison, None without a relative term.
 
         `context` is a `Context` or a state (batch, channel, *space), `truth` its future (batch, K, channel, *space).
         `index` numbers the windows of a finite training set (int64, on the CPU); with it, results that depend on a
-        window alone are computed once per refresh. `unroll`, `rank` and `rolled` may be compiled forms of the functions
-        in `rollout`, `diagnostics` and here.
+        window alone are computed once per refresh. `unroll` and `total` may be compiled forms of `rollout.unroll` and
+        `total_loss`.
         """
         context = checked_context(context, truth, index, self.domain)
         since = state.step - self.start
@@ -210,38 +208,44 @@ class Hero:
             state = state.refreshed(model)  # stage 1
 
         true = Truth(truth, self.domain, state.cache, index)
-        states, e, D, loss = (rolled or rolled_errors)(model, context, true, unroll, self.absolute)
-        tau, d_cur = TrajectoryErrors(states, true, e, D.detach()), bounded(D)
-        following = replace(state, step=state.step + 1)
-        if self.relative is None or since < 0:
-            return loss, following, None
-
-        reference = None
-        if self.compares and state.lagged is not None:
+        weight, inputs = None if self.relative is None or since < 0 else self.weight(since), None
+        if weight is not None and self.compares and state.lagged is not None:
             if generator is None:
                 generator = Generator(device=truth.device).manual_seed(seed_of(self.seed, "noise", state.step))
-            diagnostics = tuple(self.reference.diagnostics.values())
+            diagnostics, tau = tuple(self.reference.diagnostics.values()), TrajectoryErrors(truth, true)
             inputs = CandidateInputs(model, state.lagged, context, tau, diagnostics, generator, unroll, state.cacheable)
-            reference = self.reference(inputs, rank)  # stages 2 to 4
-        rel, alpha = self.relative(d_cur, d_cur if reference is None else reference.d_fail)  # stage 5
-        comparison = RelativeTerm(rel, alpha, d_cur.detach(), reference, self.weight(since))
-        return loss + comparison.weight * rel.mean(), following, comparison
+            inputs = self.reference.prepared(inputs)
+        scale = None if weight is None else torch.full((), weight, dtype=truth.dtype, device=truth.device)
+        loss, *found = (total or total_loss)(model, context, true, self, unroll, scale, inputs)
+        comparison = None
+        if weight is not None:
+            rel, alpha, d_cur, *ranked = found
+            reference = self.reference.named(*ranked) if ranked else None
+            comparison = RelativeTerm(rel, alpha, d_cur, reference, weight)
+        return loss, replace(state, step=state.step + 1), comparison
 
 
-def rolled_errors(
+def total_loss(
     model: nn.Module,
     context: Context,
-    truth: Truth,
+    true: Truth,
+    hero: Hero,
     unroll: Unroll,
-    absolute: Callable[[Tensor, Tensor], Tensor] | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """τ_θ and e_k without gradient, D and L_roll with it.
+    weight: Tensor | None,
+    inputs: CandidateInputs | None,
+) -> tuple[Tensor, ...]:
+    """L_total, and what `RelativeTerm` holds: stages 2 to 5 as one function of tensors, which can be compiled.
 
-    One function, so that compiled code need not hand over the gradient of a whole trajectory: that takes twice as long.
+    `weight` is λ_s, None for L_roll alone; `inputs` are prepared ones, None where no history is compared with.
     """
-    tau = TrajectoryErrors(unroll(model, context, truth.states.shape[1]), truth)
-    loss = tau.D.mean() if absolute is None else absolute(tau.states, truth.states)
-    return tau.states.detach(), tau.e.detach(), tau.D, loss
+    tau = TrajectoryErrors(unroll(model, context, true.states.shape[1]), true)
+    loss = tau.D.mean() if hero.absolute is None else hero.absolute(tau.states, true.states)
+    if weight is None or hero.relative is None:
+        return (loss,)
+    d_cur = bounded(tau.D)
+    ranked = () if inputs is None else hero.reference(replace(inputs, tau=tau.detached()))  # stages 2 to 4
+    rel, alpha = hero.relative(d_cur, ranked[0] if ranked else d_cur)  # stage 5
+    return loss + weight * rel.mean(), rel, alpha, d_cur.detach(), *ranked
 
 
 def checked_context(context: Context | Tensor, truth: Tensor, index: Tensor | None, domain: Domain) -> Context:

@@ -25,7 +25,7 @@ class OneStep(Strategy[Settings]):
     unrolls: ClassVar[bool] = False
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
-        return Loss(self.rolled_loss(model, batch.context, batch.truth[:, :1]), {})
+        return self.rolled_loss(model, batch.context, batch.truth[:, :1])
 
 
 class PushForwardSettings(Settings):
@@ -56,9 +56,9 @@ class PushForward(Strategy[PushForwardSettings]):
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         settings, steps = self.settings, batch.truth.shape[1]
         if settings.variant == "full":
-            return Loss(self.rolled_loss(model, batch.context, batch.truth), {})
+            return self.rolled_loss(model, batch.context, batch.truth)
         if settings.variant == "original":
-            return Loss(self.original(model, batch), {})
+            return self.original(model, batch)
         every = {"cut": 1, "truncated": settings.cut_every}.get(settings.variant, steps)
         context, parts = batch.context, []
         for first in range(0, steps, every):
@@ -68,7 +68,7 @@ class PushForward(Strategy[PushForwardSettings]):
         kept = slice(-1, None) if settings.variant == "last" else slice(None)
         return Loss(self.absolute(tau[:, kept], batch.truth[:, kept]), {})
 
-    def original(self, model: nn.Module, batch: Batch) -> Tensor:
+    def original(self, model: nn.Module, batch: Batch) -> Loss:
         """ℓ(G_θ(sg û_{n+r}), u_{n+r+1}) with r drawn uniformly from {0, ..., K-1}, the same for the whole batch."""
         bundle = self.train.bundle
         r = seed_of(self.seed, "push", batch.step) % (batch.truth.shape[1] // bundle) * bundle
@@ -111,7 +111,7 @@ class Recurrent(Strategy[RecurrentSettings]):
         return self.settings.starts == "first"
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
-        return Loss(self.rolled_loss(model, batch.context, batch.truth), {})
+        return self.rolled_loss(model, batch.context, batch.truth)
 
 
 class DivertedChainSettings(Settings):

@@ -16,9 +16,9 @@ from hero.config.settings import one_of
 from hero.data.windows import Batch
 from hero.errors import HeroError
 from hero.method.candidates import CANDIDATES, PAPER_CANDIDATES, FailureReference
-from hero.method.diagnostics import DIAGNOSTICS, PAPER_DIAGNOSTICS, rank
+from hero.method.diagnostics import DIAGNOSTICS, PAPER_DIAGNOSTICS
 from hero.method.domain import Domain
-from hero.method.objective import Every, FixedWeight, Hero, Margin, Ramp, rolled_errors
+from hero.method.objective import Every, FixedWeight, Hero, Margin, Ramp, total_loss
 from hero.strategies.base import Compiler, Loss, Setup, Strategy
 
 
@@ -69,9 +69,16 @@ class RelativeStrategy(Strategy[Any]):
         domain = Domain(self.geometry.weights, norm=self.norm)
         self.hero = Hero(settings.start, weight=schedule, domain=domain, absolute=absolute)
         self.state = self.hero.init()
-        self.rank, self.rolled = self.compile(rank), self.compile(rolled_errors)
+        self.total = self.differentiated(total_loss)
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
+        gradients = None
+
+        def total(*arguments: Any) -> Any:
+            nonlocal gradients
+            found, gradients = self.total(*arguments)
+            return found
+
         value, self.state, comparison = self.hero(
             model,
             batch.context,
@@ -80,10 +87,9 @@ class RelativeStrategy(Strategy[Any]):
             index=batch.index,
             generator=batch.generator,
             unroll=self.unroll,
-            rank=self.rank,
-            rolled=self.rolled,
+            total=total,
         )
-        return Loss(value, {} if comparison is None else comparison.statistics())
+        return Loss(value, {} if comparison is None else comparison.statistics(), gradients)
 
     def state_dict(self) -> dict[str, Any]:
         return self.state.state_dict()

@@ -6,6 +6,7 @@ import hashlib
 import os
 import shlex
 import shutil
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -79,7 +80,7 @@ def find_compiler(config: RunConfig, model: nn.Module, batch: Batch) -> Compiler
         return None
     torch.compiler.reset()  # what earlier runs of this process compiled counts towards a limit
     compiler = partial(compiled, device=batch.truth.device)
-    # Throw-away parts make the last update twice (some optimizers only look at the first gradient), so that all is
+    # Throw-away parts make the first update and twice the last one (HERO looks up in it what it knows), so that all is
     # compiled now and nothing in the middle of training; then the model gets its weights back.
     add_adapters(config, model)
     kept = {name: tensor.clone() for name, tensor in tensors_of(model).items()}
@@ -87,12 +88,14 @@ def find_compiler(config: RunConfig, model: nn.Module, batch: Batch) -> Compiler
     if not console.is_terminal:
         console.print(note, style="dim")
     try:
-        with console.status(note):
+        with console.status(note), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Torchinductor does not support code generation for complex")  # FFTs
             with torch.no_grad(), torch.random.fork_rng(devices=[]):  # a refiner draws
                 model(batch.context.inputs())  # fills the caches of the model outside of the compiled code
             trial = Trainee.of(config, model, compiler)
-            for _ in range(2):
-                update(trial, replace(batch, step=config.train.steps - 1))
+            last = config.train.steps - 1
+            for step in (0, last, last):
+                update(trial, replace(batch, step=step))
     except Exception as error:  # whatever a compiler may raise, training can continue without it
         console.print(f"compiling failed ({type(error).__name__}); training continues without it", style="yellow")
         return None

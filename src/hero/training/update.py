@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from hero.runs.config import RunConfig
 from hero.runs.start import freeze, own_module
 from hero.seeding import seed_of
 from hero.strategies import Compiler, Strategy, TrainSettings
+from hero.strategies.base import trained_parameters
 from hero.strategies.settings import scales
 from hero.training.schedule import learning_rate
 
@@ -76,6 +78,11 @@ class Trainee:
     average: AveragedWeights
     settings: TrainSettings
 
+    @cached_property
+    def trained(self) -> list[nn.Parameter]:
+        """The parameters that have gradients."""
+        return trained_parameters(self.model)
+
     @classmethod
     def of(cls, config: RunConfig, model: nn.Module, compile_with: Compiler | None = None) -> Trainee:
         """The model of a run, its optimizer, strategy and averaged weights; `compile_with` compiles functions."""
@@ -128,7 +135,7 @@ def gradients(trainee: Trainee, batch: Batch) -> dict[str, Tensor | float]:
     if parts == 1:
         loss = trainee.strategy.loss(trainee.model, batch)
         trainee.optimizer.zero_grad(set_to_none=True)
-        loss.value.backward()
+        loss.backward(trainee.trained)
         return {"loss": loss.value.detach(), **loss.statistics}
     trainee.optimizer.zero_grad(set_to_none=True)
     drawn, found = batch.generator.get_state(), dict[str, Tensor | float]()
@@ -138,7 +145,7 @@ def gradients(trainee: Trainee, batch: Batch) -> dict[str, Tensor | float]:
         with drawing(slice(first, stop), total):
             loss = trainee.strategy.loss(trainee.model, batch.rows(slice(first, stop)))
         weight = (stop - first) / total
-        (weight * loss.value).backward()
+        loss.backward(trainee.trained, weight)
         for name, value in {"loss": loss.value.detach(), **loss.statistics}.items():
             found[name] = found.get(name, 0.0) + weight * value
     return found
@@ -150,8 +157,8 @@ def update(trainee: Trainee, batch: Batch) -> dict[str, Tensor | float]:
     for group in optimizer.param_groups:
         factor = group.get("lr_scale", 1.0)
         group["lr"] = factor * learning_rate(batch.step, settings.lr, settings.warmup, settings.steps)
-    statistics = combined(model.parameters(), gradients(trainee, batch))
-    norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip or float("inf"))
+    statistics = combined(trainee.trained, gradients(trainee, batch))
+    norm = nn.utils.clip_grad_norm_(trainee.trained, settings.clip or float("inf"))
     optimizer.step()
     trainee.average.update(model)
     return {"loss": statistics.pop("loss"), "grad_norm": norm, **statistics}
