@@ -179,9 +179,6 @@ class Foresight(Strategy[ForesightSettings]):
         step = as_stepper(model)
         return random_phases(step, context.states, generator) if self.settings.adjoint == "phases" else step
 
-    def spectra(self) -> dict[str, Tensor]:
-        return super().spectra() | ({} if self.g is None else {"sensitivity": self.g})
-
     def state_dict(self) -> dict[str, Any]:
         return {"g": self.g} | ({} if self.hero is None else {"hero": self.hero.state_dict()})
 

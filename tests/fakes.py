@@ -16,8 +16,7 @@ from hero.files import write_atomic
 from hero.method.measures import nrmse
 from hero.report.figures.style import save
 from hero.runs.config import RunConfig
-from hero.runs.records import Errors, Metrics, TrainingCost
-from hero.runs.rollouts import radial_spectra, write_rollout
+from hero.runs.records import Errors, Metrics, TrainingCost, radial_spectra, write_rollout
 from hero.study.records import (
     ROLLOUT_COLUMNS,
     Group,

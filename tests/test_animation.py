@@ -16,7 +16,7 @@ from fakes import GRIDS, fake_rollout, fake_run
 from hero.report.figures import animation
 from hero.report.figures.animation import FRAMES, animate, frames, picture, shown_steps
 from hero.runs.folder import Run
-from hero.runs.rollouts import read_rollout
+from hero.runs.records import read_rollout
 
 
 def stored(folder: Path, task: str = "burgers", steps: int = 30, diverged_at: int | None = None) -> Path:

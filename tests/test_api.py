@@ -17,7 +17,7 @@ import yaml
 from torch import Tensor, nn
 
 import hero
-from conftest import TINY, Call, assert_refused, tiny
+from conftest import Call, tiny
 from hero.config.given import fingerprint_of, give
 from hero.data.windows import Context
 from hero.deploy.model_folder import write_folder
@@ -248,12 +248,6 @@ def test_a_configuration_holds_all_other_arguments(data_dir: Path, runs_dir: Pat
             hero.train(config, **given)
 
 
-def test_a_benchmark_by_name_and_the_recommended_preset(data_dir: Path, runs_dir: Path) -> None:
-    settings = {**TINY, "train.steps": 2}
-    found = hero.train("burgers", settings=settings, runs=runs_dir, data_dir=data_dir)
-    assert (found.config.train.loss, found.config.train.optimizer) == ("relative", "soap")
-
-
 def test_a_comparison_is_a_table_a_figure_and_a_page(folders: dict[str, Path]) -> None:
     compared = hero.compare(
         waves(), ["one_step", "push_forward"], seeds=2, model=Net(), steps=4, task__name="waves", train__batch=5,
@@ -358,24 +352,23 @@ def test_an_exported_file_is_loaded_too(result: hero.Result, folders: dict[str, 
         opened.save_pretrained(tmp_path / "folder")
 
 
-def test_damaged_and_foreign_folders_are_refused(result: hero.Result, tmp_path: Path, call: Call) -> None:
+def test_damaged_and_foreign_folders_are_refused(result: hero.Result, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(HeroError, match="is neither a run folder, a model folder"):
-        hero.load(tmp_path / "empty")
-    with pytest.raises(HeroError, match="there is no run 'nowhere'"):
-        hero.load("nowhere", runs=tmp_path)
     folder = write_folder(result.path, tmp_path / "model")
-    with pytest.raises(HeroError, match="which is built in; leave out `model`"):
-        hero.load(folder, model=Net())
     content = json.loads((folder / "config.json").read_text())
     content["config"]["backbone"]["width"] = 5
+
+    def refused(words: str, path: object, **arguments: Any) -> None:
+        with pytest.raises(HeroError, match=words):
+            hero.load(path, **arguments)
+
+    refused("is neither a run folder, a model folder", tmp_path / "empty")
+    refused("there is no run 'nowhere'", "nowhere", runs=tmp_path)
+    refused("which is built in; leave out `model`", folder, model=Net())
     write_json(folder / "config.json", content)
-    with pytest.raises(HeroError, match="holds the weights of another model"):
-        hero.load(folder)
+    refused("holds the weights of another model", folder)
     (folder / "config.json").write_text("{")
-    with pytest.raises(HeroError, match=r"config\.json is damaged"):
-        hero.load(folder)
-    assert_refused(call("export", "nothing", "--format", "folder", "--runs", tmp_path), "there is no run")
+    refused(r"config\.json is damaged", folder)
 
 
 def test_a_model_folder_holds_no_scattered_points(folders: dict[str, Path], tmp_path: Path) -> None:

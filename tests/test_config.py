@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
+from benchmarks.evidence import BALANCED
+from benchmarks.tuning import grid
+from conftest import TINY, Call, options
 from hero.config import parse_override
 from hero.data import TASKS, FileSettings
 from hero.errors import HeroError
 from hero.method.losses import LOSSES
 from hero.optimizers import OPTIMIZERS
 from hero.runs.config import PRESETS, make_config
+from hero.runs.folder import Run
 from hero.runs.sections import OTHER_WORDS, all_settings
 from hero.strategies import STRATEGIES
+from hero.study.plans import plan
+from hero.training.loop import train
 
 
 def refusal(**kwargs: Any) -> str:
@@ -48,14 +52,6 @@ def test_the_default_is_the_papers_implementation_section(task: str) -> None:
     assert (backbone.width, backbone.modes, backbone.depth) == widths[TASKS[task].dims]
 
 
-def test_quick_is_a_tenth_with_every_schedule_scaled() -> None:
-    paper, quick = make_config(), make_config("quick")
-    scaled = {"train.steps", "train.warmup", "train.validate_every", "train.checkpoint_every"}
-    scaled |= {"hero.start", "hero.refresh", "hero.warmup"}
-    for key, value in paper.flat().items():
-        assert quick.flat()[key] == (value / 10 if key in scaled else value), key
-
-
 @given(steps=st.integers(1, 10**7))
 @settings(max_examples=60, deadline=None)
 def test_any_number_of_steps_gives_schedules_that_fit_it(steps: int) -> None:
@@ -75,13 +71,6 @@ def test_every_setting_has_a_sentence_where_it_is_defined() -> None:
         assert field.description, key
         assert field.description.endswith("."), key
         assert len(field.description) > 5
-
-
-def test_a_configuration_cannot_be_changed() -> None:
-    with pytest.raises(ValidationError):
-        make_config().train.steps = 3  # type: ignore[misc]
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        make_config().seed = 3  # type: ignore[misc]
 
 
 def test_the_stored_form_holds_every_setting() -> None:
@@ -112,29 +101,6 @@ def test_the_stored_form_is_complete_and_gives_the_same_id(task: str, strategy: 
     assert again.to_toml() == config.to_toml()
 
 
-numbers = {
-    "train.lr": st.floats(1e-12, 1e3),
-    "train.weight_decay": st.floats(0, 10),
-    "train.clip": st.just(0.0) | st.floats(1e-30, 1e6),
-    "hero.margin": st.floats(1e-300, 10),
-    "hero.beta": st.floats(1e-3, 1e300),
-    "task.viscosity": st.floats(1e-9, 1),
-    "task.dt": st.floats(1e-9, 1e9),
-    "seed": st.integers(0, 2**63 - 1),
-    "train.batch": st.integers(1, 10**9),
-}
-
-
-@given(values=st.fixed_dictionaries({}, optional=numbers))
-@settings(max_examples=60, deadline=None)
-def test_any_values_survive_toml_and_the_command_line(values: dict[str, Any], tmp_path_factory: Any) -> None:
-    config = make_config(overrides=values)
-    assert make_config(overrides=[f"{key}={value!r}" for key, value in values.items()]) == config
-    path = tmp_path_factory.getbasetemp() / "any.toml"
-    path.write_text(config.to_toml(), encoding="utf-8")
-    assert make_config(file=path) == config
-
-
 def test_later_sources_win_preset_then_file_then_overrides(tmp_path: Path) -> None:
     path = tmp_path / "some.toml"
     path.write_text("seed = 4\n[train]\nsteps = 500\nlr = 0.5\n[task]\nname = 'kdv'\ndt = 0.02\n", encoding="utf-8")
@@ -149,9 +115,7 @@ def test_later_sources_win_preset_then_file_then_overrides(tmp_path: Path) -> No
         ("train.steps=2000", ("train.steps", 2000)),
         ("train.lr=3e-3", ("train.lr", 3e-3)),
         ("hero.margin=.5", ("hero.margin", 0.5)),
-        ("train.compile=true", ("train.compile", True)),
         ("train.loss=mse", ("train.loss", "mse")),
-        ("train.device=cuda:1", ("train.device", "cuda:1")),
         (" train.loss = 'mse' ", ("train.loss", "mse")),
         ("task.velocity=[1, 2.5, 3]", ("task.velocity", [1, 2.5, 3])),
         ("task.name=a=b", ("task.name", "a=b")),
@@ -185,22 +149,15 @@ CHANGED: dict[str, Any] = {
     "optimizer.beta2": 0.9,
     "train.compile": "true",
     "train.device": "cpu",
-    "train.normalise": True,
     "train.norm": "channels",
     "train.channel_weights": "u:2",
-    "train.mask_input": False,
     "train.curriculum": "steps",
     "train.stages": "1:50,5:50",
     "train.init_hash": "0" * 64,
     "train.init_prefix": "net.",
-    "train.init_strict": False,
     "train.freeze": "lifting.*",
-    "train.recompute": True,
-    "backbone.coordinates": True,
-    "backbone.final_activation": False,
     "backbone.precision": "bfloat16",
     "backbone.residual": True,
-    "backbone.spectral_bias": True,
     "hero.candidates": ["lag", "self"],
     "hero.diagnostics": ["roll"],
 }
@@ -232,18 +189,13 @@ def test_sections_of_parts_that_are_not_chosen_are_checked_and_left_out() -> Non
     [
         ("lr", "'train.lr'"),
         ("learning_rate", "'train.lr'"),
-        ("train.leraning_rate", "'train.lr'"),
         ("optimiser", "'train.optimizer'"),
-        ("normalize", "'train.normalise'"),
         ("backbone.batch_size", "'train.batch'"),
         ("steps", "'train.steps' or 'refiner.steps'"),
-        ("training.steps", "'train.steps' or 'refiner.steps'"),
         ("train.stepz", "'train.steps'"),
         ("sead", "'seed'"),
-        ("hero.lamda_max", "'hero.lambda_max'"),
         ("backbone.mode", "'backbone.modes'"),
         ("temperature", None),
-        ("train.x", None),
     ],
 )
 def test_a_wrong_name_leads_to_the_setting_that_is_meant_and_only_then(
@@ -280,7 +232,9 @@ def test_checkpoints_kept_for_analysis_change_no_number_and_so_not_the_id() -> N
 )
 def test_every_setting_changes_the_id(key: str) -> None:
     values = make_config().flat()
-    value = CHANGED.get(key, values[key] * 2 if values[key] else 1)
+    value, before = CHANGED.get(key), values[key]
+    if value is None:
+        value = not before if isinstance(before, bool) else before * 2 or 1
     config = make_config(overrides={key: value})
     assert config.run_id() != make_config().run_id()
     assert config.run_id().startswith(f"{config.task.name}-fno-{config.strategy}-s{config.seed}-")
@@ -329,36 +283,23 @@ def test_the_hero_section_counts_only_for_strategies_that_read_it(strategy: str)
     ("overrides", "words"),
     [
         ({"task.viscosty": 1}, ("viscosty", "'viscosity'")),
-        ({"task.name": "burger"}, ("unknown task 'burger'", "'burgers'")),
         ({"task.name": "zzz"}, ("unknown task 'zzz'", "choose one of", "kolmogorov_flow")),
         ({"strategy": "heroo"}, ("unknown strategy 'heroo'", "'hero'")),
-        ({"backbone.name": "fnoo"}, ("unknown backbone 'fnoo'", "'fno'")),
         ({"train.steps": "many"}, ("train.steps='many'", "integer")),
         ({"train.steps": 2.5}, ("train.steps=2.5", "integer")),
-        ({"train.steps": True}, ("train.steps=True", "integer")),
         ({"train.steps": 0}, ("train.steps=0", "equal to 1")),
-        ({"train.steps": [1]}, ("train.steps=[1]", "integer")),
         ({"train.steps": float("nan")}, ("train.steps=nan", "integer")),
-        ({"train.steps": 10**400}, ("train.steps", "too large")),
-        ({"train.lr": 10**400}, ("train.lr", "too large")),
         ({"seed": 2**64}, ("seed", "too large")),
-        ({"seed": -1}, ("seed=-1", "equal to 0")),
         ({"train.lr": 0}, ("train.lr=0", "greater than 0")),
-        ({"train.lr": float("nan")}, ("train.lr=nan",)),
         ({"train.lr": float("inf")}, ("train.lr=inf", "finite")),
-        ({"train.weight_decay": -1e-9}, ("train.weight_decay", "equal to 0")),
-        ({"train.loss": "l2"}, ("train.loss='l2'", "relative, mse")),
         ({"train.compile": "yes"}, ("train.compile='yes'", "'auto', 'true' or 'false'")),
         ({"train.device": 1}, ("train.device=1", "string")),
-        ({"data.val_steps": 0}, ("data.val_steps=0", "equal to 1")),
-        ({"hero.margin": 0}, ("hero.margin=0", "greater than 0")),
         ({"train.unroll": 51}, ("train.unroll=51", "data.train_steps=50")),
         ({"hero.start": 10_000}, ("hero.start=10000", "train.steps=10000")),
         ({"backbone.modes": 82}, ("backbone.modes=82", "160")),
         ({"task.resolution": 14}, ("task.resolution is 14", "task.cutoff")),
         ({"task.dt": 10**400}, ("task.dt", "too large")),
         ({"task.viscosity": "thick"}, ("task.viscosity", "'thick'")),
-        ({"task.dt": float("nan")}, ("task.dt", "nan")),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(overrides: dict[str, Any], words: tuple[str, ...]) -> None:
@@ -378,3 +319,45 @@ def test_unknown_presets_and_malformed_sources_are_refused(tmp_path: Path) -> No
     for content in (b"steps = = 3", b"\xff\xfe\x00", b"[train\n"):
         broken.write_bytes(content)
         assert "not a TOML file" in refusal(file=broken).replace("\n", " ")
+
+
+PUBLISHED = [["--strategy", "hero"], ["--preset", "paper"], ["--set", "hero.margin=0.02"], ["--set", "strategy=hero"]]
+
+
+@pytest.mark.parametrize("words", [[], ["--strategy", "push_forward"], *PUBLISHED])
+def test_without_words_the_recommended_preset_is_trained_and_named_and_the_published_is_one_word_away(
+    words: list[str], call: Call, tmp_path: Path, data_dir: Path
+) -> None:
+    code, out, err = call("train", "burgers", *words, *options(train__steps=1), "--runs", tmp_path, "--data", data_dir)
+    assert (code, err) == (0, "")
+    assert ("preset recipe, which we recommend: soap, the invariants" in " ".join(out.split())) == (not words)
+    (run,) = (path for path in tmp_path.iterdir() if (path / "config.toml").is_file())
+    config = Run(run).config
+    if words in PUBLISHED:
+        assert config == make_config("paper", overrides={**TINY, "train.steps": 1})
+    else:
+        assert (config.strategy, config.train.loss) == ("push_forward", "relative")
+        assert config.train.optimizer == ("adamw" if words else "soap")
+
+
+@pytest.mark.usefixtures("foresight")
+def test_the_runs_of_the_evidence_are_those_of_their_commands(tmp_path: Path, data_dir: Path) -> None:
+    """Kept runs name it as it was before (`benchmarks/evidence.py`): the same weights, bit for bit."""
+    as_kept = {"strategy": "foresight", "foresight.power": 0.0, "train.optimizer": "soap"}
+    configs = [make_config("paper", overrides={**TINY, **arm}) for arm in (BALANCED, as_kept)]
+    now, before = (Run(train(config, tmp_path, data_dir)).path / "model.safetensors" for config in configs)
+    assert now != before
+    assert now.read_bytes() == before.read_bytes()
+
+
+def test_the_study_of_the_recipe_has_the_runs_of_the_commands() -> None:
+    control = make_config("paper", overrides={"strategy": "push_forward", "train.optimizer": "soap"})
+    expected = [make_config("paper"), control, make_config("recipe")]
+    assert [config.run_id() for config in plan("recipe", seeds=[0]).configs] == [one.run_id() for one in expected]
+
+
+def test_the_grid_has_the_control_and_the_recipe() -> None:
+    control, *others = [make_config(overrides=["strategy=push_forward", *arm.split()]) for arm in grid()]
+    assert control == make_config(overrides={"strategy": "push_forward"})
+    recipe = make_config("recipe")
+    assert (recipe.backbone, recipe.train.loss) in [(one.backbone, one.train.loss) for one in others]

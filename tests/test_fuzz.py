@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import io
 import sys
-from pathlib import Path
 
 import pytest
 
-from conftest import Call, assert_refused, options
+from conftest import Call
 from forked import in_fork
 from fuzz import fuzz
 from hero.cli import main
@@ -66,10 +65,6 @@ def test_a_strategy_by_its_path_is_a_strategy(name: str) -> None:
     with pytest.raises(HeroError, match="is not a subclass of hero"):
         make_config(overrides=[f"strategy={name}"])
     assert STRATEGIES["hero.strategies.absolute:OneStep"] is STRATEGIES["one_step"]
-
-
-def test_numbers_cannot_be_written_over_a_folder(call: Call, tmp_path: Path) -> None:
-    assert_refused(call("describe", "burgers", *options(strategy="push_forward"), "--json", tmp_path), "is a folder")
 
 
 def test_a_terminal_without_our_signs_gets_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,10 +265,3 @@ def test_what_is_asked_for_is_checked() -> None:
     for word in ("means", "mean:v", "low", "mean=3", "norm,norm_cap", "mean,total", "norm,low=0"):
         with pytest.raises(HeroError):
             tiny(backbone__keep=word)
-
-
-def test_old_configurations_keep_nothing_and_their_ids() -> None:
-    config = tiny()
-    assert config.backbone.kept == ()
-    assert not isinstance(config.build_operator(), Kept)
-    assert tiny(backbone__residual=False).run_id() == config.run_id()

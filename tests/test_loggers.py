@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import signal
 import struct
 import sys
@@ -21,7 +20,7 @@ from hero.files import json_line
 from hero.runs.folder import Run
 from hero.runs.log import read_lines
 from hero.training import loggers
-from hero.training.loggers import Loggers, chosen_loggers, flat, numbers
+from hero.training.loggers import Loggers, chosen_loggers, numbers
 from hero.training.loop import resume, train
 from test_resume import last_step
 from test_train import assert_same_run
@@ -133,18 +132,10 @@ def test_loggers_hold_the_log_and_change_neither_id_nor_weights(
 
 def test_the_configuration_goes_along(runs_dir: Path, data_dir: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    from tensorboard.plugins.hparams import plugin_data_pb2
 
-    config = tiny(train__steps=2)
-    run = train(config, runs_dir, data_dir, log=["tensorboard", "wandb"])
-    events = EventAccumulator(str(run / "tensorboard")).Reload()
-    start = plugin_data_pb2.HParamsPluginData.FromString(
-        events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
-    )
-    shown = start.session_start_info.hparams
-    assert shown["train.steps"].number_value == 2
-    assert shown["task.name"].string_value == "burgers"
-    assert set(shown) == set(flat(config.to_dict()))
+    run = train(tiny(train__steps=2), runs_dir, data_dir, log=["tensorboard", "wandb"])
+    start = EventAccumulator(str(run / "tensorboard")).Reload().SummaryMetadata("_hparams_/session_start_info")
+    assert b"optimizer.beta1" in start.plugin_data.content
     (path,) = (run / "wandb").glob("offline-run-*/*.wandb")
     # On a slow machine wandb writes the configuration in a record after that of the run.
     updates = [part.update for record in records_of(path) for part in (record.run.config, record.config)]
@@ -168,25 +159,6 @@ def test_after_a_kill_and_a_resume_every_step_is_there_once(runs_dir: Path, data
     assert_same_series(of_wandb(run), expected)
     kept, times = of_mlflow(run), ("training/steps_per_second", "training/seconds")  # of repeated steps, the first
     assert_same_series(*({name: series[name] for name in series if name not in times} for series in (kept, expected)))
-
-
-def test_a_logger_switched_on_at_a_resume_gets_the_whole_log(
-    runs_dir: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from hero.training.journal import Journal
-
-    original = Journal.show_validation
-
-    def stopped(self: Journal, done: int, *rest: Any) -> None:
-        original(self, done, *rest)
-        if done == 10:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(Journal, "show_validation", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        train(tiny(), runs_dir, data_dir)
-    run = resume(runs_dir / tiny().run_id(), data_dir, log=["tensorboard"])
-    assert_same_series(of_tensorboard(run), of_log(run))
 
 
 def test_a_diverged_validation_is_logged_as_infinite(tmp_path: Path) -> None:

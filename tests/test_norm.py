@@ -25,7 +25,6 @@ from hero.method.objective import Every, Hero, HeroState, Margin, Ramp
 from hero.method.rollout import unroll
 from hero.method.rollout_errors import baseline_errors, with_skill
 from hero.models import FNO
-from hero.paper.probe import Tasks, gradient, long_gradient
 from hero.runs.records import Baseline, Metrics
 
 SPACE = (4, 3)
@@ -100,27 +99,19 @@ def naive_scaled(u: Tensor, norm: Norm) -> Tensor:
     return found
 
 
-def naive_square(u: Tensor, norm: Norm, origin: bool) -> Tensor:
-    """Σ_c a_c (mean over valid points of ((u - m)/σ)²) of one state, or of a difference, which has no origin."""
-    total = u.new_zeros(())
-    for c in range(2):
-        for x in valid(norm, c):
-            value = (u[(c, *x)] - (norm.mean[c] if origin else 0)) / norm.std[c]
-            total = total + importance(norm, c) * share(norm, c, x) * value**2
-    return total
+def naive_square(u: Tensor, norm: Norm) -> Tensor:
+    """Σ_x ω(x) Σ_c ũ_c(x)² of measured states: (batch, time)."""
+    weights = torch.tensor([omega(norm, x) for x in POINTS], dtype=torch.float64).reshape(SPACE)
+    return (u.square() * weights).sum(dim=(2, 3, 4))
 
 
 def naive_relative(tau: Tensor, truth: Tensor, norm: Norm) -> Tensor:
-    rows = []
-    for b, t in itertools.product(range(len(tau)), range(tau.shape[1])):
-        error = naive_square(tau[b, t] - truth[b, t], norm, origin=False).sqrt()
-        rows.append(error / (naive_square(truth[b, t], norm, origin=True).sqrt() + EPS))
-    return torch.stack(rows).mean()
+    v, u = naive_scaled(tau, norm), naive_scaled(truth, norm)
+    return (naive_square(v - u, norm).sqrt() / (naive_square(u, norm).sqrt() + EPS)).mean()
 
 
 def naive_mse(tau: Tensor, truth: Tensor, norm: Norm) -> Tensor:
-    pairs = itertools.product(range(len(tau)), range(tau.shape[1]))
-    return torch.stack([naive_square(tau[b, t] - truth[b, t], norm, origin=False) / 2 for b, t in pairs]).mean()
+    return naive_square(naive_scaled(tau, norm) - naive_scaled(truth, norm), norm).mean() / 2
 
 
 def of_measured(name: str) -> Callable[[Tensor, Tensor, Norm], Tensor]:
@@ -161,15 +152,6 @@ def test_statistics_are_those_of_the_valid_points(parts: str) -> None:
         for x in valid(norm, c):
             mean = data[(slice(None), slice(None), c, *x)].mean()
             np.testing.assert_allclose(norm.mean_state[(c, *x)], mean, rtol=1e-6)
-
-
-@pytest.mark.parametrize("parts", NORMS)
-def test_measured_states_equal_their_naive_twin(parts: str) -> None:
-    norm, u = fitted(**NORMS[parts]), fields(2)
-    torch.testing.assert_close(norm.scaled(u), naive_scaled(u, norm), rtol=1e-12, atol=1e-15)
-    size = norm.scaled(u).square() * (1 / len(POINTS) if norm.weights is None else norm.weights)
-    for b, t in itertools.product(range(2), range(3)):
-        torch.testing.assert_close(size[b, t].sum(), naive_square(u[b, t], norm, origin=True), rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("parts", NORMS)
@@ -299,26 +281,6 @@ def test_hero_ranks_its_candidates_in_the_norm() -> None:
     assert worst(torch.from_numpy(E)).tolist() == chosen.tolist()
 
 
-def test_gradients_of_the_probe_are_in_the_norm() -> None:
-    """Per window and over the long horizon, against one backward pass of the naive distance after the other."""
-    norm, model, truth = periodic_norm(), Scaled(0), fields(2, 4, 4, PERIODIC)
-    states, future = truth[:, :1], truth[:, 1:]
-    rows, risks = [], []
-    for b in range(4):
-        tau = unroll(model, Context(states[b : b + 1]), 3)
-        scaled, target = (norm.scaled(u)[0].flatten(1) for u in (tau, future[b : b + 1]))
-        risk = ((scaled - target).norm(dim=1) / (target.norm(dim=1) + EPS)).mean()
-        risks.append(float(risk))
-        gradients = torch.autograd.grad(risk, list(model.parameters()))
-        rows.append(torch.cat([one.flatten() for one in gradients]))
-    tasks = Tasks(states, future, torch.arange(4), norm)
-    found = [gradient(model, tasks.risk(model, slice(b, b + 1))[0]) for b in range(4)]
-    torch.testing.assert_close(torch.stack(found), torch.stack(rows), rtol=1e-8, atol=1e-12)
-    risk, slope = long_gradient(model, tasks, 3)
-    assert risk == pytest.approx(np.mean(risks), rel=1e-10)
-    torch.testing.assert_close(slope, torch.stack(rows).mean(dim=0), rtol=1e-8, atol=1e-12)
-
-
 def predictions() -> tuple[Tensor, Tensor, Norm]:
     """Three rollouts over five steps with their truth, masked, and the norm of other data."""
     truth = fields(3, 3, 6)
@@ -402,18 +364,12 @@ def test_a_rollout_that_diverges_in_one_channel(bad: float) -> None:
     for norm in (fitted(), fitted(importance=(0.0, 1.0))):
         errors = measures.measured(metrics.measures_of(metrics.Scoring(6, "vrmse")), made, true, norm)
         for name, worst_value in (("vrmse", math.inf), ("nrmse", math.inf), ("anomaly_correlation", 0.0)):
-            assert bool((errors[name][1, 2:] == worst_value).all())
-            assert bool(errors[name][1, :2].isfinite().all())
-            assert bool(errors[name][[0, 2]].isfinite().all())
-        assert errors["channel_vrmse"][1, 2:].isinf().all()
+            assert (errors[name] == worst_value).nonzero().tolist() == [[1, t] for t in range(2, 6)]
         idle = baseline_errors(torch.cat([true[:, :1], true], dim=1), 6, 1, norm)
         summary = metrics.summarise(with_skill(errors, idle), metrics.Scoring(6, "vrmse"))
         assert summary["diverged"] == 1
         assert summary["vrmse@1"] < math.inf == summary["vrmse@6"] == summary["vrmse_gm6"]
         assert 0 <= summary["skilful_step"] <= 6
-    made[1, 2, 0, 1, 0] = true[1, 2, 0, 1, 0]
-    made[1, 2, 0, 2, 2] = bad  # masked
-    assert bool(measures.vrmse(made, true, fitted()).isfinite().all())
 
 
 def test_a_channel_that_stands_still_is_predicted_exactly_or_not() -> None:
@@ -460,15 +416,12 @@ def test_arrays_with_a_mask_become_trajectories() -> None:
         filled = found.states[:, :, c][..., ~MASK[c]]
         torch.testing.assert_close(filled, inside.mean().expand_as(filled), rtol=1e-6, atol=1e-8)
     assert masked_trajectories(fields(3)).mask is None
-    stray = states.clone()
-    stray[1, 2, 1, 2, 0] = math.nan
-    with pytest.raises(HeroError, match=r"trajectory 1 is not finite in channel 1 at frame 2"):
-        masked_trajectories(stray)
-    moving = states.clone()
-    moving[1, 1, 0, 0, 1] = 0.0
-    with pytest.raises(HeroError, match=r"trajectory 1 has a value of channel 0 at frame 1"):
-        masked_trajectories(moving)
-    empty = states.clone()
-    empty[:, :, 1] = math.nan
-    with pytest.raises(HeroError, match="channel 1 has no value"):
-        masked_trajectories(empty)
+    for place, value in (
+        ((1, 2, 1, 2, 0), math.nan),
+        ((1, 1, 0, 0, 1), 0.0),
+        ((..., 1, slice(None), slice(None)), math.nan),
+    ):
+        wrong = states.clone()  # a point that is missing at times, one that is there at times, a channel without values
+        wrong[place] = value
+        with pytest.raises(HeroError):
+            masked_trajectories(wrong)

@@ -21,8 +21,7 @@ from hero.report.inputs import gather
 from hero.report.listing import BASELINE_TITLES
 from hero.report.page.page import write_page
 from hero.report.tables import format_number
-from hero.runs.records import write_arrays
-from hero.runs.rollouts import FILE, FIRST_FILE, read_rollout
+from hero.runs.records import FIRST_ROLLOUT_FILE, ROLLOUT_FILE, read_rollout, write_arrays
 from hero.study.records import ROLLOUT_COLUMNS
 from hero.training.loop import train
 
@@ -250,7 +249,8 @@ def assert_player_shows(page: Any, runs: Path, task: str, title: str) -> None:
     label = next(text for text in labels if text.startswith(title) and "HERO" in text)
     page.select_option("#player-run", label=label)
     run = next(runs.glob(f"{task}-fno-hero-s0-*"))
-    shown_file = FIRST_FILE if task == "burgers" else FILE  # of several methods the same trajectory is shown
+    # Of several methods the same trajectory is shown.
+    shown_file = FIRST_ROLLOUT_FILE if task == "burgers" else ROLLOUT_FILE
     rollout, errors = read_rollout(run, shown_file), np.load(run / "errors.npz")["nrmse"]
     assert rollout is not None
     assert page.locator("#player-other").is_disabled() == (task != "burgers")
@@ -274,7 +274,7 @@ def assert_player_shows(page: Any, runs: Path, task: str, title: str) -> None:
 
 def test_the_spectrum_is_that_of_the_file(fresh: Watched, runs: Path) -> None:
     page = fresh.page
-    rollout = read_rollout(runs / run_name(runs, "push_forward", 0), FIRST_FILE)
+    rollout = read_rollout(runs / run_name(runs, "push_forward", 0), FIRST_ROLLOUT_FILE)
     assert rollout is not None
     page.locator("#player-slider").press("ArrowRight")
     chart = page.locator("#player-charts .chart").nth(1)
@@ -300,7 +300,7 @@ def test_two_runs_stand_side_by_side_with_the_truth(fresh: Watched, runs: Path) 
     assert said.startswith("step 99 of 100")
     assert said.endswith(f"nRMSE Push-forward {format_number(errors[0])}, HERO {format_number(errors[1])}")
     # Both errors have one scale: the stronger colours are those of the larger error.
-    rollouts = [read_rollout(runs / run_name(runs, method, 0), FIRST_FILE) for method in METHODS]
+    rollouts = [read_rollout(runs / run_name(runs, method, 0), FIRST_ROLLOUT_FILE) for method in METHODS]
     sizes = [np.abs(found.prediction - found.truth)[:98].mean() for found in rollouts if found]
     strengths = [float(np.ptp(pixels(page, number)[:, :98].astype(int), axis=2).mean()) for number in (3, 4)]
     assert np.argmax(strengths) == np.argmax(sizes)

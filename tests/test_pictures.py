@@ -26,8 +26,7 @@ from hero.report.panels import panels_of, results_of
 from hero.report.views import SIGNED, UNSIGNED, Scale, View, named
 from hero.runs.config import make_config
 from hero.runs.folder import Run
-from hero.runs.records import Metrics
-from hero.runs.rollouts import Rollout
+from hero.runs.records import Metrics, Rollout
 from hero.study.collect import Places, PlannedGroup, PlannedRow, read_rollouts
 from hero.study.records import rollout_columns
 from hero.training.loop import train

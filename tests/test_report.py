@@ -50,8 +50,7 @@ from hero.report.tables import Row, Text, format_number
 from hero.runs.config import RunConfig, make_config
 from hero.runs.folder import Run
 from hero.runs.log import Log, TrainingRecord, ValidationRecord
-from hero.runs.records import Metrics
-from hero.runs.rollouts import Rollout, read_rollout, write_rollout
+from hero.runs.records import Metrics, Rollout, read_rollout, write_rollout
 from hero.study.collect import published_numbers
 from hero.study.records import ROLLOUT_COLUMNS, Published
 

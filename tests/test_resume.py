@@ -5,19 +5,13 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from torch import Tensor
 
 from conftest import assert_refused, fork_hero, hero, options, tiny, wait_until
-from hero.data import get_task
-from hero.data.tasks import store
 from hero.evaluation.evaluate import evaluate
 from hero.runs.log import read_lines
 from hero.training.loop import resume, train
@@ -82,14 +76,6 @@ def test_resuming_a_finished_run_changes_nothing(runs_dir: Path, data_dir: Path)
     assert state_of_files(run) == before
 
 
-def test_weights_that_were_deleted_come_back_from_the_checkpoint(runs_dir: Path, data_dir: Path) -> None:
-    run = train(tiny(), runs_dir, data_dir)
-    weights = (run / "model.safetensors").read_bytes()
-    (run / "model.safetensors").unlink()
-    resume(run, data_dir)
-    assert (run / "model.safetensors").read_bytes() == weights
-
-
 def test_ctrl_c_while_data_is_made_ends_at_once_with_a_sentence(tmp_path: Path) -> None:
     process = fork_hero("train", "burgers", *options(task__substeps=3000), "--data", tmp_path, "--runs", tmp_path)
     wait_until(lambda: any(tmp_path.glob("*.lock")), process)
@@ -100,28 +86,6 @@ def test_ctrl_c_while_data_is_made_ends_at_once_with_a_sentence(tmp_path: Path) 
     assert err.count("\n") == 1
     assert list(tmp_path.glob("*.h5")) == []
     assert list(tmp_path.glob("*.tmp")) == []
-
-
-def test_ctrl_c_while_work_is_handed_out_stops_the_threads_that_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pool waits for all the work it was given, which is to be nothing then."""
-    solved, given = itertools.count(), itertools.count()
-    submit, frames = store.ThreadPoolExecutor.submit, store.frames
-
-    def interrupted(pool: Any, *arguments: Any) -> Any:
-        job = submit(pool, *arguments)
-        if next(given) == 2:
-            raise KeyboardInterrupt
-        return job
-
-    def counted(*arguments: Any) -> Iterator[Tensor]:
-        return (state for state in frames(*arguments) if next(solved) >= 0)
-
-    monkeypatch.setattr(store.ThreadPoolExecutor, "submit", interrupted)
-    monkeypatch.setattr(store, "frames", counted)
-    monkeypatch.setattr(store, "CHUNK_POINTS", 1)  # a job for each trajectory
-    with pytest.raises(KeyboardInterrupt):
-        store.generate(get_task("burgers", {"resolution": 16}), store.Split("train", 8, 1000, 0))
-    assert next(solved) < 3 * 1000
 
 
 def test_two_processes_on_one_run_the_second_is_refused_and_the_first_unharmed(

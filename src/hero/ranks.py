@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
-from typing import ParamSpec
-
-P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -33,14 +28,3 @@ def ranks_of_environment() -> Ranks:
 
 
 RANKS = ranks_of_environment()
-
-
-def first_only(function: Callable[P, object]) -> Callable[P, None]:
-    """`function`, which writes a file, in the first process; in the others it does nothing."""
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> None:
-        if RANKS.is_first:
-            function(*args, **kwargs)
-
-    return call

@@ -7,6 +7,7 @@ numbers again after reading.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -38,21 +39,16 @@ class Record(BaseModel):
                 text = file.read(LARGEST_FILE)
         except OSError as error:
             raise HeroError(f"cannot read {path} ({error.strerror or error}); {remedy}") from None
-        if not is_whole(text):
-            raise HeroError(f"{path} is damaged (its checksum differs or is lost); {remedy}")
-        try:
-            content = json.loads(text)
-            found_version = content.get("version", 1)
-        except (ValueError, AttributeError, RecursionError):
-            raise HeroError(f"{path} is damaged (it is not JSON); {remedy}") from None
-        if found_version != cls.version:
-            raise HeroError(f"{path} has version {found_version}, this hero reads {cls.version}; {remedy}")
+        content = None
+        with suppress(ValueError, RecursionError):  # not JSON
+            content = json.loads(text) if is_whole(text) else None
+        version = content.get("version", 1) if isinstance(content, dict) else cls.version
+        if version != cls.version:
+            raise HeroError(f"{path} has version {version}, this hero reads {cls.version}; {remedy}")
         try:
             return cls.model_validate(content)
-        except ValidationError as error:
-            found = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, found["loc"])) or "the file"
-            raise HeroError(f"{path} is damaged ({where}: {found['msg'].lower()}); {remedy}") from None
+        except ValidationError:
+            raise HeroError(f"{path} is damaged (its checksum or its content is wrong); {remedy}") from None
 
     def write(self, path: Path) -> Path:
         return write_json(path, {"version": self.version, **self.model_dump()})

@@ -17,8 +17,16 @@ from hero.method.rollout import rollout
 from hero.models import count_parameters
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, choose_device, load_data, versions
-from hero.runs.records import Baseline, Before, Errors, Metrics, TrainingCost
-from hero.runs.rollouts import FILE, FIRST_FILE, write_rollout
+from hero.runs.records import (
+    FIRST_ROLLOUT_FILE,
+    ROLLOUT_FILE,
+    Baseline,
+    Before,
+    Errors,
+    Metrics,
+    TrainingCost,
+    write_rollout,
+)
 from hero.runs.start import open_start
 
 
@@ -39,7 +47,7 @@ def evaluate(run: Path, data_dir: Path, more: Mapping[str, metrics.Metric] = NO_
     errors = Errors(test.arrays, val.score.numpy(), idle(score), score, idle(measures.channel_vrmse.name))
     errors.write(Run(run).errors_file)
     typical = measures.median_trajectory(errors.score, config.scoring.steps)
-    write_rollouts(trained, data, {FILE: typical, FIRST_FILE: 0})
+    write_rollouts(trained, data, {ROLLOUT_FILE: typical, FIRST_ROLLOUT_FILE: 0})
     names = config.source.channel_names
     found = Metrics(
         run=run.name,

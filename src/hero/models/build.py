@@ -152,13 +152,11 @@ def check_shapes(model: nn.Module, name: str, in_channels: int, out_channels: in
         raise HeroError(
             f"backbone {name} fails on an input of shape {given} ({reason_of(error)}); a backbone maps it to {wanted}."
         ) from error
-    shape = tuple(result.shape) if isinstance(result, torch.Tensor) else type(result).__name__
-    if shape != wanted:
+    found = (tuple(result.shape), result.dtype) if isinstance(result, torch.Tensor) else type(result).__name__
+    if found != (wanted, torch.float32):
         raise HeroError(
-            f"backbone {name} maps {given} to {shape}, not to {wanted}; adapt it, or set its backbone.kwargs."
+            f"backbone {name} maps {given} to {found}, not to {wanted} in float32; adapt it or its backbone.kwargs."
         )
-    if result.dtype != torch.float32:
-        raise HeroError(f"backbone {name} gives {result.dtype} for float32 states; make it return float32.")
     if not is_same:
         raise HeroError(
             f"backbone {name} keeps a state from one call to the next: the same input is answered in two ways; begin "

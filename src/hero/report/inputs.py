@@ -23,8 +23,7 @@ from hero.records import Record
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run
 from hero.runs.log import Log
-from hero.runs.records import Before, Errors, Metrics
-from hero.runs.rollouts import Rollout
+from hero.runs.records import Before, Errors, Metrics, Rollout
 from hero.runs.stored import find_run, list_runs
 from hero.study.records import FILE, Group, StudyResult
 
@@ -126,11 +125,6 @@ class ReportedRun:
     @property
     def errors(self) -> Errors | None:
         return self.run.errors if self.curves else None
-
-    @property
-    def weighs_error(self) -> bool:
-        """Whether a balanced loss takes its weights from the error, and not, as a control, from the data."""
-        return getattr(self.config.loss, "spectrum", "error") == "error"
 
     def errors_in(self, scoring: Scoring) -> Errors | None:
         """Errors of the run, where its metrics are in another scoring and numbers must be computed from errors."""

@@ -21,7 +21,7 @@ from hero.report.listing import method_title, title_of
 from hero.strategies import STRATEGIES
 from hero.study.collect import PlannedRow, finished_row, numbers_of, published_numbers
 from hero.study.records import Group, MethodRow, MetricColumn, Published, RunEntry, StudyResult, rollout_columns
-from hero.training.loggers import flat
+from hero.training.loggers import plain_settings
 
 NAMED_SETTINGS = 3
 """So many differing settings are named in a label."""
@@ -153,7 +153,7 @@ def _methods(runs: Sequence[ReportedRun]) -> Iterator[tuple[str, list[ReportedRu
     methods: list[list[ReportedRun]] = []
     for (_, strategy, recipe), some in groupby(sorted(runs, key=place), key=place):
         found = _seeds_of_methods(some)
-        settings = _settings_told([flat(seeds[0].config.to_dict()) for seeds in found])
+        settings = _settings_told([plain_settings(seeds[0].config) for seeds in found])
         told = [", ".join(filter(None, (recipe, text))) for text in settings]
         titles = [method_title(strategy) + (f" ({text})" if text else "") for text in told]
         labels += titles

@@ -17,7 +17,7 @@ from hero.data import Source
 from hero.data.files.boundaries import is_even
 from hero.data.files.recording import Axis
 from hero.errors import unknown_name
-from hero.runs.rollouts import Rollout
+from hero.runs.records import Rollout
 
 SIGNED, UNSIGNED, ERROR = "RdBu_r", "viridis", "PuOr_r"
 """Colour maps of a channel that changes its sign, of one that does not, and of errors."""

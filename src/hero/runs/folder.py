@@ -20,8 +20,7 @@ from hero.models.wrappers import Masked
 from hero.ranks import RANKS
 from hero.runs.checkpoint import last_state, read_weights
 from hero.runs.config import RunConfig, stored_config
-from hero.runs.records import read_arrays, write_arrays
-from hero.runs.rollouts import FIRST_FILE, Rollout, read_rollout
+from hero.runs.records import FIRST_ROLLOUT_FILE, Rollout, read_arrays, read_rollout, write_arrays
 from hero.runs.stored import StoredRun
 from hero.strategies.base import norm_of
 
@@ -43,7 +42,7 @@ class Run(StoredRun):
     @property
     def first_rollout(self) -> Rollout | None:
         """The rollout of the first test trajectory; None if the run has not been evaluated."""
-        return read_rollout(self.path, FIRST_FILE)
+        return read_rollout(self.path, FIRST_ROLLOUT_FILE)
 
     @property
     def resumes_at(self) -> int | None:
@@ -134,14 +133,11 @@ def own_device(device: torch.device) -> torch.device:
     """`device`, or, of several processes on CUDA, the one with the number of this process on its machine."""
     if RANKS.count == 1 or device.type == "cpu":
         return device
-    if device.type != "cuda" or device.index is not None:
+    there = torch.cuda.device_count() if device.type == "cuda" and device.index is None else 0
+    if RANKS.local >= there:
         raise HeroError(
-            f"{RANKS.count} processes need CPUs or a CUDA device each, not {device}; set train.device=cpu or cuda."
-        )
-    if RANKS.local >= torch.cuda.device_count():
-        raise HeroError(
-            f"this machine has {torch.cuda.device_count()} CUDA devices for more processes; start one process per "
-            "device, or set train.device=cpu."
+            f"{RANKS.count} processes need CPUs or a CUDA device each, and {device} gives {there}; start fewer, or set "
+            "train.device=cpu or cuda."
         )
     return torch.device("cuda", RANKS.local)
 

@@ -67,22 +67,12 @@ class ValidationRecord(LogRecord):
         return values
 
 
-class SpectraRecord(LogRecord):
-    """Findings of the loss by wavenumber at a validation, each (channel, shell): weights, error, sensitivity.
-
-    `wavenumber` has one row, the shells.
-    """
-
-    spectra: dict[str, tuple[tuple[float, ...], ...]]
-
-
 @dataclass(frozen=True)
 class Log:
     """log.jsonl: its records by kind, in order."""
 
     training: tuple[TrainingRecord, ...] = ()
     validation: tuple[ValidationRecord, ...] = ()
-    spectra: tuple[SpectraRecord, ...] = ()
     stopped_early: bool = False
     notice: str | None = None
     """A sentence on the lines that were skipped."""
@@ -90,28 +80,26 @@ class Log:
     @classmethod
     def read(cls, path: Path) -> Self:
         """The records of a log; damaged lines are skipped with a notice, HeroError if there are no others."""
-        names = (TrainingRecord, ValidationRecord, SpectraRecord)
-        kinds: dict[type[LogRecord], list[Any]] = {kind: [] for kind in names}
+        kinds: dict[type[LogRecord], list[Any]] = {TrainingRecord: [], ValidationRecord: []}
         stopped, damaged = False, []
         for number, line in numbered_lines(path):
-            if line is not None and "stopped_early" in line:
-                stopped = True
-                continue
             found = line or {}
-            is_spectra, is_validation = "spectra" in found, "val_diverged" in found
-            kind = ValidationRecord if is_validation else SpectraRecord if is_spectra else TrainingRecord
+            stopped |= "stopped_early" in found
+            if found.keys() & {"stopped_early", "spectra"}:  # version 0.2 logged the weights of a balanced loss
+                continue
+            kind = ValidationRecord if "val_diverged" in found else TrainingRecord
             try:
                 kinds[kind].append(kind.model_validate(line))
             except ValidationError:
                 damaged.append(number)
-        training, validation, spectra = map(tuple, kinds.values())
+        training, validation = map(tuple, kinds.values())
         if not damaged:
-            return cls(training, validation, spectra, stopped)
+            return cls(training, validation, stopped)
         others = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
         where = f"{path} is damaged in line {damaged[0]}{others}"
         if not any(kinds.values()):
             raise HeroError(f"{where} and has no other records; delete the run and train it again.")
-        return cls(training, validation, spectra, stopped, f"{where}, which is skipped.")
+        return cls(training, validation, stopped, f"{where}, which is skipped.")
 
     @property
     def steps(self) -> int:

@@ -14,7 +14,7 @@ from hero.data import Source
 from hero.data.windows import Batch, Context, Trajectories
 from hero.errors import HeroError
 from hero.method.domain import Geometry, geometry_of
-from hero.method.losses import AbsoluteLoss, Balanced, get_loss
+from hero.method.losses import AbsoluteLoss, get_loss
 from hero.method.norm import Norm, importance_of
 from hero.method.rollout import Stepper, Unroll, as_stepper, recomputed_unroll, unroll
 from hero.models.wrappers import Kept, Masked, Normalised, Residual
@@ -154,17 +154,6 @@ class Strategy(Generic[S]):
         """The absolute loss of a rollout as long as `truth`; compiled, one function computes it and its gradients."""
         (value,), gradients = self._rolled_loss(model, context, truth, self.unroll, self.absolute)
         return Loss(value, {}, gradients)
-
-    def spectra(self) -> dict[str, Tensor]:
-        """Findings of the last update by wavenumber, each (channel, shell): the weights of a balanced loss, its error.
-
-        Logged at every validation, with the wavenumber of the shells in one row; empty where nothing is weighed.
-        """
-        loss = self.absolute
-        if not isinstance(loss, Balanced) or loss.found is None:
-            return {}
-        wavenumber = loss.modes.shell_wavenumbers[None]
-        return {"wavenumber": wavenumber, "weights": loss.found.weights, "error": loss.found.spectrum}
 
     def state_dict(self) -> dict[str, Any]:
         """State that resuming needs in addition to model and optimizer."""

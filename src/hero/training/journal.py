@@ -1,7 +1,8 @@
-"""The log of a run: log.jsonl, the loggers, and the line below the progress bar."""
+"""What a run writes while it trains: the log (log.jsonl, loggers, the line below the progress bar) and checkpoints."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,16 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from hero.console import console
-from hero.files import append, crash_point, json_line, write_atomic
+from hero.console import console, say
+from hero.errors import HeroError
+from hero.files import append, crash_point, json_line, sync, write_atomic
 from hero.method import measures
-from hero.ranks import RANKS, first_only
+from hero.method.metrics import Scoring
+from hero.models.lora import merged
+from hero.parallel import from_first
+from hero.ranks import RANKS
+from hero.runs.checkpoint import LAGGED, last_state, read_weights, save_state, save_weights, weights_of
 from hero.runs.config import RunConfig
 from hero.runs.log import read_lines, score_name
 from hero.runs.stored import StoredRun
+from hero.strategies import TrainSettings
 from hero.training.loggers import Loggers
+from hero.training.update import Trainee
 
 
 @dataclass(frozen=True)
@@ -113,13 +121,6 @@ class Journal:
         self._tell(Progress(done, self.loss, self.score))
         return self.score
 
-    @first_only
-    def log_spectra(self, done: int, spectra: dict[str, Tensor]) -> None:
-        """Write what the strategy found by wavenumber, to the file alone: loggers take single numbers."""
-        if spectra:
-            rows = {name: values.tolist() for name, values in spectra.items()}
-            append(self.run.log_file, json_line({"step": done, "spectra": rows}))
-
     def log_stop(self, done: int) -> None:
         """Write that training ended early."""
         self._append({"step": done, "stopped_early": True})
@@ -140,10 +141,10 @@ class Journal:
         answers = [callback(progress) for callback in self.callbacks]
         self.is_stop_wanted |= any(answer is False for answer in answers)
 
-    @first_only
     def _append(self, record: dict[str, Any]) -> None:
-        append(self.run.log_file, json_line(record))
-        self.loggers.record(record)
+        if RANKS.is_first:
+            append(self.run.log_file, json_line(record))
+            self.loggers.record(record)
 
     def _note(self, means: dict[str, float], speed: float) -> str:
         """Loss and validation, then whatever else the strategy reports as a plain number."""
@@ -152,3 +153,116 @@ class Journal:
             shown["val"] = self.score
         shown |= {name: value for name, value in means.items() if name not in ("loss", "grad_norm") and "." not in name}
         return "  ".join(f"{name} {value:.3g}" for name, value in shown.items()) + f"  {speed:.0f} updates/s"
+
+
+@dataclass(frozen=True)
+class Best:
+    """The weights with the best validation score so far; none before the first validation."""
+
+    score: float = float("inf")
+    step: int = 0
+    weights: dict[str, Tensor] | None = None
+
+
+class Checkpoints:
+    """Writes and restores the state of one run."""
+
+    def __init__(self, run: Path, settings: TrainSettings, scoring: Scoring) -> None:
+        self.run, self.settings, self.score_name = StoredRun(run), settings, score_name(scoring)
+        self.best = Best()
+
+    def load(self, device: Any, journal: Journal) -> dict[str, Any] | None:
+        """The last state; None if there is none, or if the log or a checkpoint that is to be kept is missing before it.
+
+        Checkpoints kept for analysis change no number, so asking for them later repeats the run in the same folder.
+        """
+        state, notice = last_state(self.run.state_file, device)
+        say(*filter(None, [notice]), style="yellow")
+        if state is None:
+            return None
+        every = self.settings.keep_every
+        if every and not all(self.run.kept_file(k).is_file() for k in range(every, state["step"] + 1, every)):
+            return None
+        if journal.ends_before(state["step"]):
+            say(f"{self.run.log_file} ends before the checkpoint: its updates are repeated", style="yellow")
+            return None
+        return state
+
+    def restore(self, state: dict[str, Any], trainee: Trainee) -> float:
+        """Put a state into the model, optimizer, strategy and averaged weights; returns the seconds trained so far."""
+        try:
+            trainee.model.load_state_dict(state["model"])
+            trainee.optimizer.load_state_dict(state["optimiser"])
+            trainee.strategy.load_state_dict(state["strategy"], trainee.model)
+            trainee.average.load_state_dict(state["average"])
+            best, seconds = state["best"], float(state["seconds"])
+            self.best = Best(float(best[self.score_name]), int(best["step"]), best["weights"])
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError):
+            raise HeroError(
+                f"the checkpoint {self.run.state_file} belongs to another model; "
+                f"delete the folder {self.run.path} to start again."
+            ) from None
+        finished = state["step"] >= self.settings.steps or state.get("stopped")
+        if not (finished and self._has_best_file()):
+            self.save_best()  # the file may hold the weights of a later update, which is repeated
+        return seconds
+
+    def _has_best_file(self) -> bool:
+        try:
+            read_weights(self.run.weights_file)
+        except HeroError:
+            return False
+        return True
+
+    def save(self, done: int, trainee: Trainee, seconds: float, stopped: bool) -> None:
+        """The state after `done` updates, and on the disk before it the log up to there."""
+        if not RANKS.is_first:
+            return
+        sync(self.run.log_file)
+        state = {
+            "step": done,
+            "model": weights_of(trainee.model),
+            "optimiser": trainee.optimizer.state_dict(),
+            "strategy": trainee.strategy.state_dict(),
+            "average": trainee.average.state_dict(),
+            "best": {self.score_name: self.best.score, "step": self.best.step, "weights": self.best.weights},
+            "seconds": seconds,
+            "stopped": stopped,
+        }
+        save_state(self.run.state_file, state)
+
+    def keep(self, done: int, trainee: Trainee) -> None:
+        """A checkpoint for later analysis: the weights, and the lagged operator's if the strategy has one."""
+        if not RANKS.is_first:
+            return
+        lagged = trainee.strategy.state_dict().get("lagged", {})
+        weights = {**weights_of(trainee.model), **{f"{LAGGED}{name}": tensor for name, tensor in lagged.items()}}
+        save_weights(self.run.kept_file(done), weights, {"step": done})
+
+    def note_validation(self, done: int, model: nn.Module, score: float) -> None:
+        """Keep the weights if they are the best so far, or if no score was finite."""
+        if score < self.best.score or self.best.weights is None or self.best.score == math.inf:
+            weights = {name: tensor.detach().clone() for name, tensor in merged(model, weights_of(model)).items()}
+            self.best = Best(score, done, weights)
+            self.save_best()
+
+    def out_of_patience(self, done: int) -> bool:
+        """Whether `train.patience` validations have passed since the best one."""
+        patience = self.settings.patience
+        return patience > 0 and done - self.best.step >= patience * self.settings.validate_every
+
+    def save_best(self) -> None:
+        """`model.safetensors`, the weights that are evaluated and deployed."""
+        if self.best.weights is not None and RANKS.is_first:
+            about = {"step": self.best.step, self.score_name: str(self.best.score)}
+            save_weights(self.run.weights_file, self.best.weights, about)
+
+
+def check_same_start(run: Path, step: int) -> None:
+    """Refuse processes that found another checkpoint than the first one, as without a shared folder."""
+    expected = from_first(lambda: step)
+    if step != expected:
+        raise HeroError(
+            f"process {RANKS.rank} finds {run} at update {step}, the first process at {expected}; put the "
+            "folder of the runs where all machines see it."
+        )

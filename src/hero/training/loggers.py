@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,8 @@ from hero.runs.log import read_lines, score_name
 from hero.runs.stored import StoredRun
 
 VARIABLE = "HERO_LOG"
+INFINITE = ("inf", "-inf", "nan")
+"""Numbers that JSON lacks, as the log has them."""
 
 
 class Logger(Protocol):
@@ -47,7 +48,7 @@ class TensorBoard:
         # purge_step hides the records of earlier sessions, which this one writes again.
         self.writer = SummaryWriter(str(run / "tensorboard"), purge_step=0, flush_secs=10)
         self.writer.add_text("config", f"```\n{config.to_toml()}```")
-        for summary in hparams(flat(config.to_dict()), {score_of(config): 0.0}):
+        for summary in hparams(plain_settings(config), {score_of(config): 0.0}):
             self.writer._get_file_writer().add_summary(summary)
 
     def record(self, step: int, values: Mapping[str, float]) -> None:
@@ -111,7 +112,7 @@ class MLflow:
         for found in self.client.search_runs([number], f"tags.hero_run = '{name}'", max_results=1):
             return str(found.info.run_id)
         created = self.client.create_run(number, run_name=name, tags={"hero_run": name}).info.run_id
-        for key, value in flat(config.to_dict()).items():
+        for key, value in plain_settings(config).items():
             self.client.log_param(created, key, value)
         return str(created)
 
@@ -207,7 +208,7 @@ def numbers(record: Mapping[str, Any]) -> dict[str, float]:
     return {
         f"{'validation' if name.startswith('val_') else 'training'}/{name}": float(value)
         for name, value in record.items()
-        if name != "step" and _is_number(value)
+        if name != "step" and (type(value) in (int, float) or value in INFINITE)
     }
 
 
@@ -216,18 +217,6 @@ def score_of(config: RunConfig) -> str:
     return f"validation/{score_name(config.scoring)}"
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
-    """Nested settings as dotted ones; values that are not plain as text."""
-    found: dict[str, bool | int | float | str] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{name}.")
-        else:
-            found[prefix + name] = value if isinstance(value, bool | int | float | str) else str(value)
-    return found
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, str):
-        return value in (str(math.inf), str(-math.inf), str(math.nan))
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def plain_settings(config: RunConfig) -> dict[str, bool | int | float | str]:
+    """Dotted settings; values that are not plain as text."""
+    return {key: value if isinstance(value, int | float | str) else str(value) for key, value in config.flat().items()}

@@ -28,9 +28,8 @@ from hero.runs.start import open_start, start_notes
 from hero.runs.stored import StoredRun
 from hero.runs.structure import with_structure
 from hero.strategies import TrainSettings
-from hero.training.checkpoints import Checkpoints, check_same_start
 from hero.training.compile import find_compiler
-from hero.training.journal import Callback, Journal
+from hero.training.journal import Callback, Checkpoints, Journal, check_same_start
 from hero.training.loggers import chosen_loggers, open_loggers
 from hero.training.memory import memory_note
 from hero.training.schedule import augment
@@ -220,7 +219,6 @@ def validate(session: Session, done: int) -> bool:
         score = journal.log_validation(done, errors)
         checkpoints.note_validation(done, trainee.model, score)
     journal.show_validation(done, checkpoints.best.score, checkpoints.best.step)
-    journal.log_spectra(done, trainee.strategy.spectra())
     return checkpoints.out_of_patience(done) or journal.is_stop_wanted
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Generator, Tensor
 
 from hero.data.trajectories import Context
-from hero.errors import HeroError, check_number
+from hero.errors import HeroError, check_number, shown
 from hero.method.distance import EPS, cast
 from hero.method.domain.bands import OneBand
 from hero.method.domain.geometry import Domain, Geometry
@@ -264,25 +264,22 @@ def _shortest(offsets: Tensor, period: Tensor | None) -> Tensor:
 
 
 def _check_coords(coords: Tensor, neighbours: int) -> None:
-    if coords.dim() != 2 or coords.shape[1] < 1 or not coords.is_floating_point():
-        raise HeroError(f"coordinates of shape {tuple(coords.shape)} and {coords.dtype} are not (points, d) in floats.")
+    if coords.dim() != 2 or coords.shape[1] < 1 or not coords.is_floating_point() or not bool(coords.isfinite().all()):
+        raise HeroError(
+            f"coordinates ({shown(coords)}) are not (points, d) in finite floats; repair or leave out points."
+        )
     if neighbours < 1 or len(coords) <= neighbours:
         raise HeroError(
             f"a cloud of {len(coords)} points has no {neighbours} neighbours for each; give more points or another "
             "number of neighbours, at least 1."
         )
-    if not bool(torch.isfinite(coords).all()):
-        i = int((~torch.isfinite(coords)).any(1).nonzero()[0])
-        raise HeroError(f"the coordinates of point {i} are not finite; remove the point or repair the file.")
 
 
 def _checked_weights(weights: Tensor, points: int) -> Tensor:
-    if tuple(weights.shape) != (points,):
-        raise HeroError(f"quadrature weights of shape {tuple(weights.shape)} do not fit {points} points: ({points},).")
-    good = torch.isfinite(weights) & (weights > 0)
-    if not bool(good.all()):
-        i = int((~good).nonzero()[0])
-        raise HeroError(f"the quadrature weight of point {i} is {float(weights[i])}; give finite numbers above zero.")
+    if tuple(weights.shape) != (points,) or not bool((weights.isfinite() & (weights > 0)).all()):
+        raise HeroError(
+            f"quadrature weights ({shown(weights)}) are not {points} finite numbers above zero; give those."
+        )
     omega = weights.detach().to(torch.float64)
     return omega / omega.sum()
 

@@ -28,7 +28,7 @@ from hero.report.figures.style import BLACK, ORANGE, fix_layout, new_figure, pla
 from hero.report.tables import format_number
 from hero.report.views import Scaled, View, channel_number, scale_channel
 from hero.runs.folder import Run
-from hero.runs.rollouts import Rollout
+from hero.runs.records import Rollout
 
 FRAMES = 100
 """A longer rollout is thinned to about as many frames."""

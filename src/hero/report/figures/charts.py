@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
@@ -19,11 +18,8 @@ from hero.data.files.checks import spread
 from hero.method.measures import TAU
 from hero.report.figures.style import (
     BLACK,
-    BLUE,
     GREEN,
     GREY,
-    PURPLE,
-    VERMILION,
     colours_of,
     line_style,
     log_scale,
@@ -37,7 +33,6 @@ from hero.study.records import Published
 
 Data = dict[str, Any]
 """Plain data, as the page holds them in JSON."""
-EARLY_TO_LATE = LinearSegmentedColormap.from_list("early to late", [BLUE, PURPLE, VERMILION])
 ZERO_WIDTH = 0.9 * float(np.log10(2))
 """matplotlib's measure of the room for 0, the mean mode, on a logarithmic axis: as far from 1 as 2 is."""
 ERROR_RANGE = (1e-8, 1e3)
@@ -73,8 +68,6 @@ class Curve:
     colour: Any = None
     """In figures; the page has colours for dark and light."""
     style: str = "-"
-    time: float | None = None
-    """From 0, early, to 1, late, where that decides the colour."""
     idle: int = 0
     """The number of a baseline, from 1."""
     points: Mapping[int, Published] = field(default_factory=dict)
@@ -92,8 +85,13 @@ class Curve:
         lines = zip(("y", "low", "high"), (self.y, *(self.band or ())), strict=False)
         numbers = {name: [*map(finite_or_none, line[kept])] for name, line in lines}
         paper = [[x, number.mean] for x, number in self.points.items()]
-        looks = {"idle": self.idle} if self.time is None else {"time": self.time}
-        return {"label": self.name, "x": np.asarray(self.x)[kept].tolist(), **numbers, **looks, "points": paper}
+        return {
+            "label": self.name,
+            "x": np.asarray(self.x)[kept].tolist(),
+            **numbers,
+            "idle": self.idle,
+            "points": paper,
+        }
 
 
 @dataclass(frozen=True)
@@ -105,15 +103,13 @@ class Chart:
     across: Across
     unit: str = ""
     log: bool = False
-    caption: str = ""
-    """How to read it."""
     range: tuple[float, float] | None = None
     """The ends of the vertical axis where they are not those of the curves."""
     threshold: float | None = None
 
     def data(self, most: int | None = None) -> Data:
         """The options and series of a chart on the page, each thinned to `most` points."""
-        said = {"range": self.range, "threshold": self.threshold, "caption": self.caption or None}
+        said = {"range": self.range, "threshold": self.threshold}
         return {
             "title": self.title,
             "xLabel": self.across.label,
@@ -144,8 +140,6 @@ def draw_chart(axes: Axes, chart: Chart) -> None:
 
     for curve in chart.curves:
         colour, width = curve.colour, 1.0 if curve.idle else 1.6
-        if curve.time is not None:
-            colour, width = EARLY_TO_LATE(curve.time), 1 + curve.time
         axes.plot(
             curve.x, shown(curve.y), curve.style, color=colour, linewidth=width, markersize=3, label=plain(curve.name)
         )

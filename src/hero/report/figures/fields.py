@@ -23,7 +23,7 @@ from hero.report.figures.charts import WAVES, Chart, Curve, charts_figure
 from hero.report.figures.style import BLACK, ORANGE, STYLES, colours_of, new_figure, plain
 from hero.report.tables import format_number
 from hero.report.views import DECAY, GREY, Picture, Scale, Side, View, channel_titles, scale_channel
-from hero.runs.rollouts import Rollout
+from hero.runs.records import Rollout
 
 FIELD_STEPS = (1, 10, 50, 100, 200)
 SPECTRUM_STEPS = (1, 100, 200)

@@ -13,12 +13,11 @@ from hero.report.content import write_tables
 from hero.report.figures.charts import Chart, curves_figure, draw_errors, error_chart
 from hero.report.figures.fields import draw_states, fields_figure, spectrum_figure
 from hero.report.figures.style import PAPER_DPI, new_figure, safe_name, save_png_and_pdf
-from hero.report.figures.training import spectra_charts, spectra_figure, training_figure
+from hero.report.figures.training import training_figure
 from hero.report.inputs import ANALYSES, STUDY_FIGURES, Curves, ReportedRun, ReportInputs, tried
 from hero.report.panels import Panel, panels_of, results_of
 from hero.runs.folder import Run
-from hero.runs.records import Errors
-from hero.runs.rollouts import Rollout
+from hero.runs.records import Errors, Rollout
 from hero.study.records import Group, StudyResult
 
 Named = tuple[str, Figure]
@@ -56,8 +55,6 @@ def run_figures(run: ReportedRun) -> Iterator[Named]:
             yield f"fields_{safe_name(name)}" if source.channels > 1 else "fields", figure
         yield "spectrum", spectrum_figure(rollout, source.channel_names)
     yield "training", training_figure(run.log)
-    if charts := spectra_charts(run.log, run.weighs_error, source.channel_names):
-        yield "weights", spectra_figure(charts)
     if run.before and (changed := tried(lambda: finetune_figure(run.run), [])):
         yield "finetune", changed
     for name, found in run.analyses.items():

@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from hero.data.files.checks import spread
 from hero.method.candidates import CANDIDATES
 from hero.method.diagnostics import DIAGNOSTICS
 from hero.method.metrics import metric_named
-from hero.report.figures.charts import UPDATES, WAVES, Chart, Curve, charts_figure
+from hero.report.figures.charts import UPDATES, Chart, Curve, charts_figure
 from hero.report.figures.style import COLOURS, candidate_colours
 from hero.report.listing import titles_of
-from hero.runs.log import Log, SpectraRecord
-
-SHOWN = 5
-"""Validations of which a line is drawn, the first and the last among them."""
-
-SPECTRA = {
-    "weights": (
-        "Weight by wavenumber",
-        "weight w",
-        "How many times more the loss counts an error of this wavenumber than one of the least weight, by update: from "
-        "the first (blue, thin) to the last (orange, thick).",
-    ),
-    "sensitivity": (
-        "Sensitivity by wavenumber",
-        "sensitivity g",
-        "Harm that a defect of this wavenumber does in later steps, by the last measurement of the adjoint before that "
-        "update: above 1 it is more than the mean over all wavenumbers, below 1 less.",
-    ),
-    "error": (
-        "Error by wavenumber",
-        "power per mode",
-        "Power of the training batch's relative error, by update: from the first (blue, thin) to the last (orange, "
-        "thick); the loss counts it times the weight of its wavenumber.",
-    ),
-}
-"""Title, unit and caption of the chart of each finding of a loss."""
+from hero.runs.log import Log
 
 
 def series(log: Log, key: str) -> tuple[np.ndarray, np.ndarray]:
@@ -101,40 +75,3 @@ def _chart(log: Log, title: str, is_log: bool, labels: Mapping[str, str], colour
 def training_figure(log: Log) -> Figure:
     charts = [*training_charts(log), *diagnostic_charts(log)]
     return charts_figure("Training" if charts else "Training: nothing was logged", charts, 2, 4.75, 2.4)
-
-
-def spectra_charts(log: Log, weighs_error: bool = True, names: Sequence[str] = ()) -> list[Chart]:
-    """Weights, sensitivity and error of each channel by its name; none if the loss weighs nothing.
-
-    Where the weights come from the data, the log holds their spectrum as the error, and there is no chart of it.
-    """
-    by_step = {record.step: record for record in log.spectra}  # of an update logged twice, the last
-    records = [by_step[step] for step in sorted(by_step)]
-    channels = max((len(rows) for one in records for name, rows in one.spectra.items() if name in SPECTRA), default=0)
-    labels = names if len(names) == channels else [f"channel {i + 1}" for i in range(channels)]
-    charts = []
-    for channel in range(channels):
-        for name, (title, unit, caption) in SPECTRA.items():
-            having = [one for one in records if channel < len(one.spectra.get(name, ()))]
-            shown = list(_over_time(having, name, channel)) if weighs_error or name != "error" else []
-            if shown:
-                values = np.concatenate([curve.y for curve in shown])
-                ends = float(values.min() / 1.3), float(values.max() * 1.3)
-                where = f", {labels[channel]}" if channels > 1 else ""
-                charts.append(Chart(title + where, shown, WAVES, unit, True, caption, ends))
-    return charts
-
-
-def _over_time(having: Sequence[SpectraRecord], name: str, channel: int) -> Iterator[Curve]:
-    """A curve for some of the validations, of the values that a logarithmic axis can show."""
-    for one in (having[place] for place in spread(len(having), SHOWN)):
-        numbers, waves = np.array(one.spectra[name][channel]), np.array(one.spectra["wavenumber"][0])
-        kept = (numbers > 0) & np.isfinite(numbers) & np.isfinite(waves)
-        time = (one.step - having[0].step) / max(1, having[-1].step - having[0].step)
-        if kept.any():
-            yield Curve(f"update {one.step}", waves[kept], numbers[kept], time=time)
-
-
-def spectra_figure(charts: Sequence[Chart]) -> Figure:
-    """The charts, a row for each channel."""
-    return charts_figure("The loss by wavenumber", charts, len({chart.unit for chart in charts}), 4.6, 3.7)

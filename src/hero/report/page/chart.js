@@ -24,8 +24,8 @@ function linearTicks(low, high, wanted, least = 0) {
 // Wavenumbers from 1 on are logarithmic; the mean mode, 0, is as far from 1 as 2 is.
 const wavePlace = (k) => (k < 1 ? k * Math.LN2 : Math.LN2 + Math.log(k));
 
-// A chart of series {label, x, y, low?, high?, points?, time?, idle?}; null in y is infinite, undefined a gap; time
-// runs from 0, early, to 1, late; an idle series is a baseline. `options` has title, caption?, xLabel, yLabel, xLog (for
+// A chart of series {label, x, y, low?, high?, points?, idle?}; null in y is infinite, undefined a gap; an
+// idle series is a baseline. `options` has title, xLabel, yLabel, xLog (for
 // wavenumbers), whole? (x are whole numbers), yLog, xName, range?, threshold?, height?, styles? (colour and dash of each
 // series), about? (what the name of a saved file adds to the title); show() reads them again.
 class Chart {
@@ -43,7 +43,6 @@ class Chart {
     this.legend = element("div", { class: "legend" });
     this.spoken = element("div", { class: "hidden", "aria-live": "polite" });
     this.box.append(head, this.plot, this.legend, this.spoken);
-    if (options.caption) this.box.append(element("p", { class: "note" }, options.caption));
     host.append(this.box);
     this.listen();
     new ResizeObserver(() => {
@@ -95,13 +94,8 @@ class Chart {
   }
 
   stroke(i) {
-    const { time, idle } = this.series[i];
+    const { idle } = this.series[i];
     if (idle) return { stroke: "var(--soft)", "stroke-width": 1.2, "stroke-dasharray": idle === 1 ? "5 4" : "1.5 3" };
-    if (time !== undefined) {
-      const [early, late, share] = time < 0.5 ? ["--s0", "--s4", 2 * time] : ["--s4", "--s1", 2 * time - 1];
-      const stroke = `color-mix(in oklab, var(${late}) ${100 * share}%, var(${early}))`;
-      return { stroke, "stroke-width": 1.2 + time };
-    }
     const [colour, dash] = this.options.styles ? this.options.styles[i] : [i, i + Math.floor(i / COLOURS)];  // ten lines stay apart
     return { stroke: `var(--s${colour % COLOURS})`, "stroke-dasharray": DASHES[dash % DASHES.length] };
   }

@@ -82,14 +82,10 @@ function setUpTraining() {
   if (!choice) return;
   fill(choice, data.training.map(({ label }) => label));
   const host = byId("training-charts");
-  const waves = byId("spectra-charts");
   const show = () => {
     host.replaceChildren();
-    waves.replaceChildren();
-    const { label: about, charts, spectra } = data.training[choice.value];
-    for (const [place, height, some] of [[host, 210, charts], [waves, 280, spectra]]) {
-      for (const { series, ...options } of some) new Chart(place, { ...options, about, height }).show(series);
-    }
+    const { label: about, charts } = data.training[choice.value];
+    for (const { series, ...options } of charts) new Chart(host, { ...options, about, height: 210 }).show(series);
   };
   choice.addEventListener("change", show);
   show();

@@ -22,7 +22,7 @@ from hero.files import write_atomic
 from hero.report.content import metrics_tables, statistics_tables, study_tables
 from hero.report.figures.charts import Chart, Data
 from hero.report.figures.runs import panel_chart
-from hero.report.figures.training import spectra_charts, training_charts
+from hero.report.figures.training import training_charts
 from hero.report.inputs import ANALYSES, ReportedRun, ReportInputs
 from hero.report.listing import ListedRun, runs_table
 from hero.report.page.player import colour_tables, player
@@ -207,20 +207,13 @@ def _data_of(run: ReportedRun) -> str:
 
 
 def _training(panels: Sequence[Panel], inputs: ReportInputs) -> list[Data]:
-    """The course of training of every run.
-
-    Runs that were named by themselves, not through a study, also have the charts by wavenumber.
-    """
+    """The course of training of every run."""
     labels = _labelled(panels)
     most = min(LOG_POINTS, max(2, ALL_LOG_POINTS // max(1, len(labels))))
     found = []
     for name, label in labels.items():
-        run = inputs.runs[name]
-        log = run.log
-        if charts := [chart.data(most) for chart in training_charts(log)]:
-            channels = run.config.source.channel_names
-            spectra = spectra_charts(log, run.weighs_error, channels) if name in inputs.named else []
-            found.append({"label": label, "charts": charts, "spectra": [chart.data() for chart in spectra]})
+        if charts := [chart.data(most) for chart in training_charts(inputs.runs[name].log)]:
+            found.append({"label": label, "charts": charts})
     return found
 
 

@@ -20,7 +20,7 @@ from hero.method.metrics import Scoring
 from hero.report.figures.charts import Data, finite_or_none
 from hero.report.figures.fields import time_text
 from hero.report.views import ERROR, GREY, SIGNED, UNSIGNED, Scaled, Side, View, channel_titles, scale_channel
-from hero.runs.rollouts import Rollout
+from hero.runs.records import Rollout
 
 LARGEST_SIDE = 64
 """Of a larger 2D field every second point is kept, or every third, and so on."""
