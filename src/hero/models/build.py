@@ -152,8 +152,8 @@ def check_shapes(model: nn.Module, name: str, in_channels: int, out_channels: in
         raise HeroError(
             f"backbone {name} fails on an input of shape {given} ({reason_of(error)}); a backbone maps it to {wanted}."
         ) from error
-    found = (tuple(result.shape), result.dtype) if isinstance(result, torch.Tensor) else type(result).__name__
-    if found != (wanted, torch.float32):
+    found = f"{tuple(result.shape)} in {result.dtype}" if isinstance(result, torch.Tensor) else type(result).__name__
+    if found != f"{wanted} in {torch.float32}":
         raise HeroError(
             f"backbone {name} maps {given} to {found}, not to {wanted} in float32; adapt it or its backbone.kwargs."
         )
