@@ -25,7 +25,7 @@ test: .venv/.installed-dev
 # A worker more than cores: some wait for processes that they have started.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 pytest: .venv/.installed-dev
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 results: .venv/.installed
 	$(BIN)/python -m benchmarks results

@@ -56,7 +56,7 @@ TINY: dict[str, Any] = {
 
 # The longest files, in the order of their time: a worker that begins one of them last would let the other wait.
 FIRST = ("cluster", "export", "studies", "parallel", "sweep", "crashes", "bench", "page", "report", "files",
-         "tutorials", "resume", "loggers", "cli", "backbones", "foreign", "doctor", "examples")  # fmt: skip
+         "resume", "loggers", "cli", "backbones", "foreign", "doctor", "examples", "own_loop")  # fmt: skip
 # Files that one worker runs, because they need the same slow library: ONNX; JAX and neuraloperator; a browser.
 TOGETHER = {"notebooks": "export", "tutorials": "export", "exponax": "peers", "own_loop": "peers",
             "page_channels": "page"}  # fmt: skip
@@ -76,14 +76,22 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def place(item: pytest.Item) -> int:
-        name = item.path.stem.removeprefix("test_")
-        item.add_marker(pytest.mark.xdist_group(TOGETHER.get(name, name)))
-        return FIRST.index(name) if name in FIRST else len(FIRST)
+    places = {f"test_{name}": place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(FIRST)))
 
-    items.sort(key=place)
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile` a worker runs whole files, and all that are `TOGETHER`."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class TogetherScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            name = Path(nodeid.partition("::")[0]).stem.removeprefix("test_")
+            return TOGETHER.get(name, name)
+
+    return TogetherScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 class Later:
