@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -127,18 +127,14 @@ def test_missing_files_and_a_missing_encoder_are_named(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = stored(tmp_path / "runs", steps=2)
-
-    def no_encoder() -> Any:
-        raise RuntimeError("no ffmpeg")
-
-    ffmpeg = pytest.importorskip("imageio_ffmpeg", reason="imageio-ffmpeg is not installed")
-    monkeypatch.setattr(ffmpeg, "get_ffmpeg_exe", no_encoder)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     assert_refused(call("animate", run, "--out", tmp_path / "a.mp4"), "hero-operators[video]", ".gif")
-    (tmp_path / "ffmpeg").write_text("#!/bin/sh\necho Unknown encoder >&2\nexit 1\n")
+    monkeypatch.undo()
+    pytest.importorskip("imageio_ffmpeg", reason="imageio-ffmpeg is not installed")
+    (tmp_path / "ffmpeg").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "ffmpeg").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    assert_refused(call("animate", run, "--out", tmp_path / "a.mp4"), "Unknown encoder")
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(tmp_path / "ffmpeg"))
+    assert_refused(call("animate", run, "--out", tmp_path / "a.mp4"), "no MP4")
     assert not (tmp_path / "a.mp4").exists()
     (run / "rollout.npz").unlink()
     assert_refused(call("animate", run), "no stored rollout", f"hero evaluate {run.name}")

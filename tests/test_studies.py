@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import itertools
 import json
@@ -13,15 +14,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.image import imread
 
 from conftest import TINY, Call, options, tiny
 from fakes import fake_metrics
 from hero.cli import main
 from hero.method.metrics import METRICS
+from hero.models import FNO, count_parameters
 from hero.paper import cost
 from hero.paper import studies as ood
-from hero.paper.cost import COST_NOTE
+from hero.paper.cost import COST_NOTE, Costs, FreeRollout, measure_costs
 from hero.paper.landscape import stored_landscape
 from hero.paper.numbers import _paper, published_row
 from hero.report.content import study_latex, study_markdown
@@ -32,8 +35,11 @@ from hero.report.tables import format_number
 from hero.runs.config import RunConfig
 from hero.runs.folder import Run, versions
 from hero.runs.records import Errors
+from hero.strategies import STRATEGIES
+from hero.strategies.hero import HeroSettings
 from hero.study.collect import Plan, PlannedGroup, paper_of
-from hero.study.plans import loss_key, plan
+from hero.study.cost.measure import DryRun
+from hero.study.plans import STUDIES, loss_key, plan
 from hero.study.records import FILE, ROLLOUT_COLUMNS, MethodRow, StudyResult
 from hero.study.run import run
 from hero.study.worker import Workers
@@ -468,3 +474,77 @@ def test_costs_are_measured_once(runs_dir: Path, data_dir: Path) -> None:
     assert cell.paper.mean == COST_PAPER["push_forward"]["inference_ms_per_step"]
     assert result.groups[0].notes == (note, COST_NOTE)
     assert "Diverged" not in study_markdown(result)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_row_trains(name: str, tmp_path: Path) -> None:
+    study = STUDIES[name]
+    # A row that burgers does not have is one of the turbulence.
+    task = "burgers" if all(row.applies(tiny()) for row in study.rows) else "decaying_turbulence"
+    chosen = {"tasks": [task], "backbones": ["fno"], "seeds": [0]}
+    axes = {axis: value for axis, value in chosen.items() if axis in study.axes}
+    planned = plan(name, overrides={**TINY, "task.warmup": 0}, **axes)
+    rows = [row for group in planned.groups for row in group.rows]
+    assert len(rows) == len(planned.groups) * len(study.rows)
+    for row in rows:
+        (config,) = row.configs
+        dry_run = DryRun(config, tmp_path, torch.device("cpu"))
+        dry_run.update(0, 0)
+        dry_run.update(0, config.train.steps - 1)
+        batch = dataclasses.replace(dry_run.windows(0), step=config.train.steps - 1)
+        loss = dry_run.trainee.strategy.loss(dry_run.model, batch)
+        assert torch.isfinite(loss.value), row.label
+        # The relative term is logged wherever the strategy has one.
+        relative = isinstance(config.method, HeroSettings) and config.method.lambda_max > 0
+        assert ("alpha" in loss.statistics) == relative, row.label
+
+
+NO_DATA = Path("no data")
+CONFIGS = {name: tiny(strategy=name) for name in ("push_forward", "hero", "refiner")}
+FIGURES = ("parameters", "inference_ms_per_step", "peak_memory_mb", "train_steps_per_s")
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A measurement, in a file."""
+    path = tmp_path_factory.mktemp("costs") / "costs.json"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cost, "peak_of", lambda free: 10**6)
+        measure_costs(list(CONFIGS.values()), NO_DATA, rounds=1, path=path)
+    return path
+
+
+def test_every_figure_is_there_and_measured_once(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Costs.read(kept)
+    assert measure_costs(list(CONFIGS.values()), NO_DATA, rounds=1, path=kept) == found
+    monkeypatch.setattr(cost, "peak_of", None)  # of a further run all would be measured
+    with pytest.raises(TypeError):
+        measure_costs([*CONFIGS.values(), tiny(strategy="one_step")], NO_DATA, rounds=1, path=kept)
+    assert list(found.costs) == [config.run_id() for config in CONFIGS.values()]
+    for config in CONFIGS.values():
+        one = found.costs[config.run_id()]
+        assert all(0 < getattr(one, figure) < float("inf") for figure in FIGURES), one
+        assert one.parameters == count_parameters(config.build_operator())
+        assert not one.compiled
+    for words in ("on cpu with 1 thread,", "uncompiled", "batch 5", "200 steps"):
+        assert words in found.note
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_only_a_refiner_calls_the_network_more_than_once_a_step(strategy: str) -> None:
+    config, calls = tiny(strategy=strategy, train__history=3, data__val_steps=102, data__test_steps=102), []
+    free = FreeRollout(config, torch.device("cpu"))
+    assert free.context.states.shape == (5, 3, 1, 32)
+    for part in free.model.modules():
+        if isinstance(part, FNO):
+            part.register_forward_hook(lambda part, given, made: calls.append(len(made)))
+    free(7)
+    each = config.to_dict()["refiner"]["steps"] + 1 if strategy == "refiner" else 1
+    assert calls == [config.train.batch] * 7 * each
+
+
+def test_the_memory_of_a_rollout_is_that_of_its_states() -> None:
+    """200 steps of 100 fields of 256 numbers of 4 bytes are 20.5 MB; the network adds little."""
+    config = tiny(strategy="one_step", task__resolution=256, train__batch=100)
+    states = 200 * 100 * 256 * 4
+    assert states < cost.peak_of(FreeRollout(config, torch.device("cpu"))) < 1.5 * states

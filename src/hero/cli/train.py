@@ -19,7 +19,7 @@ from hero.cli.options import (
     run_ids,
     split_names,
 )
-from hero.cli.show import measure, show, show_json, show_result
+from hero.cli.show import measure, show, show_json, show_result, show_rows
 from hero.console import say
 from hero.errors import HeroError
 from hero.ranks import RANKS
@@ -220,7 +220,6 @@ def study(
         raise HeroError("--dry-run writes nothing, so it excludes --table-only; leave out one of them.")
     if as_json and not dry_run:
         raise HeroError("--json lists the runs of --dry-run; add that, or read study.json of the study.")
-    from hero.report.described import schedule_table
     from hero.study.plans import plan
     from hero.study.run import schedule
 
@@ -228,8 +227,12 @@ def study(
     planned = plan(study, settings.preset or "paper", settings.config, values, *chosen, only, loss)
     if dry_run:
         runs = schedule(planned, where.runs)
-        plain = [{"run": run, "state": state} for run, state in runs.items()]
-        show_json(plain) if as_json else show(schedule_table(runs))
+        if as_json:
+            show_json([{"run": run, "state": state} for run, state in runs.items()])
+        else:
+            show_rows("", ("run", "state"), runs.items())
+            finished = sum(state == "finished" for state in runs.values())
+            say(f"{len(runs)} runs, {finished} finished" if runs else "this study trains nothing: it measures")
         return 0
     return int(bool(run_plan(planned, where, workers.build(), out, table_only).failed))
 

@@ -1,9 +1,6 @@
-"""The tables of what is planned: what the data keep, what a run costs, which runs a study has."""
+"""The tables of a run that is planned: what its data keep, and what it costs."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import replace
 
 from hero.report.tables import Column, Number, Row, Table, Text
 from hero.runs.structure import Structure
@@ -78,10 +75,3 @@ def _measured_lines(run: Description, found: Measurement) -> dict[str, str]:
         lines["peak memory"] = readable(found.peak_memory, "B") + available
     lines["on"] = f"{found.device}, {found.threads} threads, {'compiled' if found.compiled else 'eager'}"
     return lines
-
-
-def schedule_table(runs: Mapping[str, str]) -> Table:
-    finished = sum(state == "finished" for state in runs.values())
-    nothing = "This study trains nothing: it measures, about a minute for each row."
-    note = f"{len(runs)} runs, {finished} finished." if runs else nothing
-    return replace(Table.of_words("", ("run", "state"), runs.items()), notes=[note])

@@ -7,10 +7,9 @@ frame only the artists that move are drawn, on top of everything else, which is 
 from __future__ import annotations
 
 import io
-import shutil
-import subprocess
+import itertools
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +65,7 @@ def animate(
     figure, moving = picture(opened, rollout, channel_number(source, channel))
     with progress_bar(out.name, len(shown)) as advance:
         drawn = frames(figure, moving, shown, advance)
-        return write_atomic(out, mp4(drawn, fps, find_ffmpeg()) if suffix == ".mp4" else gif(drawn, fps))
+        return write_atomic(out, mp4(drawn, fps) if suffix == ".mp4" else gif(drawn, fps))
 
 
 def shown_steps(length: int, steps: int | None) -> list[int]:
@@ -100,32 +99,23 @@ def gif(drawn: Iterator[Image.Image], fps: int) -> bytes:
     return buffer.getvalue()
 
 
-def mp4(drawn: Iterable[Image.Image], fps: int, ffmpeg: str) -> bytes:
+def mp4(drawn: Iterator[Image.Image], fps: int) -> bytes:
     """The bytes of an MP4 that every player shows: its sides are even."""
-    pictures = list(drawn)
+    first = next(drawn)
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "rollout.mp4"
-        size = "x".join(map(str, pictures[0].size))
-        given = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", str(fps), "-i", "-"]
-        wanted = ["-vf", "crop=trunc(iw/2)*2:trunc(ih/2)*2", "-c:v", "h264", "-crf", "18", "-pix_fmt", "yuv420p"]
-        pixels = b"".join(one.tobytes() for one in pictures)
-        done = subprocess.run([ffmpeg, "-v", "error", *given, *wanted, target], input=pixels, capture_output=True)
-        if done.returncode:
-            reason = (done.stderr.decode(errors="replace").strip() or "no reason given").splitlines()[-1]
-            raise HeroError(f"ffmpeg failed ({reason}); write a .gif, or {install_hint('video')}.")
-        return target.read_bytes()
+        try:
+            import imageio_ffmpeg
 
-
-def find_ffmpeg() -> str:
-    """The encoder of the extra `video`, else the one on the system."""
-    try:
-        import imageio_ffmpeg
-
-        return str(imageio_ffmpeg.get_ffmpeg_exe())
-    except (ImportError, RuntimeError):
-        if found := shutil.which("ffmpeg"):
-            return found
-    raise HeroError(f"an MP4 needs ffmpeg; {install_hint('video')}, install ffmpeg, or write a .gif.")
+            writer = imageio_ffmpeg.write_frames(str(target), first.size, fps=fps, quality=8, macro_block_size=2)
+            writer.send(None)  # starts it
+            for one in itertools.chain([first], drawn):
+                writer.send(one.tobytes())
+            writer.close()
+            return target.read_bytes()
+        except (ImportError, RuntimeError, OSError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise HeroError(f"no MP4 was made ({reason}); {install_hint('video')}, or write a .gif.") from None
 
 
 def picture(run: Run, rollout: Rollout, channel: int = 0) -> tuple[Figure, Moving]:
