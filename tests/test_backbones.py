@@ -12,9 +12,10 @@ from torch.nn.functional import gelu
 
 from hero.data.windows import Context
 from hero.errors import HeroError
-from hero.method.rollout import unroll
-from hero.models import BACKBONES, FNO, build_backbone, count_parameters, spectral
+from hero.method.rollout import as_stepper, rollout, unroll
+from hero.models import BACKBONES, FNO, build_backbone, count_parameters, fno, spectral
 from hero.models.build import check_shapes
+from hero.models.rolling import Rolling
 from hero.models.spectral import SpectralConv
 from hero.models.wrappers import MixedPrecision
 from hero.runs.config import make_config
@@ -54,6 +55,29 @@ def fft_fno(model: FNO, u: Tensor) -> Tensor:
     for block in model.blocks:
         v = gelu(fft_spectral(block.spectral, v) + pointwise(block.bypass, v), approximate="tanh")
     return pointwise(model.projection, v)
+
+
+@pytest.mark.parametrize(
+    ("modes", "space"), [((4,), (12,)), ((7,), (12,)), ((3, 2), (8, 9)), ((2, 3, 2), (6, 7, 5))], ids=str
+)
+@pytest.mark.parametrize("final_activation", [True, False])
+def test_a_rollout_takes_the_steps_of_the_network(
+    modes: tuple[int, ...], space: tuple[int, ...], final_activation: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = FNO(2, 2, 3, modes, depth=2, final_activation=final_activation, spectral_bias=True).double()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter)
+    context, steps = Context(torch.randn(3, 1, 2, *space, dtype=torch.float64)), 3
+    trained = unroll(model, context, steps)
+    made = []
+    monkeypatch.setattr(fno, "Rolling", lambda *given: made.append(Rolling(*given)) or made[-1])
+    with torch.no_grad():
+        assert torch.equal(unroll(model, context, steps), trained)
+        assert not made, "training keeps its bits"
+        rolled = rollout(as_stepper(model), context, steps)
+    assert len(made) == 1, "prepared once per rollout"
+    torch.testing.assert_close(rolled, trained, rtol=1e-12, atol=1e-12 * float(trained.detach().abs().max()))
+    assert rollout(as_stepper(model), context, steps).requires_grad
 
 
 @pytest.mark.parametrize(("dims", "count"), [(1, 44_801), (2, 102_881), (3, 327_793)])

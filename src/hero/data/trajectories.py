@@ -65,7 +65,7 @@ class Context:
         if steps < history:
             new_states = torch.cat([self.states, new_states], dim=1)
         forcing = None if self.forcing is None else self.forcing[:, steps:]
-        return replace(self, states=new_states[:, -history:], forcing=forcing)
+        return Context(new_states if steps == history else new_states[:, -history:], self.mu, forcing)
 
 
 class Statistics(NamedTuple):

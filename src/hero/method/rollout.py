@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from hero.data.trajectories import Context, states_of
 from hero.errors import HeroError, shown
-from hero.models.once import frozen_weights
+from hero.models.once import frozen_weights, inference
 
 Stepper = Callable[[Context], Tensor]
 Unroll = Callable[[nn.Module, Context, int], Tensor]
@@ -43,6 +43,12 @@ def rollout(step: Stepper, context: Context, steps: int) -> Tensor:
     It is (batch, steps, channel, *space).
     A stepper may make several steps per call; then its output has as many times the channels of a state.
     """
+    with inference():
+        return _rollout(step, context, steps)
+
+
+def _rollout(step: Stepper, context: Context, steps: int) -> Tensor:
+    """`rollout` with the numbers of training, bit for bit."""
     if not isinstance(context, Context) or not isinstance(steps, int) or steps < 1:
         raise HeroError(
             "a rollout begins at a hero.Context(states) of states (batch, H, channel, *space) and has at least one "
@@ -63,15 +69,15 @@ def rollout(step: Stepper, context: Context, steps: int) -> Tensor:
 
 def steps_in(output: Tensor, context: Context) -> Tensor:
     """The steps that one call made, (batch, steps, channel, *space)."""
-    state = tuple(context.states.shape[2:])  # (channel, *space)
+    state = context.states.shape[2:]  # (channel, *space)
     if not isinstance(output, Tensor):
         raise HeroError(f"the model returned {type(output).__name__}; return a tensor (batch, channel, *space).")
-    if output.shape[1] % state[0] or tuple(output.shape[2:]) != state[1:]:
+    if output.shape[1] % state[0] or output.shape[2:] != state[1:]:
         raise HeroError(
-            f"the model returned {tuple(output.shape)} for states of (channel, *space) {state}; its output must have "
-            "the channels of a state, or a multiple of them, on the same grid."
+            f"the model returned {tuple(output.shape)} for states of (channel, *space) {tuple(state)}; its output "
+            "must have the channels of a state, or a multiple of them, on the same grid."
         )
-    return output.unflatten(1, (-1, state[0]))
+    return output[:, None] if output.shape[1] == state[0] else output.unflatten(1, (-1, state[0]))
 
 
 def _rollout_in_place(step: Stepper, context: Context, steps: int) -> Tensor:
@@ -87,8 +93,9 @@ def _rollout_in_place(step: Stepper, context: Context, steps: int) -> Tensor:
         ) from error
     count = 0
     while count < steps:
-        made = steps_in(step(context), context)[:, : steps - count]
-        tau[:, count : count + made.shape[1]] = made
+        made = steps_in(step(context), context)
+        made = made if made.shape[1] <= steps - count else made[:, : steps - count]
+        tau.narrow(1, count, made.shape[1]).copy_(made)
         count += made.shape[1]
         context = context.advance(made)
     return tau
@@ -105,9 +112,9 @@ def unroll(model: nn.Module, state: Context | Tensor, steps: int, recompute: boo
         raise HeroError(f"`model` is {shown(model)}; give a module that maps a state to the next one.")
     context = state if isinstance(state, Context) else Context(states_of(state, "(batch, channel, *space)", 3)[:, None])
     if recompute and torch.is_grad_enabled():
-        return rollout(lambda z: checkpoint(model, z.inputs(), use_reentrant=False), context, steps)
+        return _rollout(lambda z: checkpoint(model, z.inputs(), use_reentrant=False), context, steps)
     with nullcontext() if torch.compiler.is_compiling() else frozen_weights():
-        return rollout(as_stepper(model), context, steps)
+        return _rollout(as_stepper(model), context, steps)
 
 
 def recomputed_unroll(model: nn.Module, context: Context, steps: int) -> Tensor:

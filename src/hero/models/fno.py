@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, pad
 
-from hero.models.once import once
-from hero.models.spectral import SpectralConv, autocasting, full_precision, fusing
+from hero.models.once import inferring, once
+from hero.models.rolling import Rolling
+from hero.models.spectral import SpectralConv, autocasting, full_precision, fusing, prefers_fft
 
 
 def pointwise(u: Tensor, weight: Tensor, plus: Tensor) -> Tensor:
@@ -142,6 +143,8 @@ class FNO(nn.Module):
     def forward(self, u: Tensor) -> Tensor:
         if self.coordinates:
             u = torch.cat([u, grid(tuple(u.shape[2:]), u).expand(u.shape[0], *(-1,) * (u.dim() - 1))], dim=1)
+        if inferring() and (rolling := once((self, "rolling", u.shape), lambda: self.rolling(u))):
+            return rolling(u)
         space = tuple(u.shape[2:])
         added = added_points(self.padding, space)
         first, *others = self.blocks
@@ -156,6 +159,14 @@ class FNO(nn.Module):
         if any(added):
             v = v[(slice(None), slice(None), *map(slice, space))]
         return self.projection(v)
+
+    def rolling(self, u: Tensor) -> Rolling | None:
+        """The form of this network for rollouts from inputs such as `u`, where there is one."""
+        linear = isinstance(self.lifting, Pointwise) and isinstance(self.projection, Pointwise)
+        fast = prefers_fft(self.blocks[0].spectral.modes, tuple(u.shape[2:]))
+        if not linear or fast or any(self.padding) or u.device.type != "cpu" or autocasting(u):
+            return None
+        return Rolling(self, u)
 
 
 def added_points(padding: tuple[float, ...], space: tuple[int, ...]) -> tuple[int, ...]:

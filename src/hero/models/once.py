@@ -15,6 +15,7 @@ import torch
 Made = TypeVar("Made")
 
 _made: ContextVar[dict[Hashable, Any] | None] = ContextVar("made", default=None)
+_inferring = ContextVar("inferring", default=False)
 
 
 @contextmanager
@@ -35,3 +36,18 @@ def once(key: Hashable, make: Callable[[], Made]) -> Made:
     if key not in kept:
         kept[key] = make()
     return kept[key]
+
+
+@contextmanager
+def inference() -> Iterator[None]:
+    """A scope in which numbers may differ from those of training by rounding, where that is faster."""
+    token = _inferring.set(True)
+    try:
+        yield
+    finally:
+        _inferring.reset(token)
+
+
+def inferring() -> bool:
+    """Whether `inference` is on, and no gradient is wanted."""
+    return not torch.compiler.is_compiling() and not torch.is_grad_enabled() and _inferring.get()
