@@ -162,11 +162,12 @@ class FNO(nn.Module):
 
     def rolling(self, u: Tensor) -> Rolling | None:
         """The form of this network for rollouts from inputs such as `u`, where there is one."""
-        linear = isinstance(self.lifting, Pointwise) and isinstance(self.projection, Pointwise)
-        fast = prefers_fft(self.blocks[0].spectral.modes, tuple(u.shape[2:]))
-        if not linear or fast or any(self.padding) or u.device.type != "cpu" or autocasting(u):
+        blocks = [block for block in self.blocks if isinstance(block, FNOBlock)]
+        if not isinstance(self.lifting, Pointwise) or not isinstance(self.projection, Pointwise) or any(self.padding):
             return None
-        return Rolling(self, u)
+        if prefers_fft(blocks[0].spectral.modes, tuple(u.shape[2:])) or u.device.type != "cpu" or autocasting(u):
+            return None
+        return Rolling(self.lifting, blocks, self.projection, u)
 
 
 def added_points(padding: tuple[float, ...], space: tuple[int, ...]) -> tuple[int, ...]:

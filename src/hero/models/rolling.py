@@ -8,6 +8,7 @@ rollout.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 from hero.models.spectral import dft_matrices
 
 if TYPE_CHECKING:
-    from hero.models.fno import FNO
+    from hero.models.fno import FNOBlock, Pointwise
 
 LINEAR, CUBIC = math.sqrt(2 / math.pi), math.sqrt(2 / math.pi) * 0.044715
 UNIT = CUBIC ** (1 / 3)
@@ -27,19 +28,17 @@ Matrices = list[tuple[Tensor, tuple[int, ...]]]
 
 
 class Rolling:
-    """An FNO with linear lifting and projection and its present weights, for inputs of the shape of `u`."""
+    """An FNO of linear lifting, blocks and linear projection with their present weights, for inputs such as `u`."""
 
-    def __init__(self, model: FNO, u: Tensor) -> None:
+    def __init__(self, lifting: Pointwise, blocks: Sequence[FNOBlock], projection: Pointwise, u: Tensor) -> None:
         self.batch, space, unit = len(u), tuple(u.shape[2:]), 1.0
         self.blocks: list[Block] = []
-        for block in model.blocks:
-            parts = block.spectral.weight, block.bias, block.bypass.weight
-            if not self.blocks:
-                parts = block.fold(model.lifting)
+        for block in blocks:
+            parts = (block.spectral.weight, block.bias, block.bypass.weight) if self.blocks else block.fold(lifting)
             self.blocks.append(Block(*parts, block.activated, unit, self.batch, math.prod(space)))
             unit = 2 * UNIT if block.activated else 1.0
-        self.forward, self.inverse = left_matrices(model.blocks[0].spectral.modes, space, u)
-        self.weight, self.bias = model.projection.weight.T / unit, model.projection.bias
+        self.forward, self.inverse = left_matrices(blocks[0].spectral.modes, space, u)
+        self.weight, self.bias = projection.weight.T / unit, projection.bias
         self.slope = u.new_tensor(LINEAR / UNIT)
         axes = len(space)
         self.shape, self.last = (*space, self.batch, -1), (axes, axes + 1, *range(axes))
@@ -47,7 +46,7 @@ class Rolling:
 
     def __call__(self, u: Tensor) -> Tensor:
         """(batch, channel, *space) -> (batch, channel, *space)."""
-        u = u.permute(self.first).reshape(-1, u.shape[1])  # (*space batch, channel)
+        u = u.permute(self.first).contiguous().view(-1, u.shape[1])  # (*space batch, channel)
         for block in self.blocks:
             v = self.spectral(u, block).view(-1, block.width).addmm_(u, block.bypass)
             u = self.activation(v) if block.activated else v
